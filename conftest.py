@@ -137,9 +137,7 @@ def _store_of_one_block(folder: Path) -> dict[str, object]:
     import loopring_lab as lab
 
     roots = "aa" * 32 + "bb" * 32
-    (folder / "block.hex").write_text(
-        f"0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4{roots}5f9bd5f0{0:012}00002711"
-    )
+    (folder / "block.hex").write_text(f"0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4{roots}5f9bd5f0{0:012}00002711")
     store = lab.rollup.Store(folder / "my-blocks")
     store.import_files(folder / "block.hex", first_block=20)
     return {"folder": folder, "store": store}

@@ -91,9 +91,7 @@ def set_up(extras: "list[str]") -> None:
         say("removing .venv: it belongs to another Python, or its setup never finished")
         shutil.rmtree(str(VENV))
     uv = shutil.which("uv")
-    say(
-        f"setting up .venv with {'uv' if uv else 'pip'} (the first time takes about two minutes with pip) ..."
-    )
+    say(f"setting up .venv with {'uv' if uv else 'pip'} (the first time takes about two minutes with pip) ...")
     start = time.monotonic()
     if uv:
         install_with_uv(uv, sorted(wanted))
@@ -149,9 +147,7 @@ def install_with_pip(extras: "list[str]") -> None:
         (VENV / name).write_text("\n".join(requirements(lock, edges, applies)) + "\n", encoding="utf-8")
         if not works([*pip, *hashed, str(VENV / name)]):
             stop(f"pip could not install the locked packages (see above). {REPLACED}")
-    if not works(
-        [*pip, "install", "--quiet", "--no-build-isolation", "--no-index", "--no-deps", "--editable", "."]
-    ):
+    if not works([*pip, "install", "--quiet", "--no-build-isolation", "--no-index", "--no-deps", "--editable", "."]):
         stop("pip could not install the project itself (see above). Fix that and try again.")
 
 
@@ -186,15 +182,11 @@ def markers(lock: "dict[str, Any]") -> "list[str]":
 
 def evaluate(python: str, texts: "list[str]") -> "dict[str, bool]":
     """Return which conditions hold here, asked of a Python that has pip."""
-    output = subprocess.check_output(
-        [python, "-c", EVALUATE], input=json.dumps(texts), universal_newlines=True
-    )
+    output = subprocess.check_output([python, "-c", EVALUATE], input=json.dumps(texts), universal_newlines=True)
     return dict(zip(texts, json.loads(output)))
 
 
-def requirements(
-    lock: "dict[str, Any]", edges: "list[dict[str, Any]]", applies: "dict[str, bool]"
-) -> "list[str]":
+def requirements(lock: "dict[str, Any]", edges: "list[dict[str, Any]]", applies: "dict[str, bool]") -> "list[str]":
     """Return a requirement with version and hashes for each package that these dependencies need here."""
     found: dict[str, str] = {}
     seen, waiting = set(), list(edges)
@@ -208,18 +200,14 @@ def requirements(
         for extra in ["", *edge.get("extra", [])]:
             if (package["name"], extra) not in seen:
                 seen.add((package["name"], extra))
-                waiting += (
-                    package["optional-dependencies"][extra] if extra else package.get("dependencies", [])
-                )
+                waiting += package["optional-dependencies"][extra] if extra else package.get("dependencies", [])
     return [found[name] for name in sorted(found)]
 
 
 def requirement(package: "dict[str, Any]") -> str:
     """Return a locked package as a line of a requirements file."""
     files = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
-    return " ".join(
-        [f"{package['name']}=={package['version']}", *(f"--hash={file['hash']}" for file in files)]
-    )
+    return " ".join([f"{package['name']}=={package['version']}", *(f"--hash={file['hash']}" for file in files)])
 
 
 def venv_with_pip() -> "list[str]":

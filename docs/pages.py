@@ -42,9 +42,7 @@ def relink(app: Sphinx, name: str, source: list[str]) -> None:
         app.env.note_dependency(str(CHANGELOG))
         text = re.sub(r"\]\(docs/", "](", CHANGELOG.read_text(encoding="utf-8"))
         text = re.sub(r"\[([^]]+)\]\(tests/[^)]*\)", r"\1", text)
-    source[0] = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", text).replace(
-        "```mermaid", "```text"
-    )
+    source[0] = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", text).replace("```mermaid", "```text")
 
 
 def columns_page() -> str:
@@ -73,7 +71,7 @@ def queries_page() -> str:
         "# Queries",
         "What each function of `lab.fees` and `lab.fills` asks DuckDB, with its defaults, of the newest trades of "
         "account 10083. The log has the same, complete and ready to run: "
-        "`logging.getLogger(\"loopring_lab.sql\").setLevel(logging.DEBUG)`. Amounts are integers of 1e-18.\n",
+        '`logging.getLogger("loopring_lab.sql").setLevel(logging.DEBUG)`. Amounts are integers of 1e-18.\n',
     ]
     for call, texts in queries.queries():
         lines.append(f"## `{call}`\n")
@@ -110,10 +108,7 @@ def home_of(name: str) -> str:
 
 def listing(module: str, members: list[tuple[str, str]]) -> str:
     """Return a table of a module's names with their first lines."""
-    inside = [
-        name.removeprefix("lab.").removeprefix(module.removeprefix("loopring_lab.") + ".")
-        for name, _ in members
-    ]
+    inside = [name.removeprefix("lab.").removeprefix(module.removeprefix("loopring_lab.") + ".") for name, _ in members]
     names = [
         home_of(name) or f"loopring_lab.{name}" if module == "loopring_lab" else f"{module}.{name}"
         for name in inside

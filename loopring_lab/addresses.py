@@ -96,9 +96,7 @@ def check_limit(name: str, value: object, unit: str) -> float | None:
     return None if value is None else check_number(name, value, unit, otherwise=", or None for no limit")
 
 
-def check_number(
-    name: str, value: object, unit: str, *, most: float = math.inf, otherwise: str = ""
-) -> float:
+def check_number(name: str, value: object, unit: str, *, most: float = math.inf, otherwise: str = "") -> float:
     """Return a number above 0."""
     number = math.nan
     if isinstance(value, Real) and not isinstance(value, bool):

@@ -202,9 +202,7 @@ def pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
     raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
 
 
-def find_files(
-    paths: Paths, endings: tuple[str, ...], hint: str, *, inside: str = "", besides: str = ""
-) -> list[Path]:
+def find_files(paths: Paths, endings: tuple[str, ...], hint: str, *, inside: str = "", besides: str = "") -> list[Path]:
     """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
     every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     return [file for path in map(Path, every) for file in _files_in(path, endings, hint, inside, besides)]

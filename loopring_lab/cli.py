@@ -88,17 +88,13 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def open_lab(
-    folder: Path | None, jupyter: Sequence[str] = (), *, browser: bool = True, log: bool = False
-) -> int:
+def open_lab(folder: Path | None, jupyter: Sequence[str] = (), *, browser: bool = True, log: bool = False) -> int:
     """Open copies of the notebooks in JupyterLab, and return when it exits."""
     launch = _launcher()
     bundled, in_source_tree = templates.find_notebooks()
     folder = folder or (bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER)
     kept = templates.copy_notebooks(bundled, folder)
-    print(
-        f"Notebooks are copied to {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True
-    )
+    print(f"Notebooks are copied to {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True)
     options = [] if browser and has_display() else ["--no-browser"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         options.append("--allow-root")
@@ -470,9 +466,7 @@ def _print_blocks(report: pd.DataFrame) -> int:
     missing = int(report["missing"].fillna(0).sum())
     frame = report.assign(**times).astype(object).fillna("?")
     print(frame.to_string(index=False) if len(frame) else "nothing yet")
-    rest = (
-        f", {missing:,} missing. Run blocks sync to download them." if missing else ", none missing between"
-    )
+    rest = f", {missing:,} missing. Run blocks sync to download them." if missing else ", none missing between"
     print(f"{report['blocks'].sum():,} blocks{rest}")
     return INCOMPLETE if missing else DONE
 

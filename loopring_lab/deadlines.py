@@ -46,9 +46,7 @@ class Budget:
     finished, because of this budget.
     """
 
-    def __init__(
-        self, seconds: float | None = None, size: float | None = None, setting: str = "max_seconds"
-    ) -> None:
+    def __init__(self, seconds: float | None = None, size: float | None = None, setting: str = "max_seconds") -> None:
         self.spent = False
         self._setting, self._seconds = setting, math.inf if seconds is None else seconds
         self._end = time.monotonic() + self._seconds

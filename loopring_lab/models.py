@@ -105,9 +105,7 @@ def read_account(body: bytes, asked: str | int | None = None) -> Account:
     answer = _json_object(body, "account")
     account_id = _integer(answer, "accountId")
     if asked not in (None, account_id):
-        raise UnexpectedAnswer(
-            "accountId", expected=f"the account asked for, {asked}", got=account_id, hint=_HINT
-        )
+        raise UnexpectedAnswer("accountId", expected=f"the account asked for, {asked}", got=account_id, hint=_HINT)
     key = answer.get("publicKey")
     key = key if isinstance(key, dict) else {}
     return Account(

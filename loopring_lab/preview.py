@@ -58,16 +58,12 @@ def table_html(
     """Return a table with its notes; the first cells of each row, its `keys`, are headings."""
     headings = "".join(_cell("th", cell, ' scope="col"') for cell in head)
     lines = [
-        "".join(
-            _cell(*(("th", cell, ' scope="row"') if n < keys else ("td", cell))) for n, cell in enumerate(row)
-        )
+        "".join(_cell(*(("th", cell, ' scope="row"') if n < keys else ("td", cell))) for n, cell in enumerate(row))
         for row in rows
     ]
     body = "".join(f"<tr>{line}</tr>\n" for line in lines)
     top = f"<thead><tr>{headings}</tr></thead>\n" if headings else ""
-    return (
-        f'<style>{CSS}</style><table class="{kind}">\n{top}<tbody>\n{body}</tbody></table>{notes_html(notes)}'
-    )
+    return f'<style>{CSS}</style><table class="{kind}">\n{top}<tbody>\n{body}</tbody></table>{notes_html(notes)}'
 
 
 def notes_html(notes: Iterable[str]) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from loopring_lab.bounded import MAX_INT64, shown
-from loopring_lab.engine.query import Question, ask, collected
+from loopring_lab.engine.ask import ask
+from loopring_lab.engine.query import Question, collected
 from loopring_lab.errors import LabError, RelayerError, in_any_case
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -54,9 +55,7 @@ def parse_account_id(value: Any, name: str = "account_id") -> int:
     """Return an account id as an int, also of its digits as text, or raise a `LabError`."""
     account_id = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else _whole(value)
     if not 0 <= account_id <= MAX_INT64:
-        raise LabError(
-            f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083."
-        )
+        raise LabError(f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083.")
     return account_id
 
 
@@ -79,9 +78,7 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
         )
     stamp = None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
-        raise LabError(
-            f"{name}={shown(moment)} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'."
-        )
+        raise LabError(f"{name}={shown(moment)} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'.")
     return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
 
 
@@ -89,9 +86,7 @@ def parse_span(since: Moment, until: Moment) -> tuple[pd.Timestamp | None, pd.Ti
     """Read two times, the first of which is not after the second."""
     start, end = parse_utc("since", since), parse_utc("until", until)
     if start is not None and end is not None and start > end:
-        raise LabError(
-            f"since={shown(since)} is after until={shown(until)}, so nothing is between them. Swap them."
-        )
+        raise LabError(f"since={shown(since)} is after until={shown(until)}, so nothing is between them. Swap them.")
     return start, end
 
 
@@ -106,8 +101,7 @@ def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:
     if not isinstance(parsed, pd.Timedelta) or parsed < pd.Timedelta(0):
         none = ", or None" if name == "tolerance" else ""
         raise LabError(
-            f"{caller}: {name}={length!r} is not a length of time. Give a number with a unit, such as "
-            f"'60s'{none}."
+            f"{caller}: {name}={length!r} is not a length of time. Give a number with a unit, such as '60s'{none}."
         )
     return int(parsed // pd.Timedelta(1, "ms"))
 
@@ -137,9 +131,7 @@ def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str
     return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
 
 
-def known_market(
-    market: str | None, prefixes: Sequence[str], known_markets: Callable[[], pd.Index]
-) -> str | None:
+def known_market(market: str | None, prefixes: Sequence[str], known_markets: Callable[[], pd.Index]) -> str | None:
     """Return a market's name as it is listed, whatever the case it is given in; refuse a pool's own name."""
     if not market:
         return None
@@ -169,9 +161,7 @@ def with_suggestion(
         hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
     else:
         return error
-    return RelayerError(
-        error.message, status=error.status, code=error.code, hint=hint, endpoint=error.endpoint
-    )
+    return RelayerError(error.message, status=error.status, code=error.code, hint=hint, endpoint=error.endpoint)
 
 
 def near_market(name: str, known: pd.Index) -> str | None:

@@ -86,9 +86,7 @@ class Redactor:
 
     def __init__(self, *secrets: SecretText | None) -> None:
         known = [secret for secret in secrets if secret and len(secret) >= self.SHORTEST]
-        self._secrets = sorted(
-            known, key=len, reverse=True
-        )  # one within another leaves the rest in the clear
+        self._secrets = sorted(known, key=len, reverse=True)  # one within another leaves the rest in the clear
 
     def __call__(self, text: bytes) -> bytes:
         """Return the text, unchanged if it holds no secret; nothing of it if one cannot be cut out."""

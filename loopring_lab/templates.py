@@ -156,9 +156,7 @@ def _find(name: str) -> Template:
 def _checked_values(template: Template, values: dict[str, Any], target: Path) -> dict[str, Any]:
     for name in values:
         if name not in template.parameters:
-            raise LabError(
-                f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}"
-            )
+            raise LabError(f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}")
     for name, meaning in FOLDERS.items():
         folder = values.get(name)
         if folder is None:

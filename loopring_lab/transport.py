@@ -215,9 +215,7 @@ class Channel:
         if found == first:
             return outcome
         hint = f"Another {self.server.kind} answers at this address now: {self.server.function} again."
-        return Outcome(
-            error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint)
-        )
+        return Outcome(error=UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint))
 
     def _read_response(self, response: requests.Response, request: Request) -> Outcome:
         status = response.status_code
@@ -244,9 +242,7 @@ class Transport(Channel):
 
     base_url: str = ""
 
-    def __init__(
-        self, base_url: str, *, api_key: str | None = None, allow_http: bool = False, **limits: Any
-    ) -> None:
+    def __init__(self, base_url: str, *, api_key: str | None = None, allow_http: bool = False, **limits: Any) -> None:
         key = hide(api_key)
         del api_key
         self.base_url = check_base_url(base_url)
@@ -283,9 +279,7 @@ class Transport(Channel):
         other._use(key)
         return other
 
-    def _request(
-        self, method: str, path: str, auth: Secrets, payload: dict[str, Any], largest: int
-    ) -> Request:
+    def _request(self, method: str, path: str, auth: Secrets, payload: dict[str, Any], largest: int) -> Request:
         endpoint, url = f"{method} /api/v3{path}", f"{self.base_url}/api/v3{path}"
         budget = Budget.active() or self.new_budget()
         return Request(self.server, endpoint, method, url, auth, payload, largest, budget)
@@ -497,9 +491,7 @@ def _code_and_message(body: bytes) -> tuple[int | None, str | None]:
 def _late(request: Request, timeout: float, *, maybe_received: bool) -> Outcome:
     hint = f"Try again later, or allow more time: {request.server.function}(..., timeout=...)."
     problem = f"No complete answer arrived within {timeout:g} s."
-    return Outcome(
-        error=request.error(problem, hint, RelayerTimeout, maybe_received=maybe_received), transient=True
-    )
+    return Outcome(error=request.error(problem, hint, RelayerTimeout, maybe_received=maybe_received), transient=True)
 
 
 def _not_followed(request: Request, how_often: str = "") -> Outcome:
@@ -507,17 +499,13 @@ def _not_followed(request: Request, how_often: str = "") -> Outcome:
     return Outcome(error=request.error(problem))
 
 
-def _request_failure(
-    error: requests.RequestException | HTTPError, request: Request, timeout: float
-) -> Outcome:
+def _request_failure(error: requests.RequestException | HTTPError, request: Request, timeout: float) -> Outcome:
     server = request.server
     if isinstance(error, requests.Timeout | ReadTimeoutError):
         return _late(request, timeout, maybe_received=_was_sent(error))
     if isinstance(error, requests.exceptions.SSLError):
         hint = "Check the address, and this machine's clock and certificates."
-        return Outcome(
-            error=request.error("The server's certificate is not trusted.", hint, RelayerUnreachable)
-        )
+        return Outcome(error=request.error("The server's certificate is not trusted.", hint, RelayerUnreachable))
     if isinstance(error, ProtocolError):
         return _truncated(request, "The answer broke off in the middle")
     if isinstance(error, requests.ConnectionError):

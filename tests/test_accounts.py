@@ -77,9 +77,7 @@ def test_a_key_is_read_however_it_is_written() -> None:
     assert "a seed with key nonce: 2" in account._repr_html_()
 
 
-@pytest.mark.parametrize(
-    "key", [None, {}, {"x": "", "y": ""}, {"x": "0x0", "y": None}, {"x": "zz", "y": "0x1"}, 7]
-)
+@pytest.mark.parametrize("key", [None, {}, {"x": "", "y": ""}, {"x": "0x0", "y": None}, {"x": "zz", "y": "0x1"}, 7])
 def test_an_account_may_have_no_key_yet(key: object) -> None:
     with answering(ANSWER | {"publicKey": key, "keyNonce": None, "keySeed": None, "tags": None}) as server:
         account = client_of(server.base_url).account(7)
@@ -109,8 +107,7 @@ def test_fees_are_exact_in_each_token(setup: KeyUpdateSetup) -> None:
     fees = setup.client.update_fee(ACCOUNT)
     decimals = {"ETH": 18, "LRC": 18, "USDT": 6, "DAI": 18, "USDC": 6}
     expected = {
-        symbol: Decimal(fee).scaleb(-decimals[symbol])
-        for symbol, fee in setup.relayer.settings.update_fees.items()
+        symbol: Decimal(fee).scaleb(-decimals[symbol]) for symbol, fee in setup.relayer.settings.update_fees.items()
     }
     assert dict(fees["fee"]) == expected
     assert fees.index.name == "fee_token"

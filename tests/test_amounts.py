@@ -33,9 +33,7 @@ def test_a_value_is_held_exactly_or_refused(number: int, decimals: int) -> None:
             to_units([str(number)], decimals, token="TKN")
 
 
-@pytest.mark.parametrize(
-    "text", ["1.5", "", " 1", "1 ", "0x1", "1_0", "٣", "NaN", "Infinity", "-", 1.0, True, "ten"]
-)
+@pytest.mark.parametrize("text", ["1.5", "", " 1", "1 ", "0x1", "1_0", "٣", "NaN", "Infinity", "-", 1.0, True, "ten"])
 def test_what_is_not_a_whole_number_is_named(text: Any) -> None:
     with pytest.raises(AmountError, match="LRC, value 1: .*not a whole number of smallest units"):
         to_units(["1", text], 18, token="LRC")

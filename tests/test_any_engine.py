@@ -26,7 +26,6 @@ ASKED = [
 ]
 
 
-
 @functools.cache
 def adversarial() -> pd.DataFrame:
     """Return drawn rows, many at one moment, some of them long before 1970, in files of their own order."""

@@ -180,6 +180,4 @@ def test_devices_are_refused(path: str) -> None:
 
 
 def test_numbers_are_finite() -> None:
-    assert all(
-        math.isfinite(float(bounded.parse_decimal(text) or 0)) for text in ("9" * 160, "1e-999", "nan", "inf")
-    )
+    assert all(math.isfinite(float(bounded.parse_decimal(text) or 0)) for text in ("9" * 160, "1e-999", "nan", "inf"))

@@ -240,9 +240,7 @@ def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(tmp_path: 
         lab.until(rf"ssh -N -L {port}:localhost:{port} ")
         base, headers = f"http://127.0.0.1:{port}/api", {"Authorization": f"token {token}"}
         with requests.Session() as session:  # JupyterLab prints its address just before it listens there
-            session.mount(
-                "http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.1, backoff_max=1))
-            )
+            session.mount("http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.1, backoff_max=1)))
             assert session.get(f"{base}/status", headers=headers, timeout=PATIENCE).json()["kernels"] == 0
             listed = session.get(f"{base}/contents", headers=headers, timeout=PATIENCE).json()["content"]
         assert {entry["name"] for entry in listed} == {p.name for p in (ROOT / "notebooks").glob("*.ipynb")}
@@ -384,9 +382,7 @@ def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == f"loopring-lab {metadata.version('loopring-lab')}\n"
 
 
-@pytest.mark.parametrize(
-    "command", [["loopring-lab"], [sys.executable, "-m", "loopring_lab"]], ids=["script", "-m"]
-)
+@pytest.mark.parametrize("command", [["loopring-lab"], [sys.executable, "-m", "loopring_lab"]], ids=["script", "-m"])
 def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
     scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(

@@ -43,9 +43,7 @@ def small() -> World:
 
 
 def client_of(relayer: Relayer, **how: Any) -> Client:
-    return Client(
-        Transport(relayer.base_url, api_key=relayer.api_key, proxies=False, **{"rate": None, **how})
-    )
+    return Client(Transport(relayer.base_url, api_key=relayer.api_key, proxies=False, **{"rate": None, **how}))
 
 
 # The tour
@@ -117,9 +115,7 @@ def test_a_period_is_half_open_and_utc(client: Client, trades: pd.DataFrame) -> 
     got = client.trades(ACCOUNT, since=start, until=end)
     assert_frame_equal(got, trades.iloc[100:200].reset_index(drop=True))
     assert_frame_equal(client.trades(ACCOUNT, since=start.tz_convert("Asia/Tokyo"), until=str(end)), got)
-    assert client.trades(ACCOUNT, since="2022-06-01")["created_at"].min() >= pd.Timestamp(
-        "2022-06-01", tz="UTC"
-    )
+    assert client.trades(ACCOUNT, since="2022-06-01")["created_at"].min() >= pd.Timestamp("2022-06-01", tz="UTC")
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
@@ -171,9 +167,7 @@ def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: 
         ({"account_id": 1, "until": "2022-13-01"}, "until='2022-13-01' is not a time."),
     ],
 )
-def test_an_argument_that_cannot_be_used_is_named(
-    client: Client, arguments: dict[str, Any], said: str
-) -> None:
+def test_an_argument_that_cannot_be_used_is_named(client: Client, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(LabError) as caught:
         client.trades(**arguments)
     assert said in str(caught.value)
@@ -188,9 +182,7 @@ def test_a_day_without_a_zone_is_read_in_utc() -> None:
 
 
 def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
-    with pytest.raises(
-        RelayerError, match=r"^The relayer refused: .*'lrc-eht'. Did you mean 'LRC-ETH'\? \(GET"
-    ):
+    with pytest.raises(RelayerError, match=r"^The relayer refused: .*'lrc-eht'. Did you mean 'LRC-ETH'\? \(GET"):
         client.trades(ACCOUNT, market="lrc-eht")
     with pytest.raises(RelayerError, match=r"client.markets\(\) lists the markets."):
         client.trades(ACCOUNT, market="XXXX")
@@ -201,9 +193,7 @@ def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
 
 def test_pages_hold_the_history_as_it_was_sent(client: Client, trades: pd.DataFrame) -> None:
     pages = list(client.pages([(ACCOUNT, "amm"), (ACCOUNT, "dex")]))
-    offsets = {
-        kind: [page.offset for page in pages if page.history.fill_type == kind] for kind in ("amm", "dex")
-    }
+    offsets = {kind: [page.offset for page in pages if page.history.fill_type == kind] for kind in ("amm", "dex")}
     assert all(starts == list(range(0, len(starts) * 50, 50)) for starts in offsets.values())
     frame = tables.trades(
         [page.body for page in pages],
@@ -294,9 +284,7 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, small: World) 
         assert len(client.trades(relayer.accounts[-1])) == len(relayer.rows(relayer.accounts[-1]))
 
 
-def test_a_recording_can_come_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, any_block_folder: Path
-) -> None:
+def test_a_recording_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, any_block_folder: Path) -> None:
     monkeypatch.setenv("LOOPRING_RECORDING", str(any_block_folder))
     assert lab.connect().source == str(any_block_folder.resolve())
 
@@ -460,9 +448,7 @@ def test_the_key_is_in_no_repr_error_or_log(small: World, caplog: pytest.LogCapt
 def test_an_embedded_relayer_is_not_asked_through_a_proxy() -> None:
     code = "import loopring_lab as lab; print(len(lab.connect().tokens()))"
     env = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)
     assert int(done.stdout.split()[-1]) >= 12
 
 
@@ -515,9 +501,7 @@ def test_no_trades_are_said_to_be_none(client: Client) -> None:
     assert empty.attrs["notes"] == ["There are no trades of account_id=94680, market='WBTC-ETH'."]
     assert "There are no trades of account_id=94680, market='WBTC-ETH'." in str(lab.show(empty))
     late = client.trades(94680, until="2021-01-01")
-    assert late.attrs["notes"] == [
-        "There are no trades of account_id=94680 in the time asked for, 40 outside it."
-    ]
+    assert late.attrs["notes"] == ["There are no trades of account_id=94680 in the time asked for, 40 outside it."]
     assert "notes" not in client.trades(94680).attrs
 
 

@@ -37,9 +37,7 @@ def read(folder: Path, text: str | bytes, **how: Any) -> pd.DataFrame:
 
 @pytest.mark.parametrize("with_tokens", [True, False])
 @pytest.mark.parametrize("numbers", [True, False])
-def test_a_frame_written_with_to_csv_is_read_as_it_was(
-    tmp_path: Path, with_tokens: bool, numbers: bool
-) -> None:
+def test_a_frame_written_with_to_csv_is_read_as_it_was(tmp_path: Path, with_tokens: bool, numbers: bool) -> None:
     """With every digit of the price, times to the millisecond, and what is unknown unknown."""
     names = [*NAMES, "NOT-LISTED"]
     moments = [1_648_749_600_123 + 60_000 * number for number in range(50)]
@@ -55,9 +53,7 @@ def test_a_frame_written_with_to_csv_is_read_as_it_was(
     made["price"] = pd.array([EXACT[number % len(EXACT)] for number in range(50)], AMOUNT)
     written = made.assign(created_at=moments) if numbers else made
     file = tmp_path / "closes.csv"
-    (written if with_tokens else written.drop(columns=["base", "quote"])).sample(
-        frac=1, random_state=1
-    ).to_csv(file)
+    (written if with_tokens else written.drop(columns=["base", "quote"])).sample(frac=1, random_state=1).to_csv(file)
     how = {"unit": "ms"} if numbers else {}
     found = tables.prices(file, None if with_tokens else markets(), **how)
     assert_frame_equal(found, made)

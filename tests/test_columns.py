@@ -58,9 +58,7 @@ def test_every_public_function_that_returns_a_frame_is_described() -> None:
     found = described()
     names = [name for name in functions() if name not in NO_FRAME]
     assert len(names) > 40
-    short = [
-        name if name in found else name.removeprefix("rollup.").removeprefix("tables.") for name in names
-    ]
+    short = [name if name in found else name.removeprefix("rollup.").removeprefix("tables.") for name in names]
     assert [name for name in short if name not in found] == []
 
 

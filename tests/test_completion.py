@@ -65,9 +65,7 @@ def test_tokens_complete(shell: InteractiveShell, client: lab.Client, code: str)
     assert completed(shell, code) == [code[:-2] + name for name in listed]
 
 
-@pytest.mark.parametrize(
-    "code", ['print("LRC', 'open("US', 'side = "LR', "market = LR", 'market="LRC-ETH", x="']
-)
+@pytest.mark.parametrize("code", ['print("LRC', 'open("US', 'side = "LR', "market = LR", 'market="LRC-ETH", x="'])
 def test_elsewhere_nothing_is_offered(client: lab.Client, code: str) -> None:
     assert completion.complete_name(code) == ("", [])
 

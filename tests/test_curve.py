@@ -153,9 +153,7 @@ def test_s_has_a_range() -> None:
 @few
 def test_signatures_follow_the_equation(secret: int, message: int) -> None:
     rx, ry, s = curve.sign(Secret(secret), message)
-    nonce = int.from_bytes(
-        sha512(secret.to_bytes(32, "little") + message.to_bytes(32, "little")).digest(), "little"
-    )
+    nonce = int.from_bytes(sha512(secret.to_bytes(32, "little") + message.to_bytes(32, "little")).digest(), "little")
     assert (rx, ry) == curve.to_affine(curve.multiply_base(nonce % SUBGROUP_ORDER))
     x, y = curve.to_affine(curve.multiply_base(secret))
     challenge = curve.poseidon((rx, ry, x, y, message))

@@ -106,9 +106,7 @@ def test_a_late_answer_says_how_long_it_may_take() -> None:
     assert late.value.maybe_received
 
 
-@pytest.mark.parametrize(
-    "body", [b" " * 65536, zlib.compress(bytes(1 << 20), wbits=31)], ids=["plain", "gzip"]
-)
+@pytest.mark.parametrize("body", [b" " * 65536, zlib.compress(bytes(1 << 20), wbits=31)], ids=["plain", "gzip"])
 def test_an_endless_body_at_full_speed_takes_little_memory(body: bytes) -> None:
     coding = b"Content-Encoding: gzip\r\n" if body[:1] == b"\x1f" else b""
     with talking(pour(OK + coding + b"\r\n", body)) as base_url:
@@ -157,9 +155,7 @@ def test_a_damaged_or_unknown_compression_is_an_error(coding: str, body: bytes) 
 def test_gzip_is_expanded() -> None:
     text = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
     parts = [zlib.compress(part, wbits=31) for part in (text[:5], text[5:])]
-    with scripted(
-        lambda number, request: Answer(200, b"".join(parts), {"Content-Encoding": "gzip"})
-    ) as server:
+    with scripted(lambda number, request: Answer(200, b"".join(parts), {"Content-Encoding": "gzip"})) as server:
         assert transport(server.base_url).get("/exchange/tokens") == text
 
 
@@ -272,9 +268,7 @@ def read(answer: Callable[[int], bytes], **how: Any) -> int:
     return len(requests)
 
 
-FIFTY = [
-    row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(50)
-]
+FIFTY = [row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(50)]
 WITHOUT_END: dict[str, Callable[[int], bytes]] = {
     "empty pages": lambda offset: page([], 50_000_000),
     "one page again and again": lambda offset: page(FIFTY, 50_000_000),
@@ -315,9 +309,7 @@ def test_a_slow_page_does_not_let_the_others_run_past_the_limit() -> None:
 
 
 def test_a_large_limit_requests_only_the_pages_that_exist() -> None:
-    rows = [
-        row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(90)
-    ]
+    rows = [row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(90)]
     assert read(lambda offset: page(rows[offset : offset + PAGE], 90), window=Window(limit=10**12)) == 2
 
 

@@ -153,9 +153,7 @@ def test_a_lie_is_named_and_nothing_is_signed(setup: LyingSetup, lie: str) -> No
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("given", [{}, {"max_fee": "0.00002"}])
-def test_units_stay_units_whatever_decimals_a_relayer_claims(
-    setup: LyingSetup, given: dict[str, str]
-) -> None:
+def test_units_stay_units_whatever_decimals_a_relayer_claims(setup: LyingSetup, given: dict[str, str]) -> None:
     """An amount in units is signed as units * 10**known decimals, or not at all."""
     for symbol, known in {"ETH": 18, "USDC": 6}.items():
         units = Fraction(given["max_fee"]) if given else Fraction(UPDATE_FEES[symbol], 10**known)
@@ -172,13 +170,8 @@ def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup: LyingSetup) -> 
     update = setup.prepare(signer=setup.signer(), max_fee="0.00002")
     lines = {line.field: f"{line.value}: {line.meaning}" for line in update.preview().lines}
     assert signed(update)[2:] == (0, 20_000_000_000_000)
-    assert lines["maxFee.volume"].startswith(
-        "20000000000000: in smallest units; the most you pay: 0.00002 ETH"
-    )
-    assert (
-        lines["maxFee.tokenId"]
-        == "0: ETH, with 18 decimals, pays the fee. Vouched for by loopring_lab (embedded)"
-    )
+    assert lines["maxFee.volume"].startswith("20000000000000: in smallest units; the most you pay: 0.00002 ETH")
+    assert lines["maxFee.tokenId"] == "0: ETH, with 18 decimals, pays the fee. Vouched for by loopring_lab (embedded)"
     assert lines["exchange"].endswith(
         "on chain 31337: the update is valid nowhere else. Vouched for by loopring_lab (embedded)"
     )
@@ -223,16 +216,12 @@ def test_terms_are_checked_again_before_the_signer_is_asked(
 def test_another_exchange_is_refused_with_what_to_write(setup: LyingSetup) -> None:
     for claimed in (UNKNOWN, MAINNET | {"chain_id": 5}, EMBEDDED | {"chain_id": 1}):
         setup.claim(**claimed)
-        told = setup.refuses(
-            "If you know the values from a source other than this relayer, write them: trust="
-        )
+        told = setup.refuses("If you know the values from a source other than this relayer, write them: trust=")
         assert f"claims to serve the exchange {claimed['exchange']} on chain {claimed['chain_id']}" in told
         assert f"mainnet is {MAINNET['exchange']} on chain 1," in told
         example = re.search(r"trust=(\{.*\}\}\})", told)
         assert example
-        written = ast.literal_eval(
-            example[1].replace("'id': ..., 'decimals': ...", "'id': 0, 'decimals': 18")
-        )
+        written = ast.literal_eval(example[1].replace("'id': ..., 'decimals': ...", "'id': 0, 'decimals': 18"))
         update = setup.prepare(signer=setup.signer(), trust=written, max_fee="0.001")
         assert signed(update) == (*claimed.values(), 0, 10**15)
     for nonsense in ("0x12", "nobody", ""):
@@ -282,13 +271,9 @@ def test_what_the_caller_states_is_signed_and_shown_as_such(setup: LyingSetup) -
 
 def test_a_relayer_cannot_contradict_what_the_caller_states(setup: LyingSetup) -> None:
     setup.lie(TOKENS_PATH, token("ETH", decimals=27))
-    setup.refuses(
-        "decimals is 27 according to the relayer alone, but 18 according to the caller", trust=STATED
-    )
+    setup.refuses("decimals is 27 according to the relayer alone, but 18 according to the caller", trust=STATED)
     setup.connect()
-    setup.refuses(
-        "id is 0 .* but 9 according to the caller", trust=UNKNOWN | {"tokens": {"ETH": ETH | {"id": 9}}}
-    )
+    setup.refuses("id is 0 .* but 9 according to the caller", trust=UNKNOWN | {"tokens": {"ETH": ETH | {"id": 9}}})
 
 
 def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(setup: LyingSetup) -> None:
@@ -298,9 +283,7 @@ def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(setup: Lyi
 
 def test_a_caller_cannot_contradict_what_is_known(setup: LyingSetup) -> None:
     wrong = MAINNET | {"tokens": {"ETH": ETH | {"decimals": 27}}}
-    setup.refuses(
-        r"decimals is 27 according to the caller \(trust=\), but 18 according to loopring_lab", trust=wrong
-    )
+    setup.refuses(r"decimals is 27 according to the caller \(trust=\), but 18 according to loopring_lab", trust=wrong)
     more = EMBEDDED | {"tokens": {"WETH": {"id": 2, "decimals": 18, "ceiling": "1"}}}
     setup.refuses("'WETH': pays no fees", trust=more, fee_token="WETH")
     assert signed(setup.prepare(signer=setup.signer(), trust=more)) == (
@@ -374,9 +357,7 @@ def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(setup: Lyin
 def test_the_fees_of_recorded_updates_lie_far_below_the_ceilings() -> None:
     known = {token.id: token for token in deployments.known_deployments()["mainnet"].tokens.values()}
     groups = [*every_vector()["account_update"], *every_vector()["counterfactual"]]
-    fees = [
-        each["max_fee"] for each in groups if int(each["max_fee"]["volume"]) < 2**95
-    ]  # the rest are limits
+    fees = [each["max_fee"] for each in groups if int(each["max_fee"]["volume"]) < 2**95]  # the rest are limits
     fees += [{"tokenId": TOKENS[symbol].id, "volume": amount} for symbol, amount in UPDATE_FEES.items()]
     for paid in fees:
         token = known[paid["tokenId"]]
@@ -385,9 +366,7 @@ def test_the_fees_of_recorded_updates_lie_far_below_the_ceilings() -> None:
 
 def test_a_token_without_a_ceiling_needs_a_max_fee() -> None:
     with key_update_setup(update_fees={"LINK": 10**16}) as setup:
-        with pytest.raises(
-            KeyUpdateError, match=r"asks for 0\.01 LINK .*no ceiling is known.*max_fee='0\.01'"
-        ):
+        with pytest.raises(KeyUpdateError, match=r"asks for 0\.01 LINK .*no ceiling is known.*max_fee='0\.01'"):
             setup.prepare(fee_token="LINK")
         assert signed(setup.prepare(fee_token="LINK", max_fee="0.01"))[2:] == (9, 10**16)
 

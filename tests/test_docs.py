@@ -66,9 +66,7 @@ def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
-    loaded = re.compile(
-        r"""<(?:script|img|iframe)[^>]*\ssrc="https?://|<link[^>]*rel="stylesheet"[^>]*https?://"""
-    )
+    loaded = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc="https?://|<link[^>]*rel="stylesheet"[^>]*https?://""")
     texts = {path.name: path.read_text(encoding="utf-8") for path in pages}
     assert [name for name, text in texts.items() if loaded.search(text)] == []
 

@@ -46,8 +46,6 @@ def test_each_is_read_or_refused_with_an_error_of_ours(outcomes: list[list[Any]]
 
 
 @pytest.mark.thorough
-def test_none_takes_long_or_much_memory(
-    child: subprocess.CompletedProcess[str], outcomes: list[list[Any]]
-) -> None:
+def test_none_takes_long_or_much_memory(child: subprocess.CompletedProcess[str], outcomes: list[list[Any]]) -> None:
     assert [outcome for outcome in outcomes if outcome[4] >= 1] == []
     assert json.loads(child.stdout.splitlines()[-1])["grown"] < 200e6

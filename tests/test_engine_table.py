@@ -25,9 +25,7 @@ def rows() -> dict[str, list[str]]:
     """Return the cells beside each function of the table."""
     lines = [line.split("|")[1:-1] for line in TABLE.read_text().splitlines() if line.startswith("| `f")]
     return {
-        name: [cell.strip() for cell in cells]
-        for first, *cells in lines
-        for name in re.findall(r"`([\w.]+)`", first)
+        name: [cell.strip() for cell in cells] for first, *cells in lines for name in re.findall(r"`([\w.]+)`", first)
     }
 
 
@@ -41,9 +39,7 @@ def trades() -> pd.DataFrame:
 
 
 def test_every_public_function_is_in_the_table_once() -> None:
-    public = {
-        f"{room}.{name}" for room in ("fees", "fills", "figures") for name in getattr(lab, room).__all__
-    }
+    public = {f"{room}.{name}" for room in ("fees", "fills", "figures") for name in getattr(lab, room).__all__}
     assert set(rows()) == public - NOT_OF_TRADES
 
 

@@ -49,9 +49,7 @@ def odd() -> pd.DataFrame:
     """Many histories, each with its own label, with irregular rows of every kind."""
     frame = many(200)
     assert len(frame) > 500
-    odd_rows = [
-        frame[name].isna().sum() for name in ("price", "size", "fee", "created_at", "base", "side", "role")
-    ]
+    odd_rows = [frame[name].isna().sum() for name in ("price", "size", "fee", "created_at", "base", "side", "role")]
     assert min(*odd_rows, frame["fill_type"].isna().sum(), (frame["fee"] == 0).sum()) > 5
     return frame
 
@@ -135,9 +133,7 @@ ROWS |= {
     ),
     "markouts": (
         lambda f: lab.fills.markouts(f, horizons=["1min", "1h"], tolerance=None),
-        lambda f: oracle.markouts(
-            fills(lab.fills.with_roles(f)), fills(f), {"1min": 60_000, "1h": 3_600_000}, None
-        ),
+        lambda f: oracle.markouts(fills(lab.fills.with_roles(f)), fills(f), {"1min": 60_000, "1h": 3_600_000}, None),
     ),
     "shortfall": (lab.fills.shortfall, lambda f: oracle.shortfalls(fills(f), fills(f), 3_600_000)),
 }
@@ -201,7 +197,7 @@ def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, questi
 @given(histories(6))
 def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
     frame = frame_of([ETH_IN_USDT, *history])
-    for (ask, count) in (SUMS | IN_ORDER).values():
+    for ask, count in (SUMS | IN_ORDER).values():
         found, expected = oracle.to_rows(collected(ask(frame))), count(frame)
         names = expected[0] if expected else []
         assert_same_rows([{name: row[name] for name in names} for row in found], expected)
@@ -211,9 +207,7 @@ def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None
 def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
     for question in ("over_time every 1w", "orders", "tiers", "size_profile by label", "schedule_check"):
         asked = SUMS[question][0]
-        types = {
-            field.name: field.type for field in collected(without_warnings(asked, odd_on(engine))).schema
-        }
+        types = {field.name: field.type for field in collected(without_warnings(asked, odd_on(engine))).schema}
         assert types == {field.name: field.type for field in collected(asked(odd())).schema}
         exact = {"volume", "notional", "received", "fee", "average_price", "smallest", "largest", "allowed"}
         assert {types[name] for name in types.keys() & exact} <= {WIDE}
@@ -250,9 +244,7 @@ COUNTED_TWICE = (
 def with_other_sides() -> pd.DataFrame:
     """Put the other side beside every second fill, and the same side once more beside every third."""
     every_second, every_third = odd().iloc[::2], odd().iloc[::3]
-    other = every_second.assign(
-        side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"})
-    )
+    other = every_second.assign(side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"}))
     other["side"] = other["side"].cat.set_categories(odd()["side"].cat.categories)
     return pd.concat([odd(), other, every_third]).sample(frac=1, random_state=1)
 
@@ -422,9 +414,7 @@ def test_categories_of_numbers_stay_numbers() -> None:
 
 
 def huge(fees: list[int], engine: str) -> Any:
-    one = (
-        odd()[odd()["fee"].notna() & odd()["fee_token"].notna()].iloc[[0] * len(fees)].reset_index(drop=True)
-    )
+    one = odd()[odd()["fee"].notna() & odd()["fee_token"].notna()].iloc[[0] * len(fees)].reset_index(drop=True)
     return on(engine, one.assign(fee=to_units([str(fee) for fee in fees], 0)))
 
 

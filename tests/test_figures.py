@@ -46,9 +46,7 @@ def test_fill_types_are_stacked(trades: pd.DataFrame) -> None:
 def test_without_a_choice_the_most_traded_quote_is_drawn_and_named(trades: pd.DataFrame) -> None:
     most = trades["quote"].value_counts()
     axes = volume(trades).axes[0]
-    named = (
-        f"Traded volume per week, {most.index[0]}-quoted markets, {most.iloc[0]:,} of {len(trades):,} trades"
-    )
+    named = f"Traded volume per week, {most.index[0]}-quoted markets, {most.iloc[0]:,} of {len(trades):,} trades"
     assert axes.get_title(loc="left") == named
     assert axes.get_ylabel() == f"notional ({most.index[0]})"
     assert axes.get_xlabel() == "time (UTC)"
@@ -119,9 +117,7 @@ def test_the_same_trades_give_the_same_bytes(trades: pd.DataFrame) -> None:
     assert volume(trades)._repr_png_() == volume(trades)._repr_png_()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("days", "period"), [(10, "day"), (100, "week"), (800, "30 days"), (3_000, "91 days")]
-)
+@pytest.mark.parametrize(("days", "period"), [(10, "day"), (100, "week"), (800, "30 days"), (3_000, "91 days")])
 def test_periods_follow_the_time_covered(days: int, period: str) -> None:
     last = 1657638459610 + days * 86_400_000
     frame = read(page([row(), row(id="2", createdAt=str(last))]), fill_type="dex")

@@ -260,15 +260,10 @@ def test_what_is_zoomed_away_is_not_drawn_beside_the_axes(few: pd.DataFrame) -> 
 def test_titles_say_what_is_left_out(trades: pd.DataFrame) -> None:
     eth = int((trades["quote"] == "ETH").sum())
     count = f"{len(trades):,}"
-    assert (
-        note(figures.size_profile(trades))
-        == f"{eth:,} of {count} trades; each bar about {eth / 10:.0f} fills"
-    )
+    assert note(figures.size_profile(trades)) == f"{eth:,} of {count} trades; each bar about {eth / 10:.0f} fills"
     assert title(figures.size_profile(trades)).endswith("ETH-quoted markets")
     assert note(figures.fee_tiers(trades)) == f"all {count} trades"
-    assert note(figures.fee_rates(trades)).endswith(
-        f"{(trades['fee_token'] == 'ETH').sum()} of {count} trades"
-    )
+    assert note(figures.fee_rates(trades)).endswith(f"{(trades['fee_token'] == 'ETH').sum()} of {count} trades")
 
 
 def test_periods_are_named_in_full_and_follow_the_days_covered() -> None:

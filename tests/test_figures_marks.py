@@ -128,9 +128,7 @@ def test_few_values_are_drawn_one_by_one_and_counted() -> None:
     fills = [("dex", "100.0", 0), ("amm", "101.0", 30), ("dex", "100.5", 60), ("dex", "100.2", 90)]
     pages = {
         kind: [
-            row(
-                id=str(n), orderHash=f"0x{n:064x}", price=price, createdAt=str(1657638459610 + 1000 * seconds)
-            )
+            row(id=str(n), orderHash=f"0x{n:064x}", price=price, createdAt=str(1657638459610 + 1000 * seconds))
             for n, (one, price, seconds) in enumerate(fills)
             if one == kind
         ]
@@ -167,9 +165,7 @@ def test_rows_of_differences_are_found_along_the_vertical_axis() -> None:
     assert [mark.along for mark in figure.marks] == ["y"] * len(figure.table)
     assert [mark.y for mark in figure.marks] == [(n, n) for n in range(len(figure.table))]
     assert figure.table["difference_bps"].iloc[0] == pytest.approx(overall["difference_bps"].iloc[0], rel=1e-9)
-    assert (
-        f"{overall['fills'].iloc[0]:,} fills of {overall['orders'].iloc[0]:,} orders" in figure.marks[0].text
-    )
+    assert f"{overall['fills'].iloc[0]:,} fills of {overall['orders'].iloc[0]:,} orders" in figure.marks[0].text
     later = figures.markouts(trades, prices=prices)
     realized = lab.fills.markouts(trades, prices, by="fill_type")["weighted_realized_bps"]
     assert list(later.table["weighted_realized_bps"]) == pytest.approx(list(realized), rel=1e-9)

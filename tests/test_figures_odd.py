@@ -186,9 +186,7 @@ def test_trades_of_unknown_time_are_left_out_and_counted(draw: Draw, trades: pd.
     assert "40 trades" in title(whole) + note(whole)
     frame["created_at"] = frame["created_at"].where(frame["created_at"].isna())
     for options in ({}, {"every": "1d"}) if draw is not figures.volume else ({},):
-        with pytest.raises(
-            LabError, match=rf"^lab\.figures\.{draw.__name__}: no trade .*to draw. Pass other trades"
-        ):
+        with pytest.raises(LabError, match=rf"^lab\.figures\.{draw.__name__}: no trade .*to draw. Pass other trades"):
             draw(frame, **options)
 
 
@@ -242,9 +240,7 @@ def test_fees_of_no_sure_tier_are_marked_apart() -> None:
     tiny = row(id="5", side="BUY", market="WBTC-ETH", size="100", feeAmount="0", tokenId="0")  # 0 to 99 bps
     figure = figures.fee_tiers(read(page([*rows, tiny]), fill_type="dex"))
     drawn = stacks(figure)
-    assert drawn == {
-        label: [20.0] for label in ("10 bps", "20 bps", "ambiguous", "no whole tier", "not known")
-    }
+    assert drawn == {label: [20.0] for label in ("10 bps", "20 bps", "ambiguous", "no whole tier", "not known")}
     hatches = [bars[0].get_hatch() for bars in figure.axes[0].containers]  # type: ignore[index]
     assert hatches[:2] == [None, None]
     assert len(set(hatches)) == 4
@@ -275,10 +271,7 @@ def test_likely_tiers_are_drawn_apart_from_exact_ones() -> None:
 
 
 def test_sizes_of_any_magnitude_are_written_out() -> None:
-    rows = [
-        row(id=str(n), size=str(n * 10**exponent))
-        for n, exponent in enumerate((4, 10, 16, 22, 28, 32), start=1)
-    ]
+    rows = [row(id=str(n), size=str(n * 10**exponent)) for n, exponent in enumerate((4, 10, 16, 22, 28, 32), start=1)]
     frame = read(page(rows), fill_type="dex")
     for draw in (figures.size_profile, figures.volume):
         figure = draw(frame)

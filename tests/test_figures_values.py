@@ -69,9 +69,7 @@ def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -
     figure = figures.fee_rates(trades, fee_token="LRC")
     for label, (times, rates) in lines(figure).items():
         wanted = {
-            week: Fraction(10_000 * fees[label, week], received[label, week])
-            for one, week in fees
-            if one == label
+            week: Fraction(10_000 * fees[label, week], received[label, week]) for one, week in fees if one == label
         }
         assert rates[-1] == rates[-2] or np.isnan(rates[-2])  # the last step is as long as the others
         drawn = {week: rate for week, rate in zip(times[:-1], rates[:-1], strict=True) if not np.isnan(rate)}
@@ -79,9 +77,7 @@ def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -
         assert all(drawn[week] == pytest.approx(float(rate), rel=1e-12) for week, rate in wanted.items())
         assert np.diff(times) == pytest.approx(7)
     assert title(figure) == "Effective fee rate per week, fees paid in LRC"
-    assert f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades" in note(
-        figure
-    )
+    assert f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades" in note(figure)
 
 
 def test_each_token_has_a_line_of_its_own_where_asked(trades: pd.DataFrame) -> None:
@@ -111,9 +107,7 @@ def test_the_shortened_names_of_two_groups_do_not_merge_them() -> None:
     ]
     axes = figures.fee_rates(read(page(rows), fill_type="dex"), by="order_hash").axes[0]
     assert [line.get_label() for line in axes.lines] == ["0x111111…7777"] * 2
-    assert sorted(known([float(line.get_ydata()[0]) for line in axes.lines])) == pytest.approx(
-        [0, 100], abs=0.1
-    )  # type: ignore[index]
+    assert sorted(known([float(line.get_ydata()[0]) for line in axes.lines])) == pytest.approx([0, 100], abs=0.1)  # type: ignore[index]
 
 
 # fee_tiers
@@ -123,9 +117,7 @@ def test_tiers_are_the_chain_s_basis_points(block: tuple[pd.DataFrame, list[dict
     frame, facts = block
     counts = Counter(fact["fee_bips"] for fact in facts)
     drawn = stacks(figures.fee_tiers(frame, every="1y"))
-    assert drawn == {
-        f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))] for tier in sorted(counts)
-    }
+    assert drawn == {f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))] for tier in sorted(counts)}
 
 
 def test_each_period_s_tiers_add_up_to_all_its_fills(trades: pd.DataFrame) -> None:
@@ -234,8 +226,7 @@ def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
     many = trades.head(105).assign(fee_token=[f"T{n:02}" for n in range(1, 15) for _ in range(n)])
     axes = figures.fees_by_token(many).axes[0]
     drawn = [
-        (label.get_text(), bar.get_width())
-        for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
+        (label.get_text(), bar.get_width()) for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
     ]  # type: ignore[attr-defined]
     assert drawn == [*((f"T{n:02}", n) for n in range(14, 2, -1)), ("2 others", 3)]
     unknown = many.assign(fee_token=[None if token == "T01" else token for token in many["fee_token"]])
@@ -251,15 +242,11 @@ def test_shares_are_counts_and_sums_of_each_week(of: Any, trades: pd.DataFrame) 
     sums: dict[tuple[str, float], int] = defaultdict(int)
     mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
     for fill in mine.itertuples():
-        sums[LABELS[fill.fill_type], monday(fill.created_at)] += (
-            1 if of == "fills" else whole(fill.notional, 18)
-        )
+        sums[LABELS[fill.fill_type], monday(fill.created_at)] += 1 if of == "fills" else whole(fill.notional, 18)
     figure = figures.fill_shares(trades, of=of, quote=None if of == "fills" else "USDC")
     times, shares = lines(figure)["AMM pool"]
     totals = {week: sum(sums[label, week] for label in LABELS.values()) for _, week in list(sums)}
-    wanted = [
-        100 * sums["AMM pool", time - 3.5] / totals[time - 3.5] for time in times if time - 3.5 in totals
-    ]
+    wanted = [100 * sums["AMM pool", time - 3.5] / totals[time - 3.5] for time in times if time - 3.5 in totals]
     assert known(shares) == pytest.approx(wanted)
     assert len(wanted) == len(totals)
     pool = sum(count for (label, _), count in sums.items() if label == "AMM pool") / sum(totals.values())
@@ -285,9 +272,7 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(of: Any, t
         effective = Fraction(sum(orders) ** 2, sum(weight**2 for weight in orders))
         assert 0 <= week.low <= week.share <= week.high <= 1
         for end in (week.low, week.high):
-            assert (week.share - end) ** 2 == pytest.approx(
-                Z**2 * end * (1 - end) / float(effective), abs=1e-12
-            )
+            assert (week.share - end) ** 2 == pytest.approx(Z**2 * end * (1 - end) / float(effective), abs=1e-12)
 
 
 def orders_of_one_share(seed: int, share: float) -> pd.DataFrame:
@@ -440,9 +425,7 @@ def test_halves_add_up_but_for_what_lies_outside(trades: pd.DataFrame) -> None:
 
 
 def test_the_age_of_the_other_fill_is_named(trades: pd.DataFrame) -> None:
-    assert title(figures.price_gaps(trades, tolerance="12h")).endswith(
-        "last fill in this frame, at most 12h old"
-    )
+    assert title(figures.price_gaps(trades, tolerance="12h")).endswith("last fill in this frame, at most 12h old")
     assert title(figures.price_gaps(trades, tolerance=pd.Timedelta("1h"))).endswith("at most 3,600 s old")
     assert title(figures.price_gaps(trades, tolerance=None)).endswith("last fill in this frame, of any age")
 
@@ -524,10 +507,7 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
     assert len(whiskers) == len(segments)
     assert all(ends[0, 1] < value < ends[1, 1] for ends, value in zip(whiskers, segments, strict=True))
     hollow = [
-        value
-        for line in figure.axes[0].lines
-        if line.get_markerfacecolor() == "white"
-        for value in line.get_ydata()
+        value for line in figure.axes[0].lines if line.get_markerfacecolor() == "white" for value in line.get_ydata()
     ]
     assert sorted([*hollow, *segments]) == pytest.approx(
         sorted(value for _, values in drawn.values() for value in values)
@@ -562,10 +542,7 @@ def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:
     reference = reference.assign(created_at=reference["created_at"] - pd.Timedelta(1, "ms"))
     figure = figures.cost_curve(trades, reference=reference, quote="ETH")
     assert note(figure).startswith("fee plus price difference to the reference; ")
-    fees = [
-        fill.fee_bps
-        for fill in trades[(trades["quote"] == "ETH") & (trades["fill_type"] == "amm")].itertuples()
-    ]
+    fees = [fill.fee_bps for fill in trades[(trades["quote"] == "ETH") & (trades["fill_type"] == "amm")].itertuples()]
     assert title(figure).endswith("ETH-quoted markets")
     # the reference shows the price of each fill just before it: no price difference
     assert min(lines(figure)["AMM pool"][1]) >= min(fees)
@@ -625,11 +602,7 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken: Any) -> None:
 def test_nothing_to_compare_is_said(taken: Any) -> None:
     trades, prices = taken
     pool = trades[trades["fill_type"] == "amm"]
-    with pytest.raises(
-        lab.LabError, match=r"^lab\.figures\.venue_differences: no taker fills of both venues"
-    ):
+    with pytest.raises(lab.LabError, match=r"^lab\.figures\.venue_differences: no taker fills of both venues"):
         figures.venue_differences(pool, prices=prices)
-    with pytest.raises(
-        lab.LabError, match=r"^lab\.figures\.markouts: no taker's fill has a price before and after it"
-    ):
+    with pytest.raises(lab.LabError, match=r"^lab\.figures\.markouts: no taker's fill has a price before and after it"):
         figures.markouts(trades.head(1))

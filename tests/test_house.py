@@ -48,7 +48,6 @@ DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns
 }
 
 
-
 def name_of(path: Path) -> str:
     """Return a module's dotted name inside the package; a package has the name of its folder."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -96,9 +95,7 @@ def in_reach() -> Iterator[tuple[str, object]]:
             yield named, one
             if inspect.isclass(one) and not getattr(one, "_is_protocol", False) and name != "widgets":
                 own = [m for m in inspect.getmembers(one, callable) if not m[0].startswith("_")]
-                yield from (
-                    (f"{named}.{n}", m) for n, m in own if "loopring_lab" in str(getattr(m, "__module__", ""))
-                )
+                yield from ((f"{named}.{n}", m) for n, m in own if "loopring_lab" in str(getattr(m, "__module__", "")))
 
 
 def docstring_faults(name: str, member: object) -> list[str]:
@@ -223,9 +220,7 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
         r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`", page.read_text(encoding="utf-8")
     )
     missing = [
-        name
-        for name in names
-        if not any((folder / name).is_file() for folder in (ROOT, ROOT / "tests", PACKAGE))
+        name for name in names if not any((folder / name).is_file() for folder in (ROOT, ROOT / "tests", PACKAGE))
     ]
     assert missing == []
 

@@ -12,9 +12,10 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 import loopring_lab as lab
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.estimates import with_estimates
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import ORDER_COLUMNS, Question, ask
+from loopring_lab.engine.query import ORDER_COLUMNS, Question
 
 WORTH = pa.table({"token": ["T", "U"], "day": pa.array([0, 0], pa.int64()), "worth": [1.0, 2000.0]})
 NEEDS = ("created_at", "market", "quote", "notional", "fee_bps", "trade_id", "side", "order_hash")
@@ -114,7 +115,9 @@ def test_rows_without_a_rate_or_a_value_are_left_out() -> None:
     assert found.loc[0, ["fills", "unpriced"]].tolist() == [len(odd), 5]
     names = ["weighted_fee_bps", "low_fee_bps", "high_fee_bps"]
     assert found[names].to_numpy() == pytest.approx(expected[names].to_numpy(), rel=1e-12)
-    nan = pa.table({name: pa.array([float("nan")] * 3) if name == "fee_bps" else pa.array(fills[name].head(3)) for name in fills})
+    nan = pa.table(
+        {name: pa.array([float("nan")] * 3) if name == "fee_bps" else pa.array(fills[name].head(3)) for name in fills}
+    )
     assert estimated(nan)["unpriced"].to_pylist() == [3] * len(estimated(nan))
 
 

@@ -348,9 +348,7 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> N
 
     def late_at_first(number: int, request: Request) -> Answer:
         header = {"X-API-SIG": request.headers["x-api-sig"]}
-        answer = requests.post(
-            setup.relayer.base_url + request.path, request.body, headers=header, timeout=10
-        )
+        answer = requests.post(setup.relayer.base_url + request.path, request.body, headers=header, timeout=10)
         if number == 0:
             done.wait(10)
         return Answer(answer.status_code, answer.content, setup.source)
@@ -359,9 +357,7 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> N
         receipt = update.submit()
         done.set()
     assert receipt.is_idempotent
-    assert [reason.startswith("No complete answer arrived within 0.5 s.") for reason in receipt.lost] == [
-        True
-    ]
+    assert [reason.startswith("No complete answer arrived within 0.5 s.") for reason in receipt.lost] == [True]
 
 
 def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
@@ -398,9 +394,7 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
     with scripted(silent_for_posts) as server, setup.redirected(server.base_url):
         with pytest.raises(KeyUpdateError, match=r"sent 3 times without an answer.*Call submit\(\) again"):
             update.submit()
-        assert [(request.method, request.path) for request in server.requests] == [
-            ("POST", "/api/v3/account")
-        ] * 3
+        assert [(request.method, request.path) for request in server.requests] == [("POST", "/api/v3/account")] * 3
         assert len({request.body for request in server.requests}) == 1
     assert len(update.submit().lost) == 3
 
@@ -452,9 +446,7 @@ def test_a_wallet_signs_twice_and_each_step_names_the_next(setup: KeyUpdateSetup
             early()
     assert update.attach(personal_sign(wallet, update.key_seed_message())) is update
     for early in (update.submit, update.body):
-        with pytest.raises(
-            KeyUpdateError, match=r"Sign typed_data\(\) with eth_signTypedData_v4, and attach"
-        ):
+        with pytest.raises(KeyUpdateError, match=r"Sign typed_data\(\) with eth_signTypedData_v4, and attach"):
             early()
     data = json.loads(json.dumps(update.typed_data()))
     update.attach("0x" + sign_typed_data(wallet, data).hex())
@@ -505,9 +497,7 @@ def test_another_wallets_signature_or_text_is_refused_at_either_step(setup: KeyU
     wallet, other = setup.relayer.signer(ACCOUNT), setup.relayer.signer(11375)
     update = setup.prepare(signer=None)
     for wrong in (personal_sign(other, update.key_seed_message()), personal_sign(wallet, "something else")):
-        with pytest.raises(
-            KeyUpdateError, match=rf"expected the signature by {wallet.address}, got one by 0x"
-        ):
+        with pytest.raises(KeyUpdateError, match=rf"expected the signature by {wallet.address}, got one by 0x"):
             update.attach(wrong)
     seed = personal_sign(wallet, update.key_seed_message())
     update.attach(seed)
@@ -536,9 +526,7 @@ def test_a_wallet_that_is_not_deployed_updates_its_key(
         "owner": info["walletOwner"],
         "salt": int(info["walletSalt"]),
     }
-    updates = [
-        setup.prepare(account, counterfactual=given) for given in (info, mapping, Counterfactual(**mapping))
-    ]
+    updates = [setup.prepare(account, counterfactual=given) for given in (info, mapping, Counterfactual(**mapping))]
     assert updates[0].body() == updates[1].body() == updates[2].body()
     assert updates[0].body()["counterFactualInfo"] == info
     receipt = updates[2].submit()
@@ -592,9 +580,7 @@ def flat(body: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
             yield before + name, str(value)
 
 
-def test_the_preview_shows_each_field_that_is_sent(
-    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
-) -> None:
+def test_the_preview_shows_each_field_that_is_sent(setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]) -> None:
     update = setup.prepare(wallet[0], counterfactual=wallet[1])
     update.body()
     preview = update.preview()
@@ -718,9 +704,7 @@ def test_a_fee_below_the_tokens_smallest_unit_is_refused(unused_setup: KeyUpdate
 # What is shown and kept
 
 
-def test_an_older_answer_never_overtakes_a_newer_one(
-    setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_answer_never_overtakes_a_newer_one(setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting that was cancelled may still have an answer under way."""
     receipt = setup.prepare().submit()
     ask, asked, let = setup.client.update_status, threading.Event(), threading.Event()

@@ -61,10 +61,7 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order() -> None:
         (0, "SELL"): None,
         (5, "SELL"): 101,
     }
-    assert (
-        dict(zip(zip(found["trade_id"], found["side"], strict=True), references(found), strict=True))
-        == expected
-    )
+    assert dict(zip(zip(found["trade_id"], found["side"], strict=True), references(found), strict=True)) == expected
     of_order = both["order_hash"] == "0xa"
     mine, others = both[of_order], both[~of_order]
     assert references(lab.fills.all_in_cost(mine, both)) == [90, 90]
@@ -111,7 +108,9 @@ def test_what_prices_know_of_an_order_counts_too() -> None:
 
 
 def test_an_order_of_which_a_time_is_unknown_has_no_reference() -> None:
-    frame = trades(fill(1000, "90"), fill(2000, "91", orderHash="0xa"), fill(0, "92", orderHash="0xa"), fill(4000, "93"))
+    frame = trades(
+        fill(1000, "90"), fill(2000, "91", orderHash="0xa"), fill(0, "92", orderHash="0xa"), fill(4000, "93")
+    )
     assert references(lab.fills.all_in_cost(frame))[1:3] == [None, None]
     assert lab.fills.shortfall(frame).set_index("order_hash").loc["0xa", "arrival_price"] is pd.NA
 
@@ -229,11 +228,7 @@ def test_order_and_splitting_of_rows_change_nothing(history: list[Any], chance: 
         if not name.endswith("by"):
             found, again = (
                 answer.sort_values(
-                    [
-                        n
-                        for n in ("trade_id", "order_hash", "market", "side", "first", "horizon")
-                        if n in answer
-                    ],
+                    [n for n in ("trade_id", "order_hash", "market", "side", "first", "horizon") if n in answer],
                     ignore_index=True,
                 )
                 for answer in (found, again)
@@ -291,9 +286,7 @@ def test_groups_of_markouts_rest_on_the_fills_that_have_all_prices() -> None:
         for rate in ("effective_bps", "realized_bps", "impact_bps"):
             assert getattr(line, f"mean_{rate}") == pytest.approx(priced[rate].mean())
             assert getattr(line, f"median_{rate}") == pytest.approx(priced[rate].median())
-        assert line.weighted_effective_bps == pytest.approx(
-            line.weighted_realized_bps + line.weighted_impact_bps
-        )
+        assert line.weighted_effective_bps == pytest.approx(line.weighted_realized_bps + line.weighted_impact_bps)
         assert np.isnan(line.low_realized_bps) == (len(priced) < 20)
 
 

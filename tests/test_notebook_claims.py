@@ -49,11 +49,7 @@ class Run(NamedTuple):
 
 def run(name: str, **parameters: Any) -> Run:
     """Run the code cells of a notebook with other parameters."""
-    cells = [
-        cell.source
-        for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells
-        if cell.cell_type == "code"
-    ]
+    cells = [cell.source for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells if cell.cell_type == "code"]
     names: dict[str, Any] = {}
     exec(cells[0], names)
     assert parameters.keys() <= names.keys()
@@ -168,10 +164,7 @@ def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world: World
     fills = compared(world)
     numbers = {fill.id for fill in fills}
     classes = size_classes([cost for cost in true_costs(world) if cost.fill.id in numbers])
-    cells = {
-        venue: {(f.market, f.side, classes[f.id]) for f in fills if f.venue == venue}
-        for venue in ("amm", "dex")
-    }
+    cells = {venue: {(f.market, f.side, classes[f.id]) for f in fills if f.venue == venue} for venue in ("amm", "dex")}
     both = [f for f in fills if (f.market, f.side, classes[f.id]) in cells["amm"] & cells["dex"]]
     said = venues.numbers("like with like over # fills of # orders, #% of the takers' fills.")
     assert said == [
@@ -205,16 +198,12 @@ def charged(fill: Fill) -> tuple[str, int, int]:
     return (market.base if bought else market.quote).symbol, fill.fee, fill.size if bought else fill.quote
 
 
-def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(
-    world: World, fees: Run
-) -> None:
+def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(world: World, fees: Run) -> None:
     (token,) = re.findall(r"Fees paid in (\w+):", fees.text)
     rows = [f for f in world.fills if f.taker == 10083 and charged(f)[0] == token]
     rows_made = [f for f in world.fills if f.maker == 10083]
     made = [
-        f
-        for f in rows_made
-        if (MARKETS[f.market].quote if f.side == "BUY" else MARKETS[f.market].base).symbol == token
+        f for f in rows_made if (MARKETS[f.market].quote if f.side == "BUY" else MARKETS[f.market].base).symbol == token
     ]
     received = sum(charged(f)[2] for f in rows) + sum(f.quote if f.side == "BUY" else f.size for f in made)
     rate = 10_000 * sum(f.fee for f in rows) / received
@@ -230,9 +219,7 @@ def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(world: World, 
         if fill.taker == 10083:
             market = MARKETS[fill.market]
             paid = market.base if fill.side == "BUY" else market.quote
-            price = Fraction(
-                world.latent_dollars(paid.symbol, fill.time_ms), world.latent_dollars(token, fill.time_ms)
-            )
+            price = Fraction(world.latent_dollars(paid.symbol, fill.time_ms), world.latent_dollars(token, fill.time_ms))
             truth += Fraction(fill.fee, 10**paid.decimals) * price
     priced, count, worth, within = fees.numbers(f"Fees of # of # fills: # {token}, within # bps.")
     assert priced == count
@@ -278,9 +265,7 @@ def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(sav
     assert sentence.startswith("Undecided: ")
     compared = saved.names["compared"].iloc[0]
     if compared["fills"]:
-        assert (
-            "own trades: an interval covers sampling only, and the difference is pulled towards 0" in sentence
-        )
+        assert "own trades: an interval covers sampling only, and the difference is pulled towards 0" in sentence
         assert saved.numbers("over # fills of # orders, ") == [compared["fills"], compared["orders"]]
 
 
@@ -317,9 +302,7 @@ def one_fill(block: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "source", ["recording", pytest.param("seed 7", marks=pytest.mark.thorough), "one fill"]
-)
+@pytest.mark.parametrize("source", ["recording", pytest.param("seed 7", marks=pytest.mark.thorough), "one fill"])
 def test_copies_say_what_the_library_computes(source: str, block: Path, one_fill: Path) -> None:
     with contextlib.ExitStack() as stack:
         folder = {"recording": block, "one fill": one_fill}.get(source)
@@ -377,9 +360,7 @@ def test_a_claim_is_told_from_a_method(claim: str) -> None:
 
 
 def parameters_and_code(path: Path) -> tuple[set[str], str]:
-    first, *rest = (
-        cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
-    )
+    first, *rest = (cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
     return {target.id for node in ast.parse(first).body for target in node.targets}, "\n".join(rest)
 
 
@@ -422,11 +403,7 @@ def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path: Path) -
 def test_the_memory_that_an_engine_takes_is_not_below_0(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process may hold less at the end than before, when the system takes memory back."""
     _, code = parameters_and_code(NOTEBOOKS / "05_archive_and_scale.ipynb")
-    kept = [
-        node
-        for node in ast.parse(code).body
-        if isinstance(node, (ast.FunctionDef, ast.Import, ast.ImportFrom))
-    ]
+    kept = [node for node in ast.parse(code).body if isinstance(node, (ast.FunctionDef, ast.Import, ast.ImportFrom))]
     names: dict[str, Any] = {"by": []}
     exec(compile(ast.Module(kept, []), "05", "exec"), names)
     held = iter(range(2**30, 0, -(2**20)))
@@ -485,10 +462,18 @@ def test_an_archive_says_what_it_holds(source: str, block: Path, one_fill: Path)
     stopped = {"recording": False, "seed 7": True, "one fill": False}[source]
     assert ("interrupted" in lines) is stopped
     assert ("complete before it could be interrupted" in lines) is not stopped
-    for said in ("rows added: 0", "changed trades: 0", "damaged tables: 0", "rows lost: 0", "read meanwhile: True", f"True {counts[0]:,} trades"):
+    for said in (
+        "rows added: 0",
+        "changed trades: 0",
+        "damaged tables: 0",
+        "rows lost: 0",
+        "read meanwhile: True",
+        f"True {counts[0]:,} trades",
+    ):
         assert lines.count(said) == 1, said
     assert [line for line in lines if "the same digits" in line] == [
-        "The archive gives the same digits: True", "The files give the same digits: True"
+        "The archive gives the same digits: True",
+        "The files give the same digits: True",
     ]
     assert found.names["report"]["rows"].sum() == sum(counts)
     assert found.names["with_pandas"]["fills"].sum() == sum(counts)

@@ -9,9 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(p for p in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-MACHINE_PATH = re.compile(
-    r"(?<![\w.:/])/(?:home|Users|root|tmp|work|private|var|mnt|opt)/\w|\b[A-Z]:\\\\?Users"
-)
+MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:home|Users|root|tmp|work|private|var|mnt|opt)/\w|\b[A-Z]:\\\\?Users")
 LONG_WORD = re.compile(r"(?<![0-9A-Za-z+/=_-])(?!0x)[0-9A-Za-z]{64,}")
 LINK = re.compile(r"\]\(([0-9a-z_]+\.ipynb)\)")
 BYTES, LINES = 400_000, 6
@@ -31,9 +29,7 @@ def faults(notebook: nbformat.NotebookNode) -> list[str]:
         "not run from top to bottom": [c.execution_count for c in code] != list(range(1, len(code) + 1)),
         "an error is saved": any(o.output_type == "error" for c in code for o in c.outputs),
     }
-    return (
-        [fault for fault, found in checks.items() if found] + parameter_faults(code) + cell_faults(notebook)
-    )
+    return [fault for fault, found in checks.items() if found] + parameter_faults(code) + cell_faults(notebook)
 
 
 def parameter_faults(code: list[nbformat.NotebookNode]) -> list[str]:
@@ -62,11 +58,7 @@ def cell_faults(notebook: nbformat.NotebookNode) -> list[str]:
     found = []
     for place, cell in enumerate(notebook.cells):
         lines = [line for line in cell.source.splitlines() if line.strip()]
-        if (
-            cell.cell_type == "code"
-            and "parameters" not in cell.metadata.get("tags", [])
-            and len(lines) > LINES
-        ):
+        if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", []) and len(lines) > LINES:
             found.append(f"cell {place} has {len(lines)} lines, at most {LINES} are allowed")
         texts = [cell.source, *readable_outputs(cell)]
         found += [f"cell {place} shows a path of this machine" for t in texts if MACHINE_PATH.search(t)]
@@ -106,9 +98,7 @@ def test_every_notebook_leads_to_every_other() -> None:
     links = {path.name: set(LINK.findall(path.read_text())) for path in NOTEBOOKS}
     reached = {path.name: {path.name} for path in NOTEBOOKS}
     for _ in NOTEBOOKS:
-        reached = {
-            name: {*found, *(one for n in found for one in links[n])} for name, found in reached.items()
-        }
+        reached = {name: {*found, *(one for n in found for one in links[n])} for name, found in reached.items()}
     assert [name for name, found in reached.items() if found != set(links)] == []
 
 

@@ -29,9 +29,7 @@ def drawn(seed: int) -> pd.DataFrame:
         market = dice.choice(["LRC-ETH", "ETH-USDT", "WBTC-ETH"])
         base, quote = NAMES[market]
         size = dice.randrange(1, 10**6) * 10 ** (DECIMALS[base] - 3)
-        moment = 1_648_749_600_000 + dice.choice(
-            [0, 1, 1, 2, 5_000, 60_000, 61_000, 7_200_000]
-        ) * dice.randrange(1, 4)
+        moment = 1_648_749_600_000 + dice.choice([0, 1, 1, 2, 5_000, 60_000, 61_000, 7_200_000]) * dice.randrange(1, 4)
         block = dice.choice([("0", "0"), ("7", str(dice.randrange(9))), (None, None)])
         shared = {
             "createdAt": str(moment), "id": str(100 + number), "size": str(size), "market": market,

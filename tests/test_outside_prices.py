@@ -48,8 +48,7 @@ def milliseconds(times: pd.Series) -> list[int]:
 def noise_bps(world: World, market: str, times: list[int], prices: list[int]) -> list[float]:
     base, quote = market.split("-")
     return [
-        float(Fraction(price * world.latent_dollars(quote, at), world.latent_dollars(base, at) * 10**12) - 1)
-        * 10_000
+        float(Fraction(price * world.latent_dollars(quote, at), world.latent_dollars(base, at) * 10**12) - 1) * 10_000
         for at, price in zip(times, prices, strict=True)
     ]
 
@@ -73,9 +72,7 @@ def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_a
 
 
 @pytest.mark.thorough
-def test_each_price_is_the_world_s_own_to_the_last_digit(
-    client: Client, world: World, trades: pd.DataFrame
-) -> None:
+def test_each_price_is_the_world_s_own_to_the_last_digit(client: Client, world: World, trades: pd.DataFrame) -> None:
     few = trades[trades["market"].isin(["LRC-ETH", "WBTC-USDC"])].head(40)
     prices = client.outside_prices(few)
     assert prices is not None
@@ -88,9 +85,7 @@ def test_each_price_is_the_world_s_own_to_the_last_digit(
 
 
 @pytest.mark.parametrize("market", ["LRC-ETH", "WBTC-USDC", "DAI-USDT"])
-def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(
-    world: World, market: str
-) -> None:
+def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(world: World, market: str) -> None:
     times, prices = world.outside_prices(market, START, START + 20 * DAY)
     noise = noise_bps(world, market, times[::7].tolist(), prices[::7].tolist())
     assert abs(fmean(noise)) < 0.1
@@ -120,9 +115,7 @@ def test_the_world_knows_prices_from_an_hour_before_its_year_to_a_day_after_it(w
     assert (times[0], times[-1]) == (START - HOUR, START + 366 * DAY)
     assert len(times) == 366 * 1440 + 61
     for symbol in TOKENS:
-        assert (
-            world.latent_dollars(symbol, START - HOUR) > 0 < world.latent_dollars(symbol, START + 366 * DAY)
-        )
+        assert world.latent_dollars(symbol, START - HOUR) > 0 < world.latent_dollars(symbol, START + 366 * DAY)
 
 
 @pytest.mark.parametrize(
@@ -133,9 +126,7 @@ def test_the_world_knows_prices_from_an_hour_before_its_year_to_a_day_after_it(w
         (("LRC-ETH", START, START, 0), "expected whole minutes, got 0. Give 60000."),
     ],
 )
-def test_wrong_questions_to_the_world_are_refused(
-    world: World, arguments: tuple[str, int, int], problem: str
-) -> None:
+def test_wrong_questions_to_the_world_are_refused(world: World, arguments: tuple[str, int, int], problem: str) -> None:
     with pytest.raises(lab.LabError, match=problem):
         world.outside_prices(*arguments)
 

@@ -82,9 +82,7 @@ def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
 def test_growth_without_end_costs_two_readings_at_most() -> None:
     """Pages asked for at once may arrive out of order and leave a gap; read in order they do not."""
     fresh = count(1_000)
-    ledger = Ledger(
-        [fill(number) for number in reversed(range(1_000))], lambda rows: rows.insert(0, fill(next(fresh)))
-    )
+    ledger = Ledger([fill(number) for number in reversed(range(1_000))], lambda rows: rows.insert(0, fill(next(fresh))))
     assert len(read(ledger)) >= 1_000
     assert ledger.requests <= 2 * 20 + 10
 
@@ -162,9 +160,7 @@ def test_the_newest_rows_take_only_their_pages() -> None:
 def test_a_row_without_a_time_does_not_end_the_reading(odd: Any) -> None:
     """Not even where the last row of a page is no trade, or has its time in seconds."""
     since = 1_600_000_000_000
-    rows: list[Any] = [
-        row(id=str(number), createdAt=str(since + number - 100)) for number in reversed(range(1_000))
-    ]
+    rows: list[Any] = [row(id=str(number), createdAt=str(since + number - 100)) for number in reversed(range(1_000))]
     for last in range(PAGE - 1, 1_000, PAGE):
         rows[last] = {"not": last} if odd is None else [odd, *rows[last][1:]]
     ledger = Ledger(rows)

@@ -130,9 +130,7 @@ def check_l2_update(vector: Vector) -> None:
 
 @each("request_signature")
 def test_request_signature(vector: Vector) -> None:
-    message = protocol.request_message(
-        vector["method"], vector["base_url"] + vector["path"], vector["params"]
-    )
+    message = protocol.request_message(vector["method"], vector["base_url"] + vector["path"], vector["params"])
     assert message == vector["message"]
     digest = int(sha256(message.encode()).hexdigest(), 16)
     assert f"{digest:#066x}" == vector["sha256"]
@@ -210,9 +208,7 @@ SAMPLE_SIGNATURE = (
 
 
 def test_the_documented_update_recovers_its_owner() -> None:
-    assert (
-        protocol.recover_signer(protocol.account_update_digest(**SAMPLE), SAMPLE_SIGNATURE) == SAMPLE["owner"]
-    )
+    assert protocol.recover_signer(protocol.account_update_digest(**SAMPLE), SAMPLE_SIGNATURE) == SAMPLE["owner"]
     protocol.check_public_key(SAMPLE["x"], SAMPLE["y"])
 
 
@@ -345,9 +341,7 @@ def test_addresses_are_20_bytes_of_hex(argument: str, field: str) -> None:
             protocol.account_update_typed_data(**SAMPLE | {argument: bad})
 
 
-@pytest.mark.parametrize(
-    "x", ["", "0x", "0xg", "-1", -1, curve.P, hex(curve.P), "0x" + "0" * 65, None, 1.0, True]
-)
+@pytest.mark.parametrize("x", ["", "0x", "0xg", "-1", -1, curve.P, hex(curve.P), "0x" + "0" * 65, None, 1.0, True])
 def test_coordinates_are_field_elements(x: Any) -> None:
     for call in (protocol.pack_public_key, protocol.check_public_key):
         with pytest.raises(ProtocolError, match=r"^publicKey\.x: "):
@@ -574,9 +568,7 @@ def test_a_signed_request_verifies_under_its_own_key_only(secret: int, message: 
     assert not protocol.verify_request(*protocol.public_key(secret % 1000 + 1001), message, signature)
 
 
-@pytest.mark.parametrize(
-    "signature", ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96]
-)
+@pytest.mark.parametrize("signature", ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96])
 def test_a_malformed_request_signature_is_just_wrong(signature: Any) -> None:
     assert protocol.verify_request(*curve.BASE, "GET&a&b", signature) is False
     assert protocol.verify_request(0, 1, "GET&a&b", signature) is False
@@ -589,9 +581,7 @@ def test_refusals_belong_to_the_error_tree() -> None:
 
 def test_curve_and_order_are_those_of_the_second_implementation() -> None:
     ours = (curve.P, curve.A, curve.D, curve.ORDER, curve.SUBGROUP_ORDER, curve.BASE)
-    assert ours == tuple(
-        getattr(protocol_vectors, name) for name in ("P", "A", "D", "ORDER", "SUBGROUP_ORDER", "BASE")
-    )
+    assert ours == tuple(getattr(protocol_vectors, name) for name in ("P", "A", "D", "ORDER", "SUBGROUP_ORDER", "BASE"))
 
 
 def test_the_vectors_made_here_never_change() -> None:

@@ -51,9 +51,7 @@ def test_one_token_for_all_stands_in_the_heading() -> None:
 
 
 def test_totals_by_token_carry_the_token_of_the_index() -> None:
-    fees = pd.Series(to_units(["15", "20"], 1), name="fee").set_axis(
-        pd.Index(["ETH", "USDC"], name="fee_token")
-    )
+    fees = pd.Series(to_units(["15", "20"], 1), name="fee").set_axis(pd.Index(["ETH", "USDC"], name="fee_token"))
     assert show(fees).frame["fee"].tolist() == ["1.5 ETH", "2 USDC"]
 
 
@@ -149,9 +147,7 @@ def test_no_rows_are_said_and_what_is_no_frame_is_refused() -> None:
 
 def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() -> None:
     values = to_units(["247736073203824240", "247736073203824240", "247736073203824240", "-1234567", None], 6)
-    frame = pd.DataFrame(
-        {"fee_value": values, "within_bps": [6.5, 0.0, np.nan, 100.0, 1.0], "value_token": "ETH"}
-    )
+    frame = pd.DataFrame({"fee_value": values, "within_bps": [6.5, 0.0, np.nan, 100.0, 1.0], "value_token": "ETH"})
     shown = show(frame)
     assert shown.frame["fee_value (ETH)"].tolist() == [
         "247,736,073,203…", "247,736,073,203.82424", "247,736,073,203.82424", "-1.23…", "-",
@@ -169,15 +165,11 @@ def test_last_digits_of_floats_which_differ_from_run_to_run_are_never_shown() ->
 
 def test_values_in_floats_are_cut_like_exact_ones() -> None:
     values = [0.17862481234567891, 470.18, 0.1 + 0.2, float("nan"), 123456.789]
-    frame = pd.DataFrame(
-        {"fee_value": values, "within_bps": [6.5, 0.0, 0.0, np.nan, np.nan], "value_token": "ETH"}
-    )
+    frame = pd.DataFrame({"fee_value": values, "within_bps": [6.5, 0.0, 0.0, np.nan, np.nan], "value_token": "ETH"})
     assert show(frame).frame["fee_value (ETH)"].tolist() == ["0.1786…", "470.18", "0.3", "-", "123,456…"]
     alone = show(frame[["fee_value", "value_token"]])
     assert alone.frame["fee_value (ETH)"].tolist() == ["0.17862…", "470.18", "0.3", "-", "123,456…"]
-    assert ("0.1786248123", "0.17862…") in {
-        (title, text) for _, title, text in cells(alone._repr_html_(), "td")
-    }
+    assert ("0.1786248123", "0.17862…") in {(title, text) for _, title, text in cells(alone._repr_html_(), "td")}
     endless = show(frame.assign(fee_value=float("inf"))).frame
     assert set(endless["fee_value"]) == {"inf"}
 
@@ -253,9 +245,7 @@ def test_headings_tell_what_a_column_means_and_its_unit() -> None:
 
 
 def test_smallest_units_get_no_symbol_of_a_token() -> None:
-    frame = pd.DataFrame(
-        {"fee": to_units(["1500000"], 0), "fee_units": to_units(["15"], 1), "fee_token": ["ETH"]}
-    )
+    frame = pd.DataFrame({"fee": to_units(["1500000"], 0), "fee_units": to_units(["15"], 1), "fee_token": ["ETH"]})
     assert show(frame).frame.to_dict("list") == {"fee": ["1,500,000"], "fee_units (ETH)": ["1.5"]}
 
 

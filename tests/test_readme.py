@@ -17,9 +17,7 @@ HOW_TO = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "do
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_tour_runs_as_written_and_so_do_the_how_to_pages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tour_runs_as_written_and_so_do_the_how_to_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tour,), (archive, memory, log, blocks) = CODE.findall(README), CODE.findall(HOW_TO)
     names: dict[str, object] = {}
     monkeypatch.chdir(tmp_path)

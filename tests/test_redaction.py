@@ -108,9 +108,7 @@ def test_hidden_values_compute_as_usual() -> None:
     assert hide(hide(SIGNATURE)) == SIGNATURE
 
 
-@pytest.mark.parametrize(
-    "value", [KEY, KEY.secret, hide(SIGNATURE), hide(b"\x01")], ids=lambda v: type(v).__name__
-)
+@pytest.mark.parametrize("value", [KEY, KEY.secret, hide(SIGNATURE), hide(b"\x01")], ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("spread", [pickle.dumps, copy.deepcopy])
 def test_secrets_are_not_pickled(value: object, spread: Callable[[object], object]) -> None:
     with pytest.raises(TypeError, match="not pickled") as refused:
@@ -125,9 +123,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "header of a key seed's signature": lambda: protocol.x_api_sig(SIGNATURE[:-2] + "01"),
     "header of a long signature": lambda: protocol.x_api_sig(SIGNATURE + "02"),
     "signer of a key seed's signature": lambda: protocol.recover_signer(bytes(32), SIGNATURE),
-    "signer of a signature with a letter too much": lambda: protocol.recover_signer(
-        bytes(32), SIGNATURE + "x"
-    ),
+    "signer of a signature with a letter too much": lambda: protocol.recover_signer(bytes(32), SIGNATURE + "x"),
     "signer without a digest": lambda: protocol.recover_signer(bytes(31), SIGNATURE + "02"),
     "public key of a secret out of range": lambda: protocol.public_key(NUMBER + (1 << 256)),
     "public key of a secret that is no hex": lambda: protocol.public_key(f"{NUMBER:x}x"),

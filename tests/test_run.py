@@ -204,8 +204,7 @@ def indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType
     (root / "pyproject.toml").write_text(system + '[project]\nname = "loopring-lab"\nversion = "1"\n')
     metadata = {"dependency": MORE, "deeper": "Requires-Dist: dependency[more]>=1\n"}
     packages = [
-        locked(name, write_wheel(index, name, code, metadata=metadata.get(name, "")))
-        for name, code in CODES.items()
+        locked(name, write_wheel(index, name, code, metadata=metadata.get(name, ""))) for name, code in CODES.items()
     ]
     packages[2]["dependencies"] = [{"name": "dependency"}]
     own = {"name": "loopring-lab", "version": "1", "source": {"editable": "."}}
@@ -331,9 +330,7 @@ def test_a_moved_project_installs_again(run: ModuleType, monkeypatch: pytest.Mon
     assert run.installed == ["lab", "lab"]
 
 
-def test_an_interrupted_install_is_not_taken_for_done(
-    run: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_install_is_not_taken_for_done(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     run.set_up(["lab"])
 
     def interrupted(*_: object) -> None:
@@ -349,9 +346,7 @@ def test_an_interrupted_install_is_not_taken_for_done(
     assert run.installed == ["lab", "lab"]
 
 
-def test_an_environment_of_another_python_is_made_anew(
-    run: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_of_another_python_is_made_anew(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     left = run.VENV / "left over"
     left.touch()
     monkeypatch.setattr(run, "PYTHON", run.VENV / "bin" / "gone")

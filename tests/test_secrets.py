@@ -159,15 +159,9 @@ def forged(scene: Scene) -> object:
 
 RAISING: dict[str, Callable[[Scene], object]] = {
     "a private key as signer": lambda scene: scene.setup.prepare(signer=private_key(scene)),
-    "a private key as bytes": lambda scene: scene.setup.prepare(
-        signer=bytes(scene.setup.relayer.signer(ACCOUNT).key)
-    ),
-    "a private key as object": lambda scene: scene.setup.prepare(
-        signer=scene.setup.relayer.signer(ACCOUNT)._key_obj
-    ),
-    "a signer of another account": lambda scene: scene.setup.prepare(
-        signer=scene.setup.relayer.signer(11375)
-    ),
+    "a private key as bytes": lambda scene: scene.setup.prepare(signer=bytes(scene.setup.relayer.signer(ACCOUNT).key)),
+    "a private key as object": lambda scene: scene.setup.prepare(signer=scene.setup.relayer.signer(ACCOUNT)._key_obj),
+    "a signer of another account": lambda scene: scene.setup.prepare(signer=scene.setup.relayer.signer(11375)),
     "a refused update": forged,
     "an update while another is pending": lambda scene: scene.setup.prepare(max_fee="1").submit(),
     "a key of no account": lambda scene: scene.setup.client.api_key(STRANGE, STRANGE_ACCOUNT),

@@ -58,9 +58,7 @@ def test_size_and_fee_are_the_chain_s_integers(
         assert whole(row.fee, decimals[row.fee_token]) == int(fact["fee"])
 
 
-def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(
-    trades: pd.DataFrame, settled: Settled
-) -> None:
+def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(trades: pd.DataFrame, settled: Settled) -> None:
     for row, fact in paired(trades, settled):
         got = (row.account_id, row.market, row.base, row.quote, row.fill_type, row.fee_token)
         names = ("account_id", "market", "base", "quote", "fill_type", "fee_token")
@@ -106,9 +104,7 @@ def test_an_order_s_fills_are_found_without_its_account(client: lab.Client, trad
     assert set(found["account_id"]) == set(expected["account_id"])
 
 
-def test_a_recording_is_not_called_synthetic(
-    client: lab.Client, trades: pd.DataFrame, block_folder: Path
-) -> None:
+def test_a_recording_is_not_called_synthetic(client: lab.Client, trades: pd.DataFrame, block_folder: Path) -> None:
     assert not client.synthetic
     assert client.source == str(block_folder.resolve())
     assert trades.attrs["synthetic"] is False

@@ -199,9 +199,7 @@ def test_rows_of_another_account_are_an_error_and_every_one_is_listed() -> None:
         answer["trades"][0][10] = "77"  # a row that is irregular for another reason, too
 
     with served(foreign) as client:
-        with pytest.raises(
-            UnexpectedAnswer, match=r"got 8 rows of other accounts, such as account 999.*=True"
-        ):
+        with pytest.raises(UnexpectedAnswer, match=r"got 8 rows of other accounts, such as account 999.*=True"):
             client.trades(ACCOUNT)
         frame = client.trades(ACCOUNT, other_accounts=True)
     listed = lab.anomalies(frame)

@@ -121,9 +121,7 @@ def test_the_fast_path_reads_damaged_pages_as_the_tolerant_one_or_not_at_all(
     damage: list[tuple[int, int, bytes]], comma: str
 ) -> None:
     members = [row(id=str(number))[:8] for number in range(4)]
-    text = bytearray(
-        json.dumps({"totalNum": 4, "trades": members, "more": {}}, separators=(comma, ":")).encode()
-    )
+    text = bytearray(json.dumps({"totalNum": 4, "trades": members, "more": {}}, separators=(comma, ":")).encode())
     for place, removed, piece in damage:
         text[place : place + removed] = piece
     fast = wire._read_regular([bytes(text)] * 2, ["1", "2"], "account")
@@ -272,9 +270,7 @@ def test_a_symbol_with_hyphens_or_a_prefix_of_its_own_is_never_split() -> None:
         [{"tokenId": i, "symbol": s, "decimals": 8} for i, s in enumerate(["LP-A-B", "A", "AMM-A", "b", "B"])]
     )
     records = [("LP-A-B-A", 0, 1), ("A-B", 1, 4), ("AMM-A-B", 2, 4), ("A-b", 1, 3)]
-    listed = tables.markets(
-        [{"market": m, "baseTokenId": b, "quoteTokenId": q} for m, b, q in records], names
-    )
+    listed = tables.markets([{"market": m, "baseTokenId": b, "quoteTokenId": q} for m, b, q in records], names)
     asked = ["LP-A-B-A", "AMM-A-B", "LP-A-b", "A-B", "a-B"]
     pages = page([row(id=str(i), createdAt=str(i + 1), market=m, tokenId="7") for i, m in enumerate(asked)])
     frame = tables.trades(pages, names, listed)
@@ -296,9 +292,9 @@ def test_numbers_and_nulls_are_read_as_their_text() -> None:
     expected = read(page([row(orderHash=None, type=None)]))
     assert_frame_equal(frame, expected)
     assert not reasons(frame)
-    assert read(text.replace(b"453794000000000000000", b"4.53794e+20") + b" 1618680000000000]]}")[
-        "size"
-    ].tolist() == [Decimal("453.794")]
+    assert read(text.replace(b"453794000000000000000", b"4.53794e+20") + b" 1618680000000000]]}")["size"].tolist() == [
+        Decimal("453.794")
+    ]
 
 
 def test_unknown_time_is_not_1970() -> None:
@@ -417,9 +413,7 @@ BEFORE, AFTER = (
         ({"feeAmount": "-1"}, "feeAmount '-1' is negative"),
     ],
 )  # fmt: skip
-def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(
-    members: dict[str, Any], reason: str | None
-) -> None:
+def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(members: dict[str, Any], reason: str | None) -> None:
     frame = read(page([row(id="1"), row(**members)]))
     expected = [] if reason is None else [reason]
     assert reasons(frame) == reasons(frame[::-1]) == expected
@@ -472,8 +466,7 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(fill_type: str | N
     members = [name for name in COLUMNS if name not in ("fill_type", "extra")]
     assert listed[members].isna().all(axis=None)
     assert (
-        tables.anomalies(pd.concat([frame, read(page([row(id="3")]))]))["reason"].tolist()
-        == listed["reason"].tolist()
+        tables.anomalies(pd.concat([frame, read(page([row(id="3")]))]))["reason"].tolist() == listed["reason"].tolist()
     )
 
 
@@ -648,9 +641,7 @@ def test_options_are_checked() -> None:
         read(page([row()]), ten_members="x")
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"), [("tokens", []), ("markets", pd.DataFrame()), ("tokens", {"a": 1})]
-)
+@pytest.mark.parametrize(("name", "wrong"), [("tokens", []), ("markets", pd.DataFrame()), ("tokens", {"a": 1})])
 def test_raw_answers_in_place_of_frames_are_named(name: str, wrong: Any) -> None:
     given = {"tokens": tokens(), "markets": markets()} | {name: wrong}
     with pytest.raises(LabError, match=f"{name}: expected the frame that tables.{name} makes, got"):
@@ -705,11 +696,7 @@ def test_older_records_have_nulls(recordings: Path) -> None:
     sample = json.loads((recordings / "samples" / "mainnet_tokens_market_tbenr_2021.json").read_text())
     frame = tables.tokens(sample)
     assert frame.loc["USDT", "order_amounts_minimum"] == Decimal(5)
-    assert (
-        frame[["precision_for_order", "lucky_token_amounts_dust", "gas_amounts_deposit"]]
-        .isna()
-        .all(axis=None)
-    )
+    assert frame[["precision_for_order", "lucky_token_amounts_dust", "gas_amounts_deposit"]].isna().all(axis=None)
     market = tables.markets([sample["market"]], frame).iloc[0]
     assert (market["base"], market["quote"], market["precision_for_price"]) == ("DAI", "USDT", 4)
     assert pd.isna(market[["status", "amm_open", "orderbook_open", "created_at"]]).all()
@@ -809,9 +796,7 @@ def test_the_recorded_row_is_read(recordings: Path) -> None:
     block = recordings / "mainnet_block_a"
     listed = tables.tokens((block / "tokens.json").read_bytes())
     pairs = tables.markets((block / "markets.json").read_bytes(), listed)
-    got = tables.trades(
-        (recordings / "samples" / "docs_user_trades_sample.json").read_bytes(), listed, pairs
-    ).iloc[0]
+    got = tables.trades((recordings / "samples" / "docs_user_trades_sample.json").read_bytes(), listed, pairs).iloc[0]
     assert whole(got["size"], 18) == 453794000000000000000
     assert whole(got["fee"], 18) == 1618680000000000
     assert (got["price"], got["fee_token"], got["account_id"]) == (Decimal("0.00035669"), "ETH", 147661)

@@ -120,9 +120,7 @@ def test_impossible_requests_are_refused_with_the_reason(
     assert not (tmp_path / target).exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("5", 5), ("1w", "1w"), ("None", None), ("[1, 2]", [1, 2]), ("'5'", "5")]
-)
+@pytest.mark.parametrize(("text", "value"), [("5", 5), ("1w", "1w"), ("None", None), ("[1, 2]", [1, 2]), ("'5'", "5")])
 def test_values_are_literals_or_else_text(text: str, value: object) -> None:
     assert templates.parse_value(text) == value
 
@@ -133,9 +131,7 @@ def test_the_command_lists_and_copies(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["new"]) == 0
     listed = capsys.readouterr().out
-    assert all(
-        f"{template.name} " in listed and template.title in listed for template in templates.templates()
-    )
+    assert all(f"{template.name} " in listed and template.title in listed for template in templates.templates())
     words = [
         "new",
         "fee-analysis",
@@ -193,28 +189,21 @@ def texts(path: Path) -> str:
 def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, any_block_folder: Path) -> None:
     copy, done = tmp_path / "my.ipynb", tmp_path / "done.ipynb"
     templates.new("fee-analysis", copy, {"account_id": 40659})
-    papermill.execute_notebook(
-        copy, done, {"every": "1q", "value_in": "USDC"}, cwd=tmp_path, progress_bar=False
-    )
+    papermill.execute_notebook(copy, done, {"every": "1q", "value_in": "USDC"}, cwd=tmp_path, progress_bar=False)
     count = len(lab.connect().trades(40659))
     assert f"account 40659: {count:,} fills, fees valued in USDC" in texts(done)
     saved = any_block_folder
     papermill.execute_notebook(
         copy, done, {"account_id": 58344, "recording": str(saved)}, cwd=tmp_path, progress_bar=False
     )
-    rows = sum(
-        json.loads((saved / "trades" / f"58344-{kind}.json").read_text())["totalNum"]
-        for kind in ("amm", "dex")
-    )
+    rows = sum(json.loads((saved / "trades" / f"58344-{kind}.json").read_text())["totalNum"] for kind in ("amm", "dex"))
     assert f"account 58344: {rows} fills" in texts(done)
 
 
 @pytest.mark.thorough
 def test_a_copy_runs_under_nbval(tmp_path: Path, any_block_folder: Path) -> None:
     saved = str(any_block_folder)
-    templates.new(
-        "amm-versus-orderbook", tmp_path / "a.ipynb", {"accounts": [58344, 11375], "recording": saved}
-    )
+    templates.new("amm-versus-orderbook", tmp_path / "a.ipynb", {"accounts": [58344, 11375], "recording": saved})
     words = ["-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--rootdir", str(tmp_path), "-q"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *words, "a.ipynb"],

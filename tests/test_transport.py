@@ -103,9 +103,7 @@ def test_what_may_pass_is_tried_again(answer: Answer, pauses: list[float]) -> No
         (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
     ],
 )  # fmt: skip
-def test_what_does_not_pass_ends_in_its_error(
-    answer: Answer, kind: type, said: str, pauses: list[float]
-) -> None:
+def test_what_does_not_pass_ends_in_its_error(answer: Answer, kind: type, said: str, pauses: list[float]) -> None:
     numbers: list[int] = []
     with pytest.raises(kind) as caught:
         get(lambda number, request: numbers.append(number) or answer, attempts=3)
@@ -143,9 +141,7 @@ def test_code_0_is_no_refusal() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 404, 500])
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>no</html>", b"[]", b'{"resultInfo": 5}', b'{"code": {}}', b"\xff{"]
-)
+@pytest.mark.parametrize("body", [b"", b"<html>no</html>", b"[]", b'{"resultInfo": 5}', b'{"code": {}}', b"\xff{"])
 def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -> None:
     error = relayer_error(status, body, "GET /x")
     assert (error is None) == (status < 400)
@@ -177,9 +173,7 @@ def test_unprintable_reasons_are_cleaned_and_cut() -> None:
 def test_retry_after_is_obeyed(pauses: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     asks = ["7", later, "soon", "9999"]
-    get(
-        lambda number, request: Answer(429, headers={"Retry-After": asks[number]}) if number < 4 else Answer()
-    )
+    get(lambda number, request: Answer(429, headers={"Retry-After": asks[number]}) if number < 4 else Answer())
     assert pauses[0] == 7
     assert 28 <= pauses[1] <= 30
     assert pauses[2] < 1
@@ -188,9 +182,7 @@ def test_retry_after_is_obeyed(pauses: list[float]) -> None:
 
 def test_a_silent_relayer_times_out(pauses: list[float]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        client = Transport(
-            f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05, attempts=2, proxies=False
-        )
+        client = Transport(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05, attempts=2, proxies=False)
         with pytest.raises(
             RelayerTimeout,
             match=r"No complete answer arrived within 0.05 s. Try again later, or allow more time",
@@ -215,9 +207,7 @@ def test_an_answer_has_a_largest_size() -> None:
 def test_a_redirect_takes_the_key_to_the_same_host_and_nowhere_else() -> None:
     with scripted(failing(Answer(body=b'{"other": 1}'))) as other:
         elsewhere = Answer(302, headers={"Location": other.base_url.replace("127.0.0.1", "localhost") + "/x"})
-        body, requests = get(
-            lambda number, got: Answer(302, headers={"Location": "/y"}) if number == 0 else elsewhere
-        )
+        body, requests = get(lambda number, got: Answer(302, headers={"Location": "/y"}) if number == 0 else elsewhere)
         assert body == b'{"other": 1}'
         assert [one.headers.get("x-api-key") for one in requests] == [KEY, KEY]
         assert "x-api-key" not in other.requests[0].headers

@@ -48,9 +48,7 @@ def test_every_tier_is_the_one_charged(taken: pd.DataFrame, truth: dict[int, Fil
     assert sure["tier_bps"].tolist() == [truth[number].fee_bps for number in sure["trade_id"]]
 
 
-def test_the_days_on_which_an_account_changes_tier_are_found(
-    taken: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
+def test_the_days_on_which_an_account_changes_tier_are_found(taken: pd.DataFrame, truth: dict[int, Fill]) -> None:
     for account in ACCOUNTS:
         mine = taken[taken["account_id"] == account]
         found = lab.fees.tiers(mine, by="fill_type")
@@ -87,13 +85,9 @@ def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be() -> None
     assert sum(abs(one.error_bps) <= one.within_bps for one in found) >= 0.9 * len(found)
 
 
-def test_costs_against_the_latent_price_are_the_worlds_own(
-    taken: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
+def test_costs_against_the_latent_price_are_the_worlds_own(taken: pd.DataFrame, truth: dict[int, Fill]) -> None:
     rows = [truth[number] for number in taken["trade_id"]]
-    latent = taken[["created_at", "market"]].assign(
-        price=lab.amounts.to_units([fill.latent for fill in rows], 15)
-    )
+    latent = taken[["created_at", "market"]].assign(price=lab.amounts.to_units([fill.latent for fill in rows], 15))
     found = lab.fills.all_in_cost(taken, latent.drop_duplicates(["created_at", "market"]), by="fill_type")
     for row in found.itertuples():
         own = [worse_bps(fill) for fill in rows if fill.venue == row.fill_type]
@@ -121,14 +115,9 @@ def test_the_share_of_the_pool_in_each_class_of_size_is_the_worlds_own(
 ) -> None:
     profile = lab.fills.size_profile(taken, 5)
     share = profile[(profile["quote"] == "USDC") & (profile["fill_type"] == "amm")].set_index("quantile")
-    sizes = sorted(
-        (fill.quote, fill.venue) for fill in truth.values() if MARKETS[fill.market].quote.symbol == "USDC"
-    )
+    sizes = sorted((fill.quote, fill.venue) for fill in truth.values() if MARKETS[fill.market].quote.symbol == "USDC")
     edges = [-(-len(sizes) * part // 5) for part in range(6)]
-    own = [
-        sum(venue == "amm" for _, venue in sizes[start:stop]) / (stop - start)
-        for start, stop in pairwise(edges)
-    ]
+    own = [sum(venue == "amm" for _, venue in sizes[start:stop]) / (stop - start) for start, stop in pairwise(edges)]
     assert share["share"].tolist() == pytest.approx(own, abs=0.01)
 
 

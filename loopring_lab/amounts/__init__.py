@@ -139,8 +139,7 @@ def total(amounts: pd.Series, by: Any = None) -> Any:
     """
     if not isinstance(amounts, pd.Series):
         raise AmountError(
-            f"amounts: expected a pandas Series, got {type(amounts).__name__}. Pass a column, such as "
-            "trades['fee']."
+            f"amounts: expected a pandas Series, got {type(amounts).__name__}. Pass a column, such as trades['fee']."
         )
     missing = int(amounts.isna().sum())
     if missing:
@@ -185,8 +184,7 @@ def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
     except pa.ArrowInvalid:
         row, value = scaling.first_failure(array, lambda part: part.cast(target))
         raise AmountError(
-            f"{amounts.name!r} at {amounts.index[row]!r}: {value:f} does not fit {range_of(target)}. Use a "
-            "wider dtype."
+            f"{amounts.name!r} at {amounts.index[row]!r}: {value:f} does not fit {range_of(target)}. Use a wider dtype."
         ) from None
 
 
@@ -209,9 +207,7 @@ def to_float(frame: Frame) -> Frame:
     [0.1, nan]
     """
     if isinstance(frame, pd.DataFrame):
-        return frame.assign(
-            **{str(name): to_float(column) for name, column in frame.items() if is_exact(column)}
-        )
+        return frame.assign(**{str(name): to_float(column) for name, column in frame.items() if is_exact(column)})
     if not is_exact(frame):
         return frame
     floats = as_array(frame).cast(pa.string()).cast(pa.float64())

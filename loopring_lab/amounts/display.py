@@ -188,14 +188,10 @@ def as_frame(frame: Any, caller: str) -> pd.DataFrame:
     return frame
 
 
-def text_columns(
-    frame: pd.DataFrame, precision: Precision | None
-) -> tuple[list[TextColumn], list[TextColumn]]:
+def text_columns(frame: pd.DataFrame, precision: Precision | None) -> tuple[list[TextColumn], list[TextColumn]]:
     """Format the levels of an index that has names, and the columns."""
     decimal_places = _decimal_places(precision)
-    levels = [
-        frame.index.get_level_values(n).to_series(index=frame.index) for n in range(frame.index.nlevels)
-    ]
+    levels = [frame.index.get_level_values(n).to_series(index=frame.index) for n in range(frame.index.nlevels)]
     if frame.index.nlevels == 1 and frame.index.name is None:
         levels = []
     series = [*levels, *(frame.iloc[:, n] for n in range(frame.shape[1]))]
@@ -297,9 +293,7 @@ def _column(frame: pd.DataFrame, column: pd.Series, decimal_places: DecimalPlace
     return TextColumn(name, name, texts, titles, column, _is_number(column))
 
 
-def _amount_column(
-    frame: pd.DataFrame, column: pd.Series, name: str, decimal_places: DecimalPlaces
-) -> TextColumn:
+def _amount_column(frame: pd.DataFrame, column: pd.Series, name: str, decimal_places: DecimalPlaces) -> TextColumn:
     amounts = _amounts(column)
     certain, units = _with_certain_digits(frame, name, column, amounts), _units(frame, name)
     shown = certain
@@ -373,9 +367,7 @@ def _decimal_places(precision: Precision | None) -> DecimalPlaces:
         return by_token.get
     if precision is None or (isinstance(precision, int) and precision >= 0):
         return lambda unit: precision
-    raise LabError(
-        f"precision={precision!r} is not valid. Give a number of decimals, or the frame of client.tokens()."
-    )
+    raise LabError(f"precision={precision!r} is not valid. Give a number of decimals, or the frame of client.tokens().")
 
 
 def _format_times(column: pd.Series) -> list[str]:

@@ -302,9 +302,7 @@ class Archive:
             BlockImport(self._file, store).run(watch)
         return self.report()
 
-    def trades(
-        self, account_id: int | None = None, since: Moment = None, until: Moment = None
-    ) -> pd.DataFrame:
+    def trades(self, account_id: int | None = None, since: Moment = None, until: Moment = None) -> pd.DataFrame:
         """Read trades into pandas: the frame that `Client.trades` returns.
 
         Parameters

@@ -190,9 +190,7 @@ def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
             yield body, batch
 
 
-def _history_of(
-    file: Path, batch: wire.Batch, account_id: int | None, fill_type: str | None
-) -> HistoryKey | None:
+def _history_of(file: Path, batch: wire.Batch, account_id: int | None, fill_type: str | None) -> HistoryKey | None:
     """Tell whose trades a page has: by the arguments, the file's name, or its rows; None without rows."""
     if named := HISTORY_FILE.match(file.name):
         account_id = int(named[1]) if account_id is None else account_id

@@ -3,7 +3,7 @@
 `frames` says which frames there are and hands their amounts over exactly; `groups` turns ``by=`` and
 ``every=`` into SQL; `query` puts a question together and runs it; `estimates` has the means with intervals;
 `spark` runs the same questions on Spark's workers; `session` holds the connection and its limits.
-Start with `query.ask`. Whatever is asked is logged at DEBUG on ``loopring_lab.sql``.
+Start with `ask.ask`. Whatever is asked is logged at DEBUG on ``loopring_lab.sql``.
 """
 
 from loopring_lab.engine.frames import portable

@@ -60,6 +60,9 @@ def prices_sql(source: str, nearest: Nearest, *keys: str) -> str:
     keys = keys or ("market",)
     choose = "max_by" if nearest == "last" else "min_by"
     known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
+    if source == "prices":
+        # Closes of a year of minutes are many; those of markets that were not traded in are not looked up.
+        known += " AND market IN (SELECT market FROM trades)"
     return f"""
 -- one price of each moment, under a number for its keys: joining by text takes twice as long
 SELECT hash({", ".join(keys)}) AS keys, moment,

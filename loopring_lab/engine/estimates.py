@@ -31,9 +31,7 @@ def check_level(intervals: Any, caller: str) -> None:
     """Raise a `LabError` unless the level of intervals lies between 0 and 1."""
     is_number = isinstance(intervals, (int, float)) and not isinstance(intervals, bool)
     if not is_number or not 0 < intervals < 1:
-        raise LabError(
-            f"{caller}: intervals={intervals!r} is not a level between 0 and 1. Give one such as 0.95."
-        )
+        raise LabError(f"{caller}: intervals={intervals!r} is not a level between 0 and 1. Give one such as 0.95.")
 
 
 def reach_sql(level: float, effective: str) -> str:

@@ -173,9 +173,7 @@ def not_groupable(name: str, kind: Any, caller: str) -> LabError:
 
 def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """See 128-bit decimals with 18 places as integers of 1e-18: the same bytes under another name."""
-    return pa.chunked_array([_seen_as(chunk, pa.binary(16)) for chunk in column.chunks], pa.binary(16)).cast(
-        HUGEINT
-    )
+    return pa.chunked_array([_seen_as(chunk, pa.binary(16)) for chunk in column.chunks], pa.binary(16)).cast(HUGEINT)
 
 
 def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -226,7 +224,7 @@ def _with_text_for_intervals(frame: pd.DataFrame) -> pd.DataFrame:
         if isinstance(kind, TEXTUAL):
             replaced[name] = frame[name].astype(str).where(frame[name].notna())
         elif isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, TEXTUAL):
-            replaced[name] = frame[name].cat.rename_categories(kind.categories.astype(str))
+            replaced[name] = frame[name].cat.rename_categories(list(kind.categories.astype(str)))
     return frame.assign(**replaced) if replaced else frame
 
 
@@ -255,8 +253,7 @@ def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         return column.cast(TIMESTAMP)
     except pa.ArrowInvalid:
         raise LabError(
-            f"{name}: a time is finer than a millisecond. Round it down with .dt.floor('ms'), or drop the "
-            "column."
+            f"{name}: a time is finer than a millisecond. Round it down with .dt.floor('ms'), or drop the column."
         ) from None
 
 
@@ -273,10 +270,10 @@ def like(frame: Any, table: pa.Table) -> Any:
         result.attrs |= getattr(frame, "attrs", {})
         return result
     if kind == "polars":
-        import polars
+        import polars as pl
 
-        result = polars.from_arrow(table)
-        return result.lazy() if isinstance(frame, polars.LazyFrame) else result
+        answer = pl.DataFrame(table)
+        return answer.lazy() if isinstance(frame, pl.LazyFrame) else answer
     if kind == "duckdb":
         return _relation_of(frame, table)
     # Spark loses rows of tables whose columns are cut into differing chunks.
@@ -291,9 +288,7 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     table = with_wide_amounts(table)
     result: pd.DataFrame = table.to_pandas(types_mapper=_dtype)
     partly_known = [
-        entry.name
-        for entry in table.schema
-        if pa.types.is_integer(entry.type) and table[entry.name].null_count
+        entry.name for entry in table.schema if pa.types.is_integer(entry.type) and table[entry.name].null_count
     ]
     for name in partly_known:
         result[name] = pd.array(table[name].to_pandas(types_mapper=lambda _: pd.Int64Dtype()), "Int64")
@@ -353,7 +348,7 @@ def beside(frame: Any, added: pa.Table) -> Any:
             # What was a category stays one, such as the role of a fill.
             if name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype):
                 new[name] = new[name].astype("category")
-        return frame.assign(**{name: new[name].array for name in new})
+        return frame.assign(**{str(name): new[name].array for name in new})
     import polars
 
     return frame.with_columns(polars.from_arrow(added))

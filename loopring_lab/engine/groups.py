@@ -129,9 +129,7 @@ class Keys:
         return f"ORDER BY {', '.join(terms)}"
 
 
-def keys_of(
-    frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: str, every: str | None = None
-) -> Keys:
+def keys_of(frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: str, every: str | None = None) -> Keys:
     """Check ``by=`` and ``every=`` of a call. `reserved` are names that its answer has for columns of its own."""
     if every is not None:
         period_sql(every)  # raises where it is not a period
@@ -163,15 +161,17 @@ def _names(by: str | Sequence[str] | None) -> list[Any]:
 
 def _category_order(frame: Any, name: str) -> list[Any]:
     """Return the values of a column of ordered categories in their order; empty for other columns."""
-    if isinstance(frame, pd.DataFrame) and name in frame.columns:
-        return _order_in_pandas(frame[name])
+    if isinstance(frame, pd.DataFrame):
+        return _order_in_pandas(frame[name]) if name in frame.columns else []
     if isinstance(frame, pa.Table) and name in frame.column_names:
         column = frame[name]
         if pa.types.is_dictionary(column.type) and column.type.ordered and column.num_chunks:
             return list(column.unify_dictionaries().chunk(0).dictionary.to_pylist())
         return []
     # An Enum of Polars is ordered; its Categorical is not.
-    schema = getattr(frame, "collect_schema", dict)() if type(frame).__module__.startswith("polars") else {}
+    schema: dict[str, Any] = {}
+    if type(frame).__module__.startswith("polars"):
+        schema = dict(frame.collect_schema())
     categories = getattr(schema.get(name), "categories", None)
     return [] if categories is None or str(schema[name]).startswith("Categorical") else list(categories)
 

@@ -55,8 +55,10 @@ log = logging.getLogger("loopring_lab.sql")
 # gives the block 0 to what is in no block yet; blocks read without their numbers have places all the same.
 # A block has 384 transactions at most; 43 bits remain for the millisecond, which reaches the year 2248.
 PLACE_BITS = 20
-MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS}
-        + CASE WHEN block_id IS DISTINCT FROM 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2} THEN index_in_block + 1 ELSE 0 END"""
+MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS} + CASE
+        WHEN block_id IS DISTINCT FROM 0 AND index_in_block BETWEEN 0 AND {(1 << PLACE_BITS) - 2}
+            THEN index_in_block + 1
+        ELSE 0 END"""
 ORDER_ID = """CASE
         WHEN order_hash IS NOT NULL THEN hash(order_hash)
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
@@ -109,44 +111,6 @@ class Question:
         return "answer" in self.steps
 
 
-def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table) -> Any:
-    """Ask a question of trades.
-
-    Parameters
-    ----------
-    question : Question
-        Its steps name the tables ``trades``, ``prices`` and those of `tables`.
-    trades : frame of any kind
-    prices : frame of any kind, optional
-        Prices from outside the exchange.
-    tables : pyarrow.Table
-        Small tables of `TABLES`, such as ``worth``, from `worth.worth_by_day`.
-
-    Returns
-    -------
-    frame of the same kind as `trades`, of an archive a pandas one
-    """
-    kind = frames.kind_of(trades)
-    if kind == "spark":
-        from loopring_lab.engine import spark
-
-        return spark.ask(question, trades, prices, tables)
-    if kind == "archive":
-        # The database of an archive finds no variables, only tables that are registered.
-        given = {name: _with_hugeints(table) for name, table in tables.items()}
-        if prices is not None:
-            given["given_prices"] = with_decimals(_prices_in_memory(question, prices))
-        with trades.opened(**given) as opened:
-            found = _ask_relation(question, opened, prices, tables, as_table=True)
-            return frames.to_pandas(collected(found, question.caller))
-    if kind == "duckdb":
-        return _ask_relation(question, trades, prices, tables)
-    found = named(ask_in_memory(question, trades, prices, tables), question.keys)
-    if question.has_groups:
-        return finished(frames.like(trades, without_note(found)), found)
-    return beside_rows(question, trades, found)
-
-
 def ask_in_memory(
     question: Question,
     trades: Any,
@@ -163,7 +127,7 @@ def ask_in_memory(
     rows = frames.to_arrow(trades, _wanted(question, names), question.caller)
     inputs = {"given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows))))}
     if prices is not None:
-        inputs["given_prices"] = _prices_in_memory(question, prices)
+        inputs["given_prices"] = prices_in_memory(question, prices)
 
     def text_on(connection: Any) -> str:
         types = {name: _types(connection.table(name)) for name in inputs}
@@ -185,7 +149,7 @@ def _run_on(text_on: Callable[[Any], str], caller: str, inputs: Mapping[str, pa.
     connection = session.cursor()
     try:
         for name, table in inputs.items():
-            connection.register(name, _with_hugeints(table))
+            connection.register(name, with_hugeints(table))
         found = _to_arrow(connection.sql(text_on(connection)))
     except Exception as error:
         raise translated(error, caller) from None
@@ -194,7 +158,7 @@ def _run_on(text_on: Callable[[Any], str], caller: str, inputs: Mapping[str, pa.
     return with_decimals(found)
 
 
-def _ask_relation(
+def ask_relation(
     question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table], *, as_table: bool = False
 ) -> Any:
     """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
@@ -203,11 +167,7 @@ def _ask_relation(
     frames.check_columns(question.needs, list(types), caller)
     shown = list(types) if question.shown is None else list(question.shown)
     frames.check_columns(shown if not question.has_groups else (), list(types), caller)
-    row = (
-        f"struct_pack({', '.join(f'{quoted(name)} := {quoted(name)}' for name in shown)})"
-        if shown
-        else "NULL"
-    )
+    row = f"struct_pack({', '.join(f'{quoted(name)} := {quoted(name)}' for name in shown)})" if shown else "NULL"
     # Variables of these names are what DuckDB finds.
     worth, pools, units = (tables.get(name) for name in TABLES)
     given_prices: Any = None
@@ -215,7 +175,7 @@ def _ask_relation(
     if prices is not None:
         given_prices = prices
         if frames.kind_of(prices) != "duckdb":
-            given_prices = with_decimals(_prices_in_memory(question, prices))
+            given_prices = with_decimals(prices_in_memory(question, prices))
         price_types = _types(trades.query("given_trades", "FROM given_prices"))
     text = _text(question, types, price_types, row, fits_memory=False)
     if log.isEnabledFor(logging.DEBUG):
@@ -382,7 +342,7 @@ def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame]))
 
 
-def _prices_in_memory(question: Question, prices: Any) -> pa.Table:
+def prices_in_memory(question: Question, prices: Any) -> pa.Table:
     """Read a frame of prices, of any kind, into an Arrow table."""
     kind = frames.kind_of(prices)
     if kind in ("archive", "duckdb"):
@@ -426,7 +386,7 @@ def _as_values(table: pa.Table) -> str:
     """Write a small table as a query: its values as texts, cast to their types."""
     connection = session.cursor()
     try:
-        relation = connection.register("given", _with_hugeints(table)).table("given")
+        relation = connection.register("given", with_hugeints(table)).table("given")
         types = _types(relation)
         rows = relation.fetchall()
     finally:
@@ -473,7 +433,7 @@ def _as_durations(column: pa.ChunkedArray) -> pa.Array:
     return pa.array(lengths, pa.duration("ms"))
 
 
-def _with_hugeints(table: pa.Table) -> pa.Table:
+def with_hugeints(table: pa.Table) -> pa.Table:
     for place, entry in enumerate(table.schema):
         if entry.type == frames.DECIMAL_128:
             table = table.set_column(place, entry.name, frames.to_hugeint(table[entry.name]))

@@ -92,11 +92,12 @@ def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any
     groups = trades.groupBy(*question.split_by)
     if prices is None:
         schema = from_arrow_schema(answer(empty).schema)
-        return groups.applyInArrow(lambda part: answer(part), schema)
+        # Spark looks at how many arguments a function takes.
+        return groups.applyInArrow(lambda part: answer(part), schema)  # noqa: PLW0108
     empty_prices = to_arrow_schema(prices.schema, timezone="UTC").empty_table()
     schema = from_arrow_schema(answer(empty, empty_prices).schema)
     both = groups.cogroup(prices.groupBy(*question.split_by))
-    return both.applyInArrow(lambda part, part_prices: answer(part, part_prices), schema)
+    return both.applyInArrow(lambda part, part_prices: answer(part, part_prices), schema)  # noqa: PLW0108
 
 
 def _as_arrow(prices: Any) -> pa.Table:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import DAY
-from loopring_lab.engine.query import Question, ask, collected
+from loopring_lab.engine.query import Question, collected
 
 Pair = tuple[str, str]
 """The base and the quote token of a market."""

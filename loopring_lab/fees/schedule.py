@@ -12,8 +12,9 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import Keys, literal
-from loopring_lab.engine.query import Question, ask, collected, with_note
+from loopring_lab.engine.query import Question, collected, with_note
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED
 from loopring_lab.query import parse_utc, to_milliseconds

@@ -9,8 +9,9 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import Question, ask, collected
+from loopring_lab.engine.query import Question, collected
 from loopring_lab.errors import LabError
 
 # What a fee and the amount it was charged on are made of.

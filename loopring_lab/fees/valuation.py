@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import frames, sums
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS, Question, ask, collected
+from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS, Question, collected
 from loopring_lab.engine.worth import Pair, Step, busiest_paths, day_sql
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.query import parse_tolerance

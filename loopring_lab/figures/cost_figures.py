@@ -13,9 +13,10 @@ from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.estimates import FEWEST
 from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import Question, ask
+from loopring_lab.engine.query import Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep

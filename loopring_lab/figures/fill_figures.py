@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import period_sql
-from loopring_lab.engine.query import ORDER_COLUMNS, Question, ask
+from loopring_lab.engine.query import ORDER_COLUMNS, Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from loopring_lab.engine import frames
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import DAY
-from loopring_lab.engine.query import Question, ask, collected, note_on_both_sides
+from loopring_lab.engine.query import Question, collected, note_on_both_sides
 
 STEPS = {
     "fills": """

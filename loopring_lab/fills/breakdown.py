@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import Question, ask
+from loopring_lab.engine.query import Question
 from loopring_lab.fees.summary import RESERVED
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level, reach_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, Question, ask, collected
+from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, Question, collected
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted, question_of_prices, worse_sql

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, time_sql
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import BOTH_SIDES, PLACE_BITS, ask
+from loopring_lab.engine.query import BOTH_SIDES, PLACE_BITS
 from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from loopring_lab.engine import sums
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import ORDER_COLUMNS, Question, ask
+from loopring_lab.engine.query import ORDER_COLUMNS, Question
 from loopring_lab.fills.averages import KNOWN_SUMS, with_average
 
 # The exchange counts what an order has filled by account, token sold and storage id. Orders with a hash need none.

@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import PLACE_BITS, Question, ask, collected
+from loopring_lab.engine.query import PLACE_BITS, Question, collected
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import kind_of_prices, noted, price_steps, question_of_prices
 from loopring_lab.query import parse_account_id, parse_length

@@ -11,10 +11,11 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, before_sql, prices_sql, spans_sql, time_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import Question, ask, collected, with_note
+from loopring_lab.engine.query import Question, collected, with_note
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_tolerance
@@ -200,9 +201,7 @@ def all_in_cost(
         prices = reference
         reference = "given"
     elif reference not in ("next", "last"):
-        raise LabError(
-            f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
-        )
+        raise LabError(f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices.")
     kind = kind_of_prices(prices, trades, caller)
     nearest: Nearest = "first" if reference == "next" else "last"
     anchor = "ended" if reference == "next" else "began"

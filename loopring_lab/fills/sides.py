@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import literal
-from loopring_lab.engine.query import PLACE, Question, ask, collected, run
+from loopring_lab.engine.query import PLACE, Question, collected, run
 from loopring_lab.errors import LabError
 
 # What roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".

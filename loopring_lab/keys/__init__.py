@@ -189,9 +189,7 @@ class KeyUpdate:
     def l2_key(self) -> L2Key:
         """The new key, its secret hidden; a KeyUpdateError before the key seed is signed."""
         if self._key is None:
-            raise KeyUpdateError(
-                f"The new key is not known before the key seed is signed. {_INSTRUCTIONS[SEED]}"
-            )
+            raise KeyUpdateError(f"The new key is not known before the key seed is signed. {_INSTRUCTIONS[SEED]}")
         return self._key
 
     def key_seed_message(self) -> str:

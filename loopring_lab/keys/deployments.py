@@ -67,9 +67,7 @@ class FeeToken:
         """Convert an amount from units to smallest units."""
         units = _finite_decimal(amount)
         if units is None:
-            raise AmountError(
-                f"{name}={shown(amount)}: expected units of {self.symbol}. Give text such as '0.0001'."
-            )
+            raise AmountError(f"{name}={shown(amount)}: expected units of {self.symbol}. Give text such as '0.0001'.")
         smallest = units.scaleb(self.decimals, _EXACT)
         if smallest != smallest.to_integral_value(context=_EXACT):
             raise AmountError(
@@ -137,10 +135,7 @@ def trusted_deployment(trust: Trust, fee_token: str, ask: Callable[[], Exchange]
             known.tokens.get(symbol, token).check(token)
         return replace(known, tokens={**named.tokens, **known.tokens})
     if trust is None:
-        pinned = [
-            f"{name} is {each.exchange} on chain {each.chain_id}"
-            for name, each in known_deployments().items()
-        ]
+        pinned = [f"{name} is {each.exchange} on chain {each.chain_id}" for name, each in known_deployments().items()]
         raise KeyUpdateError(
             f"The relayer claims to serve the exchange {named.exchange} on chain {named.chain_id}, which is "
             f"not known: {', '.join(pinned)}. {_advice(named, fee_token)}"

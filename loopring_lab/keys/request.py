@@ -121,9 +121,7 @@ class FeeOffer:
         """Refuse to offer more than is allowed."""
         demand, allowed = self.token.text(self.demand), self.allowed
         if allowed is None or self.offered > allowed:
-            ceiling = (
-                "no ceiling is known" if allowed is None else f"the ceiling is {self.token.text(allowed)}"
-            )
+            ceiling = "no ceiling is known" if allowed is None else f"the ceiling is {self.token.text(allowed)}"
             units = demand.partition(" ")[0].replace(",", "")
             raise KeyUpdateError(
                 f"The relayer asks for {demand} for a key update ({self.demand} smallest units); {ceiling}. "

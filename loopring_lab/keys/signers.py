@@ -75,9 +75,7 @@ def l2_key_from_signature(update: UpdateRequest, signature: SecretBytes | Secret
     return l2_key(signature)
 
 
-def signature_header(
-    update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, hint: str
-) -> SecretText:
+def signature_header(update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, hint: str) -> SecretText:
     """Return a wallet's signature of an update in the form of the header, after checking who made it."""
     digest = update.digest(key)
     digests = {KIND_EIP712: digest, KIND_PERSONAL: digest}
@@ -94,9 +92,7 @@ def _verified_header(
             return header
     signer = recovered[0][1]
     if not signer:
-        raise KeyUpdateError(
-            f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}"
-        )
+        raise KeyUpdateError(f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}")
     raise KeyUpdateError(f"attach: expected the signature by {wallet}, got one by {signer}, {subject}")
 
 

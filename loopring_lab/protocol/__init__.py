@@ -344,9 +344,7 @@ def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: by
     number = parse_uint("walletSalt", salt, 256).to_bytes(32, "big")
     inner = keccak(b"WALLET_CREATION" + parse_bytes("walletOwner", owner, 20) + number)
     code = parse_bytes("initCodeHash", init_code_hash, 32)
-    return to_checksum_address(
-        keccak(b"\xff" + parse_bytes("walletFactory", factory, 20) + inner + code)[12:]
-    )
+    return to_checksum_address(keccak(b"\xff" + parse_bytes("walletFactory", factory, 20) + inner + code)[12:])
 
 
 def _split_signature(signature: bytes) -> tuple[int, int, int]:

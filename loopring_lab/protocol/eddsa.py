@@ -265,9 +265,7 @@ def sign_request(secret: int | str, message: str) -> str:
     True
     """
     secret = hide(secret)
-    return "0x" + "".join(
-        f"{number:064x}" for number in curve.sign(parse_l2_secret(secret), _message_hash(message))
-    )
+    return "0x" + "".join(f"{number:064x}" for number in curve.sign(parse_l2_secret(secret), _message_hash(message)))
 
 
 def verify_request(x: int | str, y: int | str, message: str, signature: str) -> bool:

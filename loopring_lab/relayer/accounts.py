@@ -51,9 +51,7 @@ class Owner(NamedTuple):
 class Accounts:
     """The accounts of a source, each with an owner whose keys are at hand, and accounts added later."""
 
-    def __init__(
-        self, source: Source, settings: Settings, operator_key: str, path: str | Path | None = None
-    ) -> None:
+    def __init__(self, source: Source, settings: Settings, operator_key: str, path: str | Path | None = None) -> None:
         self._source, self._settings, self._operator_key = source, settings, operator_key
         self._owned = (*source.accounts, *getattr(source, "planted", ()))
         self._pools = {
@@ -100,13 +98,9 @@ class Accounts:
         has_wallet = account_id == self._wallet_account
         return demo_owner(self._owners_seed, account_id, self._settings.exchange, has_wallet)
 
-    def add(
-        self, account_id: int, owner: str, nonce: int, public_key: tuple[int, int] | None, key_seed: str
-    ) -> None:
+    def add(self, account_id: int, owner: str, nonce: int, public_key: tuple[int, int] | None, key_seed: str) -> None:
         if not re.fullmatch(ADDRESS, owner):
-            raise LabError(
-                f"Account {account_id}: owner {owner!r} is not a valid address. Give 0x and 40 hex digits."
-            )
+            raise LabError(f"Account {account_id}: owner {owner!r} is not a valid address. Give 0x and 40 hex digits.")
         x, y = (f"{n:#066x}" for n in protocol.check_public_key(*public_key)) if public_key else ("", "")
         account = Account(account_id, owner, x, y, nonce, nonce, key_seed)
         is_taken = account_id in self._source.history.accounts or self._pool_of(owner) is not None
@@ -138,18 +132,14 @@ class Accounts:
         """Return the wallet that owns an account, if one does."""
         return self.owner(account_id).wallet if account_id == self._wallet_account else None
 
-    def issue_key(
-        self, account_id: int, urls: tuple[str, ...], params: dict[str, str], signature: str
-    ) -> str:
+    def issue_key(self, account_id: int, urls: tuple[str, ...], params: dict[str, str], signature: str) -> str:
         """Return the API key of an account if its L2 key signed the request, for one of the given URLs."""
         account = self.store.account(account_id)
         if account is None:
             raise ApiError(Code.INVALID_ACCOUNT, f"accountId: no account {account_id} with an owner")
         messages = (protocol.request_message("GET", url, params) for url in urls)
         if not any(protocol.verify_request(account.x, account.y, each, signature) for each in messages):
-            raise ApiError(
-                Code.WRONG_SIGNATURE, "wrong signature: the account's L2 key did not sign this request"
-            )
+            raise ApiError(Code.WRONG_SIGNATURE, "wrong signature: the account's L2 key did not sign this request")
         return self._api_key(account)
 
     def check_key(self, key: str | None) -> None:

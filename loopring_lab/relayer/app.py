@@ -90,9 +90,7 @@ async def get_backend(request: Request) -> Backend:
             values = params.getlist(name)
             if len(set(values)) > 1:
                 problem = "Input should be one value, or the same value each time"
-                raise RequestValidationError(
-                    [{"loc": ("query", name), "msg": problem, "input": ",".join(values)}]
-                )
+                raise RequestValidationError([{"loc": ("query", name), "msg": problem, "input": ",".join(values)}])
     backend: Backend = request.app.state.backend
     return backend
 
@@ -176,9 +174,7 @@ async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParam
         problem = "Input should be a market of /mix/markets, with or without the prefix AMM-"
         raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(params.market)}")
     fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
-    query = TradeQuery(
-        params.account_id, params.market, params.order_hash, fill_types, params.offset, params.limit
-    )
+    query = TradeQuery(params.account_id, params.market, params.order_hash, fill_types, params.offset, params.limit)
     total, rows = backend.pager.page(query)
     return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
 
@@ -221,9 +217,7 @@ async def update_key(
     request: Request,
     backend: AnyBackend,
     body: Annotated[bytes, Depends(read_body)],
-    signature: Annotated[
-        str, _signature("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex.")
-    ],
+    signature: Annotated[str, _signature("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex.")],
 ) -> schemas.UpdateResponse:
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
@@ -309,9 +303,7 @@ async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schem
 
 
 @router.get("/lab/outsidePrices", include_in_schema=False)
-def read_outside_prices(
-    backend: AnyBackend, market: str, start: TimeMs, end: TimeMs, every: TimeMs
-) -> dict[str, Any]:
+def read_outside_prices(backend: AnyBackend, market: str, start: TimeMs, end: TimeMs, every: TimeMs) -> dict[str, Any]:
     """Return the made-up prices of another market, which no real relayer has: outside of the contract."""
     outside = getattr(backend.source, "outside_prices", None)
     if outside is None:

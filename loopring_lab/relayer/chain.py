@@ -95,9 +95,7 @@ class Endpoint:
     def _batch_problem(self, count: int) -> str:
         if 0 < count <= self._most:
             return ""
-        problem = (
-            f"batches may have at most {self._most} requests" if self._most else "batches are not supported"
-        )
+        problem = f"batches may have at most {self._most} requests" if self._most else "batches are not supported"
         problem = problem if count else "the batch is empty"
         return _error(None, INVALID_REQUEST, f"invalid request: {problem}")
 

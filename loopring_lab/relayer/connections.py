@@ -104,9 +104,7 @@ class HttpProtocol(H11Protocol):
             shape = backend.settings.error_shape
             response = error_response(shape, Code.INVALID_ARGUMENT, message, status, headers)
             code = response.status_code
-            head = h11.Response(
-                status_code=code, headers=response.raw_headers, reason=HTTPStatus(code).phrase.encode()
-            )
+            head = h11.Response(status_code=code, headers=response.raw_headers, reason=HTTPStatus(code).phrase.encode())
             for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         # Closing with unread bytes would reset the connection, and the response would be lost.

@@ -32,9 +32,7 @@ SpotTrade = namedtuple(
     "fill_b_limit_a fill_b_limit_b fee_bips_a fee_bips_b",
 )
 Deposit = namedtuple("Deposit", "owner account token amount")
-Withdrawal = namedtuple(
-    "Withdrawal", "kind owner account token amount fee_token fee storage onchain_data_hash"
-)
+Withdrawal = namedtuple("Withdrawal", "kind owner account token amount fee_token fee storage onchain_data_hash")
 Transfer = namedtuple("Transfer", "kind sender receiver token amount fee_token fee storage to from_ to_token")
 AccountUpdate = namedtuple("AccountUpdate", "kind owner account fee_token fee public_key nonce")
 AmmUpdate = namedtuple("AmmUpdate", "owner account token fee_bips weight nonce balance")
@@ -42,9 +40,7 @@ SignatureVerification = namedtuple("SignatureVerification", "owner account data"
 NftMint = namedtuple(
     "NftMint", "minter to_token fee_token fee amount storage nft_type token_account nft_id creator_bips"
 )
-ApprovedNftMint = namedtuple(
-    "ApprovedNftMint", "kind minter to_token fee_token fee amount storage receiver to"
-)
+ApprovedNftMint = namedtuple("ApprovedNftMint", "kind minter to_token fee_token fee amount storage receiver to")
 NftData = namedtuple("NftData", "scheme account token nft_id creator_bips nft_type address")
 Noop = namedtuple("Noop", "")
 Transaction = (
@@ -72,8 +68,7 @@ _LAYOUTS = {
             "SignatureVerification 7 owner/20 account/4 data/32",
             "NftMint 8 kind/1 minter/4 to_token/2 fee_token/2 fee/float16 amount/12 storage/4 "
             "nft_type/1 token_account/4 nft_id/32 creator_bips/1",
-            "ApprovedNftMint 8 kind/1 minter/4 to_token/2 fee_token/2 fee/float16 amount/12 storage/4 "
-            "receiver/4 to/20",
+            "ApprovedNftMint 8 kind/1 minter/4 to_token/2 fee_token/2 fee/float16 amount/12 storage/4 receiver/4 to/20",
             "NftData 9 scheme/1 account/4 token/2 nft_id/32 creator_bips/1 nft_type/1 address/20",
             "Header 0 exchange/20 merkle_root_before/32 merkle_root_after/32 timestamp/4 "
             "protocol_taker_bips10/1 protocol_maker_bips10/1 conditional/4 operator/4",

@@ -185,9 +185,7 @@ class Entrance:
         if scope["type"] == "http":
             host, own = _host(scope), own_hosts(*(scope.get("server") or ("", None)))
             if host not in own and host not in self._hosts:
-                message = (
-                    f"Host: expected {' or '.join(sorted(own))}. The relayer's setting hosts adds others."
-                )
+                message = f"Host: expected {' or '.join(sorted(own))}. The relayer's setting hosts adds others."
                 app = error_response(self._shape, Code.INVALID_ARGUMENT, message, 403)
         await app(scope, receive, send_named)
 

@@ -94,9 +94,7 @@ class Source(Protocol):
 class History:
     """Numbered rows, oldest first, indexed by account, market, fill type and order."""
 
-    def __init__(
-        self, keys: Iterable[RowKey], row: Callable[[int], Row], accounts: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, keys: Iterable[RowKey], row: Callable[[int], Row], accounts: Iterable[int] = ()) -> None:
         self.row, self._keys = row, list(keys)
         self._numbers: defaultdict[int, dict[tuple[str, str], array[int]]] = defaultdict(dict)
         for number, (account, market, fill_type, _) in enumerate(self._keys):
@@ -105,9 +103,7 @@ class History:
         self.accounts = sorted({*self._numbers, *accounts})
         self.market_names = {market for own in self._numbers.values() for market, _ in own if market}
 
-    def row_numbers(
-        self, account: int, market: str | None = None, fill_type: str | None = None
-    ) -> Sequence[int]:
+    def row_numbers(self, account: int, market: str | None = None, fill_type: str | None = None) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
         wanted = (account, market, fill_type)
         if wanted not in self._selected:
@@ -190,9 +186,7 @@ class Pager:
         # An odd multiplier permutes the 32-bit numbers, so no two rows tie.
         return array("I", sorted(numbers, key=lambda number: number * GOLDEN & 0xFFFFFFFF))
 
-    def _order_rows(
-        self, query: TradeQuery, market: str | None, fill_types: tuple[str, ...]
-    ) -> Iterator[int]:
+    def _order_rows(self, query: TradeQuery, market: str | None, fill_types: tuple[str, ...]) -> Iterator[int]:
         for number, key in self._history.order_rows(query.order_hash or ""):
             matches = query.account_id in (0, key.account) and market in (None, key.market)
             if matches and key.fill_type in fill_types and number < self._horizon(key.account, key.fill_type):
@@ -256,9 +250,7 @@ def format_row(row: Row, length: int | None, prefix: bool) -> Row:
 def to_json(rows: Sequence[Row], numbers: bool) -> str:
     """Encode rows as JSON; `numbers` writes numeric members without quotes."""
     if numbers or RawJson in set(map(type, chain.from_iterable(rows))):
-        lines = (
-            row[0] if len(row) == 1 else f"[{','.join(_cell(cell, numbers) for cell in row)}]" for row in rows
-        )
+        lines = (row[0] if len(row) == 1 else f"[{','.join(_cell(cell, numbers) for cell in row)}]" for row in rows)
         return f"[{','.join(lines)}]"
     return ENCODER.encode(rows)
 

@@ -181,9 +181,7 @@ def check_signature(body: UpdateBody, header: str, signer: str, settings: Settin
     except ProtocolError as error:
         raise ApiError(settings.bad_signature_code, f"invalid ECDSA signature: {error}") from None
     if recovered.lower() != signer.lower():
-        raise ApiError(
-            settings.bad_signature_code, "invalid ECDSA signature: the owner did not sign this request"
-        )
+        raise ApiError(settings.bad_signature_code, "invalid ECDSA signature: the owner did not sign this request")
     return digest
 
 

@@ -380,7 +380,5 @@ class Worker:
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
-            with suppress(
-                sqlite3.OperationalError
-            ):  # locked by another process; the next step makes up for it
+            with suppress(sqlite3.OperationalError):  # locked by another process; the next step makes up for it
                 self._step()

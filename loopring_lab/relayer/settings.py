@@ -34,9 +34,7 @@ Fault = Annotated[str, StringConstraints(pattern=r"^(429|500|503|reset|truncated
 ADDRESS = r"^0x[0-9a-fA-F]{40}$"
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 CodeHash = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$")]
-Host = Annotated[
-    str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True)
-]
+Host = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True)]
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
 
@@ -191,9 +189,7 @@ class Settings:
     rpc_omitted_logs: float = Field(default=0.0, ge=0, le=1)
     rpc_missing_bodies: float = Field(default=0.0, ge=0, le=1)
 
-    @field_validator(
-        "row_length", "rate_limit", "update_seconds", "rpc_log_blocks", "rpc_log_results", mode="before"
-    )
+    @field_validator("row_length", "rate_limit", "update_seconds", "rpc_log_blocks", "rpc_log_results", mode="before")
     @classmethod
     def _read_none(cls, value: Any) -> Any:
         return None if isinstance(value, str) and value.lower() == "none" else value
@@ -235,8 +231,7 @@ class Settings:
         name = str(first["loc"][0])
         example = EXAMPLES.get(name, getattr(cls, name, ""))
         raise LabError(
-            f"Setting {name}: {first['msg']}, got {shown(first['input'])}. "
-            f"Write, for example, {name}={example}."
+            f"Setting {name}: {first['msg']}, got {shown(first['input'])}. Write, for example, {name}={example}."
         )
 
     @classmethod

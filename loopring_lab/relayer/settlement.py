@@ -93,9 +93,7 @@ class Settlement:
     def data(self, block: int) -> bytes:
         """Return the data of a block."""
         if not self.first <= block <= self.last:
-            raise LabError(
-                f"Block {block}: the chain has blocks {self.first} to {self.last}. Give one of them."
-            )
+            raise LabError(f"Block {block}: the chain has blocks {self.first} to {self.last}. Give one of them.")
         return self._encode(block, self.transactions(block))
 
     def _encode(self, block: int, transactions: list[Transaction]) -> bytes:
@@ -115,9 +113,7 @@ class Settlement:
 
     def transactions(self, block: int) -> list[Transaction]:
         """Return the transactions of a block: fills where they are, everything else in the gaps."""
-        placed: dict[int, Transaction] = {
-            fill.index_in_block: _spot_trade(fill) for fill in self._fills.get(block, ())
-        }
+        placed: dict[int, Transaction] = {fill.index_in_block: _spot_trade(fill) for fill in self._fills.get(block, ())}
         gaps = (index for index in range(1 << 16) if index not in placed)
         others = [*self._plan.get(block, ()), *self._pool_updates(block)]
         for index, other in zip(gaps, others, strict=False):

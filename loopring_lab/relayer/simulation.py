@@ -50,9 +50,7 @@ DELAY_BITS = 14
 PATROLLED, PATIENCE_BPS = 2, 10
 """At each event so many other pools are checked, and brought back if they are so far outside their band."""
 
-CUMULATIVE_ACTIVITY = tuple(
-    accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4))
-)
+CUMULATIVE_ACTIVITY = tuple(accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4)))
 
 
 class Taker(NamedTuple):

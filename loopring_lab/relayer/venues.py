@@ -123,8 +123,7 @@ class Pool:
     def __init__(self, market: Market) -> None:
         self.account = market.pool or 0
         self.base, self.quote = (
-            market.pool_dollars * 1000 * token.units // token.milli_dollars
-            for token in (market.base, market.quote)
+            market.pool_dollars * 1000 * token.units // token.milli_dollars for token in (market.base, market.quote)
         )
 
     def cost(self, size: int) -> int:
@@ -177,9 +176,7 @@ class Match(NamedTuple):
 class Book:
     """The order book of one market, quoted by makers around the latent price."""
 
-    def __init__(
-        self, market: Market, makers: tuple[int, ...], bits: RandomBits, spread_percent: int
-    ) -> None:
+    def __init__(self, market: Market, makers: tuple[int, ...], bits: RandomBits, spread_percent: int) -> None:
         self._market, self._makers, self._bits = market, makers, bits
         self._half_spread = market.half_spread * spread_percent // 100
         self._dust = market.base.dust
@@ -215,9 +212,7 @@ class Book:
             tilt = TENTHS + offset if buys else TENTHS - offset
             ticks, rest = divmod(prices[0] * tilt * ticks_scale, prices[1] * TENTHS)
             size = market.book_dollars * USD * depth * (32 + (dice & 63)) * units // (128 * prices[0])
-            levels.append(
-                Level(ticks + (buys and rest > 0), truncate_float24(size), self._makers[dice >> 6 & 15])
-            )
+            levels.append(Level(ticks + (buys and rest > 0), truncate_float24(size), self._makers[dice >> 6 & 15]))
             dice >>= 4
             offset += LEVEL_STEP if not market.is_stable else LEVEL_STEP // 5
         return levels

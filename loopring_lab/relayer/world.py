@@ -69,13 +69,9 @@ class World:
 
     def __init__(self, seed: int = 1, size: float = 1.0, cheaper: str = "pool") -> None:
         if seed < 0:
-            raise LabError(
-                f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year."
-            )
+            raise LabError(f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year.")
         if not SMALLEST <= size <= LARGEST:
-            raise LabError(
-                f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default."
-            )
+            raise LabError(f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default.")
         if cheaper not in SPREAD_PERCENT:
             raise LabError(f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one.")
         self.seed, self.size, self.cheaper = seed, size, cheaper

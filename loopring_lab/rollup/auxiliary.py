@@ -122,9 +122,7 @@ def judge(
     return problem
 
 
-def _fault(
-    update: Mapping[str, Any], header: Mapping[str, Any], consent: Consent, chain_id: int | None
-) -> str:
+def _fault(update: Mapping[str, Any], header: Mapping[str, Any], consent: Consent, chain_id: int | None) -> str:
     """Return what is wrong with the owner's consent to a key update, or nothing."""
     owner, fee, signature = "0x" + update["owner"].hex(), int(update["fee"]), consent.signature
     max_fee = consent.max_fee or fee  # to the contract, no highest fee is consent to the one charged
@@ -145,9 +143,7 @@ def _fault(
     return "" if signer.lower() == owner else f"{_SIGNED_BY} {signer}, not by the owner, {owner}"
 
 
-def _digest(
-    update: Mapping[str, Any], exchange: bytes, max_fee: int, consent: Consent, chain_id: int
-) -> bytes:
+def _digest(update: Mapping[str, Any], exchange: bytes, max_fee: int, consent: Consent, chain_id: int) -> bytes:
     """Return what the owner signed: as `protocol.account_update_digest`, but from the packed key."""
     from eth_utils.crypto import keccak
 

@@ -92,9 +92,7 @@ def pool_fills(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> 
     return _finished(frame, blocks, account_id, tokens)
 
 
-def _finished(
-    frame: pd.DataFrame, blocks: Blocks, account_id: int, tokens: pd.DataFrame | None
-) -> pd.DataFrame:
+def _finished(frame: pd.DataFrame, blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
     frame = blocks._finished(frame, tokens)
     frame.attrs["account_id"] = account_id
     return frame
@@ -148,9 +146,7 @@ def _rows(
     """Yield block, index, token and amount of an account's transactions of a type."""
     table = blocks.table(kind)
     rows = table.filter(pc.equal(table[name], account))
-    yield from zip(
-        *(rows[column].to_pylist() for column in ("block", "index_in_block", token, amount)), strict=True
-    )
+    yield from zip(*(rows[column].to_pylist() for column in ("block", "index_in_block", token, amount)), strict=True)
 
 
 def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:

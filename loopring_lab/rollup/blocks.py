@@ -95,9 +95,7 @@ class Blocks:
                 "block_id": pa.array([raw.block_id for raw in self.raw], pa.int64()),
                 **found,
                 "size": pa.array(self._slots.sizes),
-                "data_sha256": pa.array(
-                    [hashlib.sha256(raw.data).digest() for raw in self.raw], pa.binary(32)
-                ),
+                "data_sha256": pa.array([hashlib.sha256(raw.data).digest() for raw in self.raw], pa.binary(32)),
                 "transaction_hash": pa.array([raw.transaction_hash for raw in self.raw], pa.string()),
                 **known,
             }
@@ -452,9 +450,7 @@ class Blocks:
         frame["is_pool"] = settled.is_pool(self, accounts)
         return self._finished(frame)
 
-    def _frame(
-        self, kind: str, tokens: pd.DataFrame | None, rename: Mapping[str, str] = _NAMES
-    ) -> pd.DataFrame:
+    def _frame(self, kind: str, tokens: pd.DataFrame | None, rename: Mapping[str, str] = _NAMES) -> pd.DataFrame:
         """Make the frame of one type."""
         table = self.table(kind)
         frame = self._begin(*(table[name].to_numpy() for name in ("block", "index_in_block")))

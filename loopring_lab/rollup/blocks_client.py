@@ -192,9 +192,7 @@ class BlocksClient(Client):
         """
         bound = self._store.stored.index().source
         if bound.exchange is None or bound.chain_id is None:
-            raise LabError(
-                "exchange: these blocks do not say which chain they are on. A store that synced does."
-            )
+            raise LabError("exchange: these blocks do not say which chain they are on. A store that synced does.")
         return Exchange(bound.exchange, bound.chain_id)
 
     def _known_market(self, market: str | None) -> str | None:

@@ -153,8 +153,7 @@ class _Call(Words):
     def _block(self, place: int, head: int, data: int, auxiliary: bytes) -> RawBlock:
         name = f"block {place}"
         kind, size, version = (
-            self.word(head + WORD * at, f"{name}, {member}", bits)
-            for at, (member, bits) in enumerate(_BITS.items())
+            self.word(head + WORD * at, f"{name}, {member}", bits) for at, (member, bits) in enumerate(_BITS.items())
         )
         start, stop = self.extent(data, f"{name}, data")
         form = self.call[:SELECTOR].hex()

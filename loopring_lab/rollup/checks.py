@@ -242,14 +242,10 @@ class _Work:
     def _check_header(self, header: _Block, follows: bool) -> None:
         """Compare roots and hash with the block before and with the event."""
         event, last = self.events.get(header["block_id"]), self._last
-        start, end, digest = (
-            header[name] for name in ("merkle_root_before", "merkle_root_after", "data_sha256")
-        )
+        start, end, digest = (header[name] for name in ("merkle_root_before", "merkle_root_after", "data_sha256"))
         roots = []
         if follows and last:
-            roots.append(
-                (start, last["merkle_root_after"], "starts from {}, but the block before ended with {}")
-            )
+            roots.append((start, last["merkle_root_after"], "starts from {}, but the block before ended with {}"))
         if event:
             roots.append((end, event[0], "ends with {}, but its event states {}"))
         hashes = [(digest, event[1], "hash {}, but its event states {}")] if event else []
@@ -292,9 +288,7 @@ class _Work:
         self.tally.judge("auxiliary", header, "" if same else _difference(found.slot, slots))
         return found if same else None
 
-    def _check_signatures(
-        self, blocks: Blocks, headers: list[_Block], auxiliary: list[Auxiliary | None]
-    ) -> None:
+    def _check_signatures(self, blocks: Blocks, headers: list[_Block], auxiliary: list[Auxiliary | None]) -> None:
         for row in blocks.table("account_update").to_pylist():
             header, found = headers[row["block"]], auxiliary[row["block"]]
             try:

@@ -117,9 +117,7 @@ class Sync:
         self._events = {event.block_id: event for event in known}
         self._held = set(self._store.index().blocks["data_sha256"].to_pylist())
         newest = number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber")
-        newest -= (
-            (0 if synthetic else CONFIRMATIONS) if wanted.confirmations is None else wanted.confirmations
-        )
+        newest -= (0 if synthetic else CONFIRMATIONS) if wanted.confirmations is None else wanted.confirmations
         start = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
         first = start if wanted.from_block is None else wanted.from_block
         span = Span(first, newest if wanted.to_block is None else min(newest, wanted.to_block))
@@ -147,11 +145,7 @@ class Sync:
         events = sorted(self._events.values())
         if not events or not scanned:
             return []
-        gaps = [
-            Span(one.l1_block, two.l1_block)
-            for one, two in pairwise(events)
-            if two.block_id > one.block_id + 1
-        ]
+        gaps = [Span(one.l1_block, two.l1_block) for one, two in pairwise(events) if two.block_id > one.block_id + 1]
         if events[0].block_id > 1 and scanned[0].first <= events[0].l1_block:
             gaps.append(Span(max(scanned[0].first, events[0].l1_block - MOST_L1_BLOCKS), events[0].l1_block))
         last = events[-1].l1_block
@@ -228,9 +222,7 @@ class Sync:
         listing = self._store.listed_tokens()
         listed = {str(token.get("tokenId")) for token in listing}
         unknown = {
-            token_id: address
-            for token_id, address in self._store.contracts().items()
-            if str(token_id) not in listed
+            token_id: address for token_id, address in self._store.contracts().items() if str(token_id) not in listed
         }
         contracts = [address for address in unknown.values() if int(address, 16)]
         calls = [

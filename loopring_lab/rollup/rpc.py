@@ -69,9 +69,7 @@ class Rpc(Channel):
         secret = hide(address)
         del address
         self._address = _Address(secret, allow_http=allow_http)
-        server = Server(
-            self._address.shown, "endpoint", "the RPC address", "sync", "run sync again to resume"
-        )
+        server = Server(self._address.shown, "endpoint", "the RPC address", "sync", "run sync again to resume")
         super().__init__(server, **{"attempts": ATTEMPTS} | limits)
         self.batch = batch
         self._ids = itertools.count(1)
@@ -149,9 +147,7 @@ class Rpc(Channel):
     def _exchange_json(self, endpoint: str, content: Any) -> Any:
         payload = {"data": json.dumps(content), "headers": {"Content-Type": "application/json"}}
         budget, url = self._budget(), f"{self.server.address.removesuffix('/…')}/"
-        request = Request(
-            self.server, endpoint, "POST", url, self._address, payload, MAX_ANSWER, budget, private=True
-        )
+        request = Request(self.server, endpoint, "POST", url, self._address, payload, MAX_ANSWER, budget, private=True)
         return _parse(self._retry(request), endpoint)
 
     def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:

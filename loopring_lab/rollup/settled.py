@@ -138,9 +138,7 @@ class _Settled(rows.Conversion):
         fee_code = self.codes(self.sides("fee_token"))
         fee = self.amounts("fee", self.sides("fee", WHOLE), fee_code, 1)
         self.note_odd(pairs)
-        block, index = (
-            self.fills[name].to_numpy()[both].astype(np.int64) for name in ("block", "index_in_block")
-        )
+        block, index = (self.fills[name].to_numpy()[both].astype(np.int64) for name in ("block", "index_in_block"))
         headers = blocks.headers_table
         return pa.table(
             {

@@ -93,9 +93,7 @@ class Slots:
         """Join the two parts of each slot; return slots, their types, and where each block stops."""
         stops = self.sizes.cumsum()
         slots = _new(int(self.sizes.sum()) * SLOT, np.uint8).reshape(-1, SLOT)
-        for place, (raw, size, stop) in enumerate(
-            zip(blocks, self.sizes.tolist(), stops.tolist(), strict=True)
-        ):
+        for place, (raw, size, stop) in enumerate(zip(blocks, self.sizes.tolist(), stops.tolist(), strict=True)):
             content = np.frombuffer(raw.data, np.uint8)
             self.headers[place] = content[:HEADER]
             middle = HEADER + WIDTH_FIRST * size
@@ -238,8 +236,7 @@ def _mints(rows: np.ndarray) -> dict[str, pa.Array]:
     plain = rows[:, 1] == 0
     said = pa.array(plain)
     found = {
-        name: pc.if_else(said, column, pa.scalar(None, column.type))
-        for name, column in read(MINT_FIELDS, rows).items()
+        name: pc.if_else(said, column, pa.scalar(None, column.type)) for name, column in read(MINT_FIELDS, rows).items()
     }
     receiver = np.where(plain, number(rows, 2, 4), number(rows, 28, 4))
     to = np.where(plain[:, None], np.uint8(0), rows[:, 32:52])

@@ -290,9 +290,7 @@ class Store:
         held = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         number = held["block_id"]
         run = (number.diff() != 1).fillna(True).cumsum().where(number.notna(), len(held) + 1)
-        frame: pd.DataFrame = (
-            held.groupby(run).agg(**_REPORT).astype({"blocks": "int64"}).reset_index(drop=True)
-        )
+        frame: pd.DataFrame = held.groupby(run).agg(**_REPORT).astype({"blocks": "int64"}).reset_index(drop=True)
         frame.insert(3, "missing", frame["first"].shift(-1) - frame["last"] - 1)
         if len(known := frame["last"].dropna()):
             later = pc.greater(pc.unique(index.events["block_id"]), int(known.iloc[-1]))
@@ -368,8 +366,7 @@ class Store:
             rows = rows.filter(number <= last)
         if not len(rows):
             raise LabError(
-                f"{self.stored.file.shown}: holds no block from {first} to {last}. "
-                "store.report() shows what it holds."
+                f"{self.stored.file.shown}: holds no block from {first} to {last}. store.report() shows what it holds."
             )
         starts = range(0, len(rows), READ_AT_ONCE)
         raw = [one for at in starts for one in self.stored.raw(rows.slice(at, READ_AT_ONCE))]

@@ -372,9 +372,7 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
     return numbers
 
 
-def _spread(
-    numbers: list[int | None], start: int, links: Mapping[int, int], step: int, taken: set[int | None]
-) -> None:
+def _spread(numbers: list[int | None], start: int, links: Mapping[int, int], step: int, taken: set[int | None]) -> None:
     """Number the unnumbered neighbours of a block, one after another, with numbers that no other has."""
     at, value = start, numbers[start]
     while value is not None and (following := links.get(at)) is not None:

@@ -148,9 +148,7 @@ def join_batches(
 def join_typed(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
     table = _sort(parts)
-    return assemble(
-        table if account_id is None else rows.note_other_accounts(table, account_id), listing, account_id
-    )
+    return assemble(table if account_id is None else rows.note_other_accounts(table, account_id), listing, account_id)
 
 
 def validate_options(fee_token: str, ten_members: str) -> None:

@@ -31,9 +31,7 @@ _TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond, or u
 _HINT = "Correct the file, or write it with DataFrame.to_csv."
 
 
-def prices(
-    file: str | os.PathLike[str], markets: pd.DataFrame | None = None, unit: str | None = None
-) -> pd.DataFrame:
+def prices(file: str | os.PathLike[str], markets: pd.DataFrame | None = None, unit: str | None = None) -> pd.DataFrame:
     """Read prices from outside of the exchange, such as minute closes, from a CSV file.
 
     Parameters

@@ -202,9 +202,7 @@ class MarketLookup:
             return Pair(code, -1, -1, pool, found)
         base, quote = map(self.code, self._ids[found])
         missing = [i for i, code in zip(self._ids[found], (base, quote), strict=True) if code < 0]
-        reason = (
-            f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table" if missing else None
-        )
+        reason = f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table" if missing else None
         return Pair(found, base, quote, pool, reason)
 
     def _find(self, raw: str) -> int | str:

@@ -93,9 +93,7 @@ class Conversion:
         if mask.any():
             self.flags.append(([reason], np.where(mask, 0, -1)))
 
-    def scaled(
-        self, name: str, numbers: pa.Array, token: Codes, keep: Callable[[int, str | None], None]
-    ) -> pa.Array:
+    def scaled(self, name: str, numbers: pa.Array, token: Codes, keep: Callable[[int, str | None], None]) -> pa.Array:
         """Scale amounts to units; those of unknown tokens, or that do not fit, become null and are kept."""
         decimals = self.listing.decimals[token]
         for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():

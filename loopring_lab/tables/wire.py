@@ -52,8 +52,7 @@ _COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail", "no_tra
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
 _JSON_HINT = "Ask for the page again; if it was saved, save it again. Check base_url too."
 _NFT_HINT = (
-    "Trades of NFTs have a layout of their own, which is not supported: leave that page out, or "
-    "read another account."
+    "Trades of NFTs have a layout of their own, which is not supported: leave that page out, or read another account."
 )
 
 
@@ -237,9 +236,7 @@ def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
 
 def short(value: Any) -> str:
     """Show a value from the wire in an error message, cut to 80 characters."""
-    return (
-        "nothing (null)" if value is None else printable(f"{type(value).__name__.lower()} {to_json(value)}")
-    )
+    return "nothing (null)" if value is None else printable(f"{type(value).__name__.lower()} {to_json(value)}")
 
 
 def _read_regular(
@@ -275,8 +272,7 @@ def _read_regular(
     backwards = oldest_first and (len(moment), moment) > (len(last_moment), last_moment)
     starts = starts[::-1] if backwards else starts
     columns = {
-        name: texts.take(pa.array(starts + 2 * place))
-        for place, name in enumerate(_layout(length, ten_members))
+        name: texts.take(pa.array(starts + 2 * place)) for place, name in enumerate(_layout(length, ten_members))
     }
     return Batch(_complete(columns, rows), counts, totals, places, backwards)
 
@@ -392,9 +388,7 @@ def _layout(length: int, ten_members: str) -> Sequence[str]:
 
 def _complete(columns: Mapping[str, pa.Array], length: int) -> pa.RecordBatch:
     nothing = pa.nulls(length, pa.string())
-    return pa.RecordBatch.from_arrays(
-        [columns.get(name, nothing) for name in _COLUMNS.names], schema=_COLUMNS
-    )
+    return pa.RecordBatch.from_arrays([columns.get(name, nothing) for name in _COLUMNS.names], schema=_COLUMNS)
 
 
 def _text(member: Any) -> str | None:

@@ -72,13 +72,9 @@ class WidgetState(HasTraits):
             if name not in given:
                 with contextlib.suppress(LabError):  # what does not fit this source is left out
                     setattr(self, name, value)
-        self.observe(
-            lambda _: remember(place, {name: getattr(self, name) for name in self.CHOICES}), self.CHOICES
-        )
+        self.observe(lambda _: remember(place, {name: getattr(self, name) for name in self.CHOICES}), self.CHOICES)
 
-    def begin(
-        self, doing: str, work: Callable[[ReportProgress], Result], then: Callable[[Result], None]
-    ) -> None:
+    def begin(self, doing: str, work: Callable[[ReportProgress], Result], then: Callable[[Result], None]) -> None:
         """Run `work` in a thread, and apply its result with `then`, unless it is superseded or cancelled."""
         job = _Job(self, work, then)
         with self.lock:  # whoever sees the job can wait for it
@@ -123,9 +119,7 @@ class WidgetState(HasTraits):
 class _Job:
     """Work in a thread, and its result until that is applied."""
 
-    def __init__(
-        self, state: WidgetState, work: Callable[[ReportProgress], Any], then: Callable[[Any], None]
-    ) -> None:
+    def __init__(self, state: WidgetState, work: Callable[[ReportProgress], Any], then: Callable[[Any], None]) -> None:
         self.state, self.wanted = state, True
         self._work, self._then = work, then
         self._schedule, self._last_percent = _scheduler(), -1

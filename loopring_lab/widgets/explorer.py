@@ -180,9 +180,7 @@ class Explorer(WidgetState):
             return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
         names = ", ".join(map(str, accounts))
-        self.begin(
-            f"Reading the trades of account{'s' * (len(accounts) > 1)} {names}", read, self._set_trades
-        )
+        self.begin(f"Reading the trades of account{'s' * (len(accounts) > 1)} {names}", read, self._set_trades)
 
     def unlock(self, api_key: str) -> None:
         """Read the trades with another API key, which only the client keeps, hidden."""
@@ -357,11 +355,7 @@ class Explorer(WidgetState):
             return ""
         roles = self._matching([one for one in self._conditions if one[0] != "role"])["role"]
         counts = roles.astype("object").fillna(UNKNOWN).value_counts()
-        return (
-            f" By role: {', '.join(f'{name} {count:,}' for name, count in counts.items())}."
-            if len(counts)
-            else ""
-        )
+        return f" By role: {', '.join(f'{name} {count:,}' for name, count in counts.items())}." if len(counts) else ""
 
     def _count_unknown_roles(self) -> int:
         if self.role in (None, UNKNOWN):
@@ -439,6 +433,5 @@ def _checked_trades(source: Any, widget: str) -> pd.DataFrame:
     if isinstance(source, pd.DataFrame) and {"created_at", "trade_id", "fill_type"} <= set(source.columns):
         return source
     raise LabError(
-        f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
-        "client.trades(...)."
+        f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or client.trades(...)."
     )

@@ -101,9 +101,7 @@ class FillExplorer(Explorer):
         "size_profile": FigureSpec(
             "Size profile", "fills.size_profile", {"quote": "quote_shown"}, BY, SIZE_COLUMNS, one_quote=True
         ),
-        "cost_curve": FigureSpec(
-            "Cost by size", "fills.all_in_cost", {"quote": "quote_shown"} | AGE, AGE | BY
-        ),
+        "cost_curve": FigureSpec("Cost by size", "fills.all_in_cost", {"quote": "quote_shown"} | AGE, AGE | BY),
         "venue_differences": FigureSpec(
             "Venue comparison",
             "fills.compare_venues",
@@ -125,9 +123,7 @@ class FillExplorer(Explorer):
     quote = ParsedTrait(parse_text)
     prices_read = Int()
 
-    def __init__(
-        self, source: Client | pd.DataFrame, *, prices: pd.DataFrame | None = None, **choices: Any
-    ) -> None:
+    def __init__(self, source: Client | pd.DataFrame, *, prices: pd.DataFrame | None = None, **choices: Any) -> None:
         self._given_prices, self._asked = prices, None
         super().__init__(source, **choices)
 
@@ -138,9 +134,7 @@ class FillExplorer(Explorer):
             return self._given_prices
         found: pd.DataFrame | None = self._cache.get(self._prices_key)
         if found is None:
-            raise LabError(
-                f"{self.figure_spec.label} needs prices from outside the exchange. {self._way_to_prices}"
-            )
+            raise LabError(f"{self.figure_spec.label} needs prices from outside the exchange. {self._way_to_prices}")
         return found
 
     def prepare(self) -> bool:

@@ -134,9 +134,7 @@ class KeyUpdateWizard(WidgetState):
     way = ParsedTrait(parse_choice("wallet", "key"), "wallet")
     version = Int()
 
-    def __init__(
-        self, client: Client, counterfactual: Any = None, trust: Trust = None, **choices: Any
-    ) -> None:
+    def __init__(self, client: Client, counterfactual: Any = None, trust: Trust = None, **choices: Any) -> None:
         if not isinstance(client, Client):
             raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
         self._client, self._held = client, WizardState()
@@ -234,9 +232,7 @@ class KeyUpdateWizard(WidgetState):
         """Go back a step and forget the secrets of later ones; other choices are kept."""
         with self.lock:  # while a submission succeeds, either wins whole
             if self.step == "follow":
-                raise KeyUpdateError(
-                    "The update was sent, so it cannot be taken back. Follow it, or start over."
-                )
+                raise KeyUpdateError("The update was sent, so it cannot be taken back. Follow it, or start over.")
             self._drop()
             previous = STEPS[max(0, STEPS.index(self.step) - 1)]
             self._held.signed = None
@@ -277,9 +273,7 @@ class KeyUpdateWizard(WidgetState):
         hidden: SecretText = hide(signature)
         del signature
         unsigned = self._require(self._held.keyed if self.step == "sign" else self._held.prepared)
-        self.begin(
-            "Checking the signature", lambda _: copy.copy(unsigned).attach(hidden.strip()), self._attached
-        )
+        self.begin("Checking the signature", lambda _: copy.copy(unsigned).attach(hidden.strip()), self._attached)
 
     def follow(self) -> None:
         """Wait for the update in a thread; `cancel` stops the waiting, not the update."""
@@ -387,9 +381,7 @@ class KeyUpdateWizard(WidgetState):
         doing = "Signing" if wallet is None else "The demo wallet signs"
         self.begin(doing, sign, lambda signed: self._attached(*signed, wallet))
 
-    def _attached(
-        self, update: KeyUpdate, signer: Signer | None = None, wallet: DemoWallet | None = None
-    ) -> None:
+    def _attached(self, update: KeyUpdate, signer: Signer | None = None, wallet: DemoWallet | None = None) -> None:
         self._held.demo = () if wallet is None else tuple(n for n, v in wallet._asdict().items() if v)
         if self.step == "sign":
             self._held.signed, self._held.signer = update, None

@@ -128,9 +128,7 @@ class Panel:
         self.state.observe(update_control, name)
         return control
 
-    def set_options(
-        self, control: Any, default: tuple[str, str], names: list[str], selected: str | None
-    ) -> None:
+    def set_options(self, control: Any, default: tuple[str, str], names: list[str], selected: str | None) -> None:
         """Set the options of a dropdown; unchanged options are left alone, as somebody may be choosing."""
         listed = names if selected is None or selected in names else [*names, selected]
         options = (default, *((name, name) for name in listed))

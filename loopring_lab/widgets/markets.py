@@ -319,9 +319,7 @@ def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Findi
     places, decimals = _decimal_places(units), int(token["decimals"])
     precision, for_order = token["precision"], token["precision_for_order"]
     if places > decimals:
-        problem = (
-            f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
-        )
+        problem = f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
         return [Finding("refused", problem)]
     if not pd.isna(precision) and units < Decimal(1).scaleb(-int(precision)):
         problem = f"{amount} counts as zero: the token's precision is {precision} decimal places. Give more."

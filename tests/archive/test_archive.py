@@ -41,9 +41,7 @@ def table(path: Path) -> pd.DataFrame:
     return Archive(path).query("FROM rows")
 
 
-def test_the_archive_gives_the_frame_that_the_client_gives(
-    filled: tuple[Archive, Client], ledger: Ledger
-) -> None:
+def test_the_archive_gives_the_frame_that_the_client_gives(filled: tuple[Archive, Client], ledger: Ledger) -> None:
     archive, client = filled
     for account in ledger.accounts:
         ours, theirs = archive.trades(account), client.trades(account)
@@ -97,9 +95,7 @@ def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path: Path, order: str) 
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
         archive.sync(client, accounts=ledger.accounts)
         before = relayer.counts.requests["/user/trades"]
-        assert before == sum(
-            -(-len(relayer.rows(a, k)) // PAGE) for a in ledger.accounts for k in ("amm", "dex")
-        )
+        assert before == sum(-(-len(relayer.rows(a, k)) // PAGE) for a in ledger.accounts for k in ("amm", "dex"))
         archive.sync(client, accounts=ledger.accounts)
         assert relayer.counts.requests["/user/trades"] - before <= 2 * 2 * 2
 
@@ -123,9 +119,7 @@ class Growing(Ledger):
 @pytest.mark.thorough
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("fresh", [1, 49, 50, 51, 120, 700])
-def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
-    tmp_path: Path, order: str, fresh: int
-) -> None:
+def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(tmp_path: Path, order: str, fresh: int) -> None:
     ledger = Growing(1_000, 273)
     archive = Archive(tmp_path / "a")
     for shown in (273, 273 + fresh):
@@ -188,9 +182,7 @@ def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path: 
 
 def test_a_number_is_no_time(archive: Archive) -> None:
     for call in (archive.trades, lambda **how: archive.sync(lab.connect(), account_id=1, **how)):
-        with pytest.raises(
-            LabError, match="since=1648752226000 is not a time: a number may count seconds or"
-        ):
+        with pytest.raises(LabError, match="since=1648752226000 is not a time: a number may count seconds or"):
             call(since=1648752226000)
 
 
@@ -397,9 +389,7 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(tmp_path: Path
         ({"account_id": 1, "since": "soon"}, "is not a time"),
     ],
 )
-def test_arguments_that_cannot_be_used_are_refused(
-    filled: tuple[Archive, Client], words: Any, said: str
-) -> None:
+def test_arguments_that_cannot_be_used_are_refused(filled: tuple[Archive, Client], words: Any, said: str) -> None:
     with pytest.raises(LabError, match=said):
         filled[0].sync(filled[1], **words)
 

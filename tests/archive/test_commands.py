@@ -118,9 +118,7 @@ def test_what_was_never_counted_is_shown_as_unknown(archive: Archive, small: Led
     assert format_report(report.iloc[:0]) == "nothing yet\n0 trades, complete per the source's count"
 
 
-def test_there_is_no_word_for_the_key(
-    small: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_there_is_no_word_for_the_key(small: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["sync", str(tmp_path / "a"), "--account", "5", "--api-key", "x"])
     assert ended.value.code == 2

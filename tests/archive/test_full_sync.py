@@ -83,9 +83,7 @@ def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(archive: 
     assert report["complete"].all()
     decimals = {"ETH": 18, "LRC": 18, "USDC": 6}
     trades = archive.trades()
-    fees = [
-        whole(fee, decimals[token]) for fee, token in zip(trades["fee"], trades["fee_token"], strict=True)
-    ]
+    fees = [whole(fee, decimals[token]) for fee, token in zip(trades["fee"], trades["fee_token"], strict=True)]
     assert sorted(fees) == sorted(int(row[6]) for row in ledger(rewritten).rows)
     before = archive.query("FROM rows")
     assert sync(archive, ledger(rewritten), full=True)["second_versions"].sum() == 100
@@ -175,15 +173,11 @@ def test_no_clock_decides_which_version_is_current(tmp_path: Path, clock: list[i
         assert len(current) == TRADES
         expected = {int(row[1]): row for row in ledger(change).rows}
         held = archive.query("SELECT trade_id, verbatim, current FROM rows").to_dict("records")
-        assert {
-            row["trade_id"]: tuple(json.loads(row["verbatim"])) for row in held if row["current"]
-        } == expected
+        assert {row["trade_id"]: tuple(json.loads(row["verbatim"])) for row in held if row["current"]} == expected
         assert (report["checked_at"] == pd.Timestamp(clock[0], unit="ms", tz="UTC")).all()
 
 
-def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(
-    tmp_path: Path, clock: list[int]
-) -> None:
+def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(tmp_path: Path, clock: list[int]) -> None:
     archive, shown = Archive(tmp_path / "a"), ledger()
     sync(archive, shown)
     clock[0] -= 10**10

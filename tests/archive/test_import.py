@@ -94,9 +94,7 @@ def odd(tmp_path: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_synced(
-    odd: Path, tmp_path: Path
-) -> None:
+def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_synced(odd: Path, tmp_path: Path) -> None:
     """Each is kept once, in the frame and in the archive, with its reason."""
     client = lab.connect(recording=odd)
     read = client.trades(147661)
@@ -174,9 +172,7 @@ def test_however_pages_are_saved_the_rows_are_the_same(
     check(tmp_path / "a", *small.truth())
 
 
-def test_account_and_fill_type_can_come_from_rows_and_arguments(
-    saved: Path, small: Ledger, tmp_path: Path
-) -> None:
+def test_account_and_fill_type_can_come_from_rows_and_arguments(saved: Path, small: Ledger, tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a")
     for number, account in enumerate(small.accounts):
         (saved / f"pool{number}.jsonl").write_bytes(b"\n".join(pages(small, account, "amm")))
@@ -186,9 +182,7 @@ def test_account_and_fill_type_can_come_from_rows_and_arguments(
     check(tmp_path / "a", *small.truth())
 
 
-def test_a_part_of_a_history_is_reported_as_missing_the_rest(
-    saved: Path, small: Ledger, tmp_path: Path
-) -> None:
+def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved: Path, small: Ledger, tmp_path: Path) -> None:
     account = small.accounts[0]
     first, *rest = pages(small, account, "dex")
     (saved / f"{account}-dex.json").write_bytes(first)
@@ -227,9 +221,7 @@ def test_a_file_that_cannot_be_used_is_named(
         Archive(tmp_path / "a").import_pages(saved / name)
 
 
-def test_a_row_that_does_not_say_its_fill_type_is_not_guessed(
-    saved: Path, small: Ledger, tmp_path: Path
-) -> None:
+def test_a_row_that_does_not_say_its_fill_type_is_not_guessed(saved: Path, small: Ledger, tmp_path: Path) -> None:
     (saved / "book.json").write_bytes(pages(small, small.accounts[0], "dex")[0])
     with pytest.raises(UnexpectedAnswer, match="Give fill_type="):
         Archive(tmp_path / "a").import_pages(saved / "book.json")
@@ -250,9 +242,7 @@ def test_a_path_without_files_is_refused(tmp_path: Path, paths: str) -> None:
         Archive(tmp_path / "a").import_pages(tmp_path / paths)
 
 
-def test_files_before_one_that_cannot_be_used_are_imported(
-    saved: Path, small: Ledger, tmp_path: Path
-) -> None:
+def test_files_before_one_that_cannot_be_used_are_imported(saved: Path, small: Ledger, tmp_path: Path) -> None:
     first, second = small.accounts
     (saved / f"{first}-amm.jsonl").write_bytes(b"\n".join(pages(small, first, "amm")))
     (saved / f"{first}-dex.json").write_bytes(b'{"totalNum": 9, "trades": ')
@@ -283,9 +273,7 @@ def test_a_row_that_cannot_be_held_is_imported_and_listed_and_the_others_are_exa
     assert json.loads(listed["extra"].iloc[0])["price"] == "1e-999999999"
 
 
-def test_a_file_with_rows_of_another_account_keeps_none_of_them(
-    saved: Path, small: Ledger, tmp_path: Path
-) -> None:
+def test_a_file_with_rows_of_another_account_keeps_none_of_them(saved: Path, small: Ledger, tmp_path: Path) -> None:
     first, second = small.accounts
     [page, *_] = pages(small, first, "amm")
     (saved / f"{first}-amm.json").write_bytes(page.replace(b'"%d"' % first, b'"999"', 1))

@@ -79,9 +79,7 @@ def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any
     for line in lines:
         trade_id = None if pd.isna(line["trade_id"]) else int(line["trade_id"])
         held[line["account_id"], trade_id, line["side"]][line["version"]] = [line["verbatim"], line["current"]]
-    expected = {
-        key: {n: [one[0], one[1]] for n, one in enumerate(versions, 1)} for key, versions in model.items()
-    }
+    expected = {key: {n: [one[0], one[1]] for n, one in enumerate(versions, 1)} for key, versions in model.items()}
     assert held == {key: versions for key, versions in expected.items() if versions}
 
 
@@ -89,9 +87,7 @@ def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any
 def listed() -> ListingSnapshot:
     records = [
         {"tokenId": i, "symbol": symbol, "decimals": int(decimals)}
-        for symbol, i, decimals in zip(
-            tokens().index, tokens()["token_id"], tokens()["decimals"], strict=True
-        )
+        for symbol, i, decimals in zip(tokens().index, tokens()["token_id"], tokens()["decimals"], strict=True)
     ]
     named = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
     return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), 0)
@@ -114,11 +110,7 @@ def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: st
     for one in some:
         if len(one) > 9:
             one[7 if len(one) == 10 else 9] = "147661"
-    body = (
-        page(some)
-        if spaced
-        else json.dumps({"totalNum": len(some), "trades": some}, separators=(",", ":")).encode()
-    )
+    body = page(some) if spaced else json.dumps({"totalNum": len(some), "trades": some}, separators=(",", ":")).encode()
     table = typed_rows(body, fill_type=kind)
     texts = table["verbatim"].to_pylist()
     assert sorted(texts) == sorted(json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some)

@@ -14,9 +14,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.relayer import Relayer
 
 
-def test_a_relative_path_stays_where_it_was(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_stays_where_it_was(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(archive._file.path.parent)
     relative = Archive(archive._file.path.name)
     (tmp_path / "elsewhere").mkdir()
@@ -56,9 +54,7 @@ def test_a_place_where_no_folder_can_be_made_is_named(
     if path.startswith("/proc") and not Path("/proc/self").exists():
         pytest.skip("needs /proc: run on Linux")
     with Relayer(small) as relayer:
-        with pytest.raises(
-            ArchiveError, match=r"the (folder|file) cannot be created .*Choose another place"
-        ):
+        with pytest.raises(ArchiveError, match=r"the (folder|file) cannot be created .*Choose another place"):
             Archive(path).sync(client_of(relayer), accounts=small.accounts)
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
         assert main(["sync", path, "--account", "20000", "--base-url", relayer.base_url]) == 2

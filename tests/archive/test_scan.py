@@ -76,9 +76,7 @@ def test_every_engine_gives_the_same_digits(archive: Archive, small: Ledger, eng
 def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: str) -> None:
     expected = portable(archive.trades())
     moments = expected["created_at"].cast(pa.int64())
-    ours = (
-        expected.set_column(0, "created_at", moments).to_pandas().sort_values("trade_id", ignore_index=True)
-    )
+    ours = expected.set_column(0, "created_at", moments).to_pandas().sort_values("trade_id", ignore_index=True)
     theirs = collected(archive.scan(engine)).sort_values("trade_id", ignore_index=True)
     pd.testing.assert_frame_equal(theirs[list(ours)], ours, check_dtype=False)
     assert list(theirs) == list(ours)
@@ -129,13 +127,9 @@ ASKED: list[tuple[dict[str, Any], int, int, set[int]]] = [
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_a_scan_gives_the_time_and_the_accounts_asked_for(
-    archive: Archive, small: Ledger, engine: str
-) -> None:
+def test_a_scan_gives_the_time_and_the_accounts_asked_for(archive: Archive, small: Ledger, engine: str) -> None:
     for asked, first, end, accounts in ASKED:
-        expected = [
-            int(row[1]) for row in small.rows if first <= int(row[0]) < end and int(row[9]) in accounts
-        ]
+        expected = [int(row[1]) for row in small.rows if first <= int(row[0]) < end and int(row[9]) in accounts]
         assert ids(archive.scan(engine, **asked)) == sorted(expected)
 
 
@@ -154,9 +148,7 @@ def test_what_cannot_be_asked_for_is_refused(archive: Archive, asked: Any, messa
         archive.scan("duckdb", **asked)
 
 
-def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
-    archive: Archive, small: Ledger
-) -> None:
+def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(archive: Archive, small: Ledger) -> None:
     with pytest.raises(LabError, match="does not hold account 99. It holds 20000, 20001"):
         archive.trades(99)
     assert archive.trades(20_001, until="2021").empty
@@ -278,9 +270,7 @@ def test_an_archive_of_no_trades_scans_as_no_rows(tmp_path: Any, engine: str) ->
 
 
 def test_an_unknown_engine_is_refused(archive: Archive) -> None:
-    with pytest.raises(
-        LabError, match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades"
-    ):
+    with pytest.raises(LabError, match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades"):
         archive.scan("excel")
 
 

@@ -34,9 +34,7 @@ def no_file_longer_than(size: int) -> Iterator[None]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", [0, 60, 9_000, 20_000, 60_000, 100_000])
-def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(
-    tmp_path: Path, small: Ledger, size: int
-) -> None:
+def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(tmp_path: Path, small: Ledger, size: int) -> None:
     archive = Archive(tmp_path / "a")
     with Relayer(small) as relayer:
         archive.sync(client_of(relayer), account_id=small.accounts[0])
@@ -104,9 +102,7 @@ def test_another_user_reads_and_is_told_what_keeps_it_from_writing(archive: Arch
     assert "no permission to write, or read-only media" in said.stdout
 
 
-@pytest.mark.skipif(
-    os.geteuid() == 0, reason="needs a user whom file permissions bind: run as anyone but root"
-)
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user whom file permissions bind: run as anyone but root")
 def test_a_closed_folder_is_named(tmp_path: Path, small: Ledger) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with Relayer(small) as relayer, pytest.raises(DiskRefused, match="no permission"):

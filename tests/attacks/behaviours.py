@@ -84,9 +84,7 @@ def _packed(encoding: str, data: bytes) -> bytes:
 def _stalls() -> None:
     add("nothing at all", lambda asked: b"", then=b"", pause=1)
 
-    def slowly(
-        name: str, start: Callable[[Asked], bytes], slow: Callable[[Asked], bytes], then: bytes
-    ) -> None:
+    def slowly(name: str, start: Callable[[Asked], bytes], slow: Callable[[Asked], bytes], then: bytes) -> None:
         async def behave(asked: Asked, write: Write) -> None:
             await write(start(asked))
             await trickle(write, slow(asked))
@@ -121,9 +119,7 @@ def _stalls() -> None:
     )
     slowly("trickled gzip", lambda asked: head("200 OK", "Content-Encoding: gzip"), lambda asked: gzip.compress(asked.body)[:12], b"\0")  # fmt: skip
     slowly("trickled error body", lambda asked: head("500 Oops", length=10**6), lambda asked: b"", b" ")
-    slowly(
-        "trickled refusal", lambda asked: head("400 No", length=10**6), lambda asked: b'{"resultInfo"', b" "
-    )
+    slowly("trickled refusal", lambda asked: head("400 No", length=10**6), lambda asked: b'{"resultInfo"', b" ")
     slowly("trickled 204", lambda asked: head("204 No Content"), lambda asked: b"", b" ")
     slowly("endless 100 Continue", lambda asked: b"", lambda asked: b"", b"HTTP/1.1 100 Continue\r\n\r\n")
     slowly(
@@ -302,9 +298,7 @@ def _redirects() -> None:
 
         def redirect(asked: Asked, location: str = location) -> bytes:
             target = (
-                location.replace("{path}", asked.path)
-                .replace("{port}", str(asked.port))
-                .replace("{case}", asked.case)
+                location.replace("{path}", asked.path).replace("{port}", str(asked.port)).replace("{case}", asked.case)
             )
             return head("302 Found", f"Location: {target}", length=0)
 
@@ -338,9 +332,7 @@ def _redirects() -> None:
     )
     add(
         "redirect, spoiled gzip",
-        lambda asked: (
-            head("302 Found", moved.format(asked.path), "Content-Encoding: gzip", length=5) + b"abcde"
-        ),
+        lambda asked: head("302 Found", moved.format(asked.path), "Content-Encoding: gzip", length=5) + b"abcde",
     )
     add("redirect, body cut", lambda asked: head("302 Found", moved.format(asked.path), length=500) + b"abc")
 

@@ -84,9 +84,7 @@ def _cases() -> Iterator[Case]:
     for answer, name in itertools.product(("tokens", "trades", "submission"), BEHAVIOURS):
         yield Case("wire", answer, (), name)
     yield from (Case("lie", "trades", (), name) for name in LIES)
-    yield from (
-        Case(door, "trades", (), name) for door in ("recording file", "import file") for name in FILES
-    )
+    yield from (Case(door, "trades", (), name) for door in ("recording file", "import file") for name in FILES)
 
 
 def _answers(door: str) -> tuple[str, ...]:

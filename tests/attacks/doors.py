@@ -62,8 +62,7 @@ def connected(base_url: str, **options: Any) -> Iterator[Client]:
     """Connect with limits that an attack reaches soon."""
     transport = Transport(
         base_url,
-        **{"api_key": KEY, "rate": None, "timeout": 4.0, "max_seconds": 4.5, "attempts": 2, "proxies": False}
-        | options,
+        **{"api_key": KEY, "rate": None, "timeout": 4.0, "max_seconds": 4.5, "attempts": 2, "proxies": False} | options,
     )
     try:
         yield Client(transport)
@@ -143,9 +142,7 @@ def over_http(case: Case, base_url: str) -> None:
 
 def trades_over_http(case: Case, base_url: str) -> None:
     """Read trades that a spoiled listing scales."""
-    over_http(case._replace(answer="trades"), base_url) if case.value == "regular" else _scaled(
-        case, base_url
-    )
+    over_http(case._replace(answer="trades"), base_url) if case.value == "regular" else _scaled(case, base_url)
 
 
 def _scaled(case: Case, base_url: str) -> None:

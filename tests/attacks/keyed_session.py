@@ -28,9 +28,7 @@ KEY = "k3y-0f-the-operator/+=&%\"'<>-that-must-never-be-seen"
 def run(log: str) -> None:
     """Do what stdin names until Ctrl-C; print the secrets that were shown, or nothing but `[]`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.setrecursionlimit(
-        1000
-    )  # py_ecc raises it so far that showing a half-made pandas object overflows the stack
+    sys.setrecursionlimit(1000)  # py_ecc raises it so far that showing a half-made pandas object overflows the stack
     logging.basicConfig(filename=log, level=logging.DEBUG, force=True)
     settings = Settings(update_seconds=0.05)
     with Relayer(World(size=0.002), settings, api_key=KEY) as relayer:
@@ -51,9 +49,7 @@ def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
     began, found, interrupted = time.monotonic(), [], False
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        with contextlib.suppress(
-            LabError
-        ):  # an update that was interrupted makes the nonce of the next one stale
+        with contextlib.suppress(LabError):  # an update that was interrupted makes the nonce of the next one stale
             action()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt as error:

@@ -69,9 +69,7 @@ def _run(numbers: Iterable[int], children: int, seconds: float) -> Iterable[Outc
     return found.values()
 
 
-def _work(
-    waiting: queue.SimpleQueue[int], found: dict[int, Outcome], port: int, log: Path, seconds: float
-) -> None:
+def _work(waiting: queue.SimpleQueue[int], found: dict[int, Outcome], port: int, log: Path, seconds: float) -> None:
     """Give one child after the other the next case, until none waits."""
     while not waiting.empty():
         with _started("worker", f"work({port}, {str(log)!r})") as child:
@@ -141,9 +139,7 @@ def _started(module: str, call: str) -> Iterator[subprocess.Popen[bytes]]:
 def told(outcomes: list[Outcome]) -> str:
     """Count outcomes by kind, and name those that are not good."""
     counts = Counter(outcome.kind for outcome in outcomes)
-    lines = [
-        f"{len(outcomes)} hostile answers: " + ", ".join(f"{n} {kind}" for kind, n in counts.most_common())
-    ]
+    lines = [f"{len(outcomes)} hostile answers: " + ", ".join(f"{n} {kind}" for kind, n in counts.most_common())]
     lines += [
         f"{one.kind}: {one.case} ({one.seconds:.1f} s, {one.grown >> 20} MB) {one.detail}"
         for one in outcomes

@@ -46,9 +46,7 @@ async def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     writer.close()
 
 
-async def _answer(
-    request: bytes, reader: asyncio.StreamReader, write: Write, writer: asyncio.StreamWriter
-) -> bool:
+async def _answer(request: bytes, reader: asyncio.StreamReader, write: Write, writer: asyncio.StreamWriter) -> bool:
     """Answer a request; tell whether the connection stays open."""
     lines = request.decode("latin-1").split("\r\n")
     method, target, _ = lines[0].split(" ", 2)

@@ -18,9 +18,7 @@ STEP = 53
 def sample() -> list[int]:
     """Return every so many cases of each door, so that each door and behaviour has its turn as cases are added."""
     every = cases.every_case()
-    doors = {
-        door: [n for n in cases.attacks() if every[n].door == door] for door in {one.door for one in every}
-    }
+    doors = {door: [n for n in cases.attacks() if every[n].door == door] for door in {one.door for one in every}}
     return sorted(number for numbers in doors.values() for number in numbers[::STEP])
 
 

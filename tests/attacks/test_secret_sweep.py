@@ -189,9 +189,7 @@ def test_no_echo_of_a_secret_is_shown(
                 "update's signature": forms(HEADER),
                 "request's signature": forms(protocol.sign_request(L2_KEY.secret, signed)[:]),
             }
-            transport = Transport(
-                server.base_url, api_key=KEY, rate=None, timeout=5, attempts=1, proxies=False
-            )
+            transport = Transport(server.base_url, api_key=KEY, rate=None, timeout=5, attempts=1, proxies=False)
             client = Client(transport)
             for name, call in REQUESTS.items():
                 try:

@@ -114,9 +114,7 @@ def same_number(name: str, got: Any, sent: Any, scale: int = 0) -> None:
     value = number(sent)
     expect(value is not None and not is_null(got), f"{name}: {str(got)[:60]} for {str(sent)[:60]!r}")
     expect(not isinstance(got, bool), f"{name}: a truth value for a number")
-    return expect(
-        exact(got) * 10**scale == fraction(value), f"{name}: {str(got)[:60]} for {str(sent)[:60]!r}"
-    )
+    return expect(exact(got) * 10**scale == fraction(value), f"{name}: {str(got)[:60]} for {str(sent)[:60]!r}")
 
 
 def same_text(name: str, got: Any, sent: Any) -> None:
@@ -148,9 +146,7 @@ def _plain(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def records(answer: Any, key: str) -> list[dict[str, Any]]:
     found = answer.get(key, answer) if isinstance(answer, dict) else answer
-    expect(
-        isinstance(found, list) and all(isinstance(one, dict) for one in found), f"read {key} from no list"
-    )
+    expect(isinstance(found, list) and all(isinstance(one, dict) for one in found), f"read {key} from no list")
     return found
 
 
@@ -166,18 +162,14 @@ def check_tokens(frame: pd.DataFrame, body: bytes) -> None:
     expect(len(frame) == len(sent), f"{len(frame)} tokens for {len(sent)}")
     for label, got, record in zip(frame.index, _plain(frame), sent, strict=True):
         expect(str(label).startswith(str(record.get("symbol"))), f"symbol: {label!r}")
-        expect(
-            not is_null(got["token_id"]) and not is_null(got["decimals"]), "a token without id or decimals"
-        )
+        expect(not is_null(got["token_id"]) and not is_null(got["decimals"]), "a token without id or decimals")
         for name in ("tokenId", "decimals", "precision", "precisionForOrder"):
             same_number(name, got[_snake(name)], record.get(name))
         for name in ("type", "name", "address"):
             same_text(name, got[name], record.get(name))
         same_flag("enabled", got["enabled"], record.get("enabled"))
         decimals = int(got["decimals"])
-        same_number(
-            "fastWithdrawLimit", got["fast_withdraw_limit"], record.get("fastWithdrawLimit"), decimals
-        )
+        same_number("fastWithdrawLimit", got["fast_withdraw_limit"], record.get("fastWithdrawLimit"), decimals)
         for group in ("orderAmounts", "luckyTokenAmounts"):
             for bound in ("minimum", "maximum", "dust"):
                 name = f"{group}.{bound}"
@@ -276,8 +268,7 @@ class _Listing:
     def __init__(self, tokens: bytes, markets: bytes) -> None:
         self.symbols = _symbols(tokens)
         self.decimals = {
-            number(record.get("tokenId")): number(record.get("decimals"))
-            for record in records(parse(tokens), "tokens")
+            number(record.get("tokenId")): number(record.get("decimals")) for record in records(parse(tokens), "tokens")
         }
         self.pairs = {
             record.get("market"): tuple(number(record.get(f"{side}TokenId")) for side in ("base", "quote"))
@@ -309,9 +300,7 @@ class _Listing:
         _number_or_named("price", got["price"], sent["price"], named)
         self._check_products(got, fee_token, base)
 
-    def _check_times_and_ids(
-        self, got: dict[str, Any], sent: dict[str, Any], named: bool, account: int | None
-    ) -> None:
+    def _check_times_and_ids(self, got: dict[str, Any], sent: dict[str, Any], named: bool, account: int | None) -> None:
         created = None if number(sent["createdAt"]) == Whole(False, "", 0) else sent["createdAt"]
         expect(created is not None or named, "createdAt is 0 or missing, not named")
         _number_or_named("createdAt", got["created_at"], created, named)
@@ -402,9 +391,7 @@ def _same_or_named(name: str, got: Any, sent: str | None, named: bool) -> None:
     if sent is None:
         return expect(is_null(got), f"{name}: {got!r} out of nothing")
     compact = _compact(sent)
-    return expect(
-        (is_null(got) and named) or got in (sent, compact), f"{name}: {str(got)[:60]!r} for {sent[:60]!r}"
-    )
+    return expect((is_null(got) and named) or got in (sent, compact), f"{name}: {str(got)[:60]!r} for {sent[:60]!r}")
 
 
 def _word(name: str, got: Any, sent: str | None, known: tuple[str, ...], named: bool) -> str | None:
@@ -444,9 +431,7 @@ def check_account(got: Any, body: bytes) -> None:
     key = sent.get("publicKey")
     for name, text in (("x", got.x), ("y", got.y)):
         coordinate = key.get(name) if isinstance(key, dict) else None
-        readable = isinstance(coordinate, str) and re.fullmatch(
-            "(0[xX])?[0-9a-fA-F]{1,64}", coordinate, re.ASCII
-        )
+        readable = isinstance(coordinate, str) and re.fullmatch("(0[xX])?[0-9a-fA-F]{1,64}", coordinate, re.ASCII)
         expect(
             text == "" or (readable and int(text, 16) == int(coordinate, 16)),
             f"{name}: {text!r} for {str(coordinate)[:80]!r}",
@@ -459,9 +444,7 @@ def check_exchange(got: Any, body: bytes) -> None:
     expect(isinstance(sent, dict), "an exchange from no object")
     same_text("exchangeAddress", got.address, sent.get("exchangeAddress"))
     same_number("chainId", got.chain_id, sent.get("chainId"))
-    expect(
-        got.address and type(got.chain_id) is int and got.chain_id > 0, "an exchange without address or chain"
-    )
+    expect(got.address and type(got.chain_id) is int and got.chain_id > 0, "an exchange without address or chain")
 
 
 @judgement

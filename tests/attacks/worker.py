@@ -75,12 +75,8 @@ def judge(number: int, base_url: str) -> tuple[str, str]:
 
 
 def place(error: BaseException) -> str:
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "loopring_lab" in frame.filename
-    ]
-    return " < ".join(
-        f"{frame.filename.rpartition('loopring_lab/')[2]}:{frame.lineno}" for frame in frames[-3:]
-    )
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "loopring_lab" in frame.filename]
+    return " < ".join(f"{frame.filename.rpartition('loopring_lab/')[2]}:{frame.lineno}" for frame in frames[-3:])
 
 
 def badly_said(error: LabError) -> tuple[str, str] | None:

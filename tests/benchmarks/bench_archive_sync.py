@@ -72,9 +72,7 @@ def paced() -> None:
         )
         archive.sync(client, accounts=ledger.accounts, progress=False)
         again = counts()[0] - asked
-        print(
-            f"second sync, nothing new: {again} requests for {2 * 4} histories: {again / 8:.2f} each (at most 2)"
-        )
+        print(f"second sync, nothing new: {again} requests for {2 * 4} histories: {again / 8:.2f} each (at most 2)")
         check(Path(folder) / "a", *ledger.truth())
 
 

@@ -32,14 +32,10 @@ def compared(world: World) -> pd.DataFrame:
         true = true_markouts(world, [fills[number] for number in mine["trade_id"]], HORIZONS[line.horizon])
         for rate in RATES:
             expected = np.average(true[rate], weights=values.loc[mine["trade_id"]])
-            estimate, low, high = (
-                getattr(line, f"{name}_{rate}_bps") for name in ("weighted", "low", "high")
-            )
+            estimate, low, high = (getattr(line, f"{name}_{rate}_bps") for name in ("weighted", "low", "high"))
             width = high - low
             held = float(low <= expected <= high) if width >= 0 else np.nan  # too few fills for an interval
-            lines.append(
-                (line.fill_type, line.horizon, rate, len(mine), expected, estimate - expected, width, held)
-            )
+            lines.append((line.fill_type, line.horizon, rate, len(mine), expected, estimate - expected, width, held))
     columns = ["venue", "horizon", "rate", "priced", "true_bps", "error_bps", "width_bps", "held"]
     return pd.DataFrame(lines, columns=columns)
 

@@ -65,9 +65,7 @@ def main() -> int:
         kept &= ours < MILLISECONDS and plain / ours >= FASTER
         print(f"{name}: {ours:.2f} ms, affine {plain:.2f} ms, {plain / ours:.1f} times faster")
     signature = protocol.sign_request(secret, MESSAGE)
-    check = median(
-        1000 * seconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature)) for _ in range(9)
-    )
+    check = median(1000 * seconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature)) for _ in range(9))
     print(f"verification: {check:.2f} ms (no target)")
     print(f"target for the two above: under {MILLISECONDS} ms, at least {FASTER} times faster")
     return 0 if kept else 1

@@ -62,18 +62,14 @@ def made_up_pages(trades: int) -> list[bytes]:
 def listing() -> tuple[pd.DataFrame, pd.DataFrame]:
     tokens = tables.tokens([{"tokenId": i, "symbol": s, "decimals": d} for s, (i, d) in TOKENS.items()])
     names = [name.split("-") for name in MARKETS]
-    ids = [
-        {"market": f"{b}-{q}", "baseTokenId": TOKENS[b][0], "quoteTokenId": TOKENS[q][0]} for b, q in names
-    ]
+    ids = [{"market": f"{b}-{q}", "baseTokenId": TOKENS[b][0], "quoteTokenId": TOKENS[q][0]} for b, q in names]
     return tokens, tables.markets(ids, tokens)
 
 
 def library_parser(pages: list[bytes]) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return what ccxt does with rows already decoded: `safe_trade` alone, and with the trade it is given."""
     exchange = ccxt.Exchange()
-    markets = {
-        name: exchange.safe_market_structure({"symbol": name, "base": name.split("-")[0]}) for name in MARKETS
-    }
+    markets = {name: exchange.safe_market_structure({"symbol": name, "base": name.split("-")[0]}) for name in MARKETS}
     rows = [row for page in pages for row in orjson.loads(page)["trades"]]
 
     def trade(row: list[str]) -> dict[str, Any]:
@@ -133,9 +129,7 @@ def main() -> None:
     frame = tables.trades(pages, tokens, markets)
     assert len(frame) == TRADES
     assert frame["extra"].isna().all()
-    print(
-        f"{TRADES:,} trades, {size / 1e6:.0f} MB of JSON in {len(pages):,} pages; medians of {ROUNDS} rounds"
-    )
+    print(f"{TRADES:,} trades, {size / 1e6:.0f} MB of JSON in {len(pages):,} pages; medians of {ROUNDS} rounds")
 
     def ours() -> pd.DataFrame:
         return tables.trades(pages, tokens, markets)

@@ -32,10 +32,7 @@ class Million:
         world = World(size=0.01)
         self.tokens, self.markets = world.tokens, world.markets
         self.pool_records, self.pool_owners = world.pool_records, world.pool_owners
-        keys = (
-            RowKey(ACCOUNT, MARKETS[n % 4], "amm" if n % 3 else "dex", f"0x{n // 3:064x}")
-            for n in range(ROWS)
-        )
+        keys = (RowKey(ACCOUNT, MARKETS[n % 4], "amm" if n % 3 else "dex", f"0x{n // 3:064x}") for n in range(ROWS))
         self.history = History(keys, self.row)
 
     @staticmethod

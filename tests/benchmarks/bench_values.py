@@ -42,9 +42,7 @@ def main() -> None:
         world = World(seed, chosen.size)
         trades = trades_of(world)
         for name, prices in {"all accounts": trades, "own trades": None}.items():
-            rows.append(
-                {"seed": seed, "prices": name} | line(valued_accounts(world, trades, chosen.token, prices))
-            )
+            rows.append({"seed": seed, "prices": name} | line(valued_accounts(world, trades, chosen.token, prices)))
     table = pd.DataFrame(rows)
     print(table.to_string(index=False))
     print(table.drop(columns="seed").groupby("prices").mean().round(3).T.to_string())

@@ -134,16 +134,12 @@ def measured(page: Page) -> tuple[dict[str, list[float]], dict[str, list[float]]
 def report(shown: dict[str, list[float]], alone: dict[str, list[float]]) -> None:
     for name, changes in CHANGES.items():
         for (label, option, *_), whole, drawing in zip(changes, shown[name], alone[name], strict=True):
-            print(
-                f"{name:<14}{label + ': ' + option:<32}{whole:6.0f} ms {drawing:6.0f} ms {whole / drawing:6.2f}"
-            )
+            print(f"{name:<14}{label + ': ' + option:<32}{whole:6.0f} ms {drawing:6.0f} ms {whole / drawing:6.2f}")
     pairs = [pair for name in CHANGES for pair in zip(shown[name], alone[name], strict=True)]
     times = [whole for whole, _ in pairs]
     median, ratio = statistics.median(times), statistics.median(whole / drawing for whole, drawing in pairs)
     kept = "kept" if median < TARGET else "MISSED"
-    print(
-        f"{len(times)} changes: median {median:.0f} ms (target: under {TARGET}, {kept}), slowest {max(times):.0f} ms"
-    )
+    print(f"{len(times)} changes: median {median:.0f} ms (target: under {TARGET}, {kept}), slowest {max(times):.0f} ms")
     print(f"against drawing the same figure in the kernel alone: {ratio:.2f} (median)")
 
 

@@ -19,9 +19,7 @@ SETTINGS = ("pool", "neither", "book")
 
 
 def main(seeds: list[int]) -> None:
-    print(
-        "seed size cheaper   fills  pool arbitrage five busiest  accounts   step   median  1/1000  pool-book    s"
-    )
+    print("seed size cheaper   fills  pool arbitrage five busiest  accounts   step   median  1/1000  pool-book    s")
     for seed, size, cheaper in product(seeds, SIZES, SETTINGS):
         world = World(seed=seed, size=size, cheaper=cheaper)
         began = time.perf_counter()

@@ -55,11 +55,7 @@ def other_orders(trades: pd.DataFrame, order: np.ndarray) -> np.ndarray:
 def both_sides(trades: pd.DataFrame, by: Any = None) -> Any:
     """Count the fills of which both sides are there."""
     second = trades.duplicated("trade_id")
-    return (
-        int(second.sum())
-        if by is None
-        else second.groupby([trades[name] for name in by], observed=True).sum()
-    )
+    return int(second.sum()) if by is None else second.groupby([trades[name] for name in by], observed=True).sum()
 
 
 def summary(trades: pd.DataFrame) -> pd.DataFrame:
@@ -165,17 +161,9 @@ def past_own(at: np.ndarray, rows: pd.DataFrame, prices: pd.DataFrame, step: int
     unhashed = rows["order_hash"].isna().to_numpy()
     while len(asked):
         there, mine = at[asked], {name: column[asked] for name, column in row.items()}
-        own = (
-            (trade[there] == mine["trade_id"])
-            | (order[there] == mine["order"])
-            | (other[there] == mine["order"])
-        )
+        own = (trade[there] == mine["trade_id"]) | (order[there] == mine["order"]) | (other[there] == mine["order"])
         if step < 0:
-            later = (
-                unhashed[asked]
-                & (moment[there] == mine["created_at"])
-                & (index[there] > mine["index_in_block"])
-            )
+            later = unhashed[asked] & (moment[there] == mine["created_at"]) & (index[there] > mine["index_in_block"])
             own |= later
         asked = asked[own]
         at[asked] += step
@@ -197,21 +185,13 @@ def price_gap(trades: pd.DataFrame) -> pd.DataFrame:
     for mine, other in (("amm", "dex"), ("dex", "amm")):
         here = rows[rows["fill_type"] == mine]
         there = rows[rows["fill_type"] == other].sort_values("group", kind="stable", ignore_index=True)
-        known = (
-            there[["created_at", "group"]]
-            .assign(at=np.arange(len(there)))
-            .sort_values("created_at", kind="stable")
-        )
-        found = pd.merge_asof(
-            here[["created_at", "group"]], known, on="created_at", by="group", tolerance=HOUR
-        )
+        known = there[["created_at", "group"]].assign(at=np.arange(len(there))).sort_values("created_at", kind="stable")
+        found = pd.merge_asof(here[["created_at", "group"]], known, on="created_at", by="group", tolerance=HOUR)
         at = past_own(found["at"].fillna(-1).astype(int).to_numpy(), here, there, -1)
         moments = np.append(there["created_at"].to_numpy(), np.datetime64("NaT"))[at]
         near = here["created_at"].to_numpy() - moments <= HOUR.to_timedelta64()
         price = np.where(near, np.append(there["price"].to_numpy(), np.nan)[at], np.nan)
-        parts.append(
-            here[shown].assign(other_price=price, other_at=np.where(near, moments, np.datetime64("NaT")))
-        )
+        parts.append(here[shown].assign(other_price=price, other_at=np.where(near, moments, np.datetime64("NaT"))))
     found = pd.concat(parts)
     gap = (found["price"] - found["other_price"]) / found["other_price"] * 1e4
     return found.assign(gap_bps=gap, worse_bps=gap * sign(found)).sort_index()
@@ -222,9 +202,7 @@ class Markets:
 
     def __init__(self, trades: pd.DataFrame) -> None:
         order = orders(trades)
-        rows = trades.assign(
-            order=order, other_order=other_orders(trades, order), group=trades["market"].cat.codes
-        )
+        rows = trades.assign(order=order, other_order=other_orders(trades, order), group=trades["market"].cat.codes)
         self.fills = rows
         once = rows[~rows.duplicated("trade_id")].sort_values("group", kind="stable", ignore_index=True)
         self.prices, self.logs = once, np.log(once["price"].to_numpy())
@@ -281,17 +259,13 @@ def _age(moments: np.ndarray, times: np.ndarray) -> np.ndarray:
     return np.where(np.isnat(times), 1 << 60, (moments - times).astype("timedelta64[ms]").astype(int))
 
 
-def freshest(
-    paths: list[list[tuple[int, bool]]], ages: dict[int, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def freshest(paths: list[list[tuple[int, bool]]], ages: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the path whose oldest price is freshest, the shortest of equals, and the age of that price."""
     best, chosen = np.full(len(next(iter(ages.values()))), 1 << 60), None
     for _, alike in groupby(enumerate(paths), lambda one: (len(one[1]), one[1][0])):
         numbers, tails = zip(*((number, path[1:]) for number, path in alike), strict=True)
         first = ages[paths[numbers[0]][0][0]]
-        rest = np.stack(
-            [np.max([ages[market] for market, _ in tail] or [first * 0], axis=0) for tail in tails]
-        )
+        rest = np.stack([np.max([ages[market] for market, _ in tail] or [first * 0], axis=0) for tail in tails])
         age = np.maximum(first, rest.min(axis=0))
         number = np.array(numbers)[rest.argmin(axis=0)]
         chosen = number if chosen is None else np.where(age < best, number, chosen)
@@ -417,11 +391,7 @@ def cost_curve(trades: pd.DataFrame) -> Figure:
 def volume(trades: pd.DataFrame) -> Figure:
     most = trades["quote"].mode()[0]
     rows = trades[trades["quote"] == most]
-    sums = (
-        rows.groupby([rows["created_at"].dt.floor("D"), "fill_type"], observed=True)["notional"]
-        .sum()
-        .unstack()
-    )
+    sums = rows.groupby([rows["created_at"].dt.floor("D"), "fill_type"], observed=True)["notional"].sum().unstack()
     counted = both_sides(rows)
     figure = Figure((9, 4.2))
     axes = figure.subplots()

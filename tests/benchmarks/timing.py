@@ -18,9 +18,7 @@ def seconds(call: Callable[[], Any]) -> float:
     return elapsed
 
 
-def paired(
-    ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int
-) -> tuple[float, float, list[float]]:
+def paired(ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int) -> tuple[float, float, list[float]]:
     """Time two calls in turns; return the median of each, and the ratio of each round in order."""
     taken = []
     for _ in range(rounds):

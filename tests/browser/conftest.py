@@ -42,9 +42,7 @@ FINISHED = r"""() => {
 HEIGHT = """() => Math.max(document.body.scrollHeight,
     ...[...document.querySelectorAll('.jp-Notebook, .jp-Notebook *')].map(e => e.scrollHeight))"""
 
-TO_THE_TOP = (
-    """() => document.querySelectorAll('.jp-Notebook, .jp-Notebook *').forEach(e => e.scrollTop = 0)"""
-)
+TO_THE_TOP = """() => document.querySelectorAll('.jp-Notebook, .jp-Notebook *').forEach(e => e.scrollTop = 0)"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,9 +63,7 @@ def stripped(source: Path, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(
-    words: list[str], home: Path, probe: str, overrides: dict[str, Any] | None = None
-) -> Iterator[str]:
+def serving(words: list[str], home: Path, probe: str, overrides: dict[str, Any] | None = None) -> Iterator[str]:
     """Run a Jupyter server on a free port of this machine; give its address; end it and its kernels."""
     config = home / "config" / "labconfig"
     config.mkdir(parents=True)
@@ -184,9 +180,7 @@ def theme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def jupyterlab(
-    theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path]]:
+def jupyterlab(theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A JupyterLab server in a theme, and the folder it shows, with every notebook in it."""
     home = tmp_path_factory.mktemp(f"lab-{theme}")
     for source in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -231,9 +225,7 @@ def run_cells(page: Any, address: str) -> None:
 def end_kernels(base: str) -> None:
     """End the kernels of a server, so that one test's do not slow down the next."""
     for session in json.load(urllib.request.urlopen(f"{base}api/sessions")):
-        urllib.request.urlopen(
-            urllib.request.Request(f"{base}api/sessions/{session['id']}", method="DELETE")
-        ).close()
+        urllib.request.urlopen(urllib.request.Request(f"{base}api/sessions/{session['id']}", method="DELETE")).close()
 
 
 @pytest.fixture
@@ -246,9 +238,7 @@ def voila(page: Any, tmp_path: Path) -> Iterator[Callable[[Path], str]]:
             copy = stripped(source, tmp_path / "notebooks")
             words = ["voila", str(copy), "--no-browser", "--port=PORT", "--Voila.ip=127.0.0.1"]
             base = stack.enter_context(serving(words, tmp_path / "voila", "voila/static/voila.js"))
-            page.goto(
-                base, wait_until="domcontentloaded", timeout=90_000
-            )  # the reply streams while cells run
+            page.goto(base, wait_until="domcontentloaded", timeout=90_000)  # the reply streams while cells run
             page.locator("#rendered_cells").wait_for(state="visible", timeout=90_000)
             return base
 

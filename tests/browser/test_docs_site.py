@@ -43,9 +43,7 @@ def test_the_start_page_has_no_serious_fault_of_accessibility(chromium: Any, sit
             shown(page, f"{site}{name}.html", theme)
             faults = axe.run(page).response["violations"]
             serious = [
-                (one["id"], one["nodes"][0]["html"])
-                for one in faults
-                if one["impact"] in ("serious", "critical")
+                (one["id"], one["nodes"][0]["html"]) for one in faults if one["impact"] in ("serious", "critical")
             ]
             assert serious == [], name
 
@@ -56,9 +54,7 @@ def test_pages_fit_the_window(chromium: Any, site: str, theme: str, width: int) 
     with opened(chromium, width) as page:
         for name in PAGES:
             shown(page, f"{site}{name}.html", theme)
-            overflow = page.evaluate(
-                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            )
+            overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             SHOTS.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=SHOTS / f"docs-{Path(name).name}-{theme}-{width}.png")
             assert overflow <= 0, name

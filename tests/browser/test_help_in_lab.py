@@ -27,9 +27,7 @@ def page(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(one) for one in CELLS]
     (home / "notebooks").mkdir()
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=cells[:-1], metadata=kernel), home / "notebooks" / "a.ipynb"
-    )
+    nbformat.write(nbformat.v4.new_notebook(cells=cells[:-1], metadata=kernel), home / "notebooks" / "a.ipynb")
     with in_lab(home, "light") as base, opened(chromium) as page:
         run_cells(page, f"{base}doc/tree/a.ipynb")
         yield page
@@ -99,9 +97,7 @@ def test_the_last_line_of_an_error_says_what_to_do(page: Any, code: str, hint: s
         with contextlib.suppress(sync_api_timeout()):
             last.first.wait_for(timeout=20_000)
             break
-    lines = [
-        line for line in cell.locator(".jp-OutputArea-output").last.inner_text().split("\n") if line.strip()
-    ]
+    lines = [line for line in cell.locator(".jp-OutputArea-output").last.inner_text().split("\n") if line.strip()]
     assert hint in lines[-1]
 
 

@@ -28,16 +28,12 @@ def test_run_all_ends_without_an_error(
         page.locator(WIDGET).screenshot(path=picture.with_name(f"widget-{picture.name}"))
 
 
-def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(
-    chromium: Any, tmp_path: Path
-) -> None:
+def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(chromium: Any, tmp_path: Path) -> None:
     (tour,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "notebooks").mkdir()
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(tour)]
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / "tour.ipynb"
-    )
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / "tour.ipynb")
     with in_lab(tmp_path, "light") as base, opened(chromium) as page:
         run_cells(page, f"{base}doc/tree/tour.ipynb")
         taken(page, "tour")

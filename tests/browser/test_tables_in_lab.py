@@ -47,9 +47,7 @@ odd""",
 
 
 @pytest.fixture(scope="module", params=list(THEMES))
-def page(
-    request: pytest.FixtureRequest, chromium: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
+def page(request: pytest.FixtureRequest, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Open a notebook with tables, in a theme, with all its cells run."""
     home = tmp_path_factory.mktemp(f"tables-{request.param}")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
@@ -149,9 +147,7 @@ def test_the_filter_leaves_matching_rows_and_their_exact_totals(page: Any, trade
     assert one.locator("tfoot tr").count() == 0  # several tokens in every column
 
 
-def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(
-    page: Any, trades: pd.DataFrame
-) -> None:
+def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(page: Any, trades: pd.DataFrame) -> None:
     one = view(page)
     one.get_by_label("Filter").fill("dex")
     one.get_by_role("button", name="notional").click()
@@ -173,9 +169,7 @@ def test_cut_digits_are_marked_and_shown_when_pointed_at(page: Any, trades: pd.D
     one = view(page)
     cut = [value for value in trades["notional"].head(50) if value != value.quantize(Decimal("1e-4"))]
     cells = one.locator("tbody td", has_text="…").and_(one.locator('td[align="right"]'))
-    titles = [
-        cells.nth(n).get_attribute("title").split(" ")[0].replace(",", "") for n in range(cells.count())
-    ]
+    titles = [cells.nth(n).get_attribute("title").split(" ")[0].replace(",", "") for n in range(cells.count())]
     assert cut
     assert {*map(Decimal, titles)} >= {*cut}
     assert "truncated to 4 decimals where marked …" in one.inner_text()

@@ -30,9 +30,7 @@ def of_fills(client: Any) -> tuple[str, Any, Any]:
     return "Price gap", lab.figures.fill_shares(taken), lab.figures.price_gaps(taken, tolerance="1h")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("02_fee_analysis", of_fees), ("03_amm_versus_orderbook", of_fills)]
-)
+@pytest.mark.parametrize(("name", "expected"), [("02_fee_analysis", of_fees), ("03_amm_versus_orderbook", of_fills)])
 def test_a_page_is_rendered_and_its_explorer_follows(
     name: str,
     expected: Callable[[Any], tuple[str, Any, Any]],

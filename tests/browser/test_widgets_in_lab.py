@@ -243,14 +243,11 @@ def test_a_history_is_read_again_cancelled_and_another_one_read(
     widget = place.widget("fees")
     widget.enter("Before", "1999-01-01")
     widget.shows_problem(
-        f"None of {client.count(READ):,} trades matches (type dex, role taker, before 1999-01-01). Widen the "
-        "filters."
+        f"None of {client.count(READ):,} trades matches (type dex, role taker, before 1999-01-01). Widen the filters."
     )
     widget.shows_no_picture()
     widget.enter("From", "2022-03-01")
-    widget.shows_problem(
-        error_of(lambda: lab.widgets.FeeExplorer(trades, since="2022-03-01", until="1999-01-01"))
-    )
+    widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(trades, since="2022-03-01", until="1999-01-01")))
     for label in ("From", "Before"):
         widget.enter(label, "")
     widget.shows_no_problem()
@@ -408,9 +405,7 @@ def test_the_tab_key_reaches_every_control_in_order(place: Lab) -> None:
     assert reached[-1] == "Code"
 
 
-def test_a_key_is_updated_step_by_step(
-    place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]
-) -> None:
+def test_a_key_is_updated_step_by_step(place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
     from playwright.sync_api import expect
 
     widget, account = place.widget("update"), client.account(UPDATED)
@@ -471,9 +466,7 @@ def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> No
     widget.submit_secret("Private key:", signed["private key"])
 
 
-def followed_to_its_end(
-    widget: DrivenWidget, relayer: Relayer, client: Client, signed: dict[str, str]
-) -> None:
+def followed_to_its_end(widget: DrivenWidget, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
     """Submit, stop waiting, wait on, and find the new key."""
     key = lab.protocol.l2_key(bytes.fromhex(signed["signature"][2:]))
     widget.press("Submit the update")
@@ -549,9 +542,7 @@ def test_nothing_typed_as_a_secret_is_saved(place: Lab, signed: dict[str, str]) 
 
     with page.expect_response(is_checkpoint_made):
         page.keyboard.press("Control+s")
-    files = {
-        path.relative_to(place.home): path.read_bytes() for path in place.home.rglob("*") if path.is_file()
-    }
+    files = {path.relative_to(place.home): path.read_bytes() for path in place.home.rglob("*") if path.is_file()}
     holding = [path.name for path, content in files.items() if found([PLAIN], content)]
     assert sorted(holding) == ["widgets-checkpoint.ipynb", "widgets.ipynb"]
     secrets = [one.removesuffix(SEED_END) for one in signed.values()]

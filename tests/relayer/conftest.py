@@ -66,9 +66,7 @@ def serve(world: World) -> Iterator[Callable[..., ApiClient]]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A recording of two accounts, one of them with an empty history."""
-    (tmp_path / "tokens.json").write_text(
-        '[{"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": true}]'
-    )
+    (tmp_path / "tokens.json").write_text('[{"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": true}]')
     (tmp_path / "markets.json").write_text('{"markets": [{"market": "LRC-ETH", "enabled": true}]}')
     (tmp_path / "trades").mkdir()
     rows = [

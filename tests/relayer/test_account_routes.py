@@ -106,16 +106,12 @@ def test_the_first_key_is_what_the_owner_derives_from_the_key_seed(relayers):
 def test_the_wallet_account(relayers):
     relayer = relayers()
     info = get(relayer, "/counterFactualInfo", accountId=WALLET).json()
-    assert relayer.counterfactual(WALLET) == {
-        n: info[n] for n in ("walletFactory", "walletOwner", "walletSalt")
-    }
+    assert relayer.counterfactual(WALLET) == {n: info[n] for n in ("walletFactory", "walletOwner", "walletSalt")}
     assert relayer.counterfactual(ACCOUNT) is None
     assert info["walletOwner"] == relayer.signer(WALLET).address != info["wallet"]
     assert info["wallet"] == get(relayer, "/account", accountId=WALLET).json()["owner"]
     (factory, init_code_hash), *_ = protocol.FACTORY_INIT_CODE_HASHES.items()
-    assert info["wallet"] == protocol.wallet_address(
-        factory, info["walletOwner"], str(WALLET), init_code_hash
-    )
+    assert info["wallet"] == protocol.wallet_address(factory, info["walletOwner"], str(WALLET), init_code_hash)
     assert code(get(relayer, "/counterFactualInfo", accountId=ACCOUNT)) == 100001
     assert code(get(relayer, "/counterFactualInfo", accountId=1234)) == 104003
 

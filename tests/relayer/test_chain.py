@@ -290,9 +290,7 @@ def test_it_is_served_with_the_name_of_its_data_to_its_own_host_only():
         answer = requests.post(relayer.rpc_url, json=body("eth_chainId"), timeout=10)
         assert json.loads(answer.headers["X-Loopring-Lab-Source"]) == {"name": WORLD.name, "synthetic": True}
         assert answer.json() == {"jsonrpc": "2.0", "id": 1, "result": hex(31337)}
-        page = requests.post(
-            relayer.rpc_url, json=body("eth_chainId"), headers={"Host": "a.example"}, timeout=10
-        )
+        page = requests.post(relayer.rpc_url, json=body("eth_chainId"), headers={"Host": "a.example"}, timeout=10)
         assert page.status_code == 403
         assert requests.get(relayer.rpc_url, timeout=10).status_code == 405
         quiet = body("eth_chainId")
@@ -304,9 +302,7 @@ def test_it_is_served_with_the_name_of_its_data_to_its_own_host_only():
 
 def test_faults_limits_and_latency_apply():
     with Relayer(WORLD, Settings(faults={"503": 1.0}, max_faults_in_a_row=1)) as relayer:
-        statuses = [
-            requests.post(relayer.rpc_url, json=body("eth_chainId"), timeout=10).status_code for _ in range(4)
-        ]
+        statuses = [requests.post(relayer.rpc_url, json=body("eth_chainId"), timeout=10).status_code for _ in range(4)]
         assert statuses == [503, 200, 503, 200]
         assert relayer.counts.faults == {"503": 2}
         assert relayer.counts.requests == {"/rpc": 4}

@@ -72,9 +72,7 @@ def test_calldata_holds_its_blocks_in_every_form(form, wrapper, compressed):
     assert [(entry[0], entry[-1]) for entry in auxiliary] == [(0, b"abc")]
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\0", bytes(200_000), b"a" * 200_000, b"ab\0\0c" + bytes(70_000) + b"d"]
-)
+@pytest.mark.parametrize("data", [b"", b"\0", bytes(200_000), b"a" * 200_000, b"ab\0\0c" + bytes(70_000) + b"d"])
 def test_compressed_data_expands_to_itself(data):
     assert expanded(encoding.compress(data)) == data
 

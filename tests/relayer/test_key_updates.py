@@ -17,9 +17,7 @@ ACCOUNT, OTHER = 10083, 11519
 
 
 def get_json(relayer: Relayer, path: str, key: str = "", **query) -> dict:
-    answer = requests.get(
-        relayer.base_url + "/api/v3" + path, params=query, headers={"X-API-KEY": key}, timeout=5
-    )
+    answer = requests.get(relayer.base_url + "/api/v3" + path, params=query, headers={"X-API-KEY": key}, timeout=5)
     body = answer.json()
     return body["resultInfo"] if answer.status_code == 400 else body
 
@@ -91,9 +89,7 @@ def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, pos
     assert posters(relayer).send(body)[1]["isIdempotent"] is True
 
 
-@pytest.mark.parametrize(
-    "changes", [{"validUntil": 3_000_000_000}, {"keySeed": "Another text with key nonce: 1"}]
-)
+@pytest.mark.parametrize("changes", [{"validUntil": 3_000_000_000}, {"keySeed": "Another text with key nonce: 1"}])
 def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes):
     relayer, poster = (made := relayers()), posters(made)
     assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200
@@ -121,8 +117,7 @@ def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(relayers,
     relayer.step()
     assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
     statuses = [
-        r["status"]
-        for r in get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"]
+        r["status"] for r in get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"]
     ]
     assert statuses == ["processed", "failed"]
 
@@ -216,9 +211,7 @@ def test_the_worker_does_it_by_itself(relayers, posters):
             assert time.monotonic() < deadline
         assert account["nonce"] == nonce + 1  # nobody sees it thawed and not yet updated
     relayer.stop()
-    assert not [
-        thread for thread in threading.enumerate() if thread not in before and "worker" in thread.name
-    ]
+    assert not [thread for thread in threading.enumerate() if thread not in before and "worker" in thread.name]
 
 
 def test_a_stopped_relayer_keeps_what_it_had(relayers, posters):

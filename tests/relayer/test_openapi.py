@@ -65,9 +65,7 @@ def test_the_document_tells_this_relayers_parameters():
         "/counterFactualInfo": ["get"],
         "/timestamp": ["get"],
     }
-    parameters = {
-        item["name"]: item for item in document["paths"]["/api/v3/user/trades"]["get"]["parameters"]
-    }
+    parameters = {item["name"]: item for item in document["paths"]["/api/v3/user/trades"]["get"]["parameters"]}
     assert set(parameters) == {
         "accountId",
         "market",

@@ -100,9 +100,7 @@ def test_a_key_forged_from_public_text_opens_no_recording(folder):
 
 def forge(relayer, account_type, encode, label):
     account = relayer.accounts[0]
-    signer = account_type.from_key(
-        sha256(f"loopring_lab throwaway key: {label}, {account}".encode()).digest()
-    )
+    signer = account_type.from_key(sha256(f"loopring_lab throwaway key: {label}, {account}".encode()).digest())
     text = protocol.key_seed(Settings().exchange, 0)
     key = protocol.l2_key(bytes(signer.sign_message(encode(text=text)).signature))
     url = f"{relayer.base_url}{API}/apiKey?accountId={account}"

@@ -134,9 +134,7 @@ def test_error_shapes(serve, shape, status, body):
         answer = requests.request(method, f"{relayer.relayer.base_url}/api/v3{path}", timeout=5)
         assert answer.status_code == code
         assert answer.json().keys() == body.keys()
-    assert (
-        requests.post(f"{relayer.relayer.base_url}/api/v3/user/trades", timeout=5).headers["Allow"] == "GET"
-    )
+    assert requests.post(f"{relayer.relayer.base_url}/api/v3/user/trades", timeout=5).headers["Allow"] == "GET"
 
 
 def test_a_defect_answers_500_in_shape_and_shows_nothing(serve, monkeypatch):
@@ -177,9 +175,7 @@ def test_the_docs_page_needs_nothing_off_the_machine(serve):
     assert "<script" not in text
     assert "http://" not in text
     assert "https://" not in text
-    assert (
-        requests.get(relayer.relayer.base_url + "/openapi.json", timeout=5).json()["openapi"].startswith("3.")
-    )
+    assert requests.get(relayer.relayer.base_url + "/openapi.json", timeout=5).json()["openapi"].startswith("3.")
 
 
 def test_the_key_is_shown_nowhere(serve, world, caplog):
@@ -189,8 +185,7 @@ def test_the_key_is_shown_nowhere(serve, world, caplog):
     relayer.get("/user/trades", accountId=ACCOUNT)
     texts = [relayer.get("/user/trades", key=key + "x", accountId=ACCOUNT).text]
     texts += [
-        requests.get(relayer.relayer.base_url + path, timeout=5).text
-        for path in ("/docs", "/openapi.json", "/x")
+        requests.get(relayer.relayer.base_url + path, timeout=5).text for path in ("/docs", "/openapi.json", "/x")
     ]
     texts += [repr(relayer.relayer), str(relayer.relayer.counts), repr(relayer.relayer.app), caplog.text]
     assert len(key) >= 40

@@ -170,10 +170,7 @@ def test_nobody_owns_a_pool(relayers):
 
 def test_a_recordings_pools_come_from_its_listings(recordings):
     folder = recordings / "mainnet_block_a"
-    real = {
-        pool["poolAddress"]: pool
-        for pool in json.loads((recordings / "mainnet_amm_pools_v36.json").read_bytes())
-    }
+    real = {pool["poolAddress"]: pool for pool in json.loads((recordings / "mainnet_amm_pools_v36.json").read_bytes())}
     pools = Recording(folder).pool_records()
     assert len(pools) == 98
     for pool in pools:
@@ -182,9 +179,7 @@ def test_a_recordings_pools_come_from_its_listings(recordings):
         assert pool["tokens"]["lp"] == fact["lpTokenId"]
         assert pool["tokens"]["pooled"] == [fact["baseTokenId"], fact["quoteTokenId"]]
         assert "feeBips" not in pool
-    assert "0x605872a5a459e778959b8a49dc3a56a8c9197983" in {
-        pool["address"] for pool in pools
-    }  # ETH-USDT in use
+    assert "0x605872a5a459e778959b8a49dc3a56a8c9197983" in {pool["address"] for pool in pools}  # ETH-USDT in use
 
 
 def test_listings_that_do_not_tell_a_pool_give_none(folder):

@@ -117,9 +117,7 @@ def test_a_world_and_a_recording_are_one_too_many(world, tmp_path):
 def test_only_loopback_listens(world):
     with Relayer(world) as relayer:
         assert relayer.base_url.startswith("http://127.0.0.1:")
-        assert {sock.getsockname()[0] for s in relayer._running[0].servers for sock in s.sockets} == {
-            "127.0.0.1"
-        }
+        assert {sock.getsockname()[0] for s in relayer._running[0].servers for sock in s.sockets} == {"127.0.0.1"}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGINT as a terminal sends it: run on Linux or macOS")

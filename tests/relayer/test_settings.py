@@ -48,11 +48,7 @@ def test_shuffled_is_stable_complete_and_not_sorted(serve, world):
 def test_pages_join_to_the_whole_whatever_the_limit(serve, order, limit):
     relayer = serve(order=order)
     total, _ = relayer.trades(accountId=94680, limit=1)
-    rows = [
-        row
-        for at in range(0, total, limit)
-        for row in relayer.trades(accountId=94680, offset=at, limit=limit)[1]
-    ]
+    rows = [row for at in range(0, total, limit) for row in relayer.trades(accountId=94680, offset=at, limit=limit)[1]]
     assert rows == relayer.relayer.rows(94680)
     assert relayer.trades(accountId=94680, offset=total)[1] == []
 
@@ -97,9 +93,7 @@ def test_exact_market_leaves_pool_fills_out(serve):
     relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
     for market in ("LRC-ETH", "AMM-LRC-ETH"):
-        assert (
-            relayer.pages(accountId=ACCOUNT, market=market) == [row for row in rows if row[5] == market] != []
-        )
+        assert relayer.pages(accountId=ACCOUNT, market=market) == [row for row in rows if row[5] == market] != []
     assert relayer.trades(accountId=ACCOUNT, market="AMM-LRC-ETH", fillTypes="dex") == (0, [])
 
 

@@ -79,9 +79,7 @@ def test_headers_chain_and_count(world):
         assert after["timestamp"] == before["timestamp"] + HALF_HOUR // 1000
     times = dict(zip(numbers, (header["timestamp"] * 1000 for header in headers), strict=True))
     settled_fills = [fill for fill in world.fills if fill.block_id]
-    assert all(
-        times[fill.block_id] - HALF_HOUR <= fill.time_ms < times[fill.block_id] for fill in settled_fills
-    )
+    assert all(times[fill.block_id] - HALF_HOUR <= fill.time_ms < times[fill.block_id] for fill in settled_fills)
     conditional = Counter(
         row["block"]
         for kind in ("deposit", "withdrawal", "amm_update", "transfer", "account_update")

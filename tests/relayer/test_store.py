@@ -89,9 +89,7 @@ def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters):
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(
-    not hasattr(os, "fork"), reason="needs os.fork for the relayer to kill: run on Linux or macOS"
-)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork for the relayer to kill: run on Linux or macOS")
 def test_kills_lose_and_repeat_nothing(tmp_path):
     tally = kill_repeatedly(tmp_path / "relayer.db", kills=8, seed=7)
     assert tally.accepted.total() >= 8

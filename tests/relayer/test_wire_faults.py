@@ -54,9 +54,7 @@ def test_truncated_announces_more_than_it_sends(serve):
 def test_slow_stalls_in_the_body_and_is_complete_in_the_end(serve):
     relayer = serve(faults={"slow": 1.0}, slow_seconds=0.6)
     began = time.perf_counter()
-    with relayer.session.get(
-        relayer.relayer.base_url + "/api/v3/mix/markets", stream=True, timeout=5
-    ) as answer:
+    with relayer.session.get(relayer.relayer.base_url + "/api/v3/mix/markets", stream=True, timeout=5) as answer:
         head = time.perf_counter() - began
         assert answer.json()["markets"]
         assert time.perf_counter() - began >= 0.6 > head
@@ -92,9 +90,7 @@ def test_a_complete_history_through_every_fault(serve):
 
 def test_faults_depend_on_seed_and_number_only():
     def drawn(seed):
-        faults = FaultSchedule(
-            Settings(faults={"429": 0.2, "reset": 0.1}, fault_seed=seed, max_faults_in_a_row=1000)
-        )
+        faults = FaultSchedule(Settings(faults={"429": 0.2, "reset": 0.1}, fault_seed=seed, max_faults_in_a_row=1000))
         return [faults.next_fault(b"/") for _ in range(2000)]
 
     assert drawn(1) == drawn(1) != drawn(2)

@@ -240,8 +240,7 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
     """Replay a pool: the output is what x*y=k gives for 99.8 % of the input, to a float24."""
     market = MARKETS["LRC-ETH"]
     base, quote = (
-        market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
-        for token in (market.base, market.quote)
+        market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars for token in (market.base, market.quote)
     )
     for fill in year.fills:
         if (fill.market, fill.venue) != ("LRC-ETH", "amm"):
@@ -274,9 +273,7 @@ def test_fees_are_whole_tiers_and_move_with_time(year):
     assert len(moved) >= 5
 
 
-@pytest.mark.parametrize(
-    ("seed", "size"), [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize(("seed", "size"), [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)])
 def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
     world = World(seed=seed, size=size)
     found = shares(world)
@@ -324,9 +321,7 @@ def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_t
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(
-    ("cheaper", "least", "most"), [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)]
-)
+@pytest.mark.parametrize(("cheaper", "least", "most"), [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)])
 def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
     assert least < difference_bps(World(seed=seed, size=0.2, cheaper=cheaper)) < most
 
@@ -357,9 +352,7 @@ def figures(fills):
 
 def documented(column):
     page = (Path(__file__).parents[2] / "docs" / "data-sources.md").read_text(encoding="utf-8")
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:1] == "|"
-    ]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:1] == "|"]
     return {cells[0]: cells[column] for cells in lines if len(cells) == 4 and cells[column]}
 
 
@@ -376,9 +369,7 @@ def test_the_documents_put_this_world_beside_the_real_blocks(year, rows):
 
 
 def test_the_documents_state_the_figures_of_the_recorded_block(recordings):
-    settled = [
-        json.loads(line) for line in (recordings / "mainnet_block_a/settled.jsonl").read_text().splitlines()
-    ]
+    settled = [json.loads(line) for line in (recordings / "mainnet_block_a/settled.jsonl").read_text().splitlines()]
     tokens = json.loads((recordings / "mainnet_block_a/tokens.json").read_text())
     decimals = {token["symbol"]: token["decimals"] for token in tokens}
     fills = [
@@ -392,9 +383,7 @@ def test_the_documents_state_the_figures_of_the_recorded_block(recordings):
         for fact in settled
         if fact["role"] == "taker"
     ]
-    assert {str(fact["fee_bips"]) for fact in settled if fact["role"] == "maker"} == {
-        documented(1)["makers pay, bps"]
-    }
+    assert {str(fact["fee_bips"]) for fact in settled if fact["role"] == "maker"} == {documented(1)["makers pay, bps"]}
     found = figures(fills)
     del found["one fill in a thousand is above, in USDC"]
     assert found.items() <= documented(1).items()
@@ -455,12 +444,8 @@ def test_activity_has_busy_hours_and_bursts(year):
 
 
 def test_facts_agree_with_the_registry(recordings):
-    registered = {
-        t["tokenId"]: t for t in json.loads((recordings / "mainnet_registered_tokens_v36.json").read_text())
-    }
-    pools = {
-        p["ammAccountId"]: p for p in json.loads((recordings / "mainnet_amm_pools_v36.json").read_text())
-    }
+    registered = {t["tokenId"]: t for t in json.loads((recordings / "mainnet_registered_tokens_v36.json").read_text())}
+    pools = {p["ammAccountId"]: p for p in json.loads((recordings / "mainnet_amm_pools_v36.json").read_text())}
     for token in TOKENS.values():
         known = registered[token.id]
         assert (token.symbol, token.address, token.decimals) == (
@@ -495,9 +480,7 @@ def test_records_hold_amounts_as_decimal_text_and_an_unknown_date_as_0():
 def test_recorded_prices_are_printed_the_same(recordings):
     """The recording's own prices, recomputed from the chain's exact legs."""
     block = recordings / "mainnet_block_a"
-    decimals = {
-        token["symbol"]: token["decimals"] for token in json.loads((block / "tokens.json").read_text())
-    }
+    decimals = {token["symbol"]: token["decimals"] for token in json.loads((block / "tokens.json").read_text())}
     prices = {}
     for path in (block / "trades").glob("*.json"):
         prices.update({(row[1], row[2]): row[4] for row in json.loads(path.read_text())["trades"]})

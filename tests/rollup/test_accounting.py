@@ -37,9 +37,7 @@ def walked(blocks, account):
         for row in blocks.table(kind).to_pylist():
             for name, token, amount, sign in changes:
                 if row[name] == account:
-                    events.append(
-                        (row["block"], row["index_in_block"], row[token], sign * int(row[amount]), None)
-                    )
+                    events.append((row["block"], row["index_in_block"], row[token], sign * int(row[amount]), None))
     stated = [row for row in blocks.table("amm_update").to_pylist() if row["account"] == account]
     events += [(row["block"], row["index_in_block"], row["token"], 0, int(row["balance"])) for row in stated]
     balance, after = {}, {}
@@ -72,9 +70,7 @@ def test_a_pool_keeps_what_its_updates_state_and_no_less(block, world) -> None:
         fills = blocks.pool_fills(pool).dropna(subset="kept")
         assert len(fills) > 20
         for row in fills.itertuples():
-            got, gave, into, out = (
-                int(x) for x in (row.amount_in, row.amount_out, row.balance_in, row.balance_out)
-            )
+            got, gave, into, out = (int(x) for x in (row.amount_in, row.amount_out, row.balance_in, row.balance_out))
             assert (into + got - int(row.kept)) * (out - gave) >= into * out  # the product does not fall
             assert (into + got - int(row.kept) - 1) * (out - gave) < into * out
             assert Fraction(int(row.kept) + 1, got) >= Fraction(stated, 10_000)
@@ -102,9 +98,7 @@ def test_units_symbols_and_source_come_along(block, tokens, world) -> None:
 
 def test_nothing_is_an_empty_frame_and_nonsense_is_refused(block, tokens) -> None:
     assert block.balances(999_999, tokens).empty
-    assert (
-        block.pool_fills(999_999, tokens).columns.tolist() == block.pool_fills(108, tokens).columns.tolist()
-    )
+    assert block.pool_fills(999_999, tokens).columns.tolist() == block.pool_fills(108, tokens).columns.tolist()
     assert block.balances(999_999).dtypes.equals(block.balances(108).dtypes)
     with pytest.raises(LabError, match="account"):
         block.balances("me")

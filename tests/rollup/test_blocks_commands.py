@@ -31,9 +31,7 @@ def run(chain: ScriptedChain, monkeypatch: pytest.MonkeyPatch, *words: str) -> i
         return main(["blocks", *words])
 
 
-def test_sync_report_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sync_report_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "blocks")
     assert run(ScriptedChain(12), monkeypatch, "sync", folder, "--rate", "1000") == 0
     said = capsys.readouterr()
@@ -64,9 +62,7 @@ def test_missing_blocks_are_exit_code_1_and_named(
         del chain.transactions[one]
     assert run(chain, monkeypatch, "sync", folder) == 1
     said = capsys.readouterr()
-    assert said.err.startswith(
-        "loopring-lab: 2 blocks could not be read; all others are stored. The first: block 3"
-    )
+    assert said.err.startswith("loopring-lab: 2 blocks could not be read; all others are stored. The first: block 3")
     assert said.out.endswith("10 blocks, 2 missing. Run blocks sync to download them.\n")
     assert main(["blocks", "report", folder]) == 1
     assert main(["blocks", "check", folder]) == 1
@@ -121,10 +117,7 @@ def test_an_address_that_is_refused_is_not_shown(
     assert run(chain, monkeypatch, "sync", str(tmp_path / "blocks")) == 2
     said = capsys.readouterr().err
     assert "eth_chainId at http://127.0.0.1" in said
-    assert (
-        "refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL ("
-        in said
-    )
+    assert "refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL (" in said
     assert KEY not in said
 
 
@@ -154,8 +147,7 @@ def test_ctrl_c_leaves_a_valid_store_and_says_how_to_go_on(tmp_path: Path) -> No
     assert "Traceback" not in err
     assert KEY not in err
     assert err == (
-        "\nStopped; blocks read so far are safe. Resume with: "
-        f"loopring-lab blocks sync '{folder}' --rate 1000\n"
+        f"\nStopped; blocks read so far are safe. Resume with: loopring-lab blocks sync '{folder}' --rate 1000\n"
     )
     held = Store(folder).blocks().raw
     assert 0 < len(held) < 400

@@ -169,10 +169,7 @@ def named_changes() -> list[tuple[int, int, int]]:
                 ((fact["account_b"], fact["sell_b"]), 24),
                 ((fact["account_b"], fact["buy_b"]), 21),
             ):
-                if any(
-                    first < fact["index"] < last
-                    for first, last in zip(seen[key], seen[key][1:], strict=False)
-                ):
+                if any(first < fact["index"] < last for first, last in zip(seen[key], seen[key][1:], strict=False)):
                     found.append((fact["index"], at, key[0]))
     return found
 

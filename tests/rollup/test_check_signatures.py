@@ -165,19 +165,13 @@ def test_terms_that_are_not_kept_are_wrong(other: dict[str, int], problem: str) 
         (b"a" * 66, "53228430", "approved by another contract"),
     ],
 )
-def test_what_is_not_signed_by_a_plain_account_is_not_checkable(
-    signature: bytes, form: str, reason: str
-) -> None:
-    found = check(
-        [lab.rollup.decode(calldata(update_slot(TERMS), consent(TERMS, signature), form))], None, CHAIN_ID
-    )
+def test_what_is_not_signed_by_a_plain_account_is_not_checkable(signature: bytes, form: str, reason: str) -> None:
+    found = check([lab.rollup.decode(calldata(update_slot(TERMS), consent(TERMS, signature), form))], None, CHAIN_ID)
     assert figures(found) == (0, 0, 1, [])
     assert found.summary["what"]["signatures"].endswith(f"Not checkable: 1 {reason}.")
 
 
-@pytest.mark.parametrize(
-    ("form", "reason"), [("8dadd3af", NOT_BY_OWNER), ("53228430", "approved by another contract")]
-)
+@pytest.mark.parametrize(("form", "reason"), [("8dadd3af", NOT_BY_OWNER), ("53228430", "approved by another contract")])
 def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(form: str, reason: str) -> None:
     """A smart wallet accepts its owner's signature; the account's owner is the wallet."""
     slot = update_slot(TERMS)

@@ -61,9 +61,7 @@ def changed(raw: RawBlock, at: int, to: bytes) -> RawBlock:
 
 
 @pytest.mark.parametrize("batch", [1, 7, 50, 1000])
-def test_a_whole_history_is_right_however_it_is_cut(
-    history: list[RawBlock], submissions: pa.Table, batch: int
-) -> None:
+def test_a_whole_history_is_right_however_it_is_cut(history: list[RawBlock], submissions: pa.Table, batch: int) -> None:
     found = checked(history, submissions, batch=batch)
     assert found.problems.empty
     assert counts(found) == {
@@ -73,9 +71,7 @@ def test_a_whole_history_is_right_however_it_is_cut(
     }
 
 
-def test_gaps_are_named_and_nothing_is_concluded_across_them(
-    history: list[RawBlock], submissions: pa.Table
-) -> None:
+def test_gaps_are_named_and_nothing_is_concluded_across_them(history: list[RawBlock], submissions: pa.Table) -> None:
     held = [*history[2:50], *history[51:90], *history[99:110]]
     found = checked(held, submissions)
     assert list(found.problems["problem"]) == [
@@ -163,17 +159,13 @@ def test_conditional_transactions_are_counted(seed: int) -> None:
     found = check([lab.rollup.decode_data(block_data(rows, conditional=right + 1), first_block=4)])
     problem = found.problems[found.problems["check"] == "conditional"].iloc[0]
     assert problem["block_id"] == 4
-    assert (
-        problem["problem"] == f"the header counts {right + 1} conditional transactions, the block has {right}"
-    )
+    assert problem["problem"] == f"the header counts {right + 1} conditional transactions, the block has {right}"
 
 
 def test_the_recorded_block_is_right() -> None:
     found = check([lab.rollup.decode_data(recorded_bytes("data.hex"), first_block=1)], None, CHAIN_ID)
     assert found.problems.empty
-    stated = Counter(
-        (fact["account"], fact["token"]) for fact in recorded_facts() if fact["type"] == "amm_update"
-    )
+    stated = Counter((fact["account"], fact["token"]) for fact in recorded_facts() if fact["type"] == "amm_update")
     again = stated.total() - len(stated)
     assert {name: counts(found)[name] for name in TRANSACTIONS} == {
         "conditional": (1, 0, 0),
@@ -207,9 +199,7 @@ CONDITIONAL = [slot("deposit", amount=1), slot("noop"), slot("amm_update", accou
         ([0, 2, 900], "not listed: 3; listed, but not conditional: 900"),
     ],
 )
-def test_auxiliary_data_lists_the_conditional_transactions(
-    form: str, places: list[int], problem: str
-) -> None:
+def test_auxiliary_data_lists_the_conditional_transactions(form: str, places: list[int], problem: str) -> None:
     data = block_data(CONDITIONAL, size=16, conditional=3)
     call = submit([data], form=form, entries=[[(at, b"abc") for at in places]])
     found = check([lab.rollup.decode(call, first_block=9)])
@@ -248,9 +238,7 @@ def test_random_blocks_never_break_a_check() -> None:
     assert counts(found)["conditional"][0] == counts(found)["auxiliary"][0] == 40
 
 
-def test_problems_are_counted_beyond_those_listed(
-    history: list[RawBlock], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_are_counted_beyond_those_listed(history: list[RawBlock], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "MOST_PROBLEMS", 7)
     found = checked([changed(raw, 90, bytes(4)) for raw in history])
     assert (len(found.problems), counts(found)["conditional"]) == (7, (BLOCKS, BLOCKS, 0))
@@ -259,9 +247,7 @@ def test_problems_are_counted_beyond_those_listed(
 
 def test_a_check_reads_well(history: list[RawBlock]) -> None:
     right, wrong = checked(history[:20]), checked([*history[:20], *history[21:30]])
-    assert repr(right).startswith(
-        "Nothing wrong found\n  indices      20 checked, 0 wrong, 0 not checkable\n"
-    )
+    assert repr(right).startswith("Nothing wrong found\n  indices      20 checked, 0 wrong, 0 not checkable\n")
     assert repr(wrong).startswith("1 wrong\n")
     assert repr(wrong).endswith("\nindices, block 21: block 21 is missing")
     assert "<b>1 wrong</b>" in wrong._repr_html_()

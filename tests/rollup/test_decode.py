@@ -49,8 +49,7 @@ def test_every_field_at_random(kind: str, seed: int) -> None:
     (only,) = {row["type"] for row in slow_rows(data)}
     found = lab.rollup.decode_data(data).table(only).to_pylist()
     assert [row | {"block": 0} for row in found] == [
-        {name: value for name, value in row.items() if name != "type"} | {"block": 0}
-        for row in slow_rows(data)
+        {name: value for name, value in row.items() if name != "type"} | {"block": 0} for row in slow_rows(data)
     ]
 
 
@@ -59,9 +58,7 @@ def test_every_field_at_random(kind: str, seed: int) -> None:
 def test_any_bytes_of_a_known_type_are_read(bodies: list[bytes], kind: int) -> None:
     data = block_data([bytes([kind]) + body for body in bodies])
     table = lab.rollup.decode_data(data).table(TYPES[kind])
-    assert [row | {"type": TYPES[kind]} for row in table.drop_columns(["block"]).to_pylist()] == list(
-        slow_rows(data)
-    )
+    assert [row | {"type": TYPES[kind]} for row in table.drop_columns(["block"]).to_pylist()] == list(slow_rows(data))
 
 
 @pytest.mark.parametrize("high", [0, 1, 255])
@@ -89,9 +86,7 @@ def test_fees_are_exact_at_the_extremes(packed_fill: int, high: int) -> None:
     ],
 )
 def test_the_token_of_the_fee(sell_a: int, sell_b: int, expected: Any) -> None:
-    trade = slot(
-        "spot_trade", sell_a=sell_a, sell_b=sell_b, fill_a=10_000, fill_b=20_000, data_a=10, data_b=10
-    )
+    trade = slot("spot_trade", sell_a=sell_a, sell_b=sell_b, fill_a=10_000, fill_b=20_000, data_a=10, data_b=10)
     (row,) = lab.rollup.decode_data(block_data([trade])).table("spot_trade").to_pylist()
     assert tuple((row[f"fee_token_{side}"], int(row[f"fee_{side}"])) for side in "ab") == expected
 
@@ -236,9 +231,7 @@ def test_powers_of_ten_are_exact() -> None:
     factors = np.array([0, 1, 2**19 - 1, 2**33 - 1] * 28, np.uint64)
     exponents = np.repeat(np.arange(28), 4)
     scaled = slots._scaled(factors, exponents)
-    expected = [
-        int(factor) * 10 ** int(exponent) for factor, exponent in zip(factors, exponents, strict=True)
-    ]
+    expected = [int(factor) * 10 ** int(exponent) for factor, exponent in zip(factors, exponents, strict=True)]
     assert list(map(int, scaled.to_pylist())) == expected
 
 

@@ -26,11 +26,7 @@ def as_fact(value: Any, like: Any) -> Any:
 
 def test_every_field_of_every_transaction(blocks: lab.rollup.Blocks) -> None:
     facts = recorded_facts()
-    rows = {
-        row["index_in_block"]: row | {"type": kind}
-        for kind in TYPES
-        for row in blocks.table(kind).to_pylist()
-    }
+    rows = {row["index_in_block"]: row | {"type": kind} for kind in TYPES for row in blocks.table(kind).to_pylist()}
     assert sorted(rows) == list(range(384))
     compared = 0
     for fact in facts:
@@ -47,7 +43,5 @@ def test_the_header(blocks: lab.rollup.Blocks) -> None:
     renamed = {"protocol_taker_bips10": "taker_bips10", "protocol_maker_bips10": "maker_bips10"}
     renamed |= {"block_size": "size"}
     names = [name for name in fact if name not in ("transaction_hash", "block_version")]
-    assert {name: as_fact(row[renamed.get(name, name)], fact[name]) for name in names} == {
-        n: fact[n] for n in names
-    }
+    assert {name: as_fact(row[renamed.get(name, name)], fact[name]) for name in names} == {n: fact[n] for n in names}
     assert row["block_version"] in (None, fact["block_version"])

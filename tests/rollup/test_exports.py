@@ -101,12 +101,8 @@ def test_the_recorded_listing_of_tokens_is_read_without_those_of_unknown_decimal
     assert store.tokens()["token_id"].tolist() == [one["tokenId"] for one in known]
 
 
-@pytest.mark.parametrize(
-    "name", ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"]
-)
-def test_tables_and_answers_give_blocks_with_their_transactions(
-    store: Store, tmp_path: Path, name: str
-) -> None:
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"])
+def test_tables_and_answers_give_blocks_with_their_transactions(store: Store, tmp_path: Path, name: str) -> None:
     rows = [transaction(1), transaction(4, input=DEPOSIT), transaction(2, 3), transaction(5, input="0x")]
     report = store.import_files(write_table(tmp_path / name, rows))
     assert submitted(store) == expected((1,), (2, 3))
@@ -124,10 +120,7 @@ def test_columns_may_be_called_as_in_other_exports(store: Store, tmp_path: Path,
 
 
 def test_parquet_may_hold_bytes(store: Store, tmp_path: Path) -> None:
-    rows = [
-        {"input": made_call(n), "hash": bytes.fromhex(f"{n:064x}"), "block_number": 11_000_000 + n}
-        for n in (1, 2)
-    ]
+    rows = [{"input": made_call(n), "hash": bytes.fromhex(f"{n:064x}"), "block_number": 11_000_000 + n} for n in (1, 2)]
     store.import_files(write_table(tmp_path / "export.parquet", rows))
     assert submitted(store) == expected((1,), (2,))
 
@@ -142,9 +135,7 @@ def test_answers_of_json_rpc_are_unpacked(store: Store, tmp_path: Path) -> None:
     assert numbers_of(store) == [1, 2]
     for wrong in ({"id": 1, "result": None}, {"id": 1, "error": {"code": -32000}}, [[1]], 7, {"status": "1"}):
         (tmp_path / "wrong.json").write_text(json.dumps(wrong))
-        with pytest.raises(
-            lab.errors.UnexpectedAnswer, match=r"wrong\.json.*: expected a transaction or an event"
-        ):
+        with pytest.raises(lab.errors.UnexpectedAnswer, match=r"wrong\.json.*: expected a transaction or an event"):
             store.import_files(tmp_path / "wrong.json")
 
 
@@ -157,9 +148,7 @@ def test_calldata_and_block_data_are_told_apart(store: Store, tmp_path: Path, fo
     for name, content in contents.items():
         file = tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}"
         text = ("0x" if form == "0x" else "") + content.hex() + "\n"
-        file.write_bytes(
-            content if form == "bytes" else gzip.compress(content) if form == "gzip" else text.encode()
-        )
+        file.write_bytes(content if form == "bytes" else gzip.compress(content) if form == "gzip" else text.encode())
         store.import_files(file)
     assert {raw.data for raw in store.blocks().raw} == {made_data(number) for number in range(1, 6)}
 
@@ -261,9 +250,7 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_named_and_files_before_it_are_imported(
-    store: Store, tmp_path: Path, case: str
-) -> None:
+def test_a_broken_file_is_named_and_files_before_it_are_imported(store: Store, tmp_path: Path, case: str) -> None:
     name, content, where = BROKEN[case]
     (tmp_path / "whole.bin").write_bytes(made_call(1))
     (tmp_path / name).write_bytes(content)

@@ -135,9 +135,7 @@ def test_faults_of_every_kind_lose_nothing(store: Store) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "omitted", [{20}, {17, 18, 19}, {1, 2}, {39, 40}, {3, 9, 10, 27, 33}, set(range(5, 36))]
-)
+@pytest.mark.parametrize("omitted", [{20}, {17, 18, 19}, {1, 2}, {39, 40}, {3, 9, 10, 27, 33}, set(range(5, 36))])
 def test_events_left_out_are_found_by_the_next_sync(store: Store, omitted: set[int]) -> None:
     """The endpoint leaves events out of answers about more than 4,000 L1 blocks, without an error."""
     chain = ScriptedChain(40)
@@ -157,13 +155,9 @@ def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(st
     with pytest.raises(RpcError) as caught:
         sync(store, chain)
     said = str(caught.value)
-    assert said.startswith(
-        "3 blocks could not be read; all others are stored. The first: block 7: transaction 0x"
-    )
+    assert said.startswith("3 blocks could not be read; all others are stored. The first: block 7: transaction 0x")
     assert "is unknown to http://127.0.0.1" in said
-    assert (
-        "some nodes no longer keep bodies of blocks before the merge. Run sync with another endpoint" in said
-    )
+    assert "some nodes no longer keep bodies of blocks before the merge. Run sync with another endpoint" in said
     assert set(held(store)) == set(chain.data) - {7, 12, 13}
     chain.transactions |= kept
     sync(store, chain)
@@ -296,9 +290,7 @@ def test_tokens_are_named_by_their_contracts(store: Store) -> None:
     found = store.tokens().reset_index()
     expected = [(one, *names) for one, (_, _, _, *names) in TOKENS.items() if names[1] is not None]
     for symbol in ("LRC",):
-        expected = [
-            (one, f"{name}#{one}" if name == symbol else name, places) for one, name, places in expected
-        ]
+        expected = [(one, f"{name}#{one}" if name == symbol else name, places) for one, name, places in expected]
     assert list(zip(found["token_id"], found["symbol"], found["decimals"], strict=True)) == expected
     assert found["address"][1] == f"0x{7:040x}"
     chain.asked.clear()
@@ -310,9 +302,7 @@ def test_a_listing_given_before_is_kept(store: Store, tmp_path: Path) -> None:
     listing = tmp_path / "tokens.json"
     chain = ScriptedChain(9)
     sync(store, chain)
-    listing.write_text(
-        json.dumps([{"tokenId": 1, "symbol": "MINE", "decimals": 3, "orderAmounts": {"dust": "5"}}])
-    )
+    listing.write_text(json.dumps([{"tokenId": 1, "symbol": "MINE", "decimals": 3, "orderAmounts": {"dust": "5"}}]))
     store.import_files([], tokens=listing)
     chain = ScriptedChain(12)
     chain.register(1, 7, abi_text("LRC"), 18)
@@ -350,9 +340,7 @@ def test_blocks_are_committed_in_bounded_batches(store: Store, monkeypatch: pyte
     monkeypatch.setattr(fetching, "BATCH_BLOCKS", 10)
     sizes: list[int] = []
     real = StoredBlocks.add
-    monkeypatch.setattr(
-        StoredBlocks, "add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks)
-    )
+    monkeypatch.setattr(StoredBlocks, "add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks))
     chain = ScriptedChain(60)
     chain.most_in_batch = 4
     sync(store, chain)
@@ -437,9 +425,7 @@ def test_the_key_of_an_address_is_stored_and_shown_nowhere(
             chain = ScriptedChain(12)
             chain.transactions.clear()
         if place == "refused":
-            chain.trouble = lambda number, asked: Answer(
-                403, json.dumps({"error": {"message": KEY}}).encode()
-            )
+            chain.trouble = lambda number, asked: Answer(403, json.dumps({"error": {"message": KEY}}).encode())
         if place == "gone":
             chain.trouble = lambda number, asked: Answer(hang_up=True)
         with chain.served() as url:
@@ -476,9 +462,7 @@ def test_the_embedded_chain_is_synced_through_its_faults_and_limits(store: Store
         assert store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)["blocks"].tolist() == [count]
 
 
-def test_logs_that_the_embedded_chain_leaves_out_are_found_by_the_next_sync(
-    store: Store, small_world: World
-) -> None:
+def test_logs_that_the_embedded_chain_leaves_out_are_found_by_the_next_sync(store: Store, small_world: World) -> None:
     with Relayer(small_world, Settings(rpc_omitted_logs=0.1)) as relayer:
         how: dict[str, Any] = {"rate": None, "progress": False, "to_block": 11_149_814 + 30_000}
         assert store.sync(relayer.rpc_url, **how)["missing"].sum() > 5
@@ -487,9 +471,7 @@ def test_logs_that_the_embedded_chain_leaves_out_are_found_by_the_next_sync(
 
 
 @pytest.mark.thorough
-def test_bodies_that_the_embedded_chain_lacks_come_from_another_endpoint(
-    store: Store, small_world: World
-) -> None:
+def test_bodies_that_the_embedded_chain_lacks_come_from_another_endpoint(store: Store, small_world: World) -> None:
     how: dict[str, Any] = {"rate": None, "progress": False, "to_block": 11_149_814 + 30_000}
     with (
         Relayer(small_world, Settings(rpc_missing_bodies=0.1)) as relayer,

@@ -54,9 +54,7 @@ def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> Raw
         for _ in range(fills)
     ]  # fmt: skip
     slots += [] if pool is None else [slot("amm_update", account=pool, token=1, balance=7)]
-    content = block_data(
-        slots, size=16, before=root(number - 1), after=root(number), timestamp=START + number // 3
-    )
+    content = block_data(slots, size=16, before=root(number - 1), after=root(number), timestamp=START + number // 3)
     return RawBlock(content, block_id=number)
 
 
@@ -161,9 +159,7 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path: Path)
     check_equal(archive, store)
 
 
-def test_importing_again_adds_only_new_blocks(
-    archive: Archive, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_importing_again_adds_only_new_blocks(archive: Archive, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[int]()
 
     def watched(self: StoredBlocks, index: object, rows: object, size: int) -> object:
@@ -181,9 +177,7 @@ def test_importing_again_adds_only_new_blocks(
 
 
 @pytest.mark.usefixtures("small_transactions")
-def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
-    store: Store, tmp_path: Path
-) -> None:
+def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(store: Store, tmp_path: Path) -> None:
     archive, seen = Archive(tmp_path / "a"), list[int]()
 
     def stop(held: int, of: int) -> None:
@@ -322,10 +316,7 @@ def test_analyses_run_on_an_engine_as_on_the_frame(tmp_path: Path) -> None:
         found = lab.fees.summary(trades, by="fill_type")
         frame = found if isinstance(found, pd.DataFrame) else found.to_arrow_table().to_pandas()
         lines.append(
-            [
-                ["" if pd.isna(value) else str(value) for value in row]
-                for row in frame[names].astype(object).to_numpy()
-            ]
+            [["" if pd.isna(value) else str(value) for value in row] for row in frame[names].astype(object).to_numpy()]
         )
     assert lines[0] == lines[1]
     assert len(lines[0]) > 3

@@ -147,8 +147,7 @@ def owners_in(blocks: Path) -> set[int]:
     """Return accounts whose owner some transaction names, read from the slots by the protocol's names."""
     chain, found = lab.rollup.Store(blocks).blocks(), set()
     names = {
-        kind: [("account", "owner")]
-        for kind in ("deposit", "account_update", "amm_update", "signature_verification")
+        kind: [("account", "owner")] for kind in ("deposit", "account_update", "amm_update", "signature_verification")
     }
     names |= {
         "withdrawal": [("account", "owner")],
@@ -222,9 +221,7 @@ def test_a_template_runs_on_blocks_under_papermill(
     assert cli.main(["new", "fee-analysis", "study/mine.ipynb", "--blocks", str(month)]) == 0
     account, count = busiest(month)
     assert f"account_id = {account}, chosen for {month}" in capsys.readouterr().out
-    papermill.execute_notebook(
-        "study/mine.ipynb", "done.ipynb", {"every": "1w"}, cwd="study", progress_bar=False
-    )
+    papermill.execute_notebook("study/mine.ipynb", "done.ipynb", {"every": "1w"}, cwd="study", progress_bar=False)
     assert f"account {account}: {count:,} fills" in (tmp_path / "done.ipynb").read_text()
 
 
@@ -245,9 +242,7 @@ def test_new_takes_a_folder_of_blocks(
     assert templates.account_of_blocks("fee-analysis", None) == {}
 
 
-def test_no_notebook_holds_the_address_of_an_endpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_notebook_holds_the_address_of_an_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.redirect_stdout(None):
         relayer = embedded()
     key = "k3y0fth3endp01nt"

@@ -85,9 +85,7 @@ def test_every_type_is_read_as_it_was_written(kind, data):
     written = {(0, at): each for at, each in enumerate(transactions)}
     found = read_back(blocks, written)
     assert len(found) == int(blocks.headers_table["size"][0].as_py()) >= len(transactions)
-    assert {place: found[place] for place in written} == {
-        place: (kind, tuple(each)) for place, each in written.items()
-    }
+    assert {place: found[place] for place in written} == {place: (kind, tuple(each)) for place, each in written.items()}
     row = blocks.headers_table.to_pylist()[0]
     assert (integer(row["exchange"]), row["timestamp"], row["operator"]) == (header[0], header[3], header[6])
     assert (integer(row["merkle_root_before"]), integer(row["merkle_root_after"])) == header[1:3]
@@ -113,6 +111,4 @@ def test_every_form_of_calldata_holds_the_same_blocks(contents, form, wrapper, c
     assert {(raw.block_type, raw.block_version) for raw in blocks.raw} == {(0, 16)}
     written = {(n, at): each for n, content in enumerate(contents) for at, each in enumerate(content)}
     found = read_back(blocks, written)
-    assert {place: found[place][1] for place in written} == {
-        place: tuple(each) for place, each in written.items()
-    }
+    assert {place: found[place][1] for place in written} == {place: tuple(each) for place, each in written.items()}

@@ -255,12 +255,8 @@ def test_rate_limits_are_told_apart(code: int, message: str) -> None:
 def test_answers_say_what_is_wrong_before_where(where: str) -> None:
     said = {
         str(refused({"message": "no."}, where)): "The endpoint refused: no. Try another endpoint",
-        str(
-            refused(None, where, 503)
-        ): "The endpoint failed without a reason. The problem is on the endpoint's",
-        str(
-            undocumented(where, "a log", 5)
-        ): "The endpoint answered other than documented: expected a log, got 5.",
+        str(refused(None, where, 503)): "The endpoint failed without a reason. The problem is on the endpoint's",
+        str(undocumented(where, "a log", 5)): "The endpoint answered other than documented: expected a log, got 5.",
     }
     for text, beginning in said.items():
         assert text.startswith(beginning)
@@ -387,9 +383,7 @@ def test_numbers_beyond_64_bits_and_other_text_are_refused(value: str) -> None:
 
 @given(
     st.integers(200, 599),
-    st.one_of(
-        st.binary(max_size=100), st.text(max_size=60).map(lambda text: json.dumps({"error": text}).encode())
-    ),
+    st.one_of(st.binary(max_size=100), st.text(max_size=60).map(lambda text: json.dumps({"error": text}).encode())),
 )
 def test_no_error_body_breaks_the_reader(status: int, content: bytes) -> None:
     rpc = open_rpc("https://h/")

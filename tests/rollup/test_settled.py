@@ -108,9 +108,7 @@ def test_prices_cut_to_eight_decimals_are_the_relayer_s(trades: pd.DataFrame, se
         assert int(exact.scaleb(18)) // 10**10 * 10**10 == int(cut.scaleb(18))
 
 
-def test_notionals_are_what_was_settled(
-    trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame
-) -> None:
+def test_notionals_are_what_was_settled(trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame) -> None:
     facts = settled_of(RELAYER)
     decimals = tokens["decimals"].to_dict()
     for row, trade_id in zip(trades.itertuples(), served["trade_id"], strict=True):
@@ -193,9 +191,7 @@ def listed_pairs() -> list[tuple[int, int]]:
 def all_tokens() -> pd.DataFrame:
     """Every registered token, 18 decimals where they are not known."""
     records = recording("mainnet_registered_tokens_v36.json")
-    known = [
-        {n: one[n] for n in ("tokenId", "symbol")} | {"decimals": one["decimals"] or 18} for one in records
-    ]
+    known = [{n: one[n] for n in ("tokenId", "symbol")} | {"decimals": one["decimals"] or 18} for one in records]
     return lab.tables.tokens(known)
 
 
@@ -401,9 +397,7 @@ def test_other_engines_find_the_same_orders(engine: str, trades: pd.DataFrame) -
 def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades: pd.DataFrame) -> None:
     """Every fill has one time here, so that places in the block alone tell what came before."""
     found = lab.fills.markouts(trades, horizons=["1h"])
-    known = trades[["market", "account_id", "token_id", "storage_id", "trade_id", "price"]].itertuples(
-        index=False
-    )
+    known = trades[["market", "account_id", "token_id", "storage_id", "trade_id", "price"]].itertuples(index=False)
     rows = [tuple(row) for row in known]
     own = defaultdict(set)
     for _, *order, trade_id, _ in rows:
@@ -411,9 +405,7 @@ def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades: 
     takers = [row for row, role in zip(rows, trades["role"], strict=True) if role == "taker"]
     expected = []
     for market, *order, _, _ in takers:
-        before = [
-            one for one in rows if one[0] == market and one[4] < min(own[tuple(order)])
-        ]
+        before = [one for one in rows if one[0] == market and one[4] < min(own[tuple(order)])]
         expected.append(before[-1][5] if before else None)
     assert [None if pd.isna(price) else price for price in found["price_before"]] == expected
     assert sum(price is not None for price in expected) > 100

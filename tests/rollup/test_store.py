@@ -152,9 +152,7 @@ def test_report_shows_ranges_gaps_and_what_events_name(store: Store) -> None:
     store.stored.add([RawBlock(made_data(30))])
     store.stored.add_events([event(6), event(14), event(15)], (1, 2))
     report = store.report()
-    assert report["first"].tolist() == [4, 9, 12, None] or report["first"].isna().tolist() == [False] * 3 + [
-        True
-    ]
+    assert report["first"].tolist() == [4, 9, 12, None] or report["first"].isna().tolist() == [False] * 3 + [True]
     assert report["last"].dropna().tolist() == [6, 9, 13]
     assert report["blocks"].tolist() == [3, 1, 2, 1]
     assert report["missing"].dropna().tolist() == [2, 2, 2]

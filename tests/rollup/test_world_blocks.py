@@ -101,9 +101,7 @@ def test_the_frame_by_blocks_is_the_frame_by_relayer(world):
     served, tokens, markets = by_relayer(world)
     found = in_order(from_the_chain(world).trades(tokens, markets))
     assert list(found.columns) == list(served.columns)
-    assert found.dtypes.drop(["market", "base", "quote"]).equals(
-        served.dtypes.drop(["market", "base", "quote"])
-    )
+    assert found.dtypes.drop(["market", "base", "quote"]).equals(served.dtypes.drop(["market", "base", "quote"]))
     for name in [*PLACE, *EXACT]:
         assert found[name].tolist() == served[name].tolist(), name
     for name in SAME:

@@ -43,9 +43,7 @@ def content(path: Path) -> tuple[Any, ...]:
 
 def kind_of(name: Path) -> str:
     return (
-        name.name
-        if len(name.parts) == 1
-        else f"{'log' if '_delta_log' in name.parts else 'data'} of {name.parts[0]}"
+        name.name if len(name.parts) == 1 else f"{'log' if '_delta_log' in name.parts else 'data'} of {name.parts[0]}"
     )
 
 

@@ -13,9 +13,7 @@ from loopring_lab.widgets.figure_view import FigureView
 ROWS = """(found) => found.map(table => [...table.querySelectorAll('thead tr, tbody tr')].map(
     row => [...row.cells].map(cell => cell.textContent.trim())))"""
 WRITTEN = f"html => ({ROWS})([new DOMParser().parseFromString(html, 'text/html')])[0]"
-SHOWN = (
-    f"box => ({ROWS})([...box.querySelectorAll('.ll-scroll, .ll-box')].filter(one => one.checkVisibility()))"
-)
+SHOWN = f"box => ({ROWS})([...box.querySelectorAll('.ll-scroll, .ll-box')].filter(one => one.checkVisibility()))"
 PICTURE = """box => {
     const picture = box.querySelector('.ll-drawing');
     if (!picture?.checkVisibility()) return 'none';

@@ -40,7 +40,9 @@ def made_rows(first: int, count: int = BATCH) -> pa.Table:
     integers = ("block_id", "index_in_block", "token_id", "storage_id")
     columns |= {name: pa.nulls(count, pa.int64()) for name in integers}
     columns |= {"trade_id": ids, "account_id": [number % 7 for number in ids]}
-    columns["created_at"] = pa.array([1_640_000_000_000 + 977 * number for number in ids]).cast(pa.timestamp("ms", "UTC"))
+    columns["created_at"] = pa.array([1_640_000_000_000 + 977 * number for number in ids]).cast(
+        pa.timestamp("ms", "UTC")
+    )
     columns |= {"side": pa.array(["BUY"] * count), "fill_type": pa.array(["dex"] * count)}
     columns["fee_bps"] = pa.array([float(number) for number in ids])
     for place, name in enumerate(("size", "price", "notional", "fee")):

@@ -57,9 +57,7 @@ def signed_update(relayer: Relayer, account_id: int, nonce: int = 1, **changes: 
     return body
 
 
-def request_signature(
-    base_url: str, key: protocol.L2Key, account_id: int, path: str = "/api/v3/apiKey"
-) -> str:
+def request_signature(base_url: str, key: protocol.L2Key, account_id: int, path: str = "/api/v3/apiKey") -> str:
     message = protocol.request_message("GET", base_url + path, {"accountId": account_id})
     return protocol.sign_request(key.secret, message)
 

@@ -180,9 +180,7 @@ def _prices(
     logs = level[of] + walk - np.repeat(before, np.diff([*firsts, len(of)]))
     after = level.copy()
     after[of] = logs
-    spread = (0.000_3 + 0.001_5 * pooled[by_market]) * (2 * buys[by_market] - 1) + dice.normal(
-        0, 0.000_2, len(at)
-    )
+    spread = (0.000_3 + 0.001_5 * pooled[by_market]) * (2 * buys[by_market] - 1) + dice.normal(0, 0.000_2, len(at))
     price = np.empty(len(at), np.int64)
     price[by_market] = np.maximum(np.rint(np.exp(logs + spread) * 1e8), 1)
     return price, after

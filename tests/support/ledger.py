@@ -61,9 +61,7 @@ class Ledger:
 
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
         """Every identity, and the sums of size and fee of each account, fill type, market and side."""
-        return count_rows(
-            (key.account, key.fill_type, row) for key, row in zip(self.keys, self.rows, strict=True)
-        )
+        return count_rows((key.account, key.fill_type, row) for key, row in zip(self.keys, self.rows, strict=True))
 
 
 def count_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:

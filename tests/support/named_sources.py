@@ -25,9 +25,7 @@ HEADER = "X-Loopring-Lab-Source"
 class Named(Ledger):
     """A ledger with a name of its own; all have the same account ids."""
 
-    def __init__(
-        self, name: str, seed: int, accounts: int = 1, trades: int = 30, synthetic: bool = True
-    ) -> None:
+    def __init__(self, name: str, seed: int, accounts: int = 1, trades: int = 30, synthetic: bool = True) -> None:
         super().__init__(accounts, trades, seed)
         self.name, self.synthetic = name, synthetic
 

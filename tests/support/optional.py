@@ -9,9 +9,7 @@ import pytest
 EXTRAS = {"pyspark": "spark", "voila": "lab"}
 EXTRAS |= dict.fromkeys(("grpc", "grpc_status", "zstandard"), "spark")
 EXTRAS |= {"playwright": "browser", "polars": "test"}
-EXTRAS |= dict.fromkeys(("sphinx", "myst_nb", "pydata_sphinx_theme"), "docs") | {
-    "axe_playwright_python": "browser"
-}
+EXTRAS |= dict.fromkeys(("sphinx", "myst_nb", "pydata_sphinx_theme"), "docs") | {"axe_playwright_python": "browser"}
 
 
 def package_or_skip(module: str) -> Any:

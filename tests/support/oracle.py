@@ -76,9 +76,7 @@ def grouped(fills: list[Fill], keys: Sequence[str]) -> list[tuple[dict[str, Any]
     return [(dict(zip(keys, values, strict=True)), groups[values]) for values in order]
 
 
-def summed(
-    fills: list[Fill], keys: Sequence[str], columns: Callable[[list[Fill], list[Fill]], dict[str, Any]]
-) -> Rows:
+def summed(fills: list[Fill], keys: Sequence[str], columns: Callable[[list[Fill], list[Fill]], dict[str, Any]]) -> Rows:
     """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
     rows = []
@@ -135,9 +133,7 @@ def clear(fill: Fill) -> bool:
 
 def amounts(fills: list[Fill]) -> dict[str, Any]:
     """Return the columns that all summaries share."""
-    base, quote, token = (
-        only(getattr(fill, leg) for fill in fills) for leg in ("base", "quote", "fee_token")
-    )
+    base, quote, token = (only(getattr(fill, leg) for fill in fills) for leg in ("base", "quote", "fee_token"))
     rated = [fill for fill in fills if clear(fill) and received(fill) is not None]
     fees = known(fill.fee for fill in fills)
     rate = ratio(total(fill.fee for fill in rated), total(map(received, rated)), 10_000)
@@ -170,8 +166,7 @@ def summary(fills: list[Fill], by: Sequence[str]) -> Rows:
 def with_tiers(fills: list[Fill], units: dict[str, int]) -> Rows:
     found = [(fill, fitting(fill, units.get(fill.fee_token, 1))) for fill in fills]
     return [
-        vars(fill) | dict(zip(("tier_bps", "certainty"), _tier(fill, fits, found), strict=True))
-        for fill, fits in found
+        vars(fill) | dict(zip(("tier_bps", "certainty"), _tier(fill, fits, found), strict=True)) for fill, fits in found
     ]
 
 
@@ -209,9 +204,7 @@ def _between(least: int, most: int, fee: int, unit: int) -> list[int]:
     return [tier for tier in range(10_001) if charged(least, tier) <= fee <= charged(most, tier)]
 
 
-def _tier(
-    fill: Fill, fits: list[int] | None, found: list[tuple[Fill, list[int] | None]]
-) -> tuple[int | None, str]:
+def _tier(fill: Fill, fits: list[int] | None, found: list[tuple[Fill, list[int] | None]]) -> tuple[int | None, str]:
     if fits is None:
         return None, "unknown"
     if len(fits) < 2:
@@ -367,9 +360,7 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
     for _, some in grouped(fills, [*by, "quote"]):
         sizes = sorted(known(fill.notional for fill in some))
         for fill in some:
-            first = (
-                None if fill.notional is None else sizes.index(fill.notional) * quantiles // len(sizes) + 1
-            )
+            first = None if fill.notional is None else sizes.index(fill.notional) * quantiles // len(sizes) + 1
             placed.append(Fill(**vars(fill), quantile=first))
 
     def columns(some: list[Fill], part: list[Fill]) -> dict[str, Any]:
@@ -555,9 +546,7 @@ def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
     notional, volume = (sums[name] if complete else None for name in ("notional", "volume"))
     worse = None
     if before and notional is not None and volume:
-        worse = _against(
-            parts[0], ratio(notional * UNIT - before.price * volume, before.price * volume, 10_000)
-        )
+        worse = _against(parts[0], ratio(notional * UNIT - before.price * volume, before.price * volume, 10_000))
     fee = sums["bps"] if complete else None
     return {
         "seconds_to_fill": (max(moments) - min(moments)) / 1000 if moments else None,

@@ -90,11 +90,7 @@ def poseidon(inputs: list[int], partial_rounds: int) -> int:
         full = number < 3 or number >= rounds - 3
         state = [pow(value, 5, P) if full or place == 0 else value for place, value in enumerate(state)]
         state = [
-            sum(
-                value * pow(x_and_y[row] - x_and_y[width + column], -1, P)
-                for column, value in enumerate(state)
-            )
-            % P
+            sum(value * pow(x_and_y[row] - x_and_y[width + column], -1, P) for column, value in enumerate(state)) % P
             for row in range(width)
         ]
     return state[0]
@@ -121,9 +117,7 @@ def l2_key(signature: str) -> Vector:
 
 def words(*parts: int | str | bytes) -> bytes:
     """Join numbers, addresses and hashes as 32-byte words."""
-    numbers = [
-        int.from_bytes(p) if isinstance(p, bytes) else int(p, 16) if isinstance(p, str) else p for p in parts
-    ]
+    numbers = [int.from_bytes(p) if isinstance(p, bytes) else int(p, 16) if isinstance(p, str) else p for p in parts]
     return b"".join(number.to_bytes(32, "big") for number in numbers)
 
 
@@ -280,10 +274,7 @@ def _update_inputs() -> list[Vector]:
 def _seed_variants(update: Vector) -> list[Vector]:
     signed = update["key_seed_signature"]
     forms = {"v as 0/1": f"{signed[:-2]}{int(signed[-2:], 16) - 27:02x}", "suffix 02 appended": signed + "02"}
-    return [
-        {"base": "made-plain", "variant": name, "signature": text, **l2_key(text)}
-        for name, text in forms.items()
-    ]
+    return [{"base": "made-plain", "variant": name, "signature": text, **l2_key(text)} for name, text in forms.items()]
 
 
 def _broken_signatures(update: Vector) -> list[Vector]:

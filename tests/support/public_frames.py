@@ -59,9 +59,7 @@ def _of_archive(archive: Any, client: Any, store: Any, folder: Path) -> dict[str
         "Archive.trades": archive.trades,
         "Archive.verify": archive.verify,
         "Archive.query": lambda: archive.query("FROM trades"),
-        "Archive.import_blocks": lambda: lab.Archive(folder / "of blocks.duckdb").import_blocks(
-            store, progress=False
-        ),
+        "Archive.import_blocks": lambda: lab.Archive(folder / "of blocks.duckdb").import_blocks(store, progress=False),
     }
 
 
@@ -79,9 +77,7 @@ def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
         "Store.tokens": store.tokens,
         "Check.summary": lambda: store.check(progress=False).summary,
         "Check.problems": lambda: store.check(progress=False).problems,
-        "fills.pool_returns": lambda: lab.fills.pool_returns(
-            blocks.trades(tokens, pools=store.pools()), pool
-        ),
+        "fills.pool_returns": lambda: lab.fills.pool_returns(blocks.trades(tokens, pools=store.pools()), pool),
     }
 
 

@@ -63,9 +63,7 @@ class History:
             "log_index": pa.array([0] * len(numbers), pa.int64()),
         })  # fmt: skip
 
-    def _batch(
-        self, first: int, count: int, balances: np.ndarray, dice: np.random.Generator
-    ) -> list[RawBlock]:
+    def _batch(self, first: int, count: int, balances: np.ndarray, dice: np.random.Generator) -> list[RawBlock]:
         rows = np.zeros((count, SIZE, 68), np.uint8)
         rows[:, :, 0] = TYPE_OF
         _write_transfers(rows, dice)

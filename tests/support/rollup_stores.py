@@ -23,9 +23,7 @@ def root(number: int) -> bytes:
 
 def made_data(number: int, size: int = 16) -> bytes:
     """Return the data of a block of all types of transactions, whose roots are those of its number."""
-    return varied_data(
-        number, size, before=root(number - 1), after=root(number), timestamp=START + 60 * number
-    )
+    return varied_data(number, size, before=root(number - 1), after=root(number), timestamp=START + 60 * number)
 
 
 def pool_data(number: int, pools: list[int]) -> bytes:

@@ -40,9 +40,7 @@ class ScriptedChain:
     `trouble` may answer a request, given its number and content, in place of the chain.
     """
 
-    def __init__(
-        self, count: int = 40, apart: int = 100, chain_id: int = 1, exchange: str = CONTRACT
-    ) -> None:
+    def __init__(self, count: int = 40, apart: int = 100, chain_id: int = 1, exchange: str = CONTRACT) -> None:
         self.chain_id, self.exchange, self.apart = chain_id, exchange, apart
         self.data = {number: data_of(number) for number in range(1, count + 1)}
         self.transactions: dict[str, dict[str, Any]] = {}
@@ -126,11 +124,7 @@ class ScriptedChain:
             raise RuntimeError(-32602, f"block range is too large, max is {self.most_l1_blocks}")
         found = [log for log in self.logs if first <= int(log["blockNumber"], 16) <= last]
         if last - first + 1 > self.honest:
-            found = [
-                log
-                for log in found
-                if len(log["topics"]) < 2 or int(log["topics"][1], 16) not in self.omitted
-            ]
+            found = [log for log in found if len(log["topics"]) < 2 or int(log["topics"][1], 16) not in self.omitted]
         if len(found) > self.most_results:
             raise RuntimeError(-32005, f"query returned more than {self.most_results} results")
         return found

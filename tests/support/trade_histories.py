@@ -49,9 +49,7 @@ def fill(draw: st.DrawFn) -> Drawn:
         size %= 10**10 * 10 ** DECIMALS[base]  # so that the fee, valued in ETH, fits
     mantissa, exponent = draw(st.integers(1, 999)), draw(st.integers(-6, -2))
     received = (
-        size
-        if side == "BUY"
-        else size * mantissa * 10 ** (DECIMALS[quote] - DECIMALS[base] + 30 + exponent) // 10**30
+        size if side == "BUY" else size * mantissa * 10 ** (DECIMALS[quote] - DECIMALS[base] + 30 + exponent) // 10**30
     )
     tier = draw(st.sampled_from([0, 0, 10, 20, 25]))
     members = {
@@ -104,9 +102,7 @@ def many(number: int, most: int = 12) -> pd.DataFrame:
 
     draw()
     odd = [
-        row(**{"side": side, "type": "maker", "price": "0.5"} | oddity)
-        for oddity in ODD
-        for side in ("BUY", "SELL")
+        row(**{"side": side, "type": "maker", "price": "0.5"} | oddity) for oddity in ODD for side in ("BUY", "SELL")
     ]
     return frame_of(
         *found,

@@ -41,10 +41,7 @@ def listed() -> dict[str, tuple[str, str]]:
 def found(paths: list[str]) -> dict[str, tuple[str, str]]:
     """Return version and licence of each package in some folders or wheels."""
     packages = metadata.distributions(path=paths)
-    return {
-        re.sub(r"[-_.]+", "-", package.name).lower(): (package.version, licence(package))
-        for package in packages
-    }
+    return {re.sub(r"[-_.]+", "-", package.name).lower(): (package.version, licence(package)) for package in packages}
 
 
 def licence(package: metadata.Distribution) -> str:

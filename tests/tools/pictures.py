@@ -50,9 +50,7 @@ def taken(page: Any, base: str, home: Path) -> dict[str, bytes]:
     sources = ["import loopring_lab as lab", *(source for source, _ in WIDGETS.values())]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "notebooks" / "widgets.ipynb"
-    )
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "notebooks" / "widgets.ipynb")
     run_cells(page, f"{base}doc/tree/widgets.ipynb")
     boxes = page.locator(".loopring-lab")
     wider = WIDTH - boxes.first.bounding_box()["width"]

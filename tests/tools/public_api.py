@@ -41,9 +41,7 @@ def lines(name: str, member: object) -> Iterator[str]:
 
 
 def defined_in(module: ModuleType) -> list[str]:
-    return [
-        name for name, member in vars(module).items() if getattr(member, "__module__", "") == module.__name__
-    ]
+    return [name for name, member in vars(module).items() if getattr(member, "__module__", "") == module.__name__]
 
 
 def members(name: str, owner: type) -> Iterator[str]:
@@ -82,9 +80,7 @@ def signature(member: object) -> str:
         one if isinstance(one.annotation, str) else one.replace(annotation=inspect.Parameter.empty)
         for one in found.parameters.values()
     ]
-    returned = (
-        found.return_annotation if isinstance(found.return_annotation, str) else inspect.Signature.empty
-    )
+    returned = found.return_annotation if isinstance(found.return_annotation, str) else inspect.Signature.empty
     return str(found.replace(parameters=kept, return_annotation=returned))
 
 

@@ -65,7 +65,9 @@ def queries() -> Iterator[tuple[str, list[str]]]:
                 yield from _asked(f"lab.{room}.{name}", function, trades, given | {"by": "market"})
 
 
-def _asked(name: str, function: Callable[..., Any], trades: Any, given: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _asked(
+    name: str, function: Callable[..., Any], trades: Any, given: dict[str, Any]
+) -> Iterator[tuple[str, list[str]]]:
     texts = logged(lambda: function(trades, **given))
     if texts:
         arguments = "".join(f", {key}={value!r}" for key, value in given.items())

@@ -53,9 +53,7 @@ def quiet_environment(home: Path) -> None:
     for name in [n for n in os.environ if n.startswith("LOOPRING_")]:
         del os.environ[name]
     (home / "matplotlibrc").touch()
-    os.environ.update(
-        IPYTHONDIR=str(home / "ipython"), MATPLOTLIBRC=str(home / "matplotlibrc"), TQDM_DISABLE="1"
-    )
+    os.environ.update(IPYTHONDIR=str(home / "ipython"), MATPLOTLIBRC=str(home / "matplotlibrc"), TQDM_DISABLE="1")
 
 
 def main(words: list[str]) -> None:

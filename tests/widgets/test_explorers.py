@@ -46,10 +46,7 @@ def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
     expected = [
         place
         for place, row in enumerate(trades.itertuples())
-        if row.market == MARKET
-        and row.side == "SELL"
-        and row.fill_type == "dex"
-        and start <= row.created_at < end
+        if row.market == MARKET and row.side == "SELL" and row.fill_type == "dex" and start <= row.created_at < end
     ]
     assert len(expected) > 10
     assert explorer.chosen.index.tolist() == expected
@@ -103,14 +100,10 @@ def test_the_code_reads_the_trades_again(client: Client) -> None:
     assert repr(table) == on_screen(explorer)
 
 
-def test_no_table_is_computed_twice_for_the_same_choices(
-    trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_table_is_computed_twice_for_the_same_choices(trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     explorer, computed = FeeExplorer(trades, market=MARKET), []
     summary = lab.fees.summary
-    monkeypatch.setattr(
-        lab.fees, "summary", lambda *given, **how: computed.append(1) or summary(*given, **how)
-    )
+    monkeypatch.setattr(lab.fees, "summary", lambda *given, **how: computed.append(1) or summary(*given, **how))
     first = explorer.table
     explorer.side = "BUY"
     assert not explorer.table.equals(first)
@@ -233,9 +226,7 @@ def test_periods_end_with_the_newest_trade(trades: pd.DataFrame) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("figure", "horizons"), [("venue_differences", {"horizon": "1h"}), ("markouts", {})], ids=str
-)
+@pytest.mark.parametrize(("figure", "horizons"), [("venue_differences", {"horizon": "1h"}), ("markouts", {})], ids=str)
 def test_venues_and_markouts_are_compared_with_prices_from_outside(
     client: Client, figure: str, horizons: dict[str, str]
 ) -> None:
@@ -259,9 +250,7 @@ def test_venues_and_markouts_are_compared_with_prices_from_outside(
     assert FigureView(drawn).svg == FigureView(explorer.draw()).svg
 
 
-def test_without_prices_from_outside_the_choice_says_what_is_missing(
-    trades: pd.DataFrame, client: Client
-) -> None:
+def test_without_prices_from_outside_the_choice_says_what_is_missing(trades: pd.DataFrame, client: Client) -> None:
     explorer = FillExplorer(trades, figure="venue_differences", market=MARKET)
     with pytest.raises(LabError, match=r"needs prices from outside the exchange\. Give prices="):
         explorer.draw()
@@ -397,7 +386,9 @@ def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) 
 
 
 def test_the_states_load_no_widgets_and_no_figures() -> None:
-    code = "import sys, loopring_lab.widgets; print(*sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
+    code = (
+        "import sys, loopring_lab.widgets; print(*sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
 
 

@@ -170,9 +170,7 @@ def test_what_is_not_to_be_looked_into_is_refused(thing: Any) -> None:
 
 
 def test_an_empty_figure_is_refused() -> None:
-    with pytest.raises(
-        LabError, match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it "
-    ):
+    with pytest.raises(LabError, match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it "):
         lab.look(Figure())
 
 

@@ -121,17 +121,12 @@ def test_going_back_keeps_choices_and_forgets_secrets(wizard: KeyUpdateWizard, s
     assert (wizard.account, wizard.way, wizard.valid_for, wizard.max_fee) == (ACCOUNT, "key", "12h", "0.0005")
 
 
-def test_going_back_from_submit_asks_for_the_signature_again(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
-) -> None:
+def test_going_back_from_submit_asks_for_the_signature_again(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     key = wizard.held.update.l2_key
     wizard.back()
     assert (wizard.step, wizard.held.signed) == ("sign", None)
-    assert (
-        after(wizard, wizard.give_signature, data_signature(setup.relayer.signer(ACCOUNT), wizard))
-        == "submit"
-    )
+    assert after(wizard, wizard.give_signature, data_signature(setup.relayer.signer(ACCOUNT), wizard)) == "submit"
     assert wizard.held.update.l2_key == key
 
 
@@ -165,9 +160,7 @@ def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: KeyUpdateWiz
     assert wizard.problem == "private key: expected 64 hex digits, with or without 0x. Type it again."
 
 
-def test_a_strangers_signatures_are_refused_at_both_steps(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
-) -> None:
+def test_a_strangers_signatures_are_refused_at_both_steps(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     owner, stranger = setup.relayer.signer(ACCOUNT), setup.relayer.signer(STRANGER)
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign)) == "key"
@@ -252,9 +245,7 @@ def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, setup: KeyUpda
     assert wizard.receipt is None
 
 
-def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
-) -> None:
+def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     wizard.observe(lambda _: time.sleep(0.1), "step")
     seen = []
@@ -296,9 +287,7 @@ def test_an_update_that_fails_is_reported_with_the_relayers_reason() -> None:
         assert not wizard.held.finished
 
 
-def test_starting_over_forgets_everything_but_the_choices(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
-) -> None:
+def test_starting_over_forgets_everything_but_the_choices(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     wizard.start_over()
     assert (wizard.step, wizard.account, wizard.held.update, wizard.to_sign) == (
@@ -328,11 +317,7 @@ def test_the_code_does_what_the_steps_did(
     def wallet(text: str) -> str:
         return (
             "0x"
-            + (
-                sign_typed_data(signer, json.loads(text))
-                if text.startswith("{")
-                else personal_sign(signer, text)
-            ).hex()
+            + (sign_typed_data(signer, json.loads(text)) if text.startswith("{") else personal_sign(signer, text)).hex()
         )
 
     monkeypatch.setattr("getpass.getpass", wallet)

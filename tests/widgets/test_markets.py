@@ -79,16 +79,12 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
         ("CEL-ETH", "5", "quote", "refused", "Trading in CEL-ETH is disabled. Choose another market."),
     ],
 )
-def test_findings_are_full_sentences(
-    client: Client, market: str, amount: str, of: str, kind: str, words: str
-) -> None:
+def test_findings_are_full_sentences(client: Client, market: str, amount: str, of: str, kind: str, words: str) -> None:
     found = check_amount(client, market, amount, of)
     assert [finding for finding in found if finding.kind == kind and words in finding.words]
 
 
-@pytest.mark.parametrize(
-    "amount", ["", "abc", "-1", "-0", "1,5", "1_000", "nan", "inf", "1e999999", "١٢", "1e-400"]
-)
+@pytest.mark.parametrize("amount", ["", "abc", "-1", "-0", "1,5", "1_000", "nan", "inf", "1e999999", "١٢", "1e-400"])
 def test_what_is_no_amount_is_refused_not_guessed(client: Client, amount: str) -> None:
     with pytest.raises(AmountError, match="is not a valid amount. Give units of the token"):
         check_amount(client, "LRC-ETH", amount)

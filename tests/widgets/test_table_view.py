@@ -31,9 +31,7 @@ def test_the_browser_gets_every_digit_of_every_column(trades: pd.DataFrame) -> N
 def test_texts_and_headings_are_those_of_show(trades: pd.DataFrame) -> None:
     frame = trades.head(30)
     shown = readable(frame, precision=4, rows=30)
-    columns = {
-        one["heading"]: one for one in TableView(frame, precision=4).data["columns"] if not one["hidden"]
-    }
+    columns = {one["heading"]: one for one in TableView(frame, precision=4).data["columns"] if not one["hidden"]}
     assert [*columns] == shown.frame.columns.tolist()
     for heading, column in columns.items():
         if column["texts"] is not None:

@@ -74,9 +74,7 @@ def any_widget(request: pytest.FixtureRequest, client: Client, trades: pd.DataFr
 
 def test_every_control_is_labelled_and_reachable(any_widget: Any) -> None:
     inputs = ipywidgets.DOMWidget
-    found = [
-        part for part in parts(any_widget.view.box) if isinstance(part, inputs) and hasattr(part, "value")
-    ]
+    found = [part for part in parts(any_widget.view.box) if isinstance(part, inputs) and hasattr(part, "value")]
     controls = [
         part
         for part in found
@@ -99,9 +97,7 @@ def test_without_a_front_end_a_line_says_what_to_do(any_widget: Any) -> None:
     name = type(any_widget).__name__
     assert bundle["text/plain"] == repr(any_widget)
     assert repr(any_widget).startswith(f"{name}: ")
-    assert repr(any_widget).endswith(
-        "Run this cell in JupyterLab, or open the notebook with Voila, to use it."
-    )
+    assert repr(any_widget).endswith("Run this cell in JupyterLab, or open the notebook with Voila, to use it.")
     assert "\n" not in repr(any_widget)
     model = bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
     assert model == any_widget.view.box.model_id

@@ -53,11 +53,7 @@ def everything_saved() -> str:
 def found(secrets: list[str], text: str) -> list[str]:
     """Return the secrets whose beginning, middle or end stands in a text, in upper or lower case."""
     lower = text.lower()
-    return [
-        s
-        for s in secrets
-        if any(part in lower for part in (s[2:18].lower(), s[20:36].lower(), s[-16:].lower()))
-    ]
+    return [s for s in secrets if any(part in lower for part in (s[2:18].lower(), s[20:36].lower(), s[-16:].lower()))]
 
 
 @pytest.fixture
@@ -74,9 +70,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(
         ipywidgets.Widget,
         "_send",
-        lambda self, message, buffers=None: (
-            kept.append(repr((message, buffers))) or send(self, message, buffers)
-        ),
+        lambda self, message, buffers=None: kept.append(repr((message, buffers))) or send(self, message, buffers),
     )
     return kept
 
@@ -162,9 +156,7 @@ def test_a_field_hands_over_what_is_hidden_and_keeps_nothing() -> None:
     assert found([API_KEY], repr(vars(field)) + repr(field.get_state()) + repr(field)) == []
 
 
-@pytest.mark.parametrize(
-    "message", [{}, {"typed": ""}, {"typed": None}, {"typed": 7}, {"other": "x"}, "text", None]
-)
+@pytest.mark.parametrize("message", [{}, {"typed": ""}, {"typed": None}, {"typed": 7}, {"other": "x"}, "text", None])
 def test_a_message_that_is_no_secret_is_left_alone(message: Any) -> None:
     taken: list[Any] = []
     SecretField("Key:", taken.append)._handle_custom_msg(message, [])
@@ -204,9 +196,7 @@ def test_no_notebook_that_is_run_and_saved_with_its_widgets_holds_what_was_typed
         "assert explorer.is_read and wizard.held.finished, wizard.problem\nrelayer.stop()"
     )
     notebook = nbformat.v4.new_notebook(cells=[*cells, ending])
-    runner = Overhearing(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    )
+    runner = Overhearing(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
     runner.execute(env=dict(os.environ))
     saved = nbformat.writes(notebook)
     states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]

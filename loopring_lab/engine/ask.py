@@ -1,0 +1,60 @@
+"""A question asked of trades of any kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.query import (
+    Question,
+    ask_in_memory,
+    ask_relation,
+    beside_rows,
+    collected,
+    finished,
+    named,
+    prices_in_memory,
+    with_decimals,
+    with_hugeints,
+    without_note,
+)
+
+
+def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table) -> Any:
+    """Ask a question of trades.
+
+    Parameters
+    ----------
+    question : Question
+        Its steps name the tables ``trades``, ``prices`` and those of `tables`.
+    trades : frame of any kind
+    prices : frame of any kind, optional
+        Prices from outside the exchange.
+    tables : pyarrow.Table
+        Small tables of `TABLES`, such as ``worth``, from `worth.worth_by_day`.
+
+    Returns
+    -------
+    frame of the same kind as `trades`, of an archive a pandas one
+    """
+    kind = frames.kind_of(trades)
+    if kind == "spark":
+        from loopring_lab.engine import spark
+
+        return spark.ask(question, trades, prices, tables)
+    if kind == "archive":
+        # The database of an archive finds no variables, only tables that are registered.
+        given = {name: with_hugeints(table) for name, table in tables.items()}
+        if prices is not None:
+            given["given_prices"] = with_decimals(prices_in_memory(question, prices))
+        with trades.opened(**given) as opened:
+            found = ask_relation(question, opened, prices, tables, as_table=True)
+            return frames.to_pandas(collected(found, question.caller))
+    if kind == "duckdb":
+        return ask_relation(question, trades, prices, tables)
+    found = named(ask_in_memory(question, trades, prices, tables), question.keys)
+    if question.has_groups:
+        return finished(frames.like(trades, without_note(found)), found)
+    return beside_rows(question, trades, found)
