@@ -17,7 +17,11 @@ NAMED_ELSEWHERE = {
     "Store.sync": "Store.report",
     "Archive.import_pages": "Archive.report",
 }
-NO_FRAME = {"rollup.BlocksClient.outside_prices", "rollup.BlocksClient.update_fee"}  # blocks have neither
+NO_FRAME = {
+    "Archive.query",  # whatever is asked for
+    "rollup.BlocksClient.outside_prices",
+    "rollup.BlocksClient.update_fee",
+}  # blocks have neither
 SERIES = re.compile(r"amounts\.|show\(|to_float")
 
 

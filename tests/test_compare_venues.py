@@ -139,7 +139,7 @@ def reach_of(cells: Cells, level: float = 0.95) -> float:
     squares = sum(change**2 for change in changes)
     effective = squares**2 / sum(change**4 for change in changes)
     z = NormalDist().inv_cdf((1 + level) / 2)
-    return squares**0.5 * (z + (z**3 + z) / 4 / (max(effective, 2) - 1))
+    return squares**0.5 * (z + (z**3 + z) / 4 / (max(effective, 5) - 1))
 
 
 def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
 PYTHONS = ["3.11.2", "3.11.9", "3.12.4", "3.13.0", "3.14.1"]
 SYSTEMS = ["linux", "win32", "darwin"]
-EVERY_EXTRA = ("archive", "bench", "browser", "docs", "lab", "spark", "test")
+EVERY_EXTRA = ("bench", "browser", "docs", "lab", "spark", "test")
 
 
 def load() -> ModuleType:
@@ -307,7 +307,7 @@ def test_further_extras_are_added_and_kept(run: ModuleType) -> None:
 
 @pytest.mark.parametrize("words", [[], ["no-such-extra"], ["spark", "-x"]])
 def test_only_extras_of_the_project_are_installed(words: list[str]) -> None:
-    with pytest.raises(SystemExit, match="install: expected some of archive, bench, browser, docs"):
+    with pytest.raises(SystemExit, match="install: expected some of bench, browser, docs"):
         load().main(["install", *words])
 
 

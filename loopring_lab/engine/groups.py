@@ -154,9 +154,9 @@ def keys_of(frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: 
 def _names(by: str | Sequence[str] | None) -> list[Any]:
     if by is None:
         return []
-    if isinstance(by, Iterable) and not isinstance(by, str):
-        return list(by)
-    return [by]
+    if isinstance(by, str) or not isinstance(by, Iterable):
+        return [by]
+    return list(by)
 
 
 def _category_order(frame: Any, name: str) -> list[Any]:

@@ -1,13 +1,14 @@
 """Every kind of frame: a pandas frame turned into it, and answers read back in one Arrow form."""
 
 import atexit
+import contextlib
 import functools
 import math
 import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,12 @@ class InArchive:
         connection.execute("SET python_enable_replacements = true")
         return connection.from_arrow(self.rows)
 
-    def report(self) -> None:
-        """Be told from other objects by this name."""
+    @contextlib.contextmanager
+    def opened(self, **tables: pa.Table) -> Iterator[Any]:
+        connection = session.cursor()
+        for name, table in tables.items():
+            connection.register(name, table)
+        yield connection.from_arrow(self.rows)
 
 
 def on(engine: str, frame: pd.DataFrame) -> Any:

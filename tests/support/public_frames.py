@@ -58,7 +58,6 @@ def _of_archive(archive: Any, client: Any, store: Any, folder: Path) -> dict[str
         "Archive.report": archive.report,
         "Archive.trades": archive.trades,
         "Archive.verify": archive.verify,
-        "Archive.query": lambda: archive.query("FROM trades"),
         "Archive.import_blocks": lambda: lab.Archive(folder / "of blocks.duckdb").import_blocks(store, progress=False),
     }
 

@@ -221,7 +221,8 @@ def test_prices_from_outside_are_read_when_a_figure_needs_them(client: Client) -
     mine = client.trades(ACCOUNT, market="LRC-ETH", progress=False)
     prices = client.outside_prices(mine, every="1h")
     horizons = ["1h", "6h", "1d"]
-    assert explorer.table.equals(lab.fills.markouts(mine, prices, horizons, by=["fill_type"]))
+    expected = lab.fills.markouts(mine, prices, horizons, by=["fill_type"])
+    pd.testing.assert_frame_equal(explorer.table, expected, rtol=1e-12)
 
 
 def test_reading_prices_stops_where_it_is_cancelled(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
