@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from support.engines import QUICK, on, result_rows
+from support.engines import QUICK, assert_same_rows, on, result_rows
 from support.settled_block import COUNTS, Settled, client_of, settled_of, trades_of
 from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row
@@ -322,7 +322,7 @@ def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: s
     frame = EDGES[edge](history.head(80))
     expected = result_rows(FUNCTIONS[name](frame))
     for engine in ("polars, lazy", "duckdb"):
-        assert result_rows(FUNCTIONS[name](on(engine, frame))) == expected
+        assert_same_rows(result_rows(FUNCTIONS[name](on(engine, frame))), expected)
     if not (name.startswith("price_gap") and edge == "unknown fill types"):
         assert sum(line.get("fills", 1) for line in expected) == len(frame)
 

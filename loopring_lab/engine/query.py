@@ -69,6 +69,8 @@ DERIVED = {"ms": "epoch_ms(created_at)", "moment": MOMENT, "order_id": ORDER_ID}
 ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
 # The number of a row in a frame in memory, under a name that no frame has.
 ROW = "number of the row"
+# The number of a row in an answer, before it is put in the order of the trades.
+ANSWERED = "number of the row in the answer"
 # Columns that say where in its block a fill is.
 PLACE = ("block_id", "index_in_block")
 # Small tables that a question may be asked with.
@@ -167,7 +169,9 @@ def ask_relation(
     frames.check_columns(question.needs, list(types), caller)
     shown = list(types) if question.shown is None else list(question.shown)
     frames.check_columns(shown if not question.has_groups else (), list(types), caller)
-    row = f"struct_pack({', '.join(f'{quoted(name)} := {quoted(name)}' for name in shown)})" if shown else "NULL"
+    # An answer by row comes in the order of the trades, as DuckDB reads them.
+    fields = [f"{quoted(name)} := {quoted(name)}" for name in shown]
+    row = f"struct_pack({', '.join([*fields, f'{quoted(ROW)} := row_number() OVER ()'])})" if shown else "NULL"
     # Variables of these names are what DuckDB finds.
     worth, pools, units = (tables.get(name) for name in TABLES)
     given_prices: Any = None
@@ -182,6 +186,10 @@ def ask_relation(
         log.debug("-- %s: given_trades is the relation of trades\n%s", caller, _with_tables(text, tables))
     try:
         found = trades.query("given_trades", text)
+        if not (question.has_groups or question.is_sorted):
+            # Rows of one trade stay in the order in which the last step has them.
+            found = found.project(f"*, row_number() OVER () AS {quoted(ANSWERED)}")
+            found = found.order(f"row.{quoted(ROW)}, {quoted(ANSWERED)}")
         found = found.project(", ".join(_unpacked(found, () if question.has_groups else shown)))
         if not question.has_groups:
             return found
@@ -197,7 +205,7 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
     for name in shown:
         yield _out_of_duckdb(name, own.pop(name)) if name in own else f"row.{quoted(name)} AS {quoted(name)}"
     for name, kind in own.items():
-        if name != "row":
+        if name not in ("row", ANSWERED):
             yield _out_of_duckdb(name, kind)
 
 

@@ -437,8 +437,8 @@ def test_the_key_of_an_address_is_stored_and_shown_nowhere(
                 assert place not in ("argument", "environment")
                 texts += shown(error)
     texts.append(caplog.text)
-    files = [file for file in (tmp_path / "blocks").rglob("*") if file.is_file()]
-    assert len(files) > 10
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert tmp_path / "blocks" in files
     texts += [file.read_bytes().decode("latin-1") for file in files]
     assert [leaks(text, secrets) for text in texts] == [[]] * len(texts)
 
