@@ -24,6 +24,7 @@ from support.engines import (
     assert_same_rows,
     collected,
     on,
+    order_of_row,
     read_from,
     without_warnings,
 )
@@ -180,7 +181,10 @@ def odd_on(engine: str) -> Any:
 @pytest.mark.parametrize(("engine", "question"), ASKED)
 def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
     found = oracle.to_rows(collected(without_warnings(SUMS[question][0], odd_on(engine))))
-    assert_same_rows(found, counted_by_hand(question))
+    expected = counted_by_hand(question)
+    if engine == "spark" and question == "schedule_check":  # its rows are those of the markets, in no order
+        found, expected = (sorted(rows, key=order_of_row) for rows in (found, expected))
+    assert_same_rows(found, expected)
 
 
 @pytest.mark.thorough

@@ -7,6 +7,8 @@ a setting, it returns sums and products with fewer places, silently.
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +17,7 @@ import pyarrow as pa
 from loopring_lab.engine import frames
 from loopring_lab.engine.groups import EVERYTHING
 from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run, without_note
-from loopring_lab.errors import LabError
+from loopring_lab.errors import AmountError, LabError
 
 # Steps of all markets, which are run here on what the workers return; see `query`.
 OVERALL = ("weights", "means", "answer")
@@ -49,10 +51,24 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
             tables[name] = run(text, question.caller, **tables)
         elif name in GATHERED:
             work = _step(question, name, tables)
-            tables[name] = _on_workers(question, trades, prices, work).toArrow().combine_chunks()
+            tables[name] = _gathered(_on_workers(question, trades, prices, work))
         elif name == "medians":
             tables[name] = _medians(question, trades, prices, given)
     return frames.like(trades, without_note(named(tables["answer"], question.keys)))
+
+
+def _gathered(frame: Any) -> pa.Table:
+    """Bring the rows of a Spark frame here; an error of a worker is that of the question."""
+    try:
+        found: pa.Table = frame.toArrow()
+    except Exception as error:
+        # Spark hands on the text of a worker's error, of which one line has its class and message.
+        told = re.search(r"loopring_lab\.errors\.(\w+): (.+)", str(error))
+        if not told:
+            raise
+        kind = AmountError if told[1] == "AmountError" else LabError
+        raise kind(told[2]) from None
+    return found.combine_chunks()
 
 
 def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
@@ -77,12 +93,18 @@ def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, p
 
     rows = _on_workers(question, trades, prices, work)
     middles = [functions.median(name).alias(name) for name in question.medians]
-    found: pa.Table = rows.groupBy(*keys).agg(*middles).toArrow()
-    return found.combine_chunks()
+    return _gathered(rows.groupBy(*keys).agg(*middles))
 
 
 def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any:
     """Do work on the trades of each market; DuckDB itself says which columns come out."""
+    with warnings.catch_warnings():
+        # Spark warns of a pandas newer than itself, of which nothing is used here: rows travel as Arrow.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        return _deal_out(question, trades, prices, work)
+
+
+def _deal_out(question: Question, trades: Any, prices: Any, work: Work) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
