@@ -32,7 +32,7 @@ def wait_for_receipt(relayer: Client) -> None:
 
 def sync(relayer: Client) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        lab.Archive(folder).sync(relayer, accounts=[ACCOUNT, 10084, 10085], progress=False)
+        lab.Archive(f"{folder}/trades.duckdb").sync(relayer, accounts=[ACCOUNT, 10084, 10085], progress=False)
 
 
 def import_many(_: Client) -> None:
