@@ -476,7 +476,6 @@ def test_every_other_analysis_runs(two_blocks: pd.DataFrame, tokens: pd.DataFram
 def test_references_are_of_other_blocks_where_they_have_to_be(two_blocks: pd.DataFrame) -> None:
     """The next price is of the next fill in the chain, the price on arrival of a fill before the order's first."""
     rows = two_blocks
-    first, second = (rows[rows["block_id"] == number] for number in (20_000, 20_001))
     in_chain = [*rows[["market", "account_id", "token_id", "storage_id", "trade_id", "price"]].itertuples(index=False)]
     own = defaultdict(list)
     for _, *order, trade_id, _ in in_chain:
@@ -487,10 +486,14 @@ def test_references_are_of_other_blocks_where_they_have_to_be(two_blocks: pd.Dat
         expected.append(newer[0] if newer else None)
     following = lab.fills.all_in_cost(rows, "next")["reference_price"]
     assert [None if pd.isna(price) else price for price in following] == expected
-    arrival = lab.fills.shortfall(rows)
-    assert arrival.loc[arrival["first"] == second["created_at"].iloc[0], "arrival_price"].notna().all() == (
-        set(second["market"]) <= set(first["market"])
-    )
+    arrivals = {}
+    for market, account, token, storage, _, _ in in_chain:
+        first_fill = min(own[account, token, storage])
+        older = [one[5] for one in in_chain if one[0] == market and one[4] < first_fill]
+        arrivals.setdefault((account, market, storage), set()).add(older[-1] if older else None)
+    found = lab.fills.shortfall(rows)[["account_id", "market", "storage_id", "arrival_price"]]
+    for account, market, storage, price in found.itertuples(index=False):
+        assert (None if pd.isna(price) else price) in arrivals[account, market, storage]
 
 
 def test_every_figure_is_drawn(two_blocks: pd.DataFrame, tokens: pd.DataFrame) -> None:
