@@ -106,7 +106,7 @@ def column_names(frame: Any, caller: str) -> list[Any]:
         names = list(frame.scan("duckdb").columns)
     elif kind == "pyarrow":
         names = list(frame.column_names)
-    elif hasattr(frame, "collect_schema"):
+    elif kind == "polars":
         names = list(frame.collect_schema())
     else:
         names = list(frame.columns)

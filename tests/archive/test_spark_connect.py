@@ -8,8 +8,6 @@ from pathlib import Path
 from support.optional import package_or_skip, skip_without_java
 from support.trade_histories import many
 
-from loopring_lab.archive import Archive
-
 CODE = """
 import sys
 import warnings
@@ -61,13 +59,13 @@ print("the same digits")
 """
 
 
-def test_spark_connect_gives_the_same_digits(archive: Archive, tmp_path: Path) -> None:
+def test_spark_connect_gives_the_same_digits(synced: Path, tmp_path: Path) -> None:
     for module in ("pyspark", "grpc", "grpc_status", "zstandard"):
         package_or_skip(module)
     skip_without_java()
     (tmp_path / "spark").mkdir()
     many(60).to_pickle(tmp_path / "odd")
-    paths = [tmp_path / "spark", archive._folder.path, tmp_path / "odd"]
+    paths = [tmp_path / "spark", synced, tmp_path / "odd"]
     ran = subprocess.run(
         [sys.executable, "-c", CODE, *map(str, paths)],
         env={**os.environ, "SPARK_TESTING": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

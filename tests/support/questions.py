@@ -18,8 +18,8 @@ FURTHER: dict[str, Any] = {
     "horizons": ["10s", "1min"],
     "reference": "last",
 }
-# Questions that Spark's workers cannot answer market by market, with their defaults.
-NOT_BY_MARKET = {"fees.in_token", "fills.size_profile"}
+# Questions that Spark's workers cannot answer on a part of the rows, with their defaults.
+NOT_BY_MARKET = {"fees.in_token"}
 ROOMS = {"fees": lab.fees, "fills": lab.fills}
 SOME = range(POOL, 10**6, 2)
 
