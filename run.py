@@ -8,230 +8,125 @@
 
 Further arguments go to `loopring-lab lab`, pytest or sphinx:  python3 run.py test -k amounts
 Over SSH, `python3 run.py lab --no-browser` only prints the address and how to reach it.
-uv installs the packages if it is available, otherwise pip; both take only files whose versions and
-hashes are in uv.lock, also for what builds a package, and nothing is written outside this folder
-except the installers' own caches. With uv you can do without this file:
+uv installs the packages; where it is missing, pip brings it into .venv first. Both take only files whose
+versions and hashes are in uv.lock, also for what builds a package. With uv you can do without this file:
 `uv run --extra lab loopring-lab lab`, `uv run --extra test pytest`
 """
 
-import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
-PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
-STAMP = VENV / ".ready"
-OLDEST, TOO_NEW = (3, 11), (3, 15)
+SUFFIX = ".exe" if os.name == "nt" else ""
+HOME_NOTE = VENV / "made-in.txt"
+PYTHON = BIN / ("python" + SUFFIX)
+OWN_UV = BIN / ("uv" + SUFFIX)
+OLDEST = (3, 11)
+TOO_NEW = (3, 15)
 TASKS = {
-    "lab": ["-P", "-m", "loopring_lab", "lab"],  # -P: files in the current folder must not shadow modules
+    # -P: files in the current folder must not shadow modules.
+    "lab": ["-P", "-m", "loopring_lab", "lab"],
     "test": ["-m", "pytest"],
-    "docs": [
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "docs",
-        "docs/_build/html",
-    ],  # -W: warnings are errors
+    # -W: warnings are errors.
+    "docs": ["-m", "sphinx", "-W", "--keep-going", "-q", "docs", "docs/_build/html"],
 }
-REPLACED = (
+# On two cores; with arguments pytest runs as called.
+WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]
+REFUSED = (
     "If hashes do not match, the package index offers another file than the one that was locked: install "
     "nothing from it before you know why."
 )
-# pip contains the reader of markers that Python lacks.
-EVALUATE = (
-    "import json, sys; from pip._vendor.packaging.markers import Marker; "
-    "print(json.dumps([Marker(text).evaluate() for text in json.load(sys.stdin)]))"
-)
-# On two cores; with arguments pytest runs as called.
-WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]
 # Annotations are quoted: an old Python must get far enough to be told that it is too old.
 
 
 def main(words: "list[str]") -> int:
     """Run the task named by the first argument; return its exit code."""
-    if not words or words[0] not in (*TASKS, "install"):
+    task = words[0] if words else ""
+    if task in ("-h", "--help"):
         print(__doc__, file=sys.stderr)
-        if words and words[0] not in ("-h", "--help"):
-            say(f"unknown task {words[0]!r}; expected one of {', '.join(TASKS)}, install")
-        return 0 if words and words[0] in ("-h", "--help") else 2
-    if not OLDEST <= sys.version_info < TOO_NEW:
-        stop(wrong_python(words))
-    task = words[0]
-    if task == "install":
-        set_up(check_extras(words[1:]))
         return 0
-    set_up([task])
+    if task not in (*TASKS, "install"):
+        print(__doc__, file=sys.stderr)
+        say(f"unknown task {task!r}; expected one of {', '.join(TASKS)}, install")
+        return 2
+    if not OLDEST <= sys.version_info[:2] < TOO_NEW:
+        stop(wrong_python(words))
+    if task == "install":
+        install(words[1:])
+        return 0
+    install([task])
+    arguments = words[1:]
+    if task == "test" and not arguments:
+        arguments = WHOLE_SUITE
     if task != "lab":
         os.chdir(str(ROOT))
-    extra = words[1:] or (WHOLE_SUITE if task == "test" else [])
-    return become([str(PYTHON), *TASKS[task], *extra], environment())
+    return become([str(PYTHON), *TASKS[task], *arguments])
 
 
-def set_up(extras: "list[str]") -> None:
-    """Install the locked packages of some extras into VENV, unless it already holds them."""
-    ready = read_stamp()
-    wanted = {*extras, *ready[1:]}
-    if wanted & {"docs", "test"}:
-        wanted.discard("lab")  # which is part of both
-    if ready == [fingerprint(), *sorted(wanted)] and PYTHON.exists():
-        return
-    if STAMP.exists():
-        STAMP.unlink()  # an interrupted install must not look finished
-    if VENV.exists() and not same_python():
-        say("removing .venv: it belongs to another Python, or its setup never finished")
+def install(extras: "list[str]") -> None:
+    """Install the locked packages of some extras into VENV, beside those that it has."""
+    if HOME_NOTE.exists() and HOME_NOTE.read_text(encoding="utf-8") != str(ROOT):
+        say("removing .venv: the project was moved, and commands in .venv name the folder they were made in")
         shutil.rmtree(str(VENV))
-    uv = shutil.which("uv")
-    say(f"setting up .venv with {'uv' if uv else 'pip'} (the first time takes about two minutes with pip) ...")
+    is_first = not VENV.exists()
+    if is_first:
+        say("setting up .venv: about half a minute, by the network ...")
     start = time.monotonic()
-    if uv:
-        install_with_uv(uv, sorted(wanted))
-    else:
-        install_with_pip(sorted(wanted))
-    STAMP.write_text(" ".join([fingerprint(), *sorted(wanted)]), encoding="utf-8")
-    say(f"ready after {time.monotonic() - start:.0f} s")
-
-
-def check_extras(extras: "list[str]") -> "list[str]":
-    """Return the extras if the project has them."""
-    known = sorted(project(read_lock())["optional-dependencies"])
-    if not extras or not set(extras) <= set(known):
-        stop(f"install: expected some of {', '.join(known)}, got {' '.join(extras) or 'nothing'}.")
-    return extras
-
-
-def fingerprint() -> str:
-    """Return a digest of everything that determines the content of VENV."""
-    parts = [sys.version.encode(), str(ROOT).encode()]
-    parts += [(ROOT / name).read_bytes() for name in ("pyproject.toml", "uv.lock")]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
-
-
-def read_stamp() -> "list[str]":
-    """Return the fingerprint and the extras of the last finished install, or an empty list."""
-    return STAMP.read_text(encoding="utf-8").split() if STAMP.exists() else []
-
-
-def install_with_uv(uv: str, extras: "list[str]") -> None:
-    """Create VENV with uv, from uv.lock: first what builds packages, then everything."""
-    words = [uv, "sync", "--quiet", "--frozen", "--python", base_python()]
+    sync = [uv(), "sync", "--quiet", "--frozen", "--inexact", "--python", base_python()]
     chosen = [word for extra in extras for word in ("--extra", extra)]
-    for part in (
-        ["--inexact", "--only-group", "build"],
-        ["--no-build-isolation", "--group", "build", *chosen],
-    ):
-        if not works(words + part, env=dict(os.environ, UV_PROJECT_ENVIRONMENT=str(VENV))):
-            stop(f"uv could not install the locked packages (see above). {REPLACED} Otherwise update uv.")
+    # First what builds packages, so that nothing is built by what an index happens to offer.
+    for part in (["--only-group", "build"], ["--group", "build", "--no-build-isolation", *chosen]):
+        if not works([*sync, *part]):
+            stop(f"uv could not install the locked packages (see above). {REFUSED} Otherwise update uv.")
+    HOME_NOTE.write_text(str(ROOT), encoding="utf-8")
+    if is_first:
+        say(f"ready after {time.monotonic() - start:.0f} s")
 
 
-def install_with_pip(extras: "list[str]") -> None:
-    """Create VENV and install into it with pip: first what builds packages, then everything."""
-    pip = venv_with_pip()
-    lock = read_lock()
-    applies = evaluate(pip[0], markers(lock))
-    # --no-deps: the lock is complete; pip before 23.3 looks for the newest `name[extra]`, whatever is locked
-    hashed = ["install", "--quiet", "--no-build-isolation", "--no-deps", "--require-hashes", "--requirement"]
-    for name, edges in (
-        ("build.txt", project(lock)["dev-dependencies"]["build"]),
-        ("locked.txt", edges_of(lock, extras)),
-    ):
-        (VENV / name).write_text("\n".join(requirements(lock, edges, applies)) + "\n", encoding="utf-8")
-        if not works([*pip, *hashed, str(VENV / name)]):
-            stop(f"pip could not install the locked packages (see above). {REPLACED}")
-    if not works([*pip, "install", "--quiet", "--no-build-isolation", "--no-index", "--no-deps", "--editable", "."]):
-        stop("pip could not install the project itself (see above). Fix that and try again.")
+def uv() -> str:
+    """Return uv's path: the one of this machine, or else the locked one, which pip installs into VENV."""
+    found = shutil.which("uv")
+    if found:
+        return found
+    if not OWN_UV.exists():
+        locked = VENV / "uv.txt"
+        pip = venv_with_pip()
+        locked.write_text(locked_uv(), encoding="utf-8")
+        if not works([*pip, "install", "--quiet", "--no-deps", "--require-hashes", "--requirement", str(locked)]):
+            stop(f"pip could not install uv (see above). {REFUSED} Otherwise install uv yourself and try again.")
+    return str(OWN_UV)
 
 
-def read_lock() -> "dict[str, Any]":
-    """Read uv.lock."""
+def locked_uv() -> str:
+    """Return uv.lock's version of uv with its hashes, as a line for pip."""
     import tomllib
 
-    return tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
-
-
-def project(lock: "dict[str, Any]") -> "dict[str, Any]":
-    """Return the project's own entry in the lock."""
-    return next(package for package in lock["package"] if "editable" in package["source"])
-
-
-def edges_of(lock: "dict[str, Any]", extras: "list[str]") -> "list[dict[str, Any]]":
-    """Return the dependencies of the project with some extras."""
-    own = project(lock)
-    return [*own["dependencies"], *(edge for extra in extras for edge in own["optional-dependencies"][extra])]
-
-
-def markers(lock: "dict[str, Any]") -> "list[str]":
-    """Return every condition on which a locked package depends on another."""
-    groups = [
-        group
-        for package in lock["package"]
-        for kind in ("optional-dependencies", "dev-dependencies")
-        for group in [package.get("dependencies", []), *package.get(kind, {}).values()]
-    ]
-    return sorted({edge["marker"] for group in groups for edge in group if "marker" in edge})
-
-
-def evaluate(python: str, texts: "list[str]") -> "dict[str, bool]":
-    """Return which conditions hold here, asked of a Python that has pip."""
-    output = subprocess.check_output([python, "-c", EVALUATE], input=json.dumps(texts), universal_newlines=True)
-    return dict(zip(texts, json.loads(output)))
-
-
-def requirements(lock: "dict[str, Any]", edges: "list[dict[str, Any]]", applies: "dict[str, bool]") -> "list[str]":
-    """Return a requirement with version and hashes for each package that these dependencies need here."""
-    found: dict[str, str] = {}
-    seen, waiting = set(), list(edges)
-    while waiting:
-        edge = waiting.pop()
-        if "marker" in edge and not applies[edge["marker"]]:
-            continue
-        named = [package for package in lock["package"] if package["name"] == edge["name"]]
-        (package,) = (p for p in named if p["version"] == edge.get("version", p["version"]))
-        found[package["name"]] = requirement(package)
-        for extra in ["", *edge.get("extra", [])]:
-            if (package["name"], extra) not in seen:
-                seen.add((package["name"], extra))
-                waiting += package["optional-dependencies"][extra] if extra else package.get("dependencies", [])
-    return [found[name] for name in sorted(found)]
-
-
-def requirement(package: "dict[str, Any]") -> str:
-    """Return a locked package as a line of a requirements file."""
-    files = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
-    return " ".join([f"{package['name']}=={package['version']}", *(f"--hash={file['hash']}" for file in files)])
+    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
+    (package,) = (entry for entry in lock["package"] if entry["name"] == "uv")
+    hashes = [f"--hash={wheel['hash']}" for wheel in package["wheels"]]
+    return " ".join([f"uv=={package['version']}", *hashes])
 
 
 def venv_with_pip() -> "list[str]":
     """Create VENV if missing; return the command line of a pip that installs into it."""
-    python = base_python()
     if not PYTHON.exists():
-        # Debian and Ubuntu ship venv without ensurepip; another pip then installs into it
-        bare = [] if works([python, "-m", "ensurepip", "--version"], quiet=True) else ["--without-pip"]
-        if not works([python, "-m", "venv", *bare, str(VENV)]):
+        # Debian and Ubuntu ship venv without ensurepip; another pip then installs into it.
+        has_pip = works([base_python(), "-m", "ensurepip", "--version"], quiet=True)
+        options = [] if has_pip else ["--without-pip"]
+        if not works([base_python(), "-m", "venv", *options, str(VENV)]):
             stop(f"Python could not create {VENV} (see above). Fix that and try again.")
-    pips = [[str(PYTHON), "-m", "pip"], [sys.executable, "-m", "pip", "--python", str(PYTHON)]]
+    pips = ([str(PYTHON), "-m", "pip"], [sys.executable, "-m", "pip", "--python", str(PYTHON)])
     usable = [pip for pip in pips if works([*pip, "--version"], quiet=True)]
     if not usable:
-        stop("pip is missing. Install python3-venv or python3-pip (or uv) and try again.")
+        stop("pip is missing. Install uv, or python3-venv or python3-pip, and try again.")
     return usable[0]
-
-
-def same_python() -> bool:
-    """Return whether VENV holds a working Python of the running version."""
-    words = [str(PYTHON), "-c", "import sys; print(sys.version)"]
-    try:
-        return subprocess.check_output(words, universal_newlines=True).strip() == sys.version
-    except (OSError, subprocess.CalledProcessError):
-        return False
 
 
 def base_python() -> str:
@@ -241,16 +136,17 @@ def base_python() -> str:
 
 def environment() -> "dict[str, str]":
     """Return the environment variables of an activated VENV."""
-    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH")}
-    path = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
-    return dict(variables, PATH=path, VIRTUAL_ENV=str(VENV))
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
+    variables["PATH"] = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
+    variables["VIRTUAL_ENV"] = variables["UV_PROJECT_ENVIRONMENT"] = str(VENV)
+    return variables
 
 
-def become(words: "list[str]", variables: "dict[str, str]") -> int:
+def become(words: "list[str]") -> int:
     """Replace this process by a command; run it as a child where the system cannot do that."""
     if os.name == "posix":
-        os.execve(words[0], words, variables)
-    child = subprocess.Popen(words, env=variables)
+        os.execve(words[0], words, environment())
+    child = subprocess.Popen(words, env=environment())
     while True:
         try:
             return child.wait()
@@ -258,10 +154,10 @@ def become(words: "list[str]", variables: "dict[str, str]") -> int:
             continue
 
 
-def works(words: "list[str]", quiet: bool = False, env: "dict[str, str] | None" = None) -> bool:
+def works(words: "list[str]", quiet: bool = False) -> bool:
     """Run a command in ROOT; return whether it succeeded."""
     output = subprocess.DEVNULL if quiet else None
-    return subprocess.call(words, cwd=str(ROOT), stdout=output, stderr=output, env=env) == 0
+    return subprocess.call(words, cwd=str(ROOT), stdout=output, stderr=output, env=environment()) == 0
 
 
 def wrong_python(words: "list[str]") -> str:
