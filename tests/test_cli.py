@@ -366,19 +366,11 @@ def test_a_port_in_use_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]
     ],
 )
 def test_invalid_arguments_are_refused(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        cli.main(words)
-    assert refused.value.code == 2
-
-
-def test_an_account_id_is_read_from_text() -> None:
-    assert cli.account_id("10083") == 10083
+    assert cli.main(words) == 2
 
 
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        cli.main(["--version"])
-    assert done.value.code == 0
+    assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"loopring-lab {metadata.version('loopring-lab')}\n"
 
 
@@ -388,12 +380,12 @@ def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
     done = subprocess.run(
         [*command, "--help"], capture_output=True, text=True, env=dict(os.environ, PATH=scripts), check=True
     )
-    assert done.stdout.startswith("usage: loopring-lab ")
+    assert done.stdout.startswith("Usage: loopring-lab ")
     assert "serve" in done.stdout
 
 
 def test_help_loads_neither_frames_nor_servers() -> None:
-    code = "import sys\nfrom loopring_lab.cli import build_parser\nbuild_parser()\nprint(*sys.modules)"
+    code = "import sys\nfrom loopring_lab.cli import main\nmain(['--help'])\nprint(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     slow = {"jupyterlab", "fastapi", "uvicorn", "matplotlib", "numpy", "pandas", "requests"}
     assert loaded & (slow | {"loopring_lab.relayer"}) == set()
