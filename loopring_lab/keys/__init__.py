@@ -1,4 +1,9 @@
-"""Update the L2 key of an account: prepare, preview, sign, submit, wait."""
+"""Update the L2 key of an account: prepare, preview, sign, submit, wait.
+
+`KeyUpdate` below is the walkthrough. `request` has the terms of an update and its fields as signed, sent and
+previewed; `deployments` which exchange, chain and token may be signed for; `signers` wallets and their signatures;
+`receipts` what happens after an update was sent.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +50,18 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-SEED, DATA, SUBMIT = "key seed", "typed data", "submit"
+# What comes next in an update.
+SEED = "key seed"
+DATA = "typed data"
+SUBMIT = "submit"
 _INSTRUCTIONS = {
     SEED: "Sign key_seed_message() with personal_sign, and attach(signature).",
     DATA: "Sign typed_data() with eth_signTypedData_v4, and attach(signature).",
     SUBMIT: "Call submit() to send it.",
 }
+# How often an update is sent while no answer arrives: the relayer recognises the same bytes.
 ATTEMPTS = 3
-"""How often an update is sent while no answer arrives."""
+# The relayer's code for a nonce that is not the account's.
 STALE_NONCE = 102021
 
 
@@ -80,7 +89,9 @@ class KeyUpdate:
     """
 
     def __init__(self, client: Client, update: UpdateRequest, signer: Signer | None = None) -> None:
-        self._client, self._update, self._signer = client, update, signer
+        self._client = client
+        self._update = update
+        self._signer = signer
         self._key: L2Key | None = None
         self._signature: SecretText | None = None
         self._lost: list[str] = []
@@ -158,8 +169,7 @@ class KeyUpdate:
         >>> lab.KeyUpdate.prepare(client, account_id=10083, valid_for="12h")
         KeyUpdate(account 10083, nonce 1, next: key seed)
         """
-        signer_given, signer = signer is not None, as_signer(signer)
-        if signer_given and signer is None:
+        if signer is not None and as_signer(signer) is None:
             raise KeyUpdateError(
                 "signer: expected an eth-account LocalAccount, or an object with its interface. A private "
                 "key as text is never accepted: load it where it is kept, with Account.from_key."
@@ -299,8 +309,10 @@ class KeyUpdate:
         """
         if self._signature:
             signature = "withheld"
+        elif self._signer:
+            signature = "made by the signer in submit()"
         else:
-            signature = "made by the signer in submit()" if self._signer else "not signed yet"
+            signature = "not signed yet"
         lines = self._update.preview_lines(self._key, signature)
         return Sheet("POST /api/v3/account", lines, [f"Next: {_INSTRUCTIONS[self._next_step]}"])
 

@@ -27,7 +27,11 @@ Trust = Mapping[str, Any] | str | None
 Units = Decimal | str | int
 
 RELAYER = "relayer"
-BY_RELAYER, BY_CALLER = "the relayer alone", "the caller (trust=)"
+# Who vouches for a fact.
+BY_RELAYER = "the relayer alone"
+BY_CALLER = "the caller (trust=)"
+# Ids of tokens that are not slots of NFTs (protocol 3.6).
+_TOKEN_IDS = 1 << 15
 _MOST_DECIMALS = 77  # of a uint256: no token has more
 _EXACT = Context(prec=2 * (_MOST_DECIMALS + 1))
 
@@ -44,8 +48,8 @@ class FeeToken:
     ceiling: Units | None = None
 
     def __post_init__(self) -> None:
-        numbers = type(self.id) is int and type(self.decimals) is int
-        if not numbers or not (0 <= self.id < 1 << 15 and 0 <= self.decimals <= _MOST_DECIMALS):
+        are_integers = type(self.id) is int and type(self.decimals) is int
+        if not (are_integers and 0 <= self.id < _TOKEN_IDS and 0 <= self.decimals <= _MOST_DECIMALS):
             raise KeyUpdateError(
                 f"Token {self.symbol}: expected an id from 0 to 32767 and 0 to {_MOST_DECIMALS} decimals, "
                 f"got id {self.id!r} and decimals {self.decimals!r} from {self.voucher}. Nothing was signed: "
@@ -55,7 +59,8 @@ class FeeToken:
     def check(self, claim: FeeToken) -> None:
         """Refuse a claim about this token that differs from what is known."""
         for name in ("symbol", "id", "decimals", "address"):
-            claimed, known = getattr(claim, name), getattr(self, name)
+            claimed = getattr(claim, name)
+            known = getattr(self, name)
             if claimed != known and None not in (claimed, known):
                 raise KeyUpdateError(
                     f"Fee token {self.symbol}, id {self.id}: {name} is {shown(claimed)} according to "
@@ -92,9 +97,11 @@ class Deployment:
 
     def pinned(self) -> Deployment | None:
         """Find the known deployment at this address and chain; the case of the address does not matter."""
-        place = parse_address("exchange", self.exchange), self.chain_id
-        known = known_deployments().values()
-        return next((each for each in known if (each.exchange, each.chain_id) == place), None)
+        address = parse_address("exchange", self.exchange)
+        for known in known_deployments().values():
+            if known.exchange == address and known.chain_id == self.chain_id:
+                return known
+        return None
 
     def fee_token(self, symbol: str, listed: pd.DataFrame, trust: Trust) -> FeeToken:
         """Return what is known of a token, after comparing it with the relayer's list of tokens."""
@@ -127,7 +134,10 @@ def trusted_deployment(trust: Trust, fee_token: str, ask: Callable[[], Exchange]
     """Return the deployment that the caller trusts, or the known one that the relayer names."""
     if isinstance(trust, str) and trust in known_deployments():
         return known_deployments()[trust]
-    named = _stated(trust) if isinstance(trust, Mapping) else _claimed(trust, ask)
+    if isinstance(trust, Mapping):
+        named = _stated(trust)
+    else:
+        named = _claimed(trust, ask)
     named = replace(named, chain_id=parse_uint("chain_id", named.chain_id, 256))
     known = named.pinned()
     if known is not None:
@@ -162,10 +172,11 @@ def _claimed(trust: object, ask: Callable[[], Exchange]) -> Deployment:
 
 
 def _tokens(voucher: str, tokens: Mapping[str, Mapping[str, Any]]) -> dict[str, FeeToken]:
-    return {
-        symbol: FeeToken(voucher, symbol, **{**facts, "address": _address(facts.get("address"))})
-        for symbol, facts in tokens.items()
-    }
+    found = {}
+    for symbol, facts in tokens.items():
+        address = _address(facts.get("address"))
+        found[symbol] = FeeToken(voucher, symbol, **{**facts, "address": address})
+    return found
 
 
 def _claims(listed: pd.DataFrame) -> list[FeeToken]:
@@ -182,7 +193,8 @@ def _address(value: object) -> str | None:
 
 
 def _advice(deployment: Deployment | None, symbol: str) -> str:
-    exchange, chain = (deployment.exchange, deployment.chain_id) if deployment else ("0x...", 1)
+    exchange = deployment.exchange if deployment else "0x..."
+    chain = deployment.chain_id if deployment else 1
     return (
         "If you know the values from a source other than this relayer, write them: "
         f"trust={{'exchange': {exchange!r}, 'chain_id': {chain}, 'tokens': {{{symbol!r}: {{'id': ..., "
@@ -198,4 +210,5 @@ def _finite_decimal(value: object) -> Decimal | None:
         number = Decimal(value)
     except ArithmeticError:
         return None
-    return number if number.is_finite() and abs(number.adjusted()) <= _MOST_DECIMALS else None
+    is_sane = number.is_finite() and abs(number.adjusted()) <= _MOST_DECIMALS
+    return number if is_sane else None

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from loopring_lab.keys.request import UpdateRequest
     from loopring_lab.protocol import L2Key
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+# Seconds between two looks at an update: soon at first, as the embedded relayer is quick, then ever less often.
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
 _NO_REASON = "the relayer gave no reason"
 
 
@@ -73,10 +75,16 @@ class Receipt:
         submission: Submission,
         lost: tuple[str, ...] = (),
     ) -> None:
-        self._client, self._update, self._key = client, update, key
-        self.status, self.reason = submission.status, submission.reason
-        self.hash, self.is_idempotent = submission.hash, submission.is_idempotent
-        self.account_id, self.lost = update.account_id, lost
+        self._client = client
+        self._update = update
+        self._key = key
+        self.status = submission.status
+        self.reason = submission.reason
+        self.hash = submission.hash
+        self.is_idempotent = submission.is_idempotent
+        self.account_id = update.account_id
+        self.lost = lost
+        # An account is frozen while an update is processed: once it was, an account that is not tells of an end.
         self._was_frozen = False
         self._polling = threading.Lock()  # an older answer of another thread never overtakes a newer one
 
@@ -169,7 +177,8 @@ class Receipt:
             for status in poll_until_final(self, timeout):
                 if progress_bar is not None:
                     progress_bar.set_postfix_str(status, refresh=False)
-                    progress_bar.update({RECEIVED: 0, PROCESSING: 1}.get(status, 2) - progress_bar.n)
+                    steps = {RECEIVED: 0, PROCESSING: 1}.get(status, 2)
+                    progress_bar.update(steps - progress_bar.n)
 
     def _updated_account(self) -> Account:
         """Return the account after the update, or raise the reason why it does not have the new key."""
@@ -193,25 +202,31 @@ class Receipt:
             with contextlib.suppress(RelayerError):
                 listed = self._client.update_status(self.account_id, self.hash)
         if listed:
-            self.status, self.reason = listed.status, listed.reason
+            self._set(listed.status, listed.reason)
             return
         account = self._client.account(self.account_id)
         if account.has_key(self._key):
             self.status = PROCESSED
         elif account.nonce > self._update.nonce:
-            self.status, self.reason = FAILED, "another update of this account was processed first"
+            self._set(FAILED, "another update of this account was processed first")
         elif account.frozen:
             self.status = PROCESSING
         elif self._was_frozen:
-            self.status, self.reason = FAILED, _NO_REASON
-        self._was_frozen |= account.frozen
+            self._set(FAILED, _NO_REASON)
+        if account.frozen:
+            self._was_frozen = True
+
+    def _set(self, status: str, reason: str | None) -> None:
+        self.status = status
+        self.reason = reason
 
 
 def poll_until_final(
     receipt: Receipt, timeout: float = math.inf, longest_pause: float = LONGEST_PAUSE
 ) -> Iterator[str]:
     """Poll an update at growing intervals until it is processed or has failed; yield each status."""
-    deadline, pause = time.monotonic() + timeout, FIRST_PAUSE
+    deadline = time.monotonic() + timeout
+    pause = FIRST_PAUSE
     while True:
         yield receipt.poll()
         if receipt.status in FINAL_STATES:

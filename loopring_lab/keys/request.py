@@ -119,14 +119,18 @@ class FeeOffer:
 
     def check(self) -> None:
         """Refuse to offer more than is allowed."""
-        demand, allowed = self.token.text(self.demand), self.allowed
-        if allowed is None or self.offered > allowed:
-            ceiling = "no ceiling is known" if allowed is None else f"the ceiling is {self.token.text(allowed)}"
-            units = demand.partition(" ")[0].replace(",", "")
-            raise KeyUpdateError(
-                f"The relayer asks for {demand} for a key update ({self.demand} smallest units); {ceiling}. "
-                f"If you mean to pay that, write max_fee={units!r}."
-            )
+        allowed = self.allowed
+        if allowed is not None and self.offered <= allowed:
+            return
+        demand = self.token.text(self.demand)
+        units = demand.partition(" ")[0].replace(",", "")
+        ceiling = "no ceiling is known"
+        if allowed is not None:
+            ceiling = f"the ceiling is {self.token.text(allowed)}"
+        raise KeyUpdateError(
+            f"The relayer asks for {demand} for a key update ({self.demand} smallest units); {ceiling}. "
+            f"If you mean to pay that, write max_fee={units!r}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +196,15 @@ class UpdateRequest:
         return body
 
     def preview_lines(self, key: L2Key | None, signature: str) -> list[Line]:
-        x, y = (f"{key.x:#066x}", f"{key.y:#066x}") if key else ("not known yet", "not known yet")
+        x = y = "not known yet"
+        if key:
+            x = f"{key.x:#066x}"
+            y = f"{key.y:#066x}"
         wallet = self.counterfactual.wire() if self.counterfactual else {}
         deadline = datetime.fromtimestamp(self.valid_until, UTC)
-        place, fee, token = self.deployment, self.fee, self.fee.token
+        place = self.deployment
+        fee = self.fee
+        token = fee.token
         exchange = f"the exchange's contract, on chain {place.chain_id}: the update is valid nowhere else"
         payer = f"{token.symbol}, with {token.decimals} decimals, pays the fee"
         paid = f"the most you pay: {token.text(fee.offered)}; the relayer asks for {token.text(fee.demand)}"
@@ -247,7 +256,9 @@ def fee_demand(fees: Sequence[UpdateFee], symbol: str) -> int:
 def fee_offer(demand: int, token: FeeToken, max_fee: Units | None) -> FeeOffer:
     """Return the fee to offer: `max_fee`, or else the relayer's demand up to the token's ceiling."""
     if max_fee is None:
-        ceiling = None if token.ceiling is None else token.smallest("ceiling", token.ceiling)
+        ceiling = None
+        if token.ceiling is not None:
+            ceiling = token.smallest("ceiling", token.ceiling)
         return FeeOffer(token, demand, demand, ceiling)
     allowed = parse_uint("maxFee", token.smallest("max_fee", max_fee), 96)
     return FeeOffer(token, demand, allowed, allowed)
@@ -283,7 +294,11 @@ def parse_counterfactual(value: Counterfactual | Mapping[str, Any] | None) -> Co
 def _duration(value: object) -> timedelta | None:
     if isinstance(value, timedelta):
         return value
-    match = re.fullmatch(r"\s*(\d{1,6})\s*([a-z]+)\s*", value, re.ASCII) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    # At most six digits, so that no number is too large for a timedelta: weeks of them are 19,000 years.
+    match = re.fullmatch(r"\s*(\d{1,6})\s*([a-z]+)\s*", value, re.ASCII)
     if match is None or match[2] not in _TIME_UNITS:
         return None
-    return timedelta(**{_TIME_UNITS[match[2]]: int(match[1])})
+    unit = _TIME_UNITS[match[2]]
+    return timedelta(**{unit: int(match[1])})

@@ -42,7 +42,8 @@ class Signer(Protocol):
 
 def as_signer(value: object) -> Signer | None:
     """Return an object that has the interface of a signer, or None."""
-    return cast("Signer", value) if all(hasattr(value, name) for name in _INTERFACE) else None
+    has_interface = all(hasattr(value, name) for name in _INTERFACE)
+    return cast("Signer", value) if has_interface else None
 
 
 @shielded

@@ -49,8 +49,14 @@ FACTORY_INIT_CODE_HASHES: Mapping[str, str] = {
 }
 """Init code hashes of known wallet factories: the ``init_code_hash`` of :func:`wallet_address`."""
 
+# Order of the curve of Ethereum's signatures (SEC 2, secp256k1).
 _SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+# Token ids from here on are an account's slots for NFTs (protocol 3.6).
 _FIRST_NFT_SLOT = 1 << 15
+# r and s of 32 bytes each and v; then what was signed.
+_SIGNATURE_BYTES = 65
+_HEADER_BYTES = 66
+# The members of both types, in the order that their hashes depend on.
 _TYPES = {
     "EIP712Domain": "string name,string version,uint256 chainId,address verifyingContract",
     "AccountUpdate": "address owner,uint32 accountID,uint16 feeTokenID,uint96 maxFee,"
@@ -186,10 +192,7 @@ def account_update_typed_data(
         "chainId": parse_uint("chainId", chain_id, 256),
         "verifyingContract": parse_address("exchange", exchange),
     }
-    types = {
-        name: [dict(zip(("type", "name"), member.split(), strict=True)) for member in members.split(",")]
-        for name, members in _TYPES.items()
-    }
+    types = {name: _members(text) for name, text in _TYPES.items()}
     return {"types": types, "primaryType": "AccountUpdate", "domain": domain, "message": message}
 
 
@@ -254,7 +257,7 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     '00021b02'
     """
     signature = hide(signature)
-    signature = parse_bytes("ecdsaSignature", signature, 65)
+    signature = parse_bytes("ecdsaSignature", signature, _SIGNATURE_BYTES)
     _split_signature(signature)
     return "0x" + (signature + bytes([_check_kind(kind)])).hex()
 
@@ -296,11 +299,11 @@ def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: 
 
     x_api_sig = hide(x_api_sig)
     sent = parse_bytes("X-API-SIG", x_api_sig)
-    if accept_bare and len(sent) == 65:
+    if accept_bare and len(sent) == _SIGNATURE_BYTES:
         sent = SecretBytes(sent + bytes([KIND_EIP712]))
-    vrs = _split_signature(parse_bytes("X-API-SIG", sent, 66))
+    vrs = _split_signature(parse_bytes("X-API-SIG", sent, _HEADER_BYTES))
     signed = bytes(parse_bytes("digest", digest, 32))
-    if _check_kind(sent[65]) == KIND_PERSONAL:
+    if _check_kind(sent[_SIGNATURE_BYTES]) == KIND_PERSONAL:
         signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)
     try:
         return Signature(vrs=vrs).recover_public_key_from_msg_hash(signed).to_checksum_address()
@@ -342,16 +345,28 @@ def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: by
     from eth_utils.crypto import keccak
 
     number = parse_uint("walletSalt", salt, 256).to_bytes(32, "big")
+    # The factory's own salt, from the wallet's owner and the given one.
     inner = keccak(b"WALLET_CREATION" + parse_bytes("walletOwner", owner, 20) + number)
     code = parse_bytes("initCodeHash", init_code_hash, 32)
-    return to_checksum_address(keccak(b"\xff" + parse_bytes("walletFactory", factory, 20) + inner + code)[12:])
+    # EIP-1014: an address is the last 20 bytes of this hash.
+    digest = keccak(b"\xff" + parse_bytes("walletFactory", factory, 20) + inner + code)
+    return to_checksum_address(digest[12:])
+
+
+def _members(text: str) -> list[dict[str, str]]:
+    """Return the members of a type as EIP-712 lists them."""
+    pairs = (member.split() for member in text.split(","))
+    return [{"type": kind, "name": name} for kind, name in pairs]
 
 
 def _split_signature(signature: bytes) -> tuple[int, int, int]:
     """Return (v - 27, r, s), refusing what ecrecover or the contract would."""
-    r, s, v = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64]
+    r = int.from_bytes(signature[:32], "big")
+    s = int.from_bytes(signature[32:64], "big")
+    v = signature[64]
     if v not in (27, 28):
         raise _invalid_signature(f"v is {v}, expected 27 or 28")
+    # EIP-2: of s and n - s, only the smaller is valid, so that nobody can make a second signature out of one.
     if not (0 < r < _SECP256K1_ORDER and 0 < s <= _SECP256K1_ORDER // 2):
         raise _invalid_signature("r or s is out of range, or s is in the upper half")
     return v - 27, r, s

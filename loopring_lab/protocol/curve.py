@@ -21,8 +21,9 @@ from loopring_lab.redaction import Secret, SecretBytes
 P = 21888242871839275222246405745257275088548364400416034343698204186575808495617
 """Prime of the field of coordinates (the scalar field of BN254)."""
 
-A, D = 168700, 168696
-"""Coefficients of the curve."""
+# Coefficients of the curve, as in EIP-2494 (Baby Jubjub).
+A = 168700
+D = 168696
 
 SUBGROUP_ORDER = 2736030358979909402780800718157159386076813972158567259200215660948447373041
 """Prime order of the subgroup that :data:`BASE` generates."""
@@ -42,8 +43,16 @@ Point = tuple[int, int, int, int]
 NEUTRAL: Point = (0, 1, 1, 0)
 """The neutral element."""
 
+# Bits of a scalar that are handled at once, with a table of 16 multiples.
 _WINDOW = 4
-_TWOS, _NON_SQUARE = 28, 5  # P - 1 is odd times 2**28; 5 is not a square
+_WINDOW_MASK = (1 << _WINDOW) - 1
+# P - 1 is an odd number times 2**28, and 5 is the smallest number that is not a square in the field.
+_TWOS = 28
+_NON_SQUARE = 5
+# Rounds of Poseidon 2019 in which all elements pass the S-box: half of them before the partial rounds, half after.
+_FULL_ROUNDS = 6
+# The S-box is x^5, as 5 is the smallest power that permutes the field.
+_SBOX_POWER = 5
 
 
 def to_extended(x: int, y: int) -> Point:
@@ -57,24 +66,43 @@ def to_affine(point: Point) -> tuple[int, int]:
 
 def is_equal(left: Point, right: Point) -> bool:
     """Return whether two points are equal, whatever their Z."""
-    return not any((left[i] * right[2] - right[i] * left[2]) % P for i in (0, 1))
+    left_x, left_y, left_z, _ = left
+    right_x, right_y, right_z, _ = right
+    # x1/z1 = x2/z2 without a division, and the same for y.
+    same_x = (left_x * right_z - right_x * left_z) % P == 0
+    same_y = (left_y * right_z - right_y * left_z) % P == 0
+    return same_x and same_y
 
 
 def add(left: Point, right: Point) -> Point:
-    """Add two points; the law is complete, so there are no special cases."""
+    """Add two points; the law is complete, so there are no special cases.
+
+    Names and order are those of ``add-2008-hwcd`` of the Explicit-Formulas Database (H. Hisil and others, 2008).
+    """
     x1, y1, z1, t1 = left
     x2, y2, z2, t2 = right
-    xx, yy, zz, dtt = x1 * x2 % P, y1 * y2 % P, z1 * z2, D * t1 * t2
-    e, f, g, h = ((x1 + y1) * (x2 + y2) - xx - yy) % P, (zz - dtt) % P, (zz + dtt) % P, (yy - A * xx) % P
+    a = x1 * x2 % P
+    b = y1 * y2 % P
+    c = D * t1 * t2
+    d = z1 * z2
+    e = ((x1 + y1) * (x2 + y2) - a - b) % P
+    f = (d - c) % P
+    g = (d + c) % P
+    h = (b - A * a) % P
     return e * f % P, g * h % P, f * g % P, e * h % P
 
 
 def double(point: Point) -> Point:
-    """Add a point to itself, with fewer multiplications than :func:`add`."""
+    """Add a point to itself, with fewer multiplications than :func:`add` (``dbl-2008-hwcd``)."""
     x, y, z, _ = point
-    xx, yy = x * x % P, y * y % P
-    e, g, h = ((x + y) * (x + y) - xx - yy) % P, (A * xx + yy) % P, (A * xx - yy) % P
-    f = (g - 2 * z * z) % P
+    a = x * x % P
+    b = y * y % P
+    c = 2 * z * z
+    d = A * a
+    e = ((x + y) * (x + y) - a - b) % P
+    g = (d + b) % P
+    f = (g - c) % P
+    h = (d - b) % P
     return e * f % P, g * h % P, f * g % P, e * h % P
 
 
@@ -82,10 +110,11 @@ def multiply(scalar: int, point: Point) -> Point:
     """Multiply any point by a scalar, four bits at a time."""
     table = _multiples(point)
     total = NEUTRAL
-    for shift in range((scalar.bit_length() - 1) // _WINDOW * _WINDOW, -1, -_WINDOW):
+    highest = (scalar.bit_length() - 1) // _WINDOW * _WINDOW
+    for shift in range(highest, -1, -_WINDOW):
         for _ in range(_WINDOW):
             total = double(total)
-        total = add(total, table[(scalar >> shift) & 15])
+        total = add(total, table[(scalar >> shift) & _WINDOW_MASK])
     return total
 
 
@@ -93,41 +122,56 @@ def multiply_base(scalar: int) -> Point:
     """Multiply the generator by a scalar, with a table that the first call builds."""
     total = NEUTRAL
     for index, row in enumerate(_base_table()):
-        total = add(total, row[(scalar >> (_WINDOW * index)) & 15])
+        total = add(total, row[(scalar >> (_WINDOW * index)) & _WINDOW_MASK])
     return total
 
 
 def is_valid_point(x: int, y: int) -> bool:
     """Return whether coordinates are those of a point on the curve that is not of low order."""
-    if not (0 <= x < P and 0 <= y < P) or (A * x * x + y * y - 1 - D * x * x * y * y) % P:
+    if not (0 <= x < P and 0 <= y < P):
         return False
-    return not is_equal(double(double(double(to_extended(x, y)))), NEUTRAL)
+    if (A * x * x + y * y - 1 - D * x * x * y * y) % P != 0:
+        return False
+    # Points of low order vanish when they are multiplied by the cofactor, 8.
+    eightfold = double(double(double(to_extended(x, y))))
+    return not is_equal(eightfold, NEUTRAL)
 
 
 def x_of(y: int) -> int | None:
     """Return the smaller x of the points that have this y, or None if there is none."""
-    numerator, denominator = (1 - y * y) % P, (A - D * y * y) % P
+    # From a x^2 + y^2 = 1 + d x^2 y^2: x^2 = (1 - y^2) / (a - d y^2), whose denominator is never 0.
+    numerator = (1 - y * y) % P
+    denominator = (A - D * y * y) % P
     root = _square_root(numerator * pow(denominator, -1, P) % P)
-    return None if root is None else min(root, -root % P)
+    if root is None:
+        return None
+    return min(root, -root % P)
 
 
 def _square_root(square: int) -> int | None:
     """Return a square root in the field (Tonelli and Shanks), or None if there is none."""
     if square == 0:
         return 0
-    odd = P - 1 >> _TWOS
-    power = pow(square, odd - 1 >> 1, P)
-    root, rest = square * power % P, square * power * power % P
-    generator, order = pow(_NON_SQUARE, odd, P), _TWOS
+    odd = (P - 1) >> _TWOS
+    power = pow(square, (odd - 1) >> 1, P)
+    root = square * power % P
+    # Invariant: root^2 = square * rest, and rest has an order of 2^k with k < order.
+    rest = root * power % P
+    generator = pow(_NON_SQUARE, odd, P)
+    order = _TWOS
     while rest != 1:
-        steps, again = 0, rest
-        while again != 1 and steps < order:
-            steps, again = steps + 1, again * again % P
+        steps = 0
+        repeated = rest
+        while repeated != 1 and steps < order:
+            repeated = repeated * repeated % P
+            steps += 1
         if steps == order:
             return None
-        factor = pow(generator, 1 << order - steps - 1, P)
-        generator, order = factor * factor % P, steps
-        root, rest = root * factor % P, rest * generator % P
+        factor = pow(generator, 1 << (order - steps - 1), P)
+        generator = factor * factor % P
+        order = steps
+        root = root * factor % P
+        rest = rest * generator % P
     return root
 
 
@@ -135,16 +179,19 @@ def poseidon(inputs: Sequence[int], *, width: int = 6, partial_rounds: int = 52)
     """Hash field elements with Poseidon as published in 2019; later packages give other results."""
     constants, matrix = _poseidon_parameters(width, partial_rounds)
     state = [*inputs, *[0] * (width - len(inputs))]
+    first_partial = _FULL_ROUNDS // 2
     for index, constant in enumerate(constants):
-        boxes = 1 if 3 <= index < 3 + partial_rounds else width
+        is_partial = first_partial <= index < first_partial + partial_rounds
+        boxes = 1 if is_partial else width
         state = [element + constant for element in state]
-        state[:boxes] = [pow(element, 5, P) for element in state[:boxes]]
+        state[:boxes] = [pow(element, _SBOX_POWER, P) for element in state[:boxes]]
         state = [sum(map(mul, row, state)) % P for row in matrix]
     return state[0]
 
 
 def sign(secret: Secret, message: int) -> tuple[int, int, int]:
     """Sign a field element with EdDSA over Poseidon; deterministic, but not in constant time."""
+    # The nonce depends on secret and message only, so no random number can repeat and give the secret away.
     seed = SecretBytes(secret.to_bytes(32, "little") + message.to_bytes(32, "little"))
     nonce = Secret(int.from_bytes(sha512(seed).digest(), "little") % SUBGROUP_ORDER)
     rx, ry = to_affine(multiply_base(nonce))
@@ -158,7 +205,9 @@ def verify(x: int, y: int, message: int, signature: tuple[int, int, int]) -> boo
     if not (is_valid_point(x, y) and is_valid_point(rx, ry) and 0 <= s < ORDER):
         return False
     challenge = poseidon((rx, ry, x, y, message))
-    return is_equal(multiply_base(s), add(to_extended(rx, ry), multiply(challenge, to_extended(x, y))))
+    # s B = R + challenge K, of which the signer made s so.
+    right = add(to_extended(rx, ry), multiply(challenge, to_extended(x, y)))
+    return is_equal(multiply_base(s), right)
 
 
 def _multiples(point: Point) -> list[Point]:
@@ -174,7 +223,9 @@ def _base_table() -> list[list[Point]]:
     """Return rows of multiples of the generator: row i holds 0..15 times 16^i x BASE, up to 256 bits."""
     rows = [_multiples(to_extended(*BASE))]
     while len(rows) < 256 // _WINDOW:
-        rows.append(_multiples(add(rows[-1][-1], rows[-1][1])))
+        last = rows[-1]
+        sixteenfold = add(last[-1], last[1])
+        rows.append(_multiples(sixteenfold))
     return rows
 
 
@@ -192,4 +243,4 @@ def _poseidon_parameters(width: int, partial_rounds: int) -> tuple[list[int], li
     """Return one constant per round, and the Cauchy matrix 1 / (x_i - y_j)."""
     points = _field_elements(b"poseidon_matrix_0000", 2 * width)
     matrix = [[pow(x - y, -1, P) for y in points[width:]] for x in points[:width]]
-    return _field_elements(b"poseidon_constants", 6 + partial_rounds), matrix
+    return _field_elements(b"poseidon_constants", _FULL_ROUNDS + partial_rounds), matrix

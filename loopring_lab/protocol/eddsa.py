@@ -18,6 +18,11 @@ from loopring_lab.protocol import curve
 from loopring_lab.protocol.fields import parse_bytes, parse_coordinate, parse_l2_secret, parse_packed
 from loopring_lab.redaction import Secret, hide
 
+# r and s of 32 bytes each, and v.
+_SIGNATURE_BYTES = 65
+# y needs 254 bits, so the highest of 256 is free for the sign of x.
+_SIGN_BIT = 255
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class L2Key:
@@ -74,7 +79,7 @@ def l2_key(signature: bytes | str) -> L2Key:
     """
     signature = hide(signature)
     data = parse_bytes("signature", signature)
-    if len(data) < 65:
+    if len(data) < _SIGNATURE_BYTES:
         problem = f"expected at least 65 bytes (r, s, v), got {len(data)}"
         hint = "Pass what personal_sign of the key seed returned, unchanged."
         raise ProtocolError("signature", problem, hint=hint)
@@ -165,7 +170,7 @@ def pack_public_key(x: int | str, y: int | str) -> int:
     (5, True)
     """
     sign = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
-    return parse_coordinate("publicKey.y", y) | sign << 255
+    return parse_coordinate("publicKey.y", y) | sign << _SIGN_BIT
 
 
 def unpack_public_key(packed: int | str | bytes) -> tuple[int, int]:
@@ -195,12 +200,13 @@ def unpack_public_key(packed: int | str | bytes) -> tuple[int, int]:
     number = parse_packed("publicKey", packed)
     if number == 0:
         return 0, 0
-    sign, y = divmod(number, 1 << 255)
-    x = curve.x_of(y) if y < curve.P else None
-    if x is None or (x == 0 and sign):
+    sign, y = divmod(number, 1 << _SIGN_BIT)
+    smaller_x = curve.x_of(y) if y < curve.P else None
+    if smaller_x is None or (smaller_x == 0 and sign):
         hint = "Check that it is packed, and that nothing was cut."
         raise ProtocolError("publicKey", "no point of the curve has this y", hint=hint)
-    return (curve.P - x if sign else x), y
+    x = curve.P - smaller_x if sign else smaller_x
+    return x, y
 
 
 def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None) -> str:
@@ -236,7 +242,8 @@ def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | s
         raise ProtocolError("method", f"{verb!r} is never signed", hint=f"Use one of {', '.join(_PAYLOADS)}.")
     if "?" in url or "#" in url:
         raise ProtocolError("url", "contains a query or fragment", hint="Pass the query as params_or_body.")
-    return "&".join((verb, _percent_encode(url), _percent_encode(_PAYLOADS[verb](params_or_body))))
+    payload = _PAYLOADS[verb](params_or_body)
+    return "&".join((verb, _percent_encode(url), _percent_encode(payload)))
 
 
 def sign_request(secret: int | str, message: str) -> str:
@@ -265,7 +272,8 @@ def sign_request(secret: int | str, message: str) -> str:
     True
     """
     secret = hide(secret)
-    return "0x" + "".join(f"{number:064x}" for number in curve.sign(parse_l2_secret(secret), _message_hash(message)))
+    numbers = curve.sign(parse_l2_secret(secret), _message_hash(message))
+    return "0x" + "".join(f"{number:064x}" for number in numbers)
 
 
 def verify_request(x: int | str, y: int | str, message: str, signature: str) -> bool:
@@ -315,9 +323,13 @@ def _query_text(params: Mapping[str, Any] | str | None) -> str:
     """Return query parameters as k=v, sorted by key, with values as JavaScript writes them."""
     if isinstance(params, str):
         raise ProtocolError("params", "expected a mapping, got text", hint="Pass the query as a dictionary.")
-    sent = sorted((key, value) for key, value in (params or {}).items() if value is not None)
-    texts = ((key, str(value).lower() if isinstance(value, bool) else value) for key, value in sent)
-    return "&".join(f"{key}={text}" for key, text in texts)
+    pairs = []
+    for key, value in sorted((params or {}).items()):
+        if value is None:
+            continue
+        text = str(value).lower() if isinstance(value, bool) else value
+        pairs.append(f"{key}={text}")
+    return "&".join(pairs)
 
 
 def _body_text(body: Mapping[str, Any] | str | None) -> str:

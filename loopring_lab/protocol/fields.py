@@ -15,6 +15,7 @@ from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol.curve import SUBGROUP_ORDER, P
 from loopring_lab.redaction import Secret, SecretBytes
 
+# A uint256 has at most 78 decimal digits, or 64 of hex.
 _NUMBER = re.compile("[0-9]{1,78}|0[xX][0-9a-fA-F]{1,64}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
 
@@ -62,7 +63,9 @@ def parse_packed(field: str, value: object) -> int:
     """Parse a packed public key, as an integer, 32 bytes, or hex."""
     if isinstance(value, (bytes, bytearray)) and len(value) == 32:
         return int.from_bytes(value)
-    number = _hex_number(value) if isinstance(value, (int, str)) else None
+    number = None
+    if isinstance(value, (int, str)):
+        number = _hex_number(value)
     if number is None or not 0 <= number < 1 << 256:
         problem = f"expected 256 bits as an integer, 32 bytes, or up to 64 hex digits, got {shown(value)}"
         raise ProtocolError(field, problem, hint="Send 0x and 64 hex digits.")
@@ -81,9 +84,12 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value):
             return None
-        return int(value, 16 if value[:2] in ("0x", "0X") else 10)
+        base = 16 if value[:2] in ("0x", "0X") else 10
+        return int(value, base)
+    if isinstance(value, bool):
+        return None
     try:
-        return None if isinstance(value, bool) else index(value)
+        return index(value)
     except TypeError:
         return None
 
