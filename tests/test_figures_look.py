@@ -1,6 +1,7 @@
 """Every figure is legible at 900 pixels: units, texts that do not overlap, marks, the same bytes each time."""
 
 import functools
+import io
 import re
 import struct
 from collections.abc import Callable
@@ -12,8 +13,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import style as styles
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from PIL import Image
 from support.figures import EXPONENT, note, overlapping, rendered, title, words
 from support.settled_block import client_of, trades_of
 
@@ -255,6 +259,35 @@ def test_what_is_zoomed_away_is_not_drawn_beside_the_axes(few: pd.DataFrame) -> 
     assert (counts == 255).all()
     assert below_legend.size
     assert (pixels[round(box.y1) + 4 : round(box.y1) + 14, :beside] < 255).any()
+
+
+def contrast(one: Any, other: Any) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it."""
+
+    def luminance(colour: Any) -> float:
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("name", ["default", "dark_background", "Solarize_Light2"])
+def test_colours_follow_the_style_of_the_session(name: str, few: pd.DataFrame) -> None:
+    with styles.context(name):
+        figure = figures.fill_shares(few)
+        paper = mpl.rcParams["axes.facecolor"]
+        outside = mpl.rcParams["figure.facecolor"]
+        expected = mpl.rcParams["text.color"]
+    axes = figure.axes[0]
+    notes = [text for text in axes.texts if text.get_fontsize() == 10]
+    assert all(contrast(text.get_color(), outside) >= 4.5 for text in notes)
+    assert contrast(axes.title.get_color(), expected) == 1
+    *_, hollow = [line for line in axes.lines if line.get_markerfacecolor() != line.get_color()]
+    assert contrast(hollow.get_markerfacecolor(), paper) == 1
+    picture = Image.open(io.BytesIO(figure._repr_png_())).convert("RGBA")
+    margin = [part / 255 for part in picture.getpixel((picture.width // 2, picture.height - 4))[:3]]
+    assert contrast(margin, outside) < 1.1
 
 
 def test_titles_say_what_is_left_out(trades: pd.DataFrame) -> None:

@@ -19,8 +19,9 @@ from loopring_lab.figures import style
 PERIODS = [(1 / 24, "1min"), (0.5, "15min"), (3, "1h"), (45, "1d"), (400, "1w"), (1500, "1mo")]
 UNIT_NAMES = {"s": "second", "min": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month"}
 UNIT_NAMES |= {"q": "quarter", "y": "year"}
-FEWEST = 7  # periods, below which the axis is widened
-MOST = 1000  # periods, about as many as there are pixels for them
+# Periods below which the axis is widened, and about as many as there are pixels for them.
+FEWEST = 7
+MOST = 1000
 FEWEST_COLUMNS = 5
 # Digits of a size where there is room for them.
 ROOMY_DIGITS = 3
@@ -144,9 +145,9 @@ def format_sizes(axes: Axes, sizes: pd.DataFrame, quote: str) -> None:
     axes.set_xlim(-0.5 - room, len(sizes) - 0.5 + room)
     column = style.column_width(axes)
     labels = _texts(ends, max(least, ROOMY_DIGITS))
-    if not style.fit(labels, column):
+    if style.every_nth(labels, column) > 1:
         labels = _texts(ends, least)
-    step = style.label_step(labels, column)
+    step = style.every_nth(labels, column)
     axes.set_xticks(np.arange(0, len(ends), step) - 0.5, labels[::step])
     if len(set(ends)) == 1:
         axes.set_xticks([(len(sizes) - 1) / 2], labels[:1])

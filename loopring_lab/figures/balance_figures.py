@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.dates import date2num
 
@@ -76,7 +77,12 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
     with drawing(balances, ax, title, _note(line, line[is_stated])) as axes:
         axes.plot(along, amounts["level"], color=COLOURS[0], drawstyle="steps-post", label="recomputed")
         stated = amounts["published_units"][is_stated]
-        dots: Any = {"linestyle": "none", "marker": "o", "markersize": 5.5, "markeredgecolor": "white"}
+        dots: Any = {
+            "linestyle": "none",
+            "marker": "o",
+            "markersize": 5.5,
+            "markeredgecolor": rcParams["axes.facecolor"],
+        }
         axes.plot(along[is_stated], stated, color=COLOURS[1], label="published", **dots)
         if is_one_block:
             axes.set_xlabel("transaction in the block")

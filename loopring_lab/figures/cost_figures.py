@@ -43,7 +43,6 @@ INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
 PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
 OWN_TRADES = "own trades"  # what tables say of such a reference
-ZERO: Any = {"color": style.NOTE_COLOUR, "linewidth": 0.8}
 # Percent from the line at 0 where single fills stand.
 DOTS_AT = 5
 # Columns between points of different groups.
@@ -117,8 +116,8 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
             else:  # too few for shares or a mean
                 dots = group.line | {"linestyle": "none"}
                 axes.plot(values, np.full(len(values), direction * DOTS_AT), **dots)
-        axes.axhline(0, **ZERO)
-        axes.axvline(0, **ZERO, linestyle=":")
+        axes.axhline(0, **_zero())
+        axes.axvline(0, **_zero(), linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
         axes.set_ylabel("share of matched fills (%)" if many else "single fills")
         style.plain_numbers(axes.xaxis)
@@ -197,7 +196,7 @@ def cost_curve(
     title = f"All-in cost by size, {token}-quoted markets"
     ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
     with drawing(trades, ax, title, note, overview.note) as axes:
-        axes.axhline(0, **ZERO)
+        axes.axhline(0, **_zero())
         axis.format_sizes(axes, sizes, token)
         marks = _draw_by_type(axes, costs, "all_in_bps", ranges)
         style.plain_numbers(axes.yaxis)
@@ -264,20 +263,15 @@ def venue_differences(
     note += _pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
     with drawing(trades, ax, title, note, rows=len(rows)) as axes:
-        axes.axvline(0, **ZERO)
+        axes.axvline(0, **_zero())
         for place, row in enumerate(rows.to_dict("records")):
             group = VERDICTS[row["verdict"]]
             axes.hlines(place, row["low_bps"], row["high_bps"], color=group.colour, linewidth=1.6)
-            face = "white" if row["verdict"] == "undecided" else group.colour
-            axes.plot(
-                row["difference_bps"],
-                place,
-                marker=group.marker,
-                markersize=7,
-                markeredgecolor=group.colour,
-                markerfacecolor=face,
-            )
-        axes.axhline(0.5, **ZERO)
+            mark: dict[str, Any] = {"marker": group.marker, "markersize": 7, "color": group.colour}
+            if row["verdict"] == "undecided":
+                mark |= style.hollow_mark(group)
+            axes.plot(row["difference_bps"], place, **mark)
+        axes.axhline(0.5, **_zero())
         axes.set_yticks(range(len(rows)), list(rows["name"]))
         axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
         style.plain_numbers(axes.xaxis)
@@ -330,7 +324,7 @@ def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZ
     title = "Realized part of the effective cost, by time after the fill"
     headings = [f"{name} after the fill" for name in names]
     with drawing(trades, ax, title, note) as axes:
-        axes.axhline(0, **ZERO)
+        axes.axhline(0, **_zero())
         axes.set_xlim(-0.6, len(names) - 0.4)
         marks = _draw_by_type(axes, table, "realized_bps", headings, faint="weighted_effective_bps")
         axes.set_xticks(range(len(names)), names)
@@ -338,6 +332,11 @@ def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZ
         axes.set_ylabel("cost without the fee (basis points)")
         style.plain_numbers(axes.yaxis)
     return keep(axes, table.drop(columns=["place", "priced"]), marks)
+
+
+def _zero() -> dict[str, Any]:
+    """Return arguments of the line at 0."""
+    return {"color": style.ink(style.NOTE_STRENGTH), "linewidth": 0.8}
 
 
 def _bin_texts(edges: np.ndarray, histograms: Mapping[str, np.ndarray]) -> dict[Any, str]:
@@ -482,10 +481,10 @@ def _draw_mean(axes: Axes, means: pd.DataFrame, top: float, group: GroupStyle) -
     ((mean, low, high),) = means[_estimate("worse_bps")].to_numpy(np.float64, na_value=np.nan)
     if np.isnan(mean):
         return
-    axes.plot([mean, mean], [0, top], color="black", linewidth=1.2, linestyle=group.dash)
+    axes.plot([mean, mean], [0, top], color=style.ink(), linewidth=1.2, linestyle=group.dash)
     text = f"mean {_bps(mean)}"
     if not np.isnan(low):
-        axes.fill_betweenx([0, top], low, high, color="black", alpha=0.12, linewidth=0)
+        axes.fill_betweenx([0, top], low, high, color=style.ink(), alpha=0.12, linewidth=0)
         text += f" ({_bps(low)} to {_bps(high)})"
     # The text stands on the side of the line that has more room.
     side = "left" if mean < sum(axes.get_xlim()) / 2 else "right"

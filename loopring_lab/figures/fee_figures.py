@@ -24,16 +24,23 @@ from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
-BELOW_ZERO = 0.015  # part of the height of rates
-MOST_TIERS = 8  # that colours can be told apart of
-ALL_LABELLED = 24  # columns up to which every bar has a label
-SOME_LABELLED = 60  # and up to which each tier has one
-LABEL_HEIGHT = 6  # percent that a label needs
-LUMA = (0.299, 0.587, 0.114)  # brightness of red, green and blue (ITU-R BT.601)
-DARK = 0.45  # of which light ink is easier to read
+# Part of the height of rates that is left below 0, so that a line at 0 is not cut.
+BELOW_ZERO = 0.015
+# Tiers whose colours can be told apart.
+MOST_TIERS = 8
+# Columns up to which every bar has a label, and up to which each tier has one.
+ALL_LABELLED = 24
+SOME_LABELLED = 60
+# Percent of the height that a label needs.
+LABEL_HEIGHT = 6
+# Brightness of red, green and blue (ITU-R BT.601), and below which light ink is easier to read.
+LUMA = (0.299, 0.587, 0.114)
+DARK = 0.45
 MOST_TOKENS = 12
-HALF_BAR = 0.36  # of the height of a token's row
-DIGITS = 5  # of amounts beside bars
+# Half of a bar, as a part of the height of a token's row.
+HALF_BAR = 0.36
+# Significant digits of amounts beside bars.
+DIGITS = 5
 TEXT_COLUMNS = ("fees", "rate in bps", "without fee")
 # What tables of figures do not keep.
 DRAWN_ONLY = ("length", "label", "name", *TEXT_COLUMNS)
@@ -120,7 +127,7 @@ def fee_rates(
             steps = np.append(rates[line], rates[line].iloc[-1])
             axes.plot(ends, steps, **group.line | {"marker": None, "drawstyle": "steps-post"})
         top = max(1.0, 1.06 * float(np.nanmax(rates.to_numpy())))
-        axes.set_ylim(-BELOW_ZERO * top, top)  # a line at 0 is not cut
+        axes.set_ylim(-BELOW_ZERO * top, top)
         axes.set_xlim(periods.left[0], end)
         axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
@@ -273,14 +280,15 @@ def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
 
 def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
     """Select the five lines with most fills; return their rows, their styles and the number of all lines."""
+    colours = style.line_colours()
     numbers = table.groupby(names, observed=True, dropna=False).ngroup() if names else 0
     table = table.assign(line=numbers)
-    top = table.groupby("line")["fills"].sum().nlargest(len(COLOURS)).index
+    top = table.groupby("line")["fills"].sum().nlargest(len(colours)).index
     first = table.drop_duplicates("line").set_index("line")[names]
     by_type = names == ["fill_type"]
     styles = {}
     order = sorted(top) if by_type else top
-    for line, colour, dash in zip(order, COLOURS, DASHES, strict=False):
+    for line, colour, dash in zip(order, colours, DASHES, strict=False):
         label = style.group_label(tuple(first.loc[line]) or "all fills")
         styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:

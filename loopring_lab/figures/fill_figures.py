@@ -168,7 +168,7 @@ def fill_shares(
         middles = periods.left + periods.width / 2
         size = 5 if len(shares) <= MOST_DOTS else 2
         style.draw_estimates(axes, middles, shares, SHARE, pool, markersize=size, linewidth=0.8)
-        axes.axhline(overall, color=style.NOTE_COLOUR, linewidth=1, linestyle="--", label="whole time")
+        axes.axhline(overall, color=style.ink(style.NOTE_STRENGTH), linewidth=1, linestyle="--", label="whole time")
         axis.format_dates(axes, periods)
         style.percent_axis(axes, of)
         style.write_line(axes, middles[places], table["fills"], pool.colour, (1, 6), periods.width.min())

@@ -10,13 +10,17 @@ from typing import Any, Literal, NamedTuple, cast
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure as _Figure
 from PIL import Image, ImageDraw
 
-DENSITY = 2  # pixels of a picture per pixel of the page: sharp on screens of high density
-PALETTE = 64  # colours of a picture: more are not seen
-CORNER = 8  # radius of its corners in pixels of the page
-SMOOTH = 8  # steps from clear to white there
+# Pixels of a picture per pixel of the page: sharp on screens of high density.
+DENSITY = 2
+# Colours of a picture: more are not seen.
+PALETTE = 64
+# Radius of its corners in pixels of the page, and steps from clear to white there.
+CORNER = 8
+SMOOTH = 8
 
 
 class Mark(NamedTuple):
@@ -65,11 +69,16 @@ class Figure(_Figure):
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
         with rc_context({"text.parse_math": False}):
-            self.savefig(drawn, format="png", dpi=DENSITY * self.dpi, facecolor="white")
+            self.savefig(drawn, format="png", dpi=DENSITY * self.dpi, facecolor=self._paper())
         png = io.BytesIO()
         image, clear = _card(Image.open(drawn).convert("RGB"))
         image.save(png, format="png", optimize=True, transparency=clear)
         return png.getvalue()
+
+    def _paper(self) -> Any:
+        """Return the style's colour of figures; where that is clear, white."""
+        *_, opacity = to_rgba(self.get_facecolor())
+        return self.get_facecolor() if opacity else "white"
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         picture = base64.b64encode(self._repr_png_()).decode()

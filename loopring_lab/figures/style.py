@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib import rc_context
+from matplotlib import rc_context, rc_params_from_file, rcParams
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
@@ -24,45 +26,56 @@ from loopring_lab.engine.query import collected
 from loopring_lab.errors import LabError
 from loopring_lab.figures.marks import Figure
 
-STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 13,
-    "font.size": 11,
-    "grid.color": "#dddddd",
-    "hatch.linewidth": 0.6,
-    "legend.frameon": False,
-    "text.parse_math": False,  # a token may be called "$"
-}
-# Distinct for colour-blind readers (M. Okabe, K. Ito), and dark enough for thin lines on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
+# Read once, as matplotlib would read the file again for each figure.
+STYLE: dict[Any, Any] = dict(
+    rc_params_from_file(Path(__file__).with_name("loopring.mplstyle"), use_default_template=False)
+)
+# Distinct for colour-blind readers (M. Okabe, K. Ito: Color Universal Design), and dark enough for thin lines.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 # On light and on dark bars: unlike black and white, they stay what they are on a page of any theme.
 INKS = ("#010101", "#FEFEFE")
-NOTE_COLOUR = "#555555"
+# A middle grey reads on light and on dark paper.
 GREY = "#8A8A8A"
+# How much ink is mixed into the paper for notes and for the grid: #555555 and #DDDDDD where black is on white.
+NOTE_STRENGTH = 2 / 3
+GRID_STRENGTH = 2 / 15
 UNKNOWN = "unknown"
 SYNTHETIC = "synthetic data"
 LONGEST_LABEL = 20
-BAR_WIDTH = 0.92  # part of its column that a bar fills
-POINTS = 72  # in an inch
-TITLE_PAD = 8.5  # points between axes, or what stands above them, and the title
-NOTE_LINE = 14.0  # points
+# Part of its column that a bar fills.
+BAR_WIDTH = 0.92
+POINTS_PER_INCH = 72
+# Points between axes, or what stands above them, and the title; and of a line of notes.
+TITLE_PAD = 8.5
+NOTE_LINE = 14.0
 # Inches of a figure, and of what is around its rows and of each row.
 WIDTH = 9.0
 HEIGHT = 4.2
 AROUND = 1.35
 ROW = 0.34
-FEWEST_ROWS = 5  # that axes have on a page with others
-COLUMN_GAP = 12  # points between columns of text
-LETTER = 6.3  # points of an average letter
-DIGIT = 7.0  # points of a digit, twice those of a comma or a point
-AXES_WIDTH = 0.93  # part of the width beside the legend
+# Rows that axes have at least on a page with others.
+FEWEST_ROWS = 5
+# Points between columns of text, and of an average letter and of a digit at their sizes; of a comma, half as many.
+COLUMN_GAP = 12
+LETTER = 6.3
+DIGIT = 7.0
+# Part of the width beside the legend that axes have.
+AXES_WIDTH = 0.93
 # Parts of the height of axes: for a line of counts, and beyond its edges for marks on them.
 COUNT_HEIGHT = 0.065
 EDGE = 0.03
+
+
+def ink(strength: float = 1.0) -> str:
+    """Return the session's colour of text, mixed into its paper: legible in any style, dark ones too."""
+    paper = np.array(to_rgb(rcParams["axes.facecolor"]))
+    text = np.array(to_rgb(rcParams["text.color"]))
+    return to_hex(paper + strength * (text - paper))
+
+
+def line_colours() -> tuple[str, ...]:
+    """Return five colours of lines, the last of them that of text."""
+    return (*COLOURS, ink())
 
 
 class GroupStyle(NamedTuple):
@@ -77,6 +90,7 @@ class GroupStyle(NamedTuple):
     @property
     def bar(self) -> dict[str, Any]:
         """Arguments of `Axes.bar`."""
+        # A face of another colour needs an edge to be told from the paper.
         width = 0 if self.face == self.colour else 0.7
         return {"label": self.label, "facecolor": self.face, "edgecolor": self.colour, "linewidth": width}
 
@@ -84,7 +98,8 @@ class GroupStyle(NamedTuple):
     def line(self) -> dict[str, Any]:
         """Arguments of `Axes.plot`."""
         style = {"label": self.label, "color": self.colour, "marker": self.marker, "linestyle": self.dash}
-        return style | {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.6}
+        edge = {"markeredgecolor": rcParams["axes.facecolor"], "markeredgewidth": 0.6}
+        return style | edge | {"markersize": 6}
 
 
 FILL_TYPES: Mapping[str, GroupStyle] = {
@@ -116,7 +131,7 @@ def drawing(
     with rc_context(STYLE):
         axes = _new_axes(rows, note.count("\n")) if ax is None else ax
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(visible=True, color=STYLE["grid.color"])
+        axes.grid(visible=True, color=ink(GRID_STRENGTH))
         if rows:
             shown = rows if ax is None else max(rows, FEWEST_ROWS)
             axes.set_ylim(shown - 0.4, -0.6)
@@ -143,7 +158,7 @@ def _new_axes(rows: int, more_notes: int) -> Axes:
     """Return the axes of a figure of ours, which is lower if it has few rows."""
     height = HEIGHT
     if rows:
-        needed = AROUND + more_notes * NOTE_LINE / POINTS + ROW * max(rows, 2)
+        needed = AROUND + more_notes * NOTE_LINE / POINTS_PER_INCH + ROW * max(rows, 2)
         height = min(HEIGHT, round(needed, 2))
     layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
     return Figure(figsize=(WIDTH, height), dpi=100, layout=layout).subplots()
@@ -253,15 +268,21 @@ def draw_estimates(
     """Draw means joined by a line, each with its interval; those without one are hollow."""
     mean, low, high = (rows[name].to_numpy(np.float64, na_value=np.nan) for name in names)
     places = np.asarray(places, np.float64)
-    hollow = np.isnan(low)
-    style = group.line | line
-    ends = [column[~hollow] for column in (places, low, high)]
-    axes.vlines(*ends, color=group.colour, linewidth=style["markersize"] / 4)
-    (drawn,) = axes.plot(places, mean, **style)
-    style |= {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": group.colour, "label": None}
-    (drawn_hollow,) = axes.plot(places[hollow], mean[hollow], **style)
-    for marks in (drawn, drawn_hollow):  # whole ones at the edges, but none beside what is zoomed
+    has_interval = ~np.isnan(low)
+    filled = group.line | line
+    hollow = filled | hollow_mark(group) | {"linestyle": "none", "label": None}
+    width = filled["markersize"] / 4
+    axes.vlines(places[has_interval], low[has_interval], high[has_interval], color=group.colour, linewidth=width)
+    (all_marks,) = axes.plot(places, mean, **filled)
+    (hollow_marks,) = axes.plot(places[~has_interval], mean[~has_interval], **hollow)
+    for marks in (all_marks, hollow_marks):
+        # Whole marks at the edges of the axes, but none beside what is zoomed.
         marks.set_clip_path(Rectangle((0, -EDGE), 1, 1 + 2 * EDGE, transform=axes.transAxes))
+
+
+def hollow_mark(group: GroupStyle) -> dict[str, Any]:
+    """Return arguments of `Axes.plot` for the mark of an estimate that is undecided, or has no interval."""
+    return {"markerfacecolor": rcParams["axes.facecolor"], "markeredgecolor": group.colour}
 
 
 def write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> None:
@@ -275,7 +296,7 @@ def write_counts(axes: Axes, lines: Sequence[tuple[GroupStyle, Any, Any]]) -> No
 def write_line(axes: Axes, places: Any, counts: Any, colour: str, at: tuple[float, float], width: float = 1) -> None:
     """Write counts at a part of the axes' height and points above: as many as fit `width` apart."""
     texts = [f"{count:,}" for count in counts]
-    step = label_step(texts, width * column_width(axes))
+    step = every_nth(texts, width * column_width(axes))
     for place, text in list(zip(places, texts, strict=True))[::step]:
         written = write(
             axes, text, (place, at[0]), (0, at[1]), axes.get_xaxis_transform(), ha="center", va="center",
@@ -287,18 +308,22 @@ def write_line(axes: Axes, places: Any, counts: Any, colour: str, at: tuple[floa
 def column_width(axes: Axes) -> float:
     """Return the width of a column in points."""
     low, high = axes.get_xlim()
-    return float(AXES_WIDTH * axes.bbox.width * POINTS / axes.figure.dpi / (high - low))
+    return float(AXES_WIDTH * axes.bbox.width * POINTS_PER_INCH / axes.figure.dpi / (high - low))
 
 
-def label_step(labels: list[str], distance: float) -> int:
+def every_nth(labels: list[str], distance: float) -> int:
     """Return how many labels this many points apart share one that is written, so that none touch."""
-    return next(n for n in range(1, len(labels) + 1) if fit(labels[::n], n * distance))
+    widths = [width_of_number(label) for label in labels]
+    step = 1
+    while any((left + right + DIGIT) / 2 > step * distance for left, right in pairwise(widths[::step])):
+        step += 1
+    return step
 
 
-def fit(labels: list[str], distance: float) -> bool:
-    """Return whether labels this many points apart do not touch."""
-    widths = [DIGIT * (len(label) - label.count(",") / 2 - label.count(".") / 2) for label in labels]
-    return all((left + right) / 2 + DIGIT / 2 <= distance for left, right in pairwise(widths))
+def width_of_number(text: str) -> float:
+    """Return about how wide a number is written, in points."""
+    narrow = text.count(",") + text.count(".")
+    return DIGIT * (len(text) - narrow / 2)
 
 
 def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
@@ -306,7 +331,9 @@ def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     right = 0.0
     for heading, column in texts.items():
         right += COLUMN_GAP + LETTER * max(len(text) for text in [str(heading), *column])
-        write(axes, str(heading), (1, 1), (right, 4), "axes fraction", ha="right", va="bottom", color=NOTE_COLOUR)
+        write(
+            axes, str(heading), (1, 1), (right, 4), "axes fraction", ha="right", va="bottom", color=ink(NOTE_STRENGTH)
+        )
         for place, text in enumerate(column):
             beside = axes.get_yaxis_transform()
             write(axes, text, (1, place), (right, 0), beside, ha="right", va="center", annotation_clip=True)
@@ -324,7 +351,7 @@ def _small_print(
     axes: Axes, text: str, corner: tuple[int, int], offset: tuple[float, float], coordinates: str, **options: Any
 ) -> None:
     """Write text that takes no room: a long note must not make the axes narrow."""
-    written = write(axes, text, corner, offset, coordinates, va="bottom", color=NOTE_COLOUR, **options)
+    written = write(axes, text, corner, offset, coordinates, va="bottom", color=ink(NOTE_STRENGTH), **options)
     written.set_in_layout(False)
 
 
