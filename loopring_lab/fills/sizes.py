@@ -59,10 +59,6 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     2         2       amm   0.58
     """
     caller = "lab.fills.size_profile"
-    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
-        raise LabError(
-            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
-        )
     given = keys_of(trades, by, caller, *RESERVED, *OWN)
     steps, part = quantile_steps(trades, quantiles, given, caller)
     keys = sums.with_key(part, "fill_type")
@@ -104,6 +100,10 @@ def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tup
 
     The keys that are returned have both, ``quote`` and ``quantile``, which is null where the size is unknown.
     """
+    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
+        raise LabError(
+            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
+        )
     outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
     keys = replace(outer, names=(*outer.names, "quantile"), derived={"quantile": "CAST(NULL AS BIGINT)"})
     steps = {}
@@ -126,3 +126,15 @@ SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM tr
 -- fills with their quantile; equal sizes are in the same one
 SELECT * REPLACE ({quantile} AS {keys.aliases[-1]}) FROM {source}"""
     return steps, keys
+
+
+def quantile_bounds(trades: Any, quantiles: int, caller: str) -> Any:
+    """Return a frame of the same kind with the ``smallest`` and ``largest`` size of each quantile, and its ``fills``."""
+    steps, keys = quantile_steps(trades, quantiles, Keys(), caller)
+    steps["sums"] = f"""
+-- the sizes of each quote token and quantile
+SELECT {keys.columns()}, count(*) AS fills, min(notional) AS smallest, max(notional) AS largest
+FROM sized
+GROUP BY ALL"""
+    steps["answer"] = "FROM sums"
+    return ask(Question(caller, steps, needs=("notional",), keys=keys, split_by=tuple(keys.of_frame)), trades)
