@@ -36,6 +36,18 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def whole_units(amount: str, unit: int) -> str:
+    """Return how many whole units of at most 10**18 an amount has, ``amount // unit``, as SQL.
+
+    DuckDB divides HUGEINTs bit by bit, 0.2 s for a million; this takes 0.015 s. The quotient of doubles, made too
+    small by more than they are rounded by, leaves a rest of 64 bits, which the processor divides.
+    """
+    low = f"CAST(floor(CAST({amount} AS DOUBLE) * {(1 - 1e-14) / unit!r}) AS HUGEINT)"
+    exact = f"{low} + CAST({amount} - {low} * {unit} AS BIGINT) // {unit}"
+    # The rest has at most 1e-14 of the amount, and a unit.
+    return f"CASE WHEN {amount} BETWEEN 0 AND {10**32} THEN {exact} ELSE {amount} // {unit} END"
+
+
 def period_sql(every: str) -> str:
     """Return the start of the period of ``created_at`` as SQL, in UTC, from text such as ``1w`` or ``1mo``."""
     match = re.fullmatch(r"([1-9]\d{0,3})?(s|min|h|d|w|mo|q|y)", str(every).lower())

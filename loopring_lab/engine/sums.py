@@ -55,11 +55,11 @@ def has_sides(trades: Any, caller: str) -> bool:
     return set(SIDES) <= set(frames.column_names(trades, caller))
 
 
-def rates_sql(keys: Keys) -> str:
+def rates_sql(keys: Keys, rows: str = "trades") -> str:
     """Return the step ``rows`` of a summary."""
     return f"""
 -- the rate of each fill, to a thousandth of a basis point
-SELECT {keys.columns()}, round(fee_bps, 3) AS median_bps FROM trades"""
+SELECT {keys.columns()}, round(fee_bps, 3) AS median_bps FROM {rows}"""
 
 
 def sums_sql(keys: Keys, *others: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import keys_of, whole_units
 from loopring_lab.engine.query import Question, collected
 from loopring_lab.errors import LabError
 
@@ -26,10 +26,12 @@ ENOUGH = 50
 # times price, and prices are truncated to 8 decimals: it may have been higher by size * 1e-8. The 2 are for the
 # digits of both products that were cut.
 RECEIVED = "CASE fee_token WHEN base THEN size WHEN quote THEN notional END"
-MOST_RECEIVED = f"CASE fee_token WHEN base THEN size WHEN quote THEN notional + size // {10**8} + 2 END"
+MOST_RECEIVED = f"CASE fee_token WHEN base THEN size WHEN quote THEN notional + {whole_units('size', 10**8)} + 2 END"
 ALL_BPS = 10_000
 # Stands for tiers above all.
 TOO_HIGH = ALL_BPS + 1
+# Amounts up to this one times a tier fit 128 bits.
+LARGEST_FACTOR = 10**34
 # Amounts are integers of 1e-18, and a token's smallest unit is some power of ten of these.
 PLACES = 18
 
@@ -181,8 +183,16 @@ FROM {source} AS fills"""
 
 
 def _rounded_up(fee: str, gross: str) -> str:
-    """Return a fee in basis points of the gross amount, rounded up, as SQL."""
-    return f"CAST(least(({fee} * {ALL_BPS} + greatest({gross}, 1) - 1) // greatest({gross}, 1), {TOO_HIGH}) AS INTEGER)"
+    """Return a fee in basis points of the gross amount, rounded up, as SQL.
+
+    The quotient of two doubles is rounded to the nearest tier, and the exact product tells whether it is enough.
+    """
+    gross = f"greatest({gross}, 1)"
+    nearest = f"least(round({ALL_BPS} * CAST({fee} AS DOUBLE) / CAST({gross} AS DOUBLE)), {ALL_BPS})"
+    return f"""CAST(CASE
+            WHEN {gross} > {LARGEST_FACTOR} THEN least(({fee} * {ALL_BPS} + {gross} - 1) // {gross}, {TOO_HIGH})
+            WHEN CAST({nearest} AS HUGEINT) * {gross} >= {fee} * {ALL_BPS} THEN {nearest}
+            ELSE {nearest} + 1 END AS INTEGER)"""
 
 
 # Fills that are charged alike have the same number, as joins by one number are fast; unknown ones have none.
@@ -230,11 +240,9 @@ def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
 
 def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
-    ends = " ".join(f"WHEN digits % {10**zeros} = 0 THEN {zeros}" for zeros in range(PLACES, 0, -1))
-    # The digits after the point fit 64 bits, and so do most fees: 128-bit integers are slow to divide.
-    small = f"CAST({{0}} AS BIGINT) % {10**PLACES}"
-    large = f"CAST({{0}} % {10**PLACES} AS BIGINT)"
-    digits = f"CASE WHEN abs({{0}}) < {2**63} THEN {small} ELSE {large} END"
+    ends = " ".join(f"WHEN digits % {10 ** (zeros + 1)} <> 0 THEN {zeros}" for zeros in range(PLACES))
+    # The digits after the point, less than one unit of 1e18, end in as many zeros.
+    digits = f"CAST({{0}} - ({whole_units('{0}', 10**PLACES)}) * {10**PLACES} AS BIGINT)"
     zeros = f"""
 -- of each token, how many zeros the digits after the point of all fees and sizes end in
 WITH amounts AS (
@@ -242,8 +250,8 @@ WITH amounts AS (
     UNION ALL
     SELECT base, {digits.format("size")} FROM trades
 )
-SELECT token, min(CASE {ends} ELSE 0 END) AS zeros FROM amounts
-WHERE token IS NOT NULL AND digits IS NOT NULL
+SELECT token, min(CASE {ends} ELSE {PLACES} END) AS zeros FROM amounts
+WHERE token IS NOT NULL
 GROUP BY token"""
     steps = {"sums": zeros, "answer": "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token"}
     question = Question(caller, steps, ("base", "fee_token", "size", "fee"))

@@ -11,6 +11,7 @@ import pandas as pd
 
 from loopring_lab.engine import frames, sums
 from loopring_lab.engine.ask import ask
+from loopring_lab.engine.asof import asof_sql, time_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS, Question, collected
 from loopring_lab.engine.worth import Pair, Step, busiest_paths, day_sql
@@ -86,10 +87,15 @@ def in_token(
     """
     limit = parse_tolerance(tolerance, CALLER)
     outer = keys_of(trades, by, CALLER, *SUMMED)
+    source = "trades" if prices is None else "prices"
     steps = {
         "steps": _steps_sql(_paths(trades, prices, token)),
-        "known": KNOWN.format(source="trades" if prices is None else "prices"),
+        "known_prices": KNOWN_PRICES.format(source=source),
         "orders": _orders_sql(prices),
+        "lookups": LOOKUPS,
+        "before": asof_sql(trades, "lookups", "last", "base", "quote"),
+        "next": NEXT,
+        "after": asof_sql(trades, "next", "first", "base", "quote"),
         "rates": RATES,
     }
     needs = ("created_at", "fee_token", "fee")
@@ -156,35 +162,40 @@ def _steps_sql(paths: dict[str, list[Step]]) -> str:
             names.append(base if divides else quote)
         whole = f"{literal(token)}, {literal('>'.join(names))}"
         for (base, quote), divides in path:
-            rows.append(f"({whole}, hash({literal(base)}, {literal(quote)}), {-1 if divides else 1})")
+            rows.append(f"({whole}, {literal(base)}, {literal(quote)}, {-1 if divides else 1})")
         if not path:
-            rows.append(f"({whole}, NULL, 1)")
+            rows.append(f"({whole}, NULL, NULL, 1)")
     return f"""
 -- how each token is converted: in these markets, by their prices (power 1) or divided by them (-1)
-SELECT * FROM (VALUES {", ".join(rows)}) AS v(token, value_path, pair, power)"""
+SELECT * FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, power)"""
 
 
 # Steps of the query
 
 
-# A market is known by 64 bits of its tokens' names, as joins by one number are fast.
-KNOWN = """
+KNOWN_PRICES = """
 -- the price of each market at each moment, of several the mean
-SELECT hash(base, quote) AS pair, moment, min(created_at) AS created_at, avg(CAST(price AS DOUBLE)) / 1e18 AS price
+SELECT hash(base, quote) AS keys, moment, avg(CAST(price AS DOUBLE)) / 1e18 AS price
 FROM {source}
 WHERE price > 0 AND moment IS NOT NULL
-GROUP BY pair, moment"""
+GROUP BY ALL"""
 ORDER_NUMBER = "coalesce(order_id, hash(moment))"
-RATES = """
+LOOKUPS = """
+-- each order in each market that its fee token is converted in, to be looked up before its first fill
+SELECT *, first AS anchor FROM orders JOIN steps ON fee_token = token"""
+NEXT = """
+-- the same with the price before the order, to be looked up after its last fill
+SELECT * EXCLUDE (anchor, found_price, found_moment), last AS anchor,
+    found_price AS price, found_moment AS price_moment
+FROM before"""
+RATES = f"""
 -- what a unit of each order's fee token is worth: at the last prices before it, and at the first ones after it
-SELECT number, fee_token, any_value(value_path) AS value_path, min(before.created_at) AS priced_at,
-    coalesce(product(pow(before.price, power)), 1) AS rate,
-    coalesce(product(pow(coalesce(after.price, before.price), power)), 1) AS later_rate
-FROM orders JOIN steps ON fee_token = token
-ASOF LEFT JOIN known AS before ON steps.pair = before.pair AND first > before.moment
-ASOF LEFT JOIN known AS after ON steps.pair = after.pair AND last < after.moment
+SELECT number, fee_token, any_value(value_path) AS value_path, {time_sql("min(price_moment)")} AS priced_at,
+    coalesce(product(pow(price, power)), 1) AS rate,
+    coalesce(product(pow(coalesce(found_price, price), power)), 1) AS later_rate
+FROM after
 GROUP BY number, fee_token
-HAVING count(before.price) = count(steps.pair)"""
+HAVING count(price) = count(base)"""
 
 
 def _orders_sql(prices: Any) -> str:

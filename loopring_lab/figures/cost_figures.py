@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.estimates import FEWEST
 from loopring_lab.engine.groups import keys_of, literal
@@ -23,6 +24,8 @@ from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import opened, overview_of
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 from loopring_lab.fills.markouts import HORIZONS
+from loopring_lab.fills.prices import COST_COLUMNS, cost_of
+from loopring_lab.fills.sizes import quantile_bounds
 
 # Widths of bins, times a power of ten.
 STEPS = (1, 2, 2.5, 5, 10)
@@ -417,7 +420,7 @@ def _costs_by_size(
     trades: Any, quote: str | None, parts: int, caller: str, reference: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """Return the costs of each fill type and quantile that has any, the sizes of quantiles and the quote token."""
-    profile = as_pandas(fills.size_profile(trades, parts))
+    profile = as_pandas(quantile_bounds(trades, parts, "lab.fills.size_profile"))
     of_quote, token = axis.quantiles_of(profile, quote, caller)
     sizes = axis.bounds_of(of_quote)
     # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
@@ -432,9 +435,10 @@ SELECT f.row, p.place
 FROM (SELECT * FROM trades WHERE quote = {literal(token)}) AS f
 ASOF LEFT JOIN parts AS p ON f.notional <= p.largest""",
     }
-    marked = ask(Question(caller, steps, needs=("quote", "notional"), shown=None), trades)
-    costs = as_pandas(fills.all_in_cost(marked, by=["place", "fill_type"], **reference))
-    costs = costs.drop(columns=costs.filter(regex="_(price|fee)_bps$").columns)
+    # Copying a column of a frame in memory takes as long as a step of a query.
+    shown = [name for name in frames.column_names(trades, caller) if name in COST_COLUMNS]
+    marked = ask(Question(caller, steps, needs=("quote", "notional"), shown=shown), trades)
+    costs = as_pandas(cost_of(["all_in_bps"], marked, by=["place", "fill_type"], **reference))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
     costs = style.label_unknown_types(costs[costs["priced"] > 0]).astype({"place": int})
     return costs, sizes, token

@@ -25,6 +25,8 @@ GAPS_SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "price")
 GAP_PRICES = ("created_at", "market", "side", "fill_type", "price")
 GAPS = ("gap_bps", "worse_bps")
 COSTS = ("price_bps", "fee_bps", "all_in_bps")
+# What `all_in_cost` looks at.
+COST_COLUMNS = (*SHOWN, "fee_bps", *PRICE_COLUMNS, "base", "size")
 # Columns of answers by group that no key may be called.
 RESERVED = ("horizon", "fills", "unpriced", "unmatched", "orders", "both_sides", "reference")
 
@@ -193,6 +195,19 @@ def all_in_cost(
     0       amm     56            38.046671       31.064765        45.028576
     1       dex     44            30.418034             NaN              NaN
     """
+    return cost_of(COSTS, trades, reference, tolerance, by, prices, intervals)
+
+
+def cost_of(
+    rates: Sequence[str],
+    trades: Any,
+    reference: Any,
+    tolerance: Any,
+    by: Any,
+    prices: Any,
+    intervals: float = 0.95,
+) -> Any:
+    """Return the answer of `all_in_cost` with some of its rates: each takes its time."""
     caller = "lab.fills.all_in_cost"
     if not isinstance(reference, str):
         frames.kind_of(reference)  # raises where it is no frame
@@ -217,7 +232,7 @@ FROM found""",
     }
     keys = keys_of(trades, by, caller, *RESERVED)
     question = question_of_prices(caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN)
-    question = with_answer(question, by, COSTS, intervals, beside=("reference_price",), kind=kind)
+    question = with_answer(question, by, rates, intervals, beside=("reference_price",), kind=kind)
     return noted(asked(question, trades, prices), kind)
 
 

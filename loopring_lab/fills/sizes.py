@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from loopring_lab.engine import sums
+from loopring_lab.engine import frames, sums
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.groups import Keys, keys_of
 from loopring_lab.engine.query import Question
 from loopring_lab.errors import LabError
 from loopring_lab.fees.summary import RESERVED
 
 # Of a thousandth of the fills, rates and shares say little.
 MOST_QUANTILES = 1000
+# Each size is compared with the ends of so many quantiles; of more, sorting is faster.
+MOST_COMPARED = 20
 # Columns of the answer, besides those of a summary, that are not also columns of trades.
 OWN = ("quantile", "smallest", "largest", "share", "notional_share")
 
@@ -57,23 +59,14 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
     2         2       amm   0.58
     """
     caller = "lab.fills.size_profile"
-    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
-        raise LabError(
-            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
-        )
     given = keys_of(trades, by, caller, *RESERVED, *OWN)
-    outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
-    # How many sizes are less, of all that are known: equal sizes are in one quantile.
-    quantile = f"""CASE WHEN notional IS NOT NULL THEN 1 + {quantiles}
-        * (rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional NULLS LAST) - 1)
-        // count(notional) OVER (PARTITION BY {outer.columns()}) END"""
-    part = replace(outer, names=(*outer.names, "quantile"), derived={"quantile": quantile})
-    keys = replace(part, names=tuple(dict.fromkeys([*part.names, "fill_type"])))
+    steps, part = quantile_steps(trades, quantiles, given, caller)
+    keys = sums.with_key(part, "fill_type")
     summed = f"""
 -- fills of each type in each quantile
 SELECT {keys.columns()}, count(*) AS fills,
     sum(notional) AS notional, min(notional) AS smallest, max(notional) AS largest
-FROM trades
+FROM sized
 GROUP BY {keys.columns()}"""
     # The type comes after the sizes, unless it is one of the keys in front of the quantile.
     type_column = keys.columns("s").removeprefix(part.columns("s"))
@@ -84,8 +77,12 @@ SELECT {part.columns("s")}, min(smallest) OVER part AS smallest, max(largest) OV
     median_bps
 FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 WINDOW part AS (PARTITION BY {part.columns("s")})"""
-    answer = sums.with_sides(shown, trades, caller, keys, keys)
-    steps = {"rows": sums.rates_sql(keys), "sums": summed, "pairs": sums.pairs_sql(keys), "answer": answer}
+    steps |= {
+        "rows": sums.rates_sql(keys, "sized"),
+        "sums": summed,
+        "pairs": sums.pairs_sql(keys, "sized"),
+        "answer": sums.with_sides(shown, trades, caller, keys, keys),
+    }
     question = Question(
         caller,
         steps,
@@ -93,6 +90,51 @@ WINDOW part AS (PARTITION BY {part.columns("s")})"""
         may_have=sums.SIDES,
         keys=keys,
         medians=["median_bps"],
-        split_by=tuple(outer.names),
+        split_by=tuple(part.of_frame),
     )
     return ask(question, trades)
+
+
+def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tuple[dict[str, str], Keys]:
+    """Return the steps to ``sized``, fills with their quantile by size among those of the same keys and quote token.
+
+    The keys that are returned have both, ``quote`` and ``quantile``, which is null where the size is unknown.
+    """
+    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
+        raise LabError(
+            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
+        )
+    outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
+    keys = replace(outer, names=(*outer.names, "quantile"), derived={"quantile": "CAST(NULL AS BIGINT)"})
+    steps = {}
+    source = "trades"
+    if quantiles <= MOST_COMPARED and frames.kind_of(trades) not in ("duckdb", "archive"):
+        # What is cut off the fractions is less than rounding needs, and than a fill in 100 million.
+        fractions = ", ".join(f"{part / quantiles - 1e-12!r}" for part in range(1, quantiles))
+        steps["ends"] = f"""
+-- the largest size of each quantile but the last: in memory, finding these takes a fifth of sorting all sizes
+SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM trades GROUP BY {outer.columns()}"""
+        up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in range(1, quantiles))
+        quantile = f"CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END"
+        source = f"(SELECT t.*, ends FROM trades AS t JOIN ends AS e ON {outer.same('t', 'e')})"
+    else:
+        # How many sizes are less, of all that are known.
+        less = f"rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional NULLS LAST) - 1"
+        known = f"count(notional) OVER (PARTITION BY {outer.columns()})"
+        quantile = f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
+    steps["sized"] = f"""
+-- fills with their quantile; equal sizes are in the same one
+SELECT * REPLACE ({quantile} AS {keys.aliases[-1]}) FROM {source}"""
+    return steps, keys
+
+
+def quantile_bounds(trades: Any, quantiles: int, caller: str) -> Any:
+    """Return a frame of the same kind with the ``smallest`` and ``largest`` size of each quantile, and its ``fills``."""
+    steps, keys = quantile_steps(trades, quantiles, Keys(), caller)
+    steps["sums"] = f"""
+-- the sizes of each quote token and quantile
+SELECT {keys.columns()}, count(*) AS fills, min(notional) AS smallest, max(notional) AS largest
+FROM sized
+GROUP BY ALL"""
+    steps["answer"] = "FROM sums"
+    return ask(Question(caller, steps, needs=("notional",), keys=keys, split_by=tuple(keys.of_frame)), trades)
