@@ -1,13 +1,22 @@
 """For all tests: keep the user's settings out, and run notebooks as JupyterLab runs them."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from loopring_lab.relayer import World
 
 pytest.register_assert_rewrite("support")
 
@@ -107,6 +116,30 @@ def any_block_folder(request: pytest.FixtureRequest) -> Path:
     """Saved responses for tests that need any recording: the recorded block where there is one."""
     found: Path = request.getfixturevalue("recordings" if RECORDINGS in os.environ else "made_block")
     return found / "mainnet_block_a" if RECORDINGS in os.environ else found
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    """A small synthetic world: some 4,000 fills."""
+    from loopring_lab.relayer import World
+
+    return World(seed=23, size=0.05)
+
+
+@pytest.fixture(scope="session")
+def trades(world: World) -> pd.DataFrame:
+    """Both sides of every fill of that world."""
+    from support.worlds import trades_of
+
+    return trades_of(world)
+
+
+@pytest.fixture(scope="session")
+def marks(world: World) -> pa.Table:
+    """Minute closes of an outside market around its fills, and a minute after them."""
+    from support.worlds import MINUTE, minute_marks
+
+    return minute_marks(world, world.fills, [MINUTE])
 
 
 @pytest.fixture(scope="session")

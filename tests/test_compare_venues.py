@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
-from statistics import NormalDist, median
+from math import exp
+from statistics import NormalDist, fmean, median
 from typing import Any
 
 import pandas as pd
@@ -20,21 +21,6 @@ from loopring_lab.relayer import World
 from loopring_lab.relayer.world import Fill
 
 DAY = pd.Timedelta(1, "D")
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World(seed=23, size=0.05)
-
-
-@pytest.fixture(scope="module")
-def trades(world: World) -> pd.DataFrame:
-    return trades_of(world)
-
-
-@pytest.fixture(scope="module")
-def marks(world: World) -> pa.Table:
-    return minute_marks(world, world.fills, [MINUTE])
 
 
 def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
@@ -66,7 +52,7 @@ Cells = dict[Any, dict[str, dict[str, Part]]]
 
 
 def cells_of(takers: pd.DataFrame, prices: dict[int, Decimal], price_of_eth: pd.Series) -> Cells:
-    """Return the cells of takers' fills that have both venues, with values in ETH."""
+    """Return the cells of takers' fills, with values in ETH."""
     classes = size_classes_of(takers)
     cells: Cells = defaultdict(lambda: {"amm": defaultdict(Part), "dex": defaultdict(Part)})
     for fill in takers.itertuples():
@@ -75,6 +61,11 @@ def cells_of(takers: pd.DataFrame, prices: dict[int, Decimal], price_of_eth: pd.
             value = float(fill.notional) * (1 / price_of_eth[fill.created_at.floor("D")] if fill.quote == "USDC" else 1)
             cell = cells[fill.market, fill.side, classes[fill.trade_id]]
             cell[fill.fill_type][fill.order_hash].add(value, worse + fill.fee_bps, fill.fee_bps)
+    return cells
+
+
+def matched(cells: Cells) -> Cells:
+    """Return the cells that have both venues."""
     return {key: cell for key, cell in cells.items() if all(cell.values())}
 
 
@@ -122,24 +113,58 @@ def difference_by_order(cells: Cells) -> float:
     return total / count
 
 
-def without(cells: Cells, order: str) -> Cells:
-    """Return the cells without an order: only those that still have both venues."""
-    left: Cells = {}
-    for key, cell in cells.items():
-        venues = {v: {name: p for name, p in orders.items() if name != order} for v, orders in cell.items()}
-        if all(venues.values()):
-            left[key] = venues
-    return left
+def value_of(*venues: dict[str, Part]) -> float:
+    return sum(part.value for orders in venues for part in orders.values())
+
+
+def squares_within(cells: Cells) -> float:
+    """Return the squared error of the difference from how much orders vary, in cells with both venues."""
+    difference = difference_of(cells)
+    pulls: dict[str, float] = defaultdict(float)
+    noise = 0.0
+    for venue, sign in (("amm", 1), ("dex", -1)):
+        variances = []
+        alone = 0.0
+        for cell in cells.values():
+            orders = cell[venue]
+            value = value_of(*cell.values())
+            mean = mean_of(orders, "paid")
+            gap = mean_of(cell["amm"], "paid") - mean_of(cell["dex"], "paid")
+            if len(orders) == 1:
+                alone += value**2
+                continue
+            for name, part in orders.items():
+                off = part.paid - mean * part.value
+                pulls[name] += sign * value * off / (value_of(orders) - part.value) + part.value * (gap - difference)
+                variances.append((off / part.value) ** 2 * len(orders) / (len(orders) - 1))
+        noise += alone * fmean(variances)
+    total = sum(value_of(*cell.values()) for cell in cells.values())
+    return (sum(pull**2 for pull in pulls.values()) + noise) / total**2
+
+
+def squares_of_matching(cells: Cells) -> float:
+    """Return the squared error of the difference from which cells have both venues, by chance."""
+    both = matched(cells)
+    total = sum(value_of(*cell.values()) for cell in both.values())
+    squares = 0.0
+    for (market, _, size_class), cell in cells.items():
+        alike = [c for (m, _, k), c in cells.items() if (m, k) == (market, size_class)]
+        below = [c for (m, _, k), c in cells.items() if (m, k) == (market, size_class - 1)]
+        chance = 1.0
+        for venue in ("amm", "dex"):
+            expected = sum(len(c[venue]) for c in alike) or sum(len(c[venue]) for c in below) / 10
+            chance *= 1 - exp(-expected / len(alike))
+        costs = {v: mean_of(orders, "paid") if orders else over_cells(both, v, "paid") for v, orders in cell.items()}
+        value = value_of(*cell.values())
+        off = value * (costs["amm"] - costs["dex"] - difference_of(both))
+        squares += ((1 - chance) * off / (total - value) if all(cell.values()) else chance * off / (total + value)) ** 2
+    return squares
 
 
 def reach_of(cells: Cells, level: float = 0.95) -> float:
-    """Return how far an interval reaches to each side, from the differences without each order in turn."""
-    orders = {order for cell in cells.values() for venue in cell.values() for order in venue}
-    changes = [difference_of(cells) - difference_of(without(cells, order)) for order in orders]
-    squares = sum(change**2 for change in changes)
-    effective = squares**2 / sum(change**4 for change in changes)
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    return squares**0.5 * (z + (z**3 + z) / 4 / (max(effective, 5) - 1))
+    """Return how far an interval reaches to each side."""
+    error = (squares_within(matched(cells)) + squares_of_matching(cells)) ** 0.5
+    return error * NormalDist().inv_cdf((1 + level) / 2)
 
 
 def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
@@ -175,7 +200,8 @@ def test_the_comparison_is_its_definition_in_plain_python(
     else:
         prices = own_references(some)
         found = lab.fills.compare_venues(some, horizon="1d").iloc[0]
-    cells = cells_of(takers, prices, daily_price(some))
+    every_cell = cells_of(takers, prices, daily_price(some))
+    cells = matched(every_cell)
     parts = [(order, part) for cell in cells.values() for venue in cell.values() for order, part in venue.items()]
     assert found["fills"] == sum(part.fills for _, part in parts)
     assert found["orders"] == len({order for order, _ in parts})
@@ -186,7 +212,7 @@ def test_the_comparison_is_its_definition_in_plain_python(
     assert found["fee_difference_bps"] == pytest.approx(difference_of(cells, "fees"), rel=1e-9)
     assert found["fee_difference_bps"] + found["price_difference_bps"] == pytest.approx(found["difference_bps"])
     assert found["by_order_bps"] == pytest.approx(difference_by_order(cells), rel=1e-9)
-    assert (found["high_bps"] - found["low_bps"]) / 2 == pytest.approx(reach_of(cells), rel=1e-9)
+    assert (found["high_bps"] - found["low_bps"]) / 2 == pytest.approx(reach_of(every_cell), rel=1e-9)
     assert (found["high_bps"] + found["low_bps"]) / 2 == pytest.approx(found["difference_bps"])
 
 

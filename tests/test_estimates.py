@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
 from support.engines import on, result_rows
@@ -14,7 +13,6 @@ from support.wire_rows import page, read, row
 from support.worlds import (
     MINUTE,
     minute_marks,
-    trades_of,
     true_price,
 )
 
@@ -22,24 +20,6 @@ import loopring_lab as lab
 from loopring_lab.relayer import World
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill
-
-# A world
-
-
-@pytest.fixture(scope="module")
-def world() -> World:
-    return World(seed=23, size=0.05)
-
-
-@pytest.fixture(scope="module")
-def trades(world: World) -> pd.DataFrame:
-    return trades_of(world)
-
-
-@pytest.fixture(scope="module")
-def marks(world: World) -> pa.Table:
-    return minute_marks(world, world.fills, [MINUTE])
-
 
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "no pool": (lambda f: lab.fills.pool_returns(f, 10083), r"account 10083 is no pool: it took liquidity"),

@@ -34,13 +34,18 @@ def check_level(intervals: Any, caller: str) -> None:
         raise LabError(f"{caller}: intervals={intervals!r} is not a level between 0 and 1. Give one such as 0.95.")
 
 
+def quantile(level: float) -> float:
+    """Return how many standard errors a normal interval reaches to each side."""
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
 def reach_sql(level: float, effective: str) -> str:
     """Return how many standard errors an interval reaches to each side, as SQL of the effective number of orders.
 
     The normal quantile z, widened by the first term of the expansion of Student's t in 1 / degrees of freedom
     (Abramowitz and Stegun, 26.7.5): z + (z**3 + z) / (4 * degrees).
     """
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    z = quantile(level)
     return f"({z} + {(z**3 + z) / 4} / ({effective} - 1))"
 
 
