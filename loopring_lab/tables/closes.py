@@ -20,7 +20,7 @@ from loopring_lab.bounded import parse_decimal, printable, read_file, shown
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.listings import MAX_MOMENT, TEXT, check_frame, to_utc
 from loopring_lab.tables.rows import as_amount
-from loopring_lab.tables.wire import cast_decimals, cast_digits
+from loopring_lab.tables.numbers import cast_decimals, cast_integers
 
 NEEDED, TOKENS = ("created_at", "market", "price"), ("base", "quote")
 UNITS = {"s": 1000, "ms": 1}
@@ -168,7 +168,7 @@ class _File:
 def _milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
     """Read times as milliseconds since 1970."""
     if unit:
-        numbers = cast_digits(texts, pa.int64())
+        numbers = cast_integers(texts)
         if numbers is None:
             raise pa.ArrowInvalid("not a number")
         times = pc.multiply_checked(numbers, UNITS[unit])
@@ -184,7 +184,7 @@ def _milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
 
 
 def _decimals(texts: pa.Array) -> pa.Array:
-    numbers = cast_decimals(texts, _TYPE)
+    numbers = cast_decimals(texts)
     return pa.array(map(_decimal, texts.to_pylist()), _TYPE) if numbers is None else numbers
 
 
