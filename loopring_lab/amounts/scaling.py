@@ -65,9 +65,10 @@ def to_smallest(amounts: pa.Array, decimals: np.ndarray, token: TokenName) -> pa
 
 
 def _scale_short(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa.Array | None:
-    """Scale smallest units of all tokens in one multiplication; None if an amount may not fit."""
+    """Scale smallest units of all tokens in one multiplication; None where that cannot hold them all."""
     places = to.scale - decimals
-    if places.min(initial=0) < 0:
+    known = places[decimals >= 0]
+    if known.min(initial=0) < 0 or known.max(initial=0) >= len(_POWERS):
         return None
     powers = _POWERS.take(pa.array(places, mask=decimals < 0))
     try:

@@ -145,7 +145,7 @@ def join_batches(
 
 def join_typed(parts: Sequence[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
-    table = _sort(pa.concat_tables(parts))
+    table = _sort(pa.concat_tables(parts).combine_chunks())
     if account_id is not None:
         table = rows.note_other_accounts(table, account_id)
     return assemble(table, listing, account_id)

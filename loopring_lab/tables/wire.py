@@ -49,9 +49,12 @@ _SPACE = r"[ \t\r\n]*"
 _TEXT = r'"[ !#-\[\]-~]*"'
 _WHOLE = "(?:0|[1-9][0-9]{0,17})"
 _MEMBER = f"{_SPACE}(?:{_TEXT}|null|{_WHOLE}|-[1-9][0-9]{{0,17}}){_SPACE}"
-_ROW = rf"{_SPACE}\[{_MEMBER}(?:,{_MEMBER}){{{len(CORE) - 1},{len(MEMBERS) - 1}}}\]{_SPACE}"
+# A row of ten has a layout of its own, which Python knows.
+_FURTHER = f"(?:,{_MEMBER})"
+_ROW = rf"{_SPACE}\[{_MEMBER}(?:{_FURTHER}{{6,8}}|{_FURTHER}{{10,13}})\]{_SPACE}"
 _START = rf'^{_SPACE}\{{{_SPACE}"totalNum"{_SPACE}:{_SPACE}(?P<total>{_WHOLE}){_SPACE},{_SPACE}"trades"{_SPACE}:'
 _REGULAR = rf"{_START}{_SPACE}\[(?:{_ROW}(?:,{_ROW})*|{_SPACE})\]{_SPACE}\}}{_SPACE}$"
+_MEMBERS_SQL = ", ".join(f'members[{place}] AS "{name}"' for place, name in enumerate(MEMBERS, 1))
 
 
 class Batch(NamedTuple):
@@ -218,7 +221,7 @@ def short(value: Any) -> str:
 def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: int) -> Iterator[Reading]:
     """Read pages in their order: regular ones that follow each other together, any other by itself."""
     regular = _find_regular(pages, size)
-    rows = _ask(regular, '["VARCHAR"]', _members_sql(ten_members))
+    rows = _ask(regular, '["VARCHAR"]', _MEMBERS_SQL)
     if rows is None:
         # DuckDB had no memory for them together: Python parses one by one.
         regular = regular.slice(0, 0)
@@ -261,19 +264,6 @@ def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
     regular = every.filter(pc.match_substring_regex(bodies, _REGULAR)).combine_chunks()
     starts = pc.extract_regex(regular["body"], _START)
     return regular.append_column("total", pc.struct_field(starts, "total"))
-
-
-def _members_sql(ten_members: str) -> str:
-    """Name the members of a row in SQL; those that it is too short for are null."""
-    ten = TEN_MEMBERS[ten_members]
-    columns = []
-    for place, name in enumerate(MEMBERS, 1):
-        member = f"members[{place}]"
-        if place > len(CORE):
-            of_ten = f"members[{ten.index(name) + 1}]" if name in ten else "NULL"
-            member = f"CASE WHEN len(members) = 10 THEN {of_ten} ELSE {member} END"
-        columns.append(f'{member} AS "{name}"')
-    return ", ".join(columns)
 
 
 def _ask(regular: pa.Table, member_type: str, columns: str) -> pa.Table | None:
