@@ -16,7 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.bounded import MAX_DOCUMENT, MAX_PAGE, parse_integer, parse_json, printable, to_json
+from loopring_lab.bounded import (
+    MAX_DOCUMENT,
+    MAX_PAGE,
+    Number,
+    parse_integer,
+    parse_json,
+    printable,
+    to_json,
+    whole_or_text,
+)
 from loopring_lab.engine import session
 from loopring_lab.errors import UnexpectedAnswer
 
@@ -135,7 +144,8 @@ def read_tolerantly(
         answer = parse(page, place, size)
         trades = page_rows(answer, place)
         counts.append(len(trades))
-        totals.append(answer.get("totalNum"))
+        total = answer.get("totalNum")
+        totals.append(whole_or_text(total) if isinstance(total, Number) else total)
         for row in trades:
             _append(columns, row, ten_members)
     return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, totals, places)
