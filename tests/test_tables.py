@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
 
-from loopring_lab import cores, tables
+from loopring_lab import tables
 from loopring_lab.amounts import to_smallest, to_units
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.relayer import World
-from loopring_lab.tables import rows, wire
-from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.transport import relayer_error
 
 COLUMNS = [
@@ -63,75 +61,6 @@ def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
 
 
 @pytest.mark.thorough
-@settings(max_examples=50)
-@given(histories(numbers=True))
-def test_fast_and_tolerant_paths_agree(rows_: list[list[Any]]) -> None:
-    text = [json.dumps({"totalNum": len(rows_), "trades": [members]}).encode() for members in rows_]
-    listing = MarketLookup(tokens(), markets())
-    for one in text:
-        fast, slow = wire.read([one], ["page"]), wire.read_tolerantly([one], ["page"], "account")
-        assert fast.columns.equals(slow.columns)
-        typed = [rows.convert(batch, [-1], listing, "received").to_pandas() for batch in (fast, slow)]
-        assert_frame_equal(*typed)
-    assert_frame_equal(read(text), read([json.loads(one) for one in text]))
-
-
-def test_the_fast_path_is_taken_for_regular_pages_of_every_length() -> None:
-    for length in range(7, 15):
-        members = [row()[:length], row(id="2")[:length]]
-        assert wire._read_regular([page(members), page(members)], ["1", "2"], "account") is not None
-
-
-def test_rows_of_regular_pages_are_turned_and_still_named() -> None:
-    pages = [[row(createdAt="500"), row(createdAt="400")], [], [row(createdAt="300")]]
-    found = wire.read(list(map(page, pages)), ["a", "b", "c"])
-    assert found.columns["createdAt"].to_pylist() == ["300", "400", "500"]
-    assert list(map(found.where, range(3))) == ["c.trades[0]", "a.trades[1]", "a.trades[0]"]
-    typed = rows.convert(found, [0, -1, 1], MarketLookup(tokens(), markets()), "received")
-    assert typed["fill_type"].to_pylist() == [1, 0, 0]
-
-
-PIECES = [
-    b'"',
-    b",",
-    b"[",
-    b"]",
-    b'","',
-    b'"],["',
-    b'", "',
-    b"], [",
-    b'\\"',
-    b"\n",
-    b" ",
-    b"",
-    b"null",
-    b"\xc3",
-]
-
-
-@settings(max_examples=200)
-@given(
-    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), st.sampled_from(PIECES)), max_size=4),
-    st.sampled_from([",", ", "]),
-)
-@example([(44, 0, b"],["), (60, 0, b'"')], ",")
-@example([(40, 0, b'],["')], ",")
-@example([(40, 0, b'", "')], ", ")
-def test_the_fast_path_reads_damaged_pages_as_the_tolerant_one_or_not_at_all(
-    damage: list[tuple[int, int, bytes]], comma: str
-) -> None:
-    members = [row(id=str(number))[:8] for number in range(4)]
-    text = bytearray(json.dumps({"totalNum": 4, "trades": members, "more": {}}, separators=(comma, ":")).encode())
-    for place, removed, piece in damage:
-        text[place : place + removed] = piece
-    fast = wire._read_regular([bytes(text)] * 2, ["1", "2"], "account")
-    if fast is not None:
-        slow = wire.read_tolerantly([bytes(text)] * 2, ["1", "2"], "account")
-        assert fast.columns.equals(slow.columns)
-        assert (fast.counts, *map(str, fast.totals)) == (slow.counts, *map(str, slow.totals))
-
-
-@pytest.mark.thorough
 @given(histories(), st.randoms(use_true_random=False), st.integers(1, 5))
 def test_row_order_page_split_and_overlap_do_not_matter(
     rows: list[list[Any]], chance: random.Random, step: int
@@ -155,19 +84,6 @@ def test_notional_is_cut_at_the_right_digit(sizes: list[int], price: int) -> Non
 
 
 # Layouts
-
-
-@given(st.lists(st.integers(5, 3_000), min_size=1), st.integers(1, 4))
-def test_threads_share_pages_in_order_and_alike(kilobytes: list[int], cores_here: int) -> None:
-    pages = [bytes(1_000 * length) for length in kilobytes]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cores, "count", lambda: cores_here)
-        groups, threads = wire.shared(pages), cores.threads()
-    assert [page for group in groups for page in group] == pages
-    sizes, longest = [sum(map(len, group)) for group in groups], max(map(len, pages))
-    assert max(sizes) <= max(wire.GROUP_BYTES, wire.SHARED_BYTES) + longest
-    if sum(sizes) > threads * wire.SHARED_BYTES:
-        assert max(sizes[:-1], default=0) - min(sizes[:-1], default=0) <= longest
 
 
 def test_a_full_row_has_every_documented_member() -> None:

@@ -103,13 +103,9 @@ def to_smallest(
     >>> to_smallest(to_units(["1500000"], 6), 6).astype(str).tolist()
     ['1500000']
     """
-
-    def to_whole(part: pa.Array, places: int) -> pa.Array:
-        return scaling.with_scale(part.cast(pa.decimal256(76, places)), scaling.WHOLE)
-
-    array, problem = as_array(amounts), "has digits below the token's smallest unit"
+    array = as_array(amounts)
     each = scaling.decimals_of_each(decimals, len(array), token)
-    return as_series(scaling.convert_by_decimals(array, each, to_whole, token, problem), amounts.index)
+    return as_series(scaling.to_smallest(array, each, token), amounts.index)
 
 
 def total(amounts: pd.Series, by: Any = None) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Context, Decimal
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -14,100 +15,93 @@ import pyarrow.compute as pc
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.errors import AmountError
 
-MAX_DECIMALS = 30
-DIGITS_AT_ONCE = 9
+MAX_DECIMALS = 30  # of a token; the registered ones have 18 at most, and an amount of 96 bits has 29 digits
+DIGITS_AT_ONCE = 9  # of scale that pyarrow's casts of 256-bit decimals reduce without wrong last digits (tried)
 WHOLE = pa.decimal256(76, 0)
-UNIT = 10**18
-"""One unit in the integers of trades columns, which have 18 decimals."""
-WORDS = np.dtype([("0", "<u8"), ("1", "<u8"), ("2", "<u8"), ("3", "<i8")])  # of a 256-bit integer
-WORD_MASK = (1 << 64) - 1
 LEAVE_OUT = "correct the value, or leave it out"
 
-# 1e-18 units in a smallest unit of tokens with 18, 17 ... 0 decimals.
+# Units in a smallest unit of tokens with 18, 17 ... 0 decimals, in integers of 1e-18. A product of one of them
+# and an amount of 38 digits has 57 digits at most, which 256 bits hold.
 _POWERS = pa.array([10**places for places in range(19)], pa.decimal256(19, 0))
 _SHORT = pa.decimal256(38, 0)
-"""Smallest units that 256 bits hold also when they are multiplied by a power of ten."""
 
 TokenName = str | Callable[[int], str]
-_EXACT = Context(prec=120)
+_EXACT = Context(prec=120)  # more digits than `WHOLE` has: nothing of a number that it could hold is rounded
 
 
 def scale(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: TokenName) -> pa.Array:
-    """Scale smallest units to units of the token."""
-    check_decimals(decimals[decimals >= 0], token)
-
-    def to_units(part: pa.Array, places: int) -> pa.Array:
-        return reduce_scale(with_scale(part, pa.decimal256(76, places)), to)
-
-    wider = "give a wider dtype, or leave the value out" if to.precision < WHOLE.precision else LEAVE_OUT
-    return convert_by_decimals(numbers, decimals, to_units, token, f"does not fit {range_of(to)}", wider)
-
-
-def scale_all(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa.Array | None:
-    """Scale smallest units of all tokens in one multiplication, null where decimals are negative.
-
-    None if a token has more than 18 decimals, or an amount does not fit: `scale_what_fits` sorts these out.
-    """
-    places = to.scale - decimals
-    if places.min(initial=0) < 0:
-        return None
-    try:
-        integers = numbers.cast(_SHORT)
-    except pa.ArrowInvalid:
-        return None
-    scaled = pc.multiply(integers, _POWERS.take(pa.array(places, mask=decimals < 0)))
-    beyond = 10**to.precision
-    if any(end is not None and end.copy_abs() >= beyond for end in pc.min_max(scaled).as_py().values()):
-        return None
-    return with_scale(scaled, to)
-
-
-def fit(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> np.ndarray:
-    """Return a mask of the smallest units that `scale` can hold; those of unknown decimals count as held."""
-    one, beyond = 10**to.scale, 10**to.precision
-
-    def fits(number: int | None, places: int) -> bool:
-        scaled, rest = divmod((number or 0) * one, 10 ** max(places, 0))
-        return places < 0 or (not rest and abs(scaled) < beyond)
-
-    return np.array(list(map(fits, to_integers(numbers), decimals.tolist())), bool)
+    """Scale smallest units to units of the token; null where decimals are negative."""
+    found, wrong = scale_what_fits(numbers, decimals, to, token)
+    if len(wrong):
+        advice = "give a wider dtype, or leave the value out" if to.precision < WHOLE.precision else LEAVE_OUT
+        refuse(numbers, int(wrong[0]), decimals, token, f"does not fit {range_of(to)}", advice)
+    return found
 
 
 def scale_what_fits(
     numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: TokenName
 ) -> tuple[pa.Array, np.ndarray]:
     """Scale smallest units; those that do not fit become null, and their positions are returned too."""
-    try:
-        return scale(numbers, decimals, to, token), np.empty(0, np.int64)
-    except AmountError:
-        fits = fit(numbers, decimals, to)
-    return scale(pc.if_else(pa.array(fits), numbers, None), decimals, to, token), np.flatnonzero(~fits)
+    check_decimals(decimals[decimals >= 0], token)
+    scaled = _scale_short(numbers, decimals, to)
+    if scaled is not None:
+        return scaled, np.empty(0, np.int64)
+    return _scale_each(numbers, decimals, to)
 
 
-def convert_by_decimals(
-    array: pa.Array,
-    decimals: np.ndarray,
-    convert: Callable[[pa.Array, int], pa.Array],
-    token: TokenName,
-    problem: str,
-    advice: str = LEAVE_OUT,
-) -> pa.Array:
-    """Apply `convert` to the values of each number of decimals; null where decimals are negative."""
-    parts = []
-    for places in np.flatnonzero(np.bincount(decimals[decimals >= 0])).tolist():
-        rows = decimals == places
-        part = array if rows.all() else pc.if_else(pa.array(rows), array, pa.scalar(None, array.type))
+def to_smallest(amounts: pa.Array, decimals: np.ndarray, token: TokenName) -> pa.Array:
+    """Scale units of the token to its smallest units."""
+    found = pa.nulls(len(amounts), WHOLE)
+    for places in np.unique(decimals).tolist():
+        some = pc.if_else(pa.array(decimals == places), amounts, pa.scalar(None, amounts.type))
+        convert = partial(reduce_scale, to=pa.decimal256(76, places))
         try:
-            parts.append(convert(part, places))
+            digits = convert(some)
         except pa.ArrowInvalid:
-            position, value = first_failure(part, lambda chunk, places=places: convert(chunk, places))  # type: ignore[misc]
-            raise AmountError(
-                f"{token_at(token, position)}, value {position}: {value:f} with {places} decimals "
-                f"{problem}. Amounts are never rounded: {advice}."
-            ) from None
-    if not parts:
-        return convert(pa.nulls(len(array), array.type), 0)
-    return pc.coalesce(*parts) if len(parts) > 1 else parts[0]
+            position, _ = first_failure(some, convert)
+            refuse(amounts, position, decimals, token, "has digits below the token's smallest unit", LEAVE_OUT)
+        found = pc.coalesce(found, with_scale(digits, WHOLE))
+    return found
+
+
+def _scale_short(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa.Array | None:
+    """Scale smallest units of all tokens in one multiplication; None where that cannot hold them all."""
+    places = to.scale - decimals
+    known = places[decimals >= 0]
+    if known.min(initial=0) < 0 or known.max(initial=0) >= len(_POWERS):
+        return None
+    powers = _POWERS.take(pa.array(places, mask=decimals < 0))
+    try:
+        scaled = pc.multiply(numbers.cast(_SHORT), powers)
+        return with_scale(scaled.cast(pa.decimal256(to.precision)), to)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _scale_each(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> tuple[pa.Array, np.ndarray]:
+    """Scale smallest units one by one, as Python integers; return also the positions of those that do not fit."""
+    found: list[int | None] = []
+    wrong = []
+    for row, number in enumerate(to_integers(numbers)):
+        scaled = None
+        if number is not None and decimals[row] >= 0:
+            scaled, rest = divmod(number * 10**to.scale, 10 ** int(decimals[row]))
+            if rest or abs(scaled) >= 10**to.precision:
+                scaled = None
+                wrong.append(row)
+        found.append(scaled)
+    return from_integers(found, to), np.array(wrong, np.int64)
+
+
+def refuse(
+    values: pa.Array, position: int, decimals: np.ndarray, token: TokenName, problem: str, advice: str
+) -> NoReturn:
+    """Raise the error for a value that cannot be scaled."""
+    value = values[position].as_py()
+    raise AmountError(
+        f"{token_at(token, position)}, value {position}: {value:f} with {decimals[position]} decimals {problem}. "
+        f"Amounts are never rounded: {advice}."
+    )
 
 
 def reduce_scale(array: pa.Array, to: pa.DataType, *, truncate: bool = False) -> pa.Array:
@@ -117,9 +111,10 @@ def reduce_scale(array: pa.Array, to: pa.DataType, *, truncate: bool = False) ->
     return array.cast(to, safe=not truncate)
 
 
-def first_failure(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> tuple[int, Decimal]:
+def first_failure(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> tuple[int, Any]:
     """Find the first value that `convert` fails on, by bisection."""
-    start, stop = 0, len(array)
+    start = 0
+    stop = len(array)
     while stop - start > 1:
         middle = (start + stop) // 2
         try:
@@ -142,38 +137,15 @@ def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(to, len(array), array.buffers(), offset=array.offset)
 
 
-def to_integers(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+def to_integers(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
     """Read the unscaled integers of 256-bit decimals."""
-    array = combined(array)
-    if not len(array):
-        return np.empty(0, object)
-    words = np.frombuffer(array.buffers()[1], WORDS)[array.offset : array.offset + len(array)]
-    numbers = words["0"].astype(object)
-    for place in (1, 2, 3):
-        if words[str(place)].any():
-            numbers += words[str(place)].astype(object) << (64 * place)
-    if array.null_count:
-        numbers[array.is_null().to_numpy(zero_copy_only=False)] = None
-    return numbers
+    whole = with_scale(combined(array), WHOLE)
+    return [None if number is None else int(number) for number in whole.to_pylist()]
 
 
 def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
     """Build 256-bit decimals from unscaled integers, the inverse of `to_integers`."""
-    objects = np.array(list(numbers), object)
-    missing = is_none(objects)
-    unscaled = np.where(missing, 0, objects)
-    if len(unscaled) and max(unscaled.max(), -unscaled.min()) >= 10**to.precision:
-        raise AmountError(f"an amount does not fit {range_of(to)}. Leave the amount out.")
-    words = np.empty((len(unscaled), 4), "<u8")
-    for place in range(4):
-        words[:, place] = ((unscaled >> (64 * place)) & WORD_MASK).astype(np.uint64)
-    array = pa.Array.from_buffers(to, len(unscaled), [None, pa.py_buffer(words)])
-    return pc.if_else(pa.array(missing), pa.scalar(None, to), array) if missing.any() else array
-
-
-def is_none(numbers: np.ndarray) -> np.ndarray:
-    """Return a mask of the None values in an array of objects."""
-    return np.array([number is None for number in numbers], bool)
+    return with_scale(pa.array([None if number is None else Decimal(number) for number in numbers], WHOLE), to)
 
 
 def decimals_of_each(decimals: int | Sequence[int] | np.ndarray, count: int, token: TokenName) -> np.ndarray:

@@ -24,7 +24,6 @@ from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
 
 TOKENS = ("base", "quote", "fee_token")
-CUT_TOGETHER = 32  # pages, whose bytes fit a processor's cache
 
 HistoryKey = tuple[int, str]
 """Account id and fill type."""
@@ -127,16 +126,12 @@ def row_texts(body: bytes) -> list[str]:
     return [to_json(row) for row in wire.page_rows(wire.parse(body, "page"), "page")]
 
 
-def _row_texts(pages: Sequence[RawPage]) -> pa.ChunkedArray:
-    """Cut pages into rows, some at a time: quickly where they are plain."""
-    texts = []
-    for start in range(0, len(pages), CUT_TOGETHER):
-        part = pages[start : start + CUT_TOGETHER]
-        quick = wire.cut_rows([page.body for page in part])
-        if quick is None or len(quick) != sum(len(page.batch.columns) for page in part):
-            quick = pa.array([row for page in part for row in row_texts(page.body)], pa.string())
-        texts.append(quick)
-    return pa.chunked_array(texts, pa.string())
+def _row_texts(pages: Sequence[RawPage]) -> pa.Array:
+    """Cut pages into rows: quickly where all of them are regular."""
+    quick = wire.cut_rows([page.body for page in pages])
+    if quick is not None:
+        return quick
+    return pa.array([row for page in pages for row in row_texts(page.body)], pa.string())
 
 
 def _refuse_other_accounts(ids: pa.ChunkedArray, account_id: int, fill_type: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab import cores
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
@@ -26,8 +25,10 @@ from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, to
 
 __all__ = ["anomalies", "markets", "prices", "tokens", "trades"]
 
-GROUP_PAGES = 800
 MAX_PAGES = 1_000_000
+PAGES_AT_ONCE = 800  # that arrived one by one: their text, joined, is far below the 2 GiB that Arrow joins
+# Arrow and DuckDB work outside of Python's lock; of more threads, each waits for the others' Python code.
+THREADS = 3
 
 
 def __dir__() -> list[str]:
@@ -100,26 +101,27 @@ def trades(
     validate_options(fee_token, ten_members)
     if not isinstance(pages, Iterable):
         raise LabError(f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}.")
-    several = (pages,) if isinstance(pages, (bytes, str, Mapping)) else pages
+    several = [pages] if isinstance(pages, (bytes, str, Mapping)) else pages
     every = list(itertools.islice(several, MAX_PAGES + 1))
     if len(every) > MAX_PAGES:
         raise LabError(f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive.")
     codes = _fill_type_codes(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
-    groups = wire.shared(every) or [[]]
+    groups = list(wire.group(every)) or [[]]
     starts = itertools.accumulate(map(len, groups), initial=0)
 
     def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
-        numbers = range(start, start + len(group))
-        batch = wire.read(group, [f"pages[{number}]" for number in numbers], ten_members=ten_members)
-        table = rows.convert(batch, [codes[number] for number in numbers], lookup, fee_token)
-        return _sort([table]), None if batch.columns["no_trade"].null_count else batch
+        stop = start + len(group)
+        places = [f"pages[{number}]" for number in range(start, stop)]
+        batch = wire.read(group, places, ten_members=ten_members)
+        has_trades = batch.columns["no_trade"].null_count > 0
+        return rows.convert(batch, codes[start:stop], lookup, fee_token), None if has_trades else batch
 
-    jobs = (partial(read, *one) for one in zip(groups, starts, strict=False))
-    parts, without_trades = zip(*cores.share(*jobs), strict=True)
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts, without_trades = zip(*pool.map(read, groups, starts), strict=True)
     if all(without_trades):
         wire.refuse_without_trades(without_trades)
-    return join_typed([*parts], lookup, account_id)
+    return join_typed(parts, lookup, account_id)
 
 
 def join_batches(
@@ -132,23 +134,21 @@ def join_batches(
     """Make the frame of `trades` from parsed pages, given by fill type."""
     wire.refuse_without_trades(itertools.chain.from_iterable(batches.values()))
     lookup = MarketLookup(tokens, markets)
-    groups = [
-        (rows.FILL_TYPES.index(fill_type), pages[start : start + GROUP_PAGES])
-        for fill_type, pages in batches.items()
-        for start in range(0, len(pages), GROUP_PAGES)
-    ]
-
-    def convert(code: int, pages: Sequence[wire.Batch]) -> pa.Table:
-        return _sort([rows.convert(wire.concat(pages), [code] * len(pages), lookup, fee_token)])
-
-    parts = cores.share(*(partial(convert, *group) for group in groups)) or [convert(0, [])]
+    parts = [rows.convert(wire.concat([]), [], lookup, fee_token)]
+    for fill_type, pages in batches.items():
+        code = rows.FILL_TYPES.index(fill_type)
+        for start in range(0, len(pages), PAGES_AT_ONCE):
+            part = wire.concat(pages[start : start + PAGES_AT_ONCE])
+            parts.append(rows.convert(part, [code] * len(part.counts), lookup, fee_token))
     return join_typed(parts, lookup, account_id)
 
 
-def join_typed(parts: list[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
+def join_typed(parts: Sequence[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
-    table = _sort(parts)
-    return assemble(table if account_id is None else rows.note_other_accounts(table, account_id), listing, account_id)
+    table = _sort(pa.concat_tables(parts).combine_chunks())
+    if account_id is not None:
+        table = rows.note_other_accounts(table, account_id)
+    return assemble(table, listing, account_id)
 
 
 def validate_options(fee_token: str, ten_members: str) -> None:
@@ -180,34 +180,42 @@ def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
         )
 
 
-def _sort(parts: list[pa.Table]) -> pa.Table:
-    """Sort the rows of all parts, in an order that depends on nothing else; drop exact repetitions."""
-    filled = [part for part in parts if len(part)] or parts[:1]
-    keyed = sorted(((*rows.sort_keys(part), part) for part in filled), key=lambda one: one[0][:1].tolist())
-    moments, trade_ids, tables = zip(*keyed, strict=True)
-    table, moment, trade_id = pa.concat_tables(tables), np.concatenate(moments), np.concatenate(trade_ids)
-    later = (np.diff(moment) > 0) | ((np.diff(moment) == 0) & (np.diff(trade_id) > 0))
-    if later.all():
+def _sort(table: pa.Table) -> pa.Table:
+    """Sort rows in an order that depends on nothing but their content, and drop exact repetitions."""
+    moments, trade_ids = rows.sort_keys(table)
+    if _increase(moments, trade_ids):
         return table
-    side = table["side"].to_numpy()
-    order = np.lexsort((side, trade_id, moment))
-    same = np.all([np.diff(key[order]) == 0 for key in (moment, trade_id, side)], axis=0)
-    tied = np.concatenate([[False], same]) | np.concatenate([same, [False]])
-    table = table.combine_chunks().take(pa.array(order))
-    if not tied.any():
-        return table
-    return _drop_repetitions(table, np.cumsum(np.concatenate([[0], ~same])), tied)
+    if _increase(moments[::-1], trade_ids[::-1]):  # newest first, as a relayer sends them
+        return table.take(np.arange(len(table))[::-1])
+    # Both sides of a fill, such as of two accounts, have one moment and one id. They are two trades: without the
+    # side among the keys, their order would depend on that of the pages.
+    keys = (table["side"].to_numpy(), trade_ids, moments)
+    order = np.lexsort(keys)
+    is_again = np.all([np.diff(key[order]) == 0 for key in keys], axis=0)
+    table = table.take(order)
+    return _drop_repetitions(table, is_again) if is_again.any() else table
 
 
-def _drop_repetitions(table: pa.Table, group: np.ndarray, tied: np.ndarray) -> pa.Table:
-    """Sort groups of one moment, id and side by their whole content, and drop exact repetitions."""
-    content = [column.cast(pa.string()) for column in table.filter(pa.array(tied)).columns]
-    text = pc.binary_join_element_wise(*content, "\x1f", null_handling="replace", null_replacement="\x00")
+def _increase(moments: np.ndarray, trade_ids: np.ndarray) -> bool:
+    steps = np.diff(moments)
+    return bool(np.all((steps > 0) | ((steps == 0) & (np.diff(trade_ids) > 0))))
+
+
+def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
+    """Sort rows of one moment, id and side by their whole content, and drop exact repetitions.
+
+    `is_again` tells of each row after the first whether it has the keys of the one before it.
+    """
+    group = np.append(0, np.cumsum(~is_again))
+    is_tied = np.append(False, is_again) | np.append(is_again, False)
+    content = [column.cast(pa.string()) for column in table.filter(is_tied).columns]
+    # Neither character is in the text of a number, and JSON does not allow either in a string.
+    texts = pc.binary_join_element_wise(*content, "\x1f", null_handling="replace", null_replacement="\x00")
     rank = np.zeros(len(table), np.int64)
-    rank[tied] = np.unique(text.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)[1]
+    rank[is_tied] = pc.rank(texts, tiebreaker="min")
     order = np.lexsort((rank, group))
     again = (np.diff(group[order]) == 0) & (np.diff(rank[order]) == 0)
-    return table.take(pa.array(order[np.concatenate([[True], ~again])]))
+    return table.take(order[np.append(True, ~again)])
 
 
 def assemble(table: pa.Table, listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:

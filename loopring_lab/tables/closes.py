@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import io
 import os
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import as_series, first_failure
+from loopring_lab.amounts.scaling import as_series, combined, first_failure
 from loopring_lab.bounded import parse_decimal, printable, read_file, shown
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.listings import MAX_MOMENT, TEXT, check_frame, to_utc
+from loopring_lab.tables.numbers import cast_decimals, cast_integers
 from loopring_lab.tables.rows import as_amount
-from loopring_lab.tables.wire import cast_decimals, cast_digits
 
-NEEDED, TOKENS = ("created_at", "market", "price"), ("base", "quote")
+NEEDED = ("created_at", "market", "price")
+TOKENS = ("base", "quote")
 UNITS = {"s": 1000, "ms": 1}
 LARGEST = 512 << 20  # bytes; a year of minutes in seven markets takes 200 MiB
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
@@ -79,21 +82,24 @@ def prices(file: str | os.PathLike[str], markets: pd.DataFrame | None = None, un
         check_frame("markets", markets, {*TOKENS})
     closes = _File(Path(file))
     moment = f"a whole number of {unit} since 1970" if unit else _TEXT_TIME
-    times = closes.column("created_at", moment, partial(_milliseconds, unit=unit))
-    amounts = closes.column("price", f"a decimal number that fits {_TYPE}", _decimals)
-    columns = {"created_at": to_utc(as_series(times)), "market": closes.names("market")}
+    found = pd.DataFrame(
+        {
+            "created_at": to_utc(closes.column("created_at", moment, partial(_milliseconds, unit=unit))),
+            "market": closes.column("market", "a name"),
+        }
+    )
     for name in TOKENS:
-        if markets is None or name in closes.listed:
-            columns[name] = closes.names(name)
+        if markets is None or name in closes.names:
+            found[name] = closes.column(name, "a name")
         else:
-            columns[name] = columns["market"].map(markets[name].to_dict())
-    found = pd.DataFrame(columns | {"price": as_series(amounts)})
+            found[name] = found["market"].map(markets[name].to_dict())
+    found["price"] = closes.column("price", f"a decimal number that fits {_TYPE}", _decimals)
     once = found.drop_duplicates(["created_at", "market", "price"])
     again = once.index[once.duplicated(["created_at", "market"])]
     if len(again):
         at, market, price = found.loc[again[0], [*NEEDED]]
         got = f"{price:f}, but another price of {market} at {at} before"
-        raise closes.error("one price of a market and time", got, again[0], "price")
+        raise closes.error("one price of a market and time", got, closes.line_of(again[0]), "price")
     categories = found.astype(dict.fromkeys(["market", *TOKENS], "category"))
     return categories.sort_values(["created_at", "market"], kind="stable", ignore_index=True)
 
@@ -102,73 +108,81 @@ class _File:
     """A CSV file with its columns as text, null where empty or missing."""
 
     def __init__(self, path: Path) -> None:
-        self._name = printable(path.name)
+        self._file = printable(path.name)
         self._data = read_file(path, size=LARGEST, hint=_HINT)
-        first = next(iter(self._data.lstrip().split(b"\n", 1)), b"").decode("utf-8-sig", "replace")
-        self.listed = [name.strip().strip('"') for name in first.split(",")]
-        if not {*NEEDED} <= {*self.listed}:
-            raise self.error(f"a line of names with {', '.join(NEEDED)}", shown(first), -1)
+        first = self._data.lstrip().partition(b"\n")[0].decode("utf-8-sig", "replace")
+        self.names = [name.strip().strip('"') for name in first.split(",")]
+        if not {*NEEDED} <= {*self.names}:
+            raise self.error(f"a line of names with {', '.join(NEEDED)}", shown(first), 1)
         for name in (*NEEDED, *TOKENS):
-            if self.listed.count(name) > 1:
-                raise self.error("each column once", f"{name} twice", -1)
-        self._table = self._read()
+            if self.names.count(name) > 1:
+                raise self.error("each column once", f"{name} twice", 1)
+        self._frame = self._read()
 
-    def names(self, name: str) -> pd.Series:
-        column = self.column(name, "a name", lambda texts: texts)
-        return pd.Series(TEXT.__from_arrow__(column))  # type: ignore[attr-defined]
-
-    def column(self, name: str, expected: str, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
-        """Convert a column, which must be complete if it is the time or the market."""
-        texts = self._table[name].combine_chunks()
-        if texts.null_count and name in ("created_at", "market"):
-            raise self.error(expected, "nothing", pc.index(texts.is_null(), True).as_py(), name)
+    def column(self, name: str, expected: str, convert: Callable[[pa.Array], pa.Array] | None = None) -> pd.Series:
+        """Return a column, converted, which must be complete if it is the time or the market."""
+        if name not in self.names:
+            return pd.Series(None, self._frame.index, TEXT)
+        column = self._frame[name]
+        if name in ("created_at", "market") and column.isna().any():
+            raise self.error(expected, "nothing", self.line_of(column.isna().argmax()), name)
+        if convert is None:
+            return column
+        texts = combined(pa.array(column.array, pa.string()))
         try:
-            return convert(texts)
+            return as_series(convert(texts))
         except pa.ArrowInvalid:
             row, text = first_failure(texts, convert)
-        raise self.error(expected, shown(text), row, name)
+        raise self.error(expected, shown(text), self.line_of(row), name)
 
-    def error(self, expected: str, got: str, row: int | None = None, column: str = "") -> UnexpectedAnswer:
-        """Build the error for a row, which is counted without blank lines; -1 is the line of names."""
-        where = self._name
-        if row is not None:
-            lines = enumerate(self._data.split(b"\n"), 1)
-            where += f", line {[*(number for number, text in lines if text.strip()), 1][row + 1]}"
-        where += f", {column}" if column else ""
+    def line_of(self, row: int) -> int:
+        """Return the number of the line that holds a row; blank lines hold none."""
+        filled = [number for number, text in enumerate(self._data.split(b"\n"), 1) if text.strip()]
+        return filled[row + 1]
+
+    def error(self, expected: str, got: str, line: int | None = None, column: str = "") -> UnexpectedAnswer:
+        """Build the error for a line."""
+        where = self._file
+        if line is not None:
+            where += f", line {line}"
+        if column:
+            where += f", {column}"
         return UnexpectedAnswer(where, expected=expected, got=got, hint=_HINT)
 
-    def _read(self) -> pa.Table:
-        wrong: list[Any] = []  # an error raised by the handler itself would be lost
-
-        def note(row: Any) -> str:
-            wrong.append(row)
-            return "error"
-
-        texts = dict.fromkeys((*NEEDED, *TOKENS), pa.string())
+    def _read(self) -> pd.DataFrame:
         try:
-            return pa.csv.read_csv(
-                pa.BufferReader(self._data),
-                pa.csv.ReadOptions(use_threads=False, block_size=len(self._data) + 1),
-                pa.csv.ParseOptions(invalid_row_handler=note),
-                pa.csv.ConvertOptions(
-                    column_types=texts,
-                    include_columns=[*texts],
-                    include_missing_columns=True,
-                    strings_can_be_null=True,
-                    null_values=[""],
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            for row in wrong:
-                expected, got = f"{row.expected_columns} columns", str(row.actual_columns)
-                raise self.error(expected, got, row.number - 2) from None
+            with warnings.catch_warnings():
+                # Of rows that are all longer than the line of names, pandas drops the rest with a warning.
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(
+                    io.BytesIO(self._data),
+                    dtype=TEXT,
+                    index_col=False,
+                    keep_default_na=False,
+                    na_values=[""],
+                    encoding="utf-8-sig",
+                )
+        except (ValueError, pd.errors.ParserWarning) as error:
+            self._refuse_uneven()
             raise self.error("CSV in UTF-8", printable(str(error))) from None
+        # pandas fills rows that are too short.
+        if frame.iloc[:, -1].isna().any():
+            self._refuse_uneven()
+        return frame.rename(columns=dict(zip(frame.columns, self.names, strict=True)))
+
+    def _refuse_uneven(self) -> None:
+        """Refuse the first row that has more or fewer columns than there are names."""
+        lines = csv.reader(io.StringIO(self._data.decode("utf-8-sig", "replace"), newline=""))
+        with contextlib.suppress(csv.Error):  # such as for a cell of more than 128 KiB
+            for cells in lines:
+                if cells and len(cells) != len(self.names):
+                    raise self.error(f"{len(self.names)} columns", str(len(cells)), lines.line_num)
 
 
 def _milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
     """Read times as milliseconds since 1970."""
     if unit:
-        numbers = cast_digits(texts, pa.int64())
+        numbers = cast_integers(texts)
         if numbers is None:
             raise pa.ArrowInvalid("not a number")
         times = pc.multiply_checked(numbers, UNITS[unit])
@@ -184,8 +198,10 @@ def _milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
 
 
 def _decimals(texts: pa.Array) -> pa.Array:
-    numbers = cast_decimals(texts, _TYPE)
-    return pa.array(map(_decimal, texts.to_pylist()), _TYPE) if numbers is None else numbers
+    numbers = cast_decimals(texts)
+    if numbers is not None:
+        return numbers
+    return pa.array(map(_decimal, texts.to_pylist()), _TYPE)
 
 
 def _decimal(text: str | None) -> Decimal | None:

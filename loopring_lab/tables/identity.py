@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.bounded import parse_integer
 from loopring_lab.tables import wire
+from loopring_lab.tables.numbers import cast_integers
 
 IDENTITY = ["trade_id", "side", "order_hash"]
 SIDES = ("BUY", "SELL")
@@ -59,7 +60,7 @@ def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
 
 def _integers(column: pa.Array) -> pa.Array:
     """Read text as integers; anything else becomes null, here as in the rows."""
-    numbers = wire.cast_digits(column, pa.int64())
+    numbers = cast_integers(column)
     if numbers is not None:
         return numbers
     return pa.array(list(map(parse_integer, column.to_pylist())), pa.int64())

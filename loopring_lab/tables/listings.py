@@ -156,7 +156,7 @@ class Pair(NamedTuple):
     market: int
     base: int
     quote: int
-    pool: bool
+    is_pool: bool
     reason: str | None
 
 

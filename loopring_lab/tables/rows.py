@@ -6,17 +6,19 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_all, scale_what_fits
+from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json, shown
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
-from loopring_lab.tables.wire import CORE, MEMBERS, Batch, cast_decimals, cast_digits, fault_of
+from loopring_lab.tables.numbers import cast_decimals, cast_integers, cast_smallest
+from loopring_lab.tables.wire import CORE, MEMBERS, Batch, fault_of
 
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
@@ -24,84 +26,90 @@ FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
 """Positions in a list of names, -1 where unknown."""
-SHORT, CUT = pa.decimal128(38, 0), pa.decimal128(27, 8)
-"""Smallest units, and prices as the relayer cuts them, where all are that short."""
+
 _TYPE = AMOUNT.pyarrow_dtype
 _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
 _LEAST = Decimal(1).scaleb(-_TYPE.scale)
+# `bounded` reads at most 160 digits on each side of the point, and exponents of three digits.
 _EXACT = Context(prec=2_000)
 
 
 def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
     """Convert the rows of a batch to types and units; `fill_types` has a code for each page."""
     each = np.repeat(np.asarray(fill_types, np.int8), batch.counts)
-    return _Converter(batch, listing).table(each[::-1] if batch.backwards else each, fee_token)
+    return _Converter(batch, listing).table(each, fee_token)
 
 
 def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the sort keys of typed rows: milliseconds and trade id, unknown ones last."""
-    names, last = ("created_at", "trade_id"), pa.scalar(MAX_INT64)
-    moments, ids = (pc.fill_null(table[name], last).to_numpy() for name in names)
-    return moments, ids
+    last = pa.scalar(MAX_INT64)
+    moments = table["created_at"].fill_null(last)
+    trade_ids = table["trade_id"].fill_null(last)
+    return moments.to_numpy(), trade_ids.to_numpy()
 
 
 def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
     """Note on each row of another account that it is not the one asked for."""
-    places = np.flatnonzero(pc.not_equal(table["account_id"], account_id).fill_null(False))
-    if not len(places):
+    is_other = pc.not_equal(table["account_id"], account_id).fill_null(False)
+    if not pc.any(is_other).as_py():
         return table
     texts = table["extra"].to_pylist()
-    for place in places.tolist():
-        members = json.loads(texts[place] or "{}")
-        reasons = [f"the row is not of account {account_id}", *filter(None, [members.pop("anomaly", None)])]
-        texts[place] = note(reasons, members)
-    return table.set_column(table.schema.get_field_index("extra"), "extra", pa.array(texts, pa.string()))
+    for row in np.flatnonzero(is_other).tolist():
+        members = json.loads(texts[row] or "{}")
+        reasons = [f"the row is not of account {account_id}"]
+        if "anomaly" in members:
+            reasons.append(members.pop("anomaly"))
+        texts[row] = note(reasons, members)
+    return table.set_column(table.column_names.index("extra"), "extra", pa.array(texts, pa.string()))
 
 
 def as_amount(number: Decimal | None) -> Decimal | None:
     """Return a number with the decimals of amounts, or None if these cannot hold it."""
-    exact = None if number is None else number.quantize(_LEAST, context=_EXACT)
-    return exact if exact is not None and exact == number and exact.copy_abs() < _BEYOND else None
+    if number is None:
+        return None
+    exact = number.quantize(_LEAST, context=_EXACT)
+    fits = exact == number and exact.copy_abs() < _BEYOND
+    return exact if fits else None
 
 
 def fee_rates(fee: pa.Array, fee_code: Codes, *legs: tuple[Codes, pa.Array]) -> np.ndarray:
     """Return fees in basis points of the leg, a token and an amount, that they were charged on."""
     (base, size), (quote, notional) = legs
-    in_quote = np.where(fee_code == quote, _floats(notional), np.nan)
-    charged = np.where(fee_code == base, _floats(size), in_quote)
-    return _ratio(_floats(fee), charged) * 1e4
+    charged = np.full(len(fee), np.nan)
+    np.copyto(charged, _floats(notional), where=fee_code == quote)
+    np.copyto(charged, _floats(size), where=fee_code == base)
+    charged[charged == 0] = np.nan
+    return _floats(fee) / charged * 1e4
 
 
 def note(reasons: list[str], members: dict[str, str]) -> str | None:
     """Write what is irregular about a row, and the members that no column can hold, as JSON text."""
+    if not reasons:
+        return None
     found = {"anomaly": "; ".join(sorted(reasons)), **members}
-    return json.dumps(found, ensure_ascii=False, sort_keys=True) if reasons else None
+    return json.dumps(found, ensure_ascii=False, sort_keys=True)
 
 
 class Conversion:
     """A conversion to rows that collects what is irregular about them."""
 
     def __init__(self, rows: int, listing: MarketLookup) -> None:
-        self.rows, self.listing = rows, listing
-        self.flags: list[tuple[list[str], Codes]] = []
+        self.rows = rows
+        self.listing = listing
         self.reasons: dict[int, list[str]] = defaultdict(list)
         self.verbatim: dict[int, dict[str, str]] = defaultdict(dict)
 
     def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
         """Note a reason why rows are irregular."""
-        mask = rows if isinstance(rows, np.ndarray) else rows.fill_null(False).to_numpy(zero_copy_only=False)
-        if mask.any():
-            self.flags.append(([reason], np.where(mask, 0, -1)))
+        for row in np.flatnonzero(_known(rows)).tolist():
+            self.reasons[row].append(reason)
 
     def scaled(self, name: str, numbers: pa.Array, token: Codes, keep: Callable[[int, str | None], None]) -> pa.Array:
         """Scale amounts to units; those of unknown tokens, or that do not fit, become null and are kept."""
         decimals = self.listing.decimals[token]
-        for row in np.flatnonzero((token < 0) & ~np.asarray(numbers.is_null())).tolist():
+        for row in np.flatnonzero((token < 0) & _known(numbers.is_valid())).tolist():
             keep(row, None)
-        scaled = scale_all(numbers, decimals, _TYPE)
-        if scaled is not None:
-            return scaled
-        found, beyond = scale_what_fits(numbers.cast(WHOLE), decimals, _TYPE, name)
+        found, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
         for row in beyond.tolist():
             symbol = self.listing.tokens[token[row]]
             keep(row, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
@@ -109,34 +117,26 @@ class Conversion:
 
     def notes(self) -> pa.Array:
         """Describe each irregular row as JSON text; null for a regular one."""
-        special = sorted(self.reasons.keys() | self.verbatim.keys())
-        if not self.flags and not special:
-            return pa.nulls(self.rows, pa.string())
-        group = np.zeros(self.rows, np.int64)  # rows of the same flags share a text
-        for reasons, codes in self.flags:
-            group = np.unique(group * (len(reasons) + 1) + codes, return_inverse=True)[1]
-        _, samples, inverse = np.unique(group, return_index=True, return_inverse=True)
-        texts = np.array([note(self.flags_of(row), {}) for row in samples.tolist()], object)[inverse]
-        for row in special:
-            texts[row] = note(self.flags_of(row) + self.reasons.get(row, []), self.verbatim.get(row, {}))
+        texts = np.full(self.rows, None, object)
+        for row, reasons in self.reasons.items():
+            texts[row] = note(reasons, self.verbatim.get(row, {}))
         return pa.array(texts, pa.string())
-
-    def flags_of(self, row: int) -> list[str]:
-        return [reasons[codes[row]] for reasons, codes in self.flags if codes[row] >= 0]
 
 
 class _Converter(Conversion):
     """Converts the columns of one batch."""
 
     def __init__(self, batch: Batch, listing: MarketLookup) -> None:
-        super().__init__(batch.columns.num_rows, listing)
-        self.batch, self.columns = batch, batch.columns
+        super().__init__(len(batch.columns), listing)
+        self.batch = batch
+        self.columns = batch.columns
 
     def table(self, fill_type: Codes, fee_token: str) -> pa.Table:
+        """Convert all columns; `fill_type` has a code for each row."""
         is_trade = self.columns["no_trade"].is_null()
         for name in CORE:
             self.flag(pc.and_(is_trade, self.columns[name].is_null()), f"{name} is missing")
-        market, base, quote, pool = self.markets()
+        market, base, quote, is_pool = self.markets()
         side = self.codes("side", SIDES, ignore_case=True)
         token_id = self.integers("tokenId")
         fee_code = self.fee_tokens(fee_token, side, base, quote, token_id)
@@ -144,8 +144,7 @@ class _Converter(Conversion):
         fee = self.amounts("feeAmount", fee_code)
         price = self.prices()
         notional = self.notionals(size, price)
-        price = price.cast(_TYPE)
-        self.flag(pool & (fill_type == 1), "a pool's market among order-book fills")
+        self.flag(is_pool & (fill_type == FILL_TYPES.index("dex")), "a pool's market among order-book fills")
         self.flag_wrong_token(side, base, quote, token_id)
         role = self.codes("type", ROLES)
         self.keep_tails()
@@ -159,7 +158,7 @@ class _Converter(Conversion):
                 "base": base,
                 "quote": quote,
                 "side": side,
-                "fill_type": np.where((fill_type < 0) & pool, np.int8(0), fill_type),
+                "fill_type": np.where((fill_type < 0) & is_pool, np.int8(FILL_TYPES.index("amm")), fill_type),
                 "role": role,
                 "size": size,
                 "price": price,
@@ -178,136 +177,124 @@ class _Converter(Conversion):
 
     def keep_text(self, row: int, name: str, reason: str | None = None) -> None:
         """Keep the text of a member that its column cannot hold."""
-        self.verbatim[row][name] = text = self.columns[name][row].as_py()
+        text = self.columns[name][row].as_py()
+        self.verbatim[row][name] = text
         if reason:
             self.reasons[row].append(f"{name} {shown(text, 60)} {reason}")
 
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
         encoded = self.columns["market"].dictionary_encode()
-        pairs = [self.listing.pair(raw) for raw in [*encoded.dictionary.to_pylist(), None]]
+        pairs = [self.listing.pair(name) for name in encoded.dictionary.to_pylist()]
+        pairs.append(self.listing.pair(None))
         codes = encoded.indices.fill_null(len(pairs) - 1).to_numpy()
-        reasons = [pair.reason for pair in pairs]
-        if any(reasons):
-            unknown = np.array([reason is not None for reason in reasons])
-            self.flags.append(([reason or "" for reason in reasons], np.where(unknown[codes], codes, -1)))
-        *columns, pools, _ = zip(*pairs, strict=True)
-        market, base, quote = (np.array(column, np.int32)[codes] for column in columns)
-        return market, base, quote, np.array(pools)[codes]
+        is_odd = np.array([pair.reason is not None for pair in pairs])
+        for row in np.flatnonzero(is_odd[codes]).tolist():
+            self.reasons[row].append(pairs[codes[row]].reason)
+        market, base, quote = (np.array([pair[n] for pair in pairs], np.int32)[codes] for n in range(3))
+        is_pool = np.array([pair.is_pool for pair in pairs])[codes]
+        return market, base, quote, is_pool
 
     def codes(self, name: str, words: tuple[str, ...], *, ignore_case: bool = False) -> Codes:
-        encoded = self.columns[name].dictionary_encode()
-        found = [word.upper() if ignore_case else word for word in encoded.dictionary.to_pylist()]
-        codes = np.array([words.index(word) if word in words else -2 for word in found] + [-1], np.int8)
-        codes = codes[encoded.indices.fill_null(len(found)).to_numpy()]
-        for row in np.flatnonzero(codes == -2).tolist():
+        """Return the codes of words; others are kept."""
+        texts = self.columns[name]
+        known = pc.ascii_upper(texts) if ignore_case else texts
+        found = pc.index_in(known, value_set=pa.array(words))
+        for row in np.flatnonzero(pc.and_(found.is_null(), texts.is_valid())).tolist():
             self.keep_text(row, name, f"is not {' or '.join(words)}")
-        return np.asarray(np.maximum(codes, -1))
+        return found.fill_null(-1).to_numpy().astype(np.int8)
 
     def integers(self, name: str) -> pa.Array:
-        column = self.columns[name]
-        numbers = cast_digits(column, pa.int64())
+        """Read whole numbers of 64 bits."""
+        numbers = cast_integers(self.columns[name])
         if numbers is not None:
             return numbers
-        each = [self.integer(name, row, text) for row, text in enumerate(column.to_pylist())]
-        return pa.array(each, pa.int64())
+        return self.each(name, parse_integer, pa.int64(), "is not a whole number of 64 bits")
 
-    def integer(self, name: str, row: int, text: str | None) -> int | None:
-        number = parse_integer(text)
-        if text is not None and number is None:
-            self.keep_text(row, name, "is not a whole number of 64 bits")
-        return number
+    def each(self, name: str, parse: Callable[[str], Any], to: pa.DataType, problem: str) -> pa.Array:
+        """Read a column text by text; what cannot be parsed is null, and kept."""
+        values = []
+        for row, text in enumerate(self.columns[name].to_pylist()):
+            value = None if text is None else parse(text)
+            if text is not None and value is None:
+                self.keep_text(row, name, problem)
+            values.append(value)
+        return pa.array(values, to)
 
     def moments(self) -> pa.Array:
         """Read createdAt; a moment that no calendar has becomes null."""
         created = self.integers("createdAt")
-        self.flag(pc.equal(created, 0), "createdAt is 0")
-        known = pc.if_else(pc.equal(created, 0), None, created)
-        first, last = pc.min_max(created).as_py().values()
-        if first is None or (first >= 0 and last <= MAX_MOMENT):
-            return known
-        wrong = pc.or_(pc.less(created, 0), pc.greater(created, MAX_MOMENT)).fill_null(False)
-        for row in np.flatnonzero(wrong).tolist():
+        # The relayer writes 0 where it does not know the time.
+        is_unknown = pc.equal(created, 0)
+        self.flag(is_unknown, "createdAt is 0")
+        is_wrong = pc.or_(pc.less(created, 0), pc.greater(created, MAX_MOMENT))
+        for row in np.flatnonzero(_known(is_wrong)).tolist():
             self.keep_text(row, "createdAt", "is not between the years 1970 and 9999 as milliseconds")
-        return pc.if_else(wrong, None, known)
+        return pc.if_else(pc.or_(is_unknown, is_wrong), None, created)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
-        numbers = self.smallest_units(name)
+        """Read amounts in smallest units, and scale them."""
+        numbers = cast_smallest(self.columns[name])
+        if numbers is None:
+            problem = f"is not a whole number of at most {WHOLE.precision} digits"
+            numbers = self.each(name, _parse_smallest, WHOLE, problem)
+            for row in np.flatnonzero(_known(pc.less(numbers, 0))).tolist():
+                self.keep_text(row, name, "is negative")
         return self.scaled(name, numbers, token, lambda row, reason: self.keep_text(row, name, reason))
 
-    def smallest_units(self, name: str) -> pa.Array:
-        column = self.columns[name]
-        numbers = cast_digits(column, SHORT, WHOLE)
-        if numbers is not None:
-            return numbers
-        each = [self.digits(name, row, text) for row, text in enumerate(column.to_pylist())]
-        return pa.array(each, pa.string()).cast(WHOLE)
-
-    def digits(self, name: str, row: int, text: str | None) -> str | None:
-        """Write a whole number, however it was sent, as its digits."""
-        if text is None:
-            return None
-        number = parse_integer(text, 10**WHOLE.precision - 1)
-        if number is None:
-            self.keep_text(row, name, f"is not a whole number of at most {WHOLE.precision} digits")
-            return None
-        if number < 0:
-            self.keep_text(row, name, "is negative")
-        return str(number)
-
     def prices(self) -> pa.Array:
-        """Read prices, as `CUT` where all have at most 8 decimals."""
-        column = self.columns["price"]
-        numbers = cast_decimals(column, CUT, _TYPE)
+        """Read prices, which may have exponents."""
+        numbers = cast_decimals(self.columns["price"])
         if numbers is not None:
             return numbers
-        each = [self.price(row, text) for row, text in enumerate(column.to_pylist())]
-        return pa.array(each, _TYPE)
-
-    def price(self, row: int, text: str | None) -> Decimal | None:
-        number = parse_decimal(text)
-        if text is not None and number is None:
-            self.keep_text(row, "price", "is not a decimal number")
-        exact = as_amount(number)
-        if number is not None and exact is None:
-            self.keep_text(row, "price", f"does not fit {_TYPE}")
-        return exact
+        amounts = []
+        for row, text in enumerate(self.columns["price"].to_pylist()):
+            number = parse_decimal(text)
+            amount = as_amount(number)
+            if text is not None and amount is None:
+                self.keep_text(row, "price", "is not a decimal number" if number is None else f"does not fit {_TYPE}")
+            amounts.append(amount)
+        return pa.array(amounts, _TYPE)
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
         """Multiply at 256 bits, which hold all digits of a size and a price, then cut to those of amounts."""
+        # The relayer cuts prices to 8 decimals: a price of 0 is one below 1e-8, so nothing follows from it.
         positive = pc.if_else(pc.greater(price, 0), price, None)
-        exact = pc.multiply(size, positive.cast(pa.decimal256(price.type.precision, price.type.scale)))
-        if any(end is not None and abs(end) >= _BEYOND for end in pc.min_max(exact).as_py().values()):
-            beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type)).fill_null(False)
-            self.flag(beyond, f"size times price does not fit {_TYPE}")
-            exact = pc.if_else(beyond, None, exact)
+        exact = pc.multiply(size, positive)
+        is_beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type))
+        if pc.any(is_beyond).as_py():
+            self.flag(is_beyond, f"size times price does not fit {_TYPE}")
+            exact = pc.if_else(is_beyond, None, exact)
         return reduce_scale(exact, _TYPE, truncate=True)
 
     def fee_tokens(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
+        """Return the token of each fee, under one of `FEE_TOKENS`."""
         if rule == "base":
             return base
         if rule == "quote":
             return quote
-        if rule == "received":
-            return np.where(side == 0, base, np.where(side == 1, quote, -1)).astype(np.int32)
-        encoded = token_id.dictionary_encode()
-        codes = [self.listing.code(number) for number in encoded.dictionary.to_pylist()]
-        return np.asarray(np.array([*codes, -1], np.int32)[encoded.indices.fill_null(len(codes)).to_numpy()])
+        if rule == "row":
+            listed = pa.array(self.listing.token_ids[:-1])
+            return pc.index_in(token_id, value_set=listed).fill_null(-1).to_numpy()
+        return _by_side(side, base, quote)
 
     def flag_wrong_token(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
-        sold = np.where(side == 0, quote, np.where(side == 1, base, -1))
-        expected = self.listing.token_ids[sold]
+        """Note rows whose `tokenId` is not the token sold: the quote token of a BUY, the base token of a SELL."""
+        sold = self.listing.token_ids[_by_side(side, quote, base)]
         sent = token_id.fill_null(-1).to_numpy()
-        self.flag((expected >= 0) & (sent >= 0) & (sent != expected), "tokenId is not the token sold")
+        self.flag((sold >= 0) & (sent >= 0) & (sent != sold), "tokenId is not the token sold")
 
     def keep_tails(self) -> None:
-        has_tail = self.columns["tail"].is_valid().to_numpy(zero_copy_only=False)
+        """Keep members beyond those that are known."""
+        has_tail = self.columns["tail"].is_valid()
         self.flag(has_tail, "more members than are known")
         for row in np.flatnonzero(has_tail).tolist():
             tail = parse_json(self.columns["tail"][row].as_py(), self.batch.where(row))
-            self.verbatim[row] |= {str(place): member for place, member in enumerate(tail, len(MEMBERS))}
+            for place, member in enumerate(tail, len(MEMBERS)):
+                self.verbatim[row][str(place)] = member
 
     def keep_no_trades(self) -> None:
+        """Keep the text of rows that are not trades."""
         for row in np.flatnonzero(self.columns["no_trade"].is_valid()).tolist():
             text = self.columns["no_trade"][row].as_py()
             expected, got = fault_of(parse_json(text, self.batch.where(row))) or ("", "")
@@ -315,9 +302,21 @@ class _Converter(Conversion):
             self.verbatim[row]["row"] = text
 
 
+def _parse_smallest(text: str) -> Decimal | None:
+    number = parse_integer(text, 10**WHOLE.precision - 1)
+    return None if number is None else Decimal(number)
+
+
+def _by_side(side: Codes, of_buys: Codes, of_sells: Codes) -> Codes:
+    """Choose by side; -1 where it is unknown."""
+    sold = np.where(side == SIDES.index("SELL"), of_sells, np.int32(-1))
+    return np.where(side == SIDES.index("BUY"), of_buys, sold)
+
+
+def _known(mask: pa.Array | np.ndarray) -> np.ndarray:
+    """Return a mask in which null counts as False."""
+    return mask if isinstance(mask, np.ndarray) else mask.fill_null(False).to_numpy(zero_copy_only=False)
+
+
 def _floats(amounts: pa.Array) -> np.ndarray:
     return np.asarray(amounts.cast(pa.float64()).fill_null(np.nan))
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole != 0))

@@ -1,0 +1,48 @@
+"""Text columns to exact numbers, all rows at once where that is certain.
+
+Each function returns None where it is not, or where a value does not fit its type; the caller then looks at
+each text by itself, with `bounded.parse_integer` or `parse_decimal`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.scaling import WHOLE
+
+# pyarrow computes decimals modulo 2**256, silently, and looks powers of ten beyond 10**76 up outside of its table.
+# So it is given only texts of which every step stays below 10**76: whole numbers of that many digits, and decimal
+# numbers of 37 digits, which an exponent of nine at most keeps below 10**46.
+LONGEST_WHOLE = WHOLE.precision
+PLAIN_DECIMAL = "^-?[0-9]{1,19}(?:[.][0-9]{1,18})?(?:[eE]-[0-9])?$"
+
+
+def cast_integers(texts: pa.Array) -> pa.Array | None:
+    """Cast texts to integers of 64 bits."""
+    return _cast(texts, pa.int64()) if _are_digits(texts) else None
+
+
+def cast_smallest(texts: pa.Array) -> pa.Array | None:
+    """Cast texts to amounts in smallest units, of up to 76 digits."""
+    return _cast(texts, WHOLE) if _are_digits(texts) else None
+
+
+def cast_decimals(texts: pa.Array) -> pa.Array | None:
+    """Cast texts to the type of amounts and prices."""
+    is_plain = pc.match_substring_regex(texts, PLAIN_DECIMAL)
+    return _cast(texts, AMOUNT.pyarrow_dtype) if pc.all(is_plain, min_count=0).as_py() else None
+
+
+def _are_digits(texts: pa.Array) -> bool:
+    only_digits = pc.all(pc.ascii_is_decimal(texts), min_count=0).as_py()
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    return only_digits and longest <= LONGEST_WHOLE
+
+
+def _cast(texts: pa.Array, to: pa.DataType) -> pa.Array | None:
+    try:
+        return texts.cast(to)
+    except pa.ArrowInvalid:
+        return None

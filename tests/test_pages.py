@@ -1,0 +1,253 @@
+"""Pages by both readers: what DuckDB reads is what Python's `json` reads, or it is left to Python."""
+
+import json
+import random
+from typing import Any
+from unittest.mock import patch
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+from support.wire_rows import histories, markets, page, row, tokens
+
+from loopring_lab import engine, tables
+from loopring_lab.bounded import to_json
+from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.tables import wire
+
+TOKENS = tokens()
+MARKETS = markets()
+
+Answer = pd.DataFrame | str
+
+
+def nothing_regular(pages: list[Any], size: int) -> pa.Table:
+    """Stand in for the search of regular pages, so that Python reads all."""
+    return FIND_REGULAR([None] * len(pages), size)
+
+
+FIND_REGULAR = wire._find_regular
+
+
+def answer(pages: list[bytes]) -> Answer:
+    try:
+        return tables.trades(pages, TOKENS, MARKETS)
+    except UnexpectedAnswer as error:
+        return str(error)
+
+
+def answer_of_python(pages: list[bytes]) -> Answer:
+    with patch.object(wire, "_find_regular", nothing_regular):
+        return answer(pages)
+
+
+def is_regular(*pages: bytes | str) -> bool:
+    return len(wire._find_regular(pages, wire.MAX_DOCUMENT)) == len(pages)
+
+
+def assert_same_reading(one: wire.Reading, other: wire.Reading) -> None:
+    if isinstance(one, wire.Batch) and isinstance(other, wire.Batch):
+        assert one.columns.equals(other.columns)
+        assert (one.counts, one.totals, list(one.places)) == (other.counts, other.totals, list(other.places))
+    else:
+        assert str(one) == str(other)
+
+
+def assert_same(pages: list[bytes]) -> Answer:
+    found = answer(pages)
+    expected = answer_of_python(pages)
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        assert not isinstance(found, str), found
+        assert_frame_equal(found, expected)
+    places = [f"page {number}" for number in range(len(pages))]
+    together = wire.read_each(pages, places)
+    with patch.object(wire, "_find_regular", nothing_regular):
+        alone = wire.read_each(pages, places)
+    for one, other in zip(together, alone, strict=True):
+        assert_same_reading(one, other)
+    return found
+
+
+def with_member(text: str, place: int = 3) -> bytes:
+    """Make a page of two rows of which one has this JSON for a member."""
+    body = page([row(id="1"), row(id="2")]).decode()
+    member = json.dumps(row()[place])
+    return body.replace(member, text, 1).encode()
+
+
+MEMBERS = [
+    "7", "0", "-0", "-5", "007", "123456789012345678", "1234567890123456789", "12345678901234567890",
+    "184467440737095516160", "9" * 77, "1.5", "12.50", "0.1", "3.5669E-4", "1e400", "1E-400", "1e5", "-1.0", "+1",
+    ".5", "1.", "null", "true", "false", "NaN", "-NaN", "Infinity", "-Infinity", "nan", "nul", '""', '" 12"', '"12 "',
+    '"null"', '"1e3"', '"0x10"', '"a,b"', '"[["', '"],["', '"}]"', '"\'"', '"\\u0031"', '"\\ud83d\\ude00"', '"\\ud800"',
+    '"\\udc00"', '"\\""', '"\\\\"', '"\\/"', '"\\n"', '"\n"', '"\t"', '"\x00"', '"\\u0000"', '"\x7f"', '"é"', '"😀"',
+    '"\u2028"', "[]", '["1"]', "{}", '{"a": 1}', '{"a": 1, "a": 2}', "[" * 70 + "]" * 70, "'1'", "1,", "", ",", "/* */ 1",
+    '"1" // x', '"1" "2"', '"1"2',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("place", [3, 4, 0], ids=["size", "price", "createdAt"])
+def test_a_member_of_any_kind_is_read_alike(member: str, place: int) -> None:
+    odd = with_member(member, place)
+    assert_same([page([row(id="3")]), odd, page([row(id="4")]), page([])])
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '"x"', "7", "null", "[]", '[["1"]]', '["1", "2"]', '{"0": "1"}'])
+def test_a_row_that_is_no_row_is_read_alike(text: str) -> None:
+    body = page([row(id="1"), row(id="2")]).decode()
+    assert_same([body.replace(json.dumps(row(id="2")), text).encode(), page([row(id="3")])])
+
+
+def test_rows_of_every_length_are_read_alike() -> None:
+    for length in range(1, 21):
+        members = [*row(), *"abcdef"][:length]
+        body = page([members, members])
+        assert is_regular(body) == (length in {7, 8, 9, 11, 12, 13, 14})
+        assert_same([body, page([row(id="1")])])
+    mixed = page([row(id=str(length))[:length] for length in (7, 9, 14, 8, 13, 11, 12)])
+    assert is_regular(mixed)
+    assert len(assert_same([mixed])) == 7
+    assert_same([page([row(id=str(length))[:length] for length in range(7, 15)])])
+
+
+PAGES = [
+    '{"totalNum": 1}', '{"trades": []}', '{"totalNum": 1, "trades": null}', '{"totalNum": 1, "trades": {}}',
+    '{"totalNum": 1, "trades": [],}', '{"totalNum": 1, "trades": [,]}', '{"totalNum": 1, "trades": []} x',
+    '{"totalNum": 1, "trades": []}{}', '{"totalNum": 1, "trades": []', '{"totalNum": 1, "trades": [], "trades": [ROW]}',
+    '{"totalNum": 1, "totalNum": 2, "trades": [ROW]}', '{"totalNum": 1.7, "trades": [ROW]}', '{"totalNum": "1", "trades": [ROW]}',
+    '{"totalNum": null, "trades": [ROW]}', '{"totalNum": -1, "trades": [ROW]}', '{"totalNum": 01, "trades": [ROW]}',
+    '{"totalNum": 12345678901234567890, "trades": [ROW]}', '{"totalNum": 1e2, "trades": [ROW]}', '{"trades": [ROW], "totalNum": 1}',
+    '{"totalNum": 1, "trades": [ROW], "more": 1}', '{"TotalNum": 1, "Trades": [ROW]}', '{"totalnum": 1, "trades": [ROW]}',
+    '{"totalNum": 1, "trades": [ROW,]}', '{"totalNum": 1, "trades": [ROW ROW]}', '{"totalNum": 1, "trades": [[ROW]]}',
+    '\ufeff{"totalNum": 1, "trades": [ROW]}', ' \t\r\n{ "totalNum" : 1 , "trades" : [ ROW ] } \n', '\v{"totalNum": 1, "trades": [ROW]}',
+    '\xa0{"totalNum": 1, "trades": [ROW]}', '{"totalNum": 1, "trades": [ROW]}\x00', '[{"totalNum": 1, "trades": [ROW]}]', "", " ", "null",
+    "[]", '{"\\u0074otalNum": 1, "trades": [ROW]}', "{'totalNum': 1, 'trades': [ROW]}", '{totalNum: 1, trades: [ROW]}',
+    '/**/{"totalNum": 1, "trades": [ROW]}', '{"a":' * 70 + "1" + "}" * 70, '{"totalNum": 1, "trades": ' + "[" * 70 + "]" * 70 + "}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PAGES)
+def test_a_page_of_any_shape_is_read_alike(text: str) -> None:
+    body = text.replace("ROW", json.dumps(row())).encode()
+    assert_same([body, page([row(id="1")])])
+    assert_same([page([row(id="1")]), body])
+    assert_same([body])
+
+
+@pytest.mark.parametrize(
+    "body", [page([row()]).replace(b"LRC", b"\xff"), page([row()]).decode().encode("utf-16"), b"\xef\xbb\xbf"]
+)
+def test_bytes_that_are_not_text_are_read_alike(body: bytes) -> None:
+    assert_same([page([row(id="1")]), body])
+
+
+def test_very_long_texts_are_read_alike() -> None:
+    long = row(id="1", orderHash="0x" + "ab" * 500_000, size="9" * 100_000)
+    assert is_regular(page([long]))
+    assert_same([page([long, row(id="2")])])
+    over = page([row(orderHash="x" * wire.MAX_PAGE)])
+    assert_same([page([row(id="1")]), over])
+
+
+# Text that stands in pages, and text that must not.
+PIECES = ['"', ",", "[", "]", "{", "}", ":", "\\", '","', '"],["', '", "', "], [", '\\"', "\\u0022", "\\ud800", "\n", " ", "\t", "",
+          "null", "NaN", "true", "1.50", "12345678901234567890", "1e5", "-", "é", "\x7f", "\x00", '"x":1,', '"trades":[],', "//", "'"]  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(
+    histories(numbers=True),
+    st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 3), st.sampled_from(PIECES)), max_size=4),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t: ")]),
+)
+@example([row()[:8], row(id="1")[:8]], [(44, 0, "],["), (60, 0, '"')], (",", ":"))
+@example([row()[:8], row(id="1")[:8]], [(40, 0, '],["')], (",", ":"))
+@example([row()[:8], row(id="1")[:8]], [(40, 0, '", "')], (", ", ": "))
+def test_mutated_pages_are_read_alike(
+    some: list[list[Any]], damage: list[tuple[int, int, str]], separators: tuple[str, str]
+) -> None:
+    text = json.dumps({"totalNum": len(some), "trades": some}, separators=separators)
+    for place, removed, piece in damage:
+        at = place % (len(text) + 1)
+        text = text[:at] + piece + text[at + removed :]
+    assert_same([text.encode(errors="surrogatepass"), page([row(id="77")])])
+
+
+@pytest.mark.thorough
+def test_tens_of_thousands_of_mutated_pages_are_read_alike() -> None:
+    dice = random.Random(40)
+    checked = 0
+    for _ in range(400):
+        pages = []
+        for _ in range(50):
+            rows = [
+                row(id=str(dice.randrange(10**9)), size=str(dice.randrange(10**22)))[: dice.choice([7, 10, 13, 14])]
+                for _ in range(3)
+            ]
+            text = page(rows).decode()
+            for _ in range(dice.randrange(3)):
+                at = dice.randrange(len(text))
+                text = text[:at] + dice.choice(PIECES) + text[at + dice.randrange(3) :]
+            pages.append(text.encode())
+        places = list(map(str, range(len(pages))))
+        together = wire.read_each(pages, places)
+        with patch.object(wire, "_find_regular", nothing_regular):
+            alone = wire.read_each(pages, places)
+        for one, other in zip(together, alone, strict=True):
+            checked += 1
+            assert_same_reading(one, other)
+    assert checked == 20_000
+
+
+def test_regular_pages_are_read_by_duckdb_as_bytes_and_as_text() -> None:
+    body = page([row(), row(id="2")[:7], [*row(id="3")[:8], None, 7, -5, "", "x"]])
+    assert is_regular(body, body.decode(), page([]))
+    with patch.object(wire, "read_tolerantly", side_effect=AssertionError):
+        batch = wire.read([body, page([]), body.decode()], ["a", "b", "c"])
+    assert (batch.counts, batch.totals) == ([3, 0, 3], [3, 0, 3])
+    assert [batch.where(place) for place in (0, 2, 3)] == ["a.trades[0]", "a.trades[2]", "c.trades[0]"]
+
+
+def test_rows_stay_in_the_order_of_many_pages() -> None:
+    numbers = iter(range(20_000))
+    pages = [page([row(id=str(next(numbers))) for _ in range(4)]) for _ in range(5_000)]
+    pages[2_500] = pages[2_500].replace(b'"taker"', b"1.5")
+    batch = wire.read(pages, list(map(str, range(5_000))))
+    assert batch.columns["id"].to_pylist() == list(map(str, range(20_000)))
+    assert batch.where(19_999) == "4999.trades[3]"
+
+
+def test_the_text_of_rows_is_that_of_python() -> None:
+    rows_ = [row(), row(id="2", market="A/B -~{}[]:,")[:7], [*row(id="3")[:8], None, 7, -5, "", "x/y"]]
+    pages = [page(rows_), page([]), json.dumps({"totalNum": 1, "trades": rows_}, indent=2).encode()]
+    expected = [to_json(one) for body in pages for one in wire.page_rows(wire.parse(body, "page"), "page")]
+    assert wire.cut_rows(pages).to_pylist() == expected
+    assert wire.cut_rows([*pages, with_member("1.5")]) is None
+
+
+def test_where_memory_does_not_suffice_python_reads_and_little_is_enough_for_usual_pages() -> None:
+    pages = [page([row(id=str(number)) for number in range(50 * at, 50 * at + 50)]) for at in range(800)]
+    expected = answer(pages)
+    try:
+        engine.set_memory("64MiB")
+        with patch.object(wire, "read_tolerantly", side_effect=AssertionError):
+            assert_frame_equal(answer(pages), expected)
+        with patch.object(duckdb.DuckDBPyRelation, "project", side_effect=duckdb.OutOfMemoryException):
+            assert_frame_equal(answer(pages[:3]), answer_of_python(pages[:3]))
+    finally:
+        engine.set_memory()
+
+
+def test_the_reader_of_json_is_part_of_duckdb() -> None:
+    """Nothing is loaded from the network: not even where that is forbidden."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    [(where,)] = connection.sql("SELECT install_mode FROM duckdb_extensions() WHERE extension_name = 'json'").fetchall()
+    assert where == "STATICALLY_LINKED"
+    assert connection.sql("""SELECT from_json('{"a": ["x"]}', '{"a": ["VARCHAR"]}').a[1]""").fetchall() == [("x",)]
