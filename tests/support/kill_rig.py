@@ -93,7 +93,7 @@ def host(run: str, *words: Any) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sync.BATCH_ROWS, sync.BATCH_SECONDS = 1_000, 0.2
     imports.BATCH_BYTES = 200_000
-    from_blocks.ROWS_OF_A_TRANSACTION, from_blocks.BLOCKS_AT_ONCE = 500, 4
+    from_blocks.ROWS_OF_A_TRANSACTION, from_blocks.BLOCKS_AT_ONCE = 40, 4
     fetching.BATCH_BLOCKS = 40
     writing = storage.StoredFile.writing
 
