@@ -36,9 +36,9 @@ SELECT count(DISTINCT (account_id, trade_id)) FILTER (trade_id IS NOT NULL) = co
 FROM arrived
 """
 # Where no id occurs twice, each row is the first and only version of its trade.
-SETTLE_NEW = """
-CREATE TEMP TABLE settled AS
-SELECT NULL AS held_row, place, 1 AS new_version, TRUE AS new_current, $imported AS new_imported FROM arrived
+STORE_NEW = f"""
+INSERT INTO held.main.rows BY NAME
+SELECT {SENT}, 1 AS version, TRUE AS current, $imported AS imported FROM arrived
 """
 # Which contents of a trade are current after a transaction that brings some of it. A run is what was read at one
 # moment; a trade that is listed twice in it has two current contents.
@@ -72,17 +72,14 @@ SELECT held_row, place, new_version,
     CASE WHEN held_row IS NULL THEN $imported ELSE imported AND ($imported OR NOT is_last) END AS new_imported
 FROM numbered
 """
-# Rows of one account are together, so that reading it skips most of the others.
 STORE = f"""
 INSERT INTO held.main.rows BY NAME
 SELECT {SENT}, new_version AS version, new_current AS current, new_imported AS imported
 FROM arrived JOIN settled USING (place) WHERE held_row IS NULL
-ORDER BY account_id, place;
+ORDER BY place;
 
 UPDATE held.main.rows SET current = new_current, imported = new_imported FROM settled
 WHERE rows.rowid = held_row AND (current <> new_current OR imported <> new_imported);
-
-DROP TABLE arrived; DROP TABLE known; DROP TABLE settled
 """
 # A fill is listed under one fill type; a relayer that does not tell them apart lists each under both.
 SHARED = """
@@ -98,14 +95,17 @@ SELECT count(*) FROM (
 
 
 def add(connection: duckdb.DuckDBPyConnection, rows: pa.Table, *, imported: bool) -> None:
-    """Add rows to an archive that is open for a transaction."""
+    """Add rows, those of one account together so that reading it skips most others, in an open transaction."""
     connection.register("sent", rows)
     connection.execute(FIND)
     [(is_new,)] = connection.execute(IS_NEW).fetchall()
-    if not is_new:
+    if is_new:
+        connection.execute(STORE_NEW, {"imported": imported})
+    else:
         [(shared,)] = connection.execute(SHARED).fetchall()
         advice = "Its trades are not added: read them with client.trades(..., fill_type=...)."
         tables.refuse_shared_fills(shared, advice)
-    connection.execute(SETTLE_NEW if is_new else SETTLE, {"imported": imported})
-    connection.execute(STORE)
+        connection.execute(SETTLE, {"imported": imported})
+        connection.execute(STORE)
+    connection.execute("DROP TABLE arrived; DROP TABLE known; DROP TABLE IF EXISTS settled")
     connection.unregister("sent")

@@ -62,10 +62,10 @@ class ListingSnapshot:
 def convert(
     batch: Mapping[HistoryKey, Sequence[RawPage]], listing: ListingSnapshot
 ) -> tuple[pa.Table | list[Any], dict[HistoryKey, LabError]]:
-    """Convert pages to rows, history by history; return the errors of those that are left out."""
+    """Convert pages to rows, account by account; return the errors of histories that are left out."""
     parts: list[pa.Table] = []
     errors: dict[HistoryKey, LabError] = {}
-    for key, pages in batch.items():
+    for key, pages in sorted(batch.items(), key=lambda one: one[0]):
         try:
             wire.refuse_without_trades(page.batch for page in pages)
             parts.append(to_rows(key, pages, listing))

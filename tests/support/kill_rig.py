@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,8 +165,9 @@ def kill_again_and_again(folder: Path, work: Work, kills: int, longest: float, s
         for number in range(kills):
             held_before = len(every)
             pid = begin(process, files[-1])
-            is_done = lives_on(process, PATIENCE, stop_at_commit=True)
-            is_done = is_done or lives_on(process, dice.uniform(0, longest), stop_at_commit=False)
+            notes = Path(f"{files[-1]}.notes")
+            is_done = lives_on(process, PATIENCE, partial(adds_something, notes, every))
+            is_done = is_done or lives_on(process, dice.uniform(0, longest))
             if is_done:
                 finished += 1
             else:
@@ -173,13 +175,11 @@ def kill_again_and_again(folder: Path, work: Work, kills: int, longest: float, s
                 while Path("/proc", str(pid)).exists() or wait(process.stdout, 0.02):
                     if wait(process.stdout, 0.02):
                         say(process)
-            notes = Path(f"{files[-1]}.notes")
-            lines = notes.read_text().splitlines(keepends=True) if notes.exists() else []
-            whole = [line for line in lines if line.endswith("\n")]  # the last may be cut by the kill
+            commits = whole_lines(notes)
+            every |= noted_keys(notes)
             notes.unlink(missing_ok=True)
-            every |= {tuple(key) for line in whole for key in json.loads(line)}
-            committed += bool(whole)
-            total += len(whole)
+            committed += bool(commits)
+            total += len(commits)
             held = work.held(files[-1])
             assert len(held) == len(set(held)), "doubled"
             assert every <= set(held), f"life {number}: {len(every - set(held))} acknowledged rows are lost"
@@ -205,22 +205,36 @@ def begin(process: subprocess.Popen[bytes], path: Path) -> int:
     return int(say(process).split()[1])
 
 
-def lives_on(process: subprocess.Popen[bytes], seconds: float, *, stop_at_commit: bool) -> bool:
-    """Wait until a life has committed, or for some time; tell whether it has ended."""
+def whole_lines(notes: Path) -> list[str]:
+    """Read the commits that were noted; a kill may have cut the last line."""
+    lines = notes.read_text().splitlines(keepends=True) if notes.exists() else []
+    return [line for line in lines if line.endswith("\n")]
+
+
+def noted_keys(notes: Path) -> set[Any]:
+    return {tuple(key) for line in whole_lines(notes) for key in json.loads(line)}
+
+
+def adds_something(notes: Path, every: set[Any]) -> bool:
+    return not noted_keys(notes) <= every
+
+
+def lives_on(process: subprocess.Popen[bytes], seconds: float, has_added: Callable[[], bool] | None = None) -> bool:
+    """Wait until a life has added something, or for some time; tell whether it has ended."""
     end = time.monotonic() + seconds
     while wait(process.stdout, max(0.0, end - time.monotonic())):
         line = say(process)
         if line == "done\n":
             return True
-        if stop_at_commit and line == "commit\n":
+        if line == "commit\n" and has_added and has_added():
             return False
-    assert not stop_at_commit, "nothing was committed, and the work hangs"
+    assert not has_added, "nothing was committed, and the work hangs"
     return False
 
 
 def resume(process: subprocess.Popen[bytes], path: Path) -> None:
     begin(process, path)
-    assert lives_on(process, PATIENCE, stop_at_commit=False), "the last resume hangs"
+    assert lives_on(process, PATIENCE), "the last resume hangs"
     Path(f"{path}.notes").unlink(missing_ok=True)
 
 
