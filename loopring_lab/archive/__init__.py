@@ -7,7 +7,7 @@ each keeps its members verbatim beside the typed columns.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.archive import queries, scans
 from loopring_lab.archive.imports import Import
@@ -169,7 +168,7 @@ class Archive:
         if full and start is not None:
             raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
         histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
-        self._refuse(queries.refuse_blocks)
+        self._refuse_mixed(from_blocks=False)
         with client._transport.new_budget(of_bytes=False).activate():
             Sync(self._file, client, histories, to_milliseconds(start), full).run(progress)
         return self.report(ids)
@@ -237,7 +236,7 @@ class Archive:
         if fill_type is not None and fill_type not in FILL_TYPES:
             raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
         account = None if account_id is None else parse_account_id(account_id)
-        self._refuse(queries.refuse_blocks)
+        self._refuse_mixed(from_blocks=False)
         with track("trades", progress) as report:
             Import(self._file, account, fill_type, source, report).run(paths)
         return self.report()
@@ -292,14 +291,14 @@ class Archive:
         0       10001       dex     1      True
         1       10002       dex     1      True
         """
-        from loopring_lab.archive.from_blocks import BlockImport
+        from loopring_lab.archive import from_blocks
         from loopring_lab.rollup import Store
 
         if not isinstance(store, Store):
             raise LabError(f"import_blocks: expected a lab.rollup.Store, got {type(store).__name__}.")
-        self._refuse(queries.refuse_relayers)
+        self._refuse_mixed(from_blocks=True)
         with track("blocks", progress) as watch:
-            BlockImport(self._file, store).run(watch)
+            from_blocks.import_blocks(self._file, store, watch)
         return self.report()
 
     def trades(self, account_id: int | None = None, since: Moment = None, until: Moment = None) -> pd.DataFrame:
@@ -331,22 +330,19 @@ class Archive:
         0 2022-12-26 07:19:15.141+00:00  GRID-ETH  BUY       amm
         1 2022-12-26 07:19:40.416+00:00   LRC-ETH  BUY       amm
         """
-        accounts = None if account_id is None else [account_id]
-        asked = _asked(since, until, accounts)
+        asked = _asked(since, until, None if account_id is None else [account_id])
         with self._file.reading() as connection:
             rows = connection.sql(
-                f"SELECT {', '.join(TYPED)}, listing FROM held.main.rows WHERE {asked.condition()}"
+                f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE {asked.condition()}"
             ).to_arrow_table()
-            known = queries.listings(connection)
-            [(of_blocks,)] = connection.execute("SELECT EXISTS (FROM held.main.blocks)").fetchall()
+            listing = queries.last_listing(connection)
             source = bound_source(connection)
-        if not known:
+        if listing is None:
             raise self._file.nothing_yet()
-        used = set(pc.unique(rows["listing"]).to_pylist())
-        listings = [listing for digest, listing in known.items() if digest in used] or list(known.values())
-        if of_blocks:
+        are_of_blocks = listing.markets == queries.NO_MARKETS
+        if are_of_blocks:
             rows = rows.sort_by([("trade_id", "ascending"), ("role", "descending")])
-        frame = to_frame(rows, listings[-1], in_order=of_blocks)
+        frame = to_frame(rows, listing, in_order=are_of_blocks)
         frame.attrs |= {"fee_token": "received", "source": source.name, "synthetic": source.synthetic}
         if frame.empty:
             queries.refuse_unknown(self._file, asked.accounts)
@@ -551,18 +547,19 @@ class Archive:
         """
         return scans.export(self._file, Path(folder), _asked(since, until, accounts))
 
-    def _refuse(self, check: Callable[[duckdb.DuckDBPyConnection, StoredFile], None]) -> None:
+    def _refuse_mixed(self, *, from_blocks: bool) -> None:
         """Refuse to add what the archive does not hold, before anything is asked for."""
         if self._file.source():
             with self._file.reading() as connection:
-                check(connection, self._file)
+                queries.refuse_mixed(connection, self._file, from_blocks=from_blocks)
 
 
 def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
     if isinstance(accounts, int | str):
         raise LabError(f"accounts={accounts!r}: give several as a list, or one as account_id={accounts}.")
-    ids = [] if account_id is None else [account_id]
-    ids += accounts if isinstance(accounts, Iterable) else []
+    ids = list(accounts) if isinstance(accounts, Iterable) else []
+    if account_id is not None:
+        ids.insert(0, account_id)
     if not ids or not isinstance(accounts, Iterable | None):
         raise LabError("sync: no account to ask for. Give account_id=, or accounts=[...].")
     return list(dict.fromkeys(map(parse_account_id, ids)))

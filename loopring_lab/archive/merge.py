@@ -1,8 +1,4 @@
-"""Adding rows by identity: none lost, none doubled, changes kept as versions.
-
-The content that was read last is current; no clock decides. What a sync has seen stays current, whatever is
-imported later.
-"""
+"""Adding rows by identity: none lost, none doubled, changes kept as versions."""
 
 from __future__ import annotations
 
@@ -18,118 +14,98 @@ if TYPE_CHECKING:
 
 # What makes two rows versions of one trade; of rows without any identity, it is their text.
 IDENTITY = ("account_id", "fill_type", "trade_id", "side", "order_hash", "no_trade")
-NO_TRADE = "CASE WHEN trade_id IS NULL AND side IS NULL AND order_hash IS NULL THEN verbatim END"
+NO_TRADE = "CASE WHEN trade_id IS NULL AND side IS NULL AND order_hash IS NULL THEN verbatim END AS no_trade"
 KEY = ", ".join(IDENTITY)
-SAME = " AND ".join(f"seen.{name} IS NOT DISTINCT FROM known.{name}" for name in IDENTITY)
+SAME = " AND ".join(f"seen.{name} IS NOT DISTINCT FROM known.{name}" for name in (*IDENTITY, "verbatim"))
+EITHER = ", ".join(f"coalesce(seen.{name}, known.{name}) AS {name}" for name in IDENTITY)
 SENT = ", ".join((*TYPED, "verbatim", "retrieved_at", "listing"))
+HELD = "rowid AS held_row, account_id, fill_type, trade_id, side, order_hash, verbatim, version, current, imported"
 
+# What arrived, with its place; and rows held that may be versions of the same trades. DuckDB skips parts of a
+# table by `=`, but not by IS NOT DISTINCT FROM, so rows without an id are looked for apart.
 FIND = f"""
--- Each row that arrived, with its place.
-CREATE TEMP TABLE arrived AS SELECT *, {NO_TRADE} AS no_trade, row_number() OVER () AS place FROM sent;
-
--- Rows held that may be versions of the same trades.
+CREATE TEMP TABLE arrived AS SELECT *, {NO_TRADE}, row_number() OVER () AS place FROM sent;
 CREATE TEMP TABLE known AS
-SELECT rowid AS held_row, account_id, fill_type, trade_id, side, order_hash, {NO_TRADE} AS no_trade,
-    verbatim, version, current, imported
-FROM held.main.rows SEMI JOIN arrived USING (account_id, trade_id)
+SELECT {HELD}, {NO_TRADE} FROM held.main.rows SEMI JOIN arrived USING (account_id, trade_id)
 UNION ALL
-SELECT rowid, account_id, fill_type, trade_id, side, order_hash, {NO_TRADE}, verbatim, version, current, imported
-FROM held.main.rows
+SELECT {HELD}, {NO_TRADE} FROM held.main.rows
 WHERE trade_id IS NULL AND account_id IN (SELECT account_id FROM arrived WHERE trade_id IS NULL);
-
--- Ids that several rows have, held or arrived, or that are unknown.
-CREATE TEMP TABLE recurring AS
-SELECT account_id, trade_id
-FROM (SELECT account_id, trade_id FROM arrived UNION ALL SELECT account_id, trade_id FROM known)
-GROUP BY account_id, trade_id
-HAVING count(*) > 1 OR trade_id IS NULL;
 """
-ADD_NEW = f"""
--- All other rows are the first and only version of their trade.
-INSERT INTO held.main.rows BY NAME
-SELECT {SENT}, 1 AS version, TRUE AS current, ? AS imported
+IS_NEW = """
+SELECT count(DISTINCT (account_id, trade_id)) FILTER (trade_id IS NOT NULL) = count(*) AND NOT EXISTS (FROM known)
 FROM arrived
-WHERE NOT EXISTS (
-    FROM recurring
-    WHERE recurring.account_id = arrived.account_id AND recurring.trade_id IS NOT DISTINCT FROM arrived.trade_id
-)
-ORDER BY account_id, place  -- rows of one account are together, so that reading it skips most of the others
 """
+# Where no id occurs twice, each row is the first and only version of its trade.
+STORE_NEW = f"""
+INSERT INTO held.main.rows BY NAME
+SELECT {SENT}, 1 AS version, TRUE AS current, $imported AS imported FROM arrived
+"""
+# Which contents of a trade are current after a transaction that brings some of it. A run is what was read at one
+# moment; a trade that is listed twice in it has two current contents.
+#
+#   transaction | a sync has seen the trade before | current afterwards
+#   ------------+----------------------------------+-----------------------------
+#   sync        | yes or no                        | the contents of the last run
+#   import      | no                               | the contents of the last run
+#   import      | yes                              | those that were current before
+#
+# No clock decides: transactions follow one another. Trades of which nothing arrived stay as they are. A content
+# counts as imported until a sync has read it last.
 SETTLE = f"""
-CREATE TEMP TABLE contents AS
+CREATE TEMP TABLE settled AS
 WITH
--- Every content that arrived of a trade: where it stood first, and when it was read last.
-seen AS (
-    SELECT {KEY}, verbatim, min(place) AS place, max(run) AS run
-    FROM arrived
-    WHERE EXISTS (
-        FROM recurring
-        WHERE recurring.account_id = arrived.account_id AND recurring.trade_id IS NOT DISTINCT FROM arrived.trade_id
-    )
-    GROUP BY {KEY}, verbatim
+-- Every content that arrived of a trade: where it stood first, and in which run it was read last.
+seen AS (SELECT {KEY}, verbatim, min(place) AS place, max(run) AS run FROM arrived GROUP BY ALL),
+-- The same beside what is held.
+contents AS (
+    SELECT {EITHER}, held_row, place, run, current, imported, version FROM seen FULL JOIN known ON {SAME}
 ),
--- The same beside what is held of it.
-beside AS (
-    SELECT held_row, place, run, current, imported, version,
-        {", ".join(f"coalesce(seen.{name}, known.{name}) AS {name}" for name in IDENTITY)}
-    FROM seen FULL JOIN known ON {SAME} AND seen.verbatim IS NOT DISTINCT FROM known.verbatim
-),
--- The contents of each trade that arrived, those held first.
+-- The contents of each trade of which some arrived, those held first.
 numbered AS (
-    SELECT *,
-        row_number() OVER (PARTITION BY {KEY} ORDER BY version NULLS LAST, place) AS new_version,
-        coalesce(run = max(run) OVER (PARTITION BY {KEY}), FALSE) AS is_last,
-        bool_or(held_row IS NOT NULL AND NOT imported) OVER (PARTITION BY {KEY}) AS was_synced
-    FROM beside
-    QUALIFY count(place) OVER (PARTITION BY {KEY}) > 0
+    SELECT *, row_number() OVER (trade ORDER BY version NULLS LAST, place) AS new_version,
+        coalesce(run = max(run) OVER trade, FALSE) AS is_last,
+        bool_or(held_row IS NOT NULL AND NOT imported) OVER trade AS was_synced
+    FROM contents WINDOW trade AS (PARTITION BY {KEY}) QUALIFY count(place) OVER trade > 0
 )
-SELECT {KEY}, held_row, place, new_version, current, imported,
+SELECT held_row, place, new_version,
     CASE WHEN $imported AND was_synced THEN coalesce(current, FALSE) ELSE is_last END AS new_current,
     CASE WHEN held_row IS NULL THEN $imported ELSE imported AND ($imported OR NOT is_last) END AS new_imported
 FROM numbered
 """
-ADD_VERSIONS = f"""
+STORE = f"""
 INSERT INTO held.main.rows BY NAME
 SELECT {SENT}, new_version AS version, new_current AS current, new_imported AS imported
-FROM arrived JOIN (SELECT place, new_version, new_current, new_imported FROM contents WHERE held_row IS NULL)
-USING (place)
-ORDER BY place
-"""
-MARK = """
-UPDATE held.main.rows SET current = new_current, imported = new_imported
-FROM contents
-WHERE rows.rowid = held_row AND (new_current <> contents.current OR new_imported <> contents.imported)
+FROM arrived JOIN settled USING (place) WHERE held_row IS NULL
+ORDER BY place;
+
+UPDATE held.main.rows SET current = new_current, imported = new_imported FROM settled
+WHERE rows.rowid = held_row AND (current <> new_current OR imported <> new_imported);
 """
 # A fill is listed under one fill type; a relayer that does not tell them apart lists each under both.
 SHARED = """
 WITH fills AS (
-    SELECT DISTINCT account_id, fill_type, trade_id, side, order_hash
-    FROM (
-        SELECT account_id, fill_type, trade_id, side, order_hash
-        FROM arrived SEMI JOIN recurring USING (account_id, trade_id)
-        UNION ALL
-        SELECT account_id, fill_type, trade_id, side, order_hash FROM known
-    )
-    WHERE trade_id IS NOT NULL
+    SELECT account_id, trade_id, side, order_hash, fill_type FROM arrived
+    UNION ALL SELECT account_id, trade_id, side, order_hash, fill_type FROM known
 )
-SELECT count(*) - (SELECT count(*) FROM (SELECT DISTINCT account_id, trade_id, side, order_hash FROM fills))
-FROM fills
+SELECT count(*) FROM (
+    SELECT 1 FROM fills WHERE trade_id IS NOT NULL
+    GROUP BY account_id, trade_id, side, order_hash HAVING count(DISTINCT fill_type) > 1
+)
 """
 
 
 def add(connection: duckdb.DuckDBPyConnection, rows: pa.Table, *, imported: bool) -> None:
-    """Add rows to an archive that is open for a transaction."""
+    """Add rows, those of one account together so that reading it skips most others, in an open transaction."""
     connection.register("sent", rows)
     connection.execute(FIND)
-    connection.execute(ADD_NEW, [imported])
-    if connection.execute("SELECT count(*) FROM recurring").fetchall() != [(0,)]:
+    [(is_new,)] = connection.execute(IS_NEW).fetchall()
+    if is_new:
+        connection.execute(STORE_NEW, {"imported": imported})
+    else:
         [(shared,)] = connection.execute(SHARED).fetchall()
-        tables.refuse_shared_fills(
-            shared, "Its trades are not added: read them with client.trades(..., fill_type=...)."
-        )
+        advice = "Its trades are not added: read them with client.trades(..., fill_type=...)."
+        tables.refuse_shared_fills(shared, advice)
         connection.execute(SETTLE, {"imported": imported})
-        connection.execute(ADD_VERSIONS)
-        connection.execute(MARK)
-        connection.execute("DROP TABLE contents")
-    connection.execute("DROP TABLE arrived; DROP TABLE known; DROP TABLE recurring")
+        connection.execute(STORE)
+    connection.execute("DROP TABLE arrived; DROP TABLE known; DROP TABLE IF EXISTS settled")
     connection.unregister("sent")

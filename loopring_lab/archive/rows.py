@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from loopring_lab.amounts import AMOUNT
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.bounded import to_json
 from loopring_lab.engine import frames
-from loopring_lab.errors import AmountError, UnexpectedAnswer
+from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
@@ -58,6 +58,21 @@ class ListingSnapshot:
         return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
 
 
+def convert(
+    batch: Mapping[HistoryKey, Sequence[RawPage]], listing: ListingSnapshot
+) -> tuple[pa.Table | list[Any], dict[HistoryKey, LabError]]:
+    """Convert pages to rows, account by account; return the errors of histories that are left out."""
+    parts: list[pa.Table] = []
+    errors: dict[HistoryKey, LabError] = {}
+    for key, pages in sorted(batch.items(), key=lambda one: one[0]):
+        try:
+            wire.refuse_without_trades(page.batch for page in pages)
+            parts.append(to_rows(key, pages, listing))
+        except (UnexpectedAnswer, AmountError) as error:
+            errors[key] = error
+    return pa.concat_tables(parts) if parts else [], errors
+
+
 def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot) -> pa.Table:
     """Convert pages of one history to rows, as `merge.add` takes them.
 
@@ -66,21 +81,26 @@ def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot)
     account_id, fill_type = key
     lookup = MarketLookup(*listing.frames)
     batch = wire.concat([page.batch for page in pages])
-    codes_of_pages = [rows.FILL_TYPES.index(fill_type)] * len(pages)
-    typed = rows.convert(batch, codes_of_pages, lookup, "received")
-    _refuse_other_accounts(typed["account_id"], account_id, fill_type)
-    count = len(typed)
+    typed = rows.convert(batch, [rows.FILL_TYPES.index(fill_type)] * len(pages), lookup, "received")
+    others = typed.filter(pc.not_equal(typed["account_id"], account_id).fill_null(False))
+    if len(others):
+        raise UnexpectedAnswer(
+            f"accountId of {fill_type} trades",
+            expected=f"account {account_id}, which was asked for",
+            got=f"account {others['account_id'][0]}",
+            hint="Check base_url, or the name of the saved file: the rows belong to another account.",
+        )
     columns = {name: typed[name] for name in TYPED}
     for name, words in _categories(lookup).items():
         codes = typed[name].to_numpy()
         columns[name] = pa.array(words, pa.string()).take(pa.array(codes, pa.int64(), mask=codes < 0))
-    columns["account_id"] = pa.array(np.full(count, account_id))
-    columns["created_at"] = typed["created_at"].cast(frames.TIMESTAMP)
     moments = np.array([page.retrieved_at for page in pages], np.int64)
     runs = np.cumsum(np.diff(moments, prepend=moments[:1]) != 0)
+    columns["account_id"] = pa.repeat(account_id, len(typed))
+    columns["created_at"] = typed["created_at"].cast(frames.TIMESTAMP)
     columns["verbatim"] = _row_texts(pages)
     columns["retrieved_at"] = pa.array(np.repeat(moments, batch.counts)).cast(frames.TIMESTAMP)
-    columns["listing"] = pa.repeat(listing.digest, count)
+    columns["listing"] = pa.repeat(listing.digest, len(typed))
     columns["run"] = pa.array(np.repeat(runs, batch.counts))
     return stored(frames.portable(pa.table(columns)))
 
@@ -89,36 +109,27 @@ def stored(table: pa.Table) -> pa.Table:
     """See amounts as the whole numbers that an archive stores."""
     for name in frames.AMOUNTS:
         column = frames.to_hugeint(pa.chunked_array(table[name]))
-        table = table.set_column(table.schema.get_field_index(name), name, column)
+        table = table.set_column(table.column_names.index(name), name, column)
     return table
 
 
 def to_frame(table: pa.Table, listing: ListingSnapshot, *, in_order: bool) -> pd.DataFrame:
     """Convert rows of the archive to the frame that the client returns; those of blocks are `in_order`."""
     lookup = MarketLookup(*listing.frames)
-    tokens = {symbol for name in TOKENS for symbol in pc.unique(table[name].drop_null()).to_pylist()}
-    lookup.tokens += sorted(tokens - set(lookup.tokens))
-    known = set(lookup.markets)
-    markets = pc.unique(table["market"].drop_null()).to_pylist()
-    lookup.markets += [name for name in markets if name not in known]
+    lookup.tokens += sorted({word for name in TOKENS for word in _words(table[name])} - set(lookup.tokens))
+    lookup.markets += sorted(_words(table["market"]) - set(lookup.markets))
     columns: dict[str, Any] = {name: table[name] for name in TYPED}
     for name, words in _categories(lookup).items():
         columns[name] = pc.index_in(table[name], value_set=pa.array(words, pa.string())).fill_null(-1)
-    for name in frames.AMOUNTS:
-        columns[name] = _as_amounts(table[name], name)
-    columns["created_at"] = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
-    typed = pa.table(columns).combine_chunks()
-    if in_order:
-        return tables.assemble(typed, lookup)
-    return tables.join_typed([typed], lookup)
-
-
-def _as_amounts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
-        return frames.from_hugeint(column).cast(AMOUNT.pyarrow_dtype)
+        for name in frames.AMOUNTS:
+            columns[name] = frames.from_hugeint(table[name]).cast(AMOUNT.pyarrow_dtype)
     except pa.ArrowInvalid:
         # A file that somebody else made may hold any number.
         raise AmountError(f"{name}: the archive holds amounts of more digits than trades have. Sync anew.") from None
+    columns["created_at"] = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
+    typed = pa.table(columns).combine_chunks()
+    return tables.assemble(typed, lookup) if in_order else tables.join_typed([typed], lookup)
 
 
 def row_texts(body: bytes) -> list[str]:
@@ -134,15 +145,8 @@ def _row_texts(pages: Sequence[RawPage]) -> pa.Array:
     return pa.array([row for page in pages for row in row_texts(page.body)], pa.string())
 
 
-def _refuse_other_accounts(ids: pa.ChunkedArray, account_id: int, fill_type: str) -> None:
-    others = pc.unique(ids.filter(pc.not_equal(ids, account_id).fill_null(False))).to_pylist()
-    if others:
-        raise UnexpectedAnswer(
-            f"accountId of {fill_type} trades",
-            expected=f"account {account_id}, which was asked for",
-            got=f"account {others[0]}",
-            hint="Check base_url, or the name of the saved file: the rows belong to another account.",
-        )
+def _words(column: pa.ChunkedArray) -> set[str]:
+    return set(pc.unique(column.drop_null()).to_pylist())
 
 
 def _categories(lookup: MarketLookup) -> dict[str, Sequence[str]]:

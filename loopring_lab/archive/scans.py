@@ -120,19 +120,13 @@ def verify(file: StoredFile) -> pd.DataFrame:
     problems = []
     with file.reading():
         pass  # what the file says it holds can be read
-    for name in _tables(TABLES):
+    for name in TABLES:
         try:
             with file.reading() as connection:
                 connection.execute(f"SELECT bit_xor(hash(stored)) FROM held.main.{name} AS stored").fetchall()
         except ArchiveError as error:
             problems.append({"table": name, "problem": str(error), "advice": file.advice})
     return pd.DataFrame(problems, columns=["table", "problem", "advice"])
-
-
-def _tables(schema: str) -> list[str]:
-    """Name the tables that a schema makes, and that of the source."""
-    made = [line.split()[2] for line in schema.splitlines() if line.startswith("CREATE TABLE")]
-    return ["source", *(name.removeprefix("held.") for name in made)]
 
 
 def export(file: StoredFile, folder: Path, rows: Rows) -> int:
@@ -155,32 +149,24 @@ def export(file: StoredFile, folder: Path, rows: Rows) -> int:
 
 
 def _write(file: StoredFile, folder: Path, rows: Rows) -> int:
-    count = 0
     by = pads.partitioning(pa.schema([("account_id", pa.int64()), ("year", pa.int64())]), flavor="hive")
     parquet = pads.ParquetFileFormat()
     with file.reading() as connection:
+        trades = f"FROM held.main.rows WHERE {rows.condition()}"
+        [(count,)] = connection.execute(f"SELECT count(*) {trades}").fetchall()
         # In this order, no more than one file is open at a time.
         found = connection.sql(
-            f"SELECT {SHOWN}, year(created_at) AS year FROM held.main.rows WHERE {rows.condition()} "
+            f"SELECT {SHOWN}, year(created_at) AS year {trades} "
             "ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
-        ).to_arrow_reader(ROWS_AT_ONCE)
-        schema = found.schema
-
-        def counted() -> Iterator[pa.RecordBatch]:
-            nonlocal count
-            for batch in found:
-                count += batch.num_rows
-                yield batch
-
+        )
         pads.write_dataset(
-            counted(),
+            found.to_arrow_reader(ROWS_AT_ONCE),
             folder,
-            schema=schema,
             format=parquet,
             partitioning=by,
             file_options=parquet.make_write_options(compression="zstd", write_page_checksum=True),
             max_rows_per_group=ROWS_OF_A_GROUP,
-            max_partitions=1 << 24,
+            max_partitions=1 << 24,  # no limit: years and accounts are as many as they are
             use_threads=False,
         )
-    return count
+    return int(count)

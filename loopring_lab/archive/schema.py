@@ -26,10 +26,10 @@ def decimal(name: str) -> str:
 SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in TYPED)
 """SQL of the columns of `tables.trades`, amounts as decimals."""
 
-TABLES = """
--- Rows as they were received, and the columns that were read from them. The versions of one trade are numbered
--- from 1; current are those that the source listed last. `listing` scales the amounts. A row that was read from
--- a block has no text, and was received when its block was imported.
+# Rows as they were received, and the columns that were read from them. The versions of one trade are numbered
+# from 1; current are those that the source listed last. `listing` scales the amounts. A row that was read from
+# a block has no text, and was received when its block was imported.
+ROWS = """
 CREATE TABLE held.rows (
     created_at TIMESTAMPTZ, trade_id BIGINT, account_id BIGINT NOT NULL, market VARCHAR, base VARCHAR,
     quote VARCHAR, side VARCHAR, fill_type VARCHAR, role VARCHAR,
@@ -39,30 +39,34 @@ CREATE TABLE held.rows (
     verbatim VARCHAR, retrieved_at TIMESTAMPTZ, listing VARCHAR,
     version INTEGER NOT NULL, current BOOLEAN NOT NULL, imported BOOLEAN NOT NULL
 );
-
--- Tokens and markets as the source listed them at a time, as JSON; `listing` is a hash of both.
-CREATE TABLE held.listings (listing VARCHAR NOT NULL, tokens VARCHAR NOT NULL, markets VARCHAR NOT NULL,
-    retrieved_at TIMESTAMPTZ NOT NULL);
-
--- How many rows of a history the source counted, in the order of `number`. `gone` is the number held that it
--- no longer lists; `requests` is 0 of saved pages; `checked_at` is given where every page was read.
-CREATE TABLE held.syncs (number BIGINT NOT NULL, account_id BIGINT NOT NULL, fill_type VARCHAR NOT NULL,
+"""
+# Tokens and markets as the source listed them at a time, as JSON; `listing` is a hash of both.
+LISTINGS = """
+CREATE TABLE held.listings (
+    listing VARCHAR NOT NULL, tokens VARCHAR NOT NULL, markets VARCHAR NOT NULL, retrieved_at TIMESTAMPTZ NOT NULL
+);
+"""
+# How many rows of a history the source counted, in the order of `number`. `gone` is the number held that it
+# no longer lists; `requests` is 0 of saved pages; `checked_at` is given where every page was read. The last
+# record of a history says all that is known of it.
+SYNCS = """
+CREATE TABLE held.syncs (
+    number BIGINT NOT NULL, account_id BIGINT NOT NULL, fill_type VARCHAR NOT NULL,
     synced_at TIMESTAMPTZ NOT NULL, total BIGINT NOT NULL, gone BIGINT, requests BIGINT NOT NULL,
-    since TIMESTAMPTZ, checked_at TIMESTAMPTZ);
-
--- Blocks that were imported, with the number of rows that each has.
-CREATE TABLE held.blocks (block_id BIGINT NOT NULL, rows BIGINT NOT NULL, imported_at TIMESTAMPTZ NOT NULL);
+    since TIMESTAMPTZ, checked_at TIMESTAMPTZ
+);
 """
-VIEWS = f"""
-CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;
-"""
+# Blocks that were imported, with the number of rows that each has.
+BLOCKS = "CREATE TABLE held.blocks (block_id BIGINT NOT NULL, rows BIGINT NOT NULL, imported_at TIMESTAMPTZ NOT NULL);"
+TRADES = f"CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;"
+TABLES = ("source", "rows", "listings", "syncs", "blocks")
 
 KIND = Kind(
     noun="archive",
+    one="an archive",
     contents="trades",
-    schema=TABLES + VIEWS,
+    schema=ROWS + LISTINGS + SYNCS + BLOCKS + TRADES,
     fill="archive.sync(client, account_id=...), loopring-lab sync, or archive.import_blocks(store)",
     same_source="If both are one source, give it the archive's name: source=archive.source, or a source.json "
     "beside saved files.",
-    marks=("archive.json", "settled.json"),
 )

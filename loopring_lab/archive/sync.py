@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 
-import pyarrow as pa
-
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
-from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage, to_rows
+from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage, convert
 from loopring_lab.client import Client
-from loopring_lab.errors import (
-    AmountError,
-    LabError,
-    NotAuthorized,
-    RateLimited,
-    RelayerError,
-    UnexpectedAnswer,
-)
+from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
 from loopring_lab.source import Source
 from loopring_lab.storage import StoredFile
-from loopring_lab.tables import wire
 
 # A transaction takes some 20 ms, however few rows it has; what was read since the last is lost by a kill.
 BATCH_ROWS = 20_000
@@ -37,23 +27,19 @@ class Sync:
     """Adds to an archive what a relayer lists now."""
 
     def __init__(
-        self,
-        file: StoredFile,
-        client: Client,
-        keys: Sequence[HistoryKey],
-        since: int | None,
-        full: bool = False,
+        self, file: StoredFile, client: Client, keys: Sequence[HistoryKey], since: int | None, full: bool = False
     ) -> None:
-        self._client, self._keys, self._full = client, keys, full
-        self._window = Window(since=since)
         tokens, markets = (text.decode() for text in client.listings())
-        self._file, self._source = file, _source_of(client)
+        self._file = file
+        self._client = client
+        self._keys = keys
+        self._window = Window(since=since)
+        self._full = full
+        self._source = _source_of(client)
         self._listing = ListingSnapshot(tokens, markets, now_ms())
         with file.writing(self._source) as connection:
-            queries.refuse_blocks(connection, file)
-            queries.store_listing(connection, self._listing)
-            self._last = queries.last_sync_records(connection)
-        self._begun: dict[History, AbstractSet[int]] = {}
+            queries.store_listing(connection, file, self._listing)
+        self._begun: dict[History, AbstractSet[int]] = {}  # with the identities that were held before
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._committed_at = time.monotonic()
         self._errors: list[LabError] = []
@@ -65,7 +51,8 @@ class Sync:
                 for page in pages:
                     raw = RawPage(page.body, page.retrieved_at, page.batch)
                     self._batch[_key(page.history)].append(raw)
-                    if self._is_batch_full():
+                    rows = PAGE * sum(map(len, self._batch.values()))
+                    if rows >= BATCH_ROWS or time.monotonic() - self._committed_at > BATCH_SECONDS:
                         self._commit([history for history in self._begun if history.ended])
         except (UnexpectedAnswer, RelayerError) as error:
             self._errors.append(error)
@@ -78,58 +65,44 @@ class Sync:
     def _histories(self) -> Iterator[History]:
         """Look up what is held of a history only when its turn comes, to save memory."""
         for key in self._keys:
-            last, held = self._last.get(key), queries.held_identities(self._file, key)
-            gone = last.gone if last else 0
-            history = History(*key, window=self._window, held=held, gone=gone or 0)
-            if self._full:
-                history = History(*key)
+            held, gone = queries.held_identities(self._file, key)
+            history = History(*key) if self._full else History(*key, window=self._window, held=held, gone=gone)
             self._begun[history] = held
             yield history
 
-    def _is_batch_full(self) -> bool:
-        rows = PAGE * sum(map(len, self._batch.values()))
-        return rows >= BATCH_ROWS or time.monotonic() - self._committed_at > BATCH_SECONDS
-
     def _commit(self, done: list[History]) -> None:
         """Commit the rows read, then what was counted of the histories that are done."""
-        batch, self._batch = self._batch, defaultdict(list)
-        parts, errors = convert(batch, self._listing)
+        rows, errors = convert(self._batch, self._listing)
+        self._batch.clear()
         self._errors += errors.values()
         for history in self._begun:
-            if error := errors.get(_key(history)):
+            error = errors.get(_key(history))
+            if error:
                 history.fail(error)
-        held = {history: self._begun.pop(history) for history in done}
-        found = [self._record(history, held[history]) for history in done if history.requests]
-        if parts or found:
+        counted = [self._record(history, self._begun.pop(history)) for history in done if history.requests]
+        if len(rows) or counted:
             with self._file.writing(self._source) as connection:
-                if parts:
-                    merge.add(connection, pa.concat_tables(parts), imported=False)
-                queries.store_sync_records(connection, found)
+                if len(rows):
+                    merge.add(connection, rows, imported=False)
+                for record in counted:
+                    queries.store_count(connection, record)
         self._committed_at = time.monotonic()
 
     def _record(self, history: History, held: AbstractSet[int]) -> SyncRecord:
-        read, now = history.scheduler, now_ms()
+        read = history.scheduler
+        now = now_ms()
         known = len(held | read.identities) if self._full else read.known
-        gone = known - read.total if read.complete else None
         is_whole = read.complete and not history.error and history.window == EVERYTHING
-        checked_at = now if is_whole and (self._full or not held) else None
-        since = history.window.since
-        return SyncRecord(*_key(history), now, read.total, gone, history.requests, since, checked_at)
-
-
-def convert(
-    batch: Mapping[HistoryKey, Sequence[RawPage]], listing: ListingSnapshot
-) -> tuple[list[pa.Table], dict[HistoryKey, LabError]]:
-    """Convert pages to rows, history by history; return the errors of those that are left out."""
-    parts: list[pa.Table] = []
-    errors: dict[HistoryKey, LabError] = {}
-    for key, pages in batch.items():
-        try:
-            wire.refuse_without_trades(page.batch for page in pages)
-            parts.append(to_rows(key, pages, listing))
-        except (UnexpectedAnswer, AmountError) as error:
-            errors[key] = error
-    return [part for part in parts if len(part)], errors
+        return SyncRecord(
+            *_key(history),
+            synced_at=now,
+            total=read.total,
+            gone=known - read.total if read.complete else None,
+            requests=history.requests,
+            since=history.window.since,
+            # Without `full`, rows that were held are not read again.
+            checked_at=now if is_whole and (self._full or not held) else None,
+        )
 
 
 def _source_of(client: Client) -> Source:

@@ -56,11 +56,11 @@ CREATE TABLE held.tokens (listing VARCHAR NOT NULL);
 """
 KIND = Kind(
     noun="block store",
+    one="a block store",
     contents="blocks",
     schema=SCHEMA,
     fill="store.sync(rpc=...), or store.import_files(paths)",
     same_source="",
-    marks=("blocks.json",),
 )
 
 # What a later submission of a block can tell of it.

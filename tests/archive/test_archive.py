@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
-from support.archive_kills import check, kill_again_and_again
+from support.archive_kills import check
 from support.ledger import Ledger, client_of, count_rows, served
 
 import loopring_lab as lab
@@ -297,12 +297,6 @@ def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) 
     assert [process.exitcode for process in both] == [0, 0]
     check(tmp_path / "a", *ledger.truth())
     assert Archive(tmp_path / "a").verify().empty
-
-
-@pytest.mark.thorough
-def test_kills_at_random_moments_lose_nothing_and_create_no_duplicates(tmp_path: Path) -> None:
-    tally = kill_again_and_again(tmp_path / "a", kills=3, accounts=4, trades=700, longest_life=0.7, reserve=6)
-    assert tally.faults.total() > 0
 
 
 @pytest.mark.thorough

@@ -132,8 +132,8 @@ def another_database(path: Path) -> None:
     ("make", "said"),
     [
         (a_text, "a file, but not one of DuckDB. Nothing was changed. Use another path"),
-        (a_folder, r"is a folder. Now it is one file: give its path, such as .*other\.duckdb, and fill it anew"),
-        (an_old_archive, "is a folder, as an earlier version of loopring-lab kept trades. Now it is one file"),
+        (a_folder, r"is a folder.* Now it is one file: give its path, such as .*other\.duckdb, and fill it anew"),
+        (an_old_archive, "is a folder, as earlier versions of loopring-lab kept trades in. Now it is one file"),
         (another_database, "a DuckDB file, but not the one of an archive. Nothing was changed"),
     ],
 )

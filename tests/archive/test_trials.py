@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.archive_kills import kill_again_and_again
+from support import kill_rig
 from support.file_trials import cut_power_again_and_again, flip_bits, hostile_files, make_archive, open_all
 from support.power_loss import compiled
 
@@ -16,9 +16,10 @@ SECONDS, MEGABYTES = 5, 200
 
 
 @pytest.mark.thorough
-def test_killed_syncs_lose_and_double_nothing(tmp_path: Path) -> None:
-    tally = kill_again_and_again(tmp_path / "a", kills=3, accounts=4, trades=700, longest_life=0.7, reserve=6)
-    assert tally.faults.total() > 0
+@pytest.mark.parametrize("kind", ["syncs", "page_imports", "block_syncs", "block_imports"])
+def test_killed_work_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
+    tally = getattr(kill_rig, kind)(tmp_path, kills=3, longest=0.5)
+    assert tally.lives_with_commits > 0
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc: run on Linux")

@@ -1,7 +1,7 @@
-"""Kill a sync 100 times while histories grow and requests fail, and 100 times with a power cut: nothing lost.
+"""Kill syncs and imports of trades, syncs and imports of blocks, 100 times each after a commit; cut the power 100 times.
 
-A power cut takes away what was not synced (`support/power_loss.py`).
-Run: python tests/benchmarks/bench_archive_kills.py [kills|power]
+Nothing that was acknowledged is lost, nothing is doubled. A power cut takes away what was not synced
+(`support/power_loss.py`). Run: python tests/benchmarks/bench_archive_kills.py [name ...] [number]
 """
 
 import sys
@@ -11,32 +11,40 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.archive_kills import kill_again_and_again
+from support import kill_rig
 from support.file_trials import cut_power_again_and_again
 from support.power_loss import compiled
 
+# Seconds from the first commit of a life to its kill, at most: so long that it often commits again.
+KINDS = {"syncs": 1.5, "page_imports": 1.5, "block_syncs": 1.5, "block_imports": 1.5}
 
-def kills(kills: int = 100, accounts: int = 40, trades: int = 5_000, longest: float = 5.0) -> None:
+
+def kills(name: str, number: int) -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        tally = kill_again_and_again(Path(folder) / "archive.duckdb", kills, accounts, trades, longest)
-    seconds = time.perf_counter() - began
-    print(f"{kills} kills in {seconds:.0f} s; {tally.finished} syncs finished before theirs")
-    print(f"{tally.rows:,} trades of {accounts} accounts: none lost, no duplicates, integer sums equal")
-    print(f"{tally.lives_with_commits} lives committed something; {tally.requests:,} requests")
-    print(f"{tally.faults.total():,} faults: {dict(sorted(tally.faults.items()))}")
+        tally = getattr(kill_rig, name)(Path(folder), number, KINDS[name])
+    print(
+        f"{name}: {tally.kills} lives in {time.perf_counter() - began:.0f} s, {tally.finished} ended before their kill"
+    )
+    print(f"  {tally.acknowledged:,} commits acknowledged in {tally.lives_with_commits} lives: none lost or doubled")
+    print(f"  {tally.lives_that_added} lives added something; {tally.files} files, each as its source in the end")
+    print(f"  {tally.faults.total():,} failing requests {dict(sorted(tally.faults.items()))}", flush=True)
 
 
-def power(cuts: int = 100, most_syncs: int = 40) -> None:
+def power(cuts: int, most_syncs: int = 40) -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(Path(folder))
         assert library, "needs a C compiler"
         rows = cut_power_again_and_again(Path(folder), library, cuts, most_syncs)
-    print(f"{cuts} power cuts in {time.perf_counter() - began:.0f} s: none of {rows:,} reported rows lost")
+    print(f"{cuts} power cuts in {time.perf_counter() - began:.0f} s: none of {rows:,} reported rows lost", flush=True)
 
 
 if __name__ == "__main__":
-    for work in (kills, power):
-        if work.__name__ in sys.argv[1:] or not sys.argv[1:]:
-            work()
+    names = [word for word in sys.argv[1:] if not word.isdigit()]
+    number = next((int(word) for word in sys.argv[1:] if word.isdigit()), 100)
+    for name in names or [*KINDS, "power"]:
+        if name == "power":
+            power(number)
+        else:
+            kills(name, number)

@@ -19,6 +19,7 @@ from support.child_output import wait
 from support.ledger import Ledger, client_of
 from support.power_loss import cut_power, watched
 
+import loopring_lab as lab
 from loopring_lab.archive import Archive, merge
 from loopring_lab.archive.rows import stored
 from loopring_lab.archive.schema import TYPED
@@ -176,7 +177,10 @@ def flip_bits(base: Path, flips: int, seed: int) -> Counter[tuple[str, str]]:
 
 # Files made to do harm
 
-SHADOWS = ("sum", "count", "coalesce", "make_timestamptz", "epoch_ms", "min", "max", "hash", "bit_xor", "now")
+SHADOWS = (
+    *("sum", "count", "coalesce", "greatest", "make_timestamptz", "epoch_ms", "min", "max", "hash", "bit_xor", "now"),
+    *("year", "unnest", "json_valid", "row_number", "bool_or", "duckdb_tables"),
+)
 
 
 def hostile_files(  # noqa: C901 - a list
@@ -234,6 +238,13 @@ def hostile_files(  # noqa: C901 - a list
         "a view without end": altered("CREATE OR REPLACE VIEW trades AS WITH RECURSIVE t AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM t) FROM t"),
         "macros in the place of functions": altered(*(f"CREATE MACRO {name}(x) AS 42" for name in SHADOWS)),
         "a macro that reads": altered(f"CREATE MACRO report() AS TABLE FROM read_text('{canary}')"),
+        "a type in the place of BIGINT": altered(
+            "DROP VIEW trades", "DROP TABLE blocks", 'CREATE TYPE "bigint" AS VARCHAR',
+            'CREATE TABLE blocks (block_id "bigint" NOT NULL, rows "bigint" NOT NULL, imported_at TIMESTAMPTZ NOT NULL)'),
+        "a schema of the same name": altered(
+            "CREATE SCHEMA held", f"CREATE VIEW held.rows AS FROM read_csv('{canary}')", f"CREATE VIEW held.source AS FROM read_csv('{canary}')"),
+        "a view that lists files": altered(f"CREATE OR REPLACE VIEW trades AS FROM glob('{canary.parent}/*')", f"CREATE VIEW more AS FROM read_csv('{canary}')"),
+        "macros of tables": altered(*(f"CREATE MACRO {name}() AS TABLE FROM read_csv('{canary}')" for name in ("duckdb_tables", "rows", "source"))),
         "another type": altered("DROP VIEW trades", "ALTER TABLE rows ALTER size TYPE VARCHAR"),
         "a missing column": altered("DROP VIEW trades", "ALTER TABLE rows DROP extra"),
         "a further column": altered("ALTER TABLE rows ADD COLUMN more VARCHAR DEFAULT repeat('x', 1000000)"),
@@ -266,6 +277,8 @@ def open_all(path: Path) -> str:
         lambda archive: archive.report(), lambda archive: archive.trades(), lambda archive: archive.source,
         lambda archive: archive.verify(), lambda archive: archive.query("SELECT sum(fee), count(*) FROM trades"),
         lambda archive: archive.scan("pyarrow"), repr, lambda archive: archive._repr_html_(),
+        lambda archive: archive.query("FROM held.main.trades LIMIT 5"), lambda archive: archive.query("FROM held.main.more"),
+        lambda archive: lab.fees.summary(archive, by="market"), lambda archive: str(archive.report()),
     ):  # fmt: skip
         try:
             use(Archive(path))

@@ -83,7 +83,7 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
         span = [START + DAYS * DAY * edge // parts for edge in (part, part + 1)]
         level, table = _file_of_trades(part, count, span, level, np.random.default_rng((seed, part)))
         with file.writing(SOURCE) as connection:
-            queries.store_listing(connection, listing)
+            queries.store_listing(connection, file, listing)
             connection.register("sent", stored(table))
             connection.execute(ADD_ROWS, [listing.digest])
             held = pc.unique(table["block_id"]).to_pylist()

@@ -1,0 +1,343 @@
+"""Kills work on a file at random moments after a commit: syncs and imports of trades, syncs and imports of blocks.
+
+Each life is a process of its own, forked from a host that has imported everything, so that it starts in
+milliseconds; relayer and chain run in other processes, and requests fail. A life notes the keys of what it has
+committed as soon as the commit has returned. After its death all of them must be in the file, once, and nothing
+that the source does not have. A file that is complete is compared with its source whole, and a new one begun.
+"""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from support.archive_kills import PATIENCE, ask, check, hosted, say
+from support.child_output import wait
+from support.ledger import FILL_TYPES, Ledger
+from support.rollup_kills import FAULTS as FAULTS_OF_CHAINS
+from support.rollup_kills import check as check_blocks
+from support.rollup_kills import last_l1_block, one_at_a_time
+
+from loopring_lab import storage
+from loopring_lab.archive import Archive, from_blocks, imports, sync
+from loopring_lab.client import Client
+from loopring_lab.errors import LabError, NotAnArchive
+from loopring_lab.relayer import Relayer, Settings
+from loopring_lab.rollup import Store, fetching
+from loopring_lab.transport import Transport
+
+FAULTS = dict.fromkeys(("429", "500", "reset", "truncated", "slow"), 0.02)
+# What tells one thing that was added from another, by the columns that work hands over.
+KEYS = (("verbatim",), ("sha256",), ("trade_id", "role"))
+
+
+class Tally(NamedTuple):
+    """The outcome of the kills of one kind of work."""
+
+    kills: int
+    finished: int
+    lives_with_commits: int
+    lives_that_added: int
+    acknowledged: int
+    files: int
+    faults: Counter[str]
+
+
+class Work(NamedTuple):
+    """Work on a file: what it runs, what its source has, and how the file is compared when it is complete."""
+
+    run: str
+    truth: set[Any]
+    held: Callable[[Path], list[Any]]
+    compare: Callable[[Path], None]
+    faults: Callable[[], Counter[str]] = Counter
+
+
+# In the lives
+
+
+def keys_of(table: pa.Table) -> list[Any]:
+    names = next(names for names in KEYS if set(names) <= set(table.column_names))
+    columns = [table[name].to_pylist() for name in names]
+    return [[one.hex() if isinstance(one, bytes) else one for one in key] for key in zip(*columns, strict=True)]
+
+
+class Recording:
+    """A connection that remembers the tables which it is given to store."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.sent: list[pa.Table] = []
+
+    def register(self, name: str, table: pa.Table) -> None:
+        if name == "sent":
+            self.sent.append(table)
+        self.connection.register(name, table)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+
+def host(run: str, *words: Any) -> None:
+    """Fork, for every line with a path, a process that works on that file; tell its id, commits and end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    sync.BATCH_ROWS, sync.BATCH_SECONDS = 1_000, 0.2
+    imports.BATCH_BYTES = 200_000
+    from_blocks.ROWS_OF_A_TRANSACTION, from_blocks.BLOCKS_AT_ONCE = 40, 4
+    fetching.BATCH_BLOCKS = 40
+    writing = storage.StoredFile.writing
+
+    @contextmanager
+    def noted(file: storage.StoredFile, source: Any = None) -> Iterator[Any]:
+        with writing(file, source) as connection:
+            recording = Recording(connection)
+            yield recording
+        for table in recording.sent:
+            with Path(f"{file.path}.notes").open("a") as notes:
+                notes.write(f"{json.dumps(keys_of(table))}\n")
+            print("commit", flush=True)
+
+    storage.StoredFile.writing = noted  # type: ignore[method-assign]
+    for line in sys.stdin:
+        if os.fork() == 0:
+            print("start", os.getpid(), flush=True)
+            try:
+                RUNS[run](Path(line.strip()), *words)
+            except LabError as error:  # such as too many failing requests: the next life goes on
+                print("error", type(error).__name__, flush=True)
+            print("done", flush=True)
+            os._exit(0)
+
+
+def sync_trades(path: Path, url: str, key: str, accounts: int) -> None:
+    client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
+    Archive(path).sync(client, accounts=[20_000 + number for number in range(accounts)], progress=False)
+
+
+def import_trades(path: Path, saved: str) -> None:
+    Archive(path).import_pages(saved, progress=False)
+
+
+def sync_blocks(path: Path, url: str, last: int) -> None:
+    Store(path).sync(url, rate=None, to_block=last, progress=False)
+
+
+def import_blocks(path: Path, store: str) -> None:
+    Archive(path).import_blocks(Store(store), progress=False)
+
+
+RUNS: dict[str, Callable[..., None]] = {
+    one.__name__: one for one in (sync_trades, import_trades, sync_blocks, import_blocks)
+}
+
+
+def relayer_host(accounts: int, trades: int) -> None:
+    """Serve a ledger until stdin ends; tell address and key, and for every line the faults so far."""
+    settings = Settings(faults=FAULTS, slow_seconds=0.1)
+    with Relayer(Ledger(accounts, trades), settings) as relayer:
+        print(relayer.base_url, relayer.api_key[:], flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(dict(relayer.counts.faults)), flush=True)
+
+
+# Around them
+
+
+def kill_again_and_again(folder: Path, work: Work, kills: int, longest: float, seed: int = 1) -> Tally:
+    """Kill lives within `longest` seconds of their first commit; AssertionError where anything is lost or wrong."""
+    dice = random.Random(seed)
+    files = [folder / "0"]
+    finished = committed = added = 0
+    every = set[Any]()  # what was acknowledged of the present file
+    total = 0
+    with hosted(work.run, "kill_rig") as process:
+        for number in range(kills):
+            held_before = len(every)
+            pid = begin(process, files[-1])
+            notes = Path(f"{files[-1]}.notes")
+            is_done = lives_on(process, PATIENCE, partial(adds_something, notes, every))
+            is_done = is_done or lives_on(process, dice.uniform(0, longest))
+            if is_done:
+                finished += 1
+            else:
+                os.kill(pid, signal.SIGKILL)
+                while Path("/proc", str(pid)).exists() or wait(process.stdout, 0.02):
+                    if wait(process.stdout, 0.02):
+                        say(process)
+            commits = whole_lines(notes)
+            every |= noted_keys(notes)
+            notes.unlink(missing_ok=True)
+            committed += bool(commits)
+            total += len(commits)
+            held = work.held(files[-1])
+            assert len(held) == len(set(held)), "doubled"
+            assert every <= set(held), f"life {number}: {len(every - set(held))} acknowledged rows are lost"
+            assert set(held) <= work.truth, "rows that the source does not have"
+            every = set(held)
+            added += len(every) > held_before
+            if every == work.truth:
+                resume(process, files[-1])
+                work.compare(files[-1])
+                files.append(folder / str(len(files)))
+                every = set()
+        if every:
+            for _ in range(20):
+                if set(work.held(files[-1])) != work.truth:
+                    resume(process, files[-1])
+            resume(process, files[-1])
+            work.compare(files[-1])
+    return Tally(kills, finished, committed, added, total, len(files), work.faults())
+
+
+def begin(process: subprocess.Popen[bytes], path: Path) -> int:
+    process.stdin.write(f"{path}\n".encode())
+    return int(say(process).split()[1])
+
+
+def whole_lines(notes: Path) -> list[str]:
+    """Read the commits that were noted; a kill may have cut the last line."""
+    lines = notes.read_text().splitlines(keepends=True) if notes.exists() else []
+    return [line for line in lines if line.endswith("\n")]
+
+
+def noted_keys(notes: Path) -> set[Any]:
+    return {tuple(key) for line in whole_lines(notes) for key in json.loads(line)}
+
+
+def adds_something(notes: Path, every: set[Any]) -> bool:
+    return not noted_keys(notes) <= every
+
+
+def lives_on(process: subprocess.Popen[bytes], seconds: float, has_added: Callable[[], bool] | None = None) -> bool:
+    """Wait until a life has added something, or for some time; tell whether it has ended."""
+    end = time.monotonic() + seconds
+    while wait(process.stdout, max(0.0, end - time.monotonic())):
+        line = say(process)
+        if line == "done\n":
+            return True
+        if line == "commit\n" and has_added and has_added():
+            return False
+    assert not has_added, "nothing was committed, and the work hangs"
+    return False
+
+
+def resume(process: subprocess.Popen[bytes], path: Path) -> None:
+    begin(process, path)
+    assert lives_on(process, PATIENCE), "the last resume hangs"
+    Path(f"{path}.notes").unlink(missing_ok=True)
+
+
+def held_rows(path: Path, columns: str) -> list[Any]:
+    try:
+        return list(Archive(path).query(f"SELECT {columns} FROM rows").itertuples(index=False, name=None))
+    except NotAnArchive:  # killed before its first transaction
+        return []
+
+
+def held_blocks(path: Path) -> list[Any]:
+    try:
+        return [(one.hex(),) for one in Store(path).stored.index().blocks["data_sha256"].to_pylist()]
+    except NotAnArchive:
+        return []
+
+
+def syncs(folder: Path, kills: int, longest: float, accounts: int = 10, trades: int = 2_000) -> Tally:
+    """Kill syncs of trades from a relayer whose requests fail."""
+    with hosted(f"relayer_host({accounts}, {trades})", "kill_rig") as relayer:
+        url, key = say(relayer).split()
+        ledger = Ledger(accounts, trades)
+        work = Work(
+            f"host('sync_trades', {url!r}, {key!r}, {accounts})",
+            {(json.dumps(row, separators=(",", ":")),) for row in ledger.rows},
+            lambda path: held_rows(path, "verbatim"),
+            lambda path: check(path, *ledger.truth()),
+            lambda: Counter(json.loads(ask(relayer))),
+        )
+        return kill_again_and_again(folder, work, kills, longest)
+
+
+def page_imports(folder: Path, kills: int, longest: float, accounts: int = 10, trades: int = 2_000) -> Tally:
+    """Kill imports of saved pages."""
+    ledger, saved = Ledger(accounts, trades), folder / "saved"
+    saved.mkdir()
+    (saved / "source.json").write_text('{"name": "ledger", "synthetic": true}')
+    (saved / "tokens.json").write_text(json.dumps(ledger.tokens()))
+    (saved / "markets.json").write_text(json.dumps({"markets": ledger.markets()}))
+    for account in ledger.accounts:
+        for kind in FILL_TYPES:
+            pairs = zip(ledger.keys, ledger.rows, strict=True)
+            rows = [row for key, row in pairs if (key.account, key.fill_type) == (account, kind)]
+            pages = [{"totalNum": len(rows), "trades": rows[at : at + 50]} for at in range(0, len(rows), 50)]
+            lines = [json.dumps(page, separators=(",", ":")) + "\n" for page in pages]
+            (saved / f"{account}-{kind}.jsonl").write_text("".join(lines))
+    work = Work(
+        f"host('import_trades', {str(saved)!r})",
+        {(json.dumps(row, separators=(",", ":")),) for row in ledger.rows},
+        lambda path: held_rows(path, "verbatim"),
+        lambda path: check(path, *ledger.truth()),
+    )
+    return kill_again_and_again(folder, work, kills, longest)
+
+
+@contextmanager
+def chain(blocks: int) -> Iterator[tuple[subprocess.Popen[bytes], str, dict[int, bytes]]]:
+    """Run a chain whose requests fail; give its address, and its blocks as one reads them one at a time."""
+    troubled = {"faults": FAULTS_OF_CHAINS, "rpc_omitted_logs": 0.02, "rpc_log_blocks": 20_000, "rpc_batch": 15}
+    with ExitStack() as stack:
+        served = stack.enter_context(hosted(f"chain_host({troubled})", "rollup_kills"))
+        url, _ = say(served).split()
+        with hosted("chain_host({})", "rollup_kills") as plain:
+            truth = one_at_a_time(*say(plain).split(), last_l1_block(blocks))
+        yield served, url, truth
+
+
+def block_syncs(folder: Path, kills: int, longest: float, blocks: int = 1_000) -> Tally:
+    """Kill syncs of blocks from a chain whose requests fail."""
+    with chain(blocks) as (served, url, truth):
+        work = Work(
+            f"host('sync_blocks', {url!r}, {last_l1_block(blocks)})",
+            {(hashlib.sha256(data).hexdigest(),) for data in truth.values()},
+            held_blocks,
+            lambda path: check_blocks(Store(path), truth),
+            lambda: Counter(json.loads(ask(served))),
+        )
+        return kill_again_and_again(folder, work, kills, longest)
+
+
+def block_imports(folder: Path, kills: int, longest: float, blocks: int = 1_000) -> Tally:
+    """Kill imports of blocks into an archive."""
+    with chain(blocks) as (_, url, _):
+        store = folder / "store"
+        for _ in range(20):
+            try:
+                Store(store).sync(url, rate=None, to_block=last_l1_block(blocks), progress=False)
+            except LabError:
+                continue
+            break
+    Archive(folder / "whole").import_blocks(Store(store), progress=False)
+    whole = Archive(folder / "whole").trades()
+    counts = "SELECT block_id, rows FROM blocks ORDER BY ALL"
+    blocks_of_whole = Archive(folder / "whole").query(counts)
+
+    def compare(path: Path) -> None:
+        assert Archive(path).trades().equals(whole)
+        assert Archive(path).query(counts).equals(blocks_of_whole)
+
+    work = Work(
+        f"host('import_blocks', {str(store)!r})",
+        set(held_rows(folder / "whole", "trade_id, role")),
+        lambda path: held_rows(path, "trade_id, role"),
+        compare,
+    )
+    return kill_again_and_again(folder, work, kills, longest)
