@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from loopring_lab.relayer.chain import Chain
+
 SMALLEST, LARGEST = 0.001, 50.0
 OVERCHARGED, IRREGULAR = 70_001, 70_002
 PLANTED = {
@@ -38,6 +40,7 @@ PLANTED = {
     IRREGULAR: "six rows break the contract, each in another way",
 }
 PLANTED_FILLS, WRONG_BPS, NFT_MEMBERS = 48, 45, 19
+DEFAULT_KEY = (1, 1000, "pool")
 NFT = RowKey(IRREGULAR, "", "dex", None)
 
 
@@ -132,6 +135,13 @@ class World:
     def history(self) -> History:
         """Both sides of every fill, as rows; computed on first use and cached."""
         return _history(self._key)
+
+    @property
+    def chain(self) -> Chain | None:
+        """The blocks that this world was settled into, which ship with the package for the default world only."""
+        from loopring_lab.relayer.chain import shipped_chain
+
+        return shipped_chain() if self._key == DEFAULT_KEY else None
 
     def tokens(self) -> list[dict[str, Any]]:
         """Return the token records as the relayer serves them.

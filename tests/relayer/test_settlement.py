@@ -1,20 +1,20 @@
 """The synthetic world's blocks: its fills at their places, a ledger that holds, and keys that owners signed."""
 
+import json
 import random
 from collections import Counter, defaultdict
 from functools import cache
 from hashlib import sha256
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from eth_abi import decode
+from support import encoding
+from support.settlement import OPERATOR, Settlement
 
 import loopring_lab as lab
-from loopring_lab import protocol
-from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.relayer import Settings, World
 from loopring_lab.relayer.mainnet import MARKETS
-from loopring_lab.relayer.settlement import OPERATOR, SAVERS, Settlement
 from loopring_lab.rollup.calldata import RawBlock
 
 WORLDS = [World(1, 0.01), World(2, 0.003), World(7, 0.02, "book"), World(3, 0.001, "neither")]
@@ -133,33 +133,6 @@ def changes(kind, row):
             (a, row["buy_a"], received - fee)]  # fmt: skip
 
 
-@worlds
-def test_accounts_are_opened_before_they_trade_by_their_own_owners(world):
-    relayer = Relayer(world)
-    owners = {account: relayer.signer(account).address for account in world.accounts}
-    wallet = relayer.counterfactual(max(world.accounts))
-    assert wallet is not None
-    owners[max(world.accounts)] = protocol.wallet_address(
-        wallet["walletFactory"], wallet["walletOwner"], wallet["walletSalt"],
-        protocol.FACTORY_INIT_CODE_HASHES[wallet["walletFactory"]],
-    )  # fmt: skip
-    owners |= world.pool_owners()
-    first = {}
-    for row in rows(world, "deposit"):
-        assert "0x" + row["owner"].hex() == owners[row["account"]].lower()
-        first.setdefault(row["account"], row["block"])
-    keys = {row["account"]: row for row in rows(world, "account_update") if row["nonce"] == 0}
-    traders = {account for fill in world.fills if fill.block_id for account in (fill.taker, fill.maker)}
-    for fill in world.fills:
-        if fill.block_id:
-            assert max(first[fill.taker], first[fill.maker]) < fill.block_id
-    for account in traders - set(world.pools.values()):
-        key = relayer.l2_key(account)
-        assert int.from_bytes(keys[account]["public_key"]) == protocol.pack_public_key(key.x, key.y)
-        assert "0x" + keys[account]["owner"].hex() == owners[account].lower()
-    assert traders - set(world.pools.values()) == keys.keys() - set(SAVERS)
-
-
 def test_storage_ids_are_used_once_by_one_order_or_transfer():
     world = WORLDS[0]
     orders = {
@@ -176,64 +149,6 @@ def test_storage_ids_are_used_once_by_one_order_or_transfer():
     assert not orders & others.keys()
 
 
-def test_savers_are_opened_by_a_transfer_and_change_their_keys():
-    world = WORLDS[0]
-    opened = {row["receiver"]: row["to"] for row in rows(world, "transfer") if row["receiver"] in SAVERS}
-    updates = [row for row in rows(world, "account_update") if row["account"] in SAVERS]
-    assert opened.keys() == set(SAVERS)
-    assert Counter((row["nonce"], row["kind"]) for row in updates) == {(0, 1): 6, (1, 1): 6, (2, 0): 6}
-    assert all(row["owner"] == opened[row["account"]] for row in updates)
-    assert len({row["public_key"] for row in updates}) == len(updates)
-
-
-def test_key_updates_are_signed_by_the_owners():
-    world, settings = WORLDS[0], Settings()
-    settlement = settled(world)[0]
-    updates = [row for row in rows(world, "account_update") if row["kind"]]
-    signers, kinds = [], set()
-    for row in updates:
-        entries = {at: rest for at, *rest in settlement.submission(row["block"]).auxiliary}
-        approved, auxiliary = entries[row["index_in_block"]]
-        assert not approved
-        signature, max_fee, valid_until = decode(["(bytes,uint96,uint32)"], auxiliary)[0]
-        header = settlement.timestamp(row["block"])
-        assert row["fee"] <= max_fee
-        assert header < valid_until < header + 90 * 86_400
-        packed = int.from_bytes(row["public_key"])
-        message = protocol.account_update_typed_data(
-            exchange=settings.exchange, chain_id=settings.chain_id, owner="0x" + row["owner"].hex(),
-            account_id=row["account"], x=0, y=1, fee_token_id=row["fee_token"], max_fee=max_fee,
-            valid_until=valid_until, nonce=row["nonce"],
-        )  # fmt: skip
-        message["message"]["publicKey"] = packed
-        signers.append(recovered(message, signature) == "0x" + row["owner"].hex())
-        kinds.add(signature[65])
-    wallet = [row["account"] == max(world.accounts) for row in updates]
-    assert signers == [not each for each in wallet]
-    assert sum(wallet) == 1
-    assert kinds == {protocol.KIND_EIP712, protocol.KIND_PERSONAL}
-
-
-def recovered(message, signature):
-    from eth_account import Account
-    from eth_account.messages import encode_defunct, encode_typed_data
-    from eth_utils.crypto import keccak
-
-    signable = encode_typed_data(full_message=message)
-    if signature[65] == protocol.KIND_PERSONAL:
-        signable = encode_defunct(keccak(b"\x19" + signable.version + signable.header + signable.body))
-    return Account.recover_message(signable, signature=signature[:65]).lower()
-
-
-def test_every_conditional_transaction_has_auxiliary_data_and_no_other():
-    settlement = settled(WORLDS[0])[0]
-    for number in range(settlement.first, settlement.first + 400):
-        submission = settlement.submission(number)
-        conditional = int.from_bytes(submission.data[90:94])
-        assert len(submission.auxiliary) == conditional
-        assert [at for at, *_ in submission.auxiliary] == sorted({at for at, *_ in submission.auxiliary})
-
-
 def test_blocks_are_the_same_in_any_order_and_differ_between_worlds():
     world, settings = WORLDS[0], Settings()
     settlement, numbers, _ = settled(world)
@@ -248,7 +163,21 @@ def test_blocks_are_the_same_in_any_order_and_differ_between_worlds():
     assert not {other.root(20_150), elsewhere.root(20_150)} & {settlement.root(20_150)}
 
 
-@pytest.mark.parametrize("number", [20_098, 0, 10**6])
-def test_other_blocks_are_refused(number):
-    with pytest.raises(LabError, match=f"Block {number}: the chain has blocks 20099 to "):
-        settled(WORLDS[0])[0].data(number)
+def number(value):
+    return int(value, 16) if str(value).startswith("0x") else int(value)
+
+
+def built(kind, values):
+    return kind(*(number(values[name]) for name in kind._fields))
+
+
+def test_a_real_block_is_encoded_byte_for_byte(recordings: Path):
+    """The encoder is right where the reader is not asked."""
+    folder = recordings / "rollup_block_a"
+    header = json.loads((folder / "header.json").read_text())
+    transactions = [encoding.Noop()] * header["block_size"]
+    for record in map(json.loads, (folder / "transactions.jsonl").read_text().splitlines()):
+        kind = getattr(encoding, record["type"].title().replace("_", ""))
+        transactions[record["index"]] = built(kind, record)
+    data = encoding.encode_block(built(encoding.Header, header), transactions)
+    assert data.hex() == (folder / "data.hex").read_text().strip().removeprefix("0x")

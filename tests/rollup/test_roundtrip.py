@@ -1,12 +1,12 @@
-"""What the relayer's encoder writes, the reader reads: every transaction type, every form of calldata."""
+"""What the encoder of the tests writes, the reader reads: every transaction type, every form of calldata."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import encoding
+from support.encoding import Header, Noop, Submission, encode_block, encode_calldata
 
 import loopring_lab as lab
-from loopring_lab.relayer import encoding
-from loopring_lab.relayer.encoding import Header, Noop, Submission, encode_block, encode_calldata
 
 EXAMPLES = 100
 FLAG, BIPS = st.integers(0, 1), st.integers(0, 2**14 - 1)

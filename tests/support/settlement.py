@@ -17,7 +17,7 @@ from typing import NamedTuple
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.accounts import Owner, demo_owner
-from loopring_lab.relayer.encoding import (
+from support.encoding import (
     AccountUpdate,
     AmmUpdate,
     Deposit,
