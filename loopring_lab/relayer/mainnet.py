@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.relayer.history import POOL_PREFIX
+from loopring_lab.relayer.rows import POOL_PREFIX
 
 USD = 10**12
 """One US dollar in the integer unit that prices are kept in (10**-12 dollars)."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from loopring_lab.bounded import parse_json, printable, read_file, shown, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.relayer.history import HASH, MARKET, POOL, POOL_PREFIX, History, RawJson, Row, RowKey
+from loopring_lab.relayer.pages import History, RowKey
+from loopring_lab.relayer.rows import MARKET, ORDER_HASH as HASH, POOL, POOL_PREFIX, RawJson, Row
 from loopring_lab.relayer.mainnet import pool_record
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 from starlette.responses import JSONResponse
 
-from loopring_lab.relayer.database import Status
+from loopring_lab.relayer.store import Status
 from loopring_lab.relayer.settings import Address, ErrorShape
 
 IGNORED = "Ignored."

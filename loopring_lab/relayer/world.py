@@ -13,7 +13,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, RawJson, Row, RowKey, price_text
+from loopring_lab.relayer.pages import History, RowKey
+from loopring_lab.relayer.rows import POOL_PREFIX, PRICE_SCALE, RawJson, Row, price_text
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
 from loopring_lab.relayer.simulation import (
     ARBITRAGEURS,

@@ -256,18 +256,6 @@ def test_no_secret_is_shown(relayers, posters, caplog):
     assert not [(secret, text) for secret in secrets for text in texts if secret in text]
 
 
-def test_an_invalid_head_is_refused_as_anything_else(relayers):
-    for shape, expected in (("result_info", {"resultInfo"}), ("flat", {"code", "msg"})):
-        relayer = relayers(error_shape=shape)
-        port = int(relayer.base_url.rpartition(":")[2])
-        for value in ("0x" + 300_000 * "1", "0x" + 2_000_000 * "1"):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("POST", "/api/v3/account", b"{}", {"X-API-SIG": value})
-            answer = connection.getresponse()
-            assert (answer.status, set(json.loads(answer.read()))) == (400, expected)
-            connection.close()
-
-
 def test_an_owner_shows_its_address_only():
     owner = accounts.demo_owner("synthetic world, seed 1", 10083, EXCHANGE, has_wallet=False)
     assert repr(owner) == f"Owner({owner.address})"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import requests
-from support.key_update_requests import error_code, new_key, request_signature, signed_update, stored_sql
+from support.key_update_requests import error_code, new_key, request_signature, signed_update, stored
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -70,11 +70,11 @@ def test_the_same_request_again_changes_nothing(relayers, posters):
     poster = posters(relayer)
     first = poster.send(body)[1]
     for status in ("received", "processing"):
-        dump = stored_sql(relayer)
+        dump = stored(relayer)
         assert poster.send(body)[1] == {**first, "status": status, "isIdempotent": True}
         again = {**body, "ecdsaSignature": body["ecdsaSignature"][:-2]}  # the same, signed in another form
         assert poster.send(again)[1] == {**first, "status": status, "isIdempotent": True}
-        assert stored_sql(relayer) == dump
+        assert stored(relayer) == dump
         relayer.step()
     assert error_code(poster.send(body)) == 102021
     assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
@@ -93,9 +93,9 @@ def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, pos
 def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes):
     relayer, poster = (made := relayers()), posters(made)
     assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200
-    dump = stored_sql(relayer)
+    dump = stored(relayer)
     assert error_code(poster.send(signed_update(relayer, ACCOUNT, **changes))) == 100204
-    assert stored_sql(relayer) == dump
+    assert stored(relayer) == dump
     assert poster.send(signed_update(relayer, OTHER))[0] == 200  # another account is free
 
 

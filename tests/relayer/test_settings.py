@@ -10,7 +10,7 @@ from dataclasses import fields
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Settings, history
+from loopring_lab.relayer import Settings, pages, rows
 
 ACCOUNT = 58344
 NUMERIC = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?")
@@ -268,12 +268,12 @@ def test_from_text_refuses_a_name_twice():
 
 def test_numbers_are_rendered_in_their_own_digits():
     row = ("1", "3.5669E-4", "LRC-ETH")
-    assert history.to_json([row], numbers=True) == '[[1,3.5669E-4,"LRC-ETH"]]'
+    assert rows.rows_json([row], numbers=True) == '[[1,3.5669E-4,"LRC-ETH"]]'
 
 
 def test_rows_are_found_by_account_fill_type_and_order():
-    keys = [history.RowKey(7, "LRC-ETH", "amm", "0xaa"), history.RowKey(7, "LRC-ETH", "dex", "0xbb")]
-    found = history.History(keys, row=lambda number: (str(number),))
+    keys = [pages.RowKey(7, "LRC-ETH", "amm", "0xaa"), pages.RowKey(7, "LRC-ETH", "dex", "0xbb")]
+    found = pages.History(keys, row=lambda number: (str(number),))
     assert list(found.row_numbers(7)) == [0, 1]
     assert list(found.row_numbers(7, fill_type="dex")) == [1]
     assert len(found.order_rows("0xbb")) == 1
