@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -32,11 +33,11 @@ PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed"
 KEY_HEADER = "X-API-KEY"
 SIGNATURE_HEADER = "X-API-SIG"
 
+# The names that a relayer answers to: a web page can give another name the address 127.0.0.1, and then read it.
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""The names that a relayer answers to: a web page can give another name the address 127.0.0.1, and then read it."""
 
+# Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others.
 CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
-"""Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
 
 MARKET_PROBLEM = "Input should be a market of /mix/markets, with or without the prefix AMM-"
 
@@ -140,7 +141,7 @@ OwnerSignature = Annotated[
 ]
 KeySignature = Annotated[str, signature_header("EdDSA signature of the request by the L2 key.")]
 
-router = APIRouter(prefix=API)
+router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}})
 
 
 @router.get("/exchange/tokens", summary="Tokens", response_model=list[schemas.TokenRecord])
@@ -360,7 +361,12 @@ async def invalid_request(request: Request, error: RequestValidationError) -> JS
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
-    return error_to(request, Code.INVALID_ARGUMENT, error.detail, error.status_code, error.headers)
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        # A path with two methods has two routes, and Starlette names the methods of one.
+        methods = request.app.openapi()["paths"].get(request.url.path, ())
+        headers["Allow"] = ", ".join(methods).upper() or headers["Allow"]
+    return error_to(request, Code.INVALID_ARGUMENT, error.detail, error.status_code, headers)
 
 
 async def unsaved(request: Request, error: Unsaved) -> JSONResponse:
@@ -383,10 +389,10 @@ def printable(text: str) -> str:
 
 
 class RelayerApp(FastAPI):
-    """FastAPI whose document also describes the body that it does not read itself."""
+    """FastAPI whose document also describes the body that it does not read itself, and the settings' errors."""
 
     def openapi(self) -> dict[str, Any]:
-        """Add the models of a key update."""
+        """Add what FastAPI cannot know."""
         if self.openapi_schema is None:
             document = super().openapi()
             body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -395,6 +401,8 @@ class RelayerApp(FastAPI):
             models = document["components"]["schemas"]
             models.update(body.pop("$defs"))
             models["UpdateBody"] = body
+            if self.state.backend.settings.error_shape == "flat":
+                models["ErrorResponse"] = schemas.FlatError.model_json_schema()
         return self.openapi_schema or {}
 
 
@@ -407,8 +415,6 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         Unsaved: unsaved,
         Exception: internal_error,
     }
-    has_flat_errors = backend.settings.error_shape == "flat"
-    error_model = schemas.FlatError if has_flat_errors else schemas.ErrorResponse
     app = RelayerApp(
         title="Embedded relayer",
         version="3",
@@ -418,10 +424,11 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         exception_handlers=handlers,
     )
     app.state.backend = backend
-    app.include_router(router, responses={"4XX": {"model": error_model, "description": "Error"}})
+    # The routes are the same for every relayer; to include the router would build them anew, which takes a while.
+    app.router.routes.extend(router.routes)
     app.add_api_route("/docs", read_docs, include_in_schema=False)
     app.add_api_route(RPC, answer_rpc, methods=["POST"], include_in_schema=False)
-    paths = frozenset({RPC, *(route.path for route in router.routes)})
+    paths = frozenset({RPC, *(route.path for route in router.routes if isinstance(route, APIRoute))})
     app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
     names = [host.rpartition(":")[0] if has_port(host) else host for host in backend.settings.hosts]
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, *names], www_redirect=False)

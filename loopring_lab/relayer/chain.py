@@ -17,7 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.bounded import parse_json, printable, to_json, whole_or_text
+from loopring_lab.bounded import parse_json, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.settings import Settings
 
@@ -25,8 +25,7 @@ BLOCKS = Path(__file__).with_name("demo") / "blocks.jsonl.gz"
 
 MAX_BYTES = 1 << 20
 CONFIRMED = 96  # L1 blocks after the last submission; clients leave out the newest 64
-SMALL_RANGE = 1_000
-"""A question over at most so many L1 blocks gets every log, whatever is left out of larger ones."""
+SMALL_RANGE = 1_000  # L1 blocks of a question that gets every log, whatever is left out of larger ones
 
 # Functions of ERC-20 contracts: the first four bytes of the hash of their signature.
 SYMBOL = "0x95d89b41"
@@ -42,8 +41,7 @@ LIMIT = -32005
 REVERTED = 3
 
 QUANTITY = re.compile("0x(0|[1-9a-fA-F][0-9a-fA-F]{0,15})")
-HASH = re.compile("0x[0-9a-fA-F]{64}")
-ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
+TAGS = ("latest", "safe", "finalized", "pending")
 
 Record = dict[str, Any]
 
@@ -77,15 +75,10 @@ class Chain:
 @cache
 def shipped_chain() -> Chain:
     """Read the blocks that the package brings."""
-    logs = []
-    transactions = []
     with gzip.open(BLOCKS) as file:
-        for line in file:
-            record = json.loads(line)
-            if "topics" in record:
-                logs.append(record)
-            else:
-                transactions.append(record)
+        records = [json.loads(line) for line in file]
+    logs = [record for record in records if "topics" in record]
+    transactions = [record for record in records if "input" in record]
     return Chain(logs, transactions)
 
 
@@ -107,179 +100,142 @@ class Endpoint:
         self._lock = threading.Lock()
 
     def answer(self, body: bytes) -> str:
-        """Answer the body of a request; nothing is said to notifications."""
+        """Answer the body of a request, of one call or of several; nothing is said to notifications."""
         try:
             asked = parse_json(body, "body", size=MAX_BYTES, number=whole_or_text)
         except UnexpectedAnswer:
-            return _error(None, PARSE_ERROR, f"parse error: expected JSON of at most {MAX_BYTES} bytes")
+            problem = RpcProblem(PARSE_ERROR, f"parse error: expected JSON of at most {MAX_BYTES} bytes")
+            return _error(None, problem)
         with self._lock:
             if not isinstance(asked, list):
                 return self._answer_one(asked)
-            problem = self._batch_problem(len(asked))
-            if problem:
-                return _error(None, INVALID_REQUEST, f"invalid request: {problem}")
+            most = self._settings.rpc_batch
+            if not 0 < len(asked) <= most:
+                allowed = f"batches may have 1 to {most} requests" if most else "batches are not supported"
+                return _error(None, RpcProblem(INVALID_REQUEST, f"invalid request: {allowed}"))
             answers = [self._answer_one(one) for one in asked]
         spoken = [answer for answer in answers if answer]
         return f"[{','.join(spoken)}]" if spoken else ""
-
-    def _batch_problem(self, count: int) -> str:
-        most = self._settings.rpc_batch
-        if count == 0:
-            return "the batch is empty"
-        if most == 0:
-            return "batches are not supported"
-        return f"batches may have at most {most} requests" if count > most else ""
 
     def _answer_one(self, asked: Any) -> str:
         """Return the answer to one request, which is empty for a notification."""
         asked = asked if isinstance(asked, dict) else {}
         call_id = asked.get("id")
-        has_valid_id = not isinstance(call_id, bool | float | list | dict)
-        if not has_valid_id:
-            call_id = None
         try:
-            if not has_valid_id:
-                raise RpcProblem(INVALID_REQUEST, "invalid request: id must be text, a number or null")
             result = self._result(asked)
         except RpcProblem as problem:
-            return _error(call_id, problem.code, str(problem))
+            return _error(call_id, problem)
         return _answer(call_id, "result", result) if "id" in asked else ""
 
     def _result(self, asked: Record) -> Any:
-        name = asked.get("method")
         params = asked.get("params", [])
-        if asked.get("jsonrpc") != "2.0" or not isinstance(name, str):
-            raise RpcProblem(INVALID_REQUEST, 'invalid request: expected "jsonrpc": "2.0" and a method')
+        if asked.get("jsonrpc") != "2.0" or not isinstance(params, list):
+            raise RpcProblem(INVALID_REQUEST, 'invalid request: expected "jsonrpc": "2.0" and a list params')
         chain: Chain | None = getattr(self._source, "chain", None)
         # The blocks name their exchange, so another exchange has none.
         if chain is None or chain.exchange != self._settings.exchange.lower():
-            problem = f"{printable(self._source.label)} has no chain: serve the default world and exchange instead"
+            problem = f"{self._source.label} has no chain: serve the default world and exchange instead"
             raise RpcProblem(REFUSED, problem)
-        if not isinstance(params, list):
-            raise _invalid("expected a list")
-        first = params[0] if params else None
-        match name:
+        asked_for = params[0] if params else None
+        match asked.get("method"):
             case "eth_chainId":
                 return hex(self._settings.chain_id)
-            case "net_version":
-                return str(self._settings.chain_id)
             case "eth_blockNumber":
                 return hex(chain.newest + CONFIRMED)
             case "eth_getLogs":
-                return self._find_logs(chain, first)
+                return self._find_logs(chain, _object(asked_for))
             case "eth_getTransactionByHash":
-                return self._find_transaction(chain, first)
+                return self._find_transaction(chain, str(asked_for).lower())
             case "eth_call":
-                return self._call_contract(first)
-        raise RpcProblem(NO_METHOD, f"the method {printable(name, 40)} does not exist or is not available")
+                return self._call_contract(_object(asked_for))
+        raise RpcProblem(NO_METHOD, "the method does not exist or is not available")
 
-    def _find_logs(self, chain: Chain, query: Any) -> list[Record]:
-        if not isinstance(query, dict):
-            raise _invalid("the filter of eth_getLogs must be an object")
-        if "blockHash" in query:
-            raise _invalid("blockHash is not supported here: give fromBlock and toBlock")
+    def _find_logs(self, chain: Chain, query: Record) -> list[Record]:
         newest = chain.newest + CONFIRMED
-        first = _block_number(query.get("fromBlock", "latest"), "fromBlock", newest)
-        last = _block_number(query.get("toBlock", "latest"), "toBlock", newest)
+        first = _block_number(query.get("fromBlock", "latest"), newest)
+        last = _block_number(query.get("toBlock", "latest"), newest)
         if first > last:
-            raise _invalid("fromBlock must not be after toBlock")
-        addresses = _options(query.get("address"), ADDRESS, "address must be an address, or a list of them")
-        topics = _topics(query.get("topics"))
-        count = last - first + 1
+            raise RpcProblem(INVALID_PARAMS, "invalid params: fromBlock must not be after toBlock")
+        addresses = _options(query.get("address"))
+        topics = [_options(topic) for topic in query.get("topics") or []]
         most_blocks = self._settings.rpc_log_blocks
+        most_logs = self._settings.rpc_log_results
+        count = last - first + 1
         if most_blocks is not None and count > most_blocks:
             raise RpcProblem(LIMIT, f"eth_getLogs is limited to a range of {most_blocks} blocks")
-        if addresses is not None and chain.exchange not in addresses:
+        if addresses and chain.exchange not in addresses:
             return []
         logs = [log for log in chain.logs(first, last) if _matches(log, topics)]
-        most_logs = self._settings.rpc_log_results
         if most_logs is not None and len(logs) > most_logs:
             raise RpcProblem(LIMIT, f"query returned more than {most_logs} results")
-        if count <= SMALL_RANGE or not self._settings.rpc_omitted_logs:
+        if count <= SMALL_RANGE:
             return logs
         return [log for log in logs if self._draw(f"log {log['topics']}") >= self._settings.rpc_omitted_logs]
 
-    def _find_transaction(self, chain: Chain, asked: Any) -> Record | None:
-        if not isinstance(asked, str) or not HASH.fullmatch(asked):
-            raise _invalid("expected the hash of a transaction: 0x and 64 hex digits")
-        if self._draw(f"body {asked.lower()}") < self._settings.rpc_missing_bodies:
+    def _find_transaction(self, chain: Chain, transaction_hash: str) -> Record | None:
+        if self._draw(f"body {transaction_hash}") < self._settings.rpc_missing_bodies:
             return None
-        return chain.transaction(asked.lower())
+        return chain.transaction(transaction_hash)
 
     def _draw(self, what: str) -> float:
         """Draw what decides on a fault: a number below 1 from the seed of the settings."""
         digest = sha256(f"{self._settings.fault_seed} {what}".encode()).digest()
         return int.from_bytes(digest[:6]) / 2**48
 
-    def _call_contract(self, asked: Any) -> str:
-        """Answer symbol() and decimals() of a token, and of any other contract nothing."""
-        asked = asked if isinstance(asked, dict) else {}
-        address = asked.get("to")
+    def _call_contract(self, asked: Record) -> str:
+        """Answer symbol() and decimals() of a token; other addresses have no contract, and answer nothing."""
+        address = str(asked.get("to")).lower()
         data = asked.get("input", asked.get("data"))
-        if not isinstance(address, str) or not ADDRESS.fullmatch(address) or not isinstance(data, str):
-            raise _invalid("eth_call needs an object with to, an address, and data")
         for token in self._source.tokens():
-            if token["address"].lower() == address.lower() and int(address, 16):
-                return _token_answer(token, data.lower())
+            # The native coin has no contract.
+            if token["address"].lower() == address and token["type"] != "ETH":
+                return _token_answer(token, data)
         return "0x"
 
 
-def _token_answer(token: Record, data: str) -> str:
-    """Return the symbol of a token as an ABI string, or its decimals as a word."""
+def _token_answer(token: Record, data: Any) -> str:
     if data == DECIMALS:
         return f"0x{token['decimals']:064x}"
     if data != SYMBOL:
         raise RpcProblem(REVERTED, "execution reverted")
     text: bytes = token["symbol"].encode()
-    words = -(-len(text) // 32)
-    # An ABI string: where it begins, its length, and its bytes filled up to whole words.
-    return f"0x{32:064x}{len(text):064x}{text.hex():0<{64 * words}}"
+    # An ABI string: where it begins, its length, and its bytes filled up to whole words of 32.
+    digits = 64 * -(-len(text) // 32)
+    return f"0x{32:064x}{len(text):064x}{text.hex():0<{digits}}"
 
 
-def _block_number(value: Any, name: str, newest: int) -> int:
-    if value in ("latest", "safe", "finalized", "pending"):
+def _object(value: Any) -> Record:
+    if not isinstance(value, dict):
+        raise RpcProblem(INVALID_PARAMS, "invalid params: expected an object")
+    return value
+
+
+def _block_number(value: Any, newest: int) -> int:
+    if value in TAGS:
         return newest
     if value == "earliest":
         return 0
     if not isinstance(value, str) or not QUANTITY.fullmatch(value):
-        raise _invalid(f"{name} must be a block number in hex, such as 0xaa2236, or a tag such as latest")
+        expected = "a block number in hex, such as 0xaa2236, or a tag such as latest"
+        raise RpcProblem(INVALID_PARAMS, f"invalid params: expected {expected}")
     return int(value, 16)
 
 
-def _topics(listed: Any) -> list[set[str] | None]:
-    """Return what each topic of an event may be; None for anything."""
-    if listed is None:
-        return []
-    places = listed if isinstance(listed, list) else [listed]
-    problem = "topics must be a list of topics, lists of them, or null"
-    # An empty list of alternatives accepts anything, as null does.
-    return [_options(place, HASH, problem) or None for place in places]
-
-
-def _options(value: Any, pattern: re.Pattern[str], problem: str) -> set[str] | None:
-    """Return what a filter accepts, which gives one hex text or a list of them; None accepts any."""
-    if value is None:
-        return None
+def _options(value: Any) -> set[str]:
+    """Return what a filter accepts, which gives one hex text or a list of them; nothing accepts anything."""
     listed = value if isinstance(value, list) else [value]
-    for one in listed:
-        if not isinstance(one, str) or not pattern.fullmatch(one):
-            raise _invalid(problem)
-    return {one.lower() for one in listed}
+    return {str(one).lower() for one in listed if one is not None}
 
 
-def _matches(log: Record, topics: list[set[str] | None]) -> bool:
+def _matches(log: Record, topics: list[set[str]]) -> bool:
     if len(topics) > len(log["topics"]):
         return False
     pairs = zip(log["topics"], topics, strict=False)
-    return all(accepted is None or topic in accepted for topic, accepted in pairs)
+    return all(not accepted or topic in accepted for topic, accepted in pairs)
 
 
-def _invalid(problem: str) -> RpcProblem:
-    return RpcProblem(INVALID_PARAMS, f"invalid params: {problem}")
-
-
-def _error(call_id: Any, code: int, message: str) -> str:
-    return _answer(call_id, "error", {"code": code, "message": message})
+def _error(call_id: Any, problem: RpcProblem) -> str:
+    return _answer(call_id, "error", {"code": problem.code, "message": str(problem)})
 
 
 def _answer(call_id: Any, member: str, value: Any) -> str:

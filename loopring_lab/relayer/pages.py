@@ -15,10 +15,10 @@ from loopring_lab.relayer.rows import BOOK, FILL_TYPES, POOL, POOL_PREFIX, Row, 
 if TYPE_CHECKING:
     from loopring_lab.relayer.settings import Settings
 
+# The number of a row that no history reaches.
 NEVER = 1 << 40
-"""The number of a row that no history reaches."""
+# An odd multiplier permutes the 32-bit numbers, so no two rows tie; this one, from Knuth, spreads them well.
 SHUFFLE = 0x9E3779B1
-"""An odd multiplier permutes the 32-bit numbers, so no two rows tie; this one, from Knuth, spreads them well."""
 
 Filter = tuple[int, str | None, str | None]
 

@@ -35,10 +35,10 @@ ORDER_HASH = MEMBERS.index("orderHash")
 ROLE = MEMBERS.index("role")
 
 SHORTEST = 7
+# The members of the documented layout of 10: without block and place, and without what follows storageId.
 SHORT_LAYOUT = (0, 1, 2, 3, 4, 5, 6, 9, 10, 11)
-"""The members of the documented layout of 10: without block and place, and without what follows storageId."""
+# The 15th member of a layout that nobody has seen yet; a reader has to keep it.
 UNKNOWN_MEMBER = "0"
-"""The 15th member of a layout that nobody has seen yet; a reader has to keep it."""
 
 POOL = "amm"
 BOOK = "dex"
@@ -49,8 +49,8 @@ PRICE_SCALE = 10**8  # prices on the wire are cut to 8 decimals
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
+# The members of a row; of a saved row that is no trade, only its JSON.
 Row = tuple[str, ...]
-"""The members of a row; of a saved row that is no trade, only its JSON."""
 
 
 class RawJson(str):

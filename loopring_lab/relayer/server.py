@@ -49,8 +49,8 @@ START_SECONDS = 20
 STOP_SECONDS = 10
 GRACE_SECONDS = 1  # for requests under way when the relayer stops
 
+# The relayers that serve in this process, by their address.
 _running: WeakValueDictionary[str, Relayer] = WeakValueDictionary()
-"""The relayers that serve in this process, by their address."""
 
 
 class Relayer:

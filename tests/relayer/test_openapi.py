@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+import requests
 
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -23,7 +24,7 @@ def test_no_defect_and_no_violation_in_any_phase(shape):
     from schemathesis import engine
     from schemathesis.config import SchemathesisConfig
 
-    relayer = Relayer(World(size=0.01), Settings(error_shape=shape), api_key="key")
+    relayer = Relayer(World(size=0.01), Settings(error_shape=shape, hosts=("testserver",)), api_key="key")
     config = SchemathesisConfig.from_dict(RULES)
     schema = schemathesis.openapi.from_asgi("/openapi.json", relayer.app, config=config)
     events = list(engine.from_schema(schema).execute())
@@ -33,7 +34,7 @@ def test_no_defect_and_no_violation_in_any_phase(shape):
     finished = [event for event in events if isinstance(event, engine.events.ScenarioFinished)]
     statuses = Counter((event.phase.value, event.status.value) for event in finished)
     assert {status for _, status in statuses} <= {"success", "skip"}, failures(finished)
-    assert {phase for phase, status in statuses if status == "success"} >= {"examples", "coverage", "fuzzing"}
+    assert {phase for phase, status in statuses if status == "success"} >= {"coverage", "fuzzing"}
     assert sum(relayer.counts.requests.values()) > 200
 
 
@@ -92,3 +93,9 @@ def test_the_document_tells_the_body_of_an_update(required):
     assert schemas["TokenVolume"]["properties"]["tokenId"]["exclusiveMaximum"] == 2**15
     assert [item["name"] for item in asked["parameters"]] == ["X-API-SIG"]
     assert "example" not in str(asked) + str(schemas[name])
+
+
+def test_a_wrong_method_is_told_the_right_ones():
+    with Relayer(World(size=0.01)) as relayer:
+        answer = requests.delete(relayer.base_url + "/api/v3/account", timeout=5)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")

@@ -67,7 +67,7 @@ def test_a_file_of_another_relayer_is_refused(tmp_path, world, settings):
         Relayer(world, settings, store=path)
 
 
-@pytest.mark.parametrize("content", ["nothing of the kind", "[]", '[{}, {"a": 1}, []]', '[{}, {}, [1]]', "\x00", None])
+@pytest.mark.parametrize("content", ["nothing of the kind", "[]", '[{}, {"a": 1}, []]', "[{}, {}, [1]]", "\x00", None])
 def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     path = tmp_path / "notes.txt"
     if content is None:
