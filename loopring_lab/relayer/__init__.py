@@ -14,4 +14,12 @@ from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.simulation import Fill
 from loopring_lab.relayer.world import World
 
-__all__ = ["Fill", "Recording", "Relayer", "Settings", "World", "embedded", "running"]
+__all__ = [
+    "Fill",
+    "Recording",
+    "Relayer",
+    "Settings",
+    "World",
+    "embedded",
+    "running",
+]

@@ -53,18 +53,28 @@ class Owner(NamedTuple):
 class Accounts:
     """The accounts of a source, each with an owner whose keys are at hand, and accounts added later."""
 
-    def __init__(self, source: Source, settings: Settings, operator_key: str, path: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        settings: Settings,
+        operator_key: str,
+        path: str | Path | None = None,
+    ) -> None:
         """Open the store, which keeps to one source, exchange and chain."""
         self._source = source
         self._settings = settings
         self._operator_key = operator_key
-        self._owned = (*source.accounts, *getattr(source, "planted", ()))
+        self._owned = (
+            *source.accounts,
+            *getattr(source, "planted", ()),
+        )
         self._pools = {
             account_id: Account(account_id, address, "", "", 0, 0, "")
             for account_id, address in source.pool_owners().items()
         }
         # One account is owned by a wallet, so that key updates of wallets can be tried.
         self._wallet_account = max(source.accounts, default=-1)
+        # Keys derive from the label and the exchange, and signatures hold for one chain.
         identity = {
             "source": source.label,
             "exchange": settings.exchange.lower(),
@@ -90,16 +100,36 @@ class Accounts:
     def _first_state(self, account_id: int) -> Account:
         owner = self.owner(account_id)
         x, y = _coordinates((owner.key.x, owner.key.y))
-        return Account(account_id, owner.address, x, y, FIRST_NONCE, FIRST_NONCE, owner.key_seed)
+        return Account(
+            account_id,
+            owner.address,
+            x,
+            y,
+            FIRST_NONCE,
+            FIRST_NONCE,
+            owner.key_seed,
+        )
 
     def owner(self, account_id: int) -> Owner:
         """Return the owner of an account of the source."""
         if account_id not in self._owned:
             raise LabError(f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts.")
         has_wallet = account_id == self._wallet_account
-        return demo_owner(self._owners_seed, account_id, self._settings.exchange, has_wallet)
+        return demo_owner(
+            self._owners_seed,
+            account_id,
+            self._settings.exchange,
+            has_wallet,
+        )
 
-    def add(self, account_id: int, owner: str, nonce: int, public_key: tuple[int, int] | None, key_seed: str) -> None:
+    def add(
+        self,
+        account_id: int,
+        owner: str,
+        nonce: int,
+        public_key: tuple[int, int] | None,
+        key_seed: str,
+    ) -> None:
         """Add an account with an owner of somebody's own."""
         if not re.fullmatch(ADDRESS, owner):
             raise LabError(f"Account {account_id}: owner {owner!r} is not a valid address. Give 0x and 40 hex digits.")
@@ -118,14 +148,21 @@ class Accounts:
 
     def find(self, account_id: int | None, owner: str | None) -> Account:
         """Return the account of an id, of an owner, or of both where they agree."""
+        # Pools have no owner here, and accounts added later may have taken their ids.
         if account_id is None:
             account = self.store.account_of(owner or "") or self._pool_of(owner)
         else:
             account = self.store.account(account_id) or self._pools.get(account_id)
             if account is None:
-                raise ApiError(Code.USER_NOT_FOUND, f"user not found: no account {account_id} with an owner")
+                raise ApiError(
+                    Code.USER_NOT_FOUND,
+                    f"user not found: no account {account_id} with an owner",
+                )
         if account is None or (owner is not None and not _is_same(owner, account.owner)):
-            raise ApiError(Code.ADDRESS_NOT_FOUND, "address not found: owner has no account, or another")
+            raise ApiError(
+                Code.ADDRESS_NOT_FOUND,
+                "address not found: owner has no account, or another",
+            )
         return account
 
     def _pool_of(self, owner: str | None) -> Account | None:
@@ -139,21 +176,38 @@ class Accounts:
         """Return the wallet that owns an account, if one does."""
         return self.owner(account_id).wallet if account_id == self._wallet_account else None
 
-    def issue_key(self, account_id: int, urls: tuple[str, ...], params: dict[str, str], signature: str) -> str:
+    def issue_key(
+        self,
+        account_id: int,
+        urls: tuple[str, ...],
+        params: dict[str, str],
+        signature: str,
+    ) -> str:
         """Return the API key of an account if its L2 key signed the request, for one of the given URLs."""
         account = self.store.account(account_id)
         if account is None:
-            raise ApiError(Code.INVALID_ACCOUNT, f"accountId: no account {account_id} with an owner")
+            raise ApiError(
+                Code.INVALID_ACCOUNT,
+                f"accountId: no account {account_id} with an owner",
+            )
+        # The relayer knows its address only as the client names it.
         for url in urls:
             message = protocol.request_message("GET", url, params)
             if protocol.verify_request(account.x, account.y, message, signature):
                 return self._api_key(account)
-        raise ApiError(Code.WRONG_SIGNATURE, "wrong signature: the account's L2 key did not sign this request")
+        raise ApiError(
+            Code.WRONG_SIGNATURE,
+            "wrong signature: the account's L2 key did not sign this request",
+        )
 
     def check_key(self, key: str | None) -> None:
         """Check an API key; a valid one opens every account, as the contract says."""
         if not key:
-            raise ApiError(Code.EMPTY_KEY, "empty api key: send it in the header X-API-KEY")
+            raise ApiError(
+                Code.EMPTY_KEY,
+                "empty api key: send it in the header X-API-KEY",
+            )
+        # In constant time, so that no key can be guessed digit by digit.
         if hmac.compare_digest(key.encode(), self._operator_key.encode()):
             return
         account = self._store.account(int(key[:8], 16)) if API_KEY.fullmatch(key) else None

@@ -8,7 +8,15 @@ from functools import cached_property
 from html import escape
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
+from fastapi import (
+    APIRouter,
+    Depends,
+    FastAPI,
+    Header,
+    Query,
+    Request,
+    Response,
+)
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
@@ -21,15 +29,37 @@ from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
 from loopring_lab.relayer.chain import Endpoint
-from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
-from loopring_lab.relayer.network import API, RPC, NetworkConditions, RequestCounts
+from loopring_lab.relayer.key_updates import (
+    MAX_BODY_BYTES,
+    KeyUpdates,
+    read_update,
+)
+from loopring_lab.relayer.network import (
+    API,
+    RPC,
+    NetworkConditions,
+    RequestCounts,
+)
 from loopring_lab.relayer.pages import Pager, Source, TradeQuery
 from loopring_lab.relayer.rows import FILL_TYPES, POOL_PREFIX
-from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, TimeMs, error_response
+from loopring_lab.relayer.schemas import (
+    MAX_TIME,
+    AccountId,
+    ApiError,
+    Code,
+    TimeMs,
+    error_response,
+)
 from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.store import StoredUpdate, Unsaved
 
-PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
+# What the documents show for each status; nothing tells how the exchange computes it.
+PROGRESS = {
+    "received": "0%",
+    "processing": "50%",
+    "processed": "100%",
+    "failed": "100%",
+}
 KEY_HEADER = "X-API-KEY"
 SIGNATURE_HEADER = "X-API-SIG"
 
@@ -37,11 +67,16 @@ SIGNATURE_HEADER = "X-API-SIG"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 # Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others.
-CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
+CODES = {
+    "accountId": Code.INVALID_ACCOUNT,
+    KEY_HEADER: Code.EMPTY_KEY,
+    SIGNATURE_HEADER: Code.NO_SIGNATURE,
+}
 
 MARKET_PROBLEM = "Input should be a market of /mix/markets, with or without the prefix AMM-"
 
 
+# One for each relayer: the routes below are shared by all relayers of a process.
 @dataclass
 class Backend:
     """What the endpoints of one relayer answer from."""
@@ -84,12 +119,23 @@ async def get_backend(request: Request) -> Backend:
             values = params.getlist(name)
             if len(set(values)) > 1:
                 problem = "Input should be one value, or the same value each time"
-                raise RequestValidationError([{"loc": ("query", name), "msg": problem, "input": ",".join(values)}])
+                raise RequestValidationError(
+                    [
+                        {
+                            "loc": ("query", name),
+                            "msg": problem,
+                            "input": ",".join(values),
+                        }
+                    ]
+                )
     backend: Backend = request.app.state.backend
     return backend
 
 
 AnyBackend = Annotated[Backend, Depends(get_backend)]
+
+
+# What the endpoints depend on. FastAPI resolves it once for each request, whatever the order of parameters.
 
 
 async def check_key(
@@ -103,7 +149,10 @@ async def check_fee_key(
     backend: AnyBackend,
     api_key: Annotated[
         str | None,
-        Header(alias=KEY_HEADER, description="Checked only where the setting fee_key requires it."),
+        Header(
+            alias=KEY_HEADER,
+            description="Checked only where the setting fee_key requires it.",
+        ),
     ] = None,
 ) -> None:
     if backend.settings.fee_key == "required":
@@ -111,7 +160,8 @@ async def check_fee_key(
 
 
 async def existing_account(
-    backend: AnyBackend, account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")]
+    backend: AnyBackend,
+    account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")],
 ) -> int:
     if not backend.accounts.exists(account_id):
         raise ApiError(Code.INVALID_ACCOUNT, f"accountId: there is no account {account_id}")
@@ -137,19 +187,31 @@ def signature_header(description: str) -> Any:
 ExistingAccount = Annotated[int, Depends(existing_account)]
 Body = Annotated[bytes, Depends(read_body)]
 OwnerSignature = Annotated[
-    str, signature_header("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex.")
+    str,
+    signature_header("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex."),
 ]
 KeySignature = Annotated[str, signature_header("EdDSA signature of the request by the L2 key.")]
 
-router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}})
+router = APIRouter(
+    prefix=API,
+    responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}},
+)
 
 
-@router.get("/exchange/tokens", summary="Tokens", response_model=list[schemas.TokenRecord])
+@router.get(
+    "/exchange/tokens",
+    summary="Tokens",
+    response_model=list[schemas.TokenRecord],
+)
 async def read_tokens(backend: AnyBackend) -> Response:
     return Response(backend.tokens_json, media_type="application/json")
 
 
-@router.get("/exchange/markets", summary="Markets, older path", response_model=schemas.MarketsResponse)
+@router.get(
+    "/exchange/markets",
+    summary="Markets, older path",
+    response_model=schemas.MarketsResponse,
+)
 @router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
 async def read_markets(backend: AnyBackend) -> Response:
     return Response(backend.markets_json, media_type="application/json")
@@ -168,13 +230,23 @@ async def read_pools(backend: AnyBackend) -> Response:
     dependencies=[Depends(check_key)],
 )
 async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParams, Query()]) -> Response:
-    # An order can be asked for without an account.
+    # An order can be asked for without an account, which is then 0.
     if params.account_id or params.order_hash is None:
         await existing_account(backend, params.account_id)
     if params.market is not None and params.market not in backend.markets:
-        raise ApiError(Code.INVALID_ARGUMENT, f"market: {MARKET_PROBLEM}, got {printable(params.market)}")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            f"market: {MARKET_PROBLEM}, got {printable(params.market)}",
+        )
     fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
-    query = TradeQuery(params.account_id, params.market, params.order_hash, fill_types, params.offset, params.limit)
+    query = TradeQuery(
+        params.account_id,
+        params.market,
+        params.order_hash,
+        fill_types,
+        params.offset,
+        params.limit,
+    )
     total, rows = backend.pager.page(query)
     # The rows are JSON already, with numbers in their own digits.
     return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
@@ -225,6 +297,7 @@ UPDATE_SCHEMA = {"application/json": {"schema": {"$ref": "#/components/schemas/U
 async def update_key(
     request: Request, backend: AnyBackend, body: Body, signature: OwnerSignature
 ) -> schemas.UpdateResponse:
+    # Of several, Starlette would take the first, and a proxy perhaps another.
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
     # In a thread, for signatures take a while to check, and a file to be written.
@@ -241,19 +314,29 @@ async def update_key(
 
 @router.get("/apiKey", summary="API key")
 async def read_api_key(
-    request: Request, backend: AnyBackend, account_id: ExistingAccount, signature: KeySignature
+    request: Request,
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    signature: KeySignature,
 ) -> schemas.KeyResponse:
     """Return the API key of an account to the holder of its L2 key."""
     # A proxy that ends TLS hides the scheme that the sender signed.
+    # The client signed the address as it knows it, so the host is the one that it sent.
     place = request.headers.get("host", "") + request.url.path
     urls = (f"http://{place}", f"https://{place}")
     params = dict(request.query_params)
     return schemas.KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
 
 
-@router.get("/user/offchainFee", summary="Fee of a request", dependencies=[Depends(check_fee_key)])
+@router.get(
+    "/user/offchainFee",
+    summary="Fee of a request",
+    dependencies=[Depends(check_fee_key)],
+)
 async def read_fee(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.FeeParams, Query()]
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    params: Annotated[schemas.FeeParams, Query()],
 ) -> schemas.FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
@@ -262,11 +345,13 @@ async def read_fee(
 
 @router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
 async def read_updates(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.UpdatesParams, Query()]
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    params: Annotated[schemas.UpdatesParams, Query()],
 ) -> schemas.UpdatesResponse:
     account = backend.accounts.find(account_id, None)
     statuses = params.status.split(",") if params.status else PROGRESS
-    end = params.end or MAX_TIME
+    end = params.end or MAX_TIME  # 0 for no limit
     updates = [
         update
         for update in backend.accounts.store.updates(account.id)
@@ -297,7 +382,10 @@ def update_record(update: StoredUpdate, owner: str, backend: Backend) -> schemas
 async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schemas.WalletResponse:
     wallet = backend.accounts.wallet_of(account_id)
     if wallet is None:
-        raise ApiError(Code.INVALID_ARGUMENT, f"accountId: no wallet owns account {account_id}")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            f"accountId: no wallet owns account {account_id}",
+        )
     return schemas.WalletResponse(
         account_id=account_id,
         wallet=backend.accounts.owner(account_id).address,
@@ -319,7 +407,11 @@ def read_outside_prices(backend: AnyBackend, market: str, start: TimeMs, end: Ti
         raise ApiError(Code.INVALID_ARGUMENT, str(error)) from None
     # In base64, as little-endian int64: a year of minutes has half a million prices.
     text = base64.b64encode(prices.astype("<i8").tobytes()).decode()
-    return {"first": int(times[0]) if len(times) else start, "every": every, "prices": text}
+    return {
+        "first": int(times[0]) if len(times) else start,
+        "every": every,
+        "prices": text,
+    }
 
 
 async def answer_rpc(request: Request) -> Response:
@@ -350,6 +442,7 @@ async def api_error(request: Request, error: ApiError) -> JSONResponse:
 
 
 async def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
+    # One problem is enough to answer; the place of a parameter is (query or header, its name).
     first = error.errors()[0]
     name = first["loc"][1]
     code = CODES.get(name, Code.INVALID_ARGUMENT)
@@ -370,7 +463,12 @@ async def http_error(request: Request, error: HTTPException) -> JSONResponse:
 
 
 async def unsaved(request: Request, error: Unsaved) -> JSONResponse:
-    return error_to(request, Code.UNKNOWN, "the relayer's store cannot be written: try again", 503)
+    return error_to(
+        request,
+        Code.UNKNOWN,
+        "the relayer's store cannot be written: try again",
+        503,
+    )
 
 
 async def internal_error(request: Request, error: Exception) -> JSONResponse:
@@ -378,7 +476,13 @@ async def internal_error(request: Request, error: Exception) -> JSONResponse:
     return error_to(request, Code.UNKNOWN, "internal error", 500)
 
 
-def error_to(request: Request, code: int, message: str, status: int = 400, headers: Any = None) -> JSONResponse:
+def error_to(
+    request: Request,
+    code: int,
+    message: str,
+    status: int = 400,
+    headers: Any = None,
+) -> JSONResponse:
     shape = request.app.state.backend.settings.error_shape
     return error_response(shape, code, message, status, headers)
 
@@ -426,12 +530,29 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
     app.state.backend = backend
     # The routes are the same for every relayer; to include the router would build them anew, which takes a while.
     app.router.routes.extend(router.routes)
+    # Outside of the contract, and so in no document.
     app.add_api_route("/docs", read_docs, include_in_schema=False)
     app.add_api_route(RPC, answer_rpc, methods=["POST"], include_in_schema=False)
-    paths = frozenset({RPC, *(route.path for route in router.routes if isinstance(route, APIRoute))})
-    app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
+    paths = frozenset(
+        {
+            RPC,
+            *(route.path for route in router.routes if isinstance(route, APIRoute)),
+        }
+    )
+    app.add_middleware(
+        NetworkConditions,
+        settings=backend.settings,
+        counts=counts,
+        paths=paths,
+        clock=clock,
+    )
+    # Added last, so that it comes first: requests for others are not even counted.
     names = [host.rpartition(":")[0] if has_port(host) else host for host in backend.settings.hosts]
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, *names], www_redirect=False)
+    app.add_middleware(
+        TrustedHostMiddleware,
+        allowed_hosts=[*LOOPBACK, *names],
+        www_redirect=False,
+    )
     return app
 
 

@@ -104,7 +104,10 @@ class Endpoint:
         try:
             asked = parse_json(body, "body", size=MAX_BYTES, number=whole_or_text)
         except UnexpectedAnswer:
-            problem = RpcProblem(PARSE_ERROR, f"parse error: expected JSON of at most {MAX_BYTES} bytes")
+            problem = RpcProblem(
+                PARSE_ERROR,
+                f"parse error: expected JSON of at most {MAX_BYTES} bytes",
+            )
             return _error(None, problem)
         with self._lock:
             if not isinstance(asked, list):
@@ -112,7 +115,10 @@ class Endpoint:
             most = self._settings.rpc_batch
             if not 0 < len(asked) <= most:
                 allowed = f"batches may have 1 to {most} requests" if most else "batches are not supported"
-                return _error(None, RpcProblem(INVALID_REQUEST, f"invalid request: {allowed}"))
+                return _error(
+                    None,
+                    RpcProblem(INVALID_REQUEST, f"invalid request: {allowed}"),
+                )
             answers = [self._answer_one(one) for one in asked]
         spoken = [answer for answer in answers if answer]
         return f"[{','.join(spoken)}]" if spoken else ""
@@ -130,7 +136,10 @@ class Endpoint:
     def _result(self, asked: Record) -> Any:
         params = asked.get("params", [])
         if asked.get("jsonrpc") != "2.0" or not isinstance(params, list):
-            raise RpcProblem(INVALID_REQUEST, 'invalid request: expected "jsonrpc": "2.0" and a list params')
+            raise RpcProblem(
+                INVALID_REQUEST,
+                'invalid request: expected "jsonrpc": "2.0" and a list params',
+            )
         chain: Chain | None = getattr(self._source, "chain", None)
         # The blocks name their exchange, so another exchange has none.
         if chain is None or chain.exchange != self._settings.exchange.lower():
@@ -155,14 +164,20 @@ class Endpoint:
         first = _block_number(query.get("fromBlock", "latest"), newest)
         last = _block_number(query.get("toBlock", "latest"), newest)
         if first > last:
-            raise RpcProblem(INVALID_PARAMS, "invalid params: fromBlock must not be after toBlock")
+            raise RpcProblem(
+                INVALID_PARAMS,
+                "invalid params: fromBlock must not be after toBlock",
+            )
         addresses = _options(query.get("address"))
         topics = [_options(topic) for topic in query.get("topics") or []]
         most_blocks = self._settings.rpc_log_blocks
         most_logs = self._settings.rpc_log_results
         count = last - first + 1
         if most_blocks is not None and count > most_blocks:
-            raise RpcProblem(LIMIT, f"eth_getLogs is limited to a range of {most_blocks} blocks")
+            raise RpcProblem(
+                LIMIT,
+                f"eth_getLogs is limited to a range of {most_blocks} blocks",
+            )
         if addresses and chain.exchange not in addresses:
             return []
         logs = [log for log in chain.logs(first, last) if _matches(log, topics)]
@@ -235,7 +250,11 @@ def _matches(log: Record, topics: list[set[str]]) -> bool:
 
 
 def _error(call_id: Any, problem: RpcProblem) -> str:
-    return _answer(call_id, "error", {"code": problem.code, "message": str(problem)})
+    return _answer(
+        call_id,
+        "error",
+        {"code": problem.code, "message": str(problem)},
+    )
 
 
 def _answer(call_id: Any, member: str, value: Any) -> str:

@@ -24,7 +24,9 @@ from loopring_lab.relayer.store import KeyChange, StoredUpdate
 
 MAX_BODY_BYTES = 16_384  # the longest honest body has about 2,000
 MAX_VOLUME = 2**96 - 1  # amounts of the exchange are uint96
+# Signatures of owners; those of contracts may be longer than 65 bytes and a type.
 HEX = re.compile(r"0x([0-9a-fA-F]{2}){1,256}")
+# The path of a member as a message may show it.
 MEMBER = re.compile(r"[A-Za-z.]{1,40}")
 
 
@@ -32,7 +34,11 @@ class KeyUpdates:
     """Accepts requests of the owners of accounts, and carries them out step by step."""
 
     def __init__(
-        self, accounts: Accounts, source: Source, settings: Settings, now: Callable[[], float] = time.time
+        self,
+        accounts: Accounts,
+        source: Source,
+        settings: Settings,
+        now: Callable[[], float] = time.time,
     ) -> None:
         """Take whose keys can be updated, and a clock in seconds since the epoch."""
         self._accounts = accounts
@@ -64,7 +70,10 @@ class KeyUpdates:
             raise ApiError(Code.WRONG_EXCHANGE, f"exchange: expected {settings.exchange}")
         self._accounts.find(body.account_id, body.owner)
         seed = self._key_seed(body)
-        signer = required_signer(body, {**protocol.FACTORY_INIT_CODE_HASHES, **settings.wallet_factories})
+        signer = required_signer(
+            body,
+            {**protocol.FACTORY_INIT_CODE_HASHES, **settings.wallet_factories},
+        )
         digest = check_signature(body, header, signer, settings)
         # What makes two requests the same: all that was signed, and what the digest leaves out.
         salt = body.counter_factual_info and body.counter_factual_info.wallet_salt
@@ -75,12 +84,16 @@ class KeyUpdates:
             if pending is None:
                 return self._accept(body, seed, request_hash), False
         if pending.change.hash != request_hash:
-            raise ApiError(Code.DUPLICATE, "another update of this account is pending: try again later")
+            raise ApiError(
+                Code.DUPLICATE,
+                "another update of this account is pending: try again later",
+            )
         return pending, True
 
     def _key_seed(self, body: UpdateBody) -> str:
         if body.key_seed is None and not self._settings.key_seed_required:
             return protocol.key_seed(body.exchange, body.nonce)
+        # So ends the text that clients of the exchange let the owner sign.
         end = f"with key nonce: {body.nonce}"
         if body.key_seed is None or not body.key_seed.endswith(end):
             raise ApiError(Code.INVALID_ARGUMENT, f"keySeed: must end with {end!r}")
@@ -89,10 +102,17 @@ class KeyUpdates:
     def _accept(self, body: UpdateBody, seed: str, request_hash: str) -> StoredUpdate:
         nonce = self._accounts.find(body.account_id, body.owner).nonce
         if body.nonce != nonce:
-            raise ApiError(Code.WRONG_NONCE, f"nonce: expected the account's, {nonce}, got {body.nonce}")
+            raise ApiError(
+                Code.WRONG_NONCE,
+                f"nonce: expected the account's, {nonce}, got {body.nonce}",
+            )
         now = self._now()
         if body.valid_until <= now:
-            raise ApiError(Code.INVALID_ARGUMENT, f"validUntil: must be later than now, {int(now)}")
+            raise ApiError(
+                Code.INVALID_ARGUMENT,
+                f"validUntil: must be later than now, {int(now)}",
+            )
+        # Keys are stored in one form, whatever the client wrote.
         change = KeyChange(
             account=body.account_id,
             hash=request_hash,
@@ -109,10 +129,16 @@ class KeyUpdates:
     def _fee(self, body: UpdateBody) -> int:
         if body.max_fee.token_id not in self.fees:
             symbols = ", ".join(symbol for symbol, _ in self.fees.values())
-            raise ApiError(Code.FEE_TOKEN, f"fee token not supported: expected one of {symbols}")
+            raise ApiError(
+                Code.FEE_TOKEN,
+                f"fee token not supported: expected one of {symbols}",
+            )
         symbol, fee = self.fees[body.max_fee.token_id]
         if int(body.max_fee.volume) < fee:
-            raise ApiError(Code.FEE_TOO_LOW, f"fee too low: an update costs {fee} smallest units of {symbol}")
+            raise ApiError(
+                Code.FEE_TOO_LOW,
+                f"fee too low: an update costs {fee} smallest units of {symbol}",
+            )
         return fee
 
     def step(self) -> int:
@@ -129,7 +155,10 @@ class KeyUpdates:
 def read_update(data: bytes) -> UpdateBody:
     """Read and validate the body of a request."""
     if len(data) > MAX_BODY_BYTES:
-        raise ApiError(Code.INVALID_ARGUMENT, f"body: must have at most {MAX_BODY_BYTES} bytes")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            f"body: must have at most {MAX_BODY_BYTES} bytes",
+        )
     try:
         body = UpdateBody.model_validate(_strict_json(data))
     except ValidationError as error:
@@ -166,7 +195,10 @@ def required_signer(body: UpdateBody, factories: Mapping[str, str]) -> str:
     code = codes.get(info.wallet_factory.lower())
     if code is None:
         problem = "factory unknown; the setting wallet_factories adds one"
-        raise ApiError(Code.INVALID_ARGUMENT, f"counterFactualInfo.walletFactory: {problem}")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            f"counterFactualInfo.walletFactory: {problem}",
+        )
     wallet = protocol.wallet_address(info.wallet_factory, info.wallet_owner, info.wallet_salt, code)
     if wallet.lower() != body.owner.lower():
         problem = "walletFactory, walletOwner and walletSalt give another address than owner"
@@ -179,14 +211,21 @@ def check_signature(body: UpdateBody, header: str, signer: str, settings: Settin
     if not HEX.fullmatch(header):
         raise ApiError(Code.INVALID_ARGUMENT, "X-API-SIG: expected 0x and 132 hex digits")
     if body.ecdsa_signature is not None and body.ecdsa_signature.lower() != header.lower():
-        raise ApiError(Code.INVALID_ARGUMENT, "ecdsaSignature: must be the same as the header X-API-SIG")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            "ecdsaSignature: must be the same as the header X-API-SIG",
+        )
     digest = _digest(body, settings.chain_id)
+    # Whoever signed is found from the signature; that it verifies says nothing by itself.
     try:
         recovered = protocol.recover_signer(digest, header, accept_bare=settings.bare_signatures)
     except ProtocolError as error:
         raise ApiError(settings.bad_signature_code, f"invalid ECDSA signature: {error}") from None
     if recovered.lower() != signer.lower():
-        raise ApiError(settings.bad_signature_code, "invalid ECDSA signature: the owner did not sign this request")
+        raise ApiError(
+            settings.bad_signature_code,
+            "invalid ECDSA signature: the owner did not sign this request",
+        )
     return digest
 
 

@@ -90,7 +90,11 @@ class Token:
             "precision": self.precision,
             "precisionForOrder": min(self.precision, 3),
             "orderAmounts": order,
-            "luckyTokenAmounts": {"minimum": lucky, "maximum": order["maximum"], "dust": lucky},
+            "luckyTokenAmounts": {
+                "minimum": lucky,
+                "maximum": order["maximum"],
+                "dust": lucky,
+            },
             "fastWithdrawLimit": str(self.worth(WITHDRAWAL_DOLLARS)),
             "gasAmounts": gas,
             "enabled": True,

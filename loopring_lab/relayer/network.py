@@ -18,7 +18,11 @@ from loopring_lab.relayer.settings import Settings
 API = "/api/v3"
 RPC = "/rpc"
 WINDOW_SECONDS = 1.0  # the contract's limit is one of requests per second
-MESSAGES = {"429": "too many requests", "500": "internal error", "503": "service unavailable"}
+MESSAGES = {
+    "429": "too many requests",
+    "500": "internal error",
+    "503": "service unavailable",
+}
 
 # Closing a socket with a linger time of 0 makes the kernel send RST instead of FIN.
 NO_LINGER = struct.pack("ii", 1, 0)
@@ -80,6 +84,7 @@ class FaultSchedule:
     def _draw(self) -> str | None:
         digest = sha256(f"{self._settings.fault_seed} {self._number}".encode()).digest()
         draw = int.from_bytes(digest[:6], "big") / 2**48
+        # The draw falls into the share of one fault, or beyond all of them.
         for fault, probability in self._settings.faults.items():
             if draw < probability:
                 return fault
@@ -108,11 +113,13 @@ class NetworkConditions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or what stands in its place."""
+        # The documentation is never disturbed.
         if scope["type"] != "http" or scope["path"] not in self._paths:
             await self._app(scope, receive, send)
             return
         endpoint = scope["path"].removeprefix(API)
         self._counts.requests[endpoint] += 1
+        # Counted when it comes, not when it is answered: latency does not widen the limit.
         is_accepted = self._limiter.accepts(endpoint)
         if self._settings.latency:
             await asyncio.sleep(self._settings.latency)
@@ -151,10 +158,17 @@ class NetworkConditions:
             messages.append(message)
 
         await self._app(scope, receive, collect)
+        # The head announces the length of the whole body.
         body = b"".join(message.get("body", b"") for message in messages)
         half = len(body) // 2
         await send(messages[0])
-        await send({"type": "http.response.body", "body": body[:half], "more_body": True})
+        await send(
+            {
+                "type": "http.response.body",
+                "body": body[:half],
+                "more_body": True,
+            }
+        )
         if resumes:
             await asyncio.sleep(self._settings.slow_seconds)
             await send({"type": "http.response.body", "body": body[half:]})

@@ -10,7 +10,15 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from loopring_lab.relayer.rows import BOOK, FILL_TYPES, POOL, POOL_PREFIX, Row, format_row, rows_json
+from loopring_lab.relayer.rows import (
+    BOOK,
+    FILL_TYPES,
+    POOL,
+    POOL_PREFIX,
+    Row,
+    format_row,
+    rows_json,
+)
 
 if TYPE_CHECKING:
     from loopring_lab.relayer.settings import Settings
@@ -86,7 +94,12 @@ class Source(Protocol):
 class History:
     """Numbered rows, oldest first, indexed by account, market, fill type and order."""
 
-    def __init__(self, keys: Iterable[RowKey], row: Callable[[int], Row], accounts: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        keys: Iterable[RowKey],
+        row: Callable[[int], Row],
+        accounts: Iterable[int] = (),
+    ) -> None:
         """Take the key of every row, what makes a row of its number, and accounts that may have no rows."""
         self.row = row
         self._keys = list(keys)
@@ -98,20 +111,30 @@ class History:
         listed = chain.from_iterable(self._numbers.values())
         self.market_names = {market for market, _ in listed if market}
 
-    def row_numbers(self, account: int, market: str | None = None, fill_type: str | None = None) -> Sequence[int]:
+    def row_numbers(
+        self,
+        account: int,
+        market: str | None = None,
+        fill_type: str | None = None,
+    ) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
         wanted = (account, market, fill_type)
-        if wanted not in self._selected:
-            parts = [
-                numbers
-                for (in_market, of_type), numbers in self._numbers.get(account, {}).items()
-                if market in (None, in_market) and fill_type in (None, of_type)
-            ]
-            if not parts:
-                return ()
-            # Kept, so that the price of a page does not grow with its offset.
-            self._selected[wanted] = parts[0] if len(parts) == 1 else array("I", _merged(parts))
-        return self._selected[wanted]
+        if wanted in self._selected:
+            return self._selected[wanted]
+        parts = []
+        for (in_market, of_type), numbers in self._numbers.get(account, {}).items():
+            is_in_market = market in (None, in_market)
+            is_of_type = fill_type in (None, of_type)
+            if is_in_market and is_of_type:
+                parts.append(numbers)
+        if not parts:
+            return ()
+        # Kept, so that the price of a page does not grow with its offset.
+        selected = parts[0]
+        if len(parts) > 1:
+            selected = array("I", _merged(parts))
+        self._selected[wanted] = selected
+        return selected
 
     def order_rows(self, order_hash: str) -> list[tuple[int, RowKey]]:
         """Return the rows of an order, each with its number and its key."""
@@ -141,6 +164,7 @@ class Pager:
         numbers = self._numbers(query)
         rows = self._rows(numbers, query.offset, query.limit)
         text = rows_json(rows, self._settings.numbers == "number")
+        # What grows is the history of an account; a search for an order names none.
         if self._settings.growth and query.account_id:
             self._grow(query.account_id, query.fill_types)
         return len(numbers), text
@@ -153,6 +177,7 @@ class Pager:
 
     def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[Row]:
         if self._settings.order == "newest":
+            # Rows are numbered oldest first, so the first page is the end.
             end = max(len(numbers) - offset, 0)
             page = numbers[max(end - limit, 0) : end][::-1]
         else:
@@ -165,6 +190,7 @@ class Pager:
         """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
         market = query.market
         fill_types = query.fill_types
+        # The contract does not say whether LRC-ETH includes the pool's fills, AMM-LRC-ETH; a setting decides.
         if market is not None and market.startswith(POOL_PREFIX):
             market = market.removeprefix(POOL_PREFIX)
             fill_types = tuple(each for each in fill_types if each == POOL)
@@ -184,15 +210,38 @@ class Pager:
     def _in_order(self, numbers: Sequence[int]) -> Sequence[int]:
         if self._settings.order != "shuffled":
             return numbers
-        return array("I", sorted(numbers, key=lambda number: number * SHUFFLE & 0xFFFFFFFF))
+        return array(
+            "I",
+            sorted(
+                numbers,
+                key=lambda number: number * SHUFFLE & 0xFFFFFFFF,
+            ),
+        )
 
-    def _order_rows(self, query: TradeQuery, market: str | None, fill_types: tuple[str, ...]) -> Iterator[int]:
+    def _order_rows(
+        self,
+        query: TradeQuery,
+        market: str | None,
+        fill_types: tuple[str, ...],
+    ) -> Iterator[int]:
         for number, key in self._history.order_rows(query.order_hash or ""):
-            is_wanted = query.account_id in (0, key.account) and market in (None, key.market)
+            is_wanted = query.account_id in (
+                0,
+                key.account,
+            ) and market in (
+                None,
+                key.market,
+            )
             if is_wanted and key.fill_type in fill_types and number < self._horizon(key.account, key.fill_type):
                 yield number
 
-    def _visible(self, account: int, market: str | None, fill_types: tuple[str, ...]) -> Sequence[int]:
+    def _visible(
+        self,
+        account: int,
+        market: str | None,
+        fill_types: tuple[str, ...],
+    ) -> Sequence[int]:
+        # The common case, without a new list for each request.
         if not self._settings.growth and len(fill_types) == len(FILL_TYPES):
             return self._history.row_numbers(account, market)
         parts: list[Sequence[int]] = []

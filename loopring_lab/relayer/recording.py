@@ -8,11 +8,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.bounded import parse_json, printable, read_file, shown, to_json, whole_or_text
+from loopring_lab.bounded import (
+    parse_json,
+    printable,
+    read_file,
+    shown,
+    to_json,
+    whole_or_text,
+)
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer.mainnet import pool_record
 from loopring_lab.relayer.pages import History, RowKey
-from loopring_lab.relayer.rows import CREATED_AT, MARKET, ORDER_HASH, POOL, POOL_PREFIX, SHORTEST, RawJson, Row
+from loopring_lab.relayer.rows import (
+    CREATED_AT,
+    MARKET,
+    ORDER_HASH,
+    POOL,
+    POOL_PREFIX,
+    SHORTEST,
+    RawJson,
+    Row,
+)
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
@@ -97,7 +113,11 @@ class Recording:
         for path in sorted((self._folder / "trades").glob("*.json")):
             name = FILE_NAME.fullmatch(path.name)
             if name is None:
-                raise _invalid("trades", "<accountId>-<amm or dex>.json", printable(path.name))
+                raise _invalid(
+                    "trades",
+                    "<accountId>-<amm or dex>.json",
+                    printable(path.name),
+                )
             account = int(name[1])
             accounts.append(account)
             for time_ms, row in _rows(path):
@@ -116,7 +136,12 @@ def _invalid(where: str, expected: str, got: str) -> UnexpectedAnswer:
 
 def _load(path: Path) -> Any:
     name = f"trades/{path.name}" if path.parent.name == "trades" else path.name
-    return parse_json(read_file(path, name, hint=HINT), name, number=whole_or_text, hint=HINT)
+    return parse_json(
+        read_file(path, name, hint=HINT),
+        name,
+        number=whole_or_text,
+        hint=HINT,
+    )
 
 
 def _member(saved: Any, name: str) -> Any:
@@ -132,14 +157,22 @@ def _stated(folder: Path) -> tuple[str, bool]:
     name = checked_name(f"{SOURCE_FILE}, member name", _member(saved, "name"))
     synthetic = saved.get("synthetic", False)
     if not isinstance(synthetic, bool):
-        raise _invalid(f"{SOURCE_FILE}, member synthetic", "true or false", shown(synthetic, 60))
+        raise _invalid(
+            f"{SOURCE_FILE}, member synthetic",
+            "true or false",
+            shown(synthetic, 60),
+        )
     return name, synthetic
 
 
 def checked_name(where: str, name: object) -> str:
     """Return the name of a source, which must be short enough to be sent with every response."""
     if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
-        raise _invalid(where, f"1 to {LONGEST_NAME} printable characters", shown(name, 60))
+        raise _invalid(
+            where,
+            f"1 to {LONGEST_NAME} printable characters",
+            shown(name, 60),
+        )
     return name
 
 
@@ -151,7 +184,11 @@ def _records(where: str, value: Any) -> list[dict[str, Any]]:
         for name, kind in TYPES.items():
             # A bool is an int to Python, but not to the contract.
             if name in record and type(record[name]) is not kind:
-                raise _invalid(f"{where}, record {number}, {name}", TYPE_NAMES[kind], shown(record[name], 60))
+                raise _invalid(
+                    f"{where}, record {number}, {name}",
+                    TYPE_NAMES[kind],
+                    shown(record[name], 60),
+                )
     return value
 
 
@@ -186,7 +223,11 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
         raise _invalid(name, "totalNum and a list trades", shown(response, 60))
     total = response.get("totalNum")
     if total != len(rows):
-        raise _invalid(f"{name}, totalNum", f"the number of rows, {len(rows)}", shown(total, 60))
+        raise _invalid(
+            f"{name}, totalNum",
+            f"the number of rows, {len(rows)}",
+            shown(total, 60),
+        )
     time_ms = 0
     for members in reversed(rows):
         row = _row(members)

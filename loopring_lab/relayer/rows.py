@@ -64,7 +64,11 @@ def format_row(row: Row, length: int | None, prefix: bool) -> Row:
     if len(row) == 1:
         return row
     if not prefix and row[MARKET].startswith(POOL_PREFIX):
-        row = (*row[:MARKET], row[MARKET].removeprefix(POOL_PREFIX), *row[MARKET + 1 :])
+        row = (
+            *row[:MARKET],
+            row[MARKET].removeprefix(POOL_PREFIX),
+            *row[MARKET + 1 :],
+        )
     if length is None:
         return row
     if length == len(SHORT_LAYOUT) and len(row) > ORDER_HASH:

@@ -166,14 +166,27 @@ class Relayer:
         from loopring_lab.relayer.chain import Endpoint
 
         endpoint = Endpoint(self._data, self.settings)
-        backend = Backend(self._data, self.settings, self._pager, self._accounts, self._updates, endpoint)
+        backend = Backend(
+            self._data,
+            self.settings,
+            self._pager,
+            self._accounts,
+            self._updates,
+            endpoint,
+        )
         return build_app(backend, self.counts, self._clock)
 
     @cached_property
     def _pager(self) -> Pager:
         return Pager(self._data.history, self.settings)
 
-    def rows(self, account_id: int, fill_type: str | None = None, *, everything: bool = False) -> list[Any]:
+    def rows(
+        self,
+        account_id: int,
+        fill_type: str | None = None,
+        *,
+        everything: bool = False,
+    ) -> list[Any]:
         """Return the rows that a client should end up with.
 
         Parameters
@@ -330,6 +343,7 @@ class Relayer:
         if self._server is None:
             server = ThreadedServer(self.app, listen(self._wanted_port), self._data)
             server.start()
+            # Only now, so that a relayer that could not start can be started again.
             self._server = server
             self._worker.start()
             _running[self.base_url] = self
@@ -382,9 +396,11 @@ class ThreadedServer(Server):
             http=ConnectionToApp,
             ws="none",
             lifespan="off",
+            # In a notebook every line of a log is noise, and addresses hold account ids.
             log_config=None,
             log_level="critical",
             access_log=False,
+            # The name of the server and the date say nothing that a client needs.
             server_header=False,
             date_header=False,
             headers=[(SOURCE_HEADER, stated)],
@@ -407,6 +423,7 @@ class ThreadedServer(Server):
 
     def stop(self) -> None:
         """Stop serving, and return when the thread has ended."""
+        # uvicorn looks every tenth of a second.
         self.should_exit = True
         self.thread.join(STOP_SECONDS)
 
@@ -422,6 +439,7 @@ class ThreadedServer(Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running requests finish for a moment, then close every connection, also one just accepted."""
         await super().shutdown(sockets)
+        # uvicorn forgets those that were accepted while it closed the others.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)

@@ -34,12 +34,21 @@ Fault = Annotated[str, StringConstraints(pattern=r"^(429|500|503|reset|truncated
 ADDRESS = r"^0x[0-9a-fA-F]{40}$"
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 CodeHash = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$")]
-Host = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True)]
+Host = Annotated[
+    str,
+    StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True),
+]
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
 
 # About 7 US cents in each token that can pay for a key update, in smallest units.
-UPDATE_FEES = {"ETH": 19 * 10**12, "LRC": 33 * 10**15, "USDT": 70_000, "DAI": 70 * 10**15, "USDC": 70_000}
+UPDATE_FEES = {
+    "ETH": 19 * 10**12,
+    "LRC": 33 * 10**15,
+    "USDT": 70_000,
+    "DAI": 70 * 10**15,
+    "USDC": 70_000,
+}
 
 # Values for the hint of an error, where the default would not show the form.
 EXAMPLES = {
@@ -205,7 +214,13 @@ class Settings:
             return None
         return value
 
-    @field_validator("faults", "update_fees", "fail_updates", "wallet_factories", mode="before")
+    @field_validator(
+        "faults",
+        "update_fees",
+        "fail_updates",
+        "wallet_factories",
+        mode="before",
+    )
     @classmethod
     def _read_pairs(cls, value: Any) -> Any:
         if not isinstance(value, str):
@@ -214,7 +229,10 @@ class Settings:
         for part in filter(None, value.split(",")):
             key, colon, text = part.partition(":")
             if not colon:
-                raise PydanticCustomError("pairs", "Input should be pairs key:value, separated by commas")
+                raise PydanticCustomError(
+                    "pairs",
+                    "Input should be pairs key:value, separated by commas",
+                )
             pairs[key.strip()] = text.strip()
         return pairs
 

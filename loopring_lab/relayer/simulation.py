@@ -47,10 +47,31 @@ BURST_PAUSE_MS = 150_000
 
 # Orders of takers, in thousandths of their usual size: 1000 * 2**(0.6 * (n - 8)). With n from a fair binomial of
 # 16 bits, sizes spread like a log-normal.
-SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
+SIZE_FACTORS = (
+    36,
+    54,
+    82,
+    125,
+    189,
+    287,
+    435,
+    660,
+    1000,
+    1516,
+    2297,
+    3482,
+    5278,
+    8000,
+    12126,
+    18379,
+    27858,
+)
 
 # The taker fee of each tier, per venue, as seen in blocks of the real exchange.
-FEES_BPS = {BOOK: (30, 25, 24, 20, 10, 8, 4), POOL: (10, 10, 10, 10, 10, 8, 8)}
+FEES_BPS = {
+    BOOK: (30, 25, 24, 20, 10, 8, 4),
+    POOL: (10, 10, 10, 10, 10, 8, 8),
+}
 # The taker fee of every tier if both tokens are stable coins.
 STABLE_FEE_BPS = 4
 
@@ -63,7 +84,32 @@ PATROLLED = 2
 PATIENCE_BPS = 10
 
 # How busy each hour of the day is: most when both Europe and America are awake.
-ACTIVITY = (3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4)
+ACTIVITY = (
+    3,
+    2,
+    2,
+    2,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    8,
+    9,
+    11,
+    13,
+    14,
+    14,
+    12,
+    11,
+    9,
+    8,
+    7,
+    5,
+    4,
+)
 CUMULATIVE_ACTIVITY = tuple(accumulate(ACTIVITY))
 
 # Users' storage ids rise by two: the odd ones are left to transfers and withdrawals.
@@ -171,7 +217,12 @@ class Simulation:
         self.latent = LatentPrices(self._bits, START, DAYS)
         self._pools = {name: Pool(market) for name, market in MARKETS.items() if market.has_pool}
         self._books = {
-            name: Book(market, _makers(name), self._bits, SPREAD_PERCENT[cheaper])
+            name: Book(
+                market,
+                _makers(name),
+                self._bits,
+                SPREAD_PERCENT[cheaper],
+            )
             for name, market in MARKETS.items()
             if market.has_book
         }
@@ -212,8 +263,8 @@ class Simulation:
         """Return when which taker has a fill due, in order."""
         events = []
         for which, taker in enumerate(TAKERS):
-            for at in _trading_times(self._bits, self._fills_left[taker.id]):
-                events.append((START + at, which))
+            times = _trading_times(self._bits, self._fills_left[taker.id])
+            events += [(START + at, which) for at in times]
         return sorted(events)
 
     def _arbitrage(self, market: Market, until: int, beyond: int = 0) -> None:
@@ -249,7 +300,13 @@ class Simulation:
         pool = self._pools.get(market.name)
         book = self._books.get(market.name)
         size = self._order_size(taker, market, prices[0], pool)
-        order = _Order(market, bool(self._bits(1)), size, taker.id, _tier(taker.tiers, self._now))
+        order = _Order(
+            market,
+            bool(self._bits(1)),
+            size,
+            taker.id,
+            _tier(taker.tiers, self._now),
+        )
         # Of 16 orders, some go to the pool unseen, some to the book, and the rest to the better venue.
         habit = self._bits(4)
         matches: list[Match] = []
@@ -265,7 +322,13 @@ class Simulation:
         self._fills_left[taker.id] -= len(matches)
         return self._fill_at_book(order, matches)
 
-    def _order_size(self, taker: Taker, market: Market, price: int, pool: Pool | None) -> int:
+    def _order_size(
+        self,
+        taker: Taker,
+        market: Market,
+        price: int,
+        pool: Pool | None,
+    ) -> int:
         """Draw a size, which is a round number in half of the orders."""
         factor = SIZE_FACTORS[self._bits(16).bit_count()]
         percent = 70 + self._bits(6)
@@ -290,7 +353,15 @@ class Simulation:
             # A maker's order keeps its identity over all its fills.
             if level.order is None:
                 level.order = self._new_order(level.maker, order.bought(), STORAGE_STEP)
-            self._fill(order, BOOK, level.maker, size, quote, taken, _Placed(*level.order))
+            self._fill(
+                order,
+                BOOK,
+                level.maker,
+                size,
+                quote,
+                taken,
+                _Placed(*level.order),
+            )
             self._now += 1 + self._bits(4)
         return len(matches)
 
@@ -303,7 +374,14 @@ class Simulation:
         return _Placed("0x" + order_hash, storage)
 
     def _fill(
-        self, order: _Order, venue: str, maker: int, size: int, quote: int, taken: _Placed, made: _Placed
+        self,
+        order: _Order,
+        venue: str,
+        maker: int,
+        size: int,
+        quote: int,
+        taken: _Placed,
+        made: _Placed,
     ) -> None:
         # Ids have gaps, as those of the real exchange.
         self._id += 1 + self._bits(3)
@@ -373,7 +451,10 @@ def _trading_times(bits: RandomBits, count: int) -> list[int]:
     """Draw the times of an account's trades: bursts of a few minutes, more often in the busy hours."""
     times: list[int] = []
     while len(times) < count:
-        hour = bisect_right(CUMULATIVE_ACTIVITY, _random_below(bits, CUMULATIVE_ACTIVITY[-1]))
+        hour = bisect_right(
+            CUMULATIVE_ACTIVITY,
+            _random_below(bits, CUMULATIVE_ACTIVITY[-1]),
+        )
         at = _random_below(bits, DAYS) * DAY + hour * HOUR + _random_below(bits, HOUR)
         # Two draws joined by "and": most bursts are of one or two trades, a few of eight.
         length = 1 + (bits(8) & bits(8) & 7)

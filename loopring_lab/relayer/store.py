@@ -67,6 +67,7 @@ class Contents(NamedTuple):
     updates: list[StoredUpdate]
 
 
+# Pydantic reads and writes named tuples as lists, and says which member of a file is not as it should be.
 FILE_FORMAT = TypeAdapter(Contents)
 
 
@@ -84,6 +85,7 @@ class Store:
     def __init__(self, path: str | Path | None, identity: Mapping[str, str]) -> None:
         """Open a file, or create it; `identity` names whose it is."""
         self._path = None if path is None else Path(path)
+        # Requests, the worker and the notebook's own thread meet here.
         self._lock = threading.RLock()
         self._contents = Contents({}, {}, [])
         self._version: tuple[int, ...] | None = None
@@ -109,6 +111,7 @@ class Store:
         with self._lock:
             self._read_again()
             facts, accounts, updates = self._contents
+            # Accounts and updates never change themselves, so that these copies need not go deeper.
             before = Contents(facts.copy(), accounts.copy(), updates.copy())
             try:
                 yield
@@ -117,11 +120,6 @@ class Store:
             except BaseException:
                 self._contents = before
                 raise
-
-    def fact(self, name: str) -> str | None:
-        """Return a stored value, if there is one."""
-        with self._lock:
-            return self._contents.facts.get(name)
 
     def setdefault(self, name: str, value: str) -> str:
         """Return a stored value, and store the given one first if there is none."""
@@ -174,6 +172,7 @@ class Store:
 
     def accept(self, change: KeyChange, now: int) -> StoredUpdate:
         """Store an accepted request; call it in one transaction with the checks that allow it."""
+        # Numbers count over all accounts, as the setting fail_updates does.
         number = len(self._contents.updates) + 1
         update = StoredUpdate(number, change, now, now, "received", "")
         self._contents.updates.append(update)
@@ -194,7 +193,12 @@ class Store:
                     moved += 1
         return moved
 
-    def _moved(self, update: StoredUpdate, now: int, failure: Callable[[StoredUpdate], str]) -> StoredUpdate:
+    def _moved(
+        self,
+        update: StoredUpdate,
+        now: int,
+        failure: Callable[[StoredUpdate], str],
+    ) -> StoredUpdate:
         """Return an update one step further; the last step gives the account its new key, or a reason why not."""
         if update.status == "received":
             return update._replace(status="processing", changed_at=now)
@@ -218,6 +222,7 @@ class Store:
             return
         version = _version(self._path)
         if version != self._version:
+            # The version is from before the reading: what changes meanwhile is read the next time.
             self._contents = FILE_FORMAT.validate_json(read_file(self._path))
             self._version = version
 
@@ -227,10 +232,12 @@ class Store:
             return
         new = self._path.with_name(f"{self._path.name}.new")
         try:
-            with open(os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, PRIVATE), "wb") as file:
+            descriptor = os.open(new, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, PRIVATE)
+            with os.fdopen(descriptor, "wb") as file:
                 # Of a file that a kill left behind, or that somebody else created, the mode may be another.
                 new.chmod(PRIVATE)
                 file.write(FILE_FORMAT.dump_json(self._contents))
+                # Otherwise a power loss could leave the new name with nothing behind it.
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._path)

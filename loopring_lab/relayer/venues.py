@@ -13,7 +13,13 @@ from hashlib import sha256
 from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from loopring_lab.relayer.mainnet import POOL_FEE_BPS, TOKENS, USD, Market, Token
+from loopring_lab.relayer.mainnet import (
+    POOL_FEE_BPS,
+    TOKENS,
+    USD,
+    Market,
+    Token,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +96,9 @@ class LatentPrices:
         prices = []
         for token in tokens:
             path = self.paths[token.symbol]
-            prices.append(path[hour] + (path[hour + 1] - path[hour]) * rest // HOUR)
+            before = path[hour]
+            after = path[hour + 1]
+            prices.append(before + (after - before) * rest // HOUR)
         return prices
 
     def marks(self, market: Market, times: NDArray[np.int64], name: str) -> NDArray[np.int64]:
@@ -104,7 +112,8 @@ class LatentPrices:
         # As in `_walk`, the standard deviation of the ones in 64 fair bits is 4: here a basis point.
         ones = np.bitwise_count(_mixed((minutes + key).astype(np.uint64)))
         noise = (ones.astype(np.int64) - 32) / (4 * BPS)
-        marks: NDArray[np.int64] = np.rint(base / quote * (1 + noise) * MARK_SCALE).astype(np.int64)
+        shown = base / quote * (1 + noise)
+        marks: NDArray[np.int64] = np.rint(shown * MARK_SCALE).astype(np.int64)
         return marks
 
     def _at_minutes(self, token: Token, times: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,7 +121,9 @@ class LatentPrices:
 
         path = np.array(self.paths[token.symbol])
         hours, rest = np.divmod(times - self.start, HOUR)
-        prices: NDArray[np.int64] = path[hours] + np.diff(path)[hours] * (rest // MINUTE) // 60
+        minutes = rest // MINUTE
+        steps = np.diff(path)[hours]
+        prices: NDArray[np.int64] = path[hours] + steps * minutes // 60
         return prices
 
 
@@ -126,9 +137,12 @@ def _walk(token: Token, bits: RandomBits, hours: int) -> list[int]:
         # A fair binomial of 64 bits has standard deviation 4.
         step = bits(64).bit_count() - 32
         if token.hourly_bps:
-            price += price * token.hourly_bps * step // (4 * BPS) + (anchor - price) // 4000
+            shock = price * token.hourly_bps * step // (4 * BPS)
+            pull = (anchor - price) // 4000
         else:
-            price += anchor * step // (4 * BPS) + (anchor - price) // 12
+            shock = anchor * step // (4 * BPS)
+            pull = (anchor - price) // 12
+        price += shock + pull
     return path
 
 
@@ -212,7 +226,13 @@ class Match(NamedTuple):
 class Book:
     """The order book of one market, quoted by makers around the latent price."""
 
-    def __init__(self, market: Market, makers: tuple[int, ...], bits: RandomBits, spread_percent: int) -> None:
+    def __init__(
+        self,
+        market: Market,
+        makers: tuple[int, ...],
+        bits: RandomBits,
+        spread_percent: int,
+    ) -> None:
         """Take whose the quotes are, and how wide they are in percent of the market's usual spread."""
         self._market = market
         self._makers = makers
@@ -223,13 +243,21 @@ class Book:
         # By whether takers buy there: until when the levels hold, and the levels.
         self._sides: dict[bool, tuple[int, list[Level]]] = {}
 
-    def match(self, time_ms: int, buys: bool, size: int, taker: int, prices: Sequence[int]) -> list[Match]:
+    def match(
+        self,
+        time_ms: int,
+        buys: bool,
+        size: int,
+        taker: int,
+        prices: Sequence[int],
+    ) -> list[Match]:
         """Return the parts of a taker's order that the levels would fill now."""
         base = self._market.base
         quote_units = self._market.quote.units
         matches = []
         for level in self._quoted(time_ms, buys, prices):
             part = truncate_float24(min(size, level.left))
+            # Of base times ticks, in smallest units of quote.
             quote = truncate_float24(part * level.ticks * quote_units // (base.units * self._ticks_scale))
             # Nobody trades with himself, and remainders below the token's dust are dropped.
             if quote and part >= base.dust and level.maker != taker:

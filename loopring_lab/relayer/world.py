@@ -13,9 +13,22 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
+from loopring_lab.relayer.mainnet import (
+    MARKETS,
+    POOL_FEE_BPS,
+    TOKENS,
+    pool_record,
+)
 from loopring_lab.relayer.pages import History, RowKey
-from loopring_lab.relayer.rows import BOOK, POOL, POOL_PREFIX, PRICE_SCALE, RawJson, Row, price_text
+from loopring_lab.relayer.rows import (
+    BOOK,
+    POOL,
+    POOL_PREFIX,
+    PRICE_SCALE,
+    RawJson,
+    Row,
+    price_text,
+)
 from loopring_lab.relayer.simulation import (
     ARBITRAGEURS,
     FEES_BPS,
@@ -186,7 +199,10 @@ class World:
                 market.pool_address,
                 market.lp_token,
                 feeBips=POOL_FEE_BPS,
-                precisions={"price": market.price_decimals, "amount": market.base.precision},
+                precisions={
+                    "price": market.price_decimals,
+                    "amount": market.base.precision,
+                },
             )
             for market in MARKETS.values()
             if market.pool
@@ -220,7 +236,11 @@ class World:
         return self._simulated[1].dollars(time_ms, TOKENS[symbol])[0]
 
     def outside_prices(
-        self, market: str, start_ms: int, end_ms: int, every_ms: int = MINUTE
+        self,
+        market: str,
+        start_ms: int,
+        end_ms: int,
+        every_ms: int = MINUTE,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return what an outside market showed: the true price and about 1 basis point of noise each time.
 
@@ -265,7 +285,9 @@ class World:
 
 
 @lru_cache(maxsize=4)
-def _simulate(key: tuple[int, int, str]) -> tuple[tuple[Fill, ...], LatentPrices]:
+def _simulate(
+    key: tuple[int, int, str],
+) -> tuple[tuple[Fill, ...], LatentPrices]:
     simulation = Simulation(*key)
     return simulation.run(), simulation.latent
 
@@ -297,31 +319,43 @@ def _planted_key(row: Row) -> RowKey:
 
 def _row(fill: Fill, is_maker: bool) -> Row:
     """Return one side of a fill as the relayer serves it, in the layout of `rows.MEMBERS`."""
-    base = MARKETS[fill.market].base
-    quote = MARKETS[fill.market].quote
+    market = MARKETS[fill.market]
+    base = market.base
+    quote = market.quote
     taker_buys = fill.side == "BUY"
-    buys = taker_buys is not is_maker
+    if is_maker:
+        role = "maker"
+        account = fill.maker
+        buys = not taker_buys
+        fee = 0  # makers pay none on the exchange
+        storage = fill.maker_storage
+        order_hash = fill.maker_hash
+    else:
+        role = "taker"
+        account = fill.taker
+        buys = taker_buys
+        fee = fill.fee
+        storage = fill.taker_storage
+        order_hash = fill.taker_hash
+    # What is sold, which is not the token of the fee.
+    token = quote if buys else base
+    prefix = POOL_PREFIX if fill.venue == POOL else ""
     price = fill.quote * PRICE_SCALE * base.units // (fill.size * quote.units)
-    # Makers pay no fee on the exchange.
-    fee = 0 if is_maker else fill.fee
-    account = fill.maker if is_maker else fill.taker
-    sold = quote if buys else base
-    storage = fill.maker_storage if is_maker else fill.taker_storage
     return (
         str(fill.time_ms),
         str(fill.id),
         "BUY" if buys else "SELL",
         str(fill.size),
         price_text(price),
-        POOL_PREFIX + fill.market if fill.venue == POOL else fill.market,
+        prefix + fill.market,
         str(fee),
         str(fill.block_id),
         str(fill.index_in_block),
         str(account),
-        str(sold.id),
+        str(token.id),
         str(storage),
-        fill.maker_hash if is_maker else fill.taker_hash,
-        "maker" if is_maker else "taker",
+        order_hash,
+        role,
     )
 
 
@@ -362,7 +396,10 @@ def _overcharged(fills: tuple[Fill, ...]) -> Iterator[Row]:
     last = first + max(1, len(planted) // 8)
     for number, fill in enumerate(planted):
         is_overcharged = first <= number < last
-        yield _row(_charged(fill, WRONG_BPS) if is_overcharged else fill, is_maker=False)
+        yield _row(
+            _charged(fill, WRONG_BPS) if is_overcharged else fill,
+            is_maker=False,
+        )
 
 
 def _irregular(fills: tuple[Fill, ...]) -> Iterator[Row]:

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
