@@ -118,16 +118,12 @@ async def get_backend(request: Request) -> Backend:
         for name in params:
             values = params.getlist(name)
             if len(set(values)) > 1:
-                problem = "Input should be one value, or the same value each time"
-                raise RequestValidationError(
-                    [
-                        {
-                            "loc": ("query", name),
-                            "msg": problem,
-                            "input": ",".join(values),
-                        }
-                    ]
-                )
+                problem = {
+                    "loc": ("query", name),
+                    "msg": "Input should be one value, or the same value each time",
+                    "input": ",".join(values),
+                }
+                raise RequestValidationError([problem])
     backend: Backend = request.app.state.backend
     return backend
 
@@ -135,12 +131,12 @@ async def get_backend(request: Request) -> Backend:
 AnyBackend = Annotated[Backend, Depends(get_backend)]
 
 
-# What the endpoints depend on. FastAPI resolves it once for each request, whatever the order of parameters.
-
-
 async def check_key(
     request: Request,
-    api_key: Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")],
+    api_key: Annotated[
+        str,
+        Header(alias=KEY_HEADER, min_length=1, description="The API key."),
+    ],
 ) -> None:
     request.app.state.backend.accounts.check_key(api_key)
 
@@ -164,7 +160,10 @@ async def existing_account(
     account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")],
 ) -> int:
     if not backend.accounts.exists(account_id):
-        raise ApiError(Code.INVALID_ACCOUNT, f"accountId: there is no account {account_id}")
+        raise ApiError(
+            Code.INVALID_ACCOUNT,
+            f"accountId: there is no account {account_id}",
+        )
     return account_id
 
 
@@ -212,7 +211,11 @@ async def read_tokens(backend: AnyBackend) -> Response:
     summary="Markets, older path",
     response_model=schemas.MarketsResponse,
 )
-@router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
+@router.get(
+    "/mix/markets",
+    summary="Markets",
+    response_model=schemas.MarketsResponse,
+)
 async def read_markets(backend: AnyBackend) -> Response:
     return Response(backend.markets_json, media_type="application/json")
 
@@ -249,7 +252,10 @@ async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParam
     )
     total, rows = backend.pager.page(query)
     # The rows are JSON already, with numbers in their own digits.
-    return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
+    return Response(
+        f'{{"totalNum":{total},"trades":{rows}}}',
+        media_type="application/json",
+    )
 
 
 @router.get("/exchange/info", summary="Exchange")
@@ -272,7 +278,10 @@ async def read_account(
     backend: AnyBackend, params: Annotated[schemas.AccountParams, Query()]
 ) -> schemas.AccountResponse:
     if params.account_id is None and params.owner is None:
-        raise ApiError(Code.INVALID_ARGUMENT, "accountId, owner: give at least one of them")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            "accountId, owner: give at least one of them",
+        )
     account = backend.accounts.find(params.account_id, params.owner)
     return schemas.AccountResponse(
         account_id=account.id,
@@ -295,7 +304,10 @@ UPDATE_SCHEMA = {"application/json": {"schema": {"$ref": "#/components/schemas/U
     openapi_extra={"requestBody": {"required": True, "content": UPDATE_SCHEMA}},
 )
 async def update_key(
-    request: Request, backend: AnyBackend, body: Body, signature: OwnerSignature
+    request: Request,
+    backend: AnyBackend,
+    body: Body,
+    signature: OwnerSignature,
 ) -> schemas.UpdateResponse:
     # Of several, Starlette would take the first, and a proxy perhaps another.
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
@@ -343,7 +355,11 @@ async def read_fee(
     return schemas.FeesResponse(fees=[schemas.TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
 
 
-@router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
+@router.get(
+    "/user/updateInfo",
+    summary="Key updates",
+    dependencies=[Depends(check_key)],
+)
 async def read_updates(
     backend: AnyBackend,
     account_id: ExistingAccount,
@@ -396,7 +412,13 @@ async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schem
 
 
 @router.get("/lab/outsidePrices", include_in_schema=False)
-def read_outside_prices(backend: AnyBackend, market: str, start: TimeMs, end: TimeMs, every: TimeMs) -> dict[str, Any]:
+def read_outside_prices(
+    backend: AnyBackend,
+    market: str,
+    start: TimeMs,
+    end: TimeMs,
+    every: TimeMs,
+) -> dict[str, Any]:
     """Return the made-up prices of another market, which no real relayer has: outside of the contract."""
     outside = getattr(backend.source, "outside_prices", None)
     if outside is None:
@@ -459,7 +481,13 @@ async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         # A path with two methods has two routes, and Starlette names the methods of one.
         methods = request.app.openapi()["paths"].get(request.url.path, ())
         headers["Allow"] = ", ".join(methods).upper() or headers["Allow"]
-    return error_to(request, Code.INVALID_ARGUMENT, error.detail, error.status_code, headers)
+    return error_to(
+        request,
+        Code.INVALID_ARGUMENT,
+        error.detail,
+        error.status_code,
+        headers,
+    )
 
 
 async def unsaved(request: Request, error: Unsaved) -> JSONResponse:

@@ -67,12 +67,18 @@ class KeyUpdates:
         """Accept a request, or find it pending already; return the update and whether it was pending."""
         settings = self._settings
         if body.exchange.lower() != settings.exchange.lower():
-            raise ApiError(Code.WRONG_EXCHANGE, f"exchange: expected {settings.exchange}")
+            raise ApiError(
+                Code.WRONG_EXCHANGE,
+                f"exchange: expected {settings.exchange}",
+            )
         self._accounts.find(body.account_id, body.owner)
         seed = self._key_seed(body)
         signer = required_signer(
             body,
-            {**protocol.FACTORY_INIT_CODE_HASHES, **settings.wallet_factories},
+            {
+                **protocol.FACTORY_INIT_CODE_HASHES,
+                **settings.wallet_factories,
+            },
         )
         digest = check_signature(body, header, signer, settings)
         # What makes two requests the same: all that was signed, and what the digest leaves out.
@@ -209,7 +215,10 @@ def required_signer(body: UpdateBody, factories: Mapping[str, str]) -> str:
 def check_signature(body: UpdateBody, header: str, signer: str, settings: Settings) -> bytes:
     """Check that the signer signed a request, and return the digest that was signed."""
     if not HEX.fullmatch(header):
-        raise ApiError(Code.INVALID_ARGUMENT, "X-API-SIG: expected 0x and 132 hex digits")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            "X-API-SIG: expected 0x and 132 hex digits",
+        )
     if body.ecdsa_signature is not None and body.ecdsa_signature.lower() != header.lower():
         raise ApiError(
             Code.INVALID_ARGUMENT,

@@ -210,13 +210,8 @@ class Pager:
     def _in_order(self, numbers: Sequence[int]) -> Sequence[int]:
         if self._settings.order != "shuffled":
             return numbers
-        return array(
-            "I",
-            sorted(
-                numbers,
-                key=lambda number: number * SHUFFLE & 0xFFFFFFFF,
-            ),
-        )
+        shuffled = sorted(numbers, key=lambda number: number * SHUFFLE & 0xFFFFFFFF)
+        return array("I", shuffled)
 
     def _order_rows(
         self,
@@ -225,14 +220,11 @@ class Pager:
         fill_types: tuple[str, ...],
     ) -> Iterator[int]:
         for number, key in self._history.order_rows(query.order_hash or ""):
-            is_wanted = query.account_id in (
-                0,
-                key.account,
-            ) and market in (
-                None,
-                key.market,
-            )
-            if is_wanted and key.fill_type in fill_types and number < self._horizon(key.account, key.fill_type):
+            is_visible = number < self._horizon(key.account, key.fill_type)
+            is_of_account = query.account_id in (0, key.account)
+            is_in_market = market in (None, key.market)
+            is_of_type = key.fill_type in fill_types
+            if is_visible and is_of_account and is_in_market and is_of_type:
                 yield number
 
     def _visible(

@@ -459,7 +459,11 @@ class Worker:
         """Begin to take steps."""
         if self._seconds is not None:
             self._stop.clear()
-            self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run,
+                name="embedded relayer's worker",
+                daemon=True,
+            )
             self._thread.start()
 
     def stop(self) -> None:

@@ -36,7 +36,10 @@ Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 CodeHash = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$")]
 Host = Annotated[
     str,
-    StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True),
+    StringConstraints(
+        pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$",
+        to_lower=True,
+    ),
 ]
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
@@ -181,7 +184,10 @@ class Settings:
     fault_seed: int = 1
     max_faults_in_a_row: int = Field(default=3, ge=1)
     slow_seconds: float = Field(default=1.0, ge=0)
-    exchange: str = Field(default="0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c", pattern=ADDRESS)
+    exchange: str = Field(
+        default="0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
+        pattern=ADDRESS,
+    )
     chain_id: int = Field(default=31337, ge=0, lt=2**256)
     update_seconds: float | None = Field(default=0.5, gt=0)
     update_fees: Mapping[str, Uint96] = Field(default_factory=UPDATE_FEES.copy)

@@ -153,7 +153,11 @@ MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])
 
 
 class Fill(NamedTuple):
-    """One fill, with all that the world knows of it."""
+    """One fill, with all that the world knows of it; amounts in smallest units.
+
+    The side is the taker's, who pays `fee`, in the token received; the maker pays none. `latent` is the true
+    price at that moment, in 10**-15 quote per base. `block_id` is 0 where the fill is in no block yet.
+    """
 
     time_ms: int
     id: int

@@ -167,13 +167,18 @@ class Pool:
 
     def cost(self, size: int) -> int:
         """Return the quote to pay for `size` of base, fee included, rounded up."""
-        net = _divide_up(self.quote * size, self.base - size)
-        return round_up_float24(_divide_up(net * BPS, BPS - POOL_FEE_BPS))
+        # x * y = k, and then the fee on top.
+        left = self.base - size
+        net = _divide_up(self.quote * size, left)
+        gross = _divide_up(net * BPS, BPS - POOL_FEE_BPS)
+        return round_up_float24(gross)
 
     def proceeds(self, size: int) -> int:
         """Return the quote received for `size` of base, fee deducted, rounded down."""
+        # x * y = k, with the part of the size that is left after the fee, in basis points.
         net = size * (BPS - POOL_FEE_BPS)
-        return truncate_float24(self.quote * net // (self.base * BPS + net))
+        grown = self.base * BPS + net
+        return truncate_float24(self.quote * net // grown)
 
     def trade(self, buys: bool, size: int, quote: int) -> None:
         """Exchange base for quote; a taker who buys takes base away."""
@@ -257,8 +262,9 @@ class Book:
         matches = []
         for level in self._quoted(time_ms, buys, prices):
             part = truncate_float24(min(size, level.left))
-            # Of base times ticks, in smallest units of quote.
-            quote = truncate_float24(part * level.ticks * quote_units // (base.units * self._ticks_scale))
+            # Ticks are quote per base in whole units, times the scale of the market's prices.
+            scaled = part * level.ticks * quote_units
+            quote = truncate_float24(scaled // (base.units * self._ticks_scale))
             # Nobody trades with himself, and remainders below the token's dust are dropped.
             if quote and part >= base.dust and level.maker != taker:
                 matches.append(Match(level, part, quote))
@@ -284,11 +290,13 @@ class Book:
             # Makers sell above the latent price and buy below it, to the tick that is better for them.
             tilt = TENTHS + offset if buys else TENTHS - offset
             price = base_price * tilt * self._ticks_scale
-            ticks = price // (quote_price * TENTHS)
-            if buys and price % (quote_price * TENTHS):
+            one_tick = quote_price * TENTHS
+            ticks = price // one_tick
+            if buys and price % one_tick:
                 ticks += 1
             share = 32 + (dice & 63)  # of 128
-            size = market.book_dollars * USD * depth * share * market.base.units // (128 * base_price)
+            dollars = market.book_dollars * USD * depth * share
+            size = dollars * market.base.units // (128 * base_price)
             maker = self._makers[dice >> 6 & 15]
             levels.append(Level(ticks, truncate_float24(size), maker))
             dice >>= 4

@@ -165,24 +165,6 @@ def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is
     assert len(relayer._accounts.store.updates(ACCOUNT)) == 1
 
 
-def test_extra_fields_of_clients_are_ignored(relayers, posters):
-    relayer = relayers()
-    body = signed_update(relayer, ACCOUNT)
-    more = {"eddsaSignature": "0x1", "hashApproved": "", "recommenderAccountId": 7}
-    assert posters(relayer).send({**body, **more})[0] == 200
-
-
-def test_many_updates_one_after_the_other(relayers, posters):
-    relayer, poster = (made := relayers()), posters(made)
-    for nonce in range(1, 6):
-        assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
-        relayer.step()
-        relayer.step()
-    account = get_json(relayer, "/account", accountId=ACCOUNT)
-    assert (account["nonce"], account["keyNonce"]) == (6, 6)
-    assert account["keySeed"] == protocol.key_seed(relayer.settings.exchange, 5)
-
-
 def test_requests_at_the_same_time_have_one_effect(relayers, posters):
     relayer = relayers()
     bodies = [signed_update(relayer, ACCOUNT, validUntil=3_000_000_000 + n % 2) for n in range(8)]
@@ -212,14 +194,3 @@ def test_the_worker_does_it_by_itself(relayers, posters):
         assert account["nonce"] == nonce + 1  # nobody sees it thawed and not yet updated
     relayer.stop()
     assert not [thread for thread in threading.enumerate() if thread not in before and "worker" in thread.name]
-
-
-def test_a_stopped_relayer_keeps_what_it_had(relayers, posters):
-    relayer = relayers()
-    posters(relayer).send(signed_update(relayer, ACCOUNT))
-    relayer.stop()
-    relayer.step()
-    relayer.start()
-    assert get_json(relayer, "/account", accountId=ACCOUNT)["frozen"]
-    relayer.step()
-    assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
