@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_RATE = 5.0
+DEMO = "demo"
+DEMO_BLOCKS = Path(__file__).parent / "relayer" / "demo"
 MARK_OF_OLD_STORE = "blocks.json"  # in folders that earlier versions wrote; `Store` says what to do
 
 
@@ -56,7 +58,8 @@ def connect(
     blocks : path or rollup.Store, optional
         Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. A file as
         `rollup.Store` writes it, or a folder of exported files as `rollup.Store.import_files` reads them,
-        with a ``tokens.json`` among them. Methods that only a relayer can answer raise `LabError`.
+        with a ``tokens.json`` among them. ``"demo"`` reads the synthetic blocks that come with the package;
+        a file of this name is ``"./demo"``. Methods that only a relayer can answer raise `LabError`.
     source : str, optional
         Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
         name that it states, or else by its address; a recording by the name in its ``source.json``, such as
@@ -93,6 +96,9 @@ def connect(
     Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
     >>> client.tokens().loc["USDC", "decimals"]
     6
+    >>> len(connect(blocks="demo").trades())
+    Demo blocks: synthetic world, seed 1. Nothing here is real market data.
+    9386
     """
     key = hide(api_key)
     del api_key
@@ -131,7 +137,10 @@ def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> 
 
     if source is not None:
         raise LabError("connect: blocks name their own source. Leave source= out.")
-    if not isinstance(blocks, Store):
+    if blocks == DEMO:
+        blocks = _store_of_exported(DEMO_BLOCKS, _names_in(DEMO_BLOCKS))
+        print(f"Demo blocks: {blocks.source}. Nothing here is real market data.")  # noqa: T201
+    elif not isinstance(blocks, Store):
         path = Path(blocks)
         is_exported = path.is_dir() and not (path / MARK_OF_OLD_STORE).exists()
         blocks = _store_of_exported(path, _names_in(path)) if is_exported else Store(blocks)

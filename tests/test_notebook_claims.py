@@ -19,6 +19,7 @@ import nbformat
 import pandas as pd
 import pytest
 from support.settled_block import settled_of
+from support.settled_world import SettledWorld
 from support.worlds import size_classes, true_costs, true_difference
 
 import loopring_lab as lab
@@ -464,7 +465,7 @@ def test_an_archive_says_what_it_holds(source: str, block: Path, one_fill: Path)
 
 @pytest.mark.thorough
 def test_a_block_of_one_fill_is_described_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Relayer(world=World(7, 0.1)) as relayer:
+    with Relayer(world=SettledWorld(7, 0.1)) as relayer:
         monkeypatch.setenv("LOOPRING_RPC_URL", relayer.rpc_url)
         store = lab.rollup.Store(tmp_path / "blocks")
         store.sync(to_block=11_365_814, progress=False)

@@ -1,6 +1,11 @@
 """The embedded relayer: a real HTTP server on loopback, for work, tests and lessons without a network.
 
-It shares only bounded, errors, protocol and redaction with the client, so that each is a check on the other.
+- `server` has the `Relayer`, which users start; `settings` is what a user may choose.
+- What is served: `world` (from `simulation`, `venues` and `mainnet`) or `recording`, and the blocks of `chain`.
+- How: `rows` knows the layouts of trade rows, `pages` cuts histories, `app` has the endpoints, `schemas` their
+  JSON, `network` the faults. Accounts and their keys: `accounts`, `key_updates` and `store`.
+- Start at `app`, whose endpoints lead everywhere else. Only bounded, errors and protocol are shared with the
+  client, so that each is a check on the other.
 """
 
 from loopring_lab.relayer.recording import Recording
@@ -9,4 +14,12 @@ from loopring_lab.relayer.settings import Settings
 from loopring_lab.relayer.simulation import Fill
 from loopring_lab.relayer.world import World
 
-__all__ = ["Fill", "Recording", "Relayer", "Settings", "World", "embedded", "running"]
+__all__ = [
+    "Fill",
+    "Recording",
+    "Relayer",
+    "Settings",
+    "World",
+    "embedded",
+    "running",
+]

@@ -1,23 +1,27 @@
-"""The relayer's HTTP side: endpoints, their parameters, error responses and the OpenAPI document."""
+"""The relayer's HTTP side: endpoints, their parameters, and error responses."""
 
 import asyncio
 import base64
-import json
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from pathlib import Path
-from string import Template
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
+from fastapi import (
+    APIRouter,
+    Depends,
+    FastAPI,
+    Header,
+    Query,
+    Request,
+    Response,
+)
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from loopring_lab.bounded import to_json
 from loopring_lab.errors import LabError
@@ -25,27 +29,54 @@ from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
 from loopring_lab.relayer.chain import Endpoint
-from loopring_lab.relayer.database import StoredUpdate
-from loopring_lab.relayer.faults import API, RPC, SOURCE_HEADER, Entrance, NetworkConditions, RequestCounts
-from loopring_lab.relayer.history import FILL_TYPES, POOL_PREFIX, Pager, Source, TradeQuery
-from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
-from loopring_lab.relayer.schemas import MAX_TIME, AccountId, ApiError, Code, TimeMs, error_response
+from loopring_lab.relayer.key_updates import (
+    MAX_BODY_BYTES,
+    KeyUpdates,
+    read_update,
+)
+from loopring_lab.relayer.network import (
+    API,
+    RPC,
+    NetworkConditions,
+    RequestCounts,
+)
+from loopring_lab.relayer.pages import Pager, Source, TradeQuery
+from loopring_lab.relayer.rows import FILL_TYPES, POOL_PREFIX
+from loopring_lab.relayer.schemas import (
+    MAX_TIME,
+    AccountId,
+    ApiError,
+    Code,
+    TimeMs,
+    error_response,
+)
 from loopring_lab.relayer.settings import Settings
+from loopring_lab.relayer.store import StoredUpdate, Unsaved
 
-PROGRESS = {"received": "0%", "processing": "50%", "processed": "100%", "failed": "100%"}
-KEY_HEADER, SIGNATURE_HEADER = "X-API-KEY", "X-API-SIG"
-DOCS = Path(__file__).with_name("docs.html")
+# What the documents show for each status; nothing tells how the exchange computes it.
+PROGRESS = {
+    "received": "0%",
+    "processing": "50%",
+    "processed": "100%",
+    "failed": "100%",
+}
+KEY_HEADER = "X-API-KEY"
+SIGNATURE_HEADER = "X-API-SIG"
 
-SOURCE_HEADER_RULES = {
-    "description": "The name of the data, and whether it is made up, as JSON in ASCII.",
-    "required": True,
-    "schema": {"type": "string"},
+# The names that a relayer answers to: a web page can give another name the address 127.0.0.1, and then read it.
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+# Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others.
+CODES = {
+    "accountId": Code.INVALID_ACCOUNT,
+    KEY_HEADER: Code.EMPTY_KEY,
+    SIGNATURE_HEADER: Code.NO_SIGNATURE,
 }
 
-CODES = {"accountId": Code.INVALID_ACCOUNT, KEY_HEADER: Code.EMPTY_KEY, SIGNATURE_HEADER: Code.NO_SIGNATURE}
-"""Error codes of parameters that are missing or not valid; `Code.INVALID_ARGUMENT` for all others."""
+MARKET_PROBLEM = "Input should be a market of /mix/markets, with or without the prefix AMM-"
 
 
+# One for each relayer: the routes below are shared by all relayers of a process.
 @dataclass
 class Backend:
     """What the endpoints of one relayer answer from."""
@@ -65,21 +96,19 @@ class Backend:
         return frozenset(names | {POOL_PREFIX + name for name in names})
 
     @cached_property
-    def source_header(self) -> str:
-        """What every response says of the data: its name, and whether it is made up, as ASCII JSON."""
-        return json.dumps({"name": self.source.name, "synthetic": self.source.synthetic})
+    def tokens_json(self) -> str:
+        """The response of the tokens, which never changes."""
+        return to_json(self.source.tokens())
 
     @cached_property
-    def tokens_json(self) -> bytes:
-        return _encode(self.source.tokens())
+    def markets_json(self) -> str:
+        """The response of the markets, which never changes."""
+        return to_json({"markets": self.source.markets()})
 
     @cached_property
-    def pools_json(self) -> bytes:
-        return _encode({"pools": self.source.pool_records()})
-
-    @cached_property
-    def markets_json(self) -> bytes:
-        return _encode({"markets": self.source.markets()})
+    def pools_json(self) -> str:
+        """The response of the pools, which never changes."""
+        return to_json({"pools": self.source.pool_records()})
 
 
 async def get_backend(request: Request) -> Backend:
@@ -89,8 +118,12 @@ async def get_backend(request: Request) -> Backend:
         for name in params:
             values = params.getlist(name)
             if len(set(values)) > 1:
-                problem = "Input should be one value, or the same value each time"
-                raise RequestValidationError([{"loc": ("query", name), "msg": problem, "input": ",".join(values)}])
+                problem = {
+                    "loc": ("query", name),
+                    "msg": "Input should be one value, or the same value each time",
+                    "input": ",".join(values),
+                }
+                raise RequestValidationError([problem])
     backend: Backend = request.app.state.backend
     return backend
 
@@ -100,7 +133,10 @@ AnyBackend = Annotated[Backend, Depends(get_backend)]
 
 async def check_key(
     request: Request,
-    api_key: Annotated[str, Header(alias=KEY_HEADER, min_length=1, description="The API key.")],
+    api_key: Annotated[
+        str,
+        Header(alias=KEY_HEADER, min_length=1, description="The API key."),
+    ],
 ) -> None:
     request.app.state.backend.accounts.check_key(api_key)
 
@@ -109,7 +145,10 @@ async def check_fee_key(
     backend: AnyBackend,
     api_key: Annotated[
         str | None,
-        Header(alias=KEY_HEADER, description="Checked only where the setting fee_key requires it."),
+        Header(
+            alias=KEY_HEADER,
+            description="Checked only where the setting fee_key requires it.",
+        ),
     ] = None,
 ) -> None:
     if backend.settings.fee_key == "required":
@@ -117,10 +156,14 @@ async def check_fee_key(
 
 
 async def existing_account(
-    backend: AnyBackend, account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")]
+    backend: AnyBackend,
+    account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")],
 ) -> int:
     if not backend.accounts.exists(account_id):
-        raise ApiError(Code.INVALID_ACCOUNT, f"accountId: there is no account {account_id}")
+        raise ApiError(
+            Code.INVALID_ACCOUNT,
+            f"accountId: there is no account {account_id}",
+        )
     return account_id
 
 
@@ -136,21 +179,43 @@ async def read_bytes(request: Request, most: int) -> bytes:
     return data
 
 
-def _signature(description: str) -> Any:
+def signature_header(description: str) -> Any:
     return Header(alias=SIGNATURE_HEADER, min_length=1, description=description)
 
 
 ExistingAccount = Annotated[int, Depends(existing_account)]
-router = APIRouter(prefix=API, responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}})
+Body = Annotated[bytes, Depends(read_body)]
+OwnerSignature = Annotated[
+    str,
+    signature_header("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex."),
+]
+KeySignature = Annotated[str, signature_header("EdDSA signature of the request by the L2 key.")]
+
+router = APIRouter(
+    prefix=API,
+    responses={"4XX": {"model": schemas.ErrorResponse, "description": "Error"}},
+)
 
 
-@router.get("/exchange/tokens", summary="Tokens", response_model=list[schemas.TokenRecord])
+@router.get(
+    "/exchange/tokens",
+    summary="Tokens",
+    response_model=list[schemas.TokenRecord],
+)
 async def read_tokens(backend: AnyBackend) -> Response:
     return Response(backend.tokens_json, media_type="application/json")
 
 
-@router.get("/exchange/markets", summary="Markets, older path", response_model=schemas.MarketsResponse)
-@router.get("/mix/markets", summary="Markets", response_model=schemas.MarketsResponse)
+@router.get(
+    "/exchange/markets",
+    summary="Markets, older path",
+    response_model=schemas.MarketsResponse,
+)
+@router.get(
+    "/mix/markets",
+    summary="Markets",
+    response_model=schemas.MarketsResponse,
+)
 async def read_markets(backend: AnyBackend) -> Response:
     return Response(backend.markets_json, media_type="application/json")
 
@@ -168,24 +233,38 @@ async def read_pools(backend: AnyBackend) -> Response:
     dependencies=[Depends(check_key)],
 )
 async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParams, Query()]) -> Response:
+    # An order can be asked for without an account, which is then 0.
     if params.account_id or params.order_hash is None:
         await existing_account(backend, params.account_id)
     if params.market is not None and params.market not in backend.markets:
-        problem = "Input should be a market of /mix/markets, with or without the prefix AMM-"
-        raise ApiError(Code.INVALID_ARGUMENT, f"market: {problem}, got {printable(params.market)}")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            f"market: {MARKET_PROBLEM}, got {printable(params.market)}",
+        )
     fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
-    query = TradeQuery(params.account_id, params.market, params.order_hash, fill_types, params.offset, params.limit)
+    query = TradeQuery(
+        params.account_id,
+        params.market,
+        params.order_hash,
+        fill_types,
+        params.offset,
+        params.limit,
+    )
     total, rows = backend.pager.page(query)
-    return Response(f'{{"totalNum":{total},"trades":{rows}}}', media_type="application/json")
+    # The rows are JSON already, with numbers in their own digits.
+    return Response(
+        f'{{"totalNum":{total},"trades":{rows}}}',
+        media_type="application/json",
+    )
 
 
 @router.get("/exchange/info", summary="Exchange")
 async def read_exchange(backend: AnyBackend) -> schemas.ExchangeResponse:
-    settings, source = backend.settings, backend.source
+    source = schemas.SourceRecord(name=backend.source.name, synthetic=backend.source.synthetic)
     return schemas.ExchangeResponse(
-        chain_id=settings.chain_id,
-        exchange_address=settings.exchange,
-        source=schemas.SourceRecord(name=source.name, synthetic=source.synthetic),
+        chain_id=backend.settings.chain_id,
+        exchange_address=backend.settings.exchange,
+        source=source,
     )
 
 
@@ -199,7 +278,10 @@ async def read_account(
     backend: AnyBackend, params: Annotated[schemas.AccountParams, Query()]
 ) -> schemas.AccountResponse:
     if params.account_id is None and params.owner is None:
-        raise ApiError(Code.INVALID_ARGUMENT, "accountId, owner: give at least one of them")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            "accountId, owner: give at least one of them",
+        )
     account = backend.accounts.find(params.account_id, params.owner)
     return schemas.AccountResponse(
         account_id=account.id,
@@ -212,16 +294,25 @@ async def read_account(
     )
 
 
-@router.post("/account", summary="Update the key")
+# The body is read by `read_update`, which is stricter than FastAPI; the document has to be told of it.
+UPDATE_SCHEMA = {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}}
+
+
+@router.post(
+    "/account",
+    summary="Update the key",
+    openapi_extra={"requestBody": {"required": True, "content": UPDATE_SCHEMA}},
+)
 async def update_key(
     request: Request,
     backend: AnyBackend,
-    body: Annotated[bytes, Depends(read_body)],
-    signature: Annotated[str, _signature("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex.")],
+    body: Body,
+    signature: OwnerSignature,
 ) -> schemas.UpdateResponse:
+    # Of several, Starlette would take the first, and a proxy perhaps another.
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
-    # In a thread, for it may wait for another program that uses the same store.
+    # In a thread, for signatures take a while to check, and a file to be written.
     update, is_pending = await asyncio.to_thread(backend.updates.submit, read_update(body), signature)
     return schemas.UpdateResponse(
         hash=update.change.hash,
@@ -238,47 +329,62 @@ async def read_api_key(
     request: Request,
     backend: AnyBackend,
     account_id: ExistingAccount,
-    signature: Annotated[str, _signature("EdDSA signature of the request by the L2 key.")],
+    signature: KeySignature,
 ) -> schemas.KeyResponse:
     """Return the API key of an account to the holder of its L2 key."""
     # A proxy that ends TLS hides the scheme that the sender signed.
+    # The client signed the address as it knows it, so the host is the one that it sent.
     place = request.headers.get("host", "") + request.url.path
     urls = (f"http://{place}", f"https://{place}")
     params = dict(request.query_params)
     return schemas.KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
 
 
-@router.get("/user/offchainFee", summary="Fee of a request", dependencies=[Depends(check_fee_key)])
+@router.get(
+    "/user/offchainFee",
+    summary="Fee of a request",
+    dependencies=[Depends(check_fee_key)],
+)
 async def read_fee(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.FeeParams, Query()]
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    params: Annotated[schemas.FeeParams, Query()],
 ) -> schemas.FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
     return schemas.FeesResponse(fees=[schemas.TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
 
 
-@router.get("/user/updateInfo", summary="Key updates", dependencies=[Depends(check_key)])
+@router.get(
+    "/user/updateInfo",
+    summary="Key updates",
+    dependencies=[Depends(check_key)],
+)
 async def read_updates(
-    backend: AnyBackend, account_id: ExistingAccount, params: Annotated[schemas.UpdatesParams, Query()]
+    backend: AnyBackend,
+    account_id: ExistingAccount,
+    params: Annotated[schemas.UpdatesParams, Query()],
 ) -> schemas.UpdatesResponse:
     account = backend.accounts.find(account_id, None)
     statuses = params.status.split(",") if params.status else PROGRESS
+    end = params.end or MAX_TIME  # 0 for no limit
     updates = [
         update
         for update in backend.accounts.store.updates(account.id)
-        if update.status in statuses and params.start <= update.received_at <= (params.end or MAX_TIME)
+        if update.status in statuses and params.start <= update.received_at <= end
     ]
     page = updates[params.offset : params.offset + params.limit]
-    records = [_update_record(update, account.owner, backend) for update in page]
+    records = [update_record(update, account.owner, backend) for update in page]
     return schemas.UpdatesResponse(total_num=len(updates), transactions=records)
 
 
-def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> schemas.UpdateRecord:
+def update_record(update: StoredUpdate, owner: str, backend: Backend) -> schemas.UpdateRecord:
+    symbol, _ = backend.updates.fees[update.change.fee_token]
     return schemas.UpdateRecord(
         id=update.number,
         hash=update.change.hash,
         owner=owner,
-        fee_token_symbol=backend.updates.fees[update.change.fee_token][0],
+        fee_token_symbol=symbol,
         fee_amount=update.change.fee,
         status=update.status,
         progress=PROGRESS[update.status],
@@ -292,7 +398,10 @@ def _update_record(update: StoredUpdate, owner: str, backend: Backend) -> schema
 async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schemas.WalletResponse:
     wallet = backend.accounts.wallet_of(account_id)
     if wallet is None:
-        raise ApiError(Code.INVALID_ARGUMENT, f"accountId: no wallet owns account {account_id}")
+        raise ApiError(
+            Code.INVALID_ARGUMENT,
+            f"accountId: no wallet owns account {account_id}",
+        )
     return schemas.WalletResponse(
         account_id=account_id,
         wallet=backend.accounts.owner(account_id).address,
@@ -303,7 +412,13 @@ async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schem
 
 
 @router.get("/lab/outsidePrices", include_in_schema=False)
-def read_outside_prices(backend: AnyBackend, market: str, start: TimeMs, end: TimeMs, every: TimeMs) -> dict[str, Any]:
+def read_outside_prices(
+    backend: AnyBackend,
+    market: str,
+    start: TimeMs,
+    end: TimeMs,
+    every: TimeMs,
+) -> dict[str, Any]:
     """Return the made-up prices of another market, which no real relayer has: outside of the contract."""
     outside = getattr(backend.source, "outside_prices", None)
     if outside is None:
@@ -314,7 +429,11 @@ def read_outside_prices(backend: AnyBackend, market: str, start: TimeMs, end: Ti
         raise ApiError(Code.INVALID_ARGUMENT, str(error)) from None
     # In base64, as little-endian int64: a year of minutes has half a million prices.
     text = base64.b64encode(prices.astype("<i8").tobytes()).decode()
-    return {"first": int(times[0]) if len(times) else start, "every": every, "prices": text}
+    return {
+        "first": int(times[0]) if len(times) else start,
+        "every": every,
+        "prices": text,
+    }
 
 
 async def answer_rpc(request: Request) -> Response:
@@ -324,39 +443,74 @@ async def answer_rpc(request: Request) -> Response:
     return Response(text, media_type="application/json") if text else Response(status_code=204)
 
 
+async def read_docs(request: Request) -> HTMLResponse:
+    """Show the operations and their parameters; FastAPI's own page needs scripts from the internet."""
+    document = request.app.openapi()
+    lines = [f"<p>{escape(document['info']['description'])} <a href='/openapi.json'>OpenAPI</a></p>"]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            lines.append(f"<h3>{method.upper()} {escape(path)}</h3><p>{escape(operation['summary'])}</p><ul>")
+            for parameter in operation.get("parameters", ()):
+                name = escape(parameter["name"])
+                meaning = escape(parameter.get("description", ""))
+                lines.append(f"<li><code>{name}</code> {meaning}</li>")
+            lines.append("</ul>")
+    head = f"<!doctype html><meta charset='utf-8'><title>{escape(document['info']['title'])}</title>"
+    return HTMLResponse(head + "".join(lines))
+
+
 async def api_error(request: Request, error: ApiError) -> JSONResponse:
-    return _error(request, error.code, error.message)
+    return error_to(request, error.code, error.message)
 
 
 async def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
+    # One problem is enough to answer; the place of a parameter is (query or header, its name).
     first = error.errors()[0]
     name = first["loc"][1]
     code = CODES.get(name, Code.INVALID_ARGUMENT)
+    # The contract's code for an account id that is not valid is one of the trades.
     if request.url.path == f"{API}/account" and name == "accountId":
         code = Code.INVALID_ARGUMENT
     got = "" if first["input"] is None else f", got {printable(first['input'])}"
-    return _error(request, code, f"{name}: {first['msg']}{got}")
+    return error_to(request, code, f"{name}: {first['msg']}{got}")
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
     headers = dict(error.headers or {})
-    if "Allow" in headers:  # Starlette names the methods of one route only
+    if "Allow" in headers:
+        # A path with two methods has two routes, and Starlette names the methods of one.
         methods = request.app.openapi()["paths"].get(request.url.path, ())
         headers["Allow"] = ", ".join(methods).upper() or headers["Allow"]
-    return _error(request, Code.INVALID_ARGUMENT, error.detail, error.status_code, headers)
+    return error_to(
+        request,
+        Code.INVALID_ARGUMENT,
+        error.detail,
+        error.status_code,
+        headers,
+    )
 
 
-async def store_error(request: Request, error: sqlite3.OperationalError) -> JSONResponse:
-    """Answer a request that the store could not serve, mostly because another program kept it locked."""
-    return _error(request, Code.UNKNOWN, "the relayer's store is busy: try again", 503)
+async def unsaved(request: Request, error: Unsaved) -> JSONResponse:
+    return error_to(
+        request,
+        Code.UNKNOWN,
+        "the relayer's store cannot be written: try again",
+        503,
+    )
 
 
 async def internal_error(request: Request, error: Exception) -> JSONResponse:
     """Answer a request that met a defect of the relayer, without showing it."""
-    return _error(request, Code.UNKNOWN, "internal error", 500)
+    return error_to(request, Code.UNKNOWN, "internal error", 500)
 
 
-def _error(request: Request, code: int, message: str, status: int = 400, headers: Any = None) -> JSONResponse:
+def error_to(
+    request: Request,
+    code: int,
+    message: str,
+    status: int = 400,
+    headers: Any = None,
+) -> JSONResponse:
     shape = request.app.state.backend.settings.error_shape
     return error_response(shape, code, message, status, headers)
 
@@ -367,129 +521,69 @@ def printable(text: str) -> str:
 
 
 class RelayerApp(FastAPI):
-    """FastAPI whose document also says what depends on the source and the settings."""
-
-    def __init__(self, backend: Backend, **options: Any) -> None:
-        super().__init__(**options)
-        self.state.backend = backend
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Put the outermost layer around the layer that answers when there is a defect."""
-        backend: Backend = self.state.backend
-        hosts, shape = backend.settings.hosts, backend.settings.error_shape
-        return Entrance(super().build_middleware_stack(), backend.source_header, hosts, shape)
+    """FastAPI whose document also describes the body that it does not read itself, and the settings' errors."""
 
     def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is not None:
-            return self.openapi_schema
-        document, backend = super().openapi(), self.state.backend
-        models, paths = document["components"]["schemas"], document["paths"]
-        body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
-        models |= body.pop("$defs") | {"UpdateBody": body}
-        content = {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}}
-        paths[f"{API}/account"]["post"]["requestBody"] = {"required": True, "content": content}
-        if backend.settings.key_seed_required:
-            body["required"].append("keySeed")
-        operations = [operation for methods in paths.values() for operation in methods.values()]
-        for parameter in (each for operation in operations for each in operation.get("parameters", ())):
-            # Pydantic allows null where a parameter may be absent; a URL cannot hold it.
-            parameter["schema"] |= parameter["schema"].pop("anyOf", [{}])[0]
-        trades = _parameters(paths[f"{API}/user/trades"])
-        trades["accountId"]["schema"]["examples"] = backend.source.history.accounts[:3]
-        trades["market"]["schema"]["enum"] = sorted(backend.markets)
-        fee_key = _parameters(paths[f"{API}/user/offchainFee"])[KEY_HEADER]
-        fee_key["required"] = backend.settings.fee_key == "required"
-        for response in (each for operation in operations for each in operation["responses"].values()):
-            response["headers"] = {SOURCE_HEADER: SOURCE_HEADER_RULES}
-        if backend.settings.error_shape == "ok":
-            for operation in operations:
-                content = operation["responses"]["200"]["content"]["application/json"]
-                error = {"$ref": "#/components/schemas/ErrorResponse"}
-                content["schema"] = {"anyOf": [content["schema"], error]}
-        if backend.settings.error_shape == "flat":
-            models["ErrorResponse"] = schemas.FlatError.model_json_schema()
-        return document
-
-
-def _parameters(operations: dict[str, Any]) -> dict[str, Any]:
-    return {parameter["name"]: parameter for parameter in operations["get"]["parameters"]}
+        """Add what FastAPI cannot know."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
+            if self.state.backend.settings.key_seed_required:
+                body["required"].append("keySeed")
+            models = document["components"]["schemas"]
+            models.update(body.pop("$defs"))
+            models["UpdateBody"] = body
+            if self.state.backend.settings.error_shape == "flat":
+                models["ErrorResponse"] = schemas.FlatError.model_json_schema()
+        return self.openapi_schema or {}
 
 
 def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float]) -> FastAPI:
+    """Put the endpoints of a relayer together."""
     handlers: dict[Any, Any] = {
         ApiError: api_error,
         RequestValidationError: invalid_request,
         HTTPException: http_error,
-        sqlite3.OperationalError: store_error,
+        Unsaved: unsaved,
         Exception: internal_error,
     }
     app = RelayerApp(
-        backend,
         title="Embedded relayer",
         version="3",
-        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}. "
-        f"Every response names its data in the header {SOURCE_HEADER}: {backend.source_header}",
+        description=f"Serves {backend.source.label}. Trades need the header {KEY_HEADER}.",
         docs_url=None,
         redoc_url=None,
         exception_handlers=handlers,
     )
-    app.router.routes.extend(router.routes)  # include_router would add a routing layer to each request
+    app.state.backend = backend
+    # The routes are the same for every relayer; to include the router would build them anew, which takes a while.
+    app.router.routes.extend(router.routes)
+    # Outside of the contract, and so in no document.
     app.add_api_route("/docs", read_docs, include_in_schema=False)
     app.add_api_route(RPC, answer_rpc, methods=["POST"], include_in_schema=False)
-    paths = frozenset({RPC, *(route.path for route in router.routes if isinstance(route, APIRoute))})
-    app.add_middleware(NetworkConditions, settings=backend.settings, counts=counts, paths=paths, clock=clock)
+    paths = frozenset(
+        {
+            RPC,
+            *(route.path for route in router.routes if isinstance(route, APIRoute)),
+        }
+    )
+    app.add_middleware(
+        NetworkConditions,
+        settings=backend.settings,
+        counts=counts,
+        paths=paths,
+        clock=clock,
+    )
+    # Added last, so that it comes first: requests for others are not even counted.
+    names = [host.rpartition(":")[0] if has_port(host) else host for host in backend.settings.hosts]
+    app.add_middleware(
+        TrustedHostMiddleware,
+        allowed_hosts=[*LOOPBACK, *names],
+        www_redirect=False,
+    )
     return app
 
 
-def _encode(value: object) -> bytes:
-    return to_json(value).encode()
-
-
-async def read_docs(request: Request) -> HTMLResponse:
-    return HTMLResponse(docs_page(request.app.openapi()))
-
-
-def docs_page(document: dict[str, Any]) -> str:
-    """Return an OpenAPI document as HTML that has no scripts and loads nothing, so that it works offline."""
-    operations = (
-        _operation(path, method, operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    )
-    models = (
-        f"<h3>{escape(name)}</h3><pre>{escape(json.dumps(schema, indent=1))}</pre>"
-        for name, schema in document["components"]["schemas"].items()
-    )
-    return Template(DOCS.read_text(encoding="utf-8")).substitute(
-        title=escape(document["info"]["title"]),
-        description=escape(document["info"]["description"]),
-        operations="".join(operations),
-        schemas="".join(models),
-    )
-
-
-def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
-    rows = [(item["name"], item["description"], item["schema"]) for item in operation.get("parameters", ())]
-    bodies = {"request body": {"description": "JSON", **operation.get("requestBody", {})}}
-    bodies |= {f"response {status}": response for status, response in operation["responses"].items()}
-    for name, body in bodies.items():
-        if "content" in body:
-            rows.append((name, body["description"], body["content"]["application/json"]["schema"]))
-    lines = "".join(_line(name, meaning, _rules(schema)) for name, meaning, schema in rows)
-    heading = f"<h2>{escape(operation['summary'])}: <code>{method.upper()} {escape(path)}</code></h2>"
-    return f"{heading}<table>{_line('Name', 'Meaning', 'Schema')}{lines}</table>"
-
-
-def _line(*cells: str) -> str:
-    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
-
-
-def _rules(schema: dict[str, Any]) -> str:
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    if "anyOf" in schema:
-        return " or ".join(_rules(part) for part in schema["anyOf"])
-    if "items" in schema:
-        return "list of " + _rules(schema["items"])
-    rules = {name: rule for name, rule in schema.items() if name not in ("title", "description")}
-    return ", ".join(f"{name} {json.dumps(rule)}" for name, rule in rules.items())
+def has_port(host: str) -> bool:
+    """Return whether a host ends with a port, which Starlette does not look at."""
+    return ":" in host.rpartition("]")[2]

@@ -12,20 +12,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from loopring_lab.relayer.history import POOL_PREFIX
+from loopring_lab.relayer.rows import POOL_PREFIX
 
+# One US dollar in the integer unit that prices are kept in, 10**-12 dollars.
 USD = 10**12
-"""One US dollar in the integer unit that prices are kept in (10**-12 dollars)."""
 
+# The fee of every pool of the real exchange, in basis points of the amount paid in.
 POOL_FEE_BPS = 20
-"""The fee of every pool, in basis points of the amount paid in."""
-
 POOL_VERSION = "1.0.0"
-AMM_BIT = 1
-OPEN, CLOSED = 7, 0
-"""Status of a pool: 7 in the public document's example, whose bits it does not explain."""
 
+# The bits of a market's status, as the contract has them.
+AMM_BIT = 1
+BOOK_BIT = 2
+
+# The status of a pool: 7 in the public document's example, which does not explain its bits.
+OPEN = 7
+CLOSED = 0
+
+# Limits of an order, in dollars at the first price.
 ORDER_DOLLARS = {"minimum": 5, "maximum": 5_000_000, "dust": 1}
+LUCKY_DOLLARS = ORDER_DOLLARS["dust"]
+WITHDRAWAL_DOLLARS = 250_000
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Token:
     def worth(self, dollars: int, parts: int = 1) -> int:
         """Return the amount that a dollar value, divided by `parts`, buys at the initial price."""
         units: int = dollars * 1000 * self.units // (self.milli_dollars * parts)
+        # One digit, so that limits are round numbers.
         magnitude: int = 10 ** (len(str(units)) - 1)
         return units // magnitude * magnitude
 
@@ -66,8 +74,12 @@ class Token:
         """Return the token as the relayer serves it."""
         is_native = self.id == 0
         order = {name: str(self.worth(dollars)) for name, dollars in ORDER_DOLLARS.items()}
-        lucky = str(self.worth(ORDER_DOLLARS["dust"], 10))
-        withdrawal, deposit = ("85000", "110000") if is_native else ("101827", "150000")
+        # Lucky tokens are gifts, which may be small.
+        lucky = str(self.worth(LUCKY_DOLLARS, 10))
+        # Gas as in recorded responses; that of a token includes a call of its contract.
+        gas = {"distribution": "101827", "deposit": "150000"}
+        if is_native:
+            gas = {"distribution": "85000", "deposit": "110000"}
         return {
             "type": "ETH" if is_native else "ERC20",
             "tokenId": self.id,
@@ -78,9 +90,13 @@ class Token:
             "precision": self.precision,
             "precisionForOrder": min(self.precision, 3),
             "orderAmounts": order,
-            "luckyTokenAmounts": {"minimum": lucky, "maximum": order["maximum"], "dust": lucky},
-            "fastWithdrawLimit": str(self.worth(250_000)),
-            "gasAmounts": {"distribution": withdrawal, "deposit": deposit},
+            "luckyTokenAmounts": {
+                "minimum": lucky,
+                "maximum": order["maximum"],
+                "dust": lucky,
+            },
+            "fastWithdrawLimit": str(self.worth(WITHDRAWAL_DOLLARS)),
+            "gasAmounts": gas,
             "enabled": True,
         }
 
@@ -104,6 +120,7 @@ class Market:
 
     @cached_property
     def name(self) -> str:
+        """The name of the market, which an order book has without a prefix."""
         return f"{self.base.symbol}-{self.quote.symbol}"
 
     @cached_property
@@ -113,11 +130,13 @@ class Market:
 
     @cached_property
     def has_pool(self) -> bool:
+        """Whether a pool trades here."""
         return bool(self.status & AMM_BIT)
 
     @cached_property
     def has_book(self) -> bool:
-        return bool(self.status & 2)
+        """Whether an order book trades here."""
+        return bool(self.status & BOOK_BIT)
 
     def record(self) -> dict[str, Any]:
         """Return the market as the relayer serves it."""
@@ -136,28 +155,37 @@ class Market:
 def pool_record(market: dict[str, Any], address: str, lp_token: int | None, **more: Any) -> dict[str, Any]:
     """Return a pool's record, as far as its market's record and the arguments tell."""
     name = POOL_PREFIX + market["market"]
-    tokens = {"pooled": [market["baseTokenId"], market["quoteTokenId"]], "lp": lp_token}
     record = {
         "name": name,
         "market": name,
         "address": address,
         "version": POOL_VERSION,
-        "tokens": tokens,
+        "tokens": {
+            "pooled": [market["baseTokenId"], market["quoteTokenId"]],
+            "lp": lp_token,
+        },
         **more,
     }
-    if isinstance(market.get("status"), int):
-        record["status"] = OPEN if market["status"] & AMM_BIT else CLOSED
-    return record | {"createdAt": market["createdAt"]} if "createdAt" in market else record
+    status = market.get("status")
+    # Older records of markets have neither.
+    if isinstance(status, int):
+        record["status"] = OPEN if status & AMM_BIT else CLOSED
+    if "createdAt" in market:
+        record["createdAt"] = market["createdAt"]
+    return record
 
 
 def _read() -> tuple[dict[str, Token], dict[str, Market]]:
-    facts = json.loads(Path(__file__).with_name("mainnet.json").read_text(encoding="utf-8"))
+    path = Path(__file__).with_name("mainnet.json")
+    facts = json.loads(path.read_text(encoding="utf-8"))
     tokens = {record["symbol"]: Token(**record) for record in facts["tokens"]}
-    markets = [
-        Market(**{**record, "base": tokens[record["base"]], "quote": tokens[record["quote"]]})
-        for record in facts["markets"]
-    ]
-    return tokens, {market.name: market for market in markets}
+    markets = {}
+    for record in facts["markets"]:
+        base = tokens[record.pop("base")]
+        quote = tokens[record.pop("quote")]
+        market = Market(base, quote, **record)
+        markets[market.name] = market
+    return tokens, markets
 
 
 TOKENS, MARKETS = _read()

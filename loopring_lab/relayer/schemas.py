@@ -6,21 +6,29 @@ import re
 from enum import IntEnum
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 from starlette.responses import JSONResponse
 
-from loopring_lab.relayer.database import Status
 from loopring_lab.relayer.settings import Address, ErrorShape
+from loopring_lab.relayer.store import Status
 
 IGNORED = "Ignored."
 MS = "Milliseconds since the epoch."
 
+# Values of 256 bits: keys and hashes. The contract shows them without leading zeros too.
 Hex256 = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
 STATUS = "|".join(get_args(Status))
-MAX_LIMIT = 50
-MAX_TIME = 2**53
+MAX_LIMIT = 50  # rows of a page, as the contract says
+MAX_TIME = 2**53  # whole numbers up to here survive a JSON reader that makes doubles of them
+# No number of a query has more digits than an unsigned integer of 64 bits.
 DIGITS = re.compile(r"[0-9]{1,20}")
 
 
@@ -32,6 +40,7 @@ def _check_digits(text: object) -> object:
 
 # Pydantic alone would also accept 1_0 and 5.0 as whole numbers.
 Digits = BeforeValidator(_check_digits)
+# Ids of accounts, nonces and times are uint32 in the exchange's contract.
 AccountId = Annotated[int, Field(ge=0, le=2**32 - 1), Digits]
 TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
 Offset = Annotated[int, Field(ge=0, le=2**31 - 1, description="Rows to skip."), Digits]
@@ -62,19 +71,28 @@ class ApiError(Exception):
     """A request that the contract does not allow, to be answered with an error code."""
 
     def __init__(self, code: int, message: str) -> None:
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
         super().__init__(message)
 
 
 def error_response(
-    shape: ErrorShape, code: int, message: str, status: int = 400, headers: dict[str, str] | None = None
+    shape: ErrorShape,
+    code: int,
+    message: str,
+    status: int = 400,
+    headers: dict[str, str] | None = None,
 ) -> JSONResponse:
     """Build an error response in the shape of the settings."""
     if shape == "flat":
         return JSONResponse({"code": code, "msg": message}, status, headers)
+    # Some deployments were seen to answer so.
     if shape == "ok" and status == 400:
         status = 200
     return JSONResponse({"resultInfo": {"code": code, "message": message}}, status, headers)
+
+
+# Responses. FastAPI writes them, and describes them in the OpenAPI document.
 
 
 class _Record(BaseModel):
@@ -118,6 +136,9 @@ class Gas(_Record):
 
     distribution: str
     deposit: str
+
+
+# Older records of tokens and markets lack some members; what may be missing has a default.
 
 
 class TokenRecord(_Record):
@@ -174,7 +195,10 @@ class PoolRecord(_Record):
     fee_bips: int | None = Field(None, description="Fee in basis points; absent if a recording has none.")
     precisions: PoolPrecisions | None = None
     created_at: str | None = Field(None, description='Milliseconds since the epoch; "0" is unknown.')
-    status: int | None = Field(None, description="7: open. 0: closed. What the bits mean is not documented.")
+    status: int | None = Field(
+        None,
+        description="7: open. 0: closed. What the bits mean is not documented.",
+    )
 
 
 class PoolsResponse(_Record):
@@ -200,6 +224,7 @@ class ExchangeResponse(_Response):
     chain_id: int
     exchange_address: str
     source: SourceRecord
+    # The contract that deposits go to, as the public document shows it; nothing here uses it.
     deposit_address: str = "0x674bdf20A0F284D710BC40872100128e2d66Bd3f"
 
 
@@ -244,6 +269,7 @@ class TokenFee(_Response):
 
 
 class FeesResponse(_Response):
+    # In wei, and made up: nothing here costs gas.
     gas_price: str = "20000000000"
     fees: list[TokenFee]
 
@@ -281,6 +307,9 @@ class UpdatesResponse(_Record):
     transactions: list[UpdateRecord]
 
 
+# Queries of requests.
+
+
 class _Params(BaseModel):
     # Not a _Record, which would also accept account_id for accountId.
     model_config = ConfigDict(alias_generator=to_camel)
@@ -310,10 +339,15 @@ class UpdatesParams(_Params):
     start: TimeMs = Field(0, description="Earliest time, in ms.")
     end: TimeMs = Field(0, description="Latest time, in ms; 0 for no limit.")
     status: str | None = Field(
-        None, pattern=rf"^({STATUS})(,({STATUS}))*$", description="Only these, separated by commas."
+        None,
+        pattern=rf"^({STATUS})(,({STATUS}))*$",
+        description="Only these, separated by commas.",
     )
     offset: Offset = 0
     limit: Limit = MAX_LIMIT
+
+
+# The body of a key update, which `key_updates.read_update` reads.
 
 
 class _Body(BaseModel):
@@ -328,7 +362,11 @@ class PublicKey(_Body):
 
 
 class TokenVolume(_Body):
-    token_id: int = Field(ge=0, lt=2**15, description="Ids from 32768 up are NFTs, which cannot pay fees.")
+    token_id: int = Field(
+        ge=0,
+        lt=2**15,
+        description="Ids from 32768 up are NFTs, which cannot pay fees.",
+    )
     volume: str = Field(pattern=r"^[0-9]{1,29}$", description="Smallest units, uint96.")
 
 
@@ -354,12 +392,18 @@ class UpdateBody(_Body):
     valid_until: Uint32 = Field(description="Seconds since the epoch.")
     nonce: Uint32 = Field(description="The account's nonce.")
     key_seed: str | None = Field(
-        None, max_length=1000, description="The text signed to derive the key; ends in `with key nonce: <n>`."
+        None,
+        max_length=1000,
+        description="The text signed to derive the key; ends in `with key nonce: <n>`.",
     )
     ecdsa_signature: str | None = Field(
-        None, pattern=r"^0x[0-9a-fA-F]{2,512}$", repr=False, description="The same as X-API-SIG."
+        None,
+        pattern=r"^0x[0-9a-fA-F]{2,512}$",
+        repr=False,
+        description="The same as X-API-SIG.",
     )
     counter_factual_info: CounterFactualInfo | None = None
+    # Clients of the exchange send these too.
     eddsa_signature: str | None = Field(None, repr=False, description="Ignored; only L1 signatures count.")
     hash_approved: str | None = Field(None, description=IGNORED)
     recommender_account_id: Uint32 | None = Field(None, description=IGNORED)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
+import json
+import os
 import secrets
 import socket
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -17,15 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
 from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError, RelayerUnreachable
 from loopring_lab.relayer.accounts import Accounts
-from loopring_lab.relayer.connections import HOST, ThreadedServer, listen
-from loopring_lab.relayer.faults import RPC, RequestCounts
-from loopring_lab.relayer.history import Pager, RawJson, Source
 from loopring_lab.relayer.key_updates import KeyUpdates
+from loopring_lab.relayer.network import RPC, RequestCounts
+from loopring_lab.relayer.pages import Pager, Source
 from loopring_lab.relayer.recording import Recording
+from loopring_lab.relayer.rows import RawJson
 from loopring_lab.relayer.settings import Settings
+from loopring_lab.relayer.store import Unsaved
 from loopring_lab.relayer.world import World
 
 if TYPE_CHECKING:
@@ -34,9 +38,19 @@ if TYPE_CHECKING:
 
     from loopring_lab.protocol import L2Key
 
-START_SECONDS, STOP_SECONDS = 20, 10
+HOST = "127.0.0.1"
+SOURCE_HEADER = "X-Loopring-Lab-Source"
+
+BACKLOG = 256
+MAX_CONNECTIONS = 200  # a client of the toolkit has 8; beyond it the answer is 503
+KEEP_ALIVE_SECONDS = 60  # longer than anybody thinks between two cells
+MAX_HEAD_BYTES = 1 << 20  # so that even absurd headers get an answer in the relayer's shape
+START_SECONDS = 20
+STOP_SECONDS = 10
+GRACE_SECONDS = 1  # for requests under way when the relayer stops
+
+# The relayers that serve in this process, by their address.
 _running: WeakValueDictionary[str, Relayer] = WeakValueDictionary()
-"""The relayers that serve in this process, by their address."""
 
 
 class Relayer:
@@ -60,7 +74,8 @@ class Relayer:
     clock : callable
         Returns seconds, for the rate limit.
     store : str or Path, optional
-        A file that keeps accounts and key updates, even if the process is killed; in memory if absent.
+        A file that keeps accounts and key updates, as JSON, even if the process is killed; in memory if
+        absent.
     now : callable
         Returns the relayer's time, in seconds since the epoch.
 
@@ -99,15 +114,16 @@ class Relayer:
         self._data: Source = (world or World()) if recording is None else Recording(recording, source)
         self.settings = settings or Settings()
         self.counts = RequestCounts()
-        self._port, self._clock = port, clock
+        self._wanted_port = port
+        self._clock = clock
         self._key = api_key or secrets.token_urlsafe(32)
         self._accounts = Accounts(self._data, self.settings, self._key, store)
         self._updates = KeyUpdates(self._accounts, self._data, self.settings, now)
         self._worker = Worker(self._updates.step, self.settings.update_seconds)
-        self._running: tuple[ThreadedServer, threading.Thread, int] | None = None
+        self._server: ThreadedServer | None = None
 
     def __repr__(self) -> str:
-        where = self.base_url if self._running else "not started"
+        where = self.base_url if self._server else "not started"
         return f"Relayer({self.source}, {where})"
 
     def __enter__(self) -> Self:
@@ -119,13 +135,13 @@ class Relayer:
     @property
     def base_url(self) -> str:
         """``http://127.0.0.1:<port>``; paths are ``{base_url}/api/v3/...``. LabError if it is not running."""
-        if self._running is None:
+        if self._server is None:
             raise LabError("Relayer: it has no address while it is not running. Call start() first.")
-        return f"http://{HOST}:{self._running[2]}"
+        return f"http://{HOST}:{self._server.port}"
 
     @property
     def rpc_url(self) -> str:
-        """The JSON-RPC address of the world's chain, ``{base_url}/rpc``; LabError if it is not running."""
+        """The JSON-RPC address of the embedded chain, ``{base_url}/rpc``; LabError if it is not running."""
         return f"{self.base_url}{RPC}"
 
     @property
@@ -150,14 +166,27 @@ class Relayer:
         from loopring_lab.relayer.chain import Endpoint
 
         endpoint = Endpoint(self._data, self.settings)
-        backend = Backend(self._data, self.settings, self._pager, self._accounts, self._updates, endpoint)
+        backend = Backend(
+            self._data,
+            self.settings,
+            self._pager,
+            self._accounts,
+            self._updates,
+            endpoint,
+        )
         return build_app(backend, self.counts, self._clock)
 
     @cached_property
     def _pager(self) -> Pager:
         return Pager(self._data.history, self.settings)
 
-    def rows(self, account_id: int, fill_type: str | None = None, *, everything: bool = False) -> list[Any]:
+    def rows(
+        self,
+        account_id: int,
+        fill_type: str | None = None,
+        *,
+        everything: bool = False,
+    ) -> list[Any]:
         """Return the rows that a client should end up with.
 
         Parameters
@@ -174,12 +203,17 @@ class Relayer:
         list of list
             Rows as served and in the order they are served, with numbers always as strings.
         """
-        pager = Pager(self._data.history, replace(self.settings, growth=0)) if everything else self._pager
-        cells = (
-            [parse_json(cell, "row", number=str) if isinstance(cell, RawJson) else cell for cell in row]
-            for row in pager.rows(account_id, fill_type)
-        )
-        return [row[0] if len(row) == 1 else row for row in cells]
+        pager = self._pager
+        if everything:
+            pager = Pager(self._data.history, replace(self.settings, growth=0))
+        found: list[Any] = []
+        for row in pager.rows(account_id, fill_type):
+            members = [
+                parse_json(member, "row", number=str) if isinstance(member, RawJson) else member for member in row
+            ]
+            # A row of one member is a saved row that is no trade, as a whole.
+            found.append(members[0] if len(members) == 1 else members)
+        return found
 
     def signer(self, account_id: int) -> LocalAccount:
         """Return the L1 signer of an account's owner.
@@ -223,7 +257,8 @@ class Relayer:
         LabError
             If the account's key was updated since, or the relayer has no owner for the account.
         """
-        key, account = self._accounts.owner(account_id).key, self._accounts.find(account_id, None)
+        key = self._accounts.owner(account_id).key
+        account = self._accounts.find(account_id, None)
         if int(account.x, 16) != key.x:
             raise LabError(
                 f"Relayer: the key of account {account_id} was updated since. "
@@ -245,7 +280,9 @@ class Relayer:
             ``walletFactory``, ``walletOwner`` and ``walletSalt``; None if no wallet owns the account.
         """
         wallet = self._accounts.wallet_of(account_id)
-        return wallet and {
+        if wallet is None:
+            return None
+        return {
             "walletFactory": wallet.factory,
             "walletOwner": wallet.owner,
             "walletSalt": wallet.salt,
@@ -303,46 +340,29 @@ class Relayer:
         RelayerUnreachable
             If the server does not start in time.
         """
-        if self._running is None:
-            listener = listen(self._port)
-            port = listener.getsockname()[1]
-            try:
-                self._running = (*self._serve(listener), port)
-                self._worker.start()
-                _running[self.base_url] = self
-            except BaseException:
-                listener.close()
-                raise
+        if self._server is None:
+            server = ThreadedServer(self.app, listen(self._wanted_port), self._data)
+            server.start()
+            # Only now, so that a relayer that could not start can be started again.
+            self._server = server
+            self._worker.start()
+            _running[self.base_url] = self
         return self
-
-    def _serve(self, listener: socket.socket) -> tuple[ThreadedServer, threading.Thread]:
-        server = ThreadedServer(self.app)
-
-        def run() -> None:
-            with listener:
-                asyncio.run(server.serve(sockets=[listener]))
-
-        thread = threading.Thread(target=run, name="embedded relayer", daemon=True)
-        thread.start()
-        if not server.ready.wait(START_SECONDS):
-            raise RelayerUnreachable(f"Relayer: it did not start within {START_SECONDS} s. Try again.")
-        return server, thread
 
     def stop(self) -> None:
         """Stop serving; does nothing if the relayer is not running."""
-        if self._running is not None:
-            server, thread, _ = self._running
+        if self._server is not None:
             _running.pop(self.base_url, None)
             self._worker.stop()
-            server.request_stop()
-            thread.join(STOP_SECONDS)
-            self._running = None
+            self._server.stop()
+            self._server = None
 
     def run_forever(self) -> None:
         """Serve until Ctrl-C, then stop."""
         with self, suppress(KeyboardInterrupt):
-            while self._running and self._running[1].is_alive():
-                self._running[1].join(1)
+            while self._server and self._server.thread.is_alive():
+                # A join without a limit could not be interrupted on Windows.
+                self._server.thread.join(1)
 
 
 @cache
@@ -356,29 +376,122 @@ def running(base_url: str) -> Relayer | None:
     return _running.get(base_url)
 
 
+class ConnectionToApp(H11Protocol):
+    """HTTP/1.1 that shows the app its connection, which the faults reset and truncated close."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Put the connection where `network` finds it."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "transport": transport}
+
+
+class ThreadedServer(Server):
+    """A quiet uvicorn server in a thread of its own, which names the data in every response."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket, source: Source) -> None:
+        """Prepare to serve an app on a socket that listens."""
+        stated = json.dumps({"name": source.name, "synthetic": source.synthetic})
+        config = Config(
+            app,
+            http=ConnectionToApp,
+            ws="none",
+            lifespan="off",
+            # In a notebook every line of a log is noise, and addresses hold account ids.
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            # The name of the server and the date say nothing that a client needs.
+            server_header=False,
+            date_header=False,
+            headers=[(SOURCE_HEADER, stated)],
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        )
+        super().__init__(config)
+        self.port = listener.getsockname()[1]
+        self.thread = threading.Thread(target=self._run, name="embedded relayer", daemon=True)
+        self._listener = listener
+        self._is_ready = threading.Event()
+
+    def start(self) -> None:
+        """Serve, and return when the first request can come."""
+        self.thread.start()
+        if not self._is_ready.wait(START_SECONDS):
+            raise RelayerUnreachable(f"Relayer: it did not start within {START_SECONDS} s. Try again.")
+
+    def stop(self) -> None:
+        """Stop serving, and return when the thread has ended."""
+        # uvicorn looks every tenth of a second.
+        self.should_exit = True
+        self.thread.join(STOP_SECONDS)
+
+    def _run(self) -> None:
+        with self._listener:
+            asyncio.run(self.serve(sockets=[self._listener]))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and tell whoever waits for it."""
+        await super().startup(sockets)
+        self._is_ready.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running requests finish for a moment, then close every connection, also one just accepted."""
+        await super().shutdown(sockets)
+        # uvicorn forgets those that were accepted while it closed the others.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
 class Worker:
     """A background thread that takes a step at regular intervals; without an interval it does nothing."""
 
     def __init__(self, step: Callable[[], int], seconds: float | None) -> None:
-        self._step, self._seconds = step, seconds
+        """Take what to do, and how long to wait in between."""
+        self._step = step
+        self._seconds = seconds
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Begin to take steps."""
         if self._seconds is not None:
             self._stop.clear()
-            self._thread = threading.Thread(target=self._run, name="embedded relayer's worker", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run,
+                name="embedded relayer's worker",
+                daemon=True,
+            )
             self._thread.start()
-            atexit.register(self.stop)  # a thread cut off inside SQLite crashes the whole program
 
     def stop(self) -> None:
+        """Take no further step, and return when the one under way has ended."""
         self._stop.set()
-        atexit.unregister(self.stop)
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
-            with suppress(sqlite3.OperationalError):  # locked by another process; the next step makes up for it
+            # Where the file could not be written, the next step makes up for it.
+            with suppress(Unsaved):
                 self._step()
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens on the loopback interface."""
+    # asyncio disables Nagle's algorithm only where the protocol is named; otherwise responses wait 40 ms.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise LabError(
+            f"Relayer: cannot listen on {HOST}, port {port} ({error}). Use port=0 to take a free port."
+        ) from error
+    return listener

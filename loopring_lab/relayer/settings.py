@@ -28,19 +28,32 @@ Numbers = Literal["string", "number"]
 MarketFilter = Literal["exact", "inclusive"]
 ErrorShape = Literal["result_info", "flat", "ok"]
 FeeKey = Literal["ignored", "required"]
+# Three statuses, a TCP reset, a body shorter than announced, and a body that stalls.
 Fault = Annotated[str, StringConstraints(pattern=r"^(429|500|503|reset|truncated|slow)$")]
-"""Three statuses, a TCP reset, a body shorter than announced, and a body that stalls."""
 
 ADDRESS = r"^0x[0-9a-fA-F]{40}$"
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
 CodeHash = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{64}$")]
-Host = Annotated[str, StringConstraints(pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$", to_lower=True)]
+Host = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:[0-9]{1,5})?$",
+        to_lower=True,
+    ),
+]
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
 
-UPDATE_FEES = {"ETH": 19 * 10**12, "LRC": 33 * 10**15, "USDT": 70_000, "DAI": 70 * 10**15, "USDC": 70_000}
-"""About 7 US cents in each token that can pay for a key update, in smallest units."""
+# About 7 US cents in each token that can pay for a key update, in smallest units.
+UPDATE_FEES = {
+    "ETH": 19 * 10**12,
+    "LRC": 33 * 10**15,
+    "USDT": 70_000,
+    "DAI": 70 * 10**15,
+    "USDC": 70_000,
+}
 
+# Values for the hint of an error, where the default would not show the form.
 EXAMPLES = {
     "row_length": "13",
     "rate_limit": "5",
@@ -57,7 +70,6 @@ EXAMPLES = {
     "rpc_omitted_logs": "0.05",
     "rpc_missing_bodies": "0.01",
 }
-"""Values for the hint of an error, where the default would not show the form."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", validate_default=True))
@@ -127,9 +139,9 @@ class Settings:
     wallet_factories : mapping of str to str
         Additional wallet factories: address to init code hash, ``0x`` hex.
     hosts : tuple of str
-        Further values of the header ``Host`` to answer to, such as ``relayer.example`` or ``localhost:9000``,
-        where something forwards requests to the relayer. Without them it answers only to its own address and
-        port, and to ``localhost``; a web page could otherwise read it under a name of its own.
+        Further values of the header ``Host`` to answer to, such as ``relayer.example``, where something
+        forwards requests to the relayer; ports are ignored. Other names than these, its own address and
+        ``localhost`` get "Invalid host header": a web page could otherwise read it under a name of its own.
 
     rpc_log_blocks, rpc_log_results : int or None
         Most L1 blocks that one ``eth_getLogs`` of the embedded chain may ask for, and most logs that it may
@@ -172,7 +184,10 @@ class Settings:
     fault_seed: int = 1
     max_faults_in_a_row: int = Field(default=3, ge=1)
     slow_seconds: float = Field(default=1.0, ge=0)
-    exchange: str = Field(default="0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c", pattern=ADDRESS)
+    exchange: str = Field(
+        default="0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
+        pattern=ADDRESS,
+    )
     chain_id: int = Field(default=31337, ge=0, lt=2**256)
     update_seconds: float | None = Field(default=0.5, gt=0)
     update_fees: Mapping[str, Uint96] = Field(default_factory=UPDATE_FEES.copy)
@@ -189,29 +204,55 @@ class Settings:
     rpc_omitted_logs: float = Field(default=0.0, ge=0, le=1)
     rpc_missing_bodies: float = Field(default=0.0, ge=0, le=1)
 
-    @field_validator("row_length", "rate_limit", "update_seconds", "rpc_log_blocks", "rpc_log_results", mode="before")
+    # A command line has text only; these read it, and pass on anything else as it is.
+
+    @field_validator(
+        "row_length",
+        "rate_limit",
+        "update_seconds",
+        "rpc_log_blocks",
+        "rpc_log_results",
+        mode="before",
+    )
     @classmethod
     def _read_none(cls, value: Any) -> Any:
-        return None if isinstance(value, str) and value.lower() == "none" else value
+        if isinstance(value, str) and value.lower() == "none":
+            return None
+        return value
 
-    @field_validator("faults", "update_fees", "fail_updates", "wallet_factories", mode="before")
+    @field_validator(
+        "faults",
+        "update_fees",
+        "fail_updates",
+        "wallet_factories",
+        mode="before",
+    )
     @classmethod
     def _read_pairs(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        pairs = [part.partition(":") for part in value.split(",") if part]
-        if not all(colon for _, colon, _ in pairs):
-            raise PydanticCustomError("pairs", "Input should be pairs key:value, separated by commas")
-        return {key.strip(): text.strip() for key, _, text in pairs}
+        pairs = {}
+        for part in filter(None, value.split(",")):
+            key, colon, text = part.partition(":")
+            if not colon:
+                raise PydanticCustomError(
+                    "pairs",
+                    "Input should be pairs key:value, separated by commas",
+                )
+            pairs[key.strip()] = text.strip()
+        return pairs
 
     @field_validator("hosts", mode="before")
     @classmethod
     def _read_list(cls, value: Any) -> Any:
-        return tuple(part.strip() for part in value.split(",") if part) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return tuple(part.strip() for part in value.split(",") if part)
 
     @field_validator("faults", "update_fees", "fail_updates", "wallet_factories")
     @classmethod
     def _freeze(cls, value: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        # A copy that cannot be changed: relayers share settings.
         return MappingProxyType(dict(value))
 
     @field_validator("faults")
@@ -229,7 +270,8 @@ class Settings:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0])
-        example = EXAMPLES.get(name, getattr(cls, name, ""))
+        default = getattr(cls, name, "")
+        example = EXAMPLES.get(name, default)
         raise LabError(
             f"Setting {name}: {first['msg']}, got {shown(first['input'])}. Write, for example, {name}={example}."
         )
@@ -261,11 +303,12 @@ class Settings:
         values: dict[str, Any] = {}
         names = [field.name for field in fields(cls)]
         for pair in pairs:
-            name, _, text = (part.strip() for part in pair.partition("="))
+            name, _, text = pair.partition("=")
+            name = name.strip()
             if name not in names:
                 hint = f"Write name=value with one of {', '.join(names)}."
                 raise LabError(f"Setting {name!r}: there is no such setting. {hint}")
             if name in values:
                 raise LabError(f"Setting {name}: given more than once. Give it once.")
-            values[name] = text
+            values[name] = text.strip()
         return cls(**values)

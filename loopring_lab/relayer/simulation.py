@@ -6,11 +6,12 @@ import json
 import random
 from bisect import bisect_right
 from hashlib import sha256
-from itertools import accumulate, chain, cycle, islice
+from itertools import accumulate, cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
 from loopring_lab.relayer.mainnet import MARKETS, USD, Market, Token
+from loopring_lab.relayer.rows import BOOK, POOL
 from loopring_lab.relayer.venues import (
     BPS,
     HOUR,
@@ -24,33 +25,95 @@ from loopring_lab.relayer.venues import (
 )
 
 DAY = 24 * HOUR
-BURST_PAUSE_MS = 150_000
-START = 1_640_995_200_000
+START = 1_640_995_200_000  # 2022-01-01, in ms
 DAYS = 365
+
+# Blocks and ids begin about where those of the real exchange were then. Its blocks came about twice an hour.
 BLOCK_MS = 1_800_000
 FIRST_BLOCK = 20_100
 FIRST_ID = 4_100_000
-LATENT_SCALE = 10**15
+# So many of the last fills are in no block yet, as on a living exchange.
 UNBLOCKED = 6
+
+# Latent prices of fills are in 10**-15 quote per base.
+LATENT_SCALE = 10**15
+
 MINIMUM_DOLLARS = 8
+# No order is larger than this part of a pool: it would move the price by more than a percent.
 LARGEST_POOL_SHARE = 200
 BOOK_SHARES = 16
+# The trades of a burst are at most so far apart.
+BURST_PAUSE_MS = 150_000
 
-# 1000 * 2**(0.6 * (n - 8)): with a binomial n of 16 bits, order sizes spread like a log-normal.
-SIZE_FACTORS = (36, 54, 82, 125, 189, 287, 435, 660, 1000, 1516, 2297, 3482, 5278, 8000, 12126, 18379, 27858)
+# Orders of takers, in thousandths of their usual size: 1000 * 2**(0.6 * (n - 8)). With n from a fair binomial of
+# 16 bits, sizes spread like a log-normal.
+SIZE_FACTORS = (
+    36,
+    54,
+    82,
+    125,
+    189,
+    287,
+    435,
+    660,
+    1000,
+    1516,
+    2297,
+    3482,
+    5278,
+    8000,
+    12126,
+    18379,
+    27858,
+)
 
-FEES_BPS = {"dex": (30, 25, 24, 20, 10, 8, 4), "amm": (10, 10, 10, 10, 10, 8, 8)}
+# The taker fee of each tier, per venue, as seen in blocks of the real exchange.
+FEES_BPS = {
+    BOOK: (30, 25, 24, 20, 10, 8, 4),
+    POOL: (10, 10, 10, 10, 10, 8, 8),
+}
+# The taker fee of every tier if both tokens are stable coins.
 STABLE_FEE_BPS = 4
-"""The taker fee of each tier, per venue, and of every tier if both tokens are stable coins."""
 
+# How wide makers quote, by the venue that is to be cheaper for users by at least 5 basis points, or by none.
 SPREAD_PERCENT = {"pool": 520, "neither": 260, "book": 25}
-"""How wide makers quote, by the venue that is the cheaper one for users."""
+# An arbitrageur is at most 2**14 ms ahead of the order before which it acts.
 DELAY_BITS = 14
-"""An arbitrageur is at most 2**14 ms ahead of the order before which it acts."""
-PATROLLED, PATIENCE_BPS = 2, 10
-"""At each event so many other pools are checked, and brought back if they are so far outside their band."""
+# At each event so many other pools are checked, and brought back if they are so far outside their band.
+PATROLLED = 2
+PATIENCE_BPS = 10
 
-CUMULATIVE_ACTIVITY = tuple(accumulate((3, 2, 2, 2, 2, 3, 4, 5, 6, 7, 8, 8, 9, 11, 13, 14, 14, 12, 11, 9, 8, 7, 5, 4)))
+# How busy each hour of the day is: most when both Europe and America are awake.
+ACTIVITY = (
+    3,
+    2,
+    2,
+    2,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    8,
+    9,
+    11,
+    13,
+    14,
+    14,
+    12,
+    11,
+    9,
+    8,
+    7,
+    5,
+    4,
+)
+CUMULATIVE_ACTIVITY = tuple(accumulate(ACTIVITY))
+
+# Users' storage ids rise by two: the odd ones are left to transfers and withdrawals.
+STORAGE_STEP = 2
 
 
 class Taker(NamedTuple):
@@ -85,11 +148,16 @@ class Maker(NamedTuple):
 _TRADERS = json.loads(Path(__file__).with_name("traders.json").read_text(encoding="utf-8"))
 ARBITRAGEURS = tuple(Arbitrageur(**record) for record in _TRADERS["arbitrageurs"])
 TAKERS = tuple(Taker(**record) for record in _TRADERS["takers"])
-MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])  # one of them is otherwise a taker
+# One of the makers is otherwise a taker.
+MAKERS = tuple(Maker(**record) for record in _TRADERS["makers"])
 
 
 class Fill(NamedTuple):
-    """One fill, with all that the world knows of it."""
+    """One fill, with all that the world knows of it; amounts in smallest units.
+
+    The side is the taker's, who pays `fee`, in the token received; the maker pays none. `latent` is the true
+    price at that moment, in 10**-15 quote per base. `block_id` is 0 where the fill is in no block yet.
+    """
 
     time_ms: int
     id: int
@@ -123,41 +191,63 @@ class _Order(NamedTuple):
     def fee_bps(self, venue: str) -> int:
         return STABLE_FEE_BPS if self.market.is_stable else FEES_BPS[venue][self.tier]
 
-    def sold_and_bought(self) -> tuple[Token, Token]:
-        base, quote = self.market.base, self.market.quote
-        return (quote, base) if self.buys else (base, quote)
+    def sold(self) -> Token:
+        return self.market.quote if self.buys else self.market.base
+
+    def bought(self) -> Token:
+        return self.market.base if self.buys else self.market.quote
 
     def pool_quote(self, pool: Pool) -> int:
         return pool.cost(self.size) if self.buys else pool.proceeds(self.size)
 
 
+class _Placed(NamedTuple):
+    """What tells one order of an account from all others."""
+
+    hash: str
+    storage: int
+
+
 class Simulation:
+    """One run of the exchange: its pools and books as they are now, and the fills so far.
+
+    Every random bit comes from one generator, so the order of draws is part of what a seed means.
+    """
+
     def __init__(self, seed: int, thousandths: int, cheaper: str) -> None:
+        """Open the exchange, with so many thousandths of the usual number of trades."""
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
         self.latent = LatentPrices(self._bits, START, DAYS)
         self._pools = {name: Pool(market) for name, market in MARKETS.items() if market.has_pool}
         self._books = {
-            name: Book(market, _makers(name), self._bits, SPREAD_PERCENT[cheaper])
+            name: Book(
+                market,
+                _makers(name),
+                self._bits,
+                SPREAD_PERCENT[cheaper],
+            )
             for name, market in MARKETS.items()
             if market.has_book
         }
         self._fills_left = {taker.id: max(2, taker.fills * thousandths // 1000) for taker in TAKERS}
-        self._arbitrageurs = [each for each in ARBITRAGEURS for _ in range(each.weight)]
-        self._storage: dict[tuple[int, int], int] = {}
+        self._arbitrageurs: list[Arbitrageur] = []
+        for arbitrageur in ARBITRAGEURS:
+            self._arbitrageurs += [arbitrageur] * arbitrageur.weight
+        self._next_storage: dict[tuple[int, int], int] = {}
         self._fills: list[Fill] = []
-        self._now, self._id, self._block, self._index, self._orders = START, FIRST_ID, 0, 0, 0
+        self._now = START
+        self._id = FIRST_ID
+        self._block = 0
+        self._index = 0
+        self._orders = 0
 
     def run(self) -> tuple[Fill, ...]:
         """Simulate the whole year, and return every fill; the last ones are in no block yet."""
-        # When which taker has a fill due; an order with several fills uses up several events.
-        events = sorted(
-            (START + at, which)
-            for which, taker in enumerate(TAKERS)
-            for at in _trading_times(self._bits, self._fills_left[taker.id])
-        )
         choices = [_market_weights(taker) for taker in TAKERS]
+        # An order with several fills uses up as many of its taker's events: so many are still owed.
         owed = [0] * len(TAKERS)
+        events = self._events()
         patrol = cycle(MARKETS[name] for name in self._pools if name in self._books)
         for at, which in events:
             for market in islice(patrol, PATROLLED):
@@ -169,52 +259,84 @@ class Simulation:
             market = markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
             self._arbitrage(market, at)
             owed[which] = self._order(TAKERS[which], market, at) - 1
+        settled = self._fills[:-UNBLOCKED]
         last = [fill._replace(block_id=0, index_in_block=0) for fill in self._fills[-UNBLOCKED:]]
-        return (*self._fills[:-UNBLOCKED], *last)
+        return (*settled, *last)
+
+    def _events(self) -> list[tuple[int, int]]:
+        """Return when which taker has a fill due, in order."""
+        events = []
+        for which, taker in enumerate(TAKERS):
+            times = _trading_times(self._bits, self._fills_left[taker.id])
+            events += [(START + at, which) for at in times]
+        return sorted(events)
 
     def _arbitrage(self, market: Market, until: int, beyond: int = 0) -> None:
         """Bring a pool that is outside its band back to the edge, shortly before a moment."""
         pool = self._pools.get(market.name)
         if pool is None:
             return
-        prices = self._prices(market, until)
+        base_price, quote_price = self._prices(market, until)
         units = market.base.units
-        found = pool.arbitrage(prices[0] * market.quote.units, prices[1] * units, beyond)
-        least = MINIMUM_DOLLARS * USD * units
-        if found is None or found[1] * prices[0] < least or found[1] < market.base.minimum:
+        found = pool.arbitrage(base_price * market.quote.units, quote_price * units, beyond)
+        if found is None:
+            return
+        buys, size = found
+        if size * base_price < MINIMUM_DOLLARS * USD * units or size < market.base.minimum:
             return
         first = self._arbitrageurs[_random_below(self._bits, len(self._arbitrageurs))]
-        order = _Order(market, *found, first.id, _tier(first.tiers, until))
+        order = _Order(market, buys, size, first.id, _tier(first.tiers, until))
         self._advance_to(until - self._bits(DELAY_BITS))
         self._fill_at_pool(order, pool, order.pool_quote(pool))
 
     def _prices(self, market: Market, at: int) -> list[int]:
+        """Return the latent dollar prices of base and quote."""
         return self.latent.dollars(at, market.base, market.quote)
 
     def _advance_to(self, at: int) -> None:
+        # No two fills have the same time.
         self._now = max(at, self._now + 1)
 
     def _order(self, taker: Taker, market: Market, at: int) -> int:
         """Send a taker's order to a venue, and return the number of fills."""
         self._advance_to(at)
         prices = self._prices(market, self._now)
-        pool, book = self._pools.get(market.name), self._books.get(market.name)
+        pool = self._pools.get(market.name)
+        book = self._books.get(market.name)
         size = self._order_size(taker, market, prices[0], pool)
-        order = _Order(market, bool(self._bits(1)), size, taker.id, _tier(taker.tiers, self._now))
-        habit, matches = self._bits(4), []
+        order = _Order(
+            market,
+            bool(self._bits(1)),
+            size,
+            taker.id,
+            _tier(taker.tiers, self._now),
+        )
+        # Of 16 orders, some go to the pool unseen, some to the book, and the rest to the better venue.
+        habit = self._bits(4)
+        matches: list[Match] = []
         if book is not None and (pool is None or habit >= taker.swaps):
             matches = book.match(self._now, order.buys, size, taker.id, prices)
             matches = matches[: self._fills_left[taker.id]]
         if pool is not None:
-            quote, by_habit = order.pool_quote(pool), habit < taker.swaps + taker.limits
-            if not _goes_to_book(order, matches, None if by_habit else quote):
+            quote = order.pool_quote(pool)
+            goes_unseen = habit < taker.swaps + taker.limits
+            if not _goes_to_book(order, matches, None if goes_unseen else quote):
                 self._fills_left[taker.id] -= 1
                 return self._fill_at_pool(order, pool, quote)
         self._fills_left[taker.id] -= len(matches)
         return self._fill_at_book(order, matches)
 
-    def _order_size(self, taker: Taker, market: Market, price: int, pool: Pool | None) -> int:
-        dollars = taker.dollars * SIZE_FACTORS[self._bits(16).bit_count()] * (70 + self._bits(6)) // 100_000
+    def _order_size(
+        self,
+        taker: Taker,
+        market: Market,
+        price: int,
+        pool: Pool | None,
+    ) -> int:
+        """Draw a size, which is a round number in half of the orders."""
+        factor = SIZE_FACTORS[self._bits(16).bit_count()]
+        percent = 70 + self._bits(6)
+        dollars = taker.dollars * factor * percent // 100_000
         size = max(dollars, MINIMUM_DOLLARS) * USD * market.base.units // price
         if pool is not None:
             size = min(size, pool.base // LARGEST_POOL_SHARE)
@@ -223,29 +345,37 @@ class Simulation:
 
     def _fill_at_pool(self, order: _Order, pool: Pool, quote: int) -> int:
         pool.trade(order.buys, order.size, quote)
-        sold, bought = order.sold_and_bought()
-        taken = self._new_order(order.taker, sold, 2)
-        made = self._new_order(pool.account, bought, 1)
-        self._fill(order, "amm", pool.account, order.size, quote, taken, made)
+        taken = self._new_order(order.taker, order.sold(), STORAGE_STEP)
+        made = self._new_order(pool.account, order.bought(), 1)
+        self._fill(order, POOL, pool.account, order.size, quote, taken, made)
         return 1
 
     def _fill_at_book(self, order: _Order, matches: list[Match]) -> int:
-        sold, bought = order.sold_and_bought()
-        taken = self._new_order(order.taker, sold, 2)
+        taken = self._new_order(order.taker, order.sold(), STORAGE_STEP)
         for level, size, quote in matches:
             level.left -= size
+            # A maker's order keeps its identity over all its fills.
             if level.order is None:
-                level.order = self._new_order(level.maker, bought, 2)
-            self._fill(order, "dex", level.maker, size, quote, taken, level.order)
+                level.order = self._new_order(level.maker, order.bought(), STORAGE_STEP)
+            self._fill(
+                order,
+                BOOK,
+                level.maker,
+                size,
+                quote,
+                taken,
+                _Placed(*level.order),
+            )
             self._now += 1 + self._bits(4)
         return len(matches)
 
-    def _new_order(self, account: int, sold: Token, step: int) -> tuple[str, int]:
-        """Return the hash and storage id of an account's next order selling a token; users' ids rise by 2."""
+    def _new_order(self, account: int, sold: Token, step: int) -> _Placed:
+        """Place an account's next order selling a token."""
         self._orders += 1
-        storage = self._storage.get((account, sold.id), account % 40 * 2)
-        self._storage[account, sold.id] = storage + step
-        return "0x" + sha256(f"{self._name}{self._orders}".encode()).hexdigest(), storage
+        storage = self._next_storage.get((account, sold.id), account % 40 * 2)
+        self._next_storage[account, sold.id] = storage + step
+        order_hash = sha256(f"{self._name}{self._orders}".encode()).hexdigest()
+        return _Placed("0x" + order_hash, storage)
 
     def _fill(
         self,
@@ -254,13 +384,15 @@ class Simulation:
         maker: int,
         size: int,
         quote: int,
-        taken: tuple[str, int],
-        made: tuple[str, int],
+        taken: _Placed,
+        made: _Placed,
     ) -> None:
+        # Ids have gaps, as those of the real exchange.
         self._id += 1 + self._bits(3)
-        block, index = self._next_position()
+        self._advance_block()
         bps = order.fee_bps(venue)
-        base, quoted = self._prices(order.market, self._now)
+        received = size if order.buys else quote
+        base_price, quote_price = self._prices(order.market, self._now)
         fill = Fill(
             time_ms=self._now,
             id=self._id,
@@ -272,23 +404,25 @@ class Simulation:
             size=size,
             quote=quote,
             fee_bps=bps,
-            fee=(size if order.buys else quote) * bps // BPS,
-            latent=base * LATENT_SCALE // quoted,
-            taker_hash=taken[0],
-            maker_hash=made[0],
-            taker_storage=taken[1],
-            maker_storage=made[1],
-            block_id=block,
-            index_in_block=index,
+            fee=received * bps // BPS,
+            latent=base_price * LATENT_SCALE // quote_price,
+            taker_hash=taken.hash,
+            maker_hash=made.hash,
+            taker_storage=taken.storage,
+            maker_storage=made.storage,
+            block_id=self._block,
+            index_in_block=self._index,
         )
         self._fills.append(fill)
 
-    def _next_position(self) -> tuple[int, int]:
-        """Return the block of a fill made now, and the next index in it."""
+    def _advance_block(self) -> None:
+        """Find the block of a fill made now, and the next place in it."""
         block = FIRST_BLOCK + (self._now - START) // BLOCK_MS
-        self._index = self._index + 1 + self._bits(2) if block == self._block else self._bits(4)
+        if block == self._block:
+            self._index += 1 + self._bits(2)
+        else:
+            self._index = self._bits(4)
         self._block = block
-        return block, self._index
 
 
 def _goes_to_book(order: _Order, matches: list[Match], pool_quote: int | None) -> bool:
@@ -299,13 +433,16 @@ def _goes_to_book(order: _Order, matches: list[Match], pool_quote: int | None) -
     if pool_quote is None:
         return True
     quote = sum(match.quote for match in matches)
-    kept_on_book, kept_at_pool = BPS - order.fee_bps("dex"), BPS - order.fee_bps("amm")
+    # What a taker keeps of 10,000 received. Prices are compared as products, without division.
+    kept_on_book = BPS - order.fee_bps(BOOK)
+    kept_at_pool = BPS - order.fee_bps(POOL)
     if order.buys:
         return quote * order.size * kept_at_pool < pool_quote * size * kept_on_book
     return quote * kept_on_book * order.size > pool_quote * kept_at_pool * size
 
 
 def _tier(tiers: tuple[tuple[int, int], ...], time_ms: int) -> int:
+    """Return the newest tier of an account at a time; tiers are given with the day from which they hold."""
     return [tier for day, tier in tiers if time_ms >= START + day * DAY][-1]
 
 
@@ -318,21 +455,30 @@ def _trading_times(bits: RandomBits, count: int) -> list[int]:
     """Draw the times of an account's trades: bursts of a few minutes, more often in the busy hours."""
     times: list[int] = []
     while len(times) < count:
-        hour = bisect_right(CUMULATIVE_ACTIVITY, _random_below(bits, CUMULATIVE_ACTIVITY[-1]))
+        hour = bisect_right(
+            CUMULATIVE_ACTIVITY,
+            _random_below(bits, CUMULATIVE_ACTIVITY[-1]),
+        )
         at = _random_below(bits, DAYS) * DAY + hour * HOUR + _random_below(bits, HOUR)
-        for _ in range(1 + (bits(8) & bits(8) & 7)):
+        # Two draws joined by "and": most bursts are of one or two trades, a few of eight.
+        length = 1 + (bits(8) & bits(8) & 7)
+        for _ in range(length):
             times.append(min(at, DAYS * DAY - 1))
             at += _random_below(bits, BURST_PAUSE_MS) + 1
     return sorted(times[:count])
 
 
 def _makers(name: str) -> tuple[int, ...]:
-    shares = [(maker.id,) * maker.weight for maker in MAKERS if name in maker.markets]
-    return tuple(islice(cycle(chain.from_iterable(shares)), BOOK_SHARES))
+    """Return whose the quotes of a book are: each maker as often as its weight says."""
+    shares: list[int] = []
+    for maker in MAKERS:
+        if name in maker.markets:
+            shares += [maker.id] * maker.weight
+    return tuple(islice(cycle(shares), BOOK_SHARES))
 
 
 def _market_weights(taker: Taker) -> tuple[list[int], list[Market]]:
-    """Return the markets a taker trades, with their cumulative weights."""
+    """Return the cumulative weights of the markets a taker trades, and the markets."""
     names = taker.markets or MARKETS
     markets = [MARKETS[name] for name in names if MARKETS[name].share]
     return list(accumulate(market.share for market in markets)), markets

@@ -13,8 +13,22 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.history import POOL_PREFIX, PRICE_SCALE, History, RawJson, Row, RowKey, price_text
-from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
+from loopring_lab.relayer.mainnet import (
+    MARKETS,
+    POOL_FEE_BPS,
+    TOKENS,
+    pool_record,
+)
+from loopring_lab.relayer.pages import History, RowKey
+from loopring_lab.relayer.rows import (
+    BOOK,
+    POOL,
+    POOL_PREFIX,
+    PRICE_SCALE,
+    RawJson,
+    Row,
+    price_text,
+)
 from loopring_lab.relayer.simulation import (
     ARBITRAGEURS,
     FEES_BPS,
@@ -31,14 +45,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SMALLEST, LARGEST = 0.001, 50.0
-OVERCHARGED, IRREGULAR = 70_001, 70_002
+    from loopring_lab.relayer.chain import Chain
+
+SMALLEST = 0.001
+LARGEST = 50.0
+DEFAULT_KEY = (1, 1000, "pool")
+
+OVERCHARGED = 70_001
+IRREGULAR = 70_002
 PLANTED = {
     OVERCHARGED: "an eighth of its fills, all in a row, are charged 45 instead of 30 basis points",
     IRREGULAR: "six rows break the contract, each in another way",
 }
-PLANTED_FILLS, WRONG_BPS, NFT_MEMBERS = 48, 45, 19
-NFT = RowKey(IRREGULAR, "", "dex", None)
+PLANTED_FILLS = 48  # one page
+WRONG_BPS = 45
+NFT_MEMBERS = 19  # the length of the layout of NFT trades, which is not documented further
+NFT = RowKey(IRREGULAR, "", BOOK, None)
 
 
 class World:
@@ -74,9 +96,12 @@ class World:
             raise LabError(f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default.")
         if cheaper not in SPREAD_PERCENT:
             raise LabError(f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one.")
-        self.seed, self.size, self.cheaper = seed, size, cheaper
-        self._key = (seed, int(size * 1000 + 0.5), cheaper)
+        self.seed = seed
+        self.size = size
+        self.cheaper = cheaper
         self.synthetic = True
+        # Sizes come in thousandths, so that worlds of one name are one world.
+        self._key = (seed, int(size * 1000 + 0.5), cheaper)
 
     def __repr__(self) -> str:
         cheaper = "" if self.cheaper == "pool" else f", cheaper={self.cheaper!r}"
@@ -90,10 +115,10 @@ class World:
     @property
     def name(self) -> str:
         """The label, with every parameter that differs from its default."""
-        seed, thousandths, cheaper = self._key
+        _, thousandths, cheaper = self._key
         size = "" if thousandths == 1000 else f", size {thousandths / 1000:g}"
         cheap = "" if cheaper == "pool" else f", cheaper {cheaper}"
-        return f"synthetic world, seed {seed}{size}{cheap}"
+        return f"{self.label}{size}{cheap}"
 
     @property
     def accounts(self) -> list[int]:
@@ -133,6 +158,13 @@ class World:
         """Both sides of every fill, as rows; computed on first use and cached."""
         return _history(self._key)
 
+    @property
+    def chain(self) -> Chain | None:
+        """The blocks that this world was settled into, which ship with the package for the default world only."""
+        from loopring_lab.relayer.chain import shipped_chain
+
+        return shipped_chain() if self._key == DEFAULT_KEY else None
+
     def tokens(self) -> list[dict[str, Any]]:
         """Return the token records as the relayer serves them.
 
@@ -167,7 +199,10 @@ class World:
                 market.pool_address,
                 market.lp_token,
                 feeBips=POOL_FEE_BPS,
-                precisions={"price": market.price_decimals, "amount": market.base.precision},
+                precisions={
+                    "price": market.price_decimals,
+                    "amount": market.base.precision,
+                },
             )
             for market in MARKETS.values()
             if market.pool
@@ -201,7 +236,11 @@ class World:
         return self._simulated[1].dollars(time_ms, TOKENS[symbol])[0]
 
     def outside_prices(
-        self, market: str, start_ms: int, end_ms: int, every_ms: int = MINUTE
+        self,
+        market: str,
+        start_ms: int,
+        end_ms: int,
+        every_ms: int = MINUTE,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return what an outside market showed: the true price and about 1 basis point of noise each time.
 
@@ -246,77 +285,61 @@ class World:
 
 
 @lru_cache(maxsize=4)
-def _simulate(key: tuple[int, int, str]) -> tuple[tuple[Fill, ...], LatentPrices]:
+def _simulate(
+    key: tuple[int, int, str],
+) -> tuple[tuple[Fill, ...], LatentPrices]:
     simulation = Simulation(*key)
     return simulation.run(), simulation.latent
 
 
 @lru_cache(maxsize=4)
 def _history(key: tuple[int, int, str]) -> History:
+    """Return the rows of a world: two of each fill, then those of the planted accounts."""
     fills, _ = _simulate(key)
     planted = [*_overcharged(fills), *_irregular(fills)]
-    keys = (RowKey(int(row[9]), row[5], "dex", row[12]) if len(row) > 1 else NFT for row in planted)
 
     def row(number: int) -> Row:
-        after = number - 2 * len(fills)
-        return _row(fills, number) if after < 0 else planted[after]
+        if number < 2 * len(fills):
+            return _row(fills[number // 2], is_maker=number % 2 == 1)
+        return planted[number - 2 * len(fills)]
 
-    return History(chain(_keys(fills), keys), row)
-
-
-def _planted(fills: tuple[Fill, ...], account: int) -> Iterator[tuple[Fill, Row]]:
-    """Yield fills on the book of an account that is not simulated, half the size of others, at 30 bps."""
-    book = [fill for fill in fills if fill.venue == "dex" and not MARKETS[fill.market].is_stable]
-    step = max(1, len(book) // PLANTED_FILLS)
-    for number, fill in enumerate(book[account % 2 :: step][:PLANTED_FILLS]):
-        size, bps = (fill.size + 1) // 2, FEES_BPS["dex"][0]
-        quote = max(1, fill.quote * size // fill.size)
-        name = f"planted {account} {number}"
-        planted = fill._replace(
-            time_ms=fill.time_ms + 500, id=FIRST_ID - 2 * PLANTED_FILLS + 2 * number + account % 2,
-            taker=account, size=size, quote=quote, fee_bps=bps, block_id=0, index_in_block=0,
-            taker_hash="0x" + sha256(name.encode()).hexdigest(), taker_storage=2 * number,
-        )  # fmt: skip
-        yield planted, _charged(planted, bps)
-
-
-def _charged(fill: Fill, bps: int) -> Row:
-    received = fill.size if fill.side == "BUY" else fill.quote
-    return _row((fill._replace(fee_bps=bps, fee=received * bps // BPS),), 0)
-
-
-def _overcharged(fills: tuple[Fill, ...]) -> Iterator[Row]:
-    planted = list(_planted(fills, OVERCHARGED))
-    first, count = len(planted) * 5 // 8, max(1, len(planted) // 8)
-    for number, (fill, row) in enumerate(planted):
-        yield _charged(fill, WRONG_BPS) if first <= number < first + count else row
-
-
-def _irregular(fills: tuple[Fill, ...]) -> Iterator[Row]:
-    """Yield ordinary rows, with six irregular ones among them."""
-    planted = list(_planted(fills, IRREGULAR))
-    rows = [list(row) for _, row in planted]
-    if len(rows) > 5:
-        rows[1][0] = rows[1][0][:-3]  # seconds instead of milliseconds
-        rows[2][4], rows[2][6] = "0.0", "0"
-        rows[3][3] = "n/a"
-        rows[4] = list(_charged(planted[4][0], 2 * BPS))  # twice what was received
-        rows[5][10] = "999"
-    yield from map(tuple, rows)
-    yield (RawJson(json.dumps(["nft", *map(str, range(1, NFT_MEMBERS))])),)
+    return History(chain(_keys(fills), map(_planted_key, planted)), row)
 
 
 def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
+    """Yield the keys of both sides of every fill, the taker's first, as `_row` is asked for them."""
     for fill in fills:
         yield RowKey(fill.taker, fill.market, fill.venue, fill.taker_hash)
         yield RowKey(fill.maker, fill.market, fill.venue, fill.maker_hash)
 
 
-def _row(fills: tuple[Fill, ...], number: int) -> Row:
-    """Return a row by its number: the taker's side of fill n is row 2n, the maker's 2n + 1."""
-    fill, is_maker = fills[number >> 1], bool(number & 1)
-    buys = (fill.side == "BUY") is not is_maker
-    base, quote = MARKETS[fill.market].base, MARKETS[fill.market].quote
+def _planted_key(row: Row) -> RowKey:
+    return NFT if len(row) == 1 else RowKey(int(row[9]), row[5], BOOK, row[12])
+
+
+def _row(fill: Fill, is_maker: bool) -> Row:
+    """Return one side of a fill as the relayer serves it, in the layout of `rows.MEMBERS`."""
+    market = MARKETS[fill.market]
+    base = market.base
+    quote = market.quote
+    taker_buys = fill.side == "BUY"
+    if is_maker:
+        role = "maker"
+        account = fill.maker
+        buys = not taker_buys
+        fee = 0  # makers pay none on the exchange
+        storage = fill.maker_storage
+        order_hash = fill.maker_hash
+    else:
+        role = "taker"
+        account = fill.taker
+        buys = taker_buys
+        fee = fill.fee
+        storage = fill.taker_storage
+        order_hash = fill.taker_hash
+    # What is sold, which is not the token of the fee.
+    token = quote if buys else base
+    prefix = POOL_PREFIX if fill.venue == POOL else ""
     price = fill.quote * PRICE_SCALE * base.units // (fill.size * quote.units)
     return (
         str(fill.time_ms),
@@ -324,13 +347,72 @@ def _row(fills: tuple[Fill, ...], number: int) -> Row:
         "BUY" if buys else "SELL",
         str(fill.size),
         price_text(price),
-        POOL_PREFIX + fill.market if fill.venue == "amm" else fill.market,
-        "0" if is_maker else str(fill.fee),
+        prefix + fill.market,
+        str(fee),
         str(fill.block_id),
         str(fill.index_in_block),
-        str(fill.maker if is_maker else fill.taker),
-        str(quote.id if buys else base.id),
-        str(fill.maker_storage if is_maker else fill.taker_storage),
-        fill.maker_hash if is_maker else fill.taker_hash,
-        "maker" if is_maker else "taker",
+        str(account),
+        str(token.id),
+        str(storage),
+        order_hash,
+        role,
     )
+
+
+def _planted(fills: tuple[Fill, ...], account: int) -> list[Fill]:
+    """Return fills on the book of an account that is not simulated: half the size of others, at 30 bps."""
+    on_book = [fill for fill in fills if fill.venue == BOOK and not MARKETS[fill.market].is_stable]
+    step = max(1, len(on_book) // PLANTED_FILLS)
+    # The two accounts have different fills, in turn, and ids before those of the simulation.
+    turn = account % 2
+    first_id = FIRST_ID - 2 * PLANTED_FILLS + turn
+    planted = []
+    for number, fill in enumerate(on_book[turn::step][:PLANTED_FILLS]):
+        size = (fill.size + 1) // 2
+        copy = fill._replace(
+            time_ms=fill.time_ms + 500,
+            id=first_id + 2 * number,
+            taker=account,
+            size=size,
+            quote=max(1, fill.quote * size // fill.size),
+            block_id=0,
+            index_in_block=0,
+            taker_hash="0x" + sha256(f"planted {account} {number}".encode()).hexdigest(),
+            taker_storage=2 * number,
+        )
+        planted.append(_charged(copy, FEES_BPS[BOOK][0]))
+    return planted
+
+
+def _charged(fill: Fill, bps: int) -> Fill:
+    received = fill.size if fill.side == "BUY" else fill.quote
+    return fill._replace(fee_bps=bps, fee=received * bps // BPS)
+
+
+def _overcharged(fills: tuple[Fill, ...]) -> Iterator[Row]:
+    """Yield ordinary rows, an eighth of which, in a row, are charged too much."""
+    planted = _planted(fills, OVERCHARGED)
+    first = len(planted) * 5 // 8
+    last = first + max(1, len(planted) // 8)
+    for number, fill in enumerate(planted):
+        is_overcharged = first <= number < last
+        yield _row(
+            _charged(fill, WRONG_BPS) if is_overcharged else fill,
+            is_maker=False,
+        )
+
+
+def _irregular(fills: tuple[Fill, ...]) -> Iterator[Row]:
+    """Yield ordinary rows, with six irregular ones among them."""
+    planted = _planted(fills, IRREGULAR)
+    rows = [list(_row(fill, is_maker=False)) for fill in planted]
+    if len(rows) > 5:
+        rows[1][0] = rows[1][0][:-3]  # seconds instead of milliseconds
+        rows[2][4] = "0.0"  # no price, and no fee
+        rows[2][6] = "0"
+        rows[3][3] = "n/a"  # no size
+        rows[4] = list(_row(_charged(planted[4], 2 * BPS), is_maker=False))  # a fee of twice what was received
+        rows[5][10] = "999"  # a token that the market does not have
+    for row in rows:
+        yield tuple(row)
+    yield (RawJson(json.dumps(["nft", *map(str, range(1, NFT_MEMBERS))])),)

@@ -11,7 +11,7 @@ from typing import Any
 import requests
 
 from loopring_lab.relayer import Relayer, World
-from loopring_lab.relayer.history import History, RowKey
+from loopring_lab.relayer.pages import History, RowKey
 
 ROWS = 1_000_000
 ACCOUNT = 7

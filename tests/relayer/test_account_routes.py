@@ -10,7 +10,7 @@ from support.key_update_requests import request_signature, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer, World, accounts
+from loopring_lab.relayer import Relayer, World
 
 ACCOUNT, OTHER, POOL, WALLET = 10083, 11519, 4, 94680
 EXCHANGE = "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c"
@@ -36,11 +36,6 @@ def test_a_client_learns_exchange_and_chain(relayers):
     info = get(relayers(exchange=other, chain_id=5), "/exchange/info").json()
     assert (info["chainId"], info["exchangeAddress"]) == (5, other)
     assert get(relayers(now=lambda: 12.5), "/timestamp").json() == {"timestamp": 12500}
-
-
-def test_markets_are_at_the_older_path_too(relayers):
-    relayer = relayers()
-    assert get(relayer, "/exchange/markets").content == get(relayer, "/mix/markets").content
 
 
 def test_an_account_by_id_owner_or_both(relayers):
@@ -160,14 +155,6 @@ def test_a_made_up_key_is_104002(relayers, key):
     assert code(answer) == 104002
 
 
-def test_keys_of_one_relayer_do_not_open_another(relayers):
-    first, second = relayers(), relayers()
-    signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
-    key = get(first, "/apiKey", {"X-API-SIG": signature}, accountId=ACCOUNT).json()["apiKey"]
-    assert get(first, "/user/trades", {"X-API-KEY": key}, accountId=OTHER).status_code == 200
-    assert code(get(second, "/user/trades", {"X-API-KEY": key}, accountId=ACCOUNT)) == 104002
-
-
 def test_an_added_account_has_no_trades_yet(relayers):
     relayer = relayers()
     headers = {"X-API-KEY": relayer.api_key}
@@ -254,20 +241,3 @@ def test_no_secret_is_shown(relayers, posters, caplog):
     secrets = [f"{int(key.secret):x}", str(int(key.secret)), bytes(owner.signer.key).hex(), api_key]
     secrets += [relayer.api_key, header[2:40], sealed[2:40], relayer._accounts.store.setdefault("secret", "")]
     assert not [(secret, text) for secret in secrets for text in texts if secret in text]
-
-
-def test_an_invalid_head_is_refused_as_anything_else(relayers):
-    for shape, expected in (("result_info", {"resultInfo"}), ("flat", {"code", "msg"})):
-        relayer = relayers(error_shape=shape)
-        port = int(relayer.base_url.rpartition(":")[2])
-        for value in ("0x" + 300_000 * "1", "0x" + 2_000_000 * "1"):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("POST", "/api/v3/account", b"{}", {"X-API-SIG": value})
-            answer = connection.getresponse()
-            assert (answer.status, set(json.loads(answer.read()))) == (400, expected)
-            connection.close()
-
-
-def test_an_owner_shows_its_address_only():
-    owner = accounts.demo_owner("synthetic world, seed 1", 10083, EXCHANGE, has_wallet=False)
-    assert repr(owner) == f"Owner({owner.address})"

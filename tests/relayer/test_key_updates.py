@@ -7,7 +7,7 @@ import time
 
 import pytest
 import requests
-from support.key_update_requests import error_code, new_key, request_signature, signed_update, stored_sql
+from support.key_update_requests import error_code, new_key, request_signature, signed_update, stored
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -70,11 +70,11 @@ def test_the_same_request_again_changes_nothing(relayers, posters):
     poster = posters(relayer)
     first = poster.send(body)[1]
     for status in ("received", "processing"):
-        dump = stored_sql(relayer)
+        dump = stored(relayer)
         assert poster.send(body)[1] == {**first, "status": status, "isIdempotent": True}
         again = {**body, "ecdsaSignature": body["ecdsaSignature"][:-2]}  # the same, signed in another form
         assert poster.send(again)[1] == {**first, "status": status, "isIdempotent": True}
-        assert stored_sql(relayer) == dump
+        assert stored(relayer) == dump
         relayer.step()
     assert error_code(poster.send(body)) == 102021
     assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
@@ -93,9 +93,9 @@ def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, pos
 def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes):
     relayer, poster = (made := relayers()), posters(made)
     assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200
-    dump = stored_sql(relayer)
+    dump = stored(relayer)
     assert error_code(poster.send(signed_update(relayer, ACCOUNT, **changes))) == 100204
-    assert stored_sql(relayer) == dump
+    assert stored(relayer) == dump
     assert poster.send(signed_update(relayer, OTHER))[0] == 200  # another account is free
 
 
@@ -165,24 +165,6 @@ def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is
     assert len(relayer._accounts.store.updates(ACCOUNT)) == 1
 
 
-def test_extra_fields_of_clients_are_ignored(relayers, posters):
-    relayer = relayers()
-    body = signed_update(relayer, ACCOUNT)
-    more = {"eddsaSignature": "0x1", "hashApproved": "", "recommenderAccountId": 7}
-    assert posters(relayer).send({**body, **more})[0] == 200
-
-
-def test_many_updates_one_after_the_other(relayers, posters):
-    relayer, poster = (made := relayers()), posters(made)
-    for nonce in range(1, 6):
-        assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
-        relayer.step()
-        relayer.step()
-    account = get_json(relayer, "/account", accountId=ACCOUNT)
-    assert (account["nonce"], account["keyNonce"]) == (6, 6)
-    assert account["keySeed"] == protocol.key_seed(relayer.settings.exchange, 5)
-
-
 def test_requests_at_the_same_time_have_one_effect(relayers, posters):
     relayer = relayers()
     bodies = [signed_update(relayer, ACCOUNT, validUntil=3_000_000_000 + n % 2) for n in range(8)]
@@ -212,14 +194,3 @@ def test_the_worker_does_it_by_itself(relayers, posters):
         assert account["nonce"] == nonce + 1  # nobody sees it thawed and not yet updated
     relayer.stop()
     assert not [thread for thread in threading.enumerate() if thread not in before and "worker" in thread.name]
-
-
-def test_a_stopped_relayer_keeps_what_it_had(relayers, posters):
-    relayer = relayers()
-    posters(relayer).send(signed_update(relayer, ACCOUNT))
-    relayer.stop()
-    relayer.step()
-    relayer.start()
-    assert get_json(relayer, "/account", accountId=ACCOUNT)["frozen"]
-    relayer.step()
-    assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2

@@ -33,13 +33,6 @@ def test_every_recorded_row_is_served_as_recorded(serve, block):
         assert relayer.get(path).json() == json.loads((block / f"{name}.json").read_bytes())
 
 
-def test_both_fill_types_of_a_recorded_account_come_in_order_of_time(serve, block):
-    rows = serve(recording=block).pages(accountId=11519)
-    files = [json.loads((block / "trades" / f"11519-{kind}.json").read_bytes())["trades"] for kind in ("amm", "dex")]
-    assert sorted(rows) == sorted(files[0] + files[1])
-    assert [row[0] for row in rows] == sorted((row[0] for row in rows), reverse=True)
-
-
 def test_a_recorded_order_is_found_from_both_sides(serve, block):
     settled = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
     relayer = serve(recording=block)

@@ -10,7 +10,7 @@ from dataclasses import fields
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Settings, history
+from loopring_lab.relayer import Settings
 
 ACCOUNT = 58344
 NUMERIC = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?")
@@ -43,16 +43,6 @@ def test_shuffled_is_stable_complete_and_not_sorted(serve, world):
     assert rows not in (truth, truth[::-1])
 
 
-@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-@pytest.mark.parametrize("limit", [1, 7, 50])
-def test_pages_join_to_the_whole_whatever_the_limit(serve, order, limit):
-    relayer = serve(order=order)
-    total, _ = relayer.trades(accountId=94680, limit=1)
-    rows = [row for at in range(0, total, limit) for row in relayer.trades(accountId=94680, offset=at, limit=limit)[1]]
-    assert rows == relayer.relayer.rows(94680)
-    assert relayer.trades(accountId=94680, offset=total)[1] == []
-
-
 @pytest.mark.parametrize("length", range(7, 16))
 def test_row_length(serve, world, length):
     relayer = serve(order="oldest", row_length=length)
@@ -63,13 +53,6 @@ def test_row_length(serve, world, length):
     else:
         assert [row[:14] for row in rows] == [row[:length] for row in full]
     assert {len(row) for row in rows} == {length}
-
-
-def test_world_rows_have_14_members_ending_with_the_role(serve):
-    rows = serve().trades(accountId=10083)[1]
-    assert {len(row) for row in rows} == {14}
-    assert {row[13] for row in rows} <= {"maker", "taker"}
-    assert all((row[6] == "0") or row[13] == "taker" for row in rows)
 
 
 def test_numbers_keep_every_digit(serve, world):
@@ -259,21 +242,3 @@ def test_from_text_reads_every_setting():
 def test_from_text_says_what_is_wrong(pair, message):
     with pytest.raises(LabError, match=message):
         Settings.from_text([pair])
-
-
-def test_from_text_refuses_a_name_twice():
-    with pytest.raises(LabError, match="growth: given more than once"):
-        Settings.from_text(["growth=1", "growth=2"])
-
-
-def test_numbers_are_rendered_in_their_own_digits():
-    row = ("1", "3.5669E-4", "LRC-ETH")
-    assert history.to_json([row], numbers=True) == '[[1,3.5669E-4,"LRC-ETH"]]'
-
-
-def test_rows_are_found_by_account_fill_type_and_order():
-    keys = [history.RowKey(7, "LRC-ETH", "amm", "0xaa"), history.RowKey(7, "LRC-ETH", "dex", "0xbb")]
-    found = history.History(keys, row=lambda number: (str(number),))
-    assert list(found.row_numbers(7)) == [0, 1]
-    assert list(found.row_numbers(7, fill_type="dex")) == [1]
-    assert len(found.order_rows("0xbb")) == 1

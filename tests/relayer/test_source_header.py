@@ -1,7 +1,6 @@
 """Every response says which data it is from, in a form that programs can read."""
 
 import json
-import socket
 
 import pytest
 import requests
@@ -35,32 +34,18 @@ def test_every_response_names_the_data(world, faults):
     assert len({answer.status_code for answer in answers}) >= 3 - bool(faults)
 
 
-def test_even_a_defect_and_bytes_that_are_not_http_are_named(serve, monkeypatch):
+def test_even_a_defect_is_named(serve, monkeypatch):
     client = serve()
-    monkeypatch.setattr("loopring_lab.relayer.history.Pager.page", lambda *_: 1 / 0)
+    monkeypatch.setattr("loopring_lab.relayer.pages.Pager.page", lambda *_: 1 / 0)
     answer = client.get("/user/trades", accountId=client.relayer.accounts[0])
     assert (answer.status_code, named(answer)["synthetic"]) == (500, True)
-    address = ("127.0.0.1", int(client.relayer.base_url.rpartition(":")[2]))
-    with socket.create_connection(address, timeout=5) as stream:
-        stream.sendall(b"\x00\x01\r\n\r\n")
-        head = stream.makefile("rb").read().partition(b"\r\n\r\n")[0].decode("ascii")
-    lines = dict(line.split(": ", 1) for line in head.splitlines()[1:])
-    assert {name.lower(): text for name, text in lines.items()}[HEADER.lower()] == answer.headers[HEADER]
 
 
-def test_exchange_info_and_the_document_say_it_too(serve):
+def test_exchange_info_says_it_too(serve):
     client = serve()
     info = client.get("/exchange/info")
     assert info.json()["source"] == named(info)
     assert {"chainId", "exchangeAddress", "depositAddress"} < set(info.json())
-    document = client.relayer.app.openapi()
-    responses = [
-        response
-        for methods in document["paths"].values()
-        for operation in methods.values()
-        for response in operation["responses"].values()
-    ]
-    assert all(HEADER in response["headers"] for response in responses)
 
 
 def test_each_world_has_a_name_of_its_own():

@@ -1,10 +1,13 @@
-"""The relayer's file store: what survives a restart or a kill, and which files it rejects."""
+"""The relayer's file store: what survives a restart or a kill, who can read it, and which files it rejects."""
 
 import os
-import sqlite3
+import stat
+import subprocess
+import sys
 
 import pytest
-from support.key_update_requests import request_signature, signed_update, stored_sql
+import requests
+from support.key_update_requests import request_signature, signed_update, stored
 from support.relayer_kills import kill_repeatedly
 
 from loopring_lab.errors import LabError
@@ -14,10 +17,13 @@ ACCOUNT = 10083
 MANUAL = Settings(update_seconds=None)
 
 
-def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
-    import requests
+def account_of(relayer, account_id=ACCOUNT):
+    url = f"{relayer.base_url}/api/v3/account?accountId={account_id}"
+    return requests.get(url, timeout=5).json()
 
-    path = tmp_path / "relayer.db"
+
+def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
+    path = tmp_path / "relayer.json"
     first = relayers(store=path)
     first.add_account(500, "0x" + 40 * "1")
     signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
@@ -28,25 +34,22 @@ def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
     first.step()
     first.stop()
     second = relayers(store=path)
-    assert second._accounts.find(500, None).owner == "0x" + 40 * "1"
+    assert account_of(second, 500)["owner"] == "0x" + 40 * "1"
     trades = f"{second.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
     assert requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 200
     assert posters(second).send(body)[1]["isIdempotent"] is True
     assert second.step() == 1
-    assert second._accounts.find(ACCOUNT, None).nonce == 2
+    assert account_of(second)["nonce"] == 2
     assert requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 400
 
 
 def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
-    path = tmp_path / "relayer.db"
+    path = tmp_path / "relayer.json"
     first, second = relayers(store=path), relayers(store=path)
     posters(first).send(signed_update(first, ACCOUNT))
     assert posters(second).send(signed_update(second, ACCOUNT))[1]["isIdempotent"] is True
-    stale = first._accounts.store._updates("status = 'received'")
-    assert (first.step(), second.step()) == (1, 1)
-    assert second._accounts.find(ACCOUNT, None).nonce == 2
-    assert not first._accounts.store._move(stale[0], 0, lambda update: "")  # moved by somebody else meanwhile
-    assert first._accounts.find(ACCOUNT, None).nonce == 2
+    assert (first.step(), second.step(), first.step()) == (1, 1, 0)
+    assert account_of(first)["nonce"] == account_of(second)["nonce"] == 2
 
 
 @pytest.mark.parametrize(
@@ -58,38 +61,61 @@ def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
     ],
 )
 def test_a_file_of_another_relayer_is_refused(tmp_path, world, settings):
-    path = tmp_path / "relayer.db"
+    path = tmp_path / "relayer.json"
     Relayer(World(size=0.001), MANUAL, store=path)
     with pytest.raises(LabError, match=r"was created with .* Give another file"):
         Relayer(world, settings, store=path)
 
 
-def test_a_file_that_is_no_store_is_refused(tmp_path):
+@pytest.mark.parametrize("content", ["nothing of the kind", "[]", '[{}, {"a": 1}, []]', "[{}, {}, [1]]", "\x00", None])
+def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     path = tmp_path / "notes.txt"
-    path.write_text("nothing of the kind " * 100)
-    for wrong in (path, tmp_path / "nowhere" / "relayer.db"):
-        with pytest.raises(LabError, match="cannot be used.*a new path"):
-            Relayer(World(size=0.001), store=wrong)
+    if content is None:
+        path = tmp_path / "nowhere" / "relayer.json"
+    else:
+        path.write_text(content)
+    with pytest.raises(LabError, match=r"cannot be used(?s:.*)a new path"):
+        Relayer(World(size=0.001), store=path)
+    assert content is None or path.read_text() == content
 
 
-def test_a_step_happens_whole_or_not_at_all(tmp_path, relayers, posters):
-    relayer = relayers(store=tmp_path / "relayer.db")
-    posters(relayer).send(signed_update(relayer, ACCOUNT))
-    relayer.step()
-    before, database = stored_sql(relayer), relayer._accounts.store._db
-    database.execute(
-        "CREATE TEMP TRIGGER fail BEFORE UPDATE ON main.accounts BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+def test_what_cannot_be_saved_has_not_happened(tmp_path, relayers, posters, monkeypatch):
+    relayer = relayers(store=tmp_path / "relayer.json")
+    body = signed_update(relayer, ACCOUNT)
+    before = stored(relayer)
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", full)
+        status, answer = posters(relayer).send(body)
+        assert (status, answer["resultInfo"]["code"]) == (503, 100000)
+    assert stored(relayer) == before
+    assert posters(relayer).send(body)[0] == 200
+    assert (relayer.step(), relayer.step()) == (1, 1)
+    assert account_of(relayer)["nonce"] == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes: run on Linux or macOS")
+def test_the_file_is_the_owners_alone(tmp_path):
+    """In a process of its own, for the umask is the process's."""
+    code = (
+        "import os, sys; os.umask(0)\n"
+        "from loopring_lab.relayer import Relayer, World\n"
+        "Relayer(World(size=0.001), store=sys.argv[1])\n"
     )
-    with pytest.raises(sqlite3.Error, match="disk full"):
-        relayer.step()
-    database.execute("DROP TRIGGER fail")
-    assert stored_sql(relayer) == before
-    assert relayer.step() == 1
-    assert relayer._accounts.find(ACCOUNT, None).nonce == 2
+    path = tmp_path / "relayer.json"
+    subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["relayer.json"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    Relayer(World(size=0.001), store=path).add_account(500, "0x" + 40 * "1")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork for the relayer to kill: run on Linux or macOS")
 def test_kills_lose_and_repeat_nothing(tmp_path):
-    tally = kill_repeatedly(tmp_path / "relayer.db", kills=8, seed=7)
+    tally = kill_repeatedly(tmp_path / "relayer.json", kills=8, seed=7)
     assert tally.accepted.total() >= 8

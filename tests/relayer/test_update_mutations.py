@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from support.key_update_requests import signature_of, signed_update, stored_sql
+from support.key_update_requests import signature_of, signed_update, stored
 
 from loopring_lab.relayer import Relayer
 
@@ -149,7 +149,7 @@ def mutations(relayer: Relayer) -> Iterator[Request]:
 def test_a_thousand_broken_requests_have_a_code_and_no_effect(relayers, posters):
     relayer = relayers()
     poster = posters(relayer)
-    before, count, codes = stored_sql(relayer), 0, set()
+    before, count, codes = stored(relayer), 0, set()
     for count, (body, headers) in enumerate(mutations(relayer), start=1):  # noqa: B007
         status, answer = poster.post(body, headers)
         shown = f"{body[:700]!r} {headers!r}"[:1000]
@@ -161,5 +161,5 @@ def test_a_thousand_broken_requests_have_a_code_and_no_effect(relayers, posters)
         codes.add(answer["resultInfo"]["code"])
     assert count >= 1000
     assert codes >= {100001, 101001, 104004, 104005}
-    assert stored_sql(relayer) == before
+    assert stored(relayer) == before
     assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200  # what all of them were made from

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from support.key_update_requests import FEE, error_code, signature_of, signed_update, stored_sql
+from support.key_update_requests import FEE, error_code, signature_of, signed_update, stored
 from support.protocol_vectors import every_vector
 
 from loopring_lab import protocol
@@ -84,12 +84,12 @@ def test_a_bad_signature_is_refused_with_the_code_of_the_settings(relayers, post
     base = next(v for v in every_vector()["account_update"] if v["eip712_digest"] == vector["eip712_digest"])
     for code in (BAD_SIGNATURE, 102010):
         relayer = relayer_of(relayers, base, bad_signature_code=code, bare_signatures=False)
-        before = stored_sql(relayer)
+        before = stored(relayer)
         body = {**base["request_body"], "ecdsaSignature": vector["signature"]}
         assert error_code(posters(relayer).send(body)) == code
         del body["ecdsaSignature"]
         assert error_code(posters(relayer).send(body, vector["signature"])) == code
-        assert stored_sql(relayer) == before
+        assert stored(relayer) == before
 
 
 @vectors("field_ranges")
@@ -178,12 +178,12 @@ def test_the_documented_sample_is_of_its_chain_only(relayers, posters, chain_id)
 )
 def test_a_signed_request_that_breaks_one_rule(relayers, posters, changes, code):
     relayer = relayers()
-    before = stored_sql(relayer)
+    before = stored(relayer)
     answer = posters(relayer).send(signed_update(relayer, ACCOUNT, **changes))
     assert error_code(answer) == code
     message = answer[1]["resultInfo"]["message"]
     assert message.isprintable()
-    assert stored_sql(relayer) == before
+    assert stored(relayer) == before
 
 
 @pytest.mark.parametrize(

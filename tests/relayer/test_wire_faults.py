@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopring_lab.relayer import Settings
-from loopring_lab.relayer.faults import FaultSchedule, RateLimiter
+from loopring_lab.relayer.network import FaultSchedule, RateLimiter
 
 ACCOUNT = 94680
 

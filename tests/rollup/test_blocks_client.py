@@ -3,12 +3,13 @@
 import pandas as pd
 import pytest
 from support.rollup_blocks import EXCHANGE, block_data, recorded, slot
+from support.settled_world import SettledWorld
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError, NotAnArchive
-from loopring_lab.relayer import Relayer, World
+from loopring_lab.relayer import Relayer
 
-WORLD = World(3, 0.02)
+WORLD = SettledWorld(3, 0.02)
 UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days
 SAME = ["market", "base", "quote", "side", "fill_type", "role", "fee_token"]
 EXACT = ["account_id", "size", "fee", "token_id", "storage_id", "block_id", "index_in_block"]

@@ -9,14 +9,14 @@ from eth_abi import encode
 from eth_account import Account
 from eth_account.messages import encode_defunct, encode_typed_data
 from eth_utils.crypto import keccak
+from support.encoding import Submission, encode_calldata
 from support.rollup_blocks import EXCHANGE, TYPES, block_data, submit, text_of, word
+from support.settlement import SAVERS, Settlement
 
 import loopring_lab as lab
 from loopring_lab import protocol
 from loopring_lab.relayer import Settings, World
 from loopring_lab.relayer.accounts import demo_owner
-from loopring_lab.relayer.encoding import Submission, encode_calldata
-from loopring_lab.relayer.settlement import SAVERS, Settlement
 from loopring_lab.rollup import Blocks
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.checks import Check, check

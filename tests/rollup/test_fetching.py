@@ -18,6 +18,7 @@ from support.rollup_blocks import submit, word, wrapped
 from support.rollup_kills import kill_again_and_again
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, abi_text, data_of, unpaced
 from support.scripted_server import Answer
+from support.settled_world import SettledWorld
 
 from loopring_lab import transport
 from loopring_lab.errors import ArchiveError, LabError, RpcError
@@ -445,7 +446,7 @@ def test_the_key_of_an_address_is_stored_and_shown_nowhere(
 
 @pytest.fixture(scope="module")
 def small_world() -> World:
-    return World(size=0.02)
+    return SettledWorld(size=0.02)
 
 
 def test_the_embedded_chain_is_synced_through_its_faults_and_limits(store: Store, small_world: World) -> None:

@@ -1,12 +1,14 @@
-"""What the relayer's encoder writes, the reader reads: every transaction type, every form of calldata."""
+"""What the encoder of the tests writes, the reader reads: every transaction type, every form of calldata."""
+
+import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import encoding
+from support.encoding import Header, Noop, Submission, encode_block, encode_calldata
 
 import loopring_lab as lab
-from loopring_lab.relayer import encoding
-from loopring_lab.relayer.encoding import Header, Noop, Submission, encode_block, encode_calldata
 
 EXAMPLES = 100
 FLAG, BIPS = st.integers(0, 1), st.integers(0, 2**14 - 1)
@@ -112,3 +114,23 @@ def test_every_form_of_calldata_holds_the_same_blocks(contents, form, wrapper, c
     written = {(n, at): each for n, content in enumerate(contents) for at, each in enumerate(content)}
     found = read_back(blocks, written)
     assert {place: found[place][1] for place in written} == {place: tuple(each) for place, each in written.items()}
+
+
+def number(value):
+    return int(value, 16) if str(value).startswith("0x") else int(value)
+
+
+def built(kind, values):
+    return kind(*(number(values[name]) for name in kind._fields))
+
+
+def test_a_real_block_is_encoded_byte_for_byte(recordings):
+    """The encoder is right where the reader is not asked."""
+    folder = recordings / "rollup_block_a"
+    header = json.loads((folder / "header.json").read_text())
+    transactions = [Noop()] * header["block_size"]
+    for record in map(json.loads, (folder / "transactions.jsonl").read_text().splitlines()):
+        kind = getattr(encoding, record["type"].title().replace("_", ""))
+        transactions[record["index"]] = built(kind, record)
+    data = encode_block(built(Header, header), transactions)
+    assert data.hex() == (folder / "data.hex").read_text().strip().removeprefix("0x")

@@ -5,12 +5,18 @@ from functools import cache
 
 import pandas as pd
 import pytest
+from support.settled_world import SettledWorld
 
 import loopring_lab as lab
-from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.relayer import Relayer, Settings
 from loopring_lab.relayer.chain import Endpoint
 
-WORLDS = [World(1, 0.01), World(2, 0.003), World(7, 0.01, "book"), World(3, 0.002, "neither")]
+WORLDS = [
+    SettledWorld(1, 0.01),
+    SettledWorld(2, 0.003),
+    SettledWorld(7, 0.01, "book"),
+    SettledWorld(3, 0.002, "neither"),
+]
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 PLACE = ["account_id", "block_id", "index_in_block"]
 SAME = ["market", "base", "quote", "side", "fill_type", "role", "fee_token"]

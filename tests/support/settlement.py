@@ -14,10 +14,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import NamedTuple
 
-from loopring_lab import protocol
-from loopring_lab.errors import LabError
-from loopring_lab.relayer.accounts import Owner, demo_owner
-from loopring_lab.relayer.encoding import (
+from support.encoding import (
     AccountUpdate,
     AmmUpdate,
     Deposit,
@@ -33,6 +30,10 @@ from loopring_lab.relayer.encoding import (
     encode_block,
     is_conditional,
 )
+
+from loopring_lab import protocol
+from loopring_lab.errors import LabError
+from loopring_lab.relayer.accounts import Owner, demo_owner
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, Market
 from loopring_lab.relayer.settings import UPDATE_FEES, Settings
 from loopring_lab.relayer.simulation import BLOCK_MS, FIRST_BLOCK, START, Fill
