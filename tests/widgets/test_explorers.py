@@ -202,7 +202,8 @@ def test_choices_that_fit_no_trade_are_named_and_fixed(trades: pd.DataFrame) -> 
     assert page.figure is page.table is None
     page.enter("Before", None)
     assert page.problem == ""
-    assert page.figure and page.table
+    assert page.figure
+    assert page.table
 
 
 def test_reversed_dates_are_refused_in_words(trades: pd.DataFrame) -> None:
