@@ -17,7 +17,10 @@ from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
-from loopring_lab.widgets.background import Background, ReportProgress
+from loopring_lab.widgets.background import (
+    Background,
+    ReportProgress,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,9 +28,24 @@ if TYPE_CHECKING:
 DECIMALS = 8  # of amounts on screen; the CSV file has all
 ROWS = 24  # of the table in exported code, which fit a screen beside its figure
 CACHE_SIZE = 64  # tables and selections, so that going back to a choice is instant
-FILTERS = ("market", "side", "fill_type", "role", "since", "until")
-FILTER_LABELS = {"since": "from", "until": "before", "fill_type": "type"}
-COMPARISONS = {"==": operator.eq, ">=": operator.ge, "<": operator.lt}
+FILTERS = (
+    "market",
+    "side",
+    "fill_type",
+    "role",
+    "since",
+    "until",
+)
+FILTER_LABELS = {
+    "since": "from",
+    "until": "before",
+    "fill_type": "type",
+}
+COMPARISONS = {
+    "==": operator.eq,
+    ">=": operator.ge,
+    "<": operator.lt,
+}
 UNKNOWN = "unknown"
 ROLES = ("taker", "maker", UNKNOWN, None)
 IS_NULL = "isna()"
@@ -197,7 +215,12 @@ class Selection(HasTraits):
 
         names = ", ".join(map(str, accounts))
         noun = "account" if len(accounts) == 1 else "accounts"
-        self.background.begin(f"Reading the trades of {noun} {names}", read, self._set_trades, ask_for_key)
+        self.background.begin(
+            f"Reading the trades of {noun} {names}",
+            read,
+            self._set_trades,
+            ask_for_key,
+        )
 
     def forget(self) -> None:
         """Forget the trades, and any that are being read."""
@@ -283,7 +306,11 @@ class Selection(HasTraits):
             ("market", "==", choices.market),
             ("side", "==", choices.side),
             ("fill_type", "==", choices.fill_type),
-            ("role", IS_NULL if choices.role == UNKNOWN else "==", choices.role),
+            (
+                "role",
+                IS_NULL if choices.role == UNKNOWN else "==",
+                choices.role,
+            ),
             ("created_at", ">=", choices.since),
             ("created_at", "<", choices.until),
         ]
@@ -382,11 +409,18 @@ class Selection(HasTraits):
     @property
     def figure_key(self) -> object:
         """What the figure depends on: it is the same while this is."""
-        return self.version, self._figure_call.code("chosen"), *self._conditions
+        return (
+            self.version,
+            self._figure_call.code("chosen"),
+            *self._conditions,
+        )
 
     def export(self) -> str:
         """Write code for the same table and figure, from the source as the notebook names it, or as here."""
-        lines = ["import loopring_lab as lab", *self._code_of_trades()]
+        lines = [
+            "import loopring_lab as lab",
+            *self._code_of_trades(),
+        ]
         lines += [f"chosen = chosen[{condition.code()}]" for condition in self._conditions]
         if self._uses_prices and self._given_prices is None:
             client = name_of(self.client, "client")
@@ -503,7 +537,11 @@ class Selection(HasTraits):
             self._cache[key] = prices
             self.version += 1
 
-        self.background.begin("Reading prices from outside the exchange", read, keep)
+        self.background.begin(
+            "Reading prices from outside the exchange",
+            read,
+            keep,
+        )
 
     @property
     def _uses_prices(self) -> bool:

@@ -11,7 +11,13 @@ from traitlets import validate
 
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.explorer import BY, FILTERS, ROLES, FigureSpec, Selection
+from loopring_lab.widgets.explorer import (
+    BY,
+    FILTERS,
+    ROLES,
+    FigureSpec,
+    Selection,
+)
 from loopring_lab.widgets.state import (
     Choice,
     WidgetState,
@@ -60,8 +66,18 @@ class Explorer(WidgetState):
     """Trades, the filters applied to them, and the table and figure of what is left."""
 
     FIGURES: ClassVar[Mapping[str, FigureSpec]]
-    GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side")
-    CHOICES: ClassVar[tuple[str, ...]] = ("account", *FILTERS, "figure", "every", "by")
+    GROUPS: ClassVar[tuple[str, ...]] = (
+        "market",
+        "fill_type",
+        "side",
+    )
+    CHOICES: ClassVar[tuple[str, ...]] = (
+        "account",
+        *FILTERS,
+        "figure",
+        "every",
+        "by",
+    )
 
     account = Choice(parse_accounts)
     market = Choice(parse_text)
@@ -159,7 +175,12 @@ def known_market(market: str, selection: Selection) -> str:
     """Return a market as the trades write it; any, while they are not read."""
     if not selection.is_read:
         return market
-    return known_name("market", market, selection.names("market"), optional=True)
+    return known_name(
+        "market",
+        market,
+        selection.names("market"),
+        optional=True,
+    )
 
 
 class FeeExplorer(Explorer):
@@ -196,11 +217,31 @@ class FeeExplorer(Explorer):
 
     ABOUT = "fees by market, side, time and fill type, as a figure and a table"
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
-        "fee_rates": FigureSpec("Fee rate over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
-        "fee_tiers": FigureSpec("Fee tiers over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
-        "fees_by_token": FigureSpec("Fees by token", "fees.summary", {}, columns=FEE_COLUMNS),
+        "fee_rates": FigureSpec(
+            "Fee rate over time",
+            "fees.summary",
+            PER_PERIOD,
+            columns=FEE_COLUMNS,
+        ),
+        "fee_tiers": FigureSpec(
+            "Fee tiers over time",
+            "fees.summary",
+            PER_PERIOD,
+            columns=FEE_COLUMNS,
+        ),
+        "fees_by_token": FigureSpec(
+            "Fees by token",
+            "fees.summary",
+            {},
+            columns=FEE_COLUMNS,
+        ),
     }
-    GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side", "role")
+    GROUPS: ClassVar[tuple[str, ...]] = (
+        "market",
+        "fill_type",
+        "side",
+        "role",
+    )
 
     role = Choice(one_of(*ROLES), "taker")
     figure = Choice(one_of(*FIGURES), "fee_rates")
@@ -232,7 +273,11 @@ class FillExplorer(Explorer):
     """
 
     ABOUT = "AMM pool against order book: shares, prices and sizes, as a figure and a table"
-    CHOICES: ClassVar[tuple[str, ...]] = (*Explorer.CHOICES, "tolerance", "quote")
+    CHOICES: ClassVar[tuple[str, ...]] = (
+        *Explorer.CHOICES,
+        "tolerance",
+        "quote",
+    )
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
         "fill_shares": FigureSpec("Share over time", "fills.breakdown", PER_PERIOD),
         "price_gaps": FigureSpec("Price gap", "fills.price_gap", AGE, AGE | BY),
@@ -243,7 +288,12 @@ class FillExplorer(Explorer):
             columns=SIZE_COLUMNS,
             one_quote=True,
         ),
-        "cost_curve": FigureSpec("Cost by size", "fills.all_in_cost", ONE_QUOTE | AGE, AGE | BY),
+        "cost_curve": FigureSpec(
+            "Cost by size",
+            "fills.all_in_cost",
+            ONE_QUOTE | AGE,
+            AGE | BY,
+        ),
         "venue_differences": FigureSpec(
             label="Venue comparison",
             table="fills.compare_venues",
@@ -257,12 +307,22 @@ class FillExplorer(Explorer):
             table_options=PRICES | {"by": "markouts_by", "horizons": "horizons"},
         ),
     }
-    GROUPS: ClassVar[tuple[str, ...]] = ("market", "quote", "side")
+    GROUPS: ClassVar[tuple[str, ...]] = (
+        "market",
+        "quote",
+        "side",
+    )
 
     figure = Choice(one_of(*FIGURES), "fill_shares")
     by = Choice(columns_of(*GROUPS), ())
     tolerance = Choice(one_of("60s", "10min", "1h", "1d"), "1h")
     quote = Choice(parse_text)
 
-    def __init__(self, source: Client | pd.DataFrame, *, prices: pd.DataFrame | None = None, **choices: Any) -> None:
+    def __init__(
+        self,
+        source: Client | pd.DataFrame,
+        *,
+        prices: pd.DataFrame | None = None,
+        **choices: Any,
+    ) -> None:
         self._start(source, prices, choices)

@@ -1,7 +1,7 @@
 // The kernel draws; this shows the drawing, finds the mark that is meant, and asks for zooms.
-const NEAR = 8;  // pixels within which a line or a point is meant
-const GAP = 10;  // pixels between a mark and its text
-const LEAST_DRAG = 0.01;  // part of a panel; less is a click
+const NEAR = 8; // pixels within which a line or a point is meant
+const GAP = 10; // pixels between a mark and its text
+const LEAST_DRAG = 0.01; // part of a panel; less is a click
 
 // Edges as the kernel sends them: parts of the picture, from its upper left.
 const edges = ([left, top, right, bottom]) => ({ left, top, right, bottom });
@@ -11,29 +11,65 @@ const within = (low, high, value) => Math.max(low, Math.min(high, value));
 function render({ model, el }) {
   const drawing = make("div", { className: "ll-drawing", ariaHidden: "true" });
   const band = make("div", { className: "ll-band", hidden: true });
-  const tip = make("div", { className: "ll-tip", hidden: true, ariaHidden: "true" });
-  const picture = make("div", { className: "ll-picture", role: "img", tabIndex: 0 }, drawing, band, tip);
-  const live = make("div", { className: "ll-live", role: "status", ariaLive: "polite" });
-  const tools = make("div", { className: "ll-bar", role: "toolbar", ariaLabel: "View of the figure" });
-  el.append(make("div", { className: "loopring-lab-figure" }, tools, picture, live));
+  const tip = make("div", {
+    className: "ll-tip",
+    hidden: true,
+    ariaHidden: "true",
+  });
+  const picture = make(
+    "div",
+    { className: "ll-picture", role: "img", tabIndex: 0 },
+    drawing,
+    band,
+    tip,
+  );
+  const live = make("div", {
+    className: "ll-live",
+    role: "status",
+    ariaLive: "polite",
+  });
+  const tools = make("div", {
+    className: "ll-bar",
+    role: "toolbar",
+    ariaLabel: "View of the figure",
+  });
+  el.append(
+    make("div", { className: "loopring-lab-figure" }, tools, picture, live),
+  );
   // Two views on a page must not share the ids of clip paths and letters.
   const prefix = `f${crypto.getRandomValues(new Uint32Array(2)).join("")}-`;
 
   let marks = [];
   let panels = [];
-  let shown = -1;  // the mark whose text is shown
-  let panel = 0;  // the panel that a zoom is meant for
-  let from = null;  // where a drag began
+  let shown = -1; // the mark whose text is shown
+  let panel = 0; // the panel that a zoom is meant for
+  let from = null; // where a drag began
 
   const draw = () => {
-    drawing.innerHTML = model.get("svg").replace(/(\bid="|href="#|url\(#)/g, `$1${prefix}`);
-    marks = model.get("marks").map(([number, ...rest]) => ({ panel: number, ...edges(rest), text: rest[4] }));
-    panels = model.get("panels").map((rest) => ({ ...edges(rest), isSideways: rest[4] === "x", isZoomed: rest[5] }));
+    drawing.innerHTML = model
+      .get("svg")
+      .replace(/(\bid="|href="#|url\(#)/g, `$1${prefix}`);
+    marks = model
+      .get("marks")
+      .map(([number, ...rest]) => ({
+        panel: number,
+        ...edges(rest),
+        text: rest[4],
+      }));
+    panels = model
+      .get("panels")
+      .map((rest) => ({
+        ...edges(rest),
+        isSideways: rest[4] === "x",
+        isZoomed: rest[5],
+      }));
     panel = Math.min(panel, panels.length - 1);
-    const help = "Arrow keys read the values, plus and minus zoom, 0 shows all.";
+    const help =
+      "Arrow keys read the values, plus and minus zoom, 0 shows all.";
     picture.ariaLabel = `${model.get("label")}. ${help}`;
     const isZoomed = panels.some((one) => one.isZoomed);
-    for (const button of tools.children) button.disabled = button.title !== "Zoom in" && !isZoomed;
+    for (const button of tools.children)
+      button.disabled = button.title !== "Zoom in" && !isZoomed;
     shown = -1;
     hide();
   };
@@ -69,10 +105,18 @@ function render({ model, el }) {
   // Where a pointer is, in parts of the picture.
   const place = (event) => {
     const box = picture.getBoundingClientRect();
-    return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+    return [
+      (event.clientX - box.left) / box.width,
+      (event.clientY - box.top) / box.height,
+    ];
   };
   const panelAt = ([x, y]) => {
-    const away = panels.map((one) => Math.hypot(distance(one.left, one.right, x), distance(one.top, one.bottom, y)));
+    const away = panels.map((one) =>
+      Math.hypot(
+        distance(one.left, one.right, x),
+        distance(one.top, one.bottom, y),
+      ),
+    );
     return away.indexOf(Math.min(...away));
   };
   const nearest = ([x, y]) => {
@@ -87,7 +131,9 @@ function render({ model, el }) {
       // In the direction of the panel the nearest mark is meant, however far away it is in the other.
       let away = panels[inside].isSideways ? dx + dy / 1e3 : dy + dx / 1e3;
       // A line or a point that is pointed at comes before the bar that it stands on.
-      const isThin = (mark.right - mark.left) * width < 1 || (mark.bottom - mark.top) * height < 1;
+      const isThin =
+        (mark.right - mark.left) * width < 1 ||
+        (mark.bottom - mark.top) * height < 1;
       if (isThin && Math.hypot(dx, dy) <= NEAR) away = Math.hypot(dx, dy) - 1e6;
       if (away < least) {
         best = number;
@@ -102,11 +148,15 @@ function render({ model, el }) {
   const showAll = () => model.send({ zoom: null });
   const partOfPanel = (x, y) => {
     const { left, top, right, bottom, isSideways } = panels[panel];
-    return isSideways ? (x - left) / (right - left) : (y - top) / (bottom - top);
+    return isSideways
+      ? (x - left) / (right - left)
+      : (y - top) / (bottom - top);
   };
   const zoomIn = () => {
     const mark = marks[shown];
-    const middle = mark ? partOfPanel((mark.left + mark.right) / 2, (mark.top + mark.bottom) / 2) : 0.5;
+    const middle = mark
+      ? partOfPanel((mark.left + mark.right) / 2, (mark.top + mark.bottom) / 2)
+      : 0.5;
     const start = within(0, 0.5, middle - 0.25);
     zoom(start, start + 0.5);
   };
@@ -114,7 +164,15 @@ function render({ model, el }) {
   const moveBack = () => zoom(-0.25, 0.75);
   const moveOn = () => zoom(0.25, 1.25);
   const addTool = (textContent, title, onclick) => {
-    tools.append(make("button", { type: "button", textContent, title, ariaLabel: title, onclick }));
+    tools.append(
+      make("button", {
+        type: "button",
+        textContent,
+        title,
+        ariaLabel: title,
+        onclick,
+      }),
+    );
   };
   addTool("+", "Zoom in", zoomIn);
   addTool("−", "Zoom out", zoomOut);
@@ -146,8 +204,20 @@ function render({ model, el }) {
     const { left, top, right, bottom, isSideways } = panels[panel];
     const [width, height] = [right - left, bottom - top];
     tip.hidden = true;
-    if (isSideways) outline({ left: left + low * width, right: left + high * width, top, bottom });
-    else outline({ left, right, top: top + low * height, bottom: top + high * height });
+    if (isSideways)
+      outline({
+        left: left + low * width,
+        right: left + high * width,
+        top,
+        bottom,
+      });
+    else
+      outline({
+        left,
+        right,
+        top: top + low * height,
+        bottom: top + high * height,
+      });
   };
   picture.onpointerup = (event) => {
     if (from === null) return;
@@ -160,7 +230,9 @@ function render({ model, el }) {
     from = null;
     hide();
   };
-  picture.onpointerleave = () => { if (from === null) hide(); };
+  picture.onpointerleave = () => {
+    if (from === null) hide();
+  };
   picture.ondblclick = showAll;
 
   // Arrows read one mark after the other; only these are read aloud, not every move of a pointer.
@@ -176,8 +248,19 @@ function render({ model, el }) {
     Home: () => step(0),
     End: () => step(marks.length - 1),
   };
-  const shiftKeys = { ArrowLeft: moveBack, ArrowUp: moveBack, ArrowRight: moveOn, ArrowDown: moveOn };
-  const anywhere = { "+": zoomIn, "=": zoomIn, "-": zoomOut, 0: showAll, Escape: hide };
+  const shiftKeys = {
+    ArrowLeft: moveBack,
+    ArrowUp: moveBack,
+    ArrowRight: moveOn,
+    ArrowDown: moveOn,
+  };
+  const anywhere = {
+    "+": zoomIn,
+    "=": zoomIn,
+    "-": zoomOut,
+    0: showAll,
+    Escape: hide,
+  };
   el.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey) return;
     let act = anywhere[event.key];

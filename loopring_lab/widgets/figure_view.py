@@ -44,7 +44,10 @@ class Range(NamedTuple):
     def part(self, first: float, last: float) -> Range:
         """Return a part, given from 0 to 1."""
         length = self.end - self.start
-        return Range(self.start + first * length, self.start + last * length)
+        return Range(
+            self.start + first * length,
+            self.start + last * length,
+        )
 
     def inside(self, whole: Range) -> Range:
         """Move it inside the whole axis, which may run downwards, and bound its length."""
@@ -124,7 +127,10 @@ class FigureView(anywidget.AnyWidget):
         with _zoomed(self._figure, {}):
             picture, metadata = self._figure._repr_mimebundle_()
         text = {"text/plain": repr(self)}
-        return {**picture, **view, **text}, {**view_metadata, **metadata}
+        return {**picture, **view, **text}, {
+            **view_metadata,
+            **metadata,
+        }
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Zoom one panel to a part of what it shows, given from 0 to 1, or all panels to all."""
@@ -133,7 +139,10 @@ class FigureView(anywidget.AnyWidget):
                 self._zoom = {}
             else:
                 number, first, last = content["zoom"]
-                whole = _limits(self._figure.axes[number], self._direction(number))
+                whole = _limits(
+                    self._figure.axes[number],
+                    self._direction(number),
+                )
                 shown = self._zoom.get(number, whole)
                 self._zoom[number] = shown.part(first, last).inside(whole)
             self._draw()
@@ -161,7 +170,11 @@ class FigureView(anywidget.AnyWidget):
 
     def _panel(self, number: int) -> list[Any]:
         edges = self._parts(self._figure.axes[number].bbox.extents)
-        return [*edges, self._direction(number), number in self._zoom]
+        return [
+            *edges,
+            self._direction(number),
+            number in self._zoom,
+        ]
 
     def _marks(self) -> Iterator[list[Any]]:
         """Give the marks in view, cut at the edges of their panel."""
@@ -176,7 +189,11 @@ class FigureView(anywidget.AnyWidget):
             ends_after_begin = np.all(high > first - SLACK)
             if begins_before_end and ends_after_begin:
                 edges = np.clip([low, high], first, last)
-                yield [mark.axes, *self._parts(edges.ravel()), mark.text]
+                yield [
+                    mark.axes,
+                    *self._parts(edges.ravel()),
+                    mark.text,
+                ]
 
     def _parts(self, extents: Any) -> list[float]:
         """Convert pixels from the lower left to parts of the picture from the upper left."""
@@ -186,7 +203,12 @@ class FigureView(anywidget.AnyWidget):
 
 def themed(svg: str) -> str:
     """Return the SVG element alone, without comments and style sheet, in the colours of the theme."""
-    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>",
+        "",
+        svg,
+        flags=re.DOTALL,
+    )
     svg = svg[svg.index("<svg") :]
     return re.sub("|".join(THEME), lambda colour: THEME[colour[0]], svg)
 
@@ -214,7 +236,10 @@ def _svg(figure: Figure) -> str:
     """Draw without a background."""
     drawn = io.StringIO()
     dpi = figure.dpi
-    papers = [figure.patch, *(axes.patch for axes in figure.axes)]
+    papers = [
+        figure.patch,
+        *(axes.patch for axes in figure.axes),
+    ]
     for paper in papers:
         paper.set_visible(False)
     try:

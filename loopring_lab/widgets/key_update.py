@@ -20,17 +20,34 @@ from loopring_lab.keys.deployments import Trust
 from loopring_lab.keys.receipts import poll_until_final
 from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
-from loopring_lab.models import FINAL_STATES, UPDATE_STATES, Account
+from loopring_lab.models import (
+    FINAL_STATES,
+    UPDATE_STATES,
+    Account,
+)
 from loopring_lab.preview import Sheet
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.widgets.background import ReportProgress
-from loopring_lab.widgets.state import Choice, WidgetState, one_of, parse_account, parse_text
+from loopring_lab.widgets.state import (
+    Choice,
+    WidgetState,
+    one_of,
+    parse_account,
+    parse_text,
+)
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
     from loopring_lab.widgets.wizard_view import WizardView
 
-STEPS = ("account", "key", "preview", "sign", "submit", "follow")
+STEPS = (
+    "account",
+    "key",
+    "preview",
+    "sign",
+    "submit",
+    "follow",
+)
 INSTRUCTIONS = {
     "account": "Nothing is prepared yet. Choose an account, and take the next step.",
     "key": "The new key does not exist yet. Let the wallet sign the text, and give its signature.",
@@ -43,7 +60,10 @@ NO_DEMO = (
     "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Choose one "
     "of client.accounts, or sign with the account's wallet."
 )
-TEXTS_TO_SIGN = ("update.key_seed_message()", "json.dumps(update.typed_data())")
+TEXTS_TO_SIGN = (
+    "update.key_seed_message()",
+    "json.dumps(update.typed_data())",
+)
 IMPORTS = {
     "getpass.": "import getpass",
     "json.": "import json",
@@ -93,7 +113,13 @@ class KeyUpdateWizard(WidgetState):
     """
 
     ABOUT = "an update of an account's L2 key, step by step"
-    CHOICES = ("account", "fee_token", "max_fee", "valid_for", "way")
+    CHOICES = (
+        "account",
+        "fee_token",
+        "max_fee",
+        "valid_for",
+        "way",
+    )
 
     account = Choice(parse_account)
     fee_token = Choice(parse_text, "ETH")
@@ -101,11 +127,21 @@ class KeyUpdateWizard(WidgetState):
     valid_for = Choice(parse_lifetime, "30d")
     way = Choice(one_of("wallet", "key"), "wallet")
 
-    def __init__(self, client: Client, counterfactual: Any = None, trust: Trust = None, **choices: Any) -> None:
+    def __init__(
+        self,
+        client: Client,
+        counterfactual: Any = None,
+        trust: Trust = None,
+        **choices: Any,
+    ) -> None:
         if not isinstance(client, Client):
             raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
         super().__init__(choices)
-        self._flow = KeyUpdateFlow(self, client, {"counterfactual": counterfactual, "trust": trust})
+        self._flow = KeyUpdateFlow(
+            self,
+            client,
+            {"counterfactual": counterfactual, "trust": trust},
+        )
 
     @property
     def step(self) -> str:
@@ -171,7 +207,12 @@ class KeyUpdateFlow(HasTraits):
     step = Unicode(STEPS[0], read_only=True)
     version = Int()  # counts how often anything on screen changed
 
-    def __init__(self, choices: KeyUpdateWizard, client: Client, given: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        choices: KeyUpdateWizard,
+        client: Client,
+        given: dict[str, Any],
+    ) -> None:
         super().__init__()
         self.choices = choices
         self.client = client
@@ -227,7 +268,11 @@ class KeyUpdateFlow(HasTraits):
             self._sign_with(lambda: signer)
         elif self.step == "submit":
             update = self._require(self.held.signed)
-            self._background.begin("Submitting the update", lambda _: update.submit(), self._submitted)
+            self._background.begin(
+                "Submitting the update",
+                lambda _: update.submit(),
+                self._submitted,
+            )
         else:
             self._follow()
 
@@ -265,7 +310,10 @@ class KeyUpdateFlow(HasTraits):
             raise KeyUpdateError(NO_DEMO)
         if self.step == "follow":
             raise KeyUpdateError("The update is submitted already. Follow it, or start over.")
-        wallet = DemoWallet(relayer.signer(account), relayer.counterfactual(account))
+        wallet = DemoWallet(
+            relayer.signer(account),
+            relayer.counterfactual(account),
+        )
         # The contract that owns the account is part of what is prepared.
         if wallet.counterfactual and not self._given["counterfactual"]:
             self.start_over()
@@ -278,7 +326,11 @@ class KeyUpdateFlow(HasTraits):
         key = self.held.signed.l2_key
         return self.client.with_api_key(self.client.api_key(key, self.choices.account))
 
-    def _prepare(self, key_seed: SecretText | None, wallet: DemoWallet | None = None) -> None:
+    def _prepare(
+        self,
+        key_seed: SecretText | None,
+        wallet: DemoWallet | None = None,
+    ) -> None:
         account_id = self.choices.account
         if account_id is None:
             raise KeyUpdateError("No account is selected. Give an account id, such as 10083.")
@@ -298,7 +350,11 @@ class KeyUpdateFlow(HasTraits):
 
         self._background.begin(f"Reading account {account_id}", prepare, go_on)
 
-    def _sign_with(self, make_signer: Callable[[], Signer], wallet: DemoWallet | None = None) -> None:
+    def _sign_with(
+        self,
+        make_signer: Callable[[], Signer],
+        wallet: DemoWallet | None = None,
+    ) -> None:
         """Sign the key seed or the update, depending on the step."""
         unsigned = self._unsigned()
         is_update = self.step == "sign"
@@ -357,7 +413,11 @@ class KeyUpdateFlow(HasTraits):
             self._sign_with(lambda: wallet.signer, wallet)
         elif self.step == "preview":
             shown = "The preview, before the demo wallet signs"
-            self._background.begin(shown, lambda _: time.sleep(PREVIEW_PAUSE), sign_next)
+            self._background.begin(
+                shown,
+                lambda _: time.sleep(PREVIEW_PAUSE),
+                sign_next,
+            )
         else:
             self.next()
 
@@ -373,7 +433,10 @@ class KeyUpdateFlow(HasTraits):
         def wait(report: ReportProgress) -> Account:
             for status in poll_until_final(receipt, longest_pause=LONGEST_PAUSE):
                 if status not in FINAL_STATES:
-                    report(UPDATE_STATES.index(status), len(FINAL_STATES))
+                    report(
+                        UPDATE_STATES.index(status),
+                        len(FINAL_STATES),
+                    )
             return receipt.wait(progress=False)
 
         def finish(account: Account) -> None:
@@ -424,7 +487,10 @@ class KeyUpdateFlow(HasTraits):
         """Write code for the steps so far."""
         choices = self.choices
         arguments = []
-        for name, value in {"account_id": choices.account, **self._terms}.items():
+        for name, value in {
+            "account_id": choices.account,
+            **self._terms,
+        }.items():
             if value is not None:
                 arguments.append(f"{name}={value!r}")
         if self.held.demo:

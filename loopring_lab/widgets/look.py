@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import anywidget
 
 
-def look(thing: Figure | pd.DataFrame | pd.Series[Any]) -> anywidget.AnyWidget:
+def look(
+    thing: Figure | pd.DataFrame | pd.Series[Any],
+) -> anywidget.AnyWidget:
     """Show a figure or a table to look into, with a static copy for readers without a kernel.
 
     A figure shows its values on hover, zooms, and follows the theme of the page; a table sorts, filters and

@@ -15,7 +15,13 @@ from loopring_lab.bounded import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.widgets.background import ReportProgress
-from loopring_lab.widgets.state import Choice, WidgetState, known_name, one_of, parse_text
+from loopring_lab.widgets.state import (
+    Choice,
+    WidgetState,
+    known_name,
+    one_of,
+    parse_text,
+)
 
 if TYPE_CHECKING:
     from loopring_lab.widgets.views import MarketView
@@ -29,7 +35,13 @@ STATUS: dict[str, dict[str, bool]] = {
     "closed": {"amm_open": False, "orderbook_open": False},
 }
 """What must be open or closed; a market of unknown status matches none of these."""
-MARKET_COLUMNS = ["base", "quote", "amm_open", "orderbook_open", "enabled"]
+MARKET_COLUMNS = [
+    "base",
+    "quote",
+    "amm_open",
+    "orderbook_open",
+    "enabled",
+]
 LIMITS = [
     "decimals",
     "precision",
@@ -110,8 +122,16 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
         *_token_findings(units, name, tokens.loc[[name]].iloc[0]),
     ]
     if all(finding.kind != "refused" for finding in findings):
-        findings.append(Finding("fits", f"{format_amount(units)} {name} is within the relayer's limits."))
-    return sorted(findings, key=lambda finding: FINDING_ORDER.index(finding.kind))
+        findings.append(
+            Finding(
+                "fits",
+                f"{format_amount(units)} {name} is within the relayer's limits.",
+            )
+        )
+    return sorted(
+        findings,
+        key=lambda finding: FINDING_ORDER.index(finding.kind),
+    )
 
 
 class MarketExplorer(WidgetState):
@@ -141,7 +161,14 @@ class MarketExplorer(WidgetState):
     """
 
     ABOUT = "markets and tokens, and the limits of orders"
-    CHOICES = ("listing", "search", "status", "market", "of", "amount")
+    CHOICES = (
+        "listing",
+        "search",
+        "status",
+        "market",
+        "of",
+        "amount",
+    )
 
     listing = Choice(one_of("markets", "tokens"), "markets")
     search = Choice(parse_text)
@@ -193,7 +220,9 @@ class Lists(HasTraits):
     def read(self) -> None:
         """Read both in the background."""
 
-        def read_both(report: ReportProgress) -> tuple[pd.DataFrame, pd.DataFrame]:
+        def read_both(
+            report: ReportProgress,
+        ) -> tuple[pd.DataFrame, pd.DataFrame]:
             report(0, 2)
             tokens = self._client.tokens()
             report(1, 2)
@@ -244,7 +273,10 @@ class Lists(HasTraits):
         market = self._choices.market
         symbols: list[Any] = []
         if market is not None:
-            pair = self._all_markets.loc[known_name("market", market, self.names), ["base", "quote"]]
+            pair = self._all_markets.loc[
+                known_name("market", market, self.names),
+                ["base", "quote"],
+            ]
             symbols = [symbol for symbol in pair if symbol in self._all_tokens.index]
         return self._all_tokens.loc[symbols, LIMITS].T.rename_axis("limit")
 
@@ -254,7 +286,12 @@ class Lists(HasTraits):
         choices = self._choices
         if choices.amount is None or choices.market is None:
             return []
-        return check_amount(self._client, choices.market, choices.amount, choices.of)
+        return check_amount(
+            self._client,
+            choices.market,
+            choices.amount,
+            choices.of,
+        )
 
     def export(self) -> str:
         """Write code for what is on screen."""
@@ -322,21 +359,46 @@ def _decimal_places(units: Decimal) -> int:
 
 def _market_findings(row: pd.Series, market: str) -> list[Finding]:
     if _is_false(row["enabled"]):
-        return [Finding("refused", f"Trading in {market} is disabled. Choose another market.")]
+        return [
+            Finding(
+                "refused",
+                f"Trading in {market} is disabled. Choose another market.",
+            )
+        ]
     pool_closed = _is_false(row["amm_open"])
     book_closed = _is_false(row["orderbook_open"])
     if pool_closed and book_closed:
-        return [Finding("refused", f"The pool and the order book of {market} are closed. Choose another.")]
+        return [
+            Finding(
+                "refused",
+                f"The pool and the order book of {market} are closed. Choose another.",
+            )
+        ]
     if pool_closed:
-        return [Finding("note", f"The pool of {market} is closed; the other one is open.")]
+        return [
+            Finding(
+                "note",
+                f"The pool of {market} is closed; the other one is open.",
+            )
+        ]
     if book_closed:
-        return [Finding("note", f"The order book of {market} is closed; the other one is open.")]
+        return [
+            Finding(
+                "note",
+                f"The order book of {market} is closed; the other one is open.",
+            )
+        ]
     return []
 
 
 def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
     if not units:
-        return [Finding("refused", "An order cannot be for 0. Give more.")]
+        return [
+            Finding(
+                "refused",
+                "An order cannot be for 0. Give more.",
+            )
+        ]
     amount = f"{format_amount(units)} {symbol}"
     dust = token["order_amounts_dust"]
     findings = [
@@ -345,7 +407,12 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Findi
     ]
     if not pd.isna(dust) and units < dust:
         left = f"{format_amount(dust)} {symbol}"
-        findings.append(Finding("note", f"It is dust: an order with less than {left} left counts as filled."))
+        findings.append(
+            Finding(
+                "note",
+                f"It is dust: an order with less than {left} left counts as filled.",
+            )
+        )
     if _is_false(token["enabled"]):
         note = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
         findings.append(Finding("note", note))
@@ -357,13 +424,23 @@ def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) 
     maximum = token["order_amounts_maximum"]
     findings = []
     if pd.isna(maximum):
-        findings.append(Finding("note", f"The relayer gives no maximum order amount of {symbol}."))
+        findings.append(
+            Finding(
+                "note",
+                f"The relayer gives no maximum order amount of {symbol}.",
+            )
+        )
     elif units > maximum:
         limit = f"{format_amount(maximum)} {symbol}"
         problem = f"{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
         findings.append(Finding("refused", problem))
     if pd.isna(minimum):
-        findings.append(Finding("note", f"The relayer gives no minimum order amount of {symbol}."))
+        findings.append(
+            Finding(
+                "note",
+                f"The relayer gives no minimum order amount of {symbol}.",
+            )
+        )
     elif units < minimum:
         limit = f"{format_amount(minimum)} {symbol}"
         problem = f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."

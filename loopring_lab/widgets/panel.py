@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -85,7 +90,11 @@ class Panel:
         self.problem = w.HTML()
         self.doing = w.HTML()
         self.bar = w.IntProgress(layout=w.Layout(width="220px"))
-        stop = button("Cancel", self.background.cancel, "Cancel the work under way")
+        stop = button(
+            "Cancel",
+            self.background.cancel,
+            "Cancel the work under way",
+        )
         self.progress = row(self.doing, self.bar, stop)
         self.code = CodePanel()
         self.show_code = w.ToggleButton(
@@ -95,7 +104,10 @@ class Panel:
         self.show_code.observe(lambda _: self.update_code(), "value")
         self.box = w.VBox()
         self.box.add_class("loopring-lab")
-        self.background.observe(lambda _: self._update_progress(), ["doing", "done", "whole"])
+        self.background.observe(
+            lambda _: self._update_progress(),
+            ["doing", "done", "whole"],
+        )
         self.background.observe(lambda _: self._update_problem(), ["problem"])
         self._update_progress()
         self._update_problem()
@@ -138,7 +150,10 @@ class Panel:
         listed = [*options]
         if selected is not None and selected not in listed:
             listed.append(selected)
-        pairs = ((default, ""), *((option, option) for option in listed))
+        pairs = (
+            (default, ""),
+            *((option, option) for option in listed),
+        )
         # Options that stay are left alone, as somebody may have the list open.
         if pairs != tuple(control.options):
             with self.showing_state():
@@ -222,7 +237,10 @@ def set_value(control: Any, value: Any) -> None:
         control.value = ""
     elif isinstance(control, w.Dropdown):
         if value not in [option for _, option in control.options]:
-            control.options = (*control.options, (written, value))
+            control.options = (
+                *control.options,
+                (written, value),
+            )
         control.value = value
     else:
         control.value = written

@@ -1,10 +1,20 @@
 function render({ model, el }) {
-  const input = make("input", { type: "password", autocomplete: "off", spellcheck: false });
+  const input = make("input", {
+    type: "password",
+    autocomplete: "off",
+    spellcheck: false,
+  });
   const name = make("span");
   const button = make("button", { type: "submit" });
   const note = make("span", { role: "status" });
   const label = make("label", {}, name, input);
-  const form = make("form", { className: "loopring-lab-secret ll-bar" }, label, button, note);
+  const form = make(
+    "form",
+    { className: "loopring-lab-secret ll-bar" },
+    label,
+    button,
+    note,
+  );
   el.append(form);
   keepKeys(form);
 

@@ -14,7 +14,11 @@ from traitlets import HasTraits, TraitType
 
 from loopring_lab.amounts.display import running_request
 from loopring_lab.engine.groups import period_sql
-from loopring_lab.errors import LabError, did_you_mean, in_any_case
+from loopring_lab.errors import (
+    LabError,
+    did_you_mean,
+    in_any_case,
+)
 from loopring_lab.query import parse_account_id
 from loopring_lab.widgets.background import Background
 
@@ -39,7 +43,11 @@ class WidgetState(HasTraits):
         # traitlets would take an unknown name in silence.
         for name in given:
             if name not in self.CHOICES:
-                hint = did_you_mean(name, self.CHOICES, f"It has {', '.join(self.CHOICES)}.")
+                hint = did_you_mean(
+                    name,
+                    self.CHOICES,
+                    f"It has {', '.join(self.CHOICES)}.",
+                )
                 raise LabError(f"{type(self).__name__} has no choice {name!r}. {hint}")
         self.background = Background()
         super().__init__(**given)
@@ -199,7 +207,13 @@ def parse_text(name: str, value: Any) -> str | None:
     return value.strip() or None
 
 
-def known_name(name: str, value: str, allowed: Iterable[str], *, optional: bool = False) -> str:
+def known_name(
+    name: str,
+    value: str,
+    allowed: Iterable[str],
+    *,
+    optional: bool = False,
+) -> str:
     """Return the one name that a value means, in any case, or raise a LabError with the nearest."""
     options = list(allowed)
     found = in_any_case(value, options)
@@ -208,9 +222,19 @@ def known_name(name: str, value: str, allowed: Iterable[str], *, optional: bool 
     return found
 
 
-def unknown_value(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> LabError:
+def unknown_value(
+    name: str,
+    value: object,
+    allowed: Iterable[str],
+    *,
+    optional: bool = False,
+) -> LabError:
     """Return the error of a name that is none of those allowed."""
     options = list(allowed)
     ending = "; or None for all." if optional else "."
-    hint = did_you_mean(str(value).upper(), options, f"Give one of: {', '.join(options)}{ending}")
+    hint = did_you_mean(
+        str(value).upper(),
+        options,
+        f"Give one of: {', '.join(options)}{ending}",
+    )
     return LabError(f"{name}={value!r} is not known. {hint}")

@@ -1,7 +1,12 @@
 // The kernel filters, sorts, adds up and formats; this shows a page of rows and says what was clicked.
 function render({ model, el }) {
-  const button = (textContent, title = "") => make("button", { type: "button", textContent, title });
-  const search = make("input", { type: "search", autocomplete: "off", spellcheck: false });
+  const button = (textContent, title = "") =>
+    make("button", { type: "button", textContent, title });
+  const search = make("input", {
+    type: "search",
+    autocomplete: "off",
+    spellcheck: false,
+  });
   const csv = button("Save CSV", "Save these rows with all digits");
   const copy = button("Copy code", "Copy code that makes this table");
   const status = make("span", { role: "status" });
@@ -9,12 +14,25 @@ function render({ model, el }) {
   const next = button("Next");
   const place = make("span");
   const pager = make("div", { className: "ll-bar" }, back, place, next);
-  const box = make("div", { className: "ll-box", tabIndex: 0, role: "region", ariaLabel: model.get("label") });
+  const box = make("div", {
+    className: "ll-box",
+    tabIndex: 0,
+    role: "region",
+    ariaLabel: model.get("label"),
+  });
   const help = make("p", { className: "ll-help" });
   const notes = make("div");
   const filter = make("label", {}, "Filter ", search);
   const bar = make("div", { className: "ll-bar" }, filter, csv, copy, status);
-  const root = make("div", { className: "ll-view" }, bar, box, pager, help, notes);
+  const root = make(
+    "div",
+    { className: "ll-view" },
+    bar,
+    box,
+    pager,
+    help,
+    notes,
+  );
   const choosing = model.get("choosing");
   root.classList.toggle("ll-choosing", choosing);
   el.append(root);
@@ -27,10 +45,19 @@ function render({ model, el }) {
   const addSorting = (cell, number, order) => {
     const arrow = { ascending: " ▲", descending: " ▼", "": "" }[order];
     const mark = make("span", { ariaHidden: "true", textContent: arrow });
-    const heading = make("button", { type: "button", title: cell.title }, cell.textContent, mark);
+    const heading = make(
+      "button",
+      { type: "button", title: cell.title },
+      cell.textContent,
+      mark,
+    );
     heading.onclick = () => model.send({ sort: number });
-    heading.onfocus = heading.onpointerenter = () => { help.textContent = heading.title; };
-    heading.onblur = heading.onpointerleave = () => { help.textContent = ""; };
+    heading.onfocus = heading.onpointerenter = () => {
+      help.textContent = heading.title;
+    };
+    heading.onblur = heading.onpointerleave = () => {
+      help.textContent = "";
+    };
     cell.removeAttribute("title");
     if (order) cell.ariaSort = order;
     cell.replaceChildren(heading);
@@ -48,9 +75,13 @@ function render({ model, el }) {
   const showPage = () => {
     const page = model.get("page");
     const headings = () => [...box.querySelectorAll("thead th")];
-    const focused = headings().findIndex((cell) => cell.contains(document.activeElement));
+    const focused = headings().findIndex((cell) =>
+      cell.contains(document.activeElement),
+    );
     box.innerHTML = page.html;
-    headings().forEach((cell, number) => addSorting(cell, number, page.orders[number]));
+    headings().forEach((cell, number) =>
+      addSorting(cell, number, page.orders[number]),
+    );
     addTotals(box.querySelector("table"), page.totals, headings());
     // The headings are new; the keyboard stays where it was.
     if (focused >= 0) headings()[focused]?.firstChild.focus();
@@ -61,7 +92,9 @@ function render({ model, el }) {
     next.disabled = end === page.matching;
     place.textContent = `Rows ${count(page.start + 1)} to ${count(end)}`;
     const all = `${count(page.all)} rows`;
-    status.textContent = page.filtered ? `${count(page.matching)} of ${all}` : all;
+    status.textContent = page.filtered
+      ? `${count(page.matching)} of ${all}`
+      : all;
     box.scrollTop = 0;
     showChosen();
   };
@@ -79,13 +112,18 @@ function render({ model, el }) {
   const choose = (row) => {
     if (choosing && row) model.send({ choose: rows().indexOf(row) });
   };
-  const showCopy = () => { copy.hidden = !model.get("code"); };
+  const showCopy = () => {
+    copy.hidden = !model.get("code");
+  };
 
   box.onclick = (event) => choose(event.target.closest("tbody tr"));
   box.onkeydown = (event) => {
     const row = event.target.closest("tbody tr");
     if (!choosing || !row) return;
-    const other = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
+    const other = {
+      ArrowDown: row.nextElementSibling,
+      ArrowUp: row.previousElementSibling,
+    }[event.key];
     if (other) {
       row.tabIndex = -1;
       other.tabIndex = 0;
@@ -108,7 +146,9 @@ function render({ model, el }) {
       status.textContent = refused;
       return;
     }
-    const text = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const text = new Blob([packed])
+      .stream()
+      .pipeThrough(new DecompressionStream("gzip"));
     const href = URL.createObjectURL(await new Response(text).blob());
     const name = label.toLowerCase().replace(/[^a-z0-9]+/g, "-");
     make("a", { href, download: `${name || "table"}.csv` }).click();

@@ -115,12 +115,18 @@ class TableView(anywidget.AnyWidget):
                 "Give fewer, such as frame.tail(1000), or a summary."
             )
         keys, columns = text_columns(frame, self._precision)
-        hidden = {*map(str, empty_columns(frame)), *redundant_columns(frame, columns)}
+        hidden = {
+            *map(str, empty_columns(frame)),
+            *redundant_columns(frame, columns),
+        }
         with self._lock, self.hold_sync():
             self.frame = frame
             self._columns = [*keys, *columns]
             self._keys = len(keys)
-            self._visible = [*keys, *(column for column in columns if column.name not in hidden)]
+            self._visible = [
+                *keys,
+                *(column for column in columns if column.name not in hidden),
+            ]
             self._notes = notes_html(notes_on(frame, columns, self._precision))
             self._texts: list[str] | None = None
             self._select_rows()
@@ -131,8 +137,15 @@ class TableView(anywidget.AnyWidget):
         """Put a static copy beside the view, for where no kernel runs."""
         bundle = super()._repr_mimebundle_(**options)
         view, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        copy = readable(self.frame, precision=self._precision, rows=STATIC_ROWS)
-        static = {"text/plain": repr(self), "text/html": copy._repr_html_()}
+        copy = readable(
+            self.frame,
+            precision=self._precision,
+            rows=STATIC_ROWS,
+        )
+        static = {
+            "text/plain": repr(self),
+            "text/html": copy._repr_html_(),
+        }
         return {**(view or {}), **static}, metadata
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
@@ -178,7 +191,11 @@ class TableView(anywidget.AnyWidget):
         if self._texts is None:
             parts: list[list[str]] = []
             for column in self._columns:
-                parts += [column.texts, column.titles, column.values.astype(str).fillna("").to_list()]
+                parts += [
+                    column.texts,
+                    column.titles,
+                    column.values.astype(str).fillna("").to_list(),
+                ]
             self._texts = ["\n".join(row).lower() for row in zip(*parts, strict=True)]
         return self._texts
 
@@ -187,7 +204,14 @@ class TableView(anywidget.AnyWidget):
         head = [Cell(column.heading, column.help, column.is_number) for column in self._visible]
         lines = []
         for row in rows:
-            cells = [Cell(one.texts[row], one.titles[row], one.is_number) for one in self._visible]
+            cells = [
+                Cell(
+                    one.texts[row],
+                    one.titles[row],
+                    one.is_number,
+                )
+                for one in self._visible
+            ]
             lines.append(cells)
         order = "descending" if self._is_descending else "ascending"
         self.page = {
@@ -213,7 +237,10 @@ class TableView(anywidget.AnyWidget):
         if not totals[0][0]:
             added = [column for column, total in zip(self._visible, totals, strict=True) if total[0]]
             is_partial = any(column.values.iloc[self._rows].isna().any() for column in added)
-            totals[0] = ["Total of known" if is_partial else "Total", ""]
+            totals[0] = [
+                "Total of known" if is_partial else "Total",
+                "",
+            ]
         return totals
 
     def _total(self, column: TextColumn) -> list[str]:

@@ -10,7 +10,12 @@ import pandas as pd
 
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.explorer import DECIMALS, NO_ACCOUNT, SPANS, Selection
+from loopring_lab.widgets.explorer import (
+    DECIMALS,
+    NO_ACCOUNT,
+    SPANS,
+    Selection,
+)
 from loopring_lab.widgets.markets import Finding, Lists
 from loopring_lab.widgets.panel import (
     Panel,
@@ -30,8 +35,17 @@ if TYPE_CHECKING:
     from loopring_lab.widgets.markets import MarketExplorer
 
 SIDES = [("buy and sell", ""), ("buy", "BUY"), ("sell", "SELL")]
-FILL_TYPES = [("both", ""), ("AMM pool", "amm"), ("order book", "dex")]
-ROLES = [("takers", "taker"), ("makers", "maker"), ("not known", "unknown"), ("all", "")]
+FILL_TYPES = [
+    ("both", ""),
+    ("AMM pool", "amm"),
+    ("order book", "dex"),
+]
+ROLES = [
+    ("takers", "taker"),
+    ("makers", "maker"),
+    ("not known", "unknown"),
+    ("all", ""),
+]
 PERIODS = [
     ("auto", ""),
     ("hour", "1h"),
@@ -41,7 +55,12 @@ PERIODS = [
     ("month", "1mo"),
     ("quarter", "1q"),
 ]
-TOLERANCES = [("a minute", "60s"), ("10 minutes", "10min"), ("an hour", "1h"), ("a day", "1d")]
+TOLERANCES = [
+    ("a minute", "60s"),
+    ("10 minutes", "10min"),
+    ("an hour", "1h"),
+    ("a day", "1d"),
+]
 GROUPS: list[tuple[str, tuple[str, ...]]] = [
     ("No grouping", ()),
     ("market", ("market",)),
@@ -68,7 +87,11 @@ STATUSES = [
     ("both closed", "closed"),
 ]
 TOKEN_SIDES = [("base token", "base"), ("quote token", "quote")]
-FINDING_LABELS = {"refused": "Refused", "fits": "OK", "note": "Note"}
+FINDING_LABELS = {
+    "refused": "Refused",
+    "fits": "OK",
+    "note": "Note",
+}
 
 
 class TradesView(Panel):
@@ -91,8 +114,17 @@ class TradesView(Panel):
         self.period = labelled(w.Dropdown, "Period", options=["all"])
         self.period.observe(self._choose_period, "value")
         self.arrange(
-            above=[grid(*self._filters(), *self._figure_choices(state)), self.key],
-            below=[self.summary, results(self.figure_place, self.table_place)],
+            above=[
+                grid(
+                    *self._filters(),
+                    *self._figure_choices(state),
+                ),
+                self.key,
+            ],
+            below=[
+                self.summary,
+                results(self.figure_place, self.table_place),
+            ],
         )
         state.observe(lambda _: self._update_period(), ["since", "until"])
         state.observe(lambda _: self.draw(), state.CHOICES)
@@ -137,7 +169,11 @@ class TradesView(Panel):
     def _show_table(self) -> None:
         selection = self.selection
         if self.table is None:
-            self.table = TableView(selection.shown, precision=DECIMALS, code=selection.export())
+            self.table = TableView(
+                selection.shown,
+                precision=DECIMALS,
+                code=selection.export(),
+            )
             self.table_place.children = [self.table]
         else:
             self.table.show(selection.shown, code=selection.export())
@@ -146,7 +182,9 @@ class TradesView(Panel):
         figure: Any = self.selection.draw()
         if self.figure is None:
             # Its import takes long, and reading trades does not need it.
-            from loopring_lab.widgets.figure_view import FigureView
+            from loopring_lab.widgets.figure_view import (
+                FigureView,
+            )
 
             self.figure = FigureView(figure)
             self.figure_place.children = [self.figure]
@@ -251,7 +289,10 @@ class TradesView(Panel):
         taken = set(selection.spec.options.values())
         for name, attributes in SHOWN_FOR.items():
             if name in self.controls:
-                set_visible(self.controls[name], bool(attributes & taken))
+                set_visible(
+                    self.controls[name],
+                    bool(attributes & taken),
+                )
 
 
 class MarketView(Panel):
@@ -267,14 +308,29 @@ class MarketView(Panel):
         self.findings = w.HTML()
         status = labelled(w.Dropdown, "Status", options=STATUSES)
         search = grid(
-            self.bind("listing", labelled(w.Dropdown, "List", options=LISTINGS)),
-            self.bind("search", labelled(w.Text, "Search", placeholder="e.g. LRC")),
+            self.bind(
+                "listing",
+                labelled(w.Dropdown, "List", options=LISTINGS),
+            ),
+            self.bind(
+                "search",
+                labelled(w.Text, "Search", placeholder="e.g. LRC"),
+            ),
             self.bind("status", status),
         )
         amount = grid(
-            self.bind("market", labelled(w.Dropdown, "Market", options=[("none", "")])),
-            self.bind("amount", labelled(w.Text, "Amount", placeholder="e.g. 12.5")),
-            self.bind("of", labelled(w.Dropdown, "of the", options=TOKEN_SIDES)),
+            self.bind(
+                "market",
+                labelled(w.Dropdown, "Market", options=[("none", "")]),
+            ),
+            self.bind(
+                "amount",
+                labelled(w.Text, "Amount", placeholder="e.g. 12.5"),
+            ),
+            self.bind(
+                "of",
+                labelled(w.Dropdown, "of the", options=TOKEN_SIDES),
+            ),
         )
         listed = w.VBox([self.no_match, self.table_place])
         checks = w.VBox([amount, self.limits, self.findings])
@@ -288,7 +344,10 @@ class MarketView(Panel):
 
     def draw(self) -> None:
         """Draw the matching markets or tokens and the checks, or show what is wrong."""
-        set_visible(self.controls["status"], self.state.listing == "markets")
+        set_visible(
+            self.controls["status"],
+            self.state.listing == "markets",
+        )
         if self.lists.is_read:
             self.guard(self._draw_results)
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w  # type: ignore[import-untyped]
 
-from loopring_lab.models import FAILED, PROCESSED, PROCESSING, RECEIVED
+from loopring_lab.models import (
+    FAILED,
+    PROCESSED,
+    PROCESSING,
+    RECEIVED,
+)
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
 from loopring_lab.widgets.key_update import STEPS, KeyUpdateFlow
@@ -34,7 +39,10 @@ NEXT_LABELS = {
     "submit": "Submit the update",
     "follow": "Keep waiting",
 }
-WAYS = [("a wallet elsewhere", "wallet"), ("a private key typed here", "key")]
+WAYS = [
+    ("a wallet elsewhere", "wallet"),
+    ("a private key typed here", "key"),
+]
 KEY_WARNING = "Throwaway keys only: a key that was typed into a notebook server is no longer yours alone."
 SEED = (
     "The wallet signs this text with <b>personal_sign</b>. Whoever has that signature has the new key: sign "
@@ -66,18 +74,28 @@ class WizardView(Panel):
         self._shown: list[Any] = []
         self.signature = self._secret("Signature:", flow.give_signature, SIGNATURE_MISSING)
         self.private_key = self._secret("Private key:", flow.give_key, KEY_MISSING, "Sign")
-        self.seed = self._secret("Own key seed (optional):", flow.give_seed, SEED_MISSING)
+        self.seed = self._secret(
+            "Own key seed (optional):",
+            flow.give_seed,
+            SEED_MISSING,
+        )
         self.next = self._button("Continue", flow.next)
         self.back = self._button("Back", flow.back)
         self.again = self._button("Start over", flow.start_over)
         demo = self._button("Use a demo wallet", flow.use_demo_wallet)
         self.demo_row = row(demo, w.HTML(f"<small>{DEMO}</small>"))
         self.account = self._account_controls()
-        self.way = self.bind("way", labelled(w.Dropdown, "Signatures by", options=WAYS))
+        self.way = self.bind(
+            "way",
+            labelled(w.Dropdown, "Signatures by", options=WAYS),
+        )
         self.way.layout = beside_others("360px")
         self.arrange(
             above=[self.steps, self.body],
-            below=[row(self.back, self.next, self.again), self.demo_row],
+            below=[
+                row(self.back, self.next, self.again),
+                self.demo_row,
+            ],
         )
         state.observe(lambda _: self.draw(), ["account", "way"])
         flow.observe(lambda _: self.draw(), ["step", "version"])
@@ -97,10 +115,16 @@ class WizardView(Panel):
         can_wait = step == "follow" and not flow.held.finished
         self.next.description = NEXT_LABELS.get(step, "")
         self.next.disabled = is_working
-        set_visible(self.next, step in ("account", "preview", "submit") or can_sign or can_wait)
+        set_visible(
+            self.next,
+            step in ("account", "preview", "submit") or can_sign or can_wait,
+        )
         set_visible(self.back, step not in ("account", "follow"))
         set_visible(self.again, step != "account" and not is_working)
-        set_visible(self.demo_row, flow.has_demo_wallet and step != "follow" and not is_working)
+        set_visible(
+            self.demo_row,
+            flow.has_demo_wallet and step != "follow" and not is_working,
+        )
         self.update_code()
 
     def bind(self, name: str, control: Any) -> Any:
@@ -127,7 +151,12 @@ class WizardView(Panel):
         if step == "account":
             return [self.account]
         if step == "key":
-            return [self._account_facts(), self.way, *self._key_parts(), self.seed]
+            return [
+                self._account_facts(),
+                self.way,
+                *self._key_parts(),
+                self.seed,
+            ]
         if step == "preview":
             return [sheet_html(self.flow.preview)]
         if step == "sign":
@@ -142,15 +171,26 @@ class WizardView(Panel):
         text = self.flow.to_sign
         if text is None:
             return [f"<p>{OWN_SEED}</p>", self.signature]
-        return [f"<p>{SEED}</p>{preformatted(text, 'Text to sign')}", self.signature]
+        return [
+            f"<p>{SEED}</p>{preformatted(text, 'Text to sign')}",
+            self.signature,
+        ]
 
     def _signing_parts(self) -> list[Any]:
         if self.flow.held.signer is not None:
             return [f"<p>{KEY_HELD}</p>"]
         if self.state.way == "key":
-            return [self.way, f"<p>{KEY_WARNING}</p>", self.private_key]
+            return [
+                self.way,
+                f"<p>{KEY_WARNING}</p>",
+                self.private_key,
+            ]
         data = preformatted(self.flow.to_sign or "", "Data to sign")
-        return [self.way, f"<p>{DATA}</p>{data}", self.signature]
+        return [
+            self.way,
+            f"<p>{DATA}</p>{data}",
+            self.signature,
+        ]
 
     def _progress_html(self) -> str:
         held = self.flow.held
@@ -170,8 +210,16 @@ class WizardView(Panel):
             return ""
         pending = "an update is pending: a second one is refused" if account.frozen else "no"
         lines = [
-            Line("owner", account.owner, "the wallet that owns it"),
-            Line("publicKey.x", account.x, "of its current L2 key"),
+            Line(
+                "owner",
+                account.owner,
+                "the wallet that owns it",
+            ),
+            Line(
+                "publicKey.x",
+                account.x,
+                "of its current L2 key",
+            ),
             Line("nonce", account.nonce, "updates so far"),
             Line("frozen", pending),
         ]
@@ -180,12 +228,27 @@ class WizardView(Panel):
     def _account_controls(self) -> Any:
         known = [str(account) for account in self.flow.client.accounts or []]
         fields = {
-            "account": labelled(w.Combobox, "Account", options=known, continuous_update=False),
+            "account": labelled(
+                w.Combobox,
+                "Account",
+                options=known,
+                continuous_update=False,
+            ),
             "fee_token": labelled(w.Text, "Fee in", continuous_update=False),
-            "max_fee": labelled(w.Text, "Max fee", placeholder="relayer's quote", continuous_update=False),
+            "max_fee": labelled(
+                w.Text,
+                "Max fee",
+                placeholder="relayer's quote",
+                continuous_update=False,
+            ),
             "valid_for": labelled(w.Text, "Valid for", continuous_update=False),
         }
-        widths = {"account": "200px", "fee_token": "150px", "max_fee": "240px", "valid_for": "150px"}
+        widths = {
+            "account": "200px",
+            "fee_token": "150px",
+            "max_fee": "240px",
+            "valid_for": "150px",
+        }
         for name, field in fields.items():
             field.layout = beside_others(widths[name])
             self.bind(name, field)
