@@ -88,6 +88,11 @@ class Client:
         return self._name or (self._transport.source or Source.at(self._transport.base_url)).name
 
     @property
+    def base_url(self) -> str:
+        """Address of the relayer."""
+        return self._transport.base_url
+
+    @property
     def synthetic(self) -> bool:
         """Whether the data is synthetic: as given, or as the relayer's first answer states."""
         return self._synthetic or bool((stated := self._transport.source) and stated.synthetic)

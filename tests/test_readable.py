@@ -285,6 +285,6 @@ def test_what_our_own_code_formats_is_not_displayed() -> None:
         "import loopring_lab as lab\nfrom contextlib import redirect_stdout\nimport io\n"
         "with redirect_stdout(io.StringIO()):\n    client = lab.connect()\n"
         "explorer = lab.widgets.FeeExplorer(client.trades(10083, limit=50, progress=False))\n"
-        "explorer.shown, client.account(10083)._repr_html_()\nNone"
+        "explorer.table, client.account(10083)._repr_html_()\nNone"
     )
     assert made == [[]]

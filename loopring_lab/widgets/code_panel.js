@@ -2,39 +2,51 @@
 function placeInNotebook(model, el) {
   const cells = model.widget_manager?.context?.model?.sharedModel;
   const cell = el.closest(".jp-Notebook .jp-Cell");
-  const shown = cell && [...cell.parentElement.querySelectorAll(":scope > .jp-Cell")].indexOf(cell);
-  const index = Number(cell?.dataset.windowedListIndex ?? shown);
-  return cells?.insertCell && cell ? { cells, index } : null;
+  if (!cells?.insertCell || !cell) return null;
+  // A notebook that is drawn in part numbers its cells itself.
+  const siblings = [
+    ...cell.parentElement.querySelectorAll(":scope > .jp-Cell"),
+  ];
+  return {
+    cells,
+    index: Number(cell.dataset.windowedListIndex ?? siblings.indexOf(cell)),
+  };
 }
 
 function render({ model, el }) {
+  const copy = make("button", { type: "button", textContent: "Copy" });
+  const insert = make("button", {
+    type: "button",
+    textContent: "Insert below",
+  });
+  const status = make("span", { role: "status" });
+  const code = make("pre", { tabIndex: 0, role: "region", ariaLabel: "Code" });
   el.classList.add("ll-code");
-  const add = (parent, tag, properties) =>
-    parent.appendChild(Object.assign(document.createElement(tag), properties));
-  const bar = add(el, "div", {});
-  const copyButton = add(bar, "button", { type: "button", textContent: "Copy" });
-  const insertButton = add(bar, "button", { type: "button", textContent: "Insert below" });
-  const status = add(bar, "span", { role: "status" });
-  const pre = add(el, "pre", { tabIndex: 0, ariaLabel: "Code" });
-  pre.setAttribute("role", "region");
+  el.append(make("div", { className: "ll-bar" }, copy, insert, status), code);
+  keepKeys(el);
+
   const show = () => {
-    pre.textContent = model.get("value");
+    code.textContent = model.get("value");
     status.textContent = "";
   };
-  copyButton.onclick = async () => {
+  copy.onclick = async () => {
     await copyText(model.get("value"));
     status.textContent = "Copied.";
   };
-  insertButton.onclick = () => {
+  insert.onclick = () => {
     const { cells, index } = placeInNotebook(model, el);
-    cells.insertCell(index + 1, { cell_type: "code", source: model.get("value") });
+    cells.insertCell(index + 1, {
+      cell_type: "code",
+      source: model.get("value"),
+    });
     status.textContent = "Inserted below.";
   };
-  el.addEventListener("keydown", (event) => event.stopPropagation());
-  model.on("change:value", show);
   show();
+  model.on("change:value", show);
   // The element is put into the page after it is made.
-  requestAnimationFrame(() => { insertButton.hidden = !placeInNotebook(model, el); });
+  requestAnimationFrame(() => {
+    insert.hidden = !placeInNotebook(model, el);
+  });
   return () => model.off("change:value", show);
 }
 export default { render };

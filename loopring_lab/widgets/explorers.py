@@ -1,27 +1,186 @@
-"""Explorers of fees and fills."""
+"""The explorers of fees and fills: their choices, and the figures they offer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
-from traitlets import Int
+from traitlets import validate
 
-from loopring_lab.amounts.display import name_of
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.background import ReportProgress
-from loopring_lab.widgets.explorer import BY, ROLES, Explorer, FigureSpec
-from loopring_lab.widgets.traits import ParsedTrait, parse_choice, parse_columns, parse_text
+from loopring_lab.widgets.explorer import (
+    BY,
+    FILTERS,
+    ROLES,
+    FigureSpec,
+    Selection,
+)
+from loopring_lab.widgets.state import (
+    Choice,
+    WidgetState,
+    columns_of,
+    known_name,
+    one_of,
+    parse_accounts,
+    parse_day,
+    parse_period,
+    parse_text,
+)
+
+if TYPE_CHECKING:
+    from loopring_lab.widgets.views import TradesView
 
 PER_PERIOD = {"every": "every"}
-HORIZONS = {"60s": ("1min", "5min", "1h"), "10min": ("10min", "1h", "6h"), "1h": ("1h", "6h", "1d")}
-"""Times after a fill at which prices as far apart as these say something."""
-AGE, PRICES = {"tolerance": "tolerance"}, {"prices": "prices"}
-FEE_COLUMNS = ("fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown")
-SIZE_RANGE = ("quote", "quantile", "smallest", "largest")
-SIZE_COLUMNS = (*SIZE_RANGE, "fill_type", "fills", "share", "notional", "median_bps")
+AGE = {"tolerance": "tolerance"}
+PRICES = {"prices": "prices"}
+ONE_QUOTE = {"quote": "quote_shown"}
+FEE_COLUMNS = (
+    "fee_token",
+    "fills",
+    "fee",
+    "bps",
+    "median_bps",
+    "zero_fee_share",
+    "received",
+    "unknown",
+)
+SIZE_COLUMNS = (
+    "quote",
+    "quantile",
+    "smallest",
+    "largest",
+    "fill_type",
+    "fills",
+    "share",
+    "notional",
+    "median_bps",
+)
+NEEDED_COLUMNS = {"created_at", "trade_id", "fill_type"}
+"""What tells a frame of trades from other frames."""
+
+
+class Explorer(WidgetState):
+    """Trades, the filters applied to them, and the table and figure of what is left."""
+
+    FIGURES: ClassVar[Mapping[str, FigureSpec]]
+    GROUPS: ClassVar[tuple[str, ...]] = (
+        "market",
+        "fill_type",
+        "side",
+    )
+    CHOICES: ClassVar[tuple[str, ...]] = (
+        "account",
+        *FILTERS,
+        "figure",
+        "every",
+        "by",
+    )
+
+    account = Choice(parse_accounts)
+    market = Choice(parse_text)
+    side = Choice(one_of("BUY", "SELL", None))
+    fill_type = Choice(one_of("amm", "dex", None))
+    role = Choice(one_of(*ROLES))
+    since = Choice(parse_day)
+    until = Choice(parse_day)
+    figure: Choice
+    every = Choice(parse_period)
+    by: Choice
+
+    _selection: Selection
+
+    def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
+        self._start(source, None, choices)
+
+    def read(self) -> None:
+        """Read the trades of the chosen accounts, as the view does by itself; `wait` waits for them."""
+        self._selection.read()
+
+    def export(self) -> str:
+        """Return code for the same table and figure, from the source as the notebook names it."""
+        return self._selection.export()
+
+    @property
+    def chosen(self) -> pd.DataFrame:
+        """The trades that match the filters; a LabError if none does, or none is read yet."""
+        return self._selection.chosen
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The table of the chosen trades, from the library function that `export` names."""
+        return self._selection.table
+
+    @cached_property
+    def _view(self) -> TradesView:
+        from loopring_lab.widgets.views import TradesView
+
+        return TradesView(self, self._selection)
+
+    def _start(
+        self,
+        source: Client | pd.DataFrame,
+        prices: pd.DataFrame | None,
+        choices: dict[str, Any],
+    ) -> None:
+        widget = type(self).__name__
+        first: dict[str, Any] = {}
+        if isinstance(source, Client):
+            if source.accounts:
+                first = {"account": source.accounts[0]}
+        elif not _are_trades(source):
+            raise LabError(
+                f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
+                "client.trades(...)."
+            )
+        elif "account" in choices:
+            raise LabError(f"{widget}: account= needs a client, and these are trades already. Give a client.")
+        super().__init__(first | choices)
+        selection = Selection(self, source, prices)
+        selection.check_dates()
+        if self.market is not None:
+            self.market = known_market(self.market, selection)
+        self._selection = selection
+        self._recall(choices)
+        try:
+            selection.check_dates()
+        except LabError:
+            # Only a day that was recalled can be on the wrong side of one that was given.
+            self.since = choices.get("since")
+            self.until = choices.get("until")
+        self.observe(self._read_other_account, "account")
+
+    def _read_other_account(self, change: Any) -> None:
+        if change["new"] is None:
+            self._selection.forget()
+        elif self._selection.client is not None:
+            self._selection.read()
+
+    @validate("market")
+    def _check_market(self, proposal: Any) -> Any:
+        market = proposal["value"]
+        # The first choices are set before there are trades to compare them with.
+        if market is None or not hasattr(self, "_selection"):
+            return market
+        return known_market(market, self._selection)
+
+
+def _are_trades(source: Any) -> bool:
+    return isinstance(source, pd.DataFrame) and source.columns.isin(NEEDED_COLUMNS).sum() == len(NEEDED_COLUMNS)
+
+
+def known_market(market: str, selection: Selection) -> str:
+    """Return a market as the trades write it; any, while they are not read."""
+    if not selection.is_read:
+        return market
+    return known_name(
+        "market",
+        market,
+        selection.names("market"),
+        optional=True,
+    )
 
 
 class FeeExplorer(Explorer):
@@ -58,15 +217,35 @@ class FeeExplorer(Explorer):
 
     ABOUT = "fees by market, side, time and fill type, as a figure and a table"
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
-        "fee_rates": FigureSpec("Fee rate over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
-        "fee_tiers": FigureSpec("Fee tiers over time", "fees.summary", PER_PERIOD, columns=FEE_COLUMNS),
-        "fees_by_token": FigureSpec("Fees by token", "fees.summary", {}, columns=FEE_COLUMNS),
+        "fee_rates": FigureSpec(
+            "Fee rate over time",
+            "fees.summary",
+            PER_PERIOD,
+            columns=FEE_COLUMNS,
+        ),
+        "fee_tiers": FigureSpec(
+            "Fee tiers over time",
+            "fees.summary",
+            PER_PERIOD,
+            columns=FEE_COLUMNS,
+        ),
+        "fees_by_token": FigureSpec(
+            "Fees by token",
+            "fees.summary",
+            {},
+            columns=FEE_COLUMNS,
+        ),
     }
-    GROUPS: ClassVar[tuple[str, ...]] = ("market", "fill_type", "side", "role")
+    GROUPS: ClassVar[tuple[str, ...]] = (
+        "market",
+        "fill_type",
+        "side",
+        "role",
+    )
 
-    role = ParsedTrait(parse_choice(*ROLES), "taker")
-    figure = ParsedTrait(parse_choice(*FIGURES), "fee_rates")
-    by = ParsedTrait(parse_columns(*GROUPS), ("market",))
+    role = Choice(one_of(*ROLES), "taker")
+    figure = Choice(one_of(*FIGURES), "fee_rates")
+    by = Choice(columns_of(*GROUPS), ("market",))
 
 
 class FillExplorer(Explorer):
@@ -94,114 +273,56 @@ class FillExplorer(Explorer):
     """
 
     ABOUT = "AMM pool against order book: shares, prices and sizes, as a figure and a table"
-    CHOICES: ClassVar[tuple[str, ...]] = (*Explorer.CHOICES, "tolerance", "quote")
+    CHOICES: ClassVar[tuple[str, ...]] = (
+        *Explorer.CHOICES,
+        "tolerance",
+        "quote",
+    )
     FIGURES: ClassVar[Mapping[str, FigureSpec]] = {
         "fill_shares": FigureSpec("Share over time", "fills.breakdown", PER_PERIOD),
         "price_gaps": FigureSpec("Price gap", "fills.price_gap", AGE, AGE | BY),
         "size_profile": FigureSpec(
-            "Size profile", "fills.size_profile", {"quote": "quote_shown"}, BY, SIZE_COLUMNS, one_quote=True
+            label="Size profile",
+            table="fills.size_profile",
+            options=ONE_QUOTE,
+            columns=SIZE_COLUMNS,
+            one_quote=True,
         ),
-        "cost_curve": FigureSpec("Cost by size", "fills.all_in_cost", {"quote": "quote_shown"} | AGE, AGE | BY),
+        "cost_curve": FigureSpec(
+            "Cost by size",
+            "fills.all_in_cost",
+            ONE_QUOTE | AGE,
+            AGE | BY,
+        ),
         "venue_differences": FigureSpec(
-            "Venue comparison",
-            "fills.compare_venues",
-            PRICES | {"by": "compared_by", "horizon": "tolerance"},
-            PRICES | BY | {"horizon": "tolerance"},
+            label="Venue comparison",
+            table="fills.compare_venues",
+            options=PRICES | {"by": "compared_by", "horizon": "tolerance"},
+            table_options=PRICES | BY | {"horizon": "tolerance"},
         ),
         "markouts": FigureSpec(
-            "Markouts",
-            "fills.markouts",
-            PRICES | {"horizons": "horizons"},
-            PRICES | {"by": "markouts_by", "horizons": "horizons"},
+            label="Markouts",
+            table="fills.markouts",
+            options=PRICES | {"horizons": "horizons"},
+            table_options=PRICES | {"by": "markouts_by", "horizons": "horizons"},
         ),
     }
-    GROUPS: ClassVar[tuple[str, ...]] = ("market", "quote", "side")
+    GROUPS: ClassVar[tuple[str, ...]] = (
+        "market",
+        "quote",
+        "side",
+    )
 
-    figure = ParsedTrait(parse_choice(*FIGURES), "fill_shares")
-    by = ParsedTrait(parse_columns(*GROUPS), ())
-    tolerance = ParsedTrait(parse_choice("60s", "10min", "1h", "1d"), "1h")
-    quote = ParsedTrait(parse_text)
-    prices_read = Int()
+    figure = Choice(one_of(*FIGURES), "fill_shares")
+    by = Choice(columns_of(*GROUPS), ())
+    tolerance = Choice(one_of("60s", "10min", "1h", "1d"), "1h")
+    quote = Choice(parse_text)
 
-    def __init__(self, source: Client | pd.DataFrame, *, prices: pd.DataFrame | None = None, **choices: Any) -> None:
-        self._given_prices, self._asked = prices, None
-        super().__init__(source, **choices)
-
-    @property
-    def prices(self) -> pd.DataFrame:
-        """Prices from outside the exchange: as given, or as read for these filters; else a LabError."""
-        if self._given_prices is not None:
-            return self._given_prices
-        found: pd.DataFrame | None = self._cache.get(self._prices_key)
-        if found is None:
-            raise LabError(f"{self.figure_spec.label} needs prices from outside the exchange. {self._way_to_prices}")
-        return found
-
-    def prepare(self) -> bool:
-        """Begin to read the prices that the figure lacks, once, and say whether they are being read."""
-        if "prices" not in self.figure_spec.options:
-            self._asked = None
-            return False
-        if self._given_prices is not None or self._prices_key in self._cache or not self._can_read_prices:
-            return False
-        if self._asked != self._prices_key:
-            self.read_prices()
-        return self._job is not None
-
-    def read_prices(self) -> None:
-        """Read prices from outside the exchange for these filters in a thread; `wait` waits for them."""
-        client, chosen, key = self._client, self.chosen, self._prices_key
-        if client is None:
-            raise LabError(f"There is no client to read prices with. {self._way_to_prices}")
-        self._asked = key
-
-        def read(_: ReportProgress) -> pd.DataFrame:
-            prices = client.outside_prices(chosen, every=self._prices_every)
-            if prices is None:
-                raise LabError(f"The relayer has no prices from outside. {self._way_to_prices}")
-            return prices
-
-        def keep(prices: pd.DataFrame) -> None:
-            self._cache[key] = prices
-            self.prices_read += 1
-
-        self.begin("Reading prices from outside the exchange", read, keep)
-
-    @property
-    def compared_by(self) -> list[str]:
-        """The columns with a line each in the comparison of venues."""
-        return self.groups or ["market"]
-
-    @property
-    def markouts_by(self) -> list[str]:
-        """The columns that markouts are grouped by: the fill type always, as in the figure."""
-        return ["fill_type", *self.groups]
-
-    @property
-    def horizons(self) -> tuple[str, ...]:
-        """The times after a fill at which its markouts are taken."""
-        return HORIZONS[self._prices_every]
-
-    @property
-    def _can_read_prices(self) -> bool:
-        return self._client is not None and self._client.synthetic
-
-    @property
-    def _prices_every(self) -> str:
-        return str(self.tolerance) if self.tolerance in HORIZONS else "1h"
-
-    @property
-    def _prices_key(self) -> Any:
-        return "prices", self._prices_every, *self._conditions
-
-    @property
-    def _way_to_prices(self) -> str:
-        if self._can_read_prices:
-            return "Call read_prices(), then wait()."
-        return "Give prices=, a frame such as lab.tables.prices reads from a file."
-
-    def _export_prices(self) -> list[str]:
-        if "prices" not in self.figure_spec.options or self._given_prices is not None:
-            return []
-        client = name_of(self._client, "client")
-        return [f"prices = {client}.outside_prices(chosen, every={self._prices_every!r})"]
+    def __init__(
+        self,
+        source: Client | pd.DataFrame,
+        *,
+        prices: pd.DataFrame | None = None,
+        **choices: Any,
+    ) -> None:
+        self._start(source, prices, choices)

@@ -7,8 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anywidget
 import numpy as np
@@ -20,10 +19,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import STYLE
+from loopring_lab.widgets.panel import CSS, FOLDER, PAGE_JS
 
-_FOLDER = Path(__file__).parent
-SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}
-NOTHING_ELSE = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}  # the same ids in every run
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 THEME = {
     "#000000": "var(--ll-ink)",
     "#ffffff": "var(--ll-page)",
@@ -31,9 +30,33 @@ THEME = {
     "#808080": "var(--ll-note)",
     "#dddddd": "var(--ll-grid)",
 }
-"""Colours of figures that follow the theme of the page, by `figure_view.css`; all others read on any."""
-CLOSEST, SLACK = 1e-4, 1
-"""Part of the whole axis that a zoom shows at least; pixels by which marks may lie outside."""
+"""Colours of figures that follow the theme of the page, by `widgets.css`; all others read on any."""
+CLOSEST = 1e-4  # part of the whole axis that a zoom shows at least: nearer, ticks run out of digits
+SLACK = 1  # pixels by which marks may lie outside: half the width of a line
+
+
+class Range(NamedTuple):
+    """A part of an axis: what is at its left and right, or at its top and bottom."""
+
+    start: float
+    end: float
+
+    def part(self, first: float, last: float) -> Range:
+        """Return a part, given from 0 to 1."""
+        length = self.end - self.start
+        return Range(
+            self.start + first * length,
+            self.start + last * length,
+        )
+
+    def inside(self, whole: Range) -> Range:
+        """Move it inside the whole axis, which may run downwards, and bound its length."""
+        unit = whole.end - whole.start
+        length = (self.end - self.start) / unit
+        length = min(1.0, max(CLOSEST, length))
+        first = (self.start - whole.start) / unit
+        first = min(max(0.0, first), 1 - length)
+        return whole.part(first, first + length)
 
 
 class FigureView(anywidget.AnyWidget):
@@ -64,16 +87,18 @@ class FigureView(anywidget.AnyWidget):
     FigureView: Fills by fee tier, per day
     """
 
-    _esm = (_FOLDER / "figure_view.js").read_text()
-    _css = (_FOLDER / "figure_view.css").read_text()
+    _esm = PAGE_JS + (FOLDER / "figure_view.js").read_text(encoding="utf-8")
+    _css = CSS
     svg = traitlets.Unicode().tag(sync=True)
     label = traitlets.Unicode().tag(sync=True)
     marks: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
+    """Of each mark its panel, its edges as parts of the picture, and its text."""
     panels: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
-    """Panel, edges and text; edges, direction of zooming, whether zoomed. Edges are parts of the picture."""
+    """Of each panel its edges as parts of the picture, the direction of zooming, and whether it is zoomed."""
 
     def __init__(self, figure: Figure) -> None:
         super().__init__()
+        # JupyterLab may handle two zooms on two threads, and matplotlib draws one figure at a time.
         self._lock = threading.RLock()
         self.show(figure)
         self.on_msg(self._receive)
@@ -89,18 +114,23 @@ class FigureView(anywidget.AnyWidget):
                 "ax=, such as lab.figures.volume(trades)."
             )
         with self._lock:
-            self._figure, self._zoom = figure, dict[int, tuple[float, float]]()
-            engine = figure.get_layout_engine()
-            if engine is not None:
+            self._figure = figure
+            self._zoom: dict[int, Range] = {}
+            layout = figure.get_layout_engine()
+            if layout is not None:
                 with rc_context(SVG):
-                    engine.execute(figure)
+                    layout.execute(figure)
             self._draw()
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        view, view_metadata = super()._repr_mimebundle_(**options) or ({}, {})
         with _zoomed(self._figure, {}):
-            picture, width = self._figure._repr_mimebundle_()
-        return {**picture, **data, "text/plain": repr(self)}, {**metadata, **width}
+            picture, metadata = self._figure._repr_mimebundle_()
+        text = {"text/plain": repr(self)}
+        return {**picture, **view, **text}, {
+            **view_metadata,
+            **metadata,
+        }
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Zoom one panel to a part of what it shows, given from 0 to 1, or all panels to all."""
@@ -108,40 +138,62 @@ class FigureView(anywidget.AnyWidget):
             if content.get("zoom") is None:
                 self._zoom = {}
             else:
-                number, *part = content["zoom"]
-                axes = self._figure.axes[number]
-                home = _limits(axes, self._direction(number))
-                low, high = self._zoom.get(number, home)
-                start, end = (low + (high - low) * float(share) for share in part)
-                self._zoom[number] = _inside(start, end, home)
+                number, first, last = content["zoom"]
+                whole = _limits(
+                    self._figure.axes[number],
+                    self._direction(number),
+                )
+                shown = self._zoom.get(number, whole)
+                self._zoom[number] = shown.part(first, last).inside(whole)
             self._draw()
+
+    def _draw(self) -> None:
+        numbers = range(len(self._figure.axes))
+        zoom = {(number, self._direction(number)): limits for number, limits in self._zoom.items()}
+        with _zoomed(self._figure, zoom):
+            svg = themed(_svg(self._figure))
+            marks = list(self._marks())
+            panels = [self._panel(number) for number in numbers]
+        titles = [axes.get_title(loc="left") for axes in self._figure.axes]
+        with self.hold_sync():
+            self.svg = svg
+            self.marks = marks
+            self.panels = panels
+            self.label = "; ".join(filter(None, titles))
 
     def _direction(self, number: int) -> str:
         """Return the direction in which a panel is zoomed: the one in which its marks are found."""
-        return next((mark.along for mark in self._figure.marks if mark.axes == number), "x")
-
-    def _draw(self) -> None:
-        figure, numbers = self._figure, range(len(self._figure.axes))
-        with _zoomed(figure, {(n, self._direction(n)): limits for n, limits in self._zoom.items()}):
-            svg, marks, panels = themed(_svg(figure)), list(self._marks()), [self._panel(n) for n in numbers]
-        titles = (axes.get_title(loc="left") for axes in figure.axes)
-        label = "; ".join(title for title in titles if title)
-        with self.hold_sync():
-            self.svg, self.label, self.marks, self.panels = svg, label, marks, panels
+        for mark in self._figure.marks:
+            if mark.axes == number:
+                return mark.along
+        return "x"
 
     def _panel(self, number: int) -> list[Any]:
         edges = self._parts(self._figure.axes[number].bbox.extents)
-        return [*edges, self._direction(number), number in self._zoom]
+        return [
+            *edges,
+            self._direction(number),
+            number in self._zoom,
+        ]
 
     def _marks(self) -> Iterator[list[Any]]:
         """Give the marks in view, cut at the edges of their panel."""
         for mark in self._figure.marks:
             axes = self._figure.axes[mark.axes]
             ends = axes.transData.transform(np.transpose([mark.x, mark.y]))
-            low, high = np.min(ends, axis=0), np.max(ends, axis=0)
-            first, last = np.array(axes.bbox.min), np.array(axes.bbox.max)
-            if np.all(np.less(first - SLACK, high)) and np.all(np.less(low, last + SLACK)):
-                yield [mark.axes, *self._parts(np.clip([low, high], first, last).ravel()), mark.text]
+            low = np.min(ends, axis=0)
+            high = np.max(ends, axis=0)
+            first = np.array(axes.bbox.min)
+            last = np.array(axes.bbox.max)
+            begins_before_end = np.all(low < last + SLACK)
+            ends_after_begin = np.all(high > first - SLACK)
+            if begins_before_end and ends_after_begin:
+                edges = np.clip([low, high], first, last)
+                yield [
+                    mark.axes,
+                    *self._parts(edges.ravel()),
+                    mark.text,
+                ]
 
     def _parts(self, extents: Any) -> list[float]:
         """Convert pixels from the lower left to parts of the picture from the upper left."""
@@ -151,35 +203,49 @@ class FigureView(anywidget.AnyWidget):
 
 def themed(svg: str) -> str:
     """Return the SVG element alone, without comments and style sheet, in the colours of the theme."""
-    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>",
+        "",
+        svg,
+        flags=re.DOTALL,
+    )
     svg = svg[svg.index("<svg") :]
     return re.sub("|".join(THEME), lambda colour: THEME[colour[0]], svg)
 
 
 @contextmanager
-def _zoomed(figure: Figure, zoom: dict[tuple[int, str], tuple[float, float]]) -> Iterator[None]:
+def _zoomed(figure: Figure, zoom: dict[tuple[int, str], Range]) -> Iterator[None]:
     """Show parts of a figure for a while, without laying it out again: nothing moves."""
-    engine = figure.get_layout_engine()
+    layout = figure.get_layout_engine()
     figure.set_layout_engine("none")
     with rc_context(SVG):
-        homes = {panel: _limits(figure.axes[panel[0]], panel[1]) for panel in zoom}
+        whole = {}
         for (number, direction), limits in zoom.items():
-            _set_limits(figure.axes[number], direction, limits)
+            axes = figure.axes[number]
+            whole[axes, direction] = _limits(axes, direction)
+            _set_limits(axes, direction, limits)
         try:
             yield
         finally:
-            for (number, direction), limits in homes.items():
-                _set_limits(figure.axes[number], direction, limits)
-            figure.set_layout_engine(engine)
+            for (axes, direction), limits in whole.items():
+                _set_limits(axes, direction, limits)
+            figure.set_layout_engine(layout)
 
 
 def _svg(figure: Figure) -> str:
-    """Draw without a background. `savefig` would draw everything twice."""
-    drawn, dpi, papers = io.StringIO(), figure.dpi, [figure.patch, *(axes.patch for axes in figure.axes)]
+    """Draw without a background."""
+    drawn = io.StringIO()
+    dpi = figure.dpi
+    papers = [
+        figure.patch,
+        *(axes.patch for axes in figure.axes),
+    ]
     for paper in papers:
         paper.set_visible(False)
     try:
-        FigureCanvasSVG(figure).print_svg(drawn, metadata=NOTHING_ELSE)  # type: ignore[no-untyped-call]
+        # `savefig` would draw everything twice.
+        canvas = FigureCanvasSVG(figure)
+        canvas.print_svg(drawn, metadata=NO_METADATA)  # type: ignore[no-untyped-call]
     finally:
         figure.dpi = dpi
         for paper in papers:
@@ -187,18 +253,15 @@ def _svg(figure: Figure) -> str:
     return drawn.getvalue()
 
 
-def _limits(axes: Axes, direction: str) -> tuple[float, float]:
-    """Return what is at the left and right, or at the top and bottom."""
-    return axes.get_xlim() if direction == "x" else axes.get_ylim()[::-1]
+def _limits(axes: Axes, direction: str) -> Range:
+    if direction == "x":
+        return Range(*axes.get_xlim())
+    bottom, top = axes.get_ylim()
+    return Range(top, bottom)
 
 
-def _set_limits(axes: Axes, direction: str, limits: tuple[float, float]) -> None:
-    axes.set(xlim=limits) if direction == "x" else axes.set(ylim=limits[::-1])
-
-
-def _inside(start: float, end: float, home: tuple[float, float]) -> tuple[float, float]:
-    """Move a range inside the whole axis, which may run downwards, and bound its length."""
-    whole = home[1] - home[0]
-    length = min(1.0, max(CLOSEST, (end - start) / whole))
-    first = min(max(0.0, (start - home[0]) / whole), 1 - length)
-    return home[0] + first * whole, home[0] + (first + length) * whole
+def _set_limits(axes: Axes, direction: str, limits: Range) -> None:
+    if direction == "x":
+        axes.set_xlim(limits.start, limits.end)
+    else:
+        axes.set_ylim(limits.end, limits.start)

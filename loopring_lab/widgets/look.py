@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -14,7 +13,9 @@ if TYPE_CHECKING:
     import anywidget
 
 
-def look(thing: Figure | pd.DataFrame | pd.Series[Any]) -> anywidget.AnyWidget:
+def look(
+    thing: Figure | pd.DataFrame | pd.Series[Any],
+) -> anywidget.AnyWidget:
     """Show a figure or a table to look into, with a static copy for readers without a kernel.
 
     A figure shows its values on hover, zooms, and follows the theme of the page; a table sorts, filters and
@@ -41,13 +42,15 @@ def look(thing: Figure | pd.DataFrame | pd.Series[Any]) -> anywidget.AnyWidget:
     >>> lab.look(lab.figures.volume(trades, quote="ETH"))
     FigureView: Traded volume per day, ETH-quoted markets, 46 of 100 trades
     """
-    kinds = {Figure: "FigureView", pd.DataFrame: "TableView", pd.Series: "TableView"}
-    name = next((view for kind, view in kinds.items() if isinstance(thing, kind)), None)
-    if name is None:
-        raise LabError(
-            f"look: expected a figure of lab.figures or a pandas frame, got {type(thing).__name__}. Draw "
-            "figures without ax=, and convert other frames with .to_pandas()."
-        )
-    module = import_module(f"loopring_lab.widgets.{'figure' if name == 'FigureView' else 'table'}_view")
-    view: anywidget.AnyWidget = getattr(module, name)(thing)
-    return view
+    if isinstance(thing, Figure):
+        from loopring_lab.widgets.figure_view import FigureView
+
+        return FigureView(thing)
+    if isinstance(thing, pd.DataFrame | pd.Series):
+        from loopring_lab.widgets.table_view import TableView
+
+        return TableView(thing)
+    raise LabError(
+        f"look: expected a figure of lab.figures or a pandas frame, got {type(thing).__name__}. Draw "
+        "figures without ax=, and convert other frames with .to_pandas()."
+    )

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from decimal import Decimal
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from traitlets import Int, validate
+from traitlets import HasTraits, Int, validate
 
 from loopring_lab.amounts.display import format_amount, name_of
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
-from loopring_lab.widgets.background import ReportProgress, WidgetState
-from loopring_lab.widgets.traits import ParsedTrait, check_choices, known_name, parse_choice, parse_text
+from loopring_lab.widgets.background import ReportProgress
+from loopring_lab.widgets.state import (
+    Choice,
+    WidgetState,
+    known_name,
+    one_of,
+    parse_text,
+)
 
-ROWS = 12
-MAX_DIGITS = 80
+if TYPE_CHECKING:
+    from loopring_lab.widgets.views import MarketView
+
+ROWS = 12  # of the list in exported code
+MAX_DIGITS = 80  # amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this
 STATUS: dict[str, dict[str, bool]] = {
     "amm": {"amm_open": True},
     "orderbook": {"orderbook_open": True},
@@ -25,9 +35,21 @@ STATUS: dict[str, dict[str, bool]] = {
     "closed": {"amm_open": False, "orderbook_open": False},
 }
 """What must be open or closed; a market of unknown status matches none of these."""
-MARKET_COLUMNS = ["base", "quote", "amm_open", "orderbook_open", "enabled"]
-ORDER_AMOUNTS = ["order_amounts_minimum", "order_amounts_maximum", "order_amounts_dust"]
-LIMITS = ["decimals", "precision", "precision_for_order", *ORDER_AMOUNTS]
+MARKET_COLUMNS = [
+    "base",
+    "quote",
+    "amm_open",
+    "orderbook_open",
+    "enabled",
+]
+LIMITS = [
+    "decimals",
+    "precision",
+    "precision_for_order",
+    "order_amounts_minimum",
+    "order_amounts_maximum",
+    "order_amounts_dust",
+]
 TOKEN_COLUMNS = ["name", "token_id", "type", *LIMITS, "enabled"]
 FINDING_ORDER = ("refused", "fits", "note")
 
@@ -86,18 +108,30 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     >>> print(lab.widgets.check_amount(client, "LRC-ETH", "0.5")[0].words)
     0.5 LRC is below the minimum of an order, 2 LRC. Give 2 LRC or more.
     """
-    markets, tokens = client.markets(), client.tokens()
+    markets = client.markets()
+    tokens = client.tokens()
     market = known_name("market", market, markets.index)
-    parse_choice("base", "quote")("of", of)
+    one_of("base", "quote")("of", of)
     symbol = markets.loc[market, of]
     if symbol not in tokens.index:
         raise LabError(f"{market}: its {of} token is not listed. Look at client.tokens().")
-    name, units = str(symbol), _parse_amount(amount)
-    findings = _market_findings(markets.loc[[market]].iloc[0], market)
-    findings += _token_findings(units, name, tokens.loc[[name]].iloc[0])
-    if not any(finding.kind == "refused" for finding in findings):
-        findings.append(Finding("fits", f"{format_amount(units)} {name} is within the relayer's limits."))
-    return sorted(findings, key=lambda finding: FINDING_ORDER.index(finding.kind))
+    name = str(symbol)
+    units = _parse_amount(amount)
+    findings = [
+        *_market_findings(markets.loc[[market]].iloc[0], market),
+        *_token_findings(units, name, tokens.loc[[name]].iloc[0]),
+    ]
+    if all(finding.kind != "refused" for finding in findings):
+        findings.append(
+            Finding(
+                "fits",
+                f"{format_amount(units)} {name} is within the relayer's limits.",
+            )
+        )
+    return sorted(
+        findings,
+        key=lambda finding: FINDING_ORDER.index(finding.kind),
+    )
 
 
 class MarketExplorer(WidgetState):
@@ -119,147 +153,198 @@ class MarketExplorer(WidgetState):
     Examples
     --------
     >>> explorer = lab.widgets.MarketExplorer(client, market="LRC-ETH", amount="0.5")
-    >>> explorer.read()
-    >>> explorer.wait()
-    >>> print(explorer.findings[0].words)
-    0.5 LRC is below the minimum of an order, 2 LRC. Give 2 LRC or more.
+    >>> print(explorer.export())
+    import loopring_lab as lab
+    markets = client.markets()
+    lab.show(markets[['base', 'quote', 'amm_open', 'orderbook_open', 'enabled']], rows=12)
+    lab.widgets.check_amount(client, 'LRC-ETH', '0.5', of='base')
     """
 
     ABOUT = "markets and tokens, and the limits of orders"
-    VIEW = "views.MarketView"
-    CHOICES = ("listing", "search", "status", "market", "of", "amount")
+    CHOICES = (
+        "listing",
+        "search",
+        "status",
+        "market",
+        "of",
+        "amount",
+    )
 
-    listing = ParsedTrait(parse_choice("markets", "tokens"), "markets")
-    search = ParsedTrait(parse_text)
-    status = ParsedTrait(parse_choice(*STATUS, None))
-    market = ParsedTrait(parse_text)
-    of = ParsedTrait(parse_choice("base", "quote"), "base")
-    amount = ParsedTrait(parse_text)
-    version = Int()
+    listing = Choice(one_of("markets", "tokens"), "markets")
+    search = Choice(parse_text)
+    status = Choice(one_of(*STATUS, None))
+    market = Choice(parse_text)
+    of = Choice(one_of("base", "quote"), "base")
+    amount = Choice(parse_text)
+
+    _lists: Lists
 
     def __init__(self, client: Client, **choices: Any) -> None:
         if not isinstance(client, Client):
             raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
+        super().__init__(choices)
+        self._lists = Lists(self, client)
+        self._recall(choices)
+
+    def export(self) -> str:
+        """Return code for the same lists and findings, from the client as the notebook names it."""
+        return self._lists.export()
+
+    @cached_property
+    def _view(self) -> MarketView:
+        from loopring_lab.widgets.views import MarketView
+
+        return MarketView(self, self._lists)
+
+    @validate("market")
+    def _check_market(self, proposal: Any) -> Any:
+        market = proposal["value"]
+        # The first choices are set before there are lists to compare them with.
+        if market is None or not hasattr(self, "_lists") or not self._lists.is_read:
+            return market
+        return known_name("market", market, self._lists.names)
+
+
+class Lists(HasTraits):
+    """Markets and tokens, and what a market explorer's choices leave of them."""
+
+    version = Int()  # counts how often they were read
+
+    def __init__(self, choices: MarketExplorer, client: Client) -> None:
+        super().__init__()
+        self._choices = choices
         self._client = client
-        self._lists: tuple[pd.DataFrame, pd.DataFrame] | None = None
-        super().__init__(**check_choices(choices, self.CHOICES, type(self).__name__))
-        self.recall(choices)
+        self._markets: pd.DataFrame | None = None
+        self._tokens: pd.DataFrame | None = None
 
     def read(self) -> None:
-        """Read markets and tokens in a thread; `wait` waits for them."""
+        """Read both in the background."""
 
-        def read_both(report: ReportProgress) -> tuple[pd.DataFrame, pd.DataFrame]:
+        def read_both(
+            report: ReportProgress,
+        ) -> tuple[pd.DataFrame, pd.DataFrame]:
             report(0, 2)
             tokens = self._client.tokens()
             report(1, 2)
             return self._client.markets(), tokens
 
-        self.begin("Reading markets and tokens", read_both, self._set_lists)
+        self._choices.background.begin("Reading markets and tokens", read_both, self._set)
+
+    def _set(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+        self._markets, self._tokens = lists
+        if self._choices.market is None and self.names:
+            self._choices.market = self.names[0]
+        # The market may have been chosen in another case; one that is not listed stays.
+        with contextlib.suppress(LabError):
+            self._choices.market = self._choices.market
+        self.version += 1
 
     @property
     def is_read(self) -> bool:
         """Whether the lists are read."""
-        return self._lists is not None
+        return self._markets is not None
 
     @property
     def names(self) -> list[str]:
         """Names of all markets, whatever the filters."""
-        return list(self._read_lists[0].index)
-
-    @property
-    def markets(self) -> pd.DataFrame:
-        """The markets that match the filters; a LabError if they are not read yet."""
-        markets = self._read_lists[0]
-        for column, is_open in self._open_flags:
-            markets = markets[markets[column].eq(is_open).fillna(False)]
-        if self.search is None:
-            return markets
-        return markets[markets.index.str.contains(self.search, case=False, regex=False)]
-
-    @property
-    def tokens(self) -> pd.DataFrame:
-        """The tokens that match the search; a LabError if they are not read yet."""
-        tokens = self._read_lists[1]
-        if self.search is None:
-            return tokens
-        symbols = tokens.index.str.contains(self.search, case=False, regex=False)
-        names = tokens["name"].str.contains(self.search, case=False, regex=False, na=False)
-        return tokens[symbols | names]
+        return list(self._all_markets.index)
 
     @property
     def shown(self) -> pd.DataFrame:
-        """The columns of the list that are on screen."""
-        return self.tokens[TOKEN_COLUMNS] if self.listing == "tokens" else self.markets[MARKET_COLUMNS]
+        """The rows and columns of the list that is on screen."""
+        search = self._choices.search
+        if self._choices.listing == "markets":
+            found = self._all_markets
+            for column, is_open in self._open_flags:
+                found = found[found[column].eq(is_open).fillna(False)]
+            if search is not None:
+                found = found[found.index.str.contains(search, case=False, regex=False)]
+            return found[MARKET_COLUMNS]
+        found = self._all_tokens
+        if search is not None:
+            symbols = found.index.str.contains(search, case=False, regex=False)
+            names = found["name"].str.contains(search, case=False, regex=False, na=False)
+            found = found[symbols | names]
+        return found[TOKEN_COLUMNS]
 
     @property
     def limits(self) -> pd.DataFrame:
-        """The limits of both tokens of the market, one row each; a LabError if none is selected or listed."""
-        markets, tokens = self._read_lists
-        if self.market is None:
-            raise LabError("No market is selected. Select one to see the limits of its tokens.")
-        pair = markets.loc[known_name("market", self.market, markets.index), ["base", "quote"]]
-        return tokens.loc[[symbol for symbol in pair if symbol in tokens.index], LIMITS]
-
-    @property
-    def limits_shown(self) -> pd.DataFrame:
-        """The limits as they are on screen, one column for each token."""
-        return self.limits.T.rename_axis("limit")
+        """The limits of orders, a column for each token of the market; without one if none is chosen."""
+        market = self._choices.market
+        symbols: list[Any] = []
+        if market is not None:
+            pair = self._all_markets.loc[
+                known_name("market", market, self.names),
+                ["base", "quote"],
+            ]
+            symbols = [symbol for symbol in pair if symbol in self._all_tokens.index]
+        return self._all_tokens.loc[symbols, LIMITS].T.rename_axis("limit")
 
     @property
     def findings(self) -> list[Finding]:
         """The findings about the amount; none if there is no amount or no market."""
-        if self.amount is None or self.market is None:
+        choices = self._choices
+        if choices.amount is None or choices.market is None:
             return []
-        return check_amount(self._client, self.market, self.amount, self.of)
+        return check_amount(
+            self._client,
+            choices.market,
+            choices.amount,
+            choices.of,
+        )
 
     def export(self) -> str:
-        """Return code for the same lists and findings, from the explorer's source, else ``client``."""
-        listing, columns, client = self.listing, MARKET_COLUMNS, name_of(self._client, "client")
-        lines = ["import loopring_lab as lab", f"{listing} = {client}.{listing}()"]
-        if listing == "tokens":
-            columns = TOKEN_COLUMNS
-        else:
+        """Write code for what is on screen."""
+        choices = self._choices
+        listing = choices.listing
+        client = name_of(self._client, "client")
+        lines = [
+            "import loopring_lab as lab",
+            f"{listing} = {client}.{listing}()",
+        ]
+        if listing == "markets":
             for name, is_open in self._open_flags:
                 lines.append(f"markets = markets[markets[{name!r}].eq({is_open}).fillna(False)]")
-        if self.search is not None:
-            contains = f".str.contains({self.search!r}, case=False, regex=False"
-            names = f" | tokens['name']{contains}, na=False)" if listing == "tokens" else ""
-            lines.append(f"{listing} = {listing}[{listing}.index{contains}){names}]")
+        if choices.search is not None:
+            contains = f".str.contains({choices.search!r}, case=False, regex=False"
+            found = f"{listing}.index{contains})"
+            if listing == "tokens":
+                found += f" | tokens['name']{contains}, na=False)"
+            lines.append(f"{listing} = {listing}[{found}]")
+        columns = MARKET_COLUMNS if listing == "markets" else TOKEN_COLUMNS
         lines.append(f"lab.show({listing}[{columns!r}], rows={ROWS})")
-        if self.market is not None and self.is_read:
-            limits = f"{client}.tokens().loc[{list(self.limits.index)!r}, {LIMITS!r}]"
+        if choices.market is not None and self.is_read:
+            limits = f"{client}.tokens().loc[{list(self.limits.columns)!r}, {LIMITS!r}]"
             lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
-        if self.market is not None and self.amount is not None:
-            arguments = f"{client}, {self.market!r}, {self.amount!r}, of={self.of!r}"
+        if choices.market is not None and choices.amount is not None:
+            arguments = f"{client}, {choices.market!r}, {choices.amount!r}, of={choices.of!r}"
             lines.append(f"lab.widgets.check_amount({arguments})")
         return "\n".join(lines)
 
-    def _set_lists(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
-        self._lists = lists
-        if self.market is None and len(lists[0]):
-            self.market = str(lists[0].index[0])
-        with contextlib.suppress(LabError):
-            self.market = self.market  # as the list writes it
-        self.version += 1
-
-    @validate("market")
-    def _known_market(self, proposal: Any) -> Any:
-        market = proposal["value"]
-        return market if market is None or not self.is_read else known_name("market", market, self.names)
+    @property
+    def _all_markets(self) -> pd.DataFrame:
+        return _read(self._markets)
 
     @property
-    def _read_lists(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        if self._lists is None:
-            raise LabError("Markets and tokens are not read yet. Call read(), then wait().")
-        return self._lists
+    def _all_tokens(self) -> pd.DataFrame:
+        return _read(self._tokens)
 
     @property
     def _open_flags(self) -> list[tuple[str, bool]]:
-        return list(STATUS[self.status].items()) if self.status else []
+        status = self._choices.status
+        return list(STATUS[status].items()) if status else []
+
+
+def _read(frame: pd.DataFrame | None) -> pd.DataFrame:
+    if frame is None:
+        raise LabError("Markets and tokens are not read yet. Show the explorer, which reads them.")
+    return frame
 
 
 def _parse_amount(amount: object) -> Decimal:
-    units = parse_decimal(amount.strip()) if isinstance(amount, str) else None
+    units = None
+    if isinstance(amount, str):
+        units = parse_decimal(amount.strip())
     if units is None or units.is_signed() or abs(units.adjusted()) > MAX_DIGITS:
         raise AmountError(f"amount={amount!r} is not a valid amount. Give units of the token, like '1250.5'.")
     return units
@@ -267,29 +352,67 @@ def _parse_amount(amount: object) -> Decimal:
 
 def _decimal_places(units: Decimal) -> int:
     """Count the decimal places that a number needs."""
-    _, digits, exponent = units.as_tuple()
-    text = "".join(map(str, digits))
-    return max(0, len(text.rstrip("0")) - len(text) - int(exponent))
+    # Not `Decimal.normalize`, which rounds to the 28 digits of its context.
+    fraction = f"{units:f}".partition(".")[2]
+    return len(fraction.rstrip("0"))
 
 
 def _market_findings(row: pd.Series, market: str) -> list[Finding]:
     if _is_false(row["enabled"]):
-        return [Finding("refused", f"Trading in {market} is disabled. Choose another market.")]
-    venues = {"pool": row["amm_open"], "order book": row["orderbook_open"]}
-    closed = [venue for venue, is_open in venues.items() if _is_false(is_open)]
-    if len(closed) == len(venues):
-        return [Finding("refused", f"The pool and the order book of {market} are closed. Choose another.")]
-    return [Finding("note", f"The {venue} of {market} is closed; the other one is open.") for venue in closed]
+        return [
+            Finding(
+                "refused",
+                f"Trading in {market} is disabled. Choose another market.",
+            )
+        ]
+    pool_closed = _is_false(row["amm_open"])
+    book_closed = _is_false(row["orderbook_open"])
+    if pool_closed and book_closed:
+        return [
+            Finding(
+                "refused",
+                f"The pool and the order book of {market} are closed. Choose another.",
+            )
+        ]
+    if pool_closed:
+        return [
+            Finding(
+                "note",
+                f"The pool of {market} is closed; the other one is open.",
+            )
+        ]
+    if book_closed:
+        return [
+            Finding(
+                "note",
+                f"The order book of {market} is closed; the other one is open.",
+            )
+        ]
+    return []
 
 
 def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
     if not units:
-        return [Finding("refused", "An order cannot be for 0. Give more.")]
-    amount, dust = f"{format_amount(units)} {symbol}", token["order_amounts_dust"]
-    findings = [*_limit_findings(units, amount, symbol, token), *_digit_findings(units, amount, token)]
+        return [
+            Finding(
+                "refused",
+                "An order cannot be for 0. Give more.",
+            )
+        ]
+    amount = f"{format_amount(units)} {symbol}"
+    dust = token["order_amounts_dust"]
+    findings = [
+        *_limit_findings(units, amount, symbol, token),
+        *_digit_findings(units, amount, token),
+    ]
     if not pd.isna(dust) and units < dust:
         left = f"{format_amount(dust)} {symbol}"
-        findings.append(Finding("note", f"It is dust: an order with less than {left} left counts as filled."))
+        findings.append(
+            Finding(
+                "note",
+                f"It is dust: an order with less than {left} left counts as filled.",
+            )
+        )
     if _is_false(token["enabled"]):
         note = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
         findings.append(Finding("note", note))
@@ -297,16 +420,27 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Findi
 
 
 def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) -> list[Finding]:
-    minimum, maximum = token["order_amounts_minimum"], token["order_amounts_maximum"]
+    minimum = token["order_amounts_minimum"]
+    maximum = token["order_amounts_maximum"]
     findings = []
     if pd.isna(maximum):
-        findings.append(Finding("note", f"The relayer gives no maximum order amount of {symbol}."))
+        findings.append(
+            Finding(
+                "note",
+                f"The relayer gives no maximum order amount of {symbol}.",
+            )
+        )
     elif units > maximum:
         limit = f"{format_amount(maximum)} {symbol}"
         problem = f"{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
         findings.append(Finding("refused", problem))
     if pd.isna(minimum):
-        findings.append(Finding("note", f"The relayer gives no minimum order amount of {symbol}."))
+        findings.append(
+            Finding(
+                "note",
+                f"The relayer gives no minimum order amount of {symbol}.",
+            )
+        )
     elif units < minimum:
         limit = f"{format_amount(minimum)} {symbol}"
         problem = f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."
@@ -316,8 +450,10 @@ def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) 
 
 def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Finding]:
     """Check digits that the token does not have, or that orders do not use."""
-    places, decimals = _decimal_places(units), int(token["decimals"])
-    precision, for_order = token["precision"], token["precision_for_order"]
+    places = _decimal_places(units)
+    decimals = int(token["decimals"])
+    precision = token["precision"]
+    for_order = token["precision_for_order"]
     if places > decimals:
         problem = f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
         return [Finding("refused", problem)]
@@ -331,4 +467,5 @@ def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Findi
 
 
 def _is_false(flag: Any) -> bool:
+    """Return whether a flag is known, and not set."""
     return not pd.isna(flag) and not flag

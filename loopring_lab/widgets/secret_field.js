@@ -1,33 +1,41 @@
 function render({ model, el }) {
-  const field = document.createElement("form");
-  field.className = "loopring-lab-secret";
-  const label = field.appendChild(document.createElement("label"));
-  const input = document.createElement("input");
-  Object.assign(input, { type: "password", autocomplete: "off", spellcheck: false });
-  const name = label.appendChild(document.createElement("span"));
-  label.appendChild(input);
-  const button = field.appendChild(document.createElement("button"));
-  button.type = "submit";
-  const note = field.appendChild(document.createElement("span"));
-  note.setAttribute("role", "status");
+  const input = make("input", {
+    type: "password",
+    autocomplete: "off",
+    spellcheck: false,
+  });
+  const name = make("span");
+  const button = make("button", { type: "submit" });
+  const note = make("span", { role: "status" });
+  const label = make("label", {}, name, input);
+  const form = make(
+    "form",
+    { className: "loopring-lab-secret ll-bar" },
+    label,
+    button,
+    note,
+  );
+  el.append(form);
+  keepKeys(form);
+
   const show = () => {
     name.textContent = model.get("description");
     button.textContent = model.get("action");
     note.textContent = model.get("note");
   };
-  model.on("change", show);
-  show();
+  // A message, not a trait: what is typed becomes part of no state.
   const submit = (event) => {
     event.preventDefault();
-    const text = input.value;
+    const typed = input.value;
     input.value = "";
-    model.send({ typed: text });
+    model.send({ typed });
   };
-  field.addEventListener("submit", submit);
-  input.addEventListener("keydown", (event) => {
-    event.stopPropagation();                       // the notebook has shortcuts on single keys
+  form.onsubmit = submit;
+  input.onkeydown = (event) => {
     if (event.key === "Enter") submit(event);
-  });
-  el.appendChild(field);
+  };
+  show();
+  model.on("change", show);
+  return () => model.off("change", show);
 }
 export default { render };

@@ -3,254 +3,394 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w  # type: ignore[import-untyped]
 import pandas as pd
 
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.explorer import DECIMALS, NO_ACCOUNT, SPANS, Explorer
-from loopring_lab.widgets.layout import (
+from loopring_lab.widgets.explorer import (
+    DECIMALS,
+    NO_ACCOUNT,
+    SPANS,
+    Selection,
+)
+from loopring_lab.widgets.markets import Finding, Lists
+from loopring_lab.widgets.panel import (
     Panel,
     SecretField,
-    Slot,
+    button,
     grid,
     labelled,
     results,
     set_visible,
     table_html,
 )
-from loopring_lab.widgets.markets import Finding, MarketExplorer
+from loopring_lab.widgets.table_view import TableView
 
-LABELS = {"amm": "AMM pool", "dex": "order book", "fill_type": "fill type"}
-PERIODS = {"1h": "hour", "6h": "6 hours", "1d": "day", "1w": "week", "1mo": "month", "1q": "quarter"}
-OPTIONS = {"every": {"every"}, "tolerance": {"tolerance", "prices"}, "quote": {"quote_shown"}}
-"""Attributes of the state that a figure must take for a control to be shown."""
+if TYPE_CHECKING:
+    from loopring_lab.widgets.explorers import Explorer
+    from loopring_lab.widgets.figure_view import FigureView
+    from loopring_lab.widgets.markets import MarketExplorer
+
+SIDES = [("buy and sell", ""), ("buy", "BUY"), ("sell", "SELL")]
+FILL_TYPES = [
+    ("both", ""),
+    ("AMM pool", "amm"),
+    ("order book", "dex"),
+]
+ROLES = [
+    ("takers", "taker"),
+    ("makers", "maker"),
+    ("not known", "unknown"),
+    ("all", ""),
+]
+PERIODS = [
+    ("auto", ""),
+    ("hour", "1h"),
+    ("6 hours", "6h"),
+    ("day", "1d"),
+    ("week", "1w"),
+    ("month", "1mo"),
+    ("quarter", "1q"),
+]
+TOLERANCES = [
+    ("a minute", "60s"),
+    ("10 minutes", "10min"),
+    ("an hour", "1h"),
+    ("a day", "1d"),
+]
+GROUPS: list[tuple[str, tuple[str, ...]]] = [
+    ("No grouping", ()),
+    ("market", ("market",)),
+    ("fill type", ("fill_type",)),
+    ("quote", ("quote",)),
+    ("side", ("side",)),
+    ("role", ("role",)),
+    ("market and fill type", ("market", "fill_type")),
+    ("market and side", ("market", "side")),
+]
 OWN_DATES = "own dates"
-GROUP_COLUMNS = ("market", "fill_type", "quote", "side", "role")
-GROUPS = [(), *((column,) for column in GROUP_COLUMNS), ("market", "fill_type"), ("market", "side")]
-NO_MATCH = "No matching {}; broaden the search"
-FINDING_LABELS = {"refused": "Refused", "fits": "OK", "note": "Note"}
+SHOWN_FOR = {
+    "every": {"every"},
+    "tolerance": {"tolerance", "prices"},
+    "quote": {"quote_shown"},
+}
+"""Controls that are shown only for figures that take one of these attributes of the selection."""
+LISTINGS = [("markets", "markets"), ("tokens", "tokens")]
+STATUSES = [
+    ("all", ""),
+    ("pool open", "amm"),
+    ("order book open", "orderbook"),
+    ("both open", "both"),
+    ("both closed", "closed"),
+]
+TOKEN_SIDES = [("base token", "base"), ("quote token", "quote")]
+FINDING_LABELS = {
+    "refused": "Refused",
+    "fits": "OK",
+    "note": "Note",
+}
 
 
 class TradesView(Panel):
-    state: Explorer
+    """The view of an explorer of trades: filters, a figure, and the table beside it."""
 
-    def __init__(self, state: Explorer) -> None:
+    def __init__(self, state: Explorer, selection: Selection) -> None:
         super().__init__(state)
+        self.selection = selection
         self.summary = w.HTML()
-        self.figure = Slot("figure_view.FigureView")
+        self.figure: FigureView | None = None
+        self.figure_place = w.Box()
+        self.table: TableView | None = None
+        self.table_place = w.Box()
         self._drawn: object = None
-        self.table = Slot("table_view.TableView", precision=DECIMALS)
-        self.key = SecretField("API key:", lambda key: self.guard(lambda: state.unlock(key)), "Read")
-        controls = [grid(*self._filter_controls(), *self._figure_controls()), self.key]
-        self.arrange(controls, [self.summary, results(self.figure, self.table)])
-        redrawn_for = [name for name in state.trait_names() if name in (*state.CHOICES, "prices_read")]
-        state.observe(lambda _: self.draw(), [*redrawn_for, "version", "doing"])
-        state.observe(lambda _: set_visible(self.key, state.needs_key), "needs_key")
-        set_visible(self.key, state.needs_key)
-        self._read_or_draw()
+
+        def unlock(key: str) -> None:
+            self.guard(lambda: selection.unlock(key))
+
+        self.key = SecretField("API key:", unlock, "Read")
+        self.period = labelled(w.Dropdown, "Period", options=["all"])
+        self.period.observe(self._choose_period, "value")
+        self.arrange(
+            above=[
+                grid(
+                    *self._filters(),
+                    *self._figure_choices(state),
+                ),
+                self.key,
+            ],
+            below=[
+                self.summary,
+                results(self.figure_place, self.table_place),
+            ],
+        )
+        state.observe(lambda _: self._update_period(), ["since", "until"])
+        state.observe(lambda _: self.draw(), state.CHOICES)
+        self.background.observe(lambda _: self.draw(), "doing")
+        selection.observe(lambda _: self.draw(), "version")
+        selection.observe(lambda _: self._update_key(), "needs_key")
+        self._update_key()
+        needs_reading = not selection.is_read and bool(selection.accounts)
+        if not needs_reading:
+            self.draw()
+        elif not self.background.doing:
+            self.guard(selection.read)
 
     def draw(self) -> None:
         """Draw the selected trades, or show what is wrong."""
-        self._update_names()
-        used = self.state.figure_spec.options.values()
-        for name, options in OPTIONS.items():
-            if name in self.controls:
-                set_visible(self.controls[name], not options.isdisjoint(used))
-        for part in (self.summary, self.table, self.figure):
-            set_visible(part, self.state.is_read)
-        if self.state.is_read:
-            self.summary.value = '<span role="status" class="ll-quiet">Drawing …</span>'
+        selection = self.selection
+        self._update_options()
+        self._show_results(selection.is_read, selection.is_read)
+        if selection.is_read:
+            self._say("Drawing …")
             self.guard(self._draw_results)
-        elif self.state.client is not None and self.state.account is None:
-            self.state.problem = NO_ACCOUNT
+        elif not self.background.doing and not selection.accounts:
+            self.background.problem = NO_ACCOUNT
 
     def _draw_results(self) -> None:
-        state = self.state
+        selection = self.selection
         try:
-            if state.prepare():
-                for part in (self.summary, self.table, self.figure):
-                    set_visible(part, False)
+            if selection.prepare():
+                self._show_results(False, False)
                 return
-            self.table.show(state.shown, code=state.export())
-            summary = escape(f"{state.figure_spec.label}, {state.summary}")
-            self.summary.value = f'<span role="status" class="ll-quiet">{summary}</span>'
-            if state.figure_key != self._drawn:
-                self.figure.show(state.draw())
-                self._drawn = state.figure_key
+            self._show_table()
+            self._say(f"{selection.spec.label}, {selection.summary}")
+            # A filter of the table alone, such as its grouping, leaves the figure and its zoom.
+            if selection.figure_key != self._drawn:
+                self._show_figure()
+                self._drawn = selection.figure_key
         except LabError:
-            set_visible(self.figure, False)
-            set_visible(self.table, state.is_chosen)
-            set_visible(self.summary, state.is_chosen)
+            # The table can stay where only the figure cannot be drawn.
+            self._show_results(False, selection.is_chosen)
             raise
 
-    def _read_or_draw(self) -> None:
-        state = self.state
-        if state.is_read or state.client is None or state.account is None:
-            self.draw()
-        elif not state.doing:
-            self.guard(state.read)
+    def _show_table(self) -> None:
+        selection = self.selection
+        if self.table is None:
+            self.table = TableView(
+                selection.shown,
+                precision=DECIMALS,
+                code=selection.export(),
+            )
+            self.table_place.children = [self.table]
+        else:
+            self.table.show(selection.shown, code=selection.export())
 
-    def _account_controls(self) -> list[Any]:
-        if self.state.client is None:
-            return []
-        known = [str(account) for account in self.state.client.accounts or []]
-        options: dict[str, Any] = {"options": known, "placeholder": "e.g. 10083, 11519"}
-        account = labelled(w.Combobox, "Account", continuous_update=False, **options)
-        self.read = w.Button(description="Read again", tooltip="Read the trades of the account again")
-        self.read.on_click(lambda _: self.guard(self.state.read))
-        return [self.bind("account", account), self.read]
+    def _show_figure(self) -> None:
+        figure: Any = self.selection.draw()
+        if self.figure is None:
+            # Its import takes long, and reading trades does not need it.
+            from loopring_lab.widgets.figure_view import (
+                FigureView,
+            )
 
-    def _filter_controls(self) -> list[Any]:
-        sides = [("buy and sell", ""), ("buy", "BUY"), ("sell", "SELL")]
-        types = [("both", ""), (LABELS["amm"], "amm"), (LABELS["dex"], "dex")]
-        roles = [("takers", "taker"), ("makers", "maker"), ("not known", "unknown"), ("all", "")]
-        self.market = labelled(w.Dropdown, "Market", options=[("all markets", "")])
-        self.period = labelled(w.Dropdown, "Period", options=["all"])
-        self.period.observe(self._choose_period, "value")
-        self.state.observe(lambda _: self._update_period(), ["since", "until"])
+            self.figure = FigureView(figure)
+            self.figure_place.children = [self.figure]
+        else:
+            self.figure.show(figure)
+
+    def _show_results(self, with_figure: bool, with_table: bool) -> None:
+        set_visible(self.figure_place, with_figure)
+        set_visible(self.table_place, with_table)
+        set_visible(self.summary, with_table)
+
+    def _say(self, words: str) -> None:
+        self.summary.value = f'<span role="status" class="ll-quiet">{escape(words)}</span>'
+
+    def _update_key(self) -> None:
+        set_visible(self.key, self.selection.needs_key)
+
+    def _filters(self) -> list[Any]:
         return [
             *self._account_controls(),
-            self.bind("market", self.market),
-            self.bind("side", labelled(w.Dropdown, "Side", options=sides)),
-            self.bind("fill_type", labelled(w.Dropdown, "Fills", options=types)),
-            self.bind("role", labelled(w.Dropdown, "Role", options=roles)),
+            self._choice("market", "Market", [("all markets", "")]),
+            self._choice("side", "Side", SIDES),
+            self._choice("fill_type", "Fills", FILL_TYPES),
+            self._choice("role", "Role", ROLES),
             self.period,
             self.bind("since", labelled(w.DatePicker, "From")),
             self.bind("until", labelled(w.DatePicker, "Before")),
         ]
 
-    def _figure_controls(self) -> list[Any]:
-        figures = [(spec.label, name) for name, spec in self.state.FIGURES.items()]
-        periods = [("auto", ""), *((label, every) for every, label in PERIODS.items())]
+    def _account_controls(self) -> list[Any]:
+        client = self.selection.client
+        if client is None:
+            return []
+        account = labelled(
+            w.Combobox,
+            "Account",
+            options=[str(account) for account in client.accounts or []],
+            placeholder="e.g. 10083, 11519",
+            continuous_update=False,
+        )
+        read_again = button(
+            "Read again",
+            lambda: self.guard(self.selection.read),
+            "Read the trades of the account again",
+        )
+        return [self.bind("account", account), read_again]
+
+    def _figure_choices(self, state: Explorer) -> list[Any]:
+        figures = [(spec.label, name) for name, spec in state.FIGURES.items()]
+        groups = [(label, group) for label, group in GROUPS if set(group) <= set(state.GROUPS)]
         controls = [
-            self.bind("figure", labelled(w.Dropdown, "Figure", options=figures)),
-            self.bind("every", labelled(w.Dropdown, "Per", options=periods)),
-            self.bind("by", labelled(w.Dropdown, "Table by", options=self._groups())),
+            self._choice("figure", "Figure", figures),
+            self._choice("every", "Per", PERIODS),
+            self._choice("by", "Table by", groups),
         ]
-        if "tolerance" in self.state.CHOICES:
-            spans = [("a minute", "60s"), ("10 minutes", "10min"), ("an hour", "1h"), ("a day", "1d")]
-            controls.append(self.bind("tolerance", labelled(w.Dropdown, "Prices within", options=spans)))
-        if "quote" in self.state.CHOICES:
-            quote = labelled(w.Dropdown, "Quoted in", options=[("most fills", "")])
-            controls.append(self.bind("quote", quote))
+        if "tolerance" in state.CHOICES:
+            controls.append(self._choice("tolerance", "Prices within", TOLERANCES))
+        if "quote" in state.CHOICES:
+            controls.append(self._choice("quote", "Quoted in", [("most fills", "")]))
         return controls
 
+    def _choice(self, name: str, label: str, options: Any) -> Any:
+        return self.bind(name, labelled(w.Dropdown, label, options=options))
+
     def _choose_period(self, change: Any) -> None:
+        span = change["new"]
+        if self.is_showing_state or span == OWN_DATES:
+            return
+
         def choose() -> None:
             self.state.until = None
-            self.state.since = self.state.first_day(change["new"]) if change["new"] else None
+            self.state.since = self.selection.first_day(span) if span else None
 
-        if not self._muted and change["new"] != OWN_DATES:
-            self.guard(choose)
+        self.guard(choose)
 
     def _update_period(self) -> None:
         """Offer periods up to the newest trade, and show which one the dates are."""
-        state = self.state
+        selection = self.selection
         options = [("all", "")]
-        if state.is_read and state.trades["created_at"].notna().any():
-            newest = state.trades["created_at"].max()
-            options += [(f"{span} to {newest.day} {newest:%b %Y}", span) for span in SPANS]
-        dates = {state.first_day(span): span for _, span in options[1:]} | {None: ""}
-        value = dates.get(state.since, OWN_DATES) if state.until is None else OWN_DATES
-        with self.muted():
-            self.period.options = [*options, ("own dates", OWN_DATES)] if value == OWN_DATES else options
-            self.period.value = value
+        period_from: dict[Any, str] = {None: ""}
+        if selection.newest is not None:
+            until = f"{selection.newest.day} {selection.newest:%b %Y}"
+            for span in SPANS:
+                options.append((f"{span} to {until}", span))
+                period_from[selection.first_day(span)] = span
+        period = OWN_DATES
+        if self.state.until is None:
+            period = period_from.get(self.state.since, OWN_DATES)
+        if period == OWN_DATES:
+            options.append((OWN_DATES, OWN_DATES))
+        with self.showing_state():
+            self.period.options = options
+            self.period.value = period
 
-    def _groups(self) -> list[tuple[str, tuple[str, ...]]]:
-        groups = [group for group in GROUPS if set(group) <= set(self.state.GROUPS)]
-        labels = [" and ".join(LABELS.get(column, column) for column in group) for group in groups]
-        return [(label or "No grouping", group) for label, group in zip(labels, groups, strict=True)]
-
-    def _update_names(self) -> None:
-        """Offer the markets, quote tokens and periods of the trades."""
+    def _update_options(self) -> None:
+        """Offer the markets, quote tokens and periods of the trades, and what the figure takes."""
+        selection = self.selection
         self._update_period()
-        self.set_options(self.market, ("all markets", ""), self.state.markets, self.state.market)
+        self.offer("market", "all markets", selection.names("market"))
         if "quote" in self.controls:
-            control, selected = self.controls["quote"], self.state.quote
-            self.set_options(control, ("most fills", ""), self.state.names("quote"), selected)
+            self.offer("quote", "most fills", selection.names("quote"))
+        taken = set(selection.spec.options.values())
+        for name, attributes in SHOWN_FOR.items():
+            if name in self.controls:
+                set_visible(
+                    self.controls[name],
+                    bool(attributes & taken),
+                )
 
 
 class MarketView(Panel):
-    state: MarketExplorer
+    """The view of the market explorer: a list to search, and an amount to check."""
 
-    def __init__(self, state: MarketExplorer) -> None:
+    def __init__(self, state: MarketExplorer, lists: Lists) -> None:
         super().__init__(state)
-        self.heading, self.limits, self.findings = w.HTML(), w.HTML(), w.HTML()
-        self.list = Slot("table_view.TableView", choosing=True)
-        self._listed: Any = None
-        self.market = labelled(w.Dropdown, "Market", options=[("none", "")])
-        checks = w.VBox([self._amount_controls(), self.limits, self.findings])
-        self.arrange([self._search_controls()], [results(w.VBox([self.heading, self.list]), checks)])
-        state.observe(lambda _: self.draw(), [*state.CHOICES, "version"])
-        if state.is_read:
+        self.lists = lists
+        self.no_match = w.HTML()
+        self.table: TableView | None = None
+        self.table_place = w.Box()
+        self.limits = w.HTML()
+        self.findings = w.HTML()
+        status = labelled(w.Dropdown, "Status", options=STATUSES)
+        search = grid(
+            self.bind(
+                "listing",
+                labelled(w.Dropdown, "List", options=LISTINGS),
+            ),
+            self.bind(
+                "search",
+                labelled(w.Text, "Search", placeholder="e.g. LRC"),
+            ),
+            self.bind("status", status),
+        )
+        amount = grid(
+            self.bind(
+                "market",
+                labelled(w.Dropdown, "Market", options=[("none", "")]),
+            ),
+            self.bind(
+                "amount",
+                labelled(w.Text, "Amount", placeholder="e.g. 12.5"),
+            ),
+            self.bind(
+                "of",
+                labelled(w.Dropdown, "of the", options=TOKEN_SIDES),
+            ),
+        )
+        listed = w.VBox([self.no_match, self.table_place])
+        checks = w.VBox([amount, self.limits, self.findings])
+        self.arrange([search], [results(listed, checks)])
+        state.observe(lambda _: self.draw(), state.CHOICES)
+        lists.observe(lambda _: self.draw(), "version")
+        if lists.is_read:
             self.draw()
-        elif not state.doing:
-            self.guard(state.read)
+        elif not self.background.doing:
+            self.guard(lists.read)
 
     def draw(self) -> None:
         """Draw the matching markets or tokens and the checks, or show what is wrong."""
-        if self.state.is_read:
+        set_visible(
+            self.controls["status"],
+            self.state.listing == "markets",
+        )
+        if self.lists.is_read:
             self.guard(self._draw_results)
 
     def _draw_results(self) -> None:
-        state = self.state
-        self.set_options(self.market, ("none", ""), state.names, state.market)
-        count = len(state.tokens if state.listing == "tokens" else state.markets)
-        heading = "" if count else NO_MATCH.format(state.listing)
-        self.heading.value = f'<span class="ll-quiet">{heading}</span>'
-        set_visible(self.heading, count == 0)
-        set_visible(self.list, count > 0)
+        self.offer("market", "none", self.lists.names)
         self._show_list()
-        self.limits.value = self.findings.value = ""
-        if state.market is not None:
-            self.limits.value = "<p><b>Order limits</b></p>" + table_html(readable(state.limits_shown))
+        self.limits.value = ""
+        if self.state.market is not None:
+            limits = table_html(readable(self.lists.limits))
+            self.limits.value = f"<p><b>Order limits</b></p>{limits}"
         try:
-            self.findings.value = "".join(map(_finding, state.findings))
-        except LabError as error:  # beside the amount, not above the list
-            self.findings.value = _finding(Finding("refused", str(error)))
+            findings = self.lists.findings
+        except LabError as error:
+            # It stands beside the amount, not above the list.
+            findings = [Finding("refused", str(error))]
+        self.findings.value = "".join(map(finding_html, findings))
 
     def _show_list(self) -> None:
-        """Show the list where it is another one, so that its order and place stay, and the market in it."""
-        state, shown = self.state, self.state.shown
-        if not shown.equals(self._listed):
-            self._listed = shown
-            self.list.show(shown)
-            self.list.view.observe(self._choose_row, "chosen")
-        row = shown.index.get_indexer(pd.Index([state.market]))[0] if state.listing == "markets" else -1
-        self.list.view.chosen = int(row)
+        state = self.state
+        shown = self.lists.shown
+        self.no_match.value = f'<span class="ll-quiet">No matching {state.listing}; broaden the search</span>'
+        set_visible(self.no_match, shown.empty)
+        set_visible(self.table_place, not shown.empty)
+        if self.table is None:
+            self.table = TableView(shown, choosing=True)
+            self.table.observe(self._choose_row, "chosen")
+            self.table_place.children = [self.table]
+        elif not shown.equals(self.table.frame):
+            # The same list is left as it is, so that its order and page stay.
+            self.table.show(shown)
+        chosen = -1
+        if state.listing == "markets":
+            chosen = shown.index.get_indexer(pd.Index([state.market]))[0]
+        self.table.chosen = int(chosen)
 
     def _choose_row(self, change: Any) -> None:
-        state = self.state
-        if state.listing == "markets" and change["new"] >= 0:
-            self.guard(lambda: setattr(state, "market", str(state.shown.index[change["new"]])))
-
-    def _search_controls(self) -> Any:
-        listings = [("markets", "markets"), ("tokens", "tokens")]
-        statuses = [("all", ""), ("pool open", "amm"), ("order book open", "orderbook")]
-        statuses += [("both open", "both"), ("both closed", "closed")]
-        search = labelled(w.Text, "Search", placeholder="e.g. LRC", continuous_update=True)
-        status = labelled(w.Dropdown, "Status", options=statuses)
-        self.state.observe(lambda _: set_visible(status, self.state.listing == "markets"), "listing")
-        set_visible(status, self.state.listing == "markets")
-        return grid(
-            self.bind("listing", labelled(w.Dropdown, "List", options=listings)),
-            self.bind("search", search),
-            self.bind("status", status),
-        )
-
-    def _amount_controls(self) -> Any:
-        sides = [("base token", "base"), ("quote token", "quote")]
-        amount = labelled(w.Text, "Amount", placeholder="e.g. 12.5", continuous_update=True)
-        return grid(
-            self.bind("market", self.market),
-            self.bind("amount", amount),
-            self.bind("of", labelled(w.Dropdown, "of the", options=sides)),
-        )
+        row = change["new"]
+        if self.state.listing == "markets" and row >= 0:
+            market = str(self.lists.shown.index[row])
+            self.guard(lambda: setattr(self.state, "market", market))
 
 
-def _finding(finding: Finding) -> str:
+def finding_html(finding: Finding) -> str:
+    """Return a finding about an amount as HTML."""
     text = f"<b>{FINDING_LABELS[finding.kind]}.</b> {escape(finding.words)}"
     return f'<div role="status" class="ll-finding ll-{finding.kind}">{text}</div>'

@@ -12,6 +12,7 @@ from pandas.testing import assert_frame_equal
 from support.rollup_blocks import block_data, recorded_bytes, recorded_facts, slot
 from support.settled_block import client_of, settled_of, trades_of
 from support.wire_rows import whole
+from widgets.conftest import OnPage
 
 import loopring_lab as lab
 from loopring_lab.rollup import settled
@@ -509,7 +510,7 @@ def test_both_explorers_take_the_frame(two_blocks: pd.DataFrame) -> None:
     mine = two_blocks[two_blocks["market"] == "LRC-ETH"]
     fees = lab.widgets.FeeExplorer(two_blocks, market="LRC-ETH", by="side", role=None)
     assert_frame_equal(fees.table, lab.fees.summary(mine, by=["side"]))
-    assert fees.draw()
+    assert OnPage(fees).figure
     fills = lab.widgets.FillExplorer(two_blocks, market="LRC-ETH", figure="price_gaps", tolerance="1d")
     assert_frame_equal(fills.table, lab.fills.price_gap(mine, tolerance="1d", by=[]))
-    assert fills.draw()
+    assert OnPage(fills).figure

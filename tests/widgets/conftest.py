@@ -1,17 +1,24 @@
-"""Fixtures of the widget tests: a client and its trades."""
+"""Fixtures of the widget tests: a client and its trades, and a widget as it is on the page."""
 
 import threading
 from collections.abc import Callable, Iterator
+from html import unescape
 from typing import Any
 
+import ipywidgets
 import pandas as pd
 import pytest
+from ipywidgets.widgets.widget import _instances
 
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.transport import Transport
+from loopring_lab.widgets.figure_view import FigureView
+from loopring_lab.widgets.panel import CodePanel, SecretField
+from loopring_lab.widgets.table_view import TableView
 
 SMALL = 10083
+SECONDS = 30
 
 
 class Gated(Transport):
@@ -19,13 +26,99 @@ class Gated(Transport):
 
     def __init__(self, *words: Any, **named: Any) -> None:
         super().__init__(*words, **named)
-        self.asked, self.let = threading.Event(), threading.Event()
+        self.asked = threading.Event()
+        self.let = threading.Event()
 
     def get(self, path: str, params: Any = None, **how: Any) -> bytes:
         if path == "/user/trades":
             self.asked.set()
             assert self.let.wait(20)
         return super().get(path, params, **how)
+
+
+class OnPage:
+    """A widget as a notebook displays it: found and used by labels, as somebody at the page would."""
+
+    def __init__(self, widget: Any) -> None:
+        self.widget = widget
+        bundle = widget._repr_mimebundle_()
+        model = bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
+        self.box = _instances[model]
+
+    def wait(self) -> "OnPage":
+        self.widget.wait(SECONDS)
+        return self
+
+    def parts(self, kind: type = ipywidgets.Widget) -> list[Any]:
+        """Return everything of a kind that is displayed, in order."""
+        return [part for part in displayed_parts(self.box) if isinstance(part, kind)]
+
+    def control(self, label: str) -> Any:
+        """Return the control with a label that is displayed."""
+        found = [part for part in self.parts() if getattr(part, "description", None) == label]
+        assert len(found) == 1, f"{label}: {len(found)} controls"
+        return found[0]
+
+    def offers(self, label: str) -> bool:
+        """Tell whether a control with a label is displayed."""
+        return any(getattr(part, "description", None) == label for part in self.parts())
+
+    def enter(self, label: str, value: Any) -> "OnPage":
+        """Choose or type a value, and wait for what follows."""
+        self.control(label).value = value
+        return self.wait()
+
+    def press(self, label: str) -> "OnPage":
+        """Press a button, and wait for what follows."""
+        self.control(label).click()
+        return self.wait()
+
+    def type_secret(self, label: str, secret: str) -> "OnPage":
+        """Send the message that the page sends when a secret is submitted, and wait for what follows."""
+        type_into(self.control(label), secret)
+        return self.wait()
+
+    @property
+    def text(self) -> str:
+        """All HTML that is displayed."""
+        return "\n".join(unescape(part.value) for part in self.parts(ipywidgets.HTML))
+
+    @property
+    def problem(self) -> str:
+        """The error that is displayed, if any."""
+        found = [unescape(part.value) for part in self.parts(ipywidgets.HTML) if 'role="alert"' in part.value]
+        assert len(found) <= 1
+        return found[0].partition(">")[2].removesuffix("</div>") if found else ""
+
+    @property
+    def code(self) -> str:
+        """The code that is displayed."""
+        (panel,) = self.parts(CodePanel)
+        return str(panel.value)
+
+    @property
+    def figure(self) -> FigureView | None:
+        """The figure that is displayed, if any."""
+        return next(iter(self.parts(FigureView)), None)
+
+    @property
+    def table(self) -> TableView | None:
+        """The table that is displayed, if any."""
+        return next(iter(self.parts(TableView)), None)
+
+
+def displayed_parts(widget: Any) -> Iterator[Any]:
+    """Return a widget and everything in it, without what is hidden."""
+    if widget.layout.display == "none":
+        return
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from displayed_parts(child)
+
+
+def type_into(field: SecretField, secret: Any) -> None:
+    """Send the message that the page sends when a secret is submitted."""
+    field.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"typed": secret}}}, "buffers": []})
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.background import ReportProgress, WidgetState
+from loopring_lab.widgets.background import Background, ReportProgress
 
 SECONDS = 20
 
 
-class Keeping(WidgetState):
+class Keeping(Background):
     """A state that records delivered results."""
 
     def __init__(self) -> None:
@@ -52,11 +52,9 @@ def test_a_result_is_taken_once() -> None:
     state, (work, started, let) = Keeping(), held_back(7)
     state.start(work)
     assert started.wait(SECONDS)
-    job = state._job
     let.set()
     state.wait(SECONDS)
-    assert job
-    job.finish()
+    state.wait(SECONDS)
     assert (state.taken, state.doing, state.problem) == ([7], "", "")
 
 
@@ -201,7 +199,7 @@ def test_a_loop_that_is_gone_is_no_error() -> None:
 
 
 def test_work_that_begins_more_work_can_be_waited_for_at_any_moment() -> None:
-    state, left = WidgetState(), [0]
+    state, left = Background(), [0]
 
     def again(_: object) -> None:
         left[0] -= 1

@@ -1,8 +1,9 @@
-"""The explorers of trades without a view: choices, results, figures and generated code."""
+"""The explorers of trades: choices, what is on the page, and the code of it."""
 
 import datetime as dt
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,30 +13,49 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from support.cells import values
+from widgets.conftest import SECONDS, OnPage
 
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.widgets import FeeExplorer, FillExplorer
-from loopring_lab.widgets import explorer as explorer_module
-from loopring_lab.widgets.explorer import Explorer
+from loopring_lab.widgets.explorer import LibraryCall
 from loopring_lab.widgets.figure_view import FigureView
+from loopring_lab.widgets.table_view import TableView
 
-SECONDS, MARKET = 30, "LRC-ETH"
+ACCOUNT = 10083
+OTHER = 23100
+MARKET = "LRC-ETH"
+WITHOUT_PRICES = [name for name in FillExplorer.FIGURES if name not in ("venue_differences", "markouts")]
 EVERYTHING: list[tuple[type, dict[str, Any]]] = [
-    (FeeExplorer, {"figure": figure} | how)
-    for figure in FeeExplorer.FIGURES
-    for how in ({}, {"market": MARKET, "side": "BUY", "every": "1w", "by": ("fill_type", "side")})
-] + [
-    (FillExplorer, {"figure": figure} | how)
-    for figure in FillExplorer.FIGURES
-    if figure not in ("venue_differences", "markouts")
-    for how in ({}, {"market": MARKET, "every": "1mo", "by": "side", "tolerance": "1d"})
+    *((FeeExplorer, {"figure": figure}) for figure in FeeExplorer.FIGURES),
+    *(
+        (FeeExplorer, {"figure": figure, "market": MARKET, "side": "BUY", "every": "1w", "by": ("fill_type", "side")})
+        for figure in FeeExplorer.FIGURES
+    ),
+    *((FillExplorer, {"figure": figure}) for figure in WITHOUT_PRICES),
+    *(
+        (FillExplorer, {"figure": figure, "market": MARKET, "every": "1mo", "by": "side", "tolerance": "1d"})
+        for figure in WITHOUT_PRICES
+    ),
 ]
 
 
-def on_screen(explorer: Explorer) -> str:
-    return repr(lab.show(explorer.shown, precision=8, rows=24))
+def shows(page: OnPage, figure: Any, table: Any) -> None:
+    """Compare what is on the page with a figure and a table of the library."""
+    assert page.problem == ""
+    assert page.figure.svg == FigureView(figure).svg
+    assert page.table.page == TableView(table, precision=8).page
+
+
+def shows_its_code(page: OnPage, **names: Any) -> None:
+    """Compare what is on the page with what its code gives."""
+    table, figure = values(page.widget.export(), **names)
+    assert page.figure.svg == FigureView(figure).svg
+    assert repr(lab.show(page.table.frame, precision=8, rows=24)) == repr(table)
+
+
+# What is chosen
 
 
 def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
@@ -50,8 +70,8 @@ def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
     ]
     assert len(expected) > 10
     assert explorer.chosen.index.tolist() == expected
-    words = "market LRC-ETH, side SELL, type dex, from 2022-03-01, before 2022-06-01"
-    assert explorer.summary == f"{len(expected):,} of {len(trades):,} trades: {words}"
+    filters = "market LRC-ETH, side SELL, type dex, from 2022-03-01, before 2022-06-01"
+    assert f"Share over time, {len(expected):,} of {len(trades):,} trades: {filters}" in OnPage(explorer).text
 
 
 def test_the_table_is_the_librarys(trades: pd.DataFrame) -> None:
@@ -63,41 +83,32 @@ def test_the_table_is_the_librarys(trades: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(("kind", "how"), EVERYTHING, ids=str)
-def test_the_code_gives_what_is_on_screen(kind: type, how: dict[str, Any], trades: pd.DataFrame) -> None:
-    explorer = kind(trades, since="2022-01-01", **how)
-    table, figure = values(explorer.export(), trades=trades)
-    assert repr(table) == on_screen(explorer)
-    assert FigureView(figure).svg == FigureView(explorer.draw()).svg
-    assert explorer.export().count("\n") < 10
+def test_the_code_gives_what_is_on_the_page(kind: type, how: dict[str, Any], trades: pd.DataFrame) -> None:
+    page = OnPage(kind(trades, since="2022-01-01", **how))
+    shows_its_code(page, trades=trades)
+    assert page.widget.export().count("\n") < 10
 
 
 def test_the_code_has_the_names_of_the_notebook(
     trades: pd.DataFrame, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prices = client.outside_prices(trades, every="1h")
-    known = {
-        "prices": None,
-        "_2": trades,
-        "trades": trades.head(3),
-        "taken": trades,
-        "reference": prices,
-        "source": client,
-    }
+    known = {"prices": None, "_2": trades, "trades": trades.head(3), "taken": trades}
+    known |= {"reference": prices, "source": client}
     monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns=known, execution_count=1))
     explorer = FillExplorer(trades, prices=prices, figure="venue_differences", market=MARKET)
-    table, _ = values(explorer.export(), taken=trades, reference=prices)
-    assert repr(table) == on_screen(explorer)
-    reader = FeeExplorer(client, account=10083)
-    assert "trades = source.trades(account_id=10083)\nchosen = trades\n" in reader.export()
+    code = explorer.export()
+    reading = FeeExplorer(client, account=ACCOUNT).export()
+    monkeypatch.undo()
+    table, _ = values(code, taken=trades, reference=prices)
+    assert repr(table) == repr(lab.show(explorer.table, precision=8, rows=24))
+    assert "trades = source.trades(account_id=10083)\nchosen = trades\n" in reading
     assert "chosen = trades\n" in FeeExplorer(trades.tail(3), role=None).export()
 
 
-def test_the_code_reads_the_trades_again(client: Client) -> None:
-    explorer = FeeExplorer(client, account=10083, market=MARKET)
-    explorer.read()
-    explorer.wait(SECONDS)
-    table, _ = values(explorer.export(), client=client)
-    assert repr(table) == on_screen(explorer)
+def test_code_leaves_out_arguments_that_are_none() -> None:
+    call = LibraryCall("fees.summary", {"by": ["market"], "every": None})
+    assert call.code("trades") == "lab.fees.summary(trades, by=['market'])"
 
 
 def test_no_table_is_computed_twice_for_the_same_choices(trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,27 +123,18 @@ def test_no_table_is_computed_twice_for_the_same_choices(trades: pd.DataFrame, m
     assert len(computed) == 2
 
 
-def test_choices_that_fit_no_trade_are_named(trades: pd.DataFrame) -> None:
-    explorer = FeeExplorer(trades, market=MARKET, until="2000-01-01")
-    with pytest.raises(
-        LabError, match=r"None of [\d,]+ trades matches \(market LRC-ETH, role taker, before 2000-01-01\)"
-    ):
-        _ = explorer.table
-    assert not explorer.is_chosen
-
-
 def test_a_market_without_trades_is_refused_with_the_nearest(trades: pd.DataFrame) -> None:
     explorer = FeeExplorer(trades)
-    assert MARKET in explorer.markets
-    assert trades["market"].value_counts().loc[explorer.markets].is_monotonic_decreasing
     with pytest.raises(LabError, match="Did you mean 'LRC-ETH'?"):
         explorer.market = "lrc-ehh"
     assert explorer.market is None
+    with pytest.raises(LabError, match="Did you mean 'LRC-ETH'?"):
+        FeeExplorer(trades, market="lrc-ehh")
 
 
 def test_a_market_is_understood_in_any_case(trades: pd.DataFrame, client: Client) -> None:
     assert FeeExplorer(trades, market="lrc-eth").market == MARKET
-    explorer = FeeExplorer(client, account=10083, market="Lrc-Eth")
+    explorer = FeeExplorer(client, account=ACCOUNT, market="Lrc-Eth")
     explorer.read()
     explorer.wait(SECONDS)
     assert explorer.market == MARKET
@@ -152,7 +154,6 @@ def test_rates_are_of_takers_unless_another_role_is_chosen(trades: pd.DataFrame)
         assert len(explorer.chosen) == len(mine) > 100
         assert explorer.table["fills"].sum() == len(mine)
         assert f"chosen = chosen[chosen['role'] == '{role}']" in explorer.export()
-        assert f"role {role}" in explorer.summary
     assert not any(fee for one, fee in rows if one == "maker")
     explorer.role = None
     assert len(explorer.chosen) == len(trades)
@@ -161,103 +162,165 @@ def test_rates_are_of_takers_unless_another_role_is_chosen(trades: pd.DataFrame)
 def test_unknown_roles_are_named_and_found_where_they_follow(trades: pd.DataFrame) -> None:
     early = trades.assign(role=None)
     explorer = FeeExplorer(early)
+    page = OnPage(explorer)
     found = lab.fills.with_roles(early)
     takers, unknown = found[found["role"] == "taker"], found[found["role"].isna()]
     assert 100 < len(takers) < len(trades)
     assert_frame_equal(explorer.table, lab.fees.summary(takers, by=["market"]))
     counts = f"{len(takers):,} of {len(trades):,} trades: role taker"
-    assert explorer.summary == f"{counts}; {len(unknown):,} of unknown role are left out"
-    table, _ = values(explorer.export(), trades=early)
-    assert repr(table) == on_screen(explorer)
+    assert f"{counts}; {len(unknown):,} of unknown role are left out" in page.text
+    shows_its_code(page, trades=early)
     explorer.role = "unknown"
     assert explorer.chosen["trade_id"].tolist() == unknown["trade_id"].tolist()
-    table, _ = values(explorer.export(), trades=early)
-    assert repr(table) == on_screen(explorer)
+    shows_its_code(page, trades=early)
     explorer.role = "maker"
-    with pytest.raises(LabError, match=rf"By role: taker {len(takers):,}, unknown {len(unknown):,}\."):
+    assert f"By role: taker {len(takers):,}, unknown {len(unknown):,}." in page.problem
+
+
+def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) -> None:
+    explorer = FillExplorer(trades, figure="size_profile")
+    page = OnPage(explorer)
+    counts = trades["quote"].value_counts()
+    sizes = lab.fills.size_profile(trades)
+    for chosen, quote in ((None, counts.index[0]), (counts.index[1], counts.index[1])):
+        explorer.quote = chosen
+        assert page.figure.svg == FigureView(lab.figures.size_profile(trades, quote=quote)).svg
+        assert len(page.table.frame) == (sizes["quote"] == quote).sum()
+        assert f"largest ({quote})" in page.table.page["html"]
+
+
+# What cannot be shown
+
+
+def test_choices_that_fit_no_trade_are_named_and_fixed(trades: pd.DataFrame) -> None:
+    explorer = FeeExplorer(trades, market=MARKET)
+    page = OnPage(explorer).enter("Before", dt.date(1999, 1, 1))
+    said = r"None of [\d,]+ trades matches \(market LRC-ETH, role taker, before 1999-01-01\)\. Widen the filters\."
+    with pytest.raises(LabError, match=said):
         _ = explorer.table
-
-
-def test_several_accounts_are_read_into_one_frame(client: Client) -> None:
-    explorer = FeeExplorer(client, account="11519, 10083", role=None)
-    explorer.read()
-    assert explorer.doing == "Reading the trades of accounts 11519, 10083"
-    explorer.wait(SECONDS)
-    counted = [client.count(account) for account in (11519, 10083)]
-    assert explorer.trades["account_id"].tolist() == [11519] * counted[0] + [10083] * counted[1]
-    assert (explorer.done, explorer.whole) == (sum(counted), sum(counted))
-    table, _ = values(explorer.export(), client=client)
-    assert repr(table) == on_screen(explorer)
-    assert FeeExplorer(client, account=[10083]).account == 10083
-
-
-def test_an_account_that_is_taken_away_leaves_nothing_to_export(client: Client) -> None:
-    explorer = FeeExplorer(client, account=10083)
-    explorer.read()
-    explorer.wait(SECONDS)
-    explorer.account = ""
-    assert not explorer.is_read
-    for ask in (explorer.export, explorer.read):
-        with pytest.raises(LabError, match=r"No account is chosen\. Enter an account id, such as 10083"):
-            ask()
+    assert "trades matches (market LRC-ETH, role taker, before 1999-01-01)" in page.problem
+    assert page.figure is page.table is None
+    page.enter("Before", None)
+    assert page.problem == ""
+    assert page.figure
+    assert page.table
 
 
 def test_reversed_dates_are_refused_in_words(trades: pd.DataFrame) -> None:
-    words = "since='2022-06-01' is after until='2022-03-01', so nothing is between them"
+    words = "since='2022-06-01' is after until='2022-03-01'"
     with pytest.raises(LabError, match=words):
         FillExplorer(trades, since="2022-06-01", until="2022-03-01")
-    explorer = FillExplorer(trades, since="2022-06-01")
-    explorer.until = "2022-03-01"
-    with pytest.raises(LabError, match=words):
-        _ = explorer.table
-    explorer.until = "2022-06-01"
-    with pytest.raises(LabError, match=r"None of .* \(from 2022-06-01, before 2022-06-01\)\. Widen"):
-        _ = explorer.table
+    page = OnPage(FillExplorer(trades, since="2022-06-01")).enter("Before", dt.date(2022, 3, 1))
+    assert words in page.problem
+    assert page.figure is None
+    page.enter("Before", dt.date(2022, 6, 1))
+    assert "(from 2022-06-01, before 2022-06-01). Widen the filters." in page.problem
 
 
-def test_periods_end_with_the_newest_trade(trades: pd.DataFrame) -> None:
-    old = trades[trades["created_at"] < "2022-03-31"]
-    explorer = FeeExplorer(old)
-    assert old["created_at"].max().date() == dt.date(2022, 3, 30)
-    firsts = {span: explorer.first_day(span).isoformat() for span in explorer_module.SPANS}
-    assert firsts == {
-        "7 days": "2022-03-24", "30 days": "2022-03-01", "quarter": "2021-12-31", "year": "2021-03-31"
-    }  # fmt: skip
+def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) -> None:
+    page = OnPage(FillExplorer(trades, figure="price_gaps", tolerance="1d"))
+    assert page.figure
+    page.enter("Fills", "amm")
+    assert "price_gaps" in page.problem
+    assert page.figure is None
+    assert page.table.frame.equals(page.widget.table)
+
+
+def test_no_trades_at_all_are_reported(trades: pd.DataFrame) -> None:
+    with pytest.raises(LabError, match="There are no trades. Choose another account"):
+        _ = FeeExplorer(trades.head(0)).table
+
+
+@pytest.mark.parametrize("source", [None, 10083, pd.DataFrame({"fee": [1]}), "client"])
+def test_what_is_no_source_is_refused(source: Any) -> None:
+    with pytest.raises(LabError, match="expected a client, or trades as a pandas DataFrame"):
+        FeeExplorer(source)
+
+
+def test_an_account_needs_a_client(trades: pd.DataFrame) -> None:
+    with pytest.raises(LabError, match="account= needs a client"):
+        FeeExplorer(trades, account=ACCOUNT)
+    with pytest.raises(LabError, match="Give a client"):
+        FeeExplorer(trades).read()
+
+
+# Controls
+
+
+def test_each_control_changes_table_and_figure(trades: pd.DataFrame) -> None:
+    page = OnPage(FeeExplorer(trades))
+    page.enter("Market", MARKET).enter("Side", "SELL").enter("Fills", "dex").enter("Role", "")
+    page.enter("From", dt.date(2022, 2, 1)).enter("Before", dt.date(2022, 9, 1))
+    page.enter("Figure", "fee_tiers").enter("Per", "1mo").enter("Table by", ("fill_type",))
+    mine = trades[(trades["market"] == MARKET) & (trades["side"] == "SELL") & (trades["fill_type"] == "dex")]
+    mine = mine[(mine["created_at"] >= "2022-02-01") & (mine["created_at"] < "2022-09-01")]
+    columns = ["fill_type", "fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown"]
+    shows(page, lab.figures.fee_tiers(mine, every="1mo"), lab.fees.summary(mine, by=["fill_type"])[columns])
+    for label in ("Market", "Side", "Fills", "Per"):
+        page.enter(label, "")
+    assert (page.widget.market, page.widget.side, page.widget.fill_type, page.widget.every) == (None,) * 4
+
+
+def test_controls_follow_the_choices(trades: pd.DataFrame) -> None:
+    explorer = FillExplorer(trades)
+    page = OnPage(explorer)
+    explorer.market, explorer.by, explorer.every = MARKET, ("quote", "side"), "3d"
+    assert page.control("Per").value == "3d"
+    explorer.figure, explorer.tolerance = "price_gaps", "1d"
+    assert page.control("Market").value == MARKET
+    assert (page.control("Table by").value, page.control("Prices within").value) == (("quote", "side"), "1d")
+    explorer.market = None
+    assert page.control("Market").value == ""
+
+
+def test_only_what_the_figure_takes_is_offered(trades: pd.DataFrame) -> None:
+    page = OnPage(FillExplorer(trades))
+    assert (page.offers("Per"), page.offers("Prices within")) == (True, False)
+    page.enter("Figure", "price_gaps")
+    assert (page.offers("Per"), page.offers("Prices within")) == (False, True)
+
+
+def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
+    explorer = FeeExplorer(trades)
+    page = OnPage(explorer)
+    period = page.control("Period")
+    assert [label for label, _ in period.options] == [
+        "all",
+        "7 days to 31 Dec 2022",
+        "30 days to 31 Dec 2022",
+        "quarter to 31 Dec 2022",
+        "year to 31 Dec 2022",
+    ]
+    explorer.until = dt.date(2022, 6, 1)
+    assert period.value == "own dates"
+    page.enter("Period", "30 days")
+    assert (explorer.since, explorer.until) == (dt.date(2022, 12, 2), None)
+    page.enter("Period", "")
+    assert (explorer.since, explorer.until) == (None, None)
+    explorer.since = dt.date(2022, 12, 25)
+    assert period.value == "7 days"
+    firsts = {"7 days": "2022-03-24", "30 days": "2022-03-01", "quarter": "2021-12-31", "year": "2021-03-31"}
+    old = OnPage(FeeExplorer(trades[trades["created_at"] < "2022-03-31"]))
+    for span, first in firsts.items():
+        assert old.enter("Period", span).widget.since.isoformat() == first
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("figure", "horizons"), [("venue_differences", {"horizon": "1h"}), ("markouts", {})], ids=str)
-def test_venues_and_markouts_are_compared_with_prices_from_outside(
-    client: Client, figure: str, horizons: dict[str, str]
-) -> None:
-    explorer = FillExplorer(client, account=10083, market=MARKET, figure=figure)
-    explorer.read()
-    explorer.wait(SECONDS)
-    with pytest.raises(LabError, match=r"needs prices from outside the exchange\. Call read_prices\(\)"):
-        explorer.draw()
-    explorer.read_prices()
-    explorer.wait(SECONDS)
-    mine = client.trades(10083, market=MARKET, progress=False)
-    prices = client.outside_prices(mine, every="1h")
-    if figure == "markouts":
-        expected = lab.fills.markouts(mine, prices, ["1h", "6h", "1d"], by=["fill_type"])
-    else:
-        expected = lab.fills.compare_venues(mine, prices, by=[], horizon="1h")
-    assert_frame_equal(explorer.table, expected)
-    assert expected["reference"].unique().tolist() == ["outside prices"]
-    table, drawn = values(explorer.export(), client=client)
-    assert repr(table) == on_screen(explorer)
-    assert FigureView(drawn).svg == FigureView(explorer.draw()).svg
-
-
-def test_without_prices_from_outside_the_choice_says_what_is_missing(trades: pd.DataFrame, client: Client) -> None:
-    explorer = FillExplorer(trades, figure="venue_differences", market=MARKET)
-    with pytest.raises(LabError, match=r"needs prices from outside the exchange\. Give prices="):
-        explorer.draw()
-    prices = client.outside_prices(explorer.chosen, every="1h")
-    given = FillExplorer(trades, prices=prices, figure="venue_differences", market=MARKET)
-    table, _ = values(given.export(), trades=trades, prices=prices)
-    assert repr(table) == on_screen(given)
+def test_two_controls_changed_at_once_end_in_what_both_say(trades: pd.DataFrame) -> None:
+    """JupyterLab delivers widget messages on more than one thread."""
+    explorer = FeeExplorer(trades, role=None)
+    page = OnPage(explorer)
+    labels = {"Market": MARKET, "Side": "SELL", "Fills": "dex", "Per": "1mo"}
+    threads = [
+        threading.Thread(target=lambda label=label, value=value: setattr(page.control(label), "value", value))
+        for label, value in labels.items()
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    shows_its_code(page, trades=trades)
+    assert (explorer.market, explorer.side, explorer.fill_type, explorer.every) == tuple(labels.values())
 
 
 class Shell:
@@ -268,7 +331,7 @@ class Shell:
 
 
 def test_a_cell_that_is_run_again_keeps_the_choices_made_in_it(
-    trades: pd.DataFrame, client: Client, monkeypatch: pytest.MonkeyPatch
+    trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(cell: str, message: str) -> None:
         monkeypatch.setattr(IPython, "get_ipython", lambda: Shell(cell, message))
@@ -280,8 +343,9 @@ def test_a_cell_that_is_run_again_keeps_the_choices_made_in_it(
     run("one", "again")
     again = [FeeExplorer(trades), FeeExplorer(trades)]
     assert [(one.market, one.by, one.side) for one in again] == [
-        (MARKET, ("side",), None), (None, ("market",), "SELL")
-    ]  # fmt: skip
+        (MARKET, ("side",), None),
+        (None, ("market",), "SELL"),
+    ]
     run("one", "with other arguments")
     given = FeeExplorer(trades, market="ETH-USDC", until="2022-04-01")
     assert (given.market, given.by, given.since) == ("ETH-USDC", ("side",), None)
@@ -295,103 +359,121 @@ def test_a_cell_that_is_run_again_keeps_the_choices_made_in_it(
     assert FeeExplorer(trades).by == ("market",)
 
 
-@pytest.mark.parametrize("source", [None, 10083, pd.DataFrame({"fee": [1]}), "client"])
-def test_what_is_no_source_is_refused(source: Any) -> None:
-    with pytest.raises(LabError, match="expected a client, or trades as a pandas DataFrame"):
-        FeeExplorer(source)
+# Reading
 
 
-def test_an_account_needs_a_client(trades: pd.DataFrame) -> None:
-    with pytest.raises(LabError, match="account= needs a client"):
-        FeeExplorer(trades, account=10083)
-    with pytest.raises(LabError, match="Give a client"):
-        FeeExplorer(trades).read()
-
-
-def test_a_client_is_read_when_asked_and_begins_with_a_known_account(client: Client) -> None:
+def test_a_client_is_read_when_shown_and_begins_with_a_known_account(client: Client) -> None:
     explorer = FillExplorer(client)
     assert explorer.account == client.accounts[0]
-    assert not explorer.is_read
     with pytest.raises(LabError, match="No trades are read yet"):
         _ = explorer.table
-    explorer.account = 10083
+    explorer.account = ACCOUNT
     explorer.wait(SECONDS)
-    assert_frame_equal(explorer.trades, client.trades(10083))
-    assert explorer.trades.attrs["synthetic"]
-    assert (explorer.done, explorer.whole) == (len(explorer.trades), len(explorer.trades))
+    assert_frame_equal(explorer.chosen, client.trades(ACCOUNT))
+    assert explorer.chosen.attrs["synthetic"]
+    shows_its_code(OnPage(explorer), client=client)
 
 
-def test_a_newer_account_wins(client: Client, gated: Callable[[], Any]) -> None:
-    slow, transport = gated()
-    explorer = FeeExplorer(slow, account=10083)
-    explorer.read()
+def test_several_accounts_are_read_into_one_frame(client: Client) -> None:
+    explorer = FeeExplorer(client, account="11519, 10083", role=None)
+    page = OnPage(explorer).wait()
+    counted = [client.count(account) for account in (11519, 10083)]
+    assert explorer.chosen["account_id"].tolist() == [11519] * counted[0] + [10083] * counted[1]
+    assert page.control("Account").value == "11519, 10083"
+    shows_its_code(page, client=client)
+    assert FeeExplorer(client, account=[10083]).account == 10083
+
+
+def test_an_account_that_is_taken_away_leaves_nothing(client: Client) -> None:
+    explorer = FeeExplorer(client, account=ACCOUNT)
+    page = OnPage(explorer).wait()
+    page.enter("Code", True)
+    page.enter("Account", "")
+    none = "No account is chosen. Enter an account id, such as 10083, or several."
+    assert page.problem == none
+    assert page.figure is page.table is None
+    assert page.code == f"# {none}"
+    for ask in (explorer.export, explorer.read):
+        with pytest.raises(LabError, match=r"No account is chosen"):
+            ask()
+
+
+def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client: Client) -> None:
+    page = OnPage(FeeExplorer(client, account=ACCOUNT)).wait()
+    page.enter("Account", "1oo83")
+    assert "account='1oo83' is not a valid account id" in page.problem
+    assert page.control("Account").value == "1oo83"
+    assert page.widget.account == ACCOUNT
+    assert "there is no account 2." in page.enter("Account", "2").problem
+
+
+def test_reading_shows_progress_and_is_cancelled_by_its_button(gated: Callable[[], Any]) -> None:
+    client, transport = gated()
+    page = OnPage(FeeExplorer(client, account=ACCOUNT))
     assert transport.asked.wait(SECONDS)
-    old = explorer._job.thread
-    explorer.account = 23100
+    assert f"Reading the trades of account {ACCOUNT}" in page.text
+    page.press("Cancel")
+    assert f"account {ACCOUNT}: cancelled" in page.problem
+    assert page.figure is None
     transport.let.set()
-    explorer.wait(SECONDS)
-    old.join(SECONDS)
-    assert explorer.trades["account_id"].unique().tolist() == [23100]
-    assert explorer.account == 23100
+    page.press("Read again")
+    assert page.figure
+    assert page.problem == ""
+    assert {value for _, value in page.control("Market").options} == {"", *client.trades(ACCOUNT)["market"]}
 
 
-def test_a_reading_that_is_cancelled_reads_no_further(gated: Callable[[], Any]) -> None:
-    slow, transport = gated()
-    explorer = FeeExplorer(slow, account=10083)
-    explorer.read()
+def test_a_late_reading_never_overwrites_a_newer_one(gated: Callable[[], Any]) -> None:
+    client, transport = gated()
+    page = OnPage(FeeExplorer(client, account=ACCOUNT, market=MARKET))
     assert transport.asked.wait(SECONDS)
-    thread = explorer._job.thread
-    explorer.cancel()
+    page.control("Account").value = str(OTHER)
     transport.let.set()
-    thread.join(SECONDS)
-    assert not explorer.is_read
-    assert explorer.problem.startswith("Reading the trades of account 10083: cancelled")
+    page.wait()
+    assert page.widget.chosen["account_id"].unique().tolist() == [OTHER]
+    assert page.widget.market == page.control("Market").value == MARKET
+    shows_its_code(page, client=client)
 
 
-def test_an_unknown_account_is_reported(client: Client) -> None:
-    explorer = FeeExplorer(client, account=2)
-    explorer.read()
-    explorer.wait(SECONDS)
-    assert "there is no account 2. No such account; check account_id (" in explorer.problem
-    assert not explorer.is_read
+def test_an_api_key_is_asked_for_where_one_is_missing(client: Client) -> None:
+    page = OnPage(FeeExplorer(client.with_api_key("not-a-key"), account=ACCOUNT)).wait()
+    assert "API key" in page.problem
+    assert "not-a-key" not in page.problem
+    page.type_secret("API key:", client._transport._key[:])
+    assert not page.offers("API key:")
+    assert page.figure
 
 
-def test_no_trades_at_all_are_reported(trades: pd.DataFrame) -> None:
-    with pytest.raises(LabError, match="There are no trades. Choose another account"):
-        _ = FeeExplorer(trades.head(0)).table
+# Prices from outside
 
 
-def test_a_key_that_is_not_accepted_is_asked_for(client: Client) -> None:
-    explorer = FeeExplorer(client.with_api_key("not-a-key"), account=10083)
-    explorer.read()
-    explorer.wait(SECONDS)
-    assert explorer.needs_key
-    assert "API key" in explorer.problem
-    assert "not-a-key" not in explorer.problem
-    explorer.unlock(client._transport._key)
-    explorer.wait(SECONDS)
-    assert (explorer.needs_key, explorer.problem, explorer.is_read) == (False, "", True)
+@pytest.mark.thorough
+@pytest.mark.parametrize("figure", ["venue_differences", "markouts"])
+def test_venues_and_markouts_are_compared_with_prices_from_outside(client: Client, figure: str) -> None:
+    explorer = FillExplorer(client, account=ACCOUNT, market=MARKET)
+    page = OnPage(explorer).wait().enter("Figure", figure)
+    assert page.problem == ""
+    mine = client.trades(ACCOUNT, market=MARKET, progress=False)
+    prices = client.outside_prices(mine, every="1h")
+    if figure == "markouts":
+        expected = lab.fills.markouts(mine, prices, ["1h", "6h", "1d"], by=["fill_type"])
+    else:
+        expected = lab.fills.compare_venues(mine, prices, by=[], horizon="1h")
+    assert_frame_equal(explorer.table, expected)
+    assert expected["reference"].unique().tolist() == ["outside prices"]
+    shows_its_code(page, client=client)
 
 
-def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) -> None:
-    explorer = FillExplorer(trades, figure="size_profile")
-    most = trades["quote"].value_counts().idxmax()
-    other = next(one for one in explorer.names("quote") if one != most)
-    for chosen, quote in ((None, most), (other, other)):
-        explorer.quote = chosen
-        assert f"largest ({quote})" in on_screen(explorer)
-        assert explorer.draw().axes[0].get_xlabel() == f"size of the fill ({quote})"
-        mine = lab.fills.size_profile(trades)
-        assert len(explorer.shown) == (mine["quote"] == quote).sum()
+def test_without_prices_from_outside_the_choice_says_what_is_missing(trades: pd.DataFrame, client: Client) -> None:
+    page = OnPage(FillExplorer(trades, market=MARKET)).enter("Figure", "venue_differences")
+    assert "needs prices from outside the exchange. Give prices=" in page.problem
+    assert page.figure is None
+    prices = client.outside_prices(page.widget.chosen, every="1h")
+    given = FillExplorer(trades, prices=prices, figure="venue_differences", market=MARKET)
+    shows_its_code(OnPage(given), trades=trades, prices=prices)
 
 
-def test_the_states_load_no_widgets_and_no_figures() -> None:
+def test_the_widgets_load_no_front_end_and_no_figures_before_they_are_shown() -> None:
     code = (
         "import sys, loopring_lab.widgets; print(*sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
-
-
-def test_code_leaves_out_arguments_that_are_none() -> None:
-    call = explorer_module.LibraryCall("fees.summary", {"by": ["market"], "every": None})
-    assert call.code("trades") == "lab.fees.summary(trades, by=['market'])"

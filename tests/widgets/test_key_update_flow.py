@@ -11,13 +11,33 @@ from typing import Any
 import pytest
 from support.cells import values
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
+from widgets.conftest import OnPage
 
 import loopring_lab as lab
 from loopring_lab.errors import KeyUpdateError, LabError
 from loopring_lab.widgets import KeyUpdateWizard, key_update
+from loopring_lab.widgets.key_update import KeyUpdateFlow
 
 SECONDS = 30
 STRANGER = 11375
+
+
+class Walk(KeyUpdateFlow):
+    """The steps of a wizard, without its view."""
+
+    def __init__(self, client: Any, counterfactual: Any = None, trust: Any = None, **choices: Any) -> None:
+        wizard = KeyUpdateWizard(client, **choices)
+        super().__init__(wizard, client, {"counterfactual": counterfactual, "trust": trust})
+
+    @property
+    def problem(self) -> str:
+        return self.choices.background.problem
+
+    def wait(self, timeout: float) -> None:
+        self.choices.wait(timeout)
+
+    def cancel(self) -> None:
+        self.choices.background.cancel()
 
 
 @pytest.fixture
@@ -27,11 +47,11 @@ def setup() -> Iterator[KeyUpdateSetup]:
 
 
 @pytest.fixture
-def wizard(setup: KeyUpdateSetup) -> KeyUpdateWizard:
-    return KeyUpdateWizard(setup.client, account=ACCOUNT)
+def wizard(setup: KeyUpdateSetup) -> Walk:
+    return Walk(setup.client, account=ACCOUNT)
 
 
-def after(wizard: KeyUpdateWizard, call: Any, *words: Any) -> str:
+def after(wizard: Walk, call: Any, *words: Any) -> str:
     """Take a step, wait for it, and return where the wizard is."""
     call(*words)
     wizard.wait(SECONDS)
@@ -42,20 +62,20 @@ def signature(signer: Any, text: str) -> str:
     return "0x" + personal_sign(signer, text).hex()
 
 
-def data_signature(signer: Any, wizard: KeyUpdateWizard) -> str:
+def data_signature(signer: Any, wizard: Walk) -> str:
     return "0x" + sign_typed_data(signer, json.loads(wizard.to_sign)).hex()
 
 
-def signed(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def signed(wizard: Walk, setup: KeyUpdateSetup) -> None:
     """Walk as far as a wallet's second signature."""
-    signer = setup.relayer.signer(wizard.account)
+    signer = setup.relayer.signer(wizard.choices.account)
     assert after(wizard, wizard.next) == "key"
     assert after(wizard, wizard.give_signature, signature(signer, wizard.to_sign)) == "preview"
     assert after(wizard, wizard.next) == "sign"
     assert after(wizard, wizard.give_signature, data_signature(signer, wizard)) == "submit"
 
 
-def follow(wizard: KeyUpdateWizard, setup: KeyUpdateSetup, begin: Any = None) -> None:
+def follow(wizard: Walk, setup: KeyUpdateSetup, begin: Any = None) -> None:
     (begin or wizard.next)()
     while wizard.receipt is None:
         time.sleep(0.01)
@@ -63,7 +83,7 @@ def follow(wizard: KeyUpdateWizard, setup: KeyUpdateSetup, begin: Any = None) ->
     wizard.wait(SECONDS)
 
 
-def test_a_wallet_elsewhere_walks_through(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_a_wallet_elsewhere_walks_through(wizard: Walk, setup: KeyUpdateSetup) -> None:
     before = setup.client.account(ACCOUNT)
     signed(wizard, setup)
     assert setup.transport.sent == []
@@ -77,10 +97,8 @@ def test_a_wallet_elsewhere_walks_through(wizard: KeyUpdateWizard, setup: KeyUpd
     assert wizard.new_client().count(ACCOUNT) > 0
 
 
-def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
-) -> None:
-    wizard.way = "key"
+def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(wizard: Walk, setup: KeyUpdateSetup) -> None:
+    wizard.choices.way = "key"
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex()) == "preview"
     signer = weakref.ref(wizard.held.signer)
@@ -94,7 +112,7 @@ def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
     assert wizard.held.finished
 
 
-def test_the_preview_is_the_updates_own(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_the_preview_is_the_updates_own(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     update = wizard.held.update
     assert [line.field for line in wizard.preview.lines] == [line.field for line in update.preview().lines]
@@ -104,8 +122,8 @@ def test_the_preview_is_the_updates_own(wizard: KeyUpdateWizard, setup: KeyUpdat
     assert shown["maxFee.volume"] == update.body()["maxFee"]["volume"]
 
 
-def test_going_back_keeps_choices_and_forgets_secrets(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
-    wizard.way, wizard.valid_for, wizard.max_fee = "key", "12h", "0.0005"
+def test_going_back_keeps_choices_and_forgets_secrets(wizard: Walk, setup: KeyUpdateSetup) -> None:
+    wizard.choices.way, wizard.choices.valid_for, wizard.choices.max_fee = "key", "12h", "0.0005"
     after(wizard, wizard.next)
     after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex())
     wizard.next()
@@ -118,10 +136,15 @@ def test_going_back_keeps_choices_and_forgets_secrets(wizard: KeyUpdateWizard, s
     assert (wizard.step, wizard.held.prepared) == ("account", None)
     wizard.back()
     assert wizard.step == "account"
-    assert (wizard.account, wizard.way, wizard.valid_for, wizard.max_fee) == (ACCOUNT, "key", "12h", "0.0005")
+    assert (wizard.choices.account, wizard.choices.way, wizard.choices.valid_for, wizard.choices.max_fee) == (
+        ACCOUNT,
+        "key",
+        "12h",
+        "0.0005",
+    )
 
 
-def test_going_back_from_submit_asks_for_the_signature_again(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_going_back_from_submit_asks_for_the_signature_again(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     key = wizard.held.update.l2_key
     wizard.back()
@@ -130,7 +153,7 @@ def test_going_back_from_submit_asks_for_the_signature_again(wizard: KeyUpdateWi
     assert wizard.held.update.l2_key == key
 
 
-def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: Walk, setup: KeyUpdateSetup) -> None:
     nonce = setup.client.account(ACCOUNT).nonce
     own = f"a sentence of my own with key nonce: {nonce}"
     after(wizard, wizard.next)
@@ -146,7 +169,7 @@ def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: KeyUpdateWizard, set
     assert setup.client.account(ACCOUNT).key_seed == own
 
 
-def test_a_seed_that_the_protocol_does_not_allow_is_refused(wizard: KeyUpdateWizard) -> None:
+def test_a_seed_that_the_protocol_does_not_allow_is_refused(wizard: Walk) -> None:
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_seed, "too short") == "key"
     assert "does not end in 'with key nonce: 1'" in wizard.problem
@@ -154,13 +177,13 @@ def test_a_seed_that_the_protocol_does_not_allow_is_refused(wizard: KeyUpdateWiz
 
 
 @pytest.mark.parametrize("text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63])
-def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: KeyUpdateWizard, text: str) -> None:
+def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: Walk, text: str) -> None:
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_key, text) == "key"
     assert wizard.problem == "private key: expected 64 hex digits, with or without 0x. Type it again."
 
 
-def test_a_strangers_signatures_are_refused_at_both_steps(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_a_strangers_signatures_are_refused_at_both_steps(wizard: Walk, setup: KeyUpdateSetup) -> None:
     owner, stranger = setup.relayer.signer(ACCOUNT), setup.relayer.signer(STRANGER)
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign)) == "key"
@@ -175,9 +198,8 @@ def test_a_strangers_signatures_are_refused_at_both_steps(wizard: KeyUpdateWizar
     assert "65 bytes" in wizard.problem
 
 
-def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: KeyUpdateWizard) -> None:
+def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: Walk) -> None:
     early = [
-        wizard.sign,
         lambda: wizard.give_key("00"),
         lambda: wizard.give_signature("0x"),
         lambda: wizard.preview,
@@ -185,8 +207,6 @@ def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: KeyUpdate
     for call in early:
         with pytest.raises(KeyUpdateError, match="Choose an account, and take the next step"):
             call()
-    with pytest.raises(KeyUpdateError, match="not submitted yet"):
-        wizard.follow()
     with pytest.raises(KeyUpdateError, match="Follow the update to its end"):
         wizard.new_client()
     after(wizard, wizard.next)
@@ -195,27 +215,27 @@ def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: KeyUpdate
 
 
 def test_a_fee_token_or_account_that_does_not_work_is_refused_at_the_first_step(
-    wizard: KeyUpdateWizard,
+    wizard: Walk,
 ) -> None:
-    wizard.fee_token = "LINK"
+    wizard.choices.fee_token = "LINK"
     assert after(wizard, wizard.next) == "account"
     assert "LINK" in wizard.problem
-    wizard.fee_token, wizard.account = "ETH", 2
+    wizard.choices.fee_token, wizard.choices.account = "ETH", 2
     assert after(wizard, wizard.next) == "account"
     assert wizard.problem
-    wizard.account = None
+    wizard.choices.account = None
     with pytest.raises(KeyUpdateError, match="No account is selected"):
         wizard.next()
     with pytest.raises(LabError, match="valid_for='soon'"):
-        wizard.valid_for = "soon"
+        wizard.choices.valid_for = "soon"
 
 
 def test_a_demand_above_the_ceiling_is_refused_at_the_first_step_and_allowed_on_request() -> None:
     with key_update_setup(update_fees={"ETH": 5000 * 10**18}) as setup:
-        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+        wizard = Walk(setup.client, account=ACCOUNT)
         assert after(wizard, wizard.next) == "account"
         assert "asks for 5,000 ETH" in wizard.problem
-        wizard.max_fee = "5000"
+        wizard.choices.max_fee = "5000"
         assert after(wizard, wizard.next) == "key"
         assert "the most you pay: 5,000 ETH" in wizard.preview._repr_html_()
 
@@ -223,11 +243,11 @@ def test_a_demand_above_the_ceiling_is_refused_at_the_first_step_and_allowed_on_
 def test_another_exchange_needs_trust_which_the_preview_and_the_code_show() -> None:
     place = {"exchange": "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", "chain_id": 5}
     with key_update_setup(**place) as setup:
-        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+        wizard = Walk(setup.client, account=ACCOUNT)
         assert after(wizard, wizard.next) == "account"
         assert f"claims to serve the exchange {place['exchange']} on chain 5" in wizard.problem
         trust = place | {"tokens": {"ETH": {"id": 0, "decimals": 18}}}
-        wizard = KeyUpdateWizard(setup.client, trust=trust, account=ACCOUNT, max_fee="0.001")
+        wizard = Walk(setup.client, trust=trust, account=ACCOUNT, max_fee="0.001")
         signed(wizard, setup)
         assert wizard.preview._repr_html_().count("Vouched for by the caller (trust=)") == 2
         assert f"trust={trust!r}" in wizard.export()
@@ -235,7 +255,7 @@ def test_another_exchange_needs_trust_which_the_preview_and_the_code_show() -> N
         assert wizard.held.finished
 
 
-def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_a_refusal_at_submit_stays_there(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     other = setup.prepare()
     other.submit()
@@ -245,7 +265,7 @@ def test_a_refusal_at_submit_stays_there(wizard: KeyUpdateWizard, setup: KeyUpda
     assert wizard.receipt is None
 
 
-def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     wizard.observe(lambda _: time.sleep(0.1), "step")
     seen = []
@@ -253,7 +273,7 @@ def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(wizard: KeyUpdate
     def watch() -> None:
         while wizard.receipt is None:
             time.sleep(0.001)
-        seen.append((wizard.step, wizard.doing))
+        seen.append((wizard.step, wizard.choices.background.doing))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -263,7 +283,7 @@ def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(wizard: KeyUpdate
     wizard.cancel()
 
 
-def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_waiting_is_cancelled_and_taken_up_again(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     wizard.next()
     while wizard.receipt is None:
@@ -280,17 +300,17 @@ def test_waiting_is_cancelled_and_taken_up_again(wizard: KeyUpdateWizard, setup:
 
 def test_an_update_that_fails_is_reported_with_the_relayers_reason() -> None:
     with key_update_setup(fail_updates={1: "fee too low by now"}) as setup:
-        wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+        wizard = Walk(setup.client, account=ACCOUNT)
         signed(wizard, setup)
         follow(wizard, setup)
         assert "fee too low by now" in wizard.problem
         assert not wizard.held.finished
 
 
-def test_starting_over_forgets_everything_but_the_choices(wizard: KeyUpdateWizard, setup: KeyUpdateSetup) -> None:
+def test_starting_over_forgets_everything_but_the_choices(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     wizard.start_over()
-    assert (wizard.step, wizard.account, wizard.held.update, wizard.to_sign) == (
+    assert (wizard.step, wizard.choices.account, wizard.held.update, wizard.to_sign) == (
         "account",
         ACCOUNT,
         None,
@@ -302,15 +322,13 @@ def test_a_wallet_that_is_not_deployed_yet_walks_through(setup: KeyUpdateSetup) 
     account = max(setup.relayer.accounts)
     how = setup.relayer.counterfactual(account)
     assert how
-    wizard = KeyUpdateWizard(setup.client, account=account, counterfactual=how)
+    wizard = Walk(setup.client, account=account, counterfactual=how)
     signed(wizard, setup)
     follow(wizard, setup)
     assert wizard.held.finished
 
 
-def test_the_code_does_what_the_steps_did(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_does_what_the_steps_did(wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     signed(wizard, setup)
     signer = setup.relayer.signer(ACCOUNT)
 
@@ -334,10 +352,10 @@ def fields(sheet: Any) -> dict[str, object]:
 
 
 def test_the_code_for_a_typed_key_and_seed_asks_for_them(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+    wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, seed = setup.relayer.signer(ACCOUNT).key.hex(), "a sentence of my own with key nonce: 1"
-    wizard.way = "key"
+    wizard.choices.way = "key"
     after(wizard, wizard.next)
     after(wizard, wizard.give_seed, seed)
     after(wizard, wizard.give_key, key)
@@ -352,19 +370,19 @@ def test_the_code_for_a_typed_key_and_seed_asks_for_them(
 
 def test_the_code_connects_to_the_relayer_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOOPRING_API_KEY", raising=False)
-    assert "client = lab.connect()\n" in KeyUpdateWizard(lab.connect(), account=ACCOUNT).export()
+    assert "client = lab.connect()\n" in Walk(lab.connect(), account=ACCOUNT).export()
     live = lab.connect("https://relayer.example", api_key="not shown")
-    code = KeyUpdateWizard(live, account=ACCOUNT).export()
+    code = Walk(live, account=ACCOUNT).export()
     assert "client = lab.connect('https://relayer.example', api_key=getpass.getpass('API key: '))" in code
     monkeypatch.setenv("LOOPRING_API_KEY", "not shown")
-    code = KeyUpdateWizard(live, account=ACCOUNT).export()
+    code = Walk(live, account=ACCOUNT).export()
     assert "client = lab.connect('https://relayer.example')\n" in code
     assert "not shown" not in code
 
 
 @pytest.mark.parametrize("begun", ["account", "key", "preview", "sign", "submit"])
 def test_a_demo_wallet_goes_from_any_step_to_the_end(
-    begun: str, wizard: KeyUpdateWizard, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+    begun: str, wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
     signer, seen = setup.relayer.signer(ACCOUNT), []
@@ -391,31 +409,29 @@ def test_a_demo_wallet_signs_for_a_wallet_that_is_not_deployed_and_its_code_runs
     setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
-    wizard = KeyUpdateWizard(setup.client, account=max(setup.relayer.accounts))
+    wizard = Walk(setup.client, account=max(setup.relayer.accounts))
     after(wizard, wizard.next)
     follow(wizard, setup, wizard.use_demo_wallet)
     assert wizard.held.finished
     code = wizard.export()
     assert code.endswith("update.submit().wait()")
-    assert setup.relayer.signer(wizard.account).key.hex() not in code
+    assert setup.relayer.signer(wizard.choices.account).key.hex() not in code
     found = run(code.replace("update.submit().wait()", "update.preview()"))
-    assert (found["accountId"], found["nonce"]) == (wizard.account, 2)
+    assert (found["accountId"], found["nonce"]) == (wizard.choices.account, 2)
 
 
-def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(
-    wizard: KeyUpdateWizard, setup: KeyUpdateSetup
-) -> None:
+def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard: Walk, setup: KeyUpdateSetup) -> None:
     assert wizard.has_demo_wallet
-    live = KeyUpdateWizard(lab.connect("https://relayer.example"), account=ACCOUNT)
-    unknown = KeyUpdateWizard(setup.client, account=2)
+    live = Walk(lab.connect("https://relayer.example"), account=ACCOUNT)
+    unknown = Walk(setup.client, account=2)
     setup.relayer.stop()
-    for refused in (live, unknown, wizard, KeyUpdateWizard(setup.client)):
+    for refused in (live, unknown, wizard, Walk(setup.client)):
         assert not refused.has_demo_wallet
         with pytest.raises(KeyUpdateError, match="only the embedded relayer's own accounts have one"):
             refused.use_demo_wallet()
 
 
-def test_a_cancelled_demo_stays_where_it_is(wizard: KeyUpdateWizard) -> None:
+def test_a_cancelled_demo_stays_where_it_is(wizard: Walk) -> None:
     wizard.use_demo_wallet()
     while wizard.step != "preview":
         time.sleep(0.01)
@@ -432,3 +448,82 @@ def test_a_wizard_needs_a_client() -> None:
 
 def test_the_time_an_update_may_take_stays_as_written() -> None:
     assert key_update.parse_lifetime("valid_for", "12h") == "12h"
+
+
+# On the page
+
+
+def test_the_wizard_walks_by_its_buttons(setup: KeyUpdateSetup) -> None:
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+    signer = setup.relayer.signer(ACCOUNT)
+    page = OnPage(wizard).enter("Valid for", "12h").press("Continue")
+    assert "aria-current=step>key" in page.text
+    page.type_secret("Signature:", "")
+    assert page.control("Signature:").note.startswith("Nothing is entered. Paste the wallet's signature")
+    page.type_secret("Signature:", "0x1234")
+    assert "65 bytes" in page.problem
+    assert page.control("Signature:").note == ""
+    page.type_secret("Signature:", signature(signer, text_to_sign(page)))
+    assert page.problem == ""
+    assert "POST /api/v3/account" in page.text
+    page.press("Continue to signing")
+    data = json.loads(text_to_sign(page))
+    page.type_secret("Signature:", "0x" + sign_typed_data(signer, data).hex())
+    assert wizard.step == "submit"
+    page.control("Submit the update").click()
+    while wizard.step != "follow":
+        time.sleep(0.01)
+    assert not page.offers("Back")
+    page.press("Cancel")
+    assert "cancelled" in page.problem
+    setup.finish()
+    page.press("Keep waiting")
+    assert "The account has the new key" in page.text
+    assert "aria-current=step>processed" in page.text
+    assert not page.offers("Keep waiting")
+    assert wizard.new_client().count(ACCOUNT) > 0
+    assert wizard.export().endswith("update.submit().wait()")
+
+
+def text_to_sign(page: OnPage) -> str:
+    return page.text.partition("<pre")[2].partition(">")[2].partition("</pre>")[0]
+
+
+def test_the_wizard_signs_with_a_typed_key_and_goes_back(setup: KeyUpdateSetup) -> None:
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT, way="key")
+    page = OnPage(wizard).press("Continue")
+    page.type_secret("Private key:", setup.relayer.signer(ACCOUNT).key.hex())
+    page.press("Continue to signing").press("Sign")
+    assert wizard.step == "submit"
+    page.press("Back")
+    assert page.offers("Private key:")
+    assert not page.offers("Sign")
+    page.press("Start over")
+    assert wizard.step == "account"
+    assert page.control("Account").value == str(ACCOUNT)
+
+
+def test_a_refused_entry_returns_to_the_value_in_force(setup: KeyUpdateSetup) -> None:
+    wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
+    page = OnPage(wizard).enter("Valid for", "12h").enter("Valid for", "soon")
+    assert "expected a duration above zero" in page.problem
+    assert (page.control("Valid for").value, wizard.valid_for) == ("12h", "12h")
+    page.enter("Account", "nobody")
+    assert "is not a valid account id" in page.problem
+    assert page.control("Account").value == str(ACCOUNT)
+
+
+def test_the_demo_wallet_is_one_marked_click(setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
+    page = OnPage(KeyUpdateWizard(setup.client, account=ACCOUNT))
+    assert "Demo: this session simulates the relayer" in page.text
+    page.control("Use a demo wallet").click()
+    while page.widget.step != "follow":
+        time.sleep(0.01)
+    assert not page.offers("Use a demo wallet")
+    setup.finish()
+    page.wait()
+    assert "A demo wallet signed this update of a simulated account" in page.text
+    assert "The account has the new key" in page.text
+    live = KeyUpdateWizard(lab.connect("https://relayer.example"), account=ACCOUNT)
+    assert not OnPage(live).offers("Use a demo wallet")

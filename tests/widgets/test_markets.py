@@ -1,20 +1,20 @@
 """The market explorer without a view, and amounts checked against limits in integers."""
 
 import json
+from html import unescape
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cells import values
+from widgets.conftest import OnPage
 
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.relayer import Relayer
 from loopring_lab.widgets import MarketExplorer, check_amount
-
-SECONDS = 30
 
 
 def wire(client: Client, path: str) -> Any:
@@ -29,11 +29,8 @@ def units(number: int, decimals: int) -> str:
 
 
 @pytest.fixture
-def explorer(client: Client) -> MarketExplorer:
-    made = MarketExplorer(client)
-    made.read()
-    made.wait(SECONDS)
-    return made
+def page(client: Client) -> OnPage:
+    return OnPage(MarketExplorer(client)).wait()
 
 
 @settings(max_examples=60)
@@ -100,7 +97,7 @@ def test_an_unknown_market_or_side_is_named(client: Client) -> None:
 @pytest.mark.parametrize("status", ["amm", "orderbook", "both", "closed", None])
 @pytest.mark.parametrize("search", ["eth", "USDC", "no such", None])
 def test_markets_are_found_by_the_bits_of_their_status(
-    explorer: MarketExplorer, client: Client, status: str | None, search: str | None
+    page: OnPage, client: Client, status: str | None, search: str | None
 ) -> None:
     bits = {"amm": [1, 3], "orderbook": [2, 3], "both": [3], "closed": [0], None: range(4)}[status]
     expected = [
@@ -108,54 +105,64 @@ def test_markets_are_found_by_the_bits_of_their_status(
         for record in wire(client, "/mix/markets")["markets"]
         if record["status"] in bits and (search or "").lower() in record["market"].lower()
     ]
-    explorer.status, explorer.search = status, search
-    assert explorer.markets.index.tolist() == expected
+    page.enter("Status", status or "").enter("Search", search or "")
+    if expected:
+        assert page.table.frame.index.tolist() == expected
+    else:
+        assert page.table is None
+        assert "No matching markets; broaden the search" in page.text
 
 
-def test_tokens_are_found_by_symbol_and_name(explorer: MarketExplorer, client: Client) -> None:
-    explorer.listing, explorer.search = "tokens", "ether"
+def test_tokens_are_found_by_symbol_and_name(page: OnPage, client: Client) -> None:
+    page.enter("List", "tokens").enter("Search", "ether")
     expected = [
         token["symbol"]
         for token in wire(client, "/exchange/tokens")
         if "ether" in token["symbol"].lower() or "ether" in token["name"].lower()
     ]
     assert expected
-    assert explorer.tokens.index.tolist() == expected
+    assert page.table.frame.index.tolist() == expected
+    assert not page.offers("Status")
 
 
-def test_the_limits_are_those_of_both_tokens(explorer: MarketExplorer) -> None:
-    explorer.market = "LRC-USDC"
-    assert explorer.limits.index.tolist() == ["LRC", "USDC"]
-    shown = lab.show(explorer.limits_shown).frame
-    assert shown.loc["order_amounts_maximum"].tolist() == ["2,000,000", "5,000,000"]
-    assert shown.loc["decimals"].tolist() == ["18", "6"]
+def test_the_limits_are_those_of_both_tokens(page: OnPage) -> None:
+    page.enter("Market", "LRC-USDC")
+    rows = [row.split("</tr>")[0] for row in page.text.split("<tr>")]
+    limits = {row.partition(">")[2].partition("<")[0]: row for row in rows}
+    assert "2,000,000" in limits["order_amounts_maximum"]
+    assert "5,000,000" in limits["order_amounts_maximum"]
+    assert ">18<" in limits["decimals"]
+    assert ">6<" in limits["decimals"]
 
 
 @pytest.mark.parametrize("listing", ["markets", "tokens"])
-@pytest.mark.parametrize("status", [None, "amm", "closed"])
-def test_the_code_gives_what_is_on_screen(
-    explorer: MarketExplorer, client: Client, listing: str, status: str | None
-) -> None:
-    explorer.listing, explorer.status, explorer.search = listing, status, "eth"
-    explorer.market, explorer.amount, explorer.of = "LRC-ETH", "0.0001", "quote"
-    listed, limits, findings = values(explorer.export(), client=client)
-    assert repr(listed) == repr(lab.show(explorer.shown, rows=12))
-    assert repr(limits) == repr(lab.show(explorer.limits_shown))
-    assert findings == explorer.findings
-    assert explorer.findings[0].kind == "refused"
+@pytest.mark.parametrize("status", ["", "amm", "closed"])
+def test_the_code_gives_what_is_on_the_page(page: OnPage, client: Client, listing: str, status: str) -> None:
+    page.enter("Status", status).enter("Search", "eth").enter("List", listing)
+    page.enter("Market", "LRC-ETH").enter("Amount", "0.0001").enter("of the", "quote")
+    listed, limits, findings = values(page.widget.export(), client=client)
+    if page.table is None:
+        assert len(listed.frame) == 0
+    else:
+        assert repr(listed) == repr(lab.show(page.table.frame, rows=12))
+    assert limits._repr_html_() in unescape(page.text) or unescape(limits._repr_html_()) in page.text
+    assert findings == check_amount(client, "LRC-ETH", "0.0001", "quote")
+    assert "<b>Refused.</b>" in page.text
 
 
-def test_nothing_is_found_about_no_amount(explorer: MarketExplorer) -> None:
-    assert explorer.market == "LRC-ETH"
-    assert explorer.findings == []
-    explorer.market = None
-    with pytest.raises(LabError, match="No market is selected"):
-        _ = explorer.limits
+def test_a_row_chooses_the_market_and_follows_it(page: OnPage) -> None:
+    page.enter("Search", "usdc").enter("Status", "orderbook")
+    assert page.table.frame.index.tolist() == ["ETH-USDC", "WBTC-USDC", "LRC-USDC", "USDT-USDC"]
+    page.table.chosen = 2
+    assert page.widget.market == page.control("Market").value == "LRC-USDC"
+    page.enter("Market", "ETH-USDC")
+    assert page.table.chosen == 0
+    page.enter("Amount", "1,5")
+    assert "is not a valid amount" in page.text
+    assert page.problem == ""
 
 
-def test_before_reading_it_says_what_to_do(client: Client) -> None:
-    with pytest.raises(LabError, match="Call read"):
-        _ = MarketExplorer(client).markets
+def test_a_client_is_needed() -> None:
     with pytest.raises(LabError, match="expected a client"):
         MarketExplorer("https://relayer.example")  # type: ignore[arg-type]
 
@@ -165,19 +172,15 @@ def test_a_relayer_that_is_gone_is_reported() -> None:
     client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
     client._transport._attempts = 1
     relayer.stop()
-    explorer = MarketExplorer(client)
-    explorer.read()
-    explorer.wait(SECONDS)
-    assert not explorer.is_read
-    assert explorer.problem
-    assert "Traceback" not in explorer.problem
+    page = OnPage(MarketExplorer(client)).wait()
+    assert page.problem
+    assert "Traceback" not in page.problem
+    assert page.table is None
 
 
-def test_a_market_is_understood_in_any_case(client: Client, explorer: MarketExplorer) -> None:
+def test_a_market_is_understood_in_any_case(client: Client, page: OnPage) -> None:
     assert check_amount(client, "lrc-eth", "0.5") == check_amount(client, "LRC-ETH", "0.5")
-    explorer.market = "usdc-eth" if "USDC-ETH" in explorer.names else "eth-usdc"
-    assert explorer.market in explorer.names
-    early = MarketExplorer(client, market="lrc-eth")
-    early.read()
-    early.wait(SECONDS)
-    assert early.market == "LRC-ETH"
+    page.widget.market = "eth-usdc"
+    assert page.widget.market == "ETH-USDC"
+    early = OnPage(MarketExplorer(client, market="lrc-eth")).wait()
+    assert early.widget.market == "LRC-ETH"

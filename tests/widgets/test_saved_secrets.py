@@ -23,20 +23,16 @@ import loopring_lab as lab
 from loopring_lab.relayer import Relayer, World
 relayer = Relayer(World(size=0.001), api_key=os.environ["TYPED_API_KEY"]).start()
 client = lab.connect(relayer.base_url, api_key="none", rate=None)
-def front_end_sends(field, typed):
-    data = {"method": "custom", "content": {"typed": typed}}
-    field.comm.handle_msg({"content": {"data": data}, "buffers": []})""",
+from widgets.conftest import OnPage""",
     """explorer = lab.widgets.FeeExplorer(client, account=10083)
-explorer.view; explorer.wait()
-assert explorer.needs_key
-front_end_sends(explorer.view.key, os.environ["TYPED_API_KEY"]); explorer.wait()
-assert explorer.is_read
+page = OnPage(explorer).wait().type_secret("API key:", os.environ["TYPED_API_KEY"])
+assert len(explorer.chosen)
 explorer""",
     """wizard = lab.widgets.KeyUpdateWizard(client, account=10083, way="key")
-wizard.view.next.click(); wizard.wait()
-front_end_sends(wizard.view.seed, os.environ["TYPED_SEED"] + " with key nonce: 1"); wizard.wait()
-front_end_sends(wizard.view.private_key, os.environ["TYPED_PRIVATE_KEY"]); wizard.wait()
-assert wizard.step == "preview", wizard.problem
+page = OnPage(wizard).press("Continue")
+page.type_secret("Own key seed (optional):", os.environ["TYPED_SEED"] + " with key nonce: 1")
+page.type_secret("Private key:", os.environ["TYPED_PRIVATE_KEY"])
+assert wizard.step == "preview", page.problem
 wizard""",
     """plain = ipywidgets.Password(description="Plain:")
 data = {"method": "update", "state": {"value": os.environ["TYPED_PLAIN"]}}
@@ -62,6 +58,7 @@ def test_what_is_handed_over_is_not_saved(way: str, tmp_path: Path) -> None:
     private_key = "0x" + bytes(Relayer(World(size=0.001)).signer(10083).key).hex()
     secrets = {"TYPED_API_KEY": API_KEY, "TYPED_PRIVATE_KEY": private_key, "TYPED_SEED": SEED}
     plain = {"TYPED_PLAIN": PLAIN}
+    own["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", *WAYS[way], *ending],
         cwd=tmp_path, env=dict(os.environ) | own | secrets | plain, capture_output=True, text=True, timeout=120,

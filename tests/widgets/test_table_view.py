@@ -1,6 +1,11 @@
-"""What a TableView sends to the browser; tests/browser/test_tables_in_lab.py drives it there."""
+"""A table to look into without a browser: what it shows, and what a message of the page changes."""
 
+import csv
+import gzip
+import io
+import re
 from decimal import Decimal
+from html import unescape
 from typing import Any
 
 import pandas as pd
@@ -9,63 +14,148 @@ import pytest
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
-from loopring_lab.amounts.display import readable
+from loopring_lab.amounts.display import format_amount, readable
 from loopring_lab.widgets.table_view import MOST_ROWS, TableView
 
 
-def sent(view: TableView) -> dict[str, dict[str, Any]]:
-    return {column["name"]: column for column in view.data["columns"]}
+def ask(view: TableView, **content: Any) -> None:
+    """Send the message that the page sends."""
+    view.comm.handle_msg({"content": {"data": {"method": "custom", "content": content}}, "buffers": []})
 
 
-def test_the_browser_gets_every_digit_of_every_column(trades: pd.DataFrame) -> None:
-    columns = sent(TableView(trades, precision=2))
-    assert [*columns] == trades.columns.tolist()
-    for name in ("size", "price", "notional", "fee"):
-        assert [Decimal(value) for value in columns[name]["values"]] == trades[name].tolist()
-    assert [float(value) for value in columns["fee_bps"]["values"]] == trades["fee_bps"].tolist()
-    assert columns["order_hash"]["values"] == trades["order_hash"].tolist()
-    moments = pd.to_datetime(pd.Series(columns["created_at"]["values"])).to_numpy()
-    assert (moments == trades["created_at"].to_numpy()).all()
+def headings(view: TableView) -> list[str]:
+    return [unescape(one) for one in re.findall(r"<th[^>]*col[^>]*>(.*?)</th>", view.page["html"])]
 
 
-def test_texts_and_headings_are_those_of_show(trades: pd.DataFrame) -> None:
+def totals(view: TableView) -> dict[str, list[str]]:
+    """Return the totals that are shown, by the heading above them."""
+    if not view.page["totals"]:
+        return {}
+    pairs = zip(headings(view), view.page["totals"], strict=True)
+    return {name: total for name, total in pairs if total[0] and total[0] != "Total"}
+
+
+def saved(view: TableView, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the CSV file that the page saves."""
+    sent: list[Any] = []
+    monkeypatch.setattr(view, "send", lambda content, buffers: sent.extend(buffers))
+    ask(view, csv=True)
+    return list(csv.reader(io.StringIO(gzip.decompress(sent[0]).decode())))
+
+
+def test_the_page_is_what_show_displays(trades: pd.DataFrame) -> None:
     frame = trades.head(30)
     shown = readable(frame, precision=4, rows=30)
-    columns = {one["heading"]: one for one in TableView(frame, precision=4).data["columns"] if not one["hidden"]}
-    assert [*columns] == shown.frame.columns.tolist()
-    for heading, column in columns.items():
-        if column["texts"] is not None:
-            assert column["texts"] == shown.frame[heading].tolist()
-    assert {"created_at (UTC)", "size", "fee_bps", "order_hash"} <= {
-        heading for heading, column in columns.items() if column["texts"] is not None
-    }
+    table = TableView(frame, precision=4).page["html"].partition("<table")[2]
+    assert table == shown._repr_html_().partition("<table")[2].partition("</table>")[0] + "</table>"
+
+
+def test_a_click_sorts_by_exact_value_up_then_down_then_not(trades: pd.DataFrame) -> None:
+    view = TableView(trades)
+    size = headings(view).index("size")
+    for order in ("ascending", "descending"):
+        ask(view, sort=size)
+        expected = trades.reset_index().sort_values("size", ascending=order == "ascending", kind="stable")
+        assert view.page["rows"] == expected.index[:50].tolist()
+        assert view.page["orders"][size] == order
+    ask(view, sort=size)
+    assert view.page["rows"] == list(range(50))
+
+
+def test_a_filter_leaves_matching_rows_and_their_exact_totals(trades: pd.DataFrame) -> None:
+    view = TableView(trades)
+    ask(view, filter="lrc-ETH")
+    matching = trades[trades["market"] == "LRC-ETH"]
+    assert (view.page["matching"], view.page["all"]) == (len(matching), len(trades))
+    volume = sum(matching["size"], Decimal(0))
+    assert totals(view)["size"] == [f"{format_amount(volume)} LRC", ""]
+    assert {"price", "fee", "trade_id"}.isdisjoint(totals(view))
+    ask(view, start=50)
+    place = matching.index[50:100].tolist()
+    assert view.page["rows"] == place
+    ask(view, filter=matching["order_hash"].iloc[7][10:40])
+    assert matching.index[7] in view.page["rows"]
+    ask(view, filter="")
+    assert view.page["totals"] == []
 
 
 def test_only_what_can_be_added_up_is(trades: pd.DataFrame) -> None:
-    adds = {name for name, column in sent(TableView(trades.head(5))).items() if column["adds"]}
-    assert adds == {"size", "notional", "fee"}
-    without_tokens = trades.head(5).drop(columns=["base", "quote", "fee_token"])
-    assert not any(column["adds"] for column in sent(TableView(without_tokens)).values())
-    markouts = sent(TableView(lab.fills.markouts(trades, by="market")))
-    assert not any(column["adds"] for column in markouts.values())  # the same fills at each horizon
-    summary = {name for name, column in sent(TableView(lab.fees.summary(trades))).items() if column["adds"]}
-    assert {"fills", "fee", "volume", "notional"} <= summary
+    five = trades[trades["market"] == "LRC-ETH"].head(5)
+    assert {"size", "notional"} <= {name.split(" ")[0] for name in totals(TableView(five))}
+    assert totals(TableView(five.drop(columns=["base", "quote", "fee_token"]))) == {}
+    markouts = lab.fills.markouts(trades, by="market")
+    assert totals(TableView(markouts)) == {}  # the same fills at each horizon
+    summary = {name.split(" ")[0] for name in totals(TableView(lab.fees.summary(trades)))}
+    assert "fills" in summary
     assert not {"bps", "median_bps", "zero_fee_share"} & summary
 
 
-def test_amounts_in_smallest_units_have_all_76_digits() -> None:
+def test_totals_of_76_digits_are_exact() -> None:
     digits = "9" * 76
-    frame = pd.DataFrame({"change": to_units([digits], 0, dtype=pd.ArrowDtype(pa.decimal256(76, 0)))})
-    assert sent(TableView(frame))["change"]["values"] == [digits]
+    volume = to_units([digits, digits], 0, dtype=pd.ArrowDtype(pa.decimal256(76, 0)))
+    view = TableView(pd.DataFrame({"market": ["LRC-ETH"] * 2, "volume": volume, "base": ["LRC"] * 2}))
+    ((total, _),) = totals(view).values()
+    assert total.replace(",", "") == str(2 * int(digits))
 
 
-def test_another_frame_replaces_the_first_and_nothing_is_chosen(trades: pd.DataFrame) -> None:
-    view = TableView(trades.head(3), code="one", choosing=True)
-    view.chosen = 2
+def test_digits_that_are_cut_are_marked_also_in_totals(trades: pd.DataFrame) -> None:
+    frame = trades[trades["market"] == "LRC-ETH"]
+    view = TableView(frame, precision=2)
+    text, exact = next(total for name, total in totals(view).items() if name.startswith("notional"))
+    whole = sum(frame["notional"], Decimal(0))
+    assert exact.split(" ")[0] == format_amount(whole)
+    assert text.split("…")[0] == f"{whole.quantize(Decimal('0.01'), 'ROUND_DOWN'):,f}"
+    assert "truncated to 2 decimals where marked …" in view.page["notes"]
+
+
+def test_the_csv_has_all_digits_of_the_matching_rows_in_their_order(
+    trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = TableView(trades, precision=2)
+    ask(view, filter="dex")
+    ask(view, sort=headings(view).index("notional"))
+    head, *rows = saved(view, monkeypatch)
+    assert head == trades.columns.tolist()
+    expected = trades[trades["fill_type"] == "dex"].sort_values("notional", kind="stable")
+    found = pd.DataFrame(rows, columns=head)
+    for name in ("size", "price", "notional", "fee"):
+        assert [Decimal(value) for value in found[name]] == expected[name].tolist()
+    assert found["order_hash"].tolist() == expected["order_hash"].tolist()
+    assert [float(value) for value in found["fee_bps"]] == expected["fee_bps"].tolist()
+    assert (pd.to_datetime(found["created_at"]).to_numpy() == expected["created_at"].to_numpy()).all()
+
+
+def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame(
+        {
+            "memo": ["=HYPERLINK(1)<img src=x>", "-2+3", "b"],
+            "n": pd.array([2, 10**17, None], dtype="Int64"),
+            "float": [1e-7, float("inf"), None],
+            "list": [[1, "a"], None, {}],
+        }
+    )
+    view = TableView(frame)
+    assert "<img" not in view.page["html"]
+    for number in range(4):
+        ask(view, sort=number)
+        assert view.page["orders"][number] == "ascending"
+    assert view.page["rows"][-1] == 1
+    ask(view, sort=1)
+    assert view.page["rows"] == [0, 1, 2]
+    rows = saved(view, monkeypatch)[1:]
+    assert [row[:2] for row in rows] == [["'=HYPERLINK(1)<img src=x>", "2"], ["'-2+3", str(10**17)], ["b", ""]]
+    assert [float(rows[0][2]), rows[2][2], rows[0][3], rows[1][3]] == [1e-7, "", "[1, 'a']", ""]
+
+
+def test_a_row_is_chosen_by_its_place_in_the_frame(trades: pd.DataFrame) -> None:
+    view = TableView(trades, code="one", choosing=True)
+    ask(view, sort=headings(view).index("size"))
+    ask(view, start=50)
+    ask(view, choose=2)
+    assert view.chosen == view.page["rows"][2]
     view.show(trades.head(2), code="two")
-    assert (view.chosen, view.code, view.data["rows"]) == (-1, "two", 2)
-    view.show(trades["fee"].head(1))
-    assert (view.code, [*sent(view)]) == ("", ["fee"])
+    assert (view.chosen, view.code, view.page["all"]) == (-1, "two", 2)
+    assert "ascending" in view.page["orders"]  # the order stays
 
 
 def test_a_static_copy_stands_beside_the_view_and_is_the_same_every_time(trades: pd.DataFrame) -> None:
@@ -75,31 +165,6 @@ def test_a_static_copy_stands_beside_the_view_and_is_the_same_every_time(trades:
     assert data["text/plain"] == f"TableView of {len(trades):,} rows"
     assert "application/vnd.jupyter.widget-view+json" in data
     assert TableView(trades, precision=4)._repr_mimebundle_()[0]["text/html"] == data["text/html"]
-
-
-def test_the_index_comes_first_if_it_has_a_name(client: Any, trades: pd.DataFrame) -> None:
-    columns = TableView(client.markets()[["base"]]).data["columns"]
-    assert [(one["name"], one["key"]) for one in columns] == [("market", True), ("base", False)]
-    assert [one["key"] for one in TableView(trades[["market"]]).data["columns"]] == [False]
-
-
-def test_odd_values_are_sent_as_text() -> None:
-    frame = pd.DataFrame(
-        {
-            "float": [1e-7, float("inf"), None],
-            "age": pd.to_timedelta(["90s", None, "1D"]),
-            "list": [[1, "a"], None, {}],
-            "open": pd.array([True, False, None], dtype="boolean"),
-        }
-    )
-    columns = sent(TableView(frame))
-    assert columns["float"]["values"] == ["0.0000001", "Infinity", ""]
-    assert columns["age"]["order"] == [str(90 * 10**9), "", str(86_400 * 10**9)]
-    assert columns["list"]["values"] == ["[1, 'a']", "", "{}"]
-    assert (columns["open"]["values"], columns["open"]["texts"]) == (
-        ["True", "False", ""],
-        ["yes", "no", "-"],
-    )
 
 
 @pytest.mark.parametrize(
@@ -119,4 +184,4 @@ def test_a_refused_frame_leaves_the_view_as_it_was(trades: pd.DataFrame) -> None
     view = TableView(trades.head(3))
     with pytest.raises(lab.LabError):
         view.show(None)
-    assert view.data["rows"] == 3
+    assert view.page["all"] == 3

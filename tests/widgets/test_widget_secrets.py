@@ -13,13 +13,15 @@ from IPython.lib.pretty import pretty
 from ipywidgets.embed import embed_data
 from nbclient import NotebookClient
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
+from widgets.conftest import OnPage
 
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
-from loopring_lab.widgets.layout import SecretField
+from loopring_lab.widgets.panel import SecretField
 
-SECONDS = 30
+TESTS = Path(__file__).parents[1]
 API_KEY = "an-api-key-that-somebody-typed-0123456789"
 SETUP = """import os
+from widgets.conftest import OnPage
 import loopring_lab as lab
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
@@ -27,21 +29,14 @@ key = os.environ["TYPED_API_KEY"]
 relayer = Relayer(World(seed=2, size=0.001), Settings(update_seconds=0.01), api_key=key).start()
 client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)"""
 EXPLORE = """explorer = FeeExplorer(client.with_api_key("none"), account=10083)
-explorer.view; explorer.wait()
-explorer.view.key._handle_custom_msg({"typed": os.environ["TYPED_API_KEY"]}, [])
-explorer.wait()
+page = OnPage(explorer).wait().type_secret("API key:", os.environ["TYPED_API_KEY"])
 explorer"""
 UPDATE = """wizard = KeyUpdateWizard(client, account=10083, way="key")
-wizard.view.next.click(); wizard.wait()
-wizard.view.seed._handle_custom_msg({"typed": os.environ["TYPED_SEED"]}, []); wizard.wait()
-wizard.view.private_key._handle_custom_msg({"typed": os.environ["TYPED_PRIVATE_KEY"]}, []); wizard.wait()
-wizard.view.next.click(); wizard.view.next.click(); wizard.wait()
-wizard.view.next.click(); wizard.wait()
+page = OnPage(wizard).press("Continue")
+page.type_secret("Own key seed (optional):", os.environ["TYPED_SEED"])
+page.type_secret("Private key:", os.environ["TYPED_PRIVATE_KEY"])
+page.press("Continue to signing").press("Sign").press("Submit the update")
 wizard"""
-
-
-def type_into(field: SecretField, secret: str) -> None:
-    field._handle_custom_msg({"typed": secret}, [])
 
 
 def everything_saved() -> str:
@@ -75,74 +70,55 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return kept
 
 
-def update_by_wallet(wizard: KeyUpdateWizard, signer: Any) -> list[str]:
-    view = wizard.view
-    view.next.click()
-    wizard.wait(SECONDS)
-    nonce = wizard.held.account.nonce
-    seed = f"once upon a time there was a sentence of my own with key nonce: {nonce}"
+def update_by_wallet(page: OnPage, signer: Any) -> list[str]:
+    page.press("Continue")
+    seed = "once upon a time there was a sentence of my own with key nonce: 1"
     first = "0x" + personal_sign(signer, seed).hex()
-    type_into(view.seed, seed)
-    wizard.wait(SECONDS)
-    type_into(view.signature, first)
-    wizard.wait(SECONDS)
-    view.next.click()
-    second = "0x" + sign_typed_data(signer, json.loads(wizard.to_sign)).hex()
-    type_into(view.signature, second)
-    wizard.wait(SECONDS)
-    assert wizard.step == "submit"
+    page.type_secret("Own key seed (optional):", seed).type_secret("Signature:", first)
+    page.press("Continue to signing")
+    data = json.loads(page.text.partition("Data to sign")[2].partition(">")[2].partition("</pre>")[0])
+    second = "0x" + sign_typed_data(signer, data).hex()
+    page.type_secret("Signature:", second)
+    assert page.widget.step == "submit"
     return [first, second, seed[:40]]
 
 
-def update_by_key(wizard: KeyUpdateWizard, signer: Any) -> list[str]:
-    view = wizard.view
-    wizard.way = "key"
-    view.next.click()
-    wizard.wait(SECONDS)
-    type_into(view.private_key, signer.key.hex())
-    wizard.wait(SECONDS)
-    view.next.click()
-    assert wizard.held.signer is not None
+def update_by_key(page: OnPage, signer: Any) -> list[str]:
+    page.press("Continue")
+    text = page.text.partition("Text to sign")[2].partition(">")[2].partition("</pre>")[0]
+    page.enter("Signatures by", "key")
+    page.type_secret("Private key:", signer.key.hex()).press("Continue to signing")
+    assert page.offers("Sign")
     return [
         "0x" + signer.key.hex().removeprefix("0x"),
-        "0x" + personal_sign(signer, wizard.held.update.key_seed_message()).hex(),
+        "0x" + personal_sign(signer, text).hex(),
     ]
 
 
 @pytest.mark.parametrize("walk", [update_by_wallet, update_by_key])
 def test_what_is_typed_into_the_wizard_is_nowhere(
-    walk: Callable[[KeyUpdateWizard, Any], list[str]], setup: KeyUpdateSetup, sent: list[str]
+    walk: Callable[[OnPage, Any], list[str]], setup: KeyUpdateSetup, sent: list[str]
 ) -> None:
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
-    wizard.view.show_code.value = True
-    secrets = walk(wizard, setup.relayer.signer(ACCOUNT))
-    shown = [
-        repr(wizard),
-        pretty(wizard),
-        wizard.export(),
-        repr(wizard.held),
-        repr(vars(wizard)),
-        *map(repr, vars(wizard.view).values()),
-    ]
+    page = OnPage(wizard).enter("Code", True)
+    secrets = walk(page, setup.relayer.signer(ACCOUNT))
+    shown = [repr(wizard), pretty(wizard), wizard.export(), *inside(wizard)]
     assert len("".join(sent)) > 1000
     assert str(ACCOUNT) in everything_saved()
     assert found(secrets, "".join([everything_saved(), *sent, *shown])) == []
 
 
+def inside(widget: Any) -> list[str]:
+    """Return the repr of what a widget and its parts hold, as a verbose traceback would show it."""
+    parts = [widget, *vars(widget).values()]
+    return [repr(vars(part)) for part in parts if hasattr(part, "__dict__")]
+
+
 def test_an_api_key_is_nowhere(setup: KeyUpdateSetup, sent: list[str]) -> None:
     explorer = FeeExplorer(setup.client.with_api_key("none"), account=ACCOUNT)
-    _ = explorer.view
-    explorer.wait(SECONDS)
-    type_into(explorer.view.key, API_KEY)
-    explorer.wait(SECONDS)
-    assert explorer.needs_key
-    shown = [
-        explorer.problem,
-        repr(explorer),
-        repr(vars(explorer)),
-        repr(vars(explorer.client)),
-        explorer.export(),
-    ]
+    page = OnPage(explorer).wait().type_secret("API key:", API_KEY)
+    assert page.offers("API key:")  # it is none of this relayer's
+    shown = [page.problem, repr(explorer), explorer.export(), *inside(explorer)]
     assert found([API_KEY], "".join([everything_saved(), *sent, *shown])) == []
 
 
@@ -192,10 +168,9 @@ def test_no_notebook_that_is_run_and_saved_with_its_widgets_holds_what_was_typed
         monkeypatch.setenv("TYPED_SEED", seed)
         secrets = [API_KEY, signer.key.hex(), "0x" + personal_sign(signer, seed).hex(), seed[:40]]
     cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, EXPLORE, UPDATE)]
-    ending = nbformat.v4.new_code_cell(
-        "assert explorer.is_read and wizard.held.finished, wizard.problem\nrelayer.stop()"
-    )
+    ending = nbformat.v4.new_code_cell("assert len(explorer.chosen) and wizard.new_client()\nrelayer.stop()")
     notebook = nbformat.v4.new_notebook(cells=[*cells, ending])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
     runner = Overhearing(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
     runner.execute(env=dict(os.environ))
     saved = nbformat.writes(notebook)

@@ -1,4 +1,4 @@
-"""Validated widget traits: the values they accept, and the messages for the rest."""
+"""Choices of widgets: the values they accept, and the messages for the rest."""
 
 import datetime as dt
 from typing import Any
@@ -8,21 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loopring_lab.errors import LabError
-from loopring_lab.widgets import traits
-from loopring_lab.widgets.background import WidgetState
-from loopring_lab.widgets.traits import ParsedTrait
+from loopring_lab.widgets import state
+from loopring_lab.widgets.state import Choice, WidgetState
 
 
 class Some(WidgetState):
-    """One trait of each kind."""
+    """One choice of each kind."""
 
-    account = ParsedTrait(traits.parse_accounts)
-    side = ParsedTrait(traits.parse_choice("BUY", "SELL", None))
-    listing = ParsedTrait(traits.parse_choice("markets", "tokens"), "markets")
-    since = ParsedTrait(traits.parse_day)
-    every = ParsedTrait(traits.parse_period)
-    by = ParsedTrait(traits.parse_columns("market", "side"), ("market",))
-    market = ParsedTrait(traits.parse_text)
+    CHOICES = ("account", "side", "listing", "since", "every", "by", "market")
+
+    account = Choice(state.parse_accounts)
+    side = Choice(state.one_of("BUY", "SELL", None))
+    listing = Choice(state.one_of("markets", "tokens"), "markets")
+    since = Choice(state.parse_day)
+    every = Choice(state.parse_period)
+    by = Choice(state.columns_of("market", "side"), ("market",))
+    market = Choice(state.parse_text)
+
+    def __init__(self, **choices: Any) -> None:
+        super().__init__(choices)
 
 
 @given(st.integers(0, 10**12))
@@ -93,8 +97,7 @@ def test_an_invalid_value_is_refused_and_the_old_one_stays(name: str, value: Any
 
 
 def test_a_choice_that_is_none_is_named_with_the_nearest() -> None:
-    with pytest.raises(LabError, match="Fees has no choice 'markt'. Did you mean 'market'?"):
-        traits.check_choices({"markt": 1}, ["market", "side"], "Fees")
-    with pytest.raises(LabError, match="It has market, side."):
-        traits.check_choices({"zzz": 1}, ["market", "side"], "Fees")
-    assert traits.check_choices({"side": 1}, ["market", "side"], "Fees") == {"side": 1}
+    with pytest.raises(LabError, match=r"Some has no choice 'markt'\. Did you mean 'market'\?"):
+        Some(markt=1)
+    with pytest.raises(LabError, match=r"It has account, side, listing, since, every, by, market\."):
+        Some(zzz=1)

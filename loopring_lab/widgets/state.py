@@ -1,0 +1,240 @@
+"""What every widget is: choices that are checked when they are set, work in the background, and a view."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from traitlets import HasTraits, TraitType
+
+from loopring_lab.amounts.display import running_request
+from loopring_lab.engine.groups import period_sql
+from loopring_lab.errors import (
+    LabError,
+    did_you_mean,
+    in_any_case,
+)
+from loopring_lab.query import parse_account_id
+from loopring_lab.widgets.background import Background
+
+if TYPE_CHECKING:
+    from loopring_lab.widgets.panel import Panel
+
+Parser = Callable[[str, Any], Any]
+"""Takes the name of a choice and the value given for it; returns what is kept, or raises a LabError."""
+
+_remembered: dict[tuple[str, ...], dict[str, Any]] = {}
+_made: Counter[tuple[str, str]] = Counter()
+"""What the widgets of each cell were set to, and how many of a class the running cell has made."""
+
+
+class WidgetState(HasTraits):
+    """Choices that work from code, and that a notebook shows with a view."""
+
+    ABOUT = ""
+    CHOICES: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        # traitlets would take an unknown name in silence.
+        for name in given:
+            if name not in self.CHOICES:
+                hint = did_you_mean(
+                    name,
+                    self.CHOICES,
+                    f"It has {', '.join(self.CHOICES)}.",
+                )
+                raise LabError(f"{type(self).__name__} has no choice {name!r}. {hint}")
+        self.background = Background()
+        super().__init__(**given)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}: {self.ABOUT}. Run this cell in JupyterLab, or open the notebook with "
+            "Voila, to use it."
+        )
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        bundle: dict[str, Any] = self._view.box._repr_mimebundle_(**options)
+        return bundle | {"text/plain": repr(self)}
+
+    def export(self) -> str:
+        """Return Python code that reproduces what is on screen."""
+        raise NotImplementedError
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for what is being read or done.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; a LabError if it takes longer. Of an error of the work itself, the view shows the message.
+        """
+        self.background.wait(timeout)
+
+    @cached_property
+    def _view(self) -> Panel:
+        """The controls and results; made, and ipywidgets imported, when the widget is first shown."""
+        raise NotImplementedError
+
+    def _recall(self, given: dict[str, Any]) -> None:
+        """Take the choices that this cell's widget had last, except for those given, and remember them.
+
+        Running a cell again makes a new widget; without this, it would forget what was chosen in it.
+        """
+        place = _place_in_cell(type(self).__name__)
+        if place is None:
+            return
+        for name, value in _remembered.get(place, {}).items():
+            if name not in given:
+                # What does not fit this source, such as a market it lacks, is left out.
+                with contextlib.suppress(LabError):
+                    setattr(self, name, value)
+
+        def remember(_: object) -> None:
+            _remembered[place] = {name: getattr(self, name) for name in self.CHOICES}
+
+        self.observe(remember, self.CHOICES)
+
+
+def _place_in_cell(widget: str) -> tuple[str, ...] | None:
+    """Return the cell being run, the class of the widget, and how many of these it made before; or None."""
+    message = running_request() or {}
+    cell = message.get("metadata", {}).get("cellId")
+    if not cell:
+        return None
+    run = message["header"]["msg_id"]
+    if any(earlier != run for earlier, _ in _made):
+        _made.clear()
+    _made[run, widget] += 1
+    return cell, widget, str(_made[run, widget])
+
+
+class Choice(TraitType[Any, Any]):
+    """A trait whose values go through a parser."""
+
+    def __init__(self, parser: Parser, default: Any = None) -> None:
+        self._parser = parser
+        super().__init__(default)
+
+    def set(self, obj: Any, value: Any) -> None:
+        """Set the value, and let all observers react, before another thread changes anything."""
+        with obj.background.lock:
+            super().set(obj, value)
+
+    def validate(self, obj: HasTraits, value: Any) -> Any:
+        return self._parser(str(self.name), value)
+
+
+def one_of(*allowed: str | None) -> Parser:
+    """Return a parser that accepts one of some names; empty text is None."""
+
+    def parse(name: str, value: Any) -> str | None:
+        if value == "":
+            value = None
+        if (value is None or isinstance(value, str)) and value in allowed:
+            return value
+        options = [option for option in allowed if option]
+        raise unknown_value(name, value, options, optional=None in allowed)
+
+    return parse
+
+
+def columns_of(*allowed: str) -> Parser:
+    """Return a parser that accepts columns to group by, as one name or several."""
+
+    def parse(name: str, value: Any) -> tuple[str, ...]:
+        columns = [value] if isinstance(value, str) else value or []
+        for column in columns:
+            if column not in allowed:
+                raise unknown_value(name, column, allowed)
+        return tuple(dict.fromkeys(columns))
+
+    return parse
+
+
+def parse_account(name: str, value: Any) -> int | None:
+    """Accept an account id, also as text; empty text is None."""
+    if isinstance(value, str):
+        value = value.strip()
+    if value is None or value == "":
+        return None
+    return parse_account_id(value, name)
+
+
+def parse_accounts(name: str, value: Any) -> int | tuple[int, ...] | None:
+    """Accept an account id or several, also as text such as '10083, 11519'; one is an int."""
+    if isinstance(value, str):
+        value = re.split(r"[,;\s]+", value.strip(" ,;"))
+    given = value if isinstance(value, list | tuple) else [value]
+    parsed = [parse_account(name, one) for one in given]
+    accounts = tuple(dict.fromkeys(one for one in parsed if one is not None))
+    if len(accounts) > 1:
+        return accounts
+    return accounts[0] if accounts else None
+
+
+def parse_day(name: str, value: Any) -> dt.date | None:
+    """Accept a day as a date, a time or ISO text."""
+    if value is None or value == "":
+        return None
+    # A time, which is a date to Python, is cut to its day.
+    text = value.isoformat()[:10] if isinstance(value, dt.date) else value
+    try:
+        return dt.date.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise LabError(f"{name}={value!r} is not a day. Give one like '2022-03-31'.") from None
+
+
+def parse_period(name: str, value: Any) -> str | None:
+    """Accept a period that trades can be grouped by, such as '1w'."""
+    if value is None or value == "":
+        return None
+    period_sql(value)  # raises where it is not a period
+    return str(value)
+
+
+def parse_text(name: str, value: Any) -> str | None:
+    """Accept text, stripped; empty text is None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise LabError(f"{name}={value!r} is not text. Give text, or None for nothing.")
+    return value.strip() or None
+
+
+def known_name(
+    name: str,
+    value: str,
+    allowed: Iterable[str],
+    *,
+    optional: bool = False,
+) -> str:
+    """Return the one name that a value means, in any case, or raise a LabError with the nearest."""
+    options = list(allowed)
+    found = in_any_case(value, options)
+    if found is None:
+        raise unknown_value(name, value, options, optional=optional)
+    return found
+
+
+def unknown_value(
+    name: str,
+    value: object,
+    allowed: Iterable[str],
+    *,
+    optional: bool = False,
+) -> LabError:
+    """Return the error of a name that is none of those allowed."""
+    options = list(allowed)
+    ending = "; or None for all." if optional else "."
+    hint = did_you_mean(
+        str(value).upper(),
+        options,
+        f"Give one of: {', '.join(options)}{ending}",
+    )
+    return LabError(f"{name}={value!r} is not known. {hint}")
