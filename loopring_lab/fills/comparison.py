@@ -211,7 +211,8 @@ SELECT {group}, market, side, class, fill_type,
     sum(paid) AS paid,
     sum(fees) AS fees,
     sum(distance) AS distance,
-    avg(paid / value) AS mean_by_order
+    avg(paid / value) AS mean_by_order,
+    coalesce(var_samp(paid / value), 0) * (count(*) - 1) AS variation
 FROM orders
 GROUP BY {group}, market, side, class, fill_type
 UNION ALL BY NAME
@@ -219,112 +220,87 @@ SELECT {group}, count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHER
 FROM rows
 GROUP BY {group}""",
         "means": f"""
--- a row for each venue of each cell: gap, pool minus book, and the difference over the cells with both, by value
+-- a row for each venue of each cell: how far the cell is from the difference, and what chance had a part in
 WITH cells AS (
     SELECT *, if(fill_type = 'amm', 1, -1) AS sign, paid / value AS mean,
         count(*) OVER cell = 2 AS is_matched,
         sum(value) OVER cell AS cell_value,
         sum(orders) OVER cell AS cell_orders,
-        sum(sign * mean) OVER cell AS gap
+        sum(sign * mean) OVER cell AS gap,
+        (1 - exp(-{_expected_sql("amm")})) * (1 - exp(-{_expected_sql("dex")})) AS chance
     FROM sums
     WHERE fill_type IS NOT NULL
-    WINDOW cell AS (PARTITION BY {group}, market, side, class)
+    WINDOW cell AS (PARTITION BY {group}, market, side, class),
+        alike AS (PARTITION BY {group}, market, class),
+        below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
+),
+venues AS (  -- costs over cells with both venues; orders of one cell vary alike in all cells of a venue
+    SELECT *,
+        sum(cell_value) FILTER (WHERE is_matched) OVER venue AS total,
+        sum(cell_value * mean) FILTER (WHERE is_matched) OVER venue / total AS venue_bps,
+        coalesce(sum(variation) OVER venue / nullif(sum(orders - 1) OVER venue, 0), CAST('inf' AS DOUBLE)) AS variance
+    FROM cells
+    WINDOW venue AS (PARTITION BY {group}, fill_type)
 )
-SELECT *, sum(value) FILTER (WHERE is_matched) OVER alike AS total,
-    sum(value * gap) FILTER (WHERE is_matched) OVER alike / total AS difference
-FROM cells
-WINDOW alike AS (PARTITION BY {group})""",
+SELECT *,
+    sum(value * gap) FILTER (WHERE is_matched) OVER (PARTITION BY {group}) / total AS difference,
+    cell_value * CASE  -- a venue without orders would cost what it does elsewhere
+        WHEN NOT is_matched THEN chance * (mean - venue_bps) / (total + cell_value)
+        WHEN total - cell_value > {ALONE} * total THEN (1 - chance) * (gap - difference) / (total - cell_value)
+    END AS shift
+FROM venues""",
         "spreads": f"""
--- how far each order pulls the difference, squared; by venue, how much orders of a cell vary, and weights of orders
+-- squares of how far each order pulls the difference from its value without it, and of the weights of orders
 WITH parts AS (
-    SELECT {keys.columns("m")}, m.market, order_id, m.fill_type, total,
+    SELECT {keys.columns("m")}, m.market, order_id, m.fill_type,
         cell_value * o.value / m.value AS weight,
         m.value - o.value AS others,
         m.orders = 1 OR others < {ALONE} * m.value AS is_alone,
-        o.paid - mean * o.value AS off,
-        if(is_alone, 0, cell_value * sign * off / others + o.value * (gap - difference)) AS pull,
-        if(is_alone, NULL, pow(off / o.value, 2) * m.orders / (m.orders - 1)) AS variance
+        if(is_alone, 0, cell_value * sign * (o.paid - mean * o.value) / others + o.value * (gap - difference)) AS pull,
+        if(is_alone, pow(weight, 2) * variance, 0) AS noise
     FROM orders AS o JOIN means AS m ON {keys.same("o", "m", "market", "side", "class", "fill_type")}
     WHERE is_matched
 ),
 pulls AS (
-    SELECT {group}, sum(pull) / max(total) AS pull FROM parts GROUP BY {group}, market, order_id
+    SELECT {group}, sum(pull) AS pull, sum(noise) AS noise,
+        sum(weight) FILTER (WHERE fill_type = 'amm') AS at_pool,
+        sum(weight) FILTER (WHERE fill_type = 'dex') AS at_book
+    FROM parts
+    GROUP BY {group}, market, order_id
 )
-SELECT {group}, count(*) AS orders, sum(pow(pull, 2)) AS squares
+SELECT {group}, count(*) AS orders,
+    sum(pow(pull, 2) + noise) AS squares,
+    count(at_pool) AS pool_orders,
+    count(at_book) AS book_orders,
+    sum(pow(at_pool, 2)) AS pool_squares,
+    sum(pow(at_book, 2)) AS book_squares
 FROM pulls
-GROUP BY {group}
-UNION ALL BY NAME
-SELECT {group}, fill_type,
-    count(DISTINCT order_id) AS at_venue,
-    sum(weight) AS weight,
-    sum(pow(weight, 2)) AS weight_squares,
-    coalesce(sum(pow(weight, 2)) FILTER (WHERE is_alone), 0) AS alone_squares,
-    sum(variance) AS variances,
-    count(variance) AS known
-FROM parts
-GROUP BY {group}, fill_type""",
+GROUP BY {group}""",
         "answer": f"""
 WITH counted AS (
     SELECT {group}, sum(taken) AS taken, sum(left_out) AS left_out
     FROM sums WHERE fill_type IS NULL GROUP BY {group}
 ),
 venues AS (  -- both over the same mix of cells
-    SELECT {group}, CAST(sum(fills) AS BIGINT) AS fills,
-        sum(cell_value * mean) FILTER (WHERE fill_type = 'amm') / sum(value) AS pool_bps,
-        sum(cell_value * mean) FILTER (WHERE fill_type = 'dex') / sum(value) AS book_bps,
-        sum(cell_value * sign * fees / value) / sum(value) AS fee_difference_bps,
-        sum(cell_orders * sign * mean_by_order) / sum(orders) AS by_order_bps,
-        sum(distance) / sum(value) AS distance,
-        sum(value) AS total
-    FROM means WHERE is_matched
-    GROUP BY {group}
-),
-within AS (  -- the squared error from orders as they are; an order alone in a cell varies as others of its venue do
-    SELECT {group}, sum(orders) AS orders, sum(squares) AS squares
-    FROM spreads WHERE fill_type IS NULL GROUP BY {group}
-),
-alone AS (
-    SELECT {group},
-        CASE WHEN sum(alone_squares) > 0 THEN sum(alone_squares) * sum(variances) / nullif(sum(known), 0)
-            ELSE 0 END AS noise,
-        sum(at_venue) >= {FEWEST} AND pow(sum(weight), 2) >= {LEAST_EFFECTIVE} * sum(weight_squares) AS is_enough
-    FROM spreads WHERE fill_type IS NOT NULL GROUP BY {group}, fill_type
-),
-cells AS (  -- with how many orders of each venue
-    SELECT {group}, market, side, class, any_value(cell_value) AS value, any_value(gap) AS gap,
-        sum(orders) FILTER (WHERE fill_type = 'amm') AS pool_orders,
-        sum(orders) FILTER (WHERE fill_type = 'dex') AS book_orders
+    SELECT {group}, CAST(sum(fills) FILTER (WHERE is_matched) AS BIGINT) AS fills,
+        max(total) AS total,
+        max(venue_bps) FILTER (WHERE fill_type = 'amm') AS pool_bps,
+        max(venue_bps) FILTER (WHERE fill_type = 'dex') AS book_bps,
+        sum(cell_value * sign * fees / value) FILTER (WHERE is_matched) / max(total) AS fee_difference_bps,
+        sum(cell_orders * sign * mean_by_order) FILTER (WHERE is_matched)
+            / sum(orders) FILTER (WHERE is_matched) AS by_order_bps,
+        sum(distance) FILTER (WHERE is_matched) / max(total) AS distance,
+        sum(pow(shift, 2)) FILTER (WHERE fill_type = 'amm' OR NOT is_matched) AS shifts
     FROM means
-    GROUP BY {group}, market, side, class
-),
-chances AS (  -- that a cell has both, if orders come at random, as many as in the class on both sides
-    SELECT *, (1 - exp(-{_expected_sql("pool_orders")})) * (1 - exp(-{_expected_sql("book_orders")})) AS chance
-    FROM cells
-    WINDOW alike AS (PARTITION BY {group}, market, class),
-        below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
-),
-offs AS (  -- how far each cell is from the difference; a venue without orders costs what it does in all cells
-    SELECT c.*, v.total,
-        gap + if(pool_orders IS NULL, pool_bps, 0) - if(book_orders IS NULL, book_bps, 0) - pool_bps + book_bps AS off
-    FROM chances AS c JOIN venues AS v ON {keys.same("c", "v")}
-),
-matching AS (  -- the squared error from which cells have both: by chance one less with both, or one more
-    SELECT {group}, sum(pow(CASE
-            WHEN pool_orders IS NULL OR book_orders IS NULL THEN chance * off * value / (total + value)
-            WHEN total - value > {ALONE} * total THEN (1 - chance) * off * value / (total - value)
-        END, 2)) AS squares
-    FROM offs
     GROUP BY {group}
 ),
 errors AS (
-    SELECT {keys.columns("w")}, CAST(any_value(w.orders) AS BIGINT) AS orders,
-        sqrt(any_value(w.squares) + sum(noise) / pow(any_value(total), 2) + any_value(m.squares)) AS error,
-        bool_and(is_enough) AND count(noise) = 2 AS are_enough
-    FROM within AS w
-    JOIN alone AS a ON {keys.same("w", "a")}
-    JOIN matching AS m ON {keys.same("w", "m")}
-    JOIN venues AS v ON {keys.same("w", "v")}
-    GROUP BY {keys.columns("w")}
+    SELECT {group}, CAST(sum(orders) AS BIGINT) AS orders,
+        sum(squares) AS squares,
+        least(sum(pool_orders), sum(book_orders)) AS fewest,
+        greatest(sum(pool_squares), sum(book_squares)) AS largest
+    FROM spreads
+    GROUP BY {group}
 )
 SELECT {keys.columns("t")},
     coalesce(fills, 0) AS fills,
@@ -333,7 +309,8 @@ SELECT {keys.columns("t")},
     pool_bps,
     book_bps,
     pool_bps - book_bps AS difference_bps,
-    CASE WHEN are_enough THEN difference_bps - error * {quantile(level)} END AS low_bps,
+    CASE WHEN fewest >= {FEWEST} AND largest * {LEAST_EFFECTIVE} <= pow(total, 2) AND isfinite(squares)
+        THEN difference_bps - {quantile(level)} * sqrt(squares / pow(total, 2) + coalesce(shifts, 0)) END AS low_bps,
     2 * difference_bps - low_bps AS high_bps,
     fee_difference_bps,
     difference_bps - fee_difference_bps AS price_difference_bps,
@@ -348,7 +325,7 @@ LEFT JOIN errors AS e ON {keys.same("t", "e")}
     }
 
 
-def _expected_sql(orders: str) -> str:
-    """Return how many orders of a venue a cell can expect, as SQL: the mean of the class, or less than that below."""
-    return f"""if(sum({orders}) OVER alike > 0, sum({orders}) OVER alike,
-        {THINNING} * coalesce(sum({orders}) OVER below, 0)) / count(*) OVER alike"""
+def _expected_sql(venue: str) -> str:
+    """Return how many orders of a venue a cell can expect, as SQL: the mean of its class, or a part of that below."""
+    orders = f"sum(orders) FILTER (WHERE fill_type = '{venue}')"
+    return f"coalesce({orders} OVER alike, {THINNING} * {orders} OVER below, 0) / count(DISTINCT side) OVER alike"
