@@ -20,10 +20,10 @@ from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
 SIZE_CLASSES = 5
-# Where a size class of a market has no orders of a venue, a tenth as many are expected as the class below has: book
-# orders thin out at about this rate. Chosen on worlds 4001 to 4024; a sixteenth or an eighth does about as well.
+# Where a size class of a market has no orders of a venue, a tenth as many are expected as the class below has: there
+# book orders thin out at about this rate. Chosen on worlds 4001 to 4024, at which a twelfth or an eighth does as well.
 THINNING = 0.1
-# Of fewer orders of equal weight at a venue, no sample says how much such orders vary.
+# A venue's orders need to say as much as this many of equal weight (Kish), or one of them outweighs all others.
 LEAST_EFFECTIVE = 2
 # An order is alone at its venue in a cell if the others have less than this share of the value: less is lost in the
 # rounding of doubles when its own value is subtracted.
@@ -74,7 +74,8 @@ def compare_venues(
         ``high_bps``; its parts ``fee_difference_bps`` and ``price_difference_bps``; ``by_order_bps``, the
         difference if all orders weigh the same; ``verdict``, the cheaper venue: ``pool``, ``book`` or
         ``undecided``; ``reference``, ``outside prices`` or ``own trades``. Float64 basis points, null where
-        nothing matches; the interval is null with fewer than 20 orders at a venue.
+        nothing matches; the interval is null with fewer than 20 orders at a venue, or where one order outweighs
+        all others there.
 
     Raises
     ------
@@ -83,11 +84,13 @@ def compare_venues(
 
     Notes
     -----
-    The standard error is the jackknife's: of how much the difference changes without each order. An order that
-    is the only one of its venue in a cell takes the cell with it, so it counts for much, and a few such orders
-    make the interval wide, as few degrees of freedom do. Over repeated samples the jackknife's variance is too
-    large rather than too small (Efron and Stein), but no sample shows what cells without fills of one venue
-    would add: of unequal orders, such as the largest of an exchange, intervals can be too narrow.
+    The interval is about what other years like this one would show on average, so two things in it are chance. How
+    much orders vary: the difference is a ratio of sums over cells (Cochran, chapter 6), and the error is that of how
+    far each order pulls it from its value without the order, clustered by order (CR3: MacKinnon and White). An order
+    that is alone at its venue in a cell is taken to vary as orders of one cell do elsewhere at that venue. And which
+    cells have both venues: orders come as a Poisson process, as many as in the same size class on both sides, or a
+    tenth of those in the class below where there are none. A cell then has both with some chance; the error counts,
+    by what is left to chance, how much a matched cell moves the difference, or one without a venue would.
 
     A verdict needs an interval without 0. Trades of this exchange as reference, also in `prices`, carry the cost
     of their own venue: the interval covers sampling only, and the difference is pulled towards 0, at times
@@ -98,8 +101,9 @@ def compare_venues(
     ----------
     Barbon and Ranaldo, "On the Quality of Cryptocurrency Markets: Centralized versus Decentralized
     Exchanges", 2021, on costs by venue and size; Hagströmer, "Bias in the effective bid-ask spread", Journal
-    of Financial Economics, 2021, on references that are biased; Efron and Stein, "The Jackknife Estimate of
-    Variance", Annals of Statistics, 1981.
+    of Financial Economics, 2021, on references that are biased; Cochran, "Sampling Techniques", 3rd edition,
+    1977; MacKinnon and White, "Some heteroskedasticity-consistent covariance matrix estimators with improved
+    finite sample properties", Journal of Econometrics, 1985.
 
     Examples
     --------
