@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from math import exp
-from statistics import NormalDist, fmean, median
+from statistics import NormalDist, median, variance
 from typing import Any
 
 import pandas as pd
@@ -119,27 +119,28 @@ def value_of(*venues: dict[str, Part]) -> float:
 
 def squares_within(cells: Cells) -> float:
     """Return the squared error of the difference from how much orders vary, in cells with both venues."""
-    difference = difference_of(cells)
+    both = matched(cells)
+    difference = difference_of(both)
     pulls: dict[str, float] = defaultdict(float)
-    noise = 0.0
+    alone = 0.0
     for venue, sign in (("amm", 1), ("dex", -1)):
-        variances = []
-        alone = 0.0
-        for cell in cells.values():
+        costs = [[part.paid / part.value for part in cell[venue].values()] for cell in cells.values()]
+        several = [some for some in costs if len(some) > 1]
+        variation = sum((len(some) - 1) * variance(some) for some in several)
+        spread = variation / sum(len(some) - 1 for some in several)
+        for cell in both.values():
             orders = cell[venue]
             value = value_of(*cell.values())
             mean = mean_of(orders, "paid")
             gap = mean_of(cell["amm"], "paid") - mean_of(cell["dex"], "paid")
             if len(orders) == 1:
-                alone += value**2
+                alone += value**2 * spread
                 continue
             for name, part in orders.items():
-                off = part.paid - mean * part.value
-                pulls[name] += sign * value * off / (value_of(orders) - part.value) + part.value * (gap - difference)
-                variances.append((off / part.value) ** 2 * len(orders) / (len(orders) - 1))
-        noise += alone * fmean(variances)
-    total = sum(value_of(*cell.values()) for cell in cells.values())
-    return (sum(pull**2 for pull in pulls.values()) + noise) / total**2
+                off = (part.paid - mean * part.value) / (value_of(orders) - part.value)
+                pulls[name] += sign * value * off + part.value * (gap - difference)
+    total = sum(value_of(*cell.values()) for cell in both.values())
+    return (sum(pull**2 for pull in pulls.values()) + alone) / total**2
 
 
 def squares_of_matching(cells: Cells) -> float:
@@ -163,7 +164,7 @@ def squares_of_matching(cells: Cells) -> float:
 
 def reach_of(cells: Cells, level: float = 0.95) -> float:
     """Return how far an interval reaches to each side."""
-    error = (squares_within(matched(cells)) + squares_of_matching(cells)) ** 0.5
+    error = (squares_within(cells) + squares_of_matching(cells)) ** 0.5
     return error * NormalDist().inv_cdf((1 + level) / 2)
 
 

@@ -20,10 +20,10 @@ from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
 SIZE_CLASSES = 5
-# Where a size class of a market has no orders of a venue, a tenth as many are expected as the class below has: book
-# orders thin out at about this rate. Chosen on worlds 4001 to 4024; a sixteenth or an eighth does about as well.
+# Where a size class of a market has no orders of a venue, a tenth as many are expected as the class below has: there
+# book orders thin out at about this rate. Chosen on worlds 4001 to 4024, at which a twelfth or an eighth does as well.
 THINNING = 0.1
-# Of fewer orders of equal weight at a venue, no sample says how much such orders vary.
+# A venue's orders need to say as much as this many of equal weight (Kish), or one of them outweighs all others.
 LEAST_EFFECTIVE = 2
 # An order is alone at its venue in a cell if the others have less than this share of the value: less is lost in the
 # rounding of doubles when its own value is subtracted.
@@ -74,7 +74,8 @@ def compare_venues(
         ``high_bps``; its parts ``fee_difference_bps`` and ``price_difference_bps``; ``by_order_bps``, the
         difference if all orders weigh the same; ``verdict``, the cheaper venue: ``pool``, ``book`` or
         ``undecided``; ``reference``, ``outside prices`` or ``own trades``. Float64 basis points, null where
-        nothing matches; the interval is null with fewer than 20 orders at a venue.
+        nothing matches; the interval is null with fewer than 20 orders at a venue, or where one order outweighs
+        all others there.
 
     Raises
     ------
@@ -83,11 +84,13 @@ def compare_venues(
 
     Notes
     -----
-    The standard error is the jackknife's: of how much the difference changes without each order. An order that
-    is the only one of its venue in a cell takes the cell with it, so it counts for much, and a few such orders
-    make the interval wide, as few degrees of freedom do. Over repeated samples the jackknife's variance is too
-    large rather than too small (Efron and Stein), but no sample shows what cells without fills of one venue
-    would add: of unequal orders, such as the largest of an exchange, intervals can be too narrow.
+    The interval is about what other years like this one would show on average, so two things in it are chance. How
+    much orders vary: the difference is a ratio of sums over cells (Cochran, chapter 6), and the error is that of how
+    far each order pulls it from its value without the order, clustered by order (CR3: MacKinnon and White). An order
+    that is alone at its venue in a cell is taken to vary as orders of one cell do elsewhere at that venue. And which
+    cells have both venues: orders come as a Poisson process, as many as in the same size class on both sides, or a
+    tenth of those in the class below where there are none. A cell then has both with some chance; the error counts,
+    by what is left to chance, how much a matched cell moves the difference, or one without a venue would.
 
     A verdict needs an interval without 0. Trades of this exchange as reference, also in `prices`, carry the cost
     of their own venue: the interval covers sampling only, and the difference is pulled towards 0, at times
@@ -98,8 +101,9 @@ def compare_venues(
     ----------
     Barbon and Ranaldo, "On the Quality of Cryptocurrency Markets: Centralized versus Decentralized
     Exchanges", 2021, on costs by venue and size; Hagströmer, "Bias in the effective bid-ask spread", Journal
-    of Financial Economics, 2021, on references that are biased; Efron and Stein, "The Jackknife Estimate of
-    Variance", Annals of Statistics, 1981.
+    of Financial Economics, 2021, on references that are biased; Cochran, "Sampling Techniques", 3rd edition,
+    1977; MacKinnon and White, "Some heteroskedasticity-consistent covariance matrix estimators with improved
+    finite sample properties", Journal of Econometrics, 1985.
 
     Examples
     --------
@@ -211,7 +215,8 @@ SELECT {group}, market, side, class, fill_type,
     sum(paid) AS paid,
     sum(fees) AS fees,
     sum(distance) AS distance,
-    avg(paid / value) AS mean_by_order
+    avg(paid / value) AS mean_by_order,
+    coalesce(var_samp(paid / value), 0) * (count(*) - 1) AS variation
 FROM orders
 GROUP BY {group}, market, side, class, fill_type
 UNION ALL BY NAME
@@ -219,112 +224,87 @@ SELECT {group}, count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHER
 FROM rows
 GROUP BY {group}""",
         "means": f"""
--- a row for each venue of each cell: gap, pool minus book, and the difference over the cells with both, by value
+-- a row for each venue of each cell: how far the cell is from the difference, and what chance had a part in
 WITH cells AS (
     SELECT *, if(fill_type = 'amm', 1, -1) AS sign, paid / value AS mean,
         count(*) OVER cell = 2 AS is_matched,
         sum(value) OVER cell AS cell_value,
         sum(orders) OVER cell AS cell_orders,
-        sum(sign * mean) OVER cell AS gap
+        sum(sign * mean) OVER cell AS gap,
+        (1 - exp(-{_expected_sql("amm")})) * (1 - exp(-{_expected_sql("dex")})) AS chance
     FROM sums
     WHERE fill_type IS NOT NULL
-    WINDOW cell AS (PARTITION BY {group}, market, side, class)
+    WINDOW cell AS (PARTITION BY {group}, market, side, class),
+        alike AS (PARTITION BY {group}, market, class),
+        below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
+),
+venues AS (  -- costs over cells with both venues; orders of one cell vary alike in all cells of a venue
+    SELECT *,
+        sum(cell_value) FILTER (WHERE is_matched) OVER venue AS total,
+        sum(cell_value * mean) FILTER (WHERE is_matched) OVER venue / total AS venue_bps,
+        coalesce(sum(variation) OVER venue / nullif(sum(orders - 1) OVER venue, 0), CAST('inf' AS DOUBLE)) AS variance
+    FROM cells
+    WINDOW venue AS (PARTITION BY {group}, fill_type)
 )
-SELECT *, sum(value) FILTER (WHERE is_matched) OVER alike AS total,
-    sum(value * gap) FILTER (WHERE is_matched) OVER alike / total AS difference
-FROM cells
-WINDOW alike AS (PARTITION BY {group})""",
+SELECT *,
+    sum(value * gap) FILTER (WHERE is_matched) OVER (PARTITION BY {group}) / total AS difference,
+    cell_value * CASE  -- a venue without orders would cost what it does elsewhere
+        WHEN NOT is_matched THEN chance * (mean - venue_bps) / (total + cell_value)
+        WHEN total - cell_value > {ALONE} * total THEN (1 - chance) * (gap - difference) / (total - cell_value)
+    END AS shift
+FROM venues""",
         "spreads": f"""
--- how far each order pulls the difference, squared; by venue, how much orders of a cell vary, and weights of orders
+-- squares of how far each order pulls the difference from its value without it, and of the weights of orders
 WITH parts AS (
-    SELECT {keys.columns("m")}, m.market, order_id, m.fill_type, total,
+    SELECT {keys.columns("m")}, m.market, order_id, m.fill_type,
         cell_value * o.value / m.value AS weight,
         m.value - o.value AS others,
         m.orders = 1 OR others < {ALONE} * m.value AS is_alone,
-        o.paid - mean * o.value AS off,
-        if(is_alone, 0, cell_value * sign * off / others + o.value * (gap - difference)) AS pull,
-        if(is_alone, NULL, pow(off / o.value, 2) * m.orders / (m.orders - 1)) AS variance
+        if(is_alone, 0, cell_value * sign * (o.paid - mean * o.value) / others + o.value * (gap - difference)) AS pull,
+        if(is_alone, pow(weight, 2) * variance, 0) AS noise
     FROM orders AS o JOIN means AS m ON {keys.same("o", "m", "market", "side", "class", "fill_type")}
     WHERE is_matched
 ),
 pulls AS (
-    SELECT {group}, sum(pull) / max(total) AS pull FROM parts GROUP BY {group}, market, order_id
+    SELECT {group}, sum(pull) AS pull, sum(noise) AS noise,
+        sum(weight) FILTER (WHERE fill_type = 'amm') AS at_pool,
+        sum(weight) FILTER (WHERE fill_type = 'dex') AS at_book
+    FROM parts
+    GROUP BY {group}, market, order_id
 )
-SELECT {group}, count(*) AS orders, sum(pow(pull, 2)) AS squares
+SELECT {group}, count(*) AS orders,
+    sum(pow(pull, 2) + noise) AS squares,
+    count(at_pool) AS pool_orders,
+    count(at_book) AS book_orders,
+    sum(pow(at_pool, 2)) AS pool_squares,
+    sum(pow(at_book, 2)) AS book_squares
 FROM pulls
-GROUP BY {group}
-UNION ALL BY NAME
-SELECT {group}, fill_type,
-    count(DISTINCT order_id) AS at_venue,
-    sum(weight) AS weight,
-    sum(pow(weight, 2)) AS weight_squares,
-    coalesce(sum(pow(weight, 2)) FILTER (WHERE is_alone), 0) AS alone_squares,
-    sum(variance) AS variances,
-    count(variance) AS known
-FROM parts
-GROUP BY {group}, fill_type""",
+GROUP BY {group}""",
         "answer": f"""
 WITH counted AS (
     SELECT {group}, sum(taken) AS taken, sum(left_out) AS left_out
     FROM sums WHERE fill_type IS NULL GROUP BY {group}
 ),
 venues AS (  -- both over the same mix of cells
-    SELECT {group}, CAST(sum(fills) AS BIGINT) AS fills,
-        sum(cell_value * mean) FILTER (WHERE fill_type = 'amm') / sum(value) AS pool_bps,
-        sum(cell_value * mean) FILTER (WHERE fill_type = 'dex') / sum(value) AS book_bps,
-        sum(cell_value * sign * fees / value) / sum(value) AS fee_difference_bps,
-        sum(cell_orders * sign * mean_by_order) / sum(orders) AS by_order_bps,
-        sum(distance) / sum(value) AS distance,
-        sum(value) AS total
-    FROM means WHERE is_matched
-    GROUP BY {group}
-),
-within AS (  -- the squared error from orders as they are; an order alone in a cell varies as others of its venue do
-    SELECT {group}, sum(orders) AS orders, sum(squares) AS squares
-    FROM spreads WHERE fill_type IS NULL GROUP BY {group}
-),
-alone AS (
-    SELECT {group},
-        CASE WHEN sum(alone_squares) > 0 THEN sum(alone_squares) * sum(variances) / nullif(sum(known), 0)
-            ELSE 0 END AS noise,
-        sum(at_venue) >= {FEWEST} AND pow(sum(weight), 2) >= {LEAST_EFFECTIVE} * sum(weight_squares) AS is_enough
-    FROM spreads WHERE fill_type IS NOT NULL GROUP BY {group}, fill_type
-),
-cells AS (  -- with how many orders of each venue
-    SELECT {group}, market, side, class, any_value(cell_value) AS value, any_value(gap) AS gap,
-        sum(orders) FILTER (WHERE fill_type = 'amm') AS pool_orders,
-        sum(orders) FILTER (WHERE fill_type = 'dex') AS book_orders
+    SELECT {group}, CAST(sum(fills) FILTER (WHERE is_matched) AS BIGINT) AS fills,
+        max(total) AS total,
+        max(venue_bps) FILTER (WHERE fill_type = 'amm') AS pool_bps,
+        max(venue_bps) FILTER (WHERE fill_type = 'dex') AS book_bps,
+        sum(cell_value * sign * fees / value) FILTER (WHERE is_matched) / max(total) AS fee_difference_bps,
+        sum(cell_orders * sign * mean_by_order) FILTER (WHERE is_matched)
+            / sum(orders) FILTER (WHERE is_matched) AS by_order_bps,
+        sum(distance) FILTER (WHERE is_matched) / max(total) AS distance,
+        sum(pow(shift, 2)) FILTER (WHERE fill_type = 'amm' OR NOT is_matched) AS shifts
     FROM means
-    GROUP BY {group}, market, side, class
-),
-chances AS (  -- that a cell has both, if orders come at random, as many as in the class on both sides
-    SELECT *, (1 - exp(-{_expected_sql("pool_orders")})) * (1 - exp(-{_expected_sql("book_orders")})) AS chance
-    FROM cells
-    WINDOW alike AS (PARTITION BY {group}, market, class),
-        below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
-),
-offs AS (  -- how far each cell is from the difference; a venue without orders costs what it does in all cells
-    SELECT c.*, v.total,
-        gap + if(pool_orders IS NULL, pool_bps, 0) - if(book_orders IS NULL, book_bps, 0) - pool_bps + book_bps AS off
-    FROM chances AS c JOIN venues AS v ON {keys.same("c", "v")}
-),
-matching AS (  -- the squared error from which cells have both: by chance one less with both, or one more
-    SELECT {group}, sum(pow(CASE
-            WHEN pool_orders IS NULL OR book_orders IS NULL THEN chance * off * value / (total + value)
-            WHEN total - value > {ALONE} * total THEN (1 - chance) * off * value / (total - value)
-        END, 2)) AS squares
-    FROM offs
     GROUP BY {group}
 ),
 errors AS (
-    SELECT {keys.columns("w")}, CAST(any_value(w.orders) AS BIGINT) AS orders,
-        sqrt(any_value(w.squares) + sum(noise) / pow(any_value(total), 2) + any_value(m.squares)) AS error,
-        bool_and(is_enough) AND count(noise) = 2 AS are_enough
-    FROM within AS w
-    JOIN alone AS a ON {keys.same("w", "a")}
-    JOIN matching AS m ON {keys.same("w", "m")}
-    JOIN venues AS v ON {keys.same("w", "v")}
-    GROUP BY {keys.columns("w")}
+    SELECT {group}, CAST(sum(orders) AS BIGINT) AS orders,
+        sum(squares) AS squares,
+        least(sum(pool_orders), sum(book_orders)) AS fewest,
+        greatest(sum(pool_squares), sum(book_squares)) AS largest
+    FROM spreads
+    GROUP BY {group}
 )
 SELECT {keys.columns("t")},
     coalesce(fills, 0) AS fills,
@@ -333,7 +313,8 @@ SELECT {keys.columns("t")},
     pool_bps,
     book_bps,
     pool_bps - book_bps AS difference_bps,
-    CASE WHEN are_enough THEN difference_bps - error * {quantile(level)} END AS low_bps,
+    CASE WHEN fewest >= {FEWEST} AND largest * {LEAST_EFFECTIVE} <= pow(total, 2) AND isfinite(squares)
+        THEN difference_bps - {quantile(level)} * sqrt(squares / pow(total, 2) + coalesce(shifts, 0)) END AS low_bps,
     2 * difference_bps - low_bps AS high_bps,
     fee_difference_bps,
     difference_bps - fee_difference_bps AS price_difference_bps,
@@ -348,7 +329,7 @@ LEFT JOIN errors AS e ON {keys.same("t", "e")}
     }
 
 
-def _expected_sql(orders: str) -> str:
-    """Return how many orders of a venue a cell can expect, as SQL: the mean of the class, or less than that below."""
-    return f"""if(sum({orders}) OVER alike > 0, sum({orders}) OVER alike,
-        {THINNING} * coalesce(sum({orders}) OVER below, 0)) / count(*) OVER alike"""
+def _expected_sql(venue: str) -> str:
+    """Return how many orders of a venue a cell can expect, as SQL: the mean of its class, or a part of that below."""
+    orders = f"sum(orders) FILTER (WHERE fill_type = '{venue}')"
+    return f"coalesce({orders} OVER alike, {THINNING} * {orders} OVER below, 0) / count(DISTINCT side) OVER alike"
