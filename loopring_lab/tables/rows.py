@@ -79,7 +79,7 @@ def fee_rates(fee: pa.Array, fee_code: Codes, *legs: tuple[Codes, pa.Array]) -> 
     np.copyto(charged, _floats(notional), where=fee_code == quote)
     np.copyto(charged, _floats(size), where=fee_code == base)
     charged[charged == 0] = np.nan
-    return _floats(fee) / charged * 1e4
+    return np.asarray(_floats(fee) / charged * 1e4)
 
 
 def note(reasons: list[str], members: dict[str, str]) -> str | None:
@@ -202,7 +202,7 @@ class _Converter(Conversion):
         found = pc.index_in(known, value_set=pa.array(words))
         for row in np.flatnonzero(pc.and_(found.is_null(), texts.is_valid())).tolist():
             self.keep_text(row, name, f"is not {' or '.join(words)}")
-        return found.fill_null(-1).to_numpy().astype(np.int8)
+        return np.asarray(found.fill_null(-1), np.int8)
 
     def integers(self, name: str) -> pa.Array:
         """Read whole numbers of 64 bits."""
@@ -275,7 +275,7 @@ class _Converter(Conversion):
             return quote
         if rule == "row":
             listed = pa.array(self.listing.token_ids[:-1])
-            return pc.index_in(token_id, value_set=listed).fill_null(-1).to_numpy()
+            return np.asarray(pc.index_in(token_id, value_set=listed).fill_null(-1))
         return _by_side(side, base, quote)
 
     def flag_wrong_token(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:

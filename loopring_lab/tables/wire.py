@@ -27,14 +27,14 @@ from loopring_lab.bounded import (
     whole_or_text,
 )
 from loopring_lab.engine import session
-from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.errors import LabError, UnexpectedAnswer
 
 # The contract of GET /user/trades: rows of 7 members until early 2022, of 13 in 2022, of 14 since March 2023.
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 # One document shows ten members, which no recorded row has.
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
-NFT_MEMBERS = 19
+NFT_MEMBERS = 19  # of the layout that trades of NFTs have, by its documentation
 
 # Measured on pages of 10 KiB: reading takes 5 ms for a group of any size, so groups hold some hundred pages.
 # As text columns and typed columns, a group takes about four times its bytes.
@@ -191,11 +191,15 @@ def cut_rows(pages: Sequence[bytes]) -> pa.Array | None:
 
 def read_total(batch: Batch) -> int:
     """Return the number of rows that a relayer counts, from a batch of one page."""
-    [sent], [place] = batch.totals, batch.places
+    [sent] = batch.totals
     total = parse_integer(str(sent))
     if total is None or total < 0:
-        hint = "Check that base_url is a relayer."
-        raise UnexpectedAnswer(f"{place}.totalNum", expected="a number of rows", got=short(sent), hint=hint)
+        raise UnexpectedAnswer(
+            f"{batch.places[0]}.totalNum",
+            expected="a number of rows",
+            got=short(sent),
+            hint="Check that base_url is a relayer.",
+        )
     return total
 
 
@@ -217,7 +221,8 @@ def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
     try:
         text = json.dumps(page)
     except (TypeError, ValueError, RecursionError) as error:
-        got, hint = str(error)[:80], "Give the answer as it was received, in bytes."
+        got = str(error)[:80]
+        hint = "Give the answer as it was received, in bytes."
     else:
         return parse_json(text, where, hint=_JSON_HINT)
     raise UnexpectedAnswer(where, expected="an answer of JSON values", got=got, hint=hint)
@@ -231,17 +236,14 @@ def short(value: Any) -> str:
 def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: int) -> Iterator[Reading]:
     """Read pages in their order: regular ones that follow each other together, any other by itself."""
     regular = _find_regular(pages, size)
+    totals: dict[int, str] = {}
     rows = _ask(regular, '["VARCHAR"]', _MEMBERS_SQL)
-    if rows is None:
-        # DuckDB had no memory for them together: Python parses one by one.
-        regular = regular.slice(0, 0)
-        rows = pa.Table.from_batches([], _COLUMNS)
-    else:
+    if rows is not None:
+        totals = dict(zip(regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True))
         counted = np.bincount(rows["page"], minlength=len(pages))
         for name in ("tail", "no_trade"):
             rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
-    totals = dict(zip(regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True))
-    columns = rows.select(_COLUMNS.names).combine_chunks()
+        columns = rows.select(_COLUMNS.names).combine_chunks()
     start = 0
     for is_regular, together in itertools.groupby(range(len(pages)), totals.__contains__):
         numbers = list(together)
@@ -277,14 +279,17 @@ def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
 
 
 def _ask(regular: pa.Table, member_type: str, columns: str) -> pa.Table | None:
-    """Ask DuckDB for columns of the rows of regular pages, in order; None where its memory does not suffice."""
+    """Ask DuckDB for columns of the rows of regular pages, in order; None where there are none, or it cannot."""
     import duckdb
 
+    if not len(regular):
+        return None
     structure = f'{{"trades": [{member_type}]}}'
     rows = f"page, unnest(from_json(body, '{structure}').trades) AS members"
     try:
         found = session.cursor().from_arrow(regular).project(rows).project(f"page, {columns}").to_arrow_table()
-    except duckdb.OutOfMemoryException:
+    except (duckdb.Error, LabError):
+        # Such as without memory for all of them, or a folder to spill to: Python needs neither.
         return None
     # The order of rows is not promised, although one thread reads one chunk of Arrow from first to last.
     pages = found["page"].to_numpy()
