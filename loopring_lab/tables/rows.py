@@ -75,9 +75,8 @@ def as_amount(number: Decimal | None) -> Decimal | None:
 def fee_rates(fee: pa.Array, fee_code: Codes, *legs: tuple[Codes, pa.Array]) -> np.ndarray:
     """Return fees in basis points of the leg, a token and an amount, that they were charged on."""
     (base, size), (quote, notional) = legs
-    charged = np.full(len(fee), np.nan)
-    np.copyto(charged, _floats(notional), where=fee_code == quote)
-    np.copyto(charged, _floats(size), where=fee_code == base)
+    in_quote = pc.if_else(pa.array(fee_code == quote), notional, None)
+    charged = _floats(pc.if_else(pa.array(fee_code == base), size, in_quote))
     charged[charged == 0] = np.nan
     return np.asarray(_floats(fee) / charged * 1e4)
 
@@ -319,4 +318,4 @@ def _known(mask: pa.Array | np.ndarray) -> np.ndarray:
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:
-    return np.asarray(amounts.cast(pa.float64()).fill_null(np.nan))
+    return np.array(amounts.cast(pa.float64()).fill_null(np.nan))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import combined
 from loopring_lab.bounded import (
     MAX_DOCUMENT,
     MAX_PAGE,
@@ -186,7 +187,7 @@ def cut_rows(pages: Sequence[bytes]) -> pa.Array | None:
     if len(regular) < len(pages):
         return None
     rows = _ask(regular, '"JSON"', "members AS text")
-    return None if rows is None else rows["text"].combine_chunks()
+    return None if rows is None else combined(rows["text"])
 
 
 def read_total(batch: Batch) -> int:
@@ -243,7 +244,7 @@ def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: 
         counted = np.bincount(rows["page"], minlength=len(pages))
         for name in ("tail", "no_trade"):
             rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
-        columns = rows.select(_COLUMNS.names).combine_chunks()
+        columns = rows.select(_COLUMNS.names)
     start = 0
     for is_regular, together in itertools.groupby(range(len(pages)), totals.__contains__):
         numbers = list(together)
@@ -252,7 +253,7 @@ def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: 
             part = columns.slice(start, sum(counts))
             start += len(part)
             yield Batch(
-                pa.RecordBatch.from_arrays([_combined(column) for column in part.columns], schema=_COLUMNS),
+                pa.RecordBatch.from_arrays(list(map(combined, part.columns)), schema=_COLUMNS),
                 counts,
                 [int(totals[number]) for number in numbers],
                 [places[number] for number in numbers],
@@ -273,7 +274,8 @@ def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
         texts.append(page if is_plain else None)
     bodies = pa.array(texts, pa.string())
     every = pa.table({"page": pa.array(range(len(pages)), pa.int32()), "body": bodies})
-    regular = every.filter(pc.match_substring_regex(bodies, _REGULAR)).combine_chunks()
+    is_regular = pc.match_substring_regex(bodies, _REGULAR).fill_null(False)
+    regular = every if pc.all(is_regular).as_py() else every.filter(is_regular).combine_chunks()
     starts = pc.extract_regex(regular["body"], _START)
     return regular.append_column("total", pc.struct_field(starts, "total"))
 
@@ -296,10 +298,6 @@ def _ask(regular: pa.Table, member_type: str, columns: str) -> pa.Table | None:
     if (np.diff(pages) < 0).any():
         found = found.take(np.argsort(pages, kind="stable"))
     return found
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _split(batch: Batch) -> Iterator[Batch]:
