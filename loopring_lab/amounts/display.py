@@ -30,11 +30,12 @@ UNIT_COLUMNS = {
 """The column that names the token of each amount in a trades frame or a summary of one."""
 KEYS = {"period", "market", "side", "role", "fill_type", *UNIT_COLUMNS.values()}
 """What summaries are grouped by: whatever of this stands before ``fills`` is never hidden."""
-MISSING, CUT = "-", "…"
+MISSING = "-"
+CUT = "…"
 LONGEST = 300  # characters of text in a cell
 FLOAT_DIGITS = 10  # the others of a sum of floats can differ from run to run
 UNSTATED_BPS = 1  # error of a value that does not state its own, which leaves five digits, as in figures
-_EXACT = Context(prec=160)
+_EXACT = Context(prec=160)  # more digits than any amount has, so that cutting one rounds nothing
 
 Precision = int | pd.DataFrame
 DecimalPlaces = Callable[[str | None], int | None]
@@ -73,7 +74,9 @@ class Shown:
     def __init__(
         self, keys: Sequence[TextColumn], columns: Sequence[TextColumn], index: pd.Index, notes: list[str]
     ) -> None:
-        self.notes, self._keys, self._columns = notes, keys, columns
+        self.notes = notes
+        self._keys = keys
+        self._columns = columns
         texts = dict(enumerate(column.texts for column in columns))
         self.frame = pd.DataFrame(texts, index=index)
         self.frame.columns = pd.Index([column.heading for column in columns], dtype=object)
@@ -161,7 +164,8 @@ def readable(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = N
     notes = []
     visible = frame
     if len(frame) > rows:
-        head, tail = rows - rows // 2, rows // 2
+        tail = rows // 2
+        head = rows - tail
         visible = pd.concat([frame.head(head), frame.tail(tail)])
         notes.append(f"Showing first {head} and last {tail} of {len(frame):,} rows.")
     if len(frame) == 0:
@@ -288,28 +292,39 @@ def _column(frame: pd.DataFrame, column: pd.Series, decimal_places: DecimalPlace
         return _amount_column(frame, column, name, decimal_places)
     float_format = ".1%" if name.endswith("share") else ",.2f"
     plain = is_id(name)
-    pairs = [_format_value(value, float_format, plain) for value in column.astype(object)]
-    texts, titles = [text for text, _ in pairs], [title for _, title in pairs]
+    texts = []
+    titles = []
+    for value in column.astype(object):
+        text, title = _format_value(value, float_format, plain)
+        texts.append(text)
+        titles.append(title)
     return TextColumn(name, name, texts, titles, column, _is_number(column))
 
 
 def _amount_column(frame: pd.DataFrame, column: pd.Series, name: str, decimal_places: DecimalPlaces) -> TextColumn:
     amounts = _amounts(column)
-    certain, units = _with_certain_digits(frame, name, column, amounts), _units(frame, name)
-    shown = certain
-    if name not in PRICES:
+    units = _units(frame, name)
+    certain = _with_certain_digits(frame, name, column, amounts)
+    if name in PRICES:
+        shown = certain
+    else:
         pairs = zip(certain, units, strict=True)
         shown = [truncate(amount, decimal_places(unit)) for amount, unit in pairs]
-    texts, titles = [], []
     symbols = {unit for amount, unit in zip(amounts, units, strict=True) if amount is not None}
-    one_unit = len(symbols) == 1 or symbols <= {None}
+    has_one_unit = len(symbols) <= 1
+    heading = f"{name} ({next(iter(symbols))})" if has_one_unit and any(symbols) else name
+    texts = []
+    titles = []
     for amount, cut, unit in zip(amounts, shown, units, strict=True):
-        symbol = "" if one_unit or amount is None else f" {unit or '?'}"
-        whole = format_amount(amount)
-        texts.append((whole if cut == amount else f"{cut:,f}{CUT}") + symbol)
-        titles.append("" if cut == amount else whole + symbol)
-    heading = f"{name} ({next(iter(symbols))})" if one_unit and symbols - {None} else name
-    unit_column = UNIT_COLUMNS[name] if symbols - {None} else None
+        symbol = "" if has_one_unit or amount is None else f" {unit or '?'}"
+        whole = format_amount(amount) + symbol
+        if cut == amount:
+            texts.append(whole)
+            titles.append("")
+        else:
+            texts.append(f"{cut:,f}{CUT}{symbol}")
+            titles.append(whole)
+    unit_column = UNIT_COLUMNS[name] if any(symbols) else None
     return TextColumn(name, heading, texts, titles, column, True, unit_column, shown != certain)
 
 

@@ -31,15 +31,21 @@ if TYPE_CHECKING:
 
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
 """Quote tokens, first choice first."""
+# Ours, as blocks do not number trades. No block has as many transactions: the contract holds a `blockSize` in
+# 16 bits. A round number, so that an id is read as block and place at a glance.
 ROWS_OF_A_BLOCK = 100_000
 """Trade ids are a block's number times this, plus the place in the block."""
+# A rule of thumb of others who read these blocks; AMM updates name the pools of the blocks that were checked.
 RESERVED_FOR_POOLS = 10_000
 """The exchange reserves account ids up to this for pools."""
 UNKNOWN = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 
 _TYPE = AMOUNT.pyarrow_dtype
-_LEG = pa.decimal256(37, 0)  # holds all amounts of 24 bits; a quotient of two then has 38 decimals
+# An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold
+# it. Arrow gives the quotient of two such numbers max(6, 37 + 1) = 38 decimals, which a change of scale then shifts
+# by the difference of the tokens' decimals.
+_LEG = pa.decimal256(37, 0)
 _QUOTIENT = pa.decimal256(76, 38)
 _DIGITS = _TYPE.precision - _TYPE.scale
 _SIDES = ("a", "b")

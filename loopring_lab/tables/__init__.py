@@ -115,10 +115,14 @@ def trades(
         places = [f"pages[{number}]" for number in range(start, stop)]
         batch = wire.read(group, places, ten_members=ten_members)
         has_trades = batch.columns["no_trade"].null_count > 0
-        return rows.convert(batch, codes[start:stop], lookup, fee_token), None if has_trades else batch
+        table = _sort(rows.convert(batch, codes[start:stop], lookup, fee_token))
+        return table, None if has_trades else batch
 
-    with ThreadPoolExecutor(THREADS) as pool:
+    pool = ThreadPoolExecutor(THREADS)
+    try:
         parts, without_trades = zip(*pool.map(read, groups, starts), strict=True)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # neither an error nor Ctrl-C waits for other groups
     if all(without_trades):
         wire.refuse_without_trades(without_trades)
     return join_typed(parts, lookup, account_id)
@@ -145,7 +149,9 @@ def join_batches(
 
 def join_typed(parts: Sequence[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
-    table = _sort(pa.concat_tables(parts).combine_chunks())
+    # Parts that are sorted and follow each other in time are joined without a copy.
+    filled = sorted((part for part in parts if len(part)), key=lambda part: rows.sort_keys(part)[0][0])
+    table = _sort(pa.concat_tables(filled or parts[:1]))
     if account_id is not None:
         table = rows.note_other_accounts(table, account_id)
     return assemble(table, listing, account_id)
@@ -186,13 +192,13 @@ def _sort(table: pa.Table) -> pa.Table:
     if _increase(moments, trade_ids):
         return table
     if _increase(moments[::-1], trade_ids[::-1]):  # newest first, as a relayer sends them
-        return table.take(np.arange(len(table))[::-1])
+        return table.combine_chunks().take(np.arange(len(table))[::-1])
     # Both sides of a fill, such as of two accounts, have one moment and one id. They are two trades: without the
     # side among the keys, their order would depend on that of the pages.
     keys = (table["side"].to_numpy(), trade_ids, moments)
     order = np.lexsort(keys)
     is_again = np.all([np.diff(key[order]) == 0 for key in keys], axis=0)
-    table = table.take(order)
+    table = table.combine_chunks().take(order)
     return _drop_repetitions(table, is_again) if is_again.any() else table
 
 

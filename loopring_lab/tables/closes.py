@@ -125,7 +125,7 @@ class _File:
             return pd.Series(None, self._frame.index, TEXT)
         column = self._frame[name]
         if name in ("created_at", "market") and column.isna().any():
-            raise self.error(expected, "nothing", self.line_of(column.isna().argmax()), name)
+            raise self.error(expected, "nothing", self.line_of(int(column.isna().argmax())), name)
         if convert is None:
             return column
         texts = combined(pa.array(column.array, pa.string()))

@@ -17,7 +17,8 @@ from loopring_lab.tables.numbers import cast_integers
 IDENTITY = ["trade_id", "side", "order_hash"]
 SIDES = ("BUY", "SELL")
 
-_SEPARATOR = secrets.token_hex(8)  # unknown to the relayer, which therefore cannot make rows collide
+# Stands between members that are hashed. The relayer does not know it, so it cannot make rows collide.
+_SEPARATOR = secrets.token_hex(8)
 
 
 class RowKeys(NamedTuple):
@@ -48,6 +49,7 @@ def hash_identities(
 
     Hashes can be compared within this process only.
     """
+    # A side that is none of both is null in the frame and in archives, so it is here.
     known = pc.if_else(pc.is_in(sides, value_set=pa.array(SIDES)), sides, None)
     texts = pa.nulls(len(sides), pa.string()) if no_trades is None else no_trades
     return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes, texts])

@@ -19,7 +19,10 @@ from loopring_lab.tables.listings import TEXT
 AMOUNTS = ("size", "price", "fee")
 COMPARED = [*IDENTITY, "created_at", "account_id", "market", "base", "quote", "fill_type", "role"]
 COMPARED += [*AMOUNTS, "fee_token", "block_id", "index_in_block", "token_id", "storage_id", "extra"]
-FIRST_YEAR, LAST_YEAR = 2015, 2099  # Ethereum began in 2015
+# Ethereum began in 2015. Seconds read as milliseconds fall into 1970, microseconds far beyond 2099.
+FIRST_YEAR = 2015
+LAST_YEAR = 2099
+# The relayer cuts prices to 8 decimals, so that the price paid is less than one step above the one sent.
 PRICE_STEP = pa.scalar("0.00000001").cast(pa.decimal256(37, 18))
 
 
@@ -97,6 +100,7 @@ def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
     yield f"created_at is before {FIRST_YEAR}: sent in seconds?", (years < FIRST_YEAR).to_numpy()
     yield f"created_at is after {LAST_YEAR}: sent in microseconds?", (years > LAST_YEAR).to_numpy()
     repeated = trades[trades["trade_id"].notna() & trades.duplicated(IDENTITY, keep=False)]
+    # Not compared are `notional` and `fee_bps`, which follow from the others.
     copies = repeated[COMPARED].astype(str).duplicated()
     versions = repeated[~copies]
     differing = versions.index[versions.duplicated(IDENTITY, keep=False)]

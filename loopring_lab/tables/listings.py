@@ -22,9 +22,13 @@ INTEGER = pd.ArrowDtype(pa.int64())
 Answer = bytes | str | list[Any] | Mapping[str, Any]
 Records = list[tuple[str, dict[str, Any]]]
 
-MAX_MOMENT = 253_402_300_799_999  # ms: the last of the year 9999
-MAX_PLACES = 100
+MAX_MOMENT = 253_402_300_799_999  # ms: the last of the year 9999, beyond which Python and Arrow know no dates
+MAX_PLACES = 100  # decimals to show; those seen reach 18, and some are negative
+# Before a market's name, by the contract AMM- in fills of pools; public clients name the two others.
 PREFIXES = ("AMM-", "LP-", "COMBINE-")
+# Of a market's status, by the contract.
+AMM_BIT = 1
+ORDERBOOK_BIT = 2
 
 _GROUPS = ("orderAmounts", "luckyTokenAmounts", "gasAmounts")
 _TOKEN_AMOUNTS = [f"{group}.{bound}" for group in _GROUPS[:2] for bound in ("minimum", "maximum", "dust")]
@@ -91,7 +95,8 @@ def tokens(answer: Answer) -> pd.DataFrame:
         _refuse("tokenId", "each id once", got=f"{ids[ids.duplicated()].iloc[0]} twice")
     decimals = data["decimals"].to_list()
     for name in _TOKEN_AMOUNTS:
-        column, labels = _snake(name), [f"{printable(symbol, 40)}.{name}" for symbol in symbols]
+        column = _snake(name)
+        labels = [f"{printable(symbol, 40)}.{name}" for symbol in symbols]
         data[column] = to_units(data[column], decimals, token=labels.__getitem__, dtype=LIMIT)
     index = pd.Index(_unique(symbols, map(str, ids)), dtype=TEXT, name="symbol")
     return pd.DataFrame(data).set_axis(index)
@@ -130,10 +135,13 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     names = [_pop_name(record, "market", where) for where, record in records]
     data = _columns(records, _MARKET_COLUMNS)
     _require(data, ("base_token_id", "quote_token_id"), records)
-    status, created, extra = data["status"], data.pop("created_at"), data.pop("extra")
+    status = data["status"]
+    created = data.pop("created_at")
+    extra = data.pop("extra")
     data |= {
-        "amm_open": status.map(lambda mask: mask & 1 > 0, na_action="ignore").astype("boolean"),
-        "orderbook_open": status.map(lambda mask: mask & 2 > 0, na_action="ignore").astype("boolean"),
+        "amm_open": status.map(lambda mask: mask & AMM_BIT > 0, na_action="ignore").astype("boolean"),
+        "orderbook_open": status.map(lambda mask: mask & ORDERBOOK_BIT > 0, na_action="ignore").astype("boolean"),
+        # The relayer writes 0 where it does not know the time.
         "created_at": to_utc(created.replace(0, pd.NA)),
         "extra": extra,
     }
@@ -142,6 +150,7 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     frame = pd.DataFrame(data).set_axis(pd.Index(labels, dtype=TEXT, name="market"))
     for place, side in enumerate(("base", "quote")):
         if tokens is None:
+            # Symbols may hold hyphens, so that a name of several can be split in several ways.
             symbols = [name.split("-")[place] if name.count("-") == 1 else None for name in names]
         else:
             symbol_of = dict(zip(tokens["token_id"], tokens.index, strict=True))
@@ -172,6 +181,7 @@ class MarketLookup:
         self._code = {int(token_id): code for code, token_id in enumerate(self.token_ids[:-1])}
         self.markets: list[str] = markets.index.tolist()
         self._ids = list(zip(markets["base_token_id"], markets["quote_token_id"], strict=True))
+        # Markets from here on are not listed: they were met in rows.
         self.known = len(self.markets)
         self._exact = {name: code for code, name in enumerate(self.markets)}
         self._folded: dict[str, list[int]] = defaultdict(list)
@@ -192,18 +202,19 @@ class MarketLookup:
         """Look up a market: as written, without a pool's prefix, or in another case."""
         if raw is None:
             return Pair(-1, -1, -1, False, None)
-        pool = raw[:4].upper() == "AMM-"
+        is_pool = raw.upper().startswith(PREFIXES[0])
         found = self._find(raw)
         if not isinstance(found, int):
-            with self._lock:
+            with self._lock:  # groups of pages are read in threads
                 code = self._exact.setdefault(raw, len(self._exact))
                 if code == len(self.markets):
                     self.markets.append(raw)
-            return Pair(code, -1, -1, pool, found)
-        base, quote = map(self.code, self._ids[found])
-        missing = [i for i, code in zip(self._ids[found], (base, quote), strict=True) if code < 0]
+            return Pair(code, -1, -1, is_pool, found)
+        ids = self.ids_of(found)
+        missing = [token_id for token_id in ids if self.code(token_id) < 0]
         reason = f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table" if missing else None
-        return Pair(found, base, quote, pool, reason)
+        base, quote = map(self.code, ids)
+        return Pair(found, base, quote, is_pool, reason)
 
     def _find(self, raw: str) -> int | str:
         """Return the code of a market, or the reason why there is none."""
@@ -212,6 +223,7 @@ class MarketLookup:
             code = self._exact.get(name, self.known)
             if code < self.known:
                 return code
+        # Symbols differ in case between rows and listings, and some listed ones differ in nothing else.
         for name in names:
             codes = self._folded.get(name.casefold(), [])
             if len(codes) == 1:

@@ -38,7 +38,7 @@ def cast_decimals(texts: pa.Array) -> pa.Array | None:
 def _are_digits(texts: pa.Array) -> bool:
     only_digits = pc.all(pc.ascii_is_decimal(texts), min_count=0).as_py()
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    return only_digits and longest <= LONGEST_WHOLE
+    return bool(only_digits) and longest <= LONGEST_WHOLE
 
 
 def _cast(texts: pa.Array, to: pa.DataType) -> pa.Array | None:

@@ -75,11 +75,10 @@ def as_amount(number: Decimal | None) -> Decimal | None:
 def fee_rates(fee: pa.Array, fee_code: Codes, *legs: tuple[Codes, pa.Array]) -> np.ndarray:
     """Return fees in basis points of the leg, a token and an amount, that they were charged on."""
     (base, size), (quote, notional) = legs
-    charged = np.full(len(fee), np.nan)
-    np.copyto(charged, _floats(notional), where=fee_code == quote)
-    np.copyto(charged, _floats(size), where=fee_code == base)
+    in_quote = pc.if_else(pa.array(fee_code == quote), notional, None)
+    charged = _floats(pc.if_else(pa.array(fee_code == base), size, in_quote))
     charged[charged == 0] = np.nan
-    return _floats(fee) / charged * 1e4
+    return np.asarray(_floats(fee) / charged * 1e4)
 
 
 def note(reasons: list[str], members: dict[str, str]) -> str | None:
@@ -202,7 +201,7 @@ class _Converter(Conversion):
         found = pc.index_in(known, value_set=pa.array(words))
         for row in np.flatnonzero(pc.and_(found.is_null(), texts.is_valid())).tolist():
             self.keep_text(row, name, f"is not {' or '.join(words)}")
-        return found.fill_null(-1).to_numpy().astype(np.int8)
+        return np.asarray(found.fill_null(-1), np.int8)
 
     def integers(self, name: str) -> pa.Array:
         """Read whole numbers of 64 bits."""
@@ -275,7 +274,7 @@ class _Converter(Conversion):
             return quote
         if rule == "row":
             listed = pa.array(self.listing.token_ids[:-1])
-            return pc.index_in(token_id, value_set=listed).fill_null(-1).to_numpy()
+            return np.asarray(pc.index_in(token_id, value_set=listed).fill_null(-1))
         return _by_side(side, base, quote)
 
     def flag_wrong_token(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
@@ -319,4 +318,4 @@ def _known(mask: pa.Array | np.ndarray) -> np.ndarray:
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:
-    return np.asarray(amounts.cast(pa.float64()).fill_null(np.nan))
+    return np.array(amounts.cast(pa.float64()).fill_null(np.nan))

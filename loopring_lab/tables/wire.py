@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import combined
 from loopring_lab.bounded import (
     MAX_DOCUMENT,
     MAX_PAGE,
@@ -27,14 +28,14 @@ from loopring_lab.bounded import (
     whole_or_text,
 )
 from loopring_lab.engine import session
-from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.errors import LabError, UnexpectedAnswer
 
 # The contract of GET /user/trades: rows of 7 members until early 2022, of 13 in 2022, of 14 since March 2023.
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 # One document shows ten members, which no recorded row has.
 TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
-NFT_MEMBERS = 19
+NFT_MEMBERS = 19  # of the layout that trades of NFTs have, by its documentation
 
 # Measured on pages of 10 KiB: reading takes 5 ms for a group of any size, so groups hold some hundred pages.
 # As text columns and typed columns, a group takes about four times its bytes.
@@ -186,16 +187,20 @@ def cut_rows(pages: Sequence[bytes]) -> pa.Array | None:
     if len(regular) < len(pages):
         return None
     rows = _ask(regular, '"JSON"', "members AS text")
-    return None if rows is None else rows["text"].combine_chunks()
+    return None if rows is None else combined(rows["text"])
 
 
 def read_total(batch: Batch) -> int:
     """Return the number of rows that a relayer counts, from a batch of one page."""
-    [sent], [place] = batch.totals, batch.places
+    [sent] = batch.totals
     total = parse_integer(str(sent))
     if total is None or total < 0:
-        hint = "Check that base_url is a relayer."
-        raise UnexpectedAnswer(f"{place}.totalNum", expected="a number of rows", got=short(sent), hint=hint)
+        raise UnexpectedAnswer(
+            f"{batch.places[0]}.totalNum",
+            expected="a number of rows",
+            got=short(sent),
+            hint="Check that base_url is a relayer.",
+        )
     return total
 
 
@@ -217,7 +222,8 @@ def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
     try:
         text = json.dumps(page)
     except (TypeError, ValueError, RecursionError) as error:
-        got, hint = str(error)[:80], "Give the answer as it was received, in bytes."
+        got = str(error)[:80]
+        hint = "Give the answer as it was received, in bytes."
     else:
         return parse_json(text, where, hint=_JSON_HINT)
     raise UnexpectedAnswer(where, expected="an answer of JSON values", got=got, hint=hint)
@@ -231,17 +237,14 @@ def short(value: Any) -> str:
 def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: int) -> Iterator[Reading]:
     """Read pages in their order: regular ones that follow each other together, any other by itself."""
     regular = _find_regular(pages, size)
+    totals: dict[int, str] = {}
     rows = _ask(regular, '["VARCHAR"]', _MEMBERS_SQL)
-    if rows is None:
-        # DuckDB had no memory for them together: Python parses one by one.
-        regular = regular.slice(0, 0)
-        rows = pa.Table.from_batches([], _COLUMNS)
-    else:
+    if rows is not None:
+        totals = dict(zip(regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True))
         counted = np.bincount(rows["page"], minlength=len(pages))
         for name in ("tail", "no_trade"):
             rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
-    totals = dict(zip(regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True))
-    columns = rows.select(_COLUMNS.names).combine_chunks()
+        columns = rows.select(_COLUMNS.names)
     start = 0
     for is_regular, together in itertools.groupby(range(len(pages)), totals.__contains__):
         numbers = list(together)
@@ -250,7 +253,7 @@ def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: 
             part = columns.slice(start, sum(counts))
             start += len(part)
             yield Batch(
-                pa.RecordBatch.from_arrays([_combined(column) for column in part.columns], schema=_COLUMNS),
+                pa.RecordBatch.from_arrays(list(map(combined, part.columns)), schema=_COLUMNS),
                 counts,
                 [int(totals[number]) for number in numbers],
                 [places[number] for number in numbers],
@@ -271,30 +274,30 @@ def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
         texts.append(page if is_plain else None)
     bodies = pa.array(texts, pa.string())
     every = pa.table({"page": pa.array(range(len(pages)), pa.int32()), "body": bodies})
-    regular = every.filter(pc.match_substring_regex(bodies, _REGULAR)).combine_chunks()
+    is_regular = pc.match_substring_regex(bodies, _REGULAR).fill_null(False)
+    regular = every if pc.all(is_regular).as_py() else every.filter(is_regular).combine_chunks()
     starts = pc.extract_regex(regular["body"], _START)
     return regular.append_column("total", pc.struct_field(starts, "total"))
 
 
 def _ask(regular: pa.Table, member_type: str, columns: str) -> pa.Table | None:
-    """Ask DuckDB for columns of the rows of regular pages, in order; None where its memory does not suffice."""
+    """Ask DuckDB for columns of the rows of regular pages, in order; None where there are none, or it cannot."""
     import duckdb
 
+    if not len(regular):
+        return None
     structure = f'{{"trades": [{member_type}]}}'
     rows = f"page, unnest(from_json(body, '{structure}').trades) AS members"
     try:
         found = session.cursor().from_arrow(regular).project(rows).project(f"page, {columns}").to_arrow_table()
-    except duckdb.OutOfMemoryException:
+    except (duckdb.Error, LabError):
+        # Such as without memory for all of them, or a folder to spill to: Python needs neither.
         return None
     # The order of rows is not promised, although one thread reads one chunk of Arrow from first to last.
     pages = found["page"].to_numpy()
     if (np.diff(pages) < 0).any():
         found = found.take(np.argsort(pages, kind="stable"))
     return found
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _split(batch: Batch) -> Iterator[Batch]:
