@@ -79,6 +79,7 @@ class Explorer(WidgetState):
         "by",
     )
 
+    # Each is a control of the view, and an argument of the constructor.
     account = Choice(parse_accounts)
     market = Choice(parse_text)
     side = Choice(one_of("BUY", "SELL", None))
@@ -115,6 +116,7 @@ class Explorer(WidgetState):
 
     @cached_property
     def _view(self) -> TradesView:
+        # Here, because ipywidgets takes half a second that code without a view does not need.
         from loopring_lab.widgets.views import TradesView
 
         return TradesView(self, self._selection)
@@ -142,6 +144,7 @@ class Explorer(WidgetState):
         selection.check_dates()
         if self.market is not None:
             self.market = known_market(self.market, selection)
+        # What the cell had last comes after what this call gives, and only where it gives nothing.
         self._selection = selection
         self._recall(choices)
         try:
@@ -150,6 +153,7 @@ class Explorer(WidgetState):
             # Only a day that was recalled can be on the wrong side of one that was given.
             self.since = choices.get("since")
             self.until = choices.get("until")
+        # Not before: the first account is read when the view is shown.
         self.observe(self._read_other_account, "account")
 
     def _read_other_account(self, change: Any) -> None:
@@ -243,6 +247,7 @@ class FeeExplorer(Explorer):
         "role",
     )
 
+    # Makers pay other rates or none: drawn together, the rate falls to 0 where they trade.
     role = Choice(one_of(*ROLES), "taker")
     figure = Choice(one_of(*FIGURES), "fee_rates")
     by = Choice(columns_of(*GROUPS), ("market",))
@@ -315,6 +320,7 @@ class FillExplorer(Explorer):
 
     figure = Choice(one_of(*FIGURES), "fill_shares")
     by = Choice(columns_of(*GROUPS), ())
+    # An hour finds a price beside most fills of a liquid market, and is short for its volatility.
     tolerance = Choice(one_of("60s", "10min", "1h", "1d"), "1h")
     quote = Choice(parse_text)
 

@@ -122,9 +122,11 @@ class KeyUpdateWizard(WidgetState):
     )
 
     account = Choice(parse_account)
+    # Every relayer of the exchange takes fees in ETH, and its ceiling is known.
     fee_token = Choice(parse_text, "ETH")
     max_fee = Choice(parse_text)
     valid_for = Choice(parse_lifetime, "30d")
+    # The wallet comes first, because a key that is typed is known to more than the wallet.
     way = Choice(one_of("wallet", "key"), "wallet")
 
     def __init__(
@@ -278,6 +280,7 @@ class KeyUpdateFlow(HasTraits):
 
     def give_seed(self, key_seed: str) -> None:
         """Use your own key seed, ending in ``with key nonce: <nonce>``; it is sent, but never shown here."""
+        # First of all, so that the frame of a later error holds no plain text.
         hidden: SecretText = hide(key_seed)
         del key_seed
         self._require(self.held.prepared)
@@ -334,6 +337,7 @@ class KeyUpdateFlow(HasTraits):
         account_id = self.choices.account
         if account_id is None:
             raise KeyUpdateError("No account is selected. Give an account id, such as 10083.")
+        # Read now: what is shown when the step is taken is what is used.
         terms = self._terms | {"key_seed": key_seed}
         if wallet is not None and wallet.counterfactual:
             terms["counterfactual"] = wallet.counterfactual
@@ -567,6 +571,7 @@ def signer_from_private_key(private_key: SecretText) -> Signer:
         data = SecretBytes.fromhex(private_key.strip().removeprefix("0x"))
     except ValueError:
         data = SecretBytes()
+    # The message repeats nothing of what was typed.
     if len(data) != 32 or not 0 < int.from_bytes(data, "big") < CURVE_ORDER:
         raise KeyUpdateError("private key: expected 64 hex digits, with or without 0x. Type it again.")
     signer: Signer = Wallet.from_key(data)

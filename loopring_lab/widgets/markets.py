@@ -112,6 +112,7 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     tokens = client.tokens()
     market = known_name("market", market, markets.index)
     one_of("base", "quote")("of", of)
+    # A market can name a token that the relayer does not list.
     symbol = markets.loc[market, of]
     if symbol not in tokens.index:
         raise LabError(f"{market}: its {of} token is not listed. Look at client.tokens().")
@@ -224,6 +225,7 @@ class Lists(HasTraits):
             report: ReportProgress,
         ) -> tuple[pd.DataFrame, pd.DataFrame]:
             report(0, 2)
+            # Tokens first: without them a market's limits could not be shown.
             tokens = self._client.tokens()
             report(1, 2)
             return self._client.markets(), tokens
@@ -232,6 +234,7 @@ class Lists(HasTraits):
 
     def _set(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         self._markets, self._tokens = lists
+        # Something is shown at once, without a click.
         if self._choices.market is None and self.names:
             self._choices.market = self.names[0]
         # The market may have been chosen in another case; one that is not listed stays.
@@ -392,6 +395,7 @@ def _market_findings(row: pd.Series, market: str) -> list[Finding]:
 
 
 def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
+    # Zero would pass every other check of a token without a minimum.
     if not units:
         return [
             Finding(
@@ -423,6 +427,7 @@ def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) 
     minimum = token["order_amounts_minimum"]
     maximum = token["order_amounts_maximum"]
     findings = []
+    # The contract lets a relayer leave out any limit, and then nobody knows it.
     if pd.isna(maximum):
         findings.append(
             Finding(
@@ -454,6 +459,7 @@ def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Findi
     decimals = int(token["decimals"])
     precision = token["precision"]
     for_order = token["precision_for_order"]
+    # The order of these three is that of their weight: only the last lets an order through.
     if places > decimals:
         problem = f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
         return [Finding("refused", problem)]

@@ -86,6 +86,7 @@ class Panel:
         self.state = state
         self.background = state.background
         self.controls: dict[str, Any] = {}
+        # Whether a control is being changed by the state, and not by a user.
         self._is_showing_state = False
         self.problem = w.HTML()
         self.doing = w.HTML()
@@ -103,6 +104,7 @@ class Panel:
         )
         self.show_code.observe(lambda _: self.update_code(), "value")
         self.box = w.VBox()
+        # All style is below this class, so that it reaches nothing else on the page.
         self.box.add_class("loopring-lab")
         self.background.observe(
             lambda _: self._update_progress(),
@@ -236,6 +238,7 @@ def set_value(control: Any, value: Any) -> None:
     elif value is None:
         control.value = ""
     elif isinstance(control, w.Dropdown):
+        # Code may choose what the view does not offer, such as a period of 3 days.
         if value not in [option for _, option in control.options]:
             control.options = (
                 *control.options,

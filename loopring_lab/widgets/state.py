@@ -49,6 +49,7 @@ class WidgetState(HasTraits):
                     f"It has {', '.join(self.CHOICES)}.",
                 )
                 raise LabError(f"{type(self).__name__} has no choice {name!r}. {hint}")
+        # Before the choices are set, which takes its lock.
         self.background = Background()
         super().__init__(**given)
 
@@ -60,6 +61,7 @@ class WidgetState(HasTraits):
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = self._view.box._repr_mimebundle_(**options)
+        # ipywidgets would print its own repr, with a model's id that changes in every run.
         return bundle | {"text/plain": repr(self)}
 
     def export(self) -> str:
@@ -108,6 +110,7 @@ def _place_in_cell(widget: str) -> tuple[str, ...] | None:
     if not cell:
         return None
     run = message["header"]["msg_id"]
+    # A new run of any cell starts to count anew.
     if any(earlier != run for earlier, _ in _made):
         _made.clear()
     _made[run, widget] += 1
