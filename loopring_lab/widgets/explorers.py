@@ -81,6 +81,7 @@ class Explorer(WidgetState):
 
     # Each is a control of the view, and an argument of the constructor.
     account = Choice(parse_accounts)
+    # Any text, until there are trades: the market of an account is known only then.
     market = Choice(parse_text)
     side = Choice(one_of("BUY", "SELL", None))
     fill_type = Choice(one_of("amm", "dex", None))
@@ -116,7 +117,7 @@ class Explorer(WidgetState):
 
     @cached_property
     def _view(self) -> TradesView:
-        # Here, because ipywidgets takes half a second that code without a view does not need.
+        # Here, because code without a view does not need ipywidgets.
         from loopring_lab.widgets.views import TradesView
 
         return TradesView(self, self._selection)
@@ -131,12 +132,14 @@ class Explorer(WidgetState):
         first: dict[str, Any] = {}
         if isinstance(source, Client):
             if source.accounts:
+                # A relayer that knows its accounts, as the embedded one, shows something at once.
                 first = {"account": source.accounts[0]}
         elif not _are_trades(source):
             raise LabError(
                 f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
                 "client.trades(...)."
             )
+        # Taken in silence, it would look like a filter.
         elif "account" in choices:
             raise LabError(f"{widget}: account= needs a client, and these are trades already. Give a client.")
         super().__init__(first | choices)
@@ -319,8 +322,9 @@ class FillExplorer(Explorer):
     )
 
     figure = Choice(one_of(*FIGURES), "fill_shares")
+    # Pool against order book first of all; markets are a second question.
     by = Choice(columns_of(*GROUPS), ())
-    # An hour finds a price beside most fills of a liquid market, and is short for its volatility.
+    # The default of `fills.price_gap`, so that both say the same.
     tolerance = Choice(one_of("60s", "10min", "1h", "1d"), "1h")
     quote = Choice(parse_text)
 

@@ -243,6 +243,7 @@ def _svg(figure: Figure) -> str:
         figure.patch,
         *(axes.patch for axes in figure.axes),
     ]
+    # The page has a background of its own, light or dark.
     for paper in papers:
         paper.set_visible(False)
     try:

@@ -122,7 +122,7 @@ class KeyUpdateWizard(WidgetState):
     )
 
     account = Choice(parse_account)
-    # Every relayer of the exchange takes fees in ETH, and its ceiling is known.
+    # The default of `KeyUpdate.prepare`.
     fee_token = Choice(parse_text, "ETH")
     max_fee = Choice(parse_text)
     valid_for = Choice(parse_lifetime, "30d")
@@ -262,6 +262,7 @@ class KeyUpdateFlow(HasTraits):
         if self.step == "account":
             self._prepare(None)
         elif self.step == "key":
+            # Only a signature leads on from here, and that is given in its field.
             raise KeyUpdateError(INSTRUCTIONS["key"])
         elif self.step == "preview":
             self._go_to("sign")
@@ -311,6 +312,7 @@ class KeyUpdateFlow(HasTraits):
         account = self.choices.account
         if relayer is None or account is None or not self.has_demo_wallet:
             raise KeyUpdateError(NO_DEMO)
+        # A second update with the same nonce would be refused by the relayer.
         if self.step == "follow":
             raise KeyUpdateError("The update is submitted already. Follow it, or start over.")
         wallet = DemoWallet(
@@ -375,6 +377,7 @@ class KeyUpdateFlow(HasTraits):
         def go_on(signed: tuple[KeyUpdate, Signer]) -> None:
             self._attached(*signed, wallet)
 
+        # A demo is called one at every step.
         doing = "Signing" if wallet is None else "The demo wallet signs"
         self._background.begin(doing, sign, go_on)
 
@@ -500,6 +503,7 @@ class KeyUpdateFlow(HasTraits):
         if self.held.demo:
             arguments += [f"{each}=relayer.{each}({choices.account})" for each in self.held.demo]
         elif choices.way == "key":
+            # Code that is saved holds no secret: it asks, as the widget did.
             arguments.append("signer=Account.from_key(getpass.getpass('Private key: '))")
         if self.held.own_seed:
             arguments.append("key_seed=getpass.getpass('Key seed: ')")

@@ -91,6 +91,7 @@ class Panel:
         self.problem = w.HTML()
         self.doing = w.HTML()
         self.bar = w.IntProgress(layout=w.Layout(width="220px"))
+        # Cancelling is always in reach while something is being read.
         stop = button(
             "Cancel",
             self.background.cancel,
@@ -100,6 +101,7 @@ class Panel:
         self.code = CodePanel()
         self.show_code = w.ToggleButton(
             description="Code",
+            # Closed at first, because most look at the results only.
             tooltip="Show code that reproduces this",
         )
         self.show_code.observe(lambda _: self.update_code(), "value")

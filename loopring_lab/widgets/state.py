@@ -124,6 +124,7 @@ class Choice(TraitType[Any, Any]):
         self._parser = parser
         super().__init__(default)
 
+    # traitlets tells observers inside this call.
     def set(self, obj: Any, value: Any) -> None:
         """Set the value, and let all observers react, before another thread changes anything."""
         with obj.background.lock:
@@ -141,6 +142,7 @@ def one_of(*allowed: str | None) -> Parser:
             value = None
         if (value is None or isinstance(value, str)) and value in allowed:
             return value
+        # None is named in words, at the end of the message.
         options = [option for option in allowed if option]
         raise unknown_value(name, value, options, optional=None in allowed)
 
@@ -155,6 +157,7 @@ def columns_of(*allowed: str) -> Parser:
         for column in columns:
             if column not in allowed:
                 raise unknown_value(name, column, allowed)
+        # Twice the same column would be an error of every query.
         return tuple(dict.fromkeys(columns))
 
     return parse

@@ -131,6 +131,7 @@ class TableView(anywidget.AnyWidget):
             self._texts: list[str] | None = None
             self._select_rows()
             self.code = code
+            # Another frame has other rows at the same places.
             self.chosen = -1
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -289,6 +290,7 @@ class TableView(anywidget.AnyWidget):
         frame = pd.DataFrame(dict(enumerate(columns)))
         text = frame.to_csv(header=names, index=False, lineterminator="\r\n")
         packed = gzip.compress(text.encode())
+        # A message that is dropped leaves nothing on the page, so it is not sent.
         if len(packed) > LARGEST_CSV:
             self.send({"refused": "Too large to save from here: use frame.to_csv('table.csv')"})
         else:

@@ -161,6 +161,7 @@ class TradesView(Panel):
             # A filter of the table alone, such as its grouping, leaves the figure and its zoom.
             if selection.figure_key != self._drawn:
                 self._show_figure()
+                # After the drawing: what failed is tried again.
                 self._drawn = selection.figure_key
         except LabError:
             # The table can stay where only the figure cannot be drawn.
@@ -215,8 +216,10 @@ class TradesView(Panel):
 
     def _account_controls(self) -> list[Any]:
         client = self.selection.client
+        # Trades that were given have no account to choose.
         if client is None:
             return []
+        # A list to choose from that takes other ids, too; read once they are whole.
         account = labelled(
             w.Combobox,
             "Account",
@@ -287,6 +290,7 @@ class TradesView(Panel):
         self.offer("market", "all markets", selection.names("market"))
         if "quote" in self.controls:
             self.offer("quote", "most fills", selection.names("quote"))
+        # A control without an effect would be a riddle.
         taken = set(selection.spec.options.values())
         for name, attributes in SHOWN_FOR.items():
             if name in self.controls:

@@ -113,6 +113,7 @@ class WizardView(Panel):
             self.seed.note = f"must end with 'with key nonce: {flow.held.account.nonce}'"
         self.steps.value = ordered_list(STEPS, step, "Steps")
         self._show(self._parts(step))
+        # Signing needs a click only where the key is held; else the field submits.
         can_sign = step == "sign" and flow.held.signer is not None
         can_wait = step == "follow" and not flow.held.finished
         self.next.description = NEXT_LABELS.get(step, "")
@@ -141,6 +142,7 @@ class WizardView(Panel):
             with self.showing_state():
                 set_value(control, getattr(self.state, name))
 
+        # After the observer of the panel, which may refuse the entry.
         control.observe(show_value_in_force, "value")
         return control
 
