@@ -90,6 +90,7 @@ class LibraryCall(NamedTuple):
 
     def run(self, trades: pd.DataFrame) -> Any:
         """Call the function."""
+        # By name, because figures bring matplotlib, which code alone does not need.
         module, name = self.function.split(".")
         function = getattr(import_module(f"loopring_lab.{module}"), name)
         return function(trades, **self._given())
@@ -98,6 +99,7 @@ class LibraryCall(NamedTuple):
         """Write the call."""
         arguments = [trades]
         for name, value in self._given().items():
+            # A frame cannot be written out; the notebook has a name for it.
             is_frame = isinstance(value, pd.DataFrame)
             written = name_of(value, name) if is_frame else repr(value)
             arguments.append(f"{name}={written}")
@@ -340,6 +342,7 @@ class Selection(HasTraits):
         return frame
 
     def _matching(self, conditions: list[Condition]) -> pd.DataFrame:
+        # Finding roles takes longer than all filters, so it is done only where one is chosen.
         frame = self._with_roles() if self._finds_roles else self.trades
         for condition in conditions:
             frame = condition.apply(frame)
@@ -359,6 +362,7 @@ class Selection(HasTraits):
         return f" By role: {', '.join(counts)}." if counts else ""
 
     def _count_unknown_roles(self) -> int:
+        # Without a role nothing is left out, and with "unknown" these are what is shown.
         if self.choices.role in (None, UNKNOWN):
             return 0
         return int(self._matching_but_for_role().isna().sum())
@@ -395,6 +399,7 @@ class Selection(HasTraits):
     def shown(self) -> pd.DataFrame:
         """The columns and rows of the table that are on screen."""
         table = self.table
+        # Amounts in several tokens have no common axis, so figure and table show one.
         if self.spec.one_quote:
             table = table[table["quote"] == self.quote_shown]
         if self._columns:
@@ -473,6 +478,7 @@ class Selection(HasTraits):
     @property
     def compared_by(self) -> list[str]:
         """The columns with a line each in the comparison of venues."""
+        # Without a grouping, a line for each market shows whether they agree.
         return self.groups or ["market"]
 
     @property
@@ -520,6 +526,7 @@ class Selection(HasTraits):
 
     def read_prices(self) -> None:
         """Read prices from outside the exchange for these filters in the background."""
+        # Kept now, as the filters may change while the thread reads.
         client = self.client
         chosen = self.chosen
         key = self._prices_key
@@ -593,6 +600,7 @@ class Selection(HasTraits):
         with self.background.lock:
             full_key = (key, *self._conditions)
             if full_key not in self._cache:
+                # Dropping everything is simple, and a whole round of choices fits again.
                 if len(self._cache) >= CACHE_SIZE:
                     self._cache.clear()
                 self._cache[full_key] = compute()

@@ -79,7 +79,9 @@ class Explorer(WidgetState):
         "by",
     )
 
+    # Each is a control of the view, and an argument of the constructor.
     account = Choice(parse_accounts)
+    # Any text, until there are trades: the market of an account is known only then.
     market = Choice(parse_text)
     side = Choice(one_of("BUY", "SELL", None))
     fill_type = Choice(one_of("amm", "dex", None))
@@ -115,6 +117,7 @@ class Explorer(WidgetState):
 
     @cached_property
     def _view(self) -> TradesView:
+        # Here, because code without a view does not need ipywidgets.
         from loopring_lab.widgets.views import TradesView
 
         return TradesView(self, self._selection)
@@ -129,12 +132,14 @@ class Explorer(WidgetState):
         first: dict[str, Any] = {}
         if isinstance(source, Client):
             if source.accounts:
+                # A relayer that knows its accounts, as the embedded one, shows something at once.
                 first = {"account": source.accounts[0]}
         elif not _are_trades(source):
             raise LabError(
                 f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
                 "client.trades(...)."
             )
+        # Taken in silence, it would look like a filter.
         elif "account" in choices:
             raise LabError(f"{widget}: account= needs a client, and these are trades already. Give a client.")
         super().__init__(first | choices)
@@ -142,6 +147,7 @@ class Explorer(WidgetState):
         selection.check_dates()
         if self.market is not None:
             self.market = known_market(self.market, selection)
+        # What the cell had last comes after what this call gives, and only where it gives nothing.
         self._selection = selection
         self._recall(choices)
         try:
@@ -150,6 +156,7 @@ class Explorer(WidgetState):
             # Only a day that was recalled can be on the wrong side of one that was given.
             self.since = choices.get("since")
             self.until = choices.get("until")
+        # Not before: the first account is read when the view is shown.
         self.observe(self._read_other_account, "account")
 
     def _read_other_account(self, change: Any) -> None:
@@ -243,6 +250,7 @@ class FeeExplorer(Explorer):
         "role",
     )
 
+    # Makers pay other rates or none: drawn together, the rate falls to 0 where they trade.
     role = Choice(one_of(*ROLES), "taker")
     figure = Choice(one_of(*FIGURES), "fee_rates")
     by = Choice(columns_of(*GROUPS), ("market",))
@@ -314,7 +322,9 @@ class FillExplorer(Explorer):
     )
 
     figure = Choice(one_of(*FIGURES), "fill_shares")
+    # Pool against order book first of all; markets are a second question.
     by = Choice(columns_of(*GROUPS), ())
+    # The default of `fills.price_gap`, so that both say the same.
     tolerance = Choice(one_of("60s", "10min", "1h", "1d"), "1h")
     quote = Choice(parse_text)
 

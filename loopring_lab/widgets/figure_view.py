@@ -117,6 +117,7 @@ class FigureView(anywidget.AnyWidget):
             self._figure = figure
             self._zoom: dict[int, Range] = {}
             layout = figure.get_layout_engine()
+            # Once for each figure: a zoom must not move the axes under the pointer.
             if layout is not None:
                 with rc_context(SVG):
                     layout.execute(figure)
@@ -124,6 +125,7 @@ class FigureView(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         view, view_metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        # As the view is laid out, and whole, whatever is zoomed.
         with _zoomed(self._figure, {}):
             picture, metadata = self._figure._repr_mimebundle_()
         text = {"text/plain": repr(self)}
@@ -209,6 +211,7 @@ def themed(svg: str) -> str:
         svg,
         flags=re.DOTALL,
     )
+    # Before the element stands what only a file of its own needs.
     svg = svg[svg.index("<svg") :]
     return re.sub("|".join(THEME), lambda colour: THEME[colour[0]], svg)
 
@@ -240,6 +243,7 @@ def _svg(figure: Figure) -> str:
         figure.patch,
         *(axes.patch for axes in figure.axes),
     ]
+    # The page has a background of its own, light or dark.
     for paper in papers:
         paper.set_visible(False)
     try:

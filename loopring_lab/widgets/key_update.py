@@ -122,9 +122,11 @@ class KeyUpdateWizard(WidgetState):
     )
 
     account = Choice(parse_account)
+    # The default of `KeyUpdate.prepare`.
     fee_token = Choice(parse_text, "ETH")
     max_fee = Choice(parse_text)
     valid_for = Choice(parse_lifetime, "30d")
+    # The wallet comes first, because a key that is typed is known to more than the wallet.
     way = Choice(one_of("wallet", "key"), "wallet")
 
     def __init__(
@@ -260,6 +262,7 @@ class KeyUpdateFlow(HasTraits):
         if self.step == "account":
             self._prepare(None)
         elif self.step == "key":
+            # Only a signature leads on from here, and that is given in its field.
             raise KeyUpdateError(INSTRUCTIONS["key"])
         elif self.step == "preview":
             self._go_to("sign")
@@ -278,6 +281,7 @@ class KeyUpdateFlow(HasTraits):
 
     def give_seed(self, key_seed: str) -> None:
         """Use your own key seed, ending in ``with key nonce: <nonce>``; it is sent, but never shown here."""
+        # First of all, so that the frame of a later error holds no plain text.
         hidden: SecretText = hide(key_seed)
         del key_seed
         self._require(self.held.prepared)
@@ -308,6 +312,7 @@ class KeyUpdateFlow(HasTraits):
         account = self.choices.account
         if relayer is None or account is None or not self.has_demo_wallet:
             raise KeyUpdateError(NO_DEMO)
+        # A second update with the same nonce would be refused by the relayer.
         if self.step == "follow":
             raise KeyUpdateError("The update is submitted already. Follow it, or start over.")
         wallet = DemoWallet(
@@ -334,6 +339,7 @@ class KeyUpdateFlow(HasTraits):
         account_id = self.choices.account
         if account_id is None:
             raise KeyUpdateError("No account is selected. Give an account id, such as 10083.")
+        # Read now: what is shown when the step is taken is what is used.
         terms = self._terms | {"key_seed": key_seed}
         if wallet is not None and wallet.counterfactual:
             terms["counterfactual"] = wallet.counterfactual
@@ -371,6 +377,7 @@ class KeyUpdateFlow(HasTraits):
         def go_on(signed: tuple[KeyUpdate, Signer]) -> None:
             self._attached(*signed, wallet)
 
+        # A demo is called one at every step.
         doing = "Signing" if wallet is None else "The demo wallet signs"
         self._background.begin(doing, sign, go_on)
 
@@ -496,6 +503,7 @@ class KeyUpdateFlow(HasTraits):
         if self.held.demo:
             arguments += [f"{each}=relayer.{each}({choices.account})" for each in self.held.demo]
         elif choices.way == "key":
+            # Code that is saved holds no secret: it asks, as the widget did.
             arguments.append("signer=Account.from_key(getpass.getpass('Private key: '))")
         if self.held.own_seed:
             arguments.append("key_seed=getpass.getpass('Key seed: ')")
@@ -567,6 +575,7 @@ def signer_from_private_key(private_key: SecretText) -> Signer:
         data = SecretBytes.fromhex(private_key.strip().removeprefix("0x"))
     except ValueError:
         data = SecretBytes()
+    # The message repeats nothing of what was typed.
     if len(data) != 32 or not 0 < int.from_bytes(data, "big") < CURVE_ORDER:
         raise KeyUpdateError("private key: expected 64 hex digits, with or without 0x. Type it again.")
     signer: Signer = Wallet.from_key(data)

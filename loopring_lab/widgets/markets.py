@@ -112,6 +112,7 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     tokens = client.tokens()
     market = known_name("market", market, markets.index)
     one_of("base", "quote")("of", of)
+    # A market can name a token that the relayer does not list.
     symbol = markets.loc[market, of]
     if symbol not in tokens.index:
         raise LabError(f"{market}: its {of} token is not listed. Look at client.tokens().")
@@ -174,6 +175,7 @@ class MarketExplorer(WidgetState):
     search = Choice(parse_text)
     status = Choice(one_of(*STATUS, None))
     market = Choice(parse_text)
+    # Sizes of orders are in the base token.
     of = Choice(one_of("base", "quote"), "base")
     amount = Choice(parse_text)
 
@@ -214,8 +216,9 @@ class Lists(HasTraits):
         super().__init__()
         self._choices = choices
         self._client = client
-        self._markets: pd.DataFrame | None = None
-        self._tokens: pd.DataFrame | None = None
+        self._markets = pd.DataFrame()
+        self._tokens = pd.DataFrame()
+        self.is_read = False
 
     def read(self) -> None:
         """Read both in the background."""
@@ -232,6 +235,8 @@ class Lists(HasTraits):
 
     def _set(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         self._markets, self._tokens = lists
+        self.is_read = True
+        # Something is shown at once, without a click.
         if self._choices.market is None and self.names:
             self._choices.market = self.names[0]
         # The market may have been chosen in another case; one that is not listed stays.
@@ -240,27 +245,22 @@ class Lists(HasTraits):
         self.version += 1
 
     @property
-    def is_read(self) -> bool:
-        """Whether the lists are read."""
-        return self._markets is not None
-
-    @property
     def names(self) -> list[str]:
         """Names of all markets, whatever the filters."""
-        return list(self._all_markets.index)
+        return list(self._markets.index)
 
     @property
     def shown(self) -> pd.DataFrame:
         """The rows and columns of the list that is on screen."""
         search = self._choices.search
         if self._choices.listing == "markets":
-            found = self._all_markets
+            found = self._markets
             for column, is_open in self._open_flags:
                 found = found[found[column].eq(is_open).fillna(False)]
             if search is not None:
                 found = found[found.index.str.contains(search, case=False, regex=False)]
             return found[MARKET_COLUMNS]
-        found = self._all_tokens
+        found = self._tokens
         if search is not None:
             symbols = found.index.str.contains(search, case=False, regex=False)
             names = found["name"].str.contains(search, case=False, regex=False, na=False)
@@ -273,17 +273,18 @@ class Lists(HasTraits):
         market = self._choices.market
         symbols: list[Any] = []
         if market is not None:
-            pair = self._all_markets.loc[
+            pair = self._markets.loc[
                 known_name("market", market, self.names),
                 ["base", "quote"],
             ]
-            symbols = [symbol for symbol in pair if symbol in self._all_tokens.index]
-        return self._all_tokens.loc[symbols, LIMITS].T.rename_axis("limit")
+            symbols = [symbol for symbol in pair if symbol in self._tokens.index]
+        return self._tokens.loc[symbols, LIMITS].T.rename_axis("limit")
 
     @property
     def findings(self) -> list[Finding]:
         """The findings about the amount; none if there is no amount or no market."""
         choices = self._choices
+        # Half an entry is no mistake yet.
         if choices.amount is None or choices.market is None:
             return []
         return check_amount(
@@ -322,23 +323,9 @@ class Lists(HasTraits):
         return "\n".join(lines)
 
     @property
-    def _all_markets(self) -> pd.DataFrame:
-        return _read(self._markets)
-
-    @property
-    def _all_tokens(self) -> pd.DataFrame:
-        return _read(self._tokens)
-
-    @property
     def _open_flags(self) -> list[tuple[str, bool]]:
         status = self._choices.status
         return list(STATUS[status].items()) if status else []
-
-
-def _read(frame: pd.DataFrame | None) -> pd.DataFrame:
-    if frame is None:
-        raise LabError("Markets and tokens are not read yet. Show the explorer, which reads them.")
-    return frame
 
 
 def _parse_amount(amount: object) -> Decimal:
@@ -367,6 +354,7 @@ def _market_findings(row: pd.Series, market: str) -> list[Finding]:
         ]
     pool_closed = _is_false(row["amm_open"])
     book_closed = _is_false(row["orderbook_open"])
+    # One open venue is enough for a trade; none is a refusal.
     if pool_closed and book_closed:
         return [
             Finding(
@@ -392,6 +380,7 @@ def _market_findings(row: pd.Series, market: str) -> list[Finding]:
 
 
 def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
+    # Zero would pass every other check of a token without a minimum.
     if not units:
         return [
             Finding(
@@ -405,6 +394,7 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Findi
         *_limit_findings(units, amount, symbol, token),
         *_digit_findings(units, amount, token),
     ]
+    # What is left of an order below this counts as filled, so a new one would be at once.
     if not pd.isna(dust) and units < dust:
         left = f"{format_amount(dust)} {symbol}"
         findings.append(
@@ -423,6 +413,7 @@ def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) 
     minimum = token["order_amounts_minimum"]
     maximum = token["order_amounts_maximum"]
     findings = []
+    # The contract lets a relayer leave out any limit, and then nobody knows it.
     if pd.isna(maximum):
         findings.append(
             Finding(
@@ -454,6 +445,7 @@ def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Findi
     decimals = int(token["decimals"])
     precision = token["precision"]
     for_order = token["precision_for_order"]
+    # The order of these three is that of their weight: only the last lets an order through.
     if places > decimals:
         problem = f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
         return [Finding("refused", problem)]

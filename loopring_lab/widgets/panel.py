@@ -86,10 +86,12 @@ class Panel:
         self.state = state
         self.background = state.background
         self.controls: dict[str, Any] = {}
+        # Whether a control is being changed by the state, and not by a user.
         self._is_showing_state = False
         self.problem = w.HTML()
         self.doing = w.HTML()
         self.bar = w.IntProgress(layout=w.Layout(width="220px"))
+        # Cancelling is always in reach while something is being read.
         stop = button(
             "Cancel",
             self.background.cancel,
@@ -99,10 +101,12 @@ class Panel:
         self.code = CodePanel()
         self.show_code = w.ToggleButton(
             description="Code",
+            # Closed at first, because most look at the results only.
             tooltip="Show code that reproduces this",
         )
         self.show_code.observe(lambda _: self.update_code(), "value")
         self.box = w.VBox()
+        # All style is below this class, so that it reaches nothing else on the page.
         self.box.add_class("loopring-lab")
         self.background.observe(
             lambda _: self._update_progress(),
@@ -236,6 +240,7 @@ def set_value(control: Any, value: Any) -> None:
     elif value is None:
         control.value = ""
     elif isinstance(control, w.Dropdown):
+        # Code may choose what the view does not offer, such as a period of 3 days.
         if value not in [option for _, option in control.options]:
             control.options = (
                 *control.options,

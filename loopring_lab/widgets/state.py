@@ -49,6 +49,7 @@ class WidgetState(HasTraits):
                     f"It has {', '.join(self.CHOICES)}.",
                 )
                 raise LabError(f"{type(self).__name__} has no choice {name!r}. {hint}")
+        # Before the choices are set, which takes its lock.
         self.background = Background()
         super().__init__(**given)
 
@@ -60,6 +61,7 @@ class WidgetState(HasTraits):
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         bundle: dict[str, Any] = self._view.box._repr_mimebundle_(**options)
+        # ipywidgets would print its own repr, with a model's id that changes in every run.
         return bundle | {"text/plain": repr(self)}
 
     def export(self) -> str:
@@ -108,6 +110,7 @@ def _place_in_cell(widget: str) -> tuple[str, ...] | None:
     if not cell:
         return None
     run = message["header"]["msg_id"]
+    # A new run of any cell starts to count anew.
     if any(earlier != run for earlier, _ in _made):
         _made.clear()
     _made[run, widget] += 1
@@ -121,6 +124,7 @@ class Choice(TraitType[Any, Any]):
         self._parser = parser
         super().__init__(default)
 
+    # traitlets tells observers inside this call.
     def set(self, obj: Any, value: Any) -> None:
         """Set the value, and let all observers react, before another thread changes anything."""
         with obj.background.lock:
@@ -138,6 +142,7 @@ def one_of(*allowed: str | None) -> Parser:
             value = None
         if (value is None or isinstance(value, str)) and value in allowed:
             return value
+        # None is named in words, at the end of the message.
         options = [option for option in allowed if option]
         raise unknown_value(name, value, options, optional=None in allowed)
 
@@ -152,6 +157,7 @@ def columns_of(*allowed: str) -> Parser:
         for column in columns:
             if column not in allowed:
                 raise unknown_value(name, column, allowed)
+        # Twice the same column would be an error of every query.
         return tuple(dict.fromkeys(columns))
 
     return parse

@@ -110,7 +110,9 @@ function render({ model, el }) {
     });
   };
   const choose = (row) => {
-    if (choosing && row) model.send({ choose: rows().indexOf(row) });
+    if (!choosing || !row) return;
+    model.set("chosen", model.get("page").rows[rows().indexOf(row)]);
+    model.save_changes();
   };
   const showCopy = () => {
     copy.hidden = !model.get("code");

@@ -131,6 +131,7 @@ class TableView(anywidget.AnyWidget):
             self._texts: list[str] | None = None
             self._select_rows()
             self.code = code
+            # Another frame has other rows at the same places.
             self.chosen = -1
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -158,8 +159,6 @@ class TableView(anywidget.AnyWidget):
                 self._sort_by(self._visible[content["sort"]].name)
             elif "start" in content:
                 self._show_page(content["start"])
-            elif "choose" in content:
-                self.chosen = self._rows[self.page["start"] + content["choose"]]
             elif "csv" in content:
                 self._send_csv()
 
@@ -183,6 +182,7 @@ class TableView(anywidget.AnyWidget):
         for column in self._columns:
             if column.name == self._sorted_by:
                 self._rows = _sorted(column, self._rows, self._is_descending)
+        self._all_totals = self._totals()
         self._show_page(0)
 
     def _searched_texts(self) -> list[str]:
@@ -223,17 +223,19 @@ class TableView(anywidget.AnyWidget):
             "all": len(self.frame),
             "filtered": bool(self._filter),
             "orders": [order if one.name == self._sorted_by else "" for one in self._visible],
-            "totals": self._totals(),
+            "totals": self._all_totals,
             "notes": self._notes,
         }
 
     def _totals(self) -> list[list[str]]:
         """Return the text and the exact value of each column's total; nothing if there is none."""
+        # The total of one row is that row.
         if len(self._rows) < 2:
             return []
         totals = [self._total(column) for column in self._visible]
         if not any(total[0] for total in totals):
             return []
+        # The word stands in the first column, unless that has a total itself.
         if not totals[0][0]:
             added = [column for column, total in zip(self._visible, totals, strict=True) if total[0]]
             is_partial = any(column.values.iloc[self._rows].isna().any() for column in added)
@@ -255,6 +257,7 @@ class TableView(anywidget.AnyWidget):
         symbol = ""
         if units is not None:
             found = units.iloc[self._rows][is_there].unique()
+            # Amounts of two tokens, or of an unknown one, do not add up.
             if len(found) != 1 or pd.isna(found[0]):
                 return nothing
             if not column.heading.endswith(f"({found[0]})"):
@@ -287,6 +290,7 @@ class TableView(anywidget.AnyWidget):
         frame = pd.DataFrame(dict(enumerate(columns)))
         text = frame.to_csv(header=names, index=False, lineterminator="\r\n")
         packed = gzip.compress(text.encode())
+        # A message that is dropped leaves nothing on the page, so it is not sent.
         if len(packed) > LARGEST_CSV:
             self.send({"refused": "Too large to save from here: use frame.to_csv('table.csv')"})
         else:

@@ -105,6 +105,7 @@ class TradesView(Panel):
         self.figure_place = w.Box()
         self.table: TableView | None = None
         self.table_place = w.Box()
+        # What the figure on screen shows, so that it is not drawn twice.
         self._drawn: object = None
 
         def unlock(key: str) -> None:
@@ -126,12 +127,11 @@ class TradesView(Panel):
                 results(self.figure_place, self.table_place),
             ],
         )
-        state.observe(lambda _: self._update_period(), ["since", "until"])
         state.observe(lambda _: self.draw(), state.CHOICES)
-        self.background.observe(lambda _: self.draw(), "doing")
         selection.observe(lambda _: self.draw(), "version")
         selection.observe(lambda _: self._update_key(), "needs_key")
         self._update_key()
+        # Reading starts by itself, because a widget that waits for a click looks broken.
         needs_reading = not selection.is_read and bool(selection.accounts)
         if not needs_reading:
             self.draw()
@@ -144,6 +144,7 @@ class TradesView(Panel):
         self._update_options()
         self._show_results(selection.is_read, selection.is_read)
         if selection.is_read:
+            # Seen only where drawing takes longer than a page needs to show it.
             self._say("Drawing …")
             self.guard(self._draw_results)
         elif not self.background.doing and not selection.accounts:
@@ -160,6 +161,7 @@ class TradesView(Panel):
             # A filter of the table alone, such as its grouping, leaves the figure and its zoom.
             if selection.figure_key != self._drawn:
                 self._show_figure()
+                # After the drawing: what failed is tried again.
                 self._drawn = selection.figure_key
         except LabError:
             # The table can stay where only the figure cannot be drawn.
@@ -182,9 +184,7 @@ class TradesView(Panel):
         figure: Any = self.selection.draw()
         if self.figure is None:
             # Its import takes long, and reading trades does not need it.
-            from loopring_lab.widgets.figure_view import (
-                FigureView,
-            )
+            from loopring_lab.widgets.figure_view import FigureView
 
             self.figure = FigureView(figure)
             self.figure_place.children = [self.figure]
@@ -216,8 +216,10 @@ class TradesView(Panel):
 
     def _account_controls(self) -> list[Any]:
         client = self.selection.client
+        # Trades that were given have no account to choose.
         if client is None:
             return []
+        # A list to choose from that takes other ids, too; read once they are whole.
         account = labelled(
             w.Combobox,
             "Account",
@@ -255,6 +257,7 @@ class TradesView(Panel):
             return
 
         def choose() -> None:
+            # The end first, so that the two dates are never the wrong way round.
             self.state.until = None
             self.state.since = self.selection.first_day(span) if span else None
 
@@ -270,6 +273,7 @@ class TradesView(Panel):
             for span in SPANS:
                 options.append((f"{span} to {until}", span))
                 period_from[selection.first_day(span)] = span
+        # A period is up to the newest trade, so one with an end is of the user's own dates.
         period = OWN_DATES
         if self.state.until is None:
             period = period_from.get(self.state.since, OWN_DATES)
@@ -286,6 +290,7 @@ class TradesView(Panel):
         self.offer("market", "all markets", selection.names("market"))
         if "quote" in self.controls:
             self.offer("quote", "most fills", selection.names("quote"))
+        # A control without an effect would be a riddle.
         taken = set(selection.spec.options.values())
         for name, attributes in SHOWN_FOR.items():
             if name in self.controls:
@@ -332,6 +337,7 @@ class MarketView(Panel):
                 labelled(w.Dropdown, "of the", options=TOKEN_SIDES),
             ),
         )
+        # The checks stand beside the list, or below it where the page is narrow.
         listed = w.VBox([self.no_match, self.table_place])
         checks = w.VBox([amount, self.limits, self.findings])
         self.arrange([search], [results(listed, checks)])
@@ -384,6 +390,7 @@ class MarketView(Panel):
         self.table.chosen = int(chosen)
 
     def _choose_row(self, change: Any) -> None:
+        # -1 is no row: the market is then not in the list that is filtered.
         row = change["new"]
         if self.state.listing == "markets" and row >= 0:
             market = str(self.lists.shown.index[row])

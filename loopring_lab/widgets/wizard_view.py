@@ -71,6 +71,7 @@ class WizardView(Panel):
         self.flow = flow
         self.steps = w.HTML()
         self.body = w.VBox()
+        # What the body shows now; fields that are put in anew would lose what is typed.
         self._shown: list[Any] = []
         self.signature = self._secret("Signature:", flow.give_signature, SIGNATURE_MISSING)
         self.private_key = self._secret("Private key:", flow.give_key, KEY_MISSING, "Sign")
@@ -107,13 +108,16 @@ class WizardView(Panel):
         flow = self.flow
         step = flow.step
         is_working = bool(self.background.doing)
+        # The nonce is known once the account is read.
         if flow.held.account is not None:
             self.seed.note = f"must end with 'with key nonce: {flow.held.account.nonce}'"
         self.steps.value = ordered_list(STEPS, step, "Steps")
         self._show(self._parts(step))
+        # Signing needs a click only where the key is held; else the field submits.
         can_sign = step == "sign" and flow.held.signer is not None
         can_wait = step == "follow" and not flow.held.finished
         self.next.description = NEXT_LABELS.get(step, "")
+        # A second click would begin the step again.
         self.next.disabled = is_working
         set_visible(
             self.next,
@@ -138,6 +142,7 @@ class WizardView(Panel):
             with self.showing_state():
                 set_value(control, getattr(self.state, name))
 
+        # After the observer of the panel, which may refuse the entry.
         control.observe(show_value_in_force, "value")
         return control
 
@@ -177,6 +182,7 @@ class WizardView(Panel):
         ]
 
     def _signing_parts(self) -> list[Any]:
+        # It was typed one step before, and is asked for once.
         if self.flow.held.signer is not None:
             return [f"<p>{KEY_HELD}</p>"]
         if self.state.way == "key":
@@ -195,10 +201,12 @@ class WizardView(Panel):
     def _progress_html(self) -> str:
         held = self.flow.held
         status = held.receipt.status if held.receipt is not None else RECEIVED
+        # One of two ends, and only the one that came is shown.
         end = FAILED if status == FAILED else PROCESSED
         html = ordered_list((RECEIVED, PROCESSING, end), status, "States")
         if held.finished:
             html += f"<p>{DONE}</p>{self._account_facts()}"
+        # Nobody looked at the preview on the way, so it stands here once more.
         if held.demo:
             html += f"<p>{DEMO_SIGNED}</p>{sheet_html(self.flow.preview)}"
         return html
@@ -226,7 +234,9 @@ class WizardView(Panel):
         return sheet_html(Sheet(f"Account {account.account_id}", lines))
 
     def _account_controls(self) -> Any:
+        # The embedded relayer knows its accounts; a live one does not tell.
         known = [str(account) for account in self.flow.client.accounts or []]
+        # Not while somebody types: half an account id is another account.
         fields = {
             "account": labelled(
                 w.Combobox,

@@ -49,14 +49,18 @@ from loopring_lab.widgets.figure_view import FigureView
 client = lab.connect()
 histories = [client.trades(account, progress=False) for account in (10083, 11519, 23100, 11375)]
 trades = pd.concat(histories, ignore_index=True).head(20_000)"""
-ALONE = """def drawn_alone(name, changes):
+ALONE = """def draw(explorer):
+    call = explorer.export().splitlines()[-1]
+    return eval(call, {"lab": lab, "chosen": explorer.chosen})
+
+def drawn_alone(name, changes):
     explorer = getattr(lab.widgets, name)(trades)
-    view = FigureView(explorer.draw())
+    view = FigureView(draw(explorer))
     for _, _, choice, value in changes:
         setattr(explorer, choice, value)
         explorer.chosen
         begin = time.perf_counter()
-        view.show(explorer.draw())
+        view.show(draw(explorer))
         yield 1000 * (time.perf_counter() - begin)
 
 def tell(_):

@@ -25,7 +25,7 @@ from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import check_amount
 from loopring_lab.widgets.figure_view import FigureView
 
-READ, OTHER, LARGE, UPDATED, LOCKED = 10083, 71468, 1, 11519, 23100
+READ, LARGE, UPDATED, LOCKED = 10083, 1, 11519, 23100
 SETUP = """import ipywidgets
 import loopring_lab as lab
 
@@ -129,43 +129,31 @@ def place(chromium: Any, relayer: Relayer, tmp_path_factory: pytest.TempPathFact
             yield Lab(page, home)
 
 
-def test_markets(place: Lab, client: Client) -> None:
+def test_market_explorer(place: Lab, client: Client) -> None:
     widget, markets, tokens = place.widget("market"), client.markets(), client.tokens()
     widget.shows_table(lab.show(markets[MARKETS], rows=50))
     widget.choose("List", "tokens")
-    widget.shows_table(lab.show(tokens[TOKENS], rows=50))
     assert not widget.control("Status").is_visible()
     widget.control("Search").fill("wrapped")
     widget.shows_table(lab.show(tokens[tokens["name"].str.contains("Wrapped")][TOKENS], rows=50))
     widget.choose("List", "markets")
     widget.shows("No matching markets; broaden the search")
     widget.control("Search").fill("lrc")
-    found = markets[markets.index.str.contains("LRC")]
-    widget.shows_table(lab.show(found[MARKETS], rows=50))
     widget.choose("Status", "order book open")
-    found = found[found["orderbook_open"].fillna(False)]
-    widget.shows_table(lab.show(found[MARKETS], rows=50))
-
-
-def test_an_amount_is_held_against_the_limits_of_its_token(place: Lab, client: Client) -> None:
-    widget, tokens = place.widget("market"), client.tokens()
-    widget.choose("Market", "LRC-ETH")
-    limits = lab.show(tokens.loc[["LRC", "ETH"], LIMITS].T.rename_axis("limit"))
+    found = markets[markets.index.str.contains("LRC")]
+    widget.shows_table(lab.show(found[found["orderbook_open"].fillna(False)][MARKETS], rows=50))
+    widget.box.locator(".ll-box tbody tr").filter(has_text="LRC-USDC").click()
+    limits = lab.show(tokens.loc[["LRC", "USDC"], LIMITS].T.rename_axis("limit"))
     widget.shows_table(limits, 1)
-    for of in ("base", "quote"):
-        widget.choose("of the", f"{of} token")
-        for amount in ("0.5", "12.5", "0"):
-            widget.control("Amount").fill(amount)
-            for finding in check_amount(client, "LRC-ETH", amount, of):
-                widget.shows(finding.words)
-    widget.control("Amount").fill("1,5")
-    widget.shows("amount='1,5' is not a valid amount. Give units of the token, like '1250.5'.")
-    widget.control("Amount").fill("0.5")
-    widget.shows(check_amount(client, "LRC-ETH", "0.5", "quote")[0].words)
-    markets, same, findings = widget.exported(client=client)
-    widget.shows_table(markets)
+    assert widget.control("Market").input_value() == "LRC-USDC"
+    widget.choose("of the", "quote token")
+    for amount in ("0.5", "12.5"):
+        widget.control("Amount").fill(amount)
+        for finding in check_amount(client, "LRC-USDC", amount, "quote"):
+            widget.shows(finding.words)
+    _, same, findings = widget.exported(client=client)
     assert repr(same) == repr(limits)
-    assert findings == check_amount(client, "LRC-ETH", "0.5", "quote")
+    assert findings == check_amount(client, "LRC-USDC", "12.5", "quote")
 
 
 def fees(chosen: pd.DataFrame, *by: str) -> Any:
@@ -177,7 +165,7 @@ def takers(trades: pd.DataFrame) -> pd.DataFrame:
     return trades[trades["role"] == "taker"]
 
 
-def test_fees(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str, str]) -> None:
+def test_fee_explorer(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str, str]) -> None:
     widget, everyone = place.widget("fees"), trades
     trades = takers(trades)
     widget.box.locator(".ll-problem").wait_for()
@@ -186,95 +174,40 @@ def test_fees(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str
     widget.shows_table(fees(trades, "market"))
     widget.shows_picture(lab.figures.fee_rates(trades))
     assert not widget.control("API key:").is_visible()
-    chosen = trades[trades["market"] == "LRC-ETH"]
-    widget.choose("Market", "LRC-ETH")
-    widget.shows_table(fees(chosen, "market"))
-    widget.shows_picture(lab.figures.fee_rates(chosen))
-    widget.choose("Per", "month")
-    widget.shows_picture(lab.figures.fee_rates(chosen, every="1mo"))
-    chosen = chosen[chosen["side"] == "SELL"]
-    widget.choose("Side", "sell")
-    widget.shows_table(fees(chosen, "market"))
-    widget.shows_picture(lab.figures.fee_rates(chosen, every="1mo"))
-    widget.choose("Figure", "Fee tiers over time")
-    widget.shows_picture(lab.figures.fee_tiers(chosen, every="1mo"))
-    chosen = trades[(trades["market"] == "LRC-ETH") & (trades["fill_type"] == "dex")]
-    widget.choose("Side", "buy and sell")
-    widget.choose("Fills", "order book")
+    chosen = trades[(trades["market"] == "LRC-ETH") & (trades["side"] == "SELL")]
+    for label, option in {"Market": "LRC-ETH", "Side": "sell", "Per": "month", "Figure": "Fee tiers over time"}.items():
+        widget.choose(label, option)
     widget.shows_table(fees(chosen, "market"))
     widget.shows_picture(lab.figures.fee_tiers(chosen, every="1mo"))
-    widget.choose("Table by", "side")
+    for label, option in {"Market": "all markets", "Side": "buy and sell", "Role": "all", "Table by": "side"}.items():
+        widget.choose(label, option)
+    widget.choose("Period", "30 days to 31 Dec 2022")
+    assert widget.control("From").input_value() == "2022-12-02"
+    chosen = everyone[everyone["created_at"] >= "2022-12-02"]
     widget.shows_table(fees(chosen, "side"))
-    widget.choose("Market", "all markets")
-    chosen = trades[(trades["fill_type"] == "dex") & (trades["created_at"] >= "2022-03-01")]
-    widget.enter("From", "2022-03-01")
-    widget.shows_table(fees(chosen, "side"))
-    chosen = chosen[chosen["created_at"] < "2022-06-01"]
-    widget.enter("Before", "2022-06-01")
-    widget.shows_table(fees(chosen, "side"))
+    widget.enter("Before", "1999-01-01")
+    widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(trades, since="2022-12-02", until="1999-01-01")))
+    widget.shows_no_picture()
+    widget.enter("Before", "")
     widget.choose("Figure", "Fees by token")
-    widget.shows_picture(lab.figures.fees_by_token(chosen))
     assert not widget.control("Per").is_visible()
-    for role, rows in {"makers": everyone[everyone["role"] == "maker"], "all": everyone}.items():
-        widget.choose("Role", role)
-        rows = rows[(rows["fill_type"] == "dex") & (rows["created_at"] >= "2022-03-01")]
-        widget.shows_table(fees(rows[rows["created_at"] < "2022-06-01"], "side"))
-    widget.choose("Role", "takers")
-    widget.shows_table(fees(chosen, "side"))
+    widget.shows_picture(lab.figures.fees_by_token(chosen))
     _, figure = widget.exported(client=client)
     widget.shows_picture(figure)
-
-
-def test_a_period_ends_with_the_newest_trade(place: Lab, trades: pd.DataFrame) -> None:
-    widget = place.widget("fees")
-    mine = takers(trades)
-    mine = mine[mine["fill_type"] == "dex"]
-    assert f"{trades['created_at'].max():%d %b %Y}" == "31 Dec 2022"
-    widget.choose("Period", "30 days to 31 Dec 2022")
-    widget.shows_table(fees(mine[mine["created_at"] >= "2022-12-02"], "side"))
-    assert widget.control("From").input_value() == "2022-12-02"
-    widget.choose("Period", "all")
-    widget.shows_table(fees(mine, "side"))
-
-
-def test_a_history_is_read_again_cancelled_and_another_one_read(
-    place: Lab, client: Client, trades: pd.DataFrame
-) -> None:
-    widget = place.widget("fees")
-    widget.enter("Before", "1999-01-01")
-    widget.shows_problem(
-        f"None of {client.count(READ):,} trades matches (type dex, role taker, before 1999-01-01). Widen the filters."
-    )
-    widget.shows_no_picture()
-    widget.enter("From", "2022-03-01")
-    widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(trades, since="2022-03-01", until="1999-01-01")))
-    for label in ("From", "Before"):
-        widget.enter(label, "")
-    widget.shows_no_problem()
-    widget.enter("Account", "1oo83")
-    widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(client, account="1oo83")))
+    widget.box.locator(".ll-picture").press("Home")
+    assert widget.box.locator(".ll-tip").text_content() == FigureView(figure).marks[0][5]
+    before = widget.picture()
+    widget.press("Zoom in")
+    widget.shows_other_picture_than(before)
+    widget.press("Show all")
+    widget.shows_drawing(before)
     widget.enter("Account", str(LARGE))
-    reading = re.compile(rf"^Reading the trades of account {LARGE}: [\d,]+ of {client.count(LARGE):,}$")
-    widget.shows(reading)
+    widget.shows(re.compile(rf"^Reading the trades of account {LARGE}: [\d,]+ of {client.count(LARGE):,}$"))
     widget.press("Cancel")
     widget.shows(re.compile(f"account {LARGE}: cancelled.* Start again whenever you like"))
     widget.shows_no_picture()
-    widget.press("Read again")
-    widget.shows(reading)
-    widget.enter("Account", str(OTHER))
-    other = client.trades(OTHER, progress=False)
-    chosen = takers(other[other["fill_type"] == "dex"])
-    widget.shows_table(fees(chosen, "side"))
-    widget.shows_picture(lab.figures.fees_by_token(chosen))
-    widget.shows_no_problem()
-    widget.enter("Account", f"{OTHER}, {READ}")
-    both = pd.concat([other, trades], ignore_index=True)
-    widget.shows_table(fees(takers(both[both["fill_type"] == "dex"]), "side"))
-    widget.enter("Account", "")
-    widget.shows_problem("No account is chosen. Enter an account id, such as 10083, or several.")
-    widget.shows_no_picture()
-    widget.enter("Account", str(OTHER))
-    widget.shows_table(fees(chosen, "side"))
+    widget.enter("Account", str(READ))
+    widget.shows_picture(figure)
 
 
 def test_code_is_copied_and_becomes_the_next_cell(place: Lab) -> None:
@@ -291,30 +224,10 @@ def test_code_is_copied_and_becomes_the_next_cell(place: Lab) -> None:
     sources = page.locator(".jp-CodeCell .cm-content").all_inner_texts()
     assert [CLASSES["fees"] in source for source in sources].index(True) + 1 == sources.index(code)
     place.run(inserted)
-    shown = inserted.locator(".jp-OutputArea-output table")
-    assert shown.locator("tbody tr").count() == len(widget.rows()) - 1
+    assert inserted.locator(".jp-OutputArea-output table").count() > 0
     page.keyboard.press("Escape")
     page.keyboard.type("dd")
     inserted.wait_for(state="detached")
-
-
-def test_a_figure_is_looked_into_and_a_row_chooses_a_market(place: Lab, client: Client) -> None:
-    widget = place.widget("fees")
-    other = client.trades(OTHER, progress=False)
-    figure = lab.figures.fees_by_token(takers(other[other["fill_type"] == "dex"]))
-    widget.shows_picture(figure)
-    widget.box.locator(".ll-picture").press("Home")
-    assert widget.box.locator(".ll-tip").text_content() == FigureView(figure).marks[0][5]
-    before = widget.picture()
-    widget.press("Zoom in")
-    widget.shows_other_picture_than(before)
-    widget.press("Show all")
-    widget.shows_drawing(before)
-    markets = place.widget("market")
-    markets.box.locator(".ll-box tbody tr").filter(has_text="LRC-USDC").click()
-    limits = client.tokens().loc[["LRC", "USDC"], LIMITS].T.rename_axis("limit")
-    markets.shows_table(lab.show(limits), 1)
-    assert markets.control("Market").input_value() == "LRC-USDC"
 
 
 def test_a_cell_run_again_keeps_the_choices(place: Lab, trades: pd.DataFrame) -> None:
@@ -331,57 +244,34 @@ def test_a_cell_run_again_keeps_the_choices(place: Lab, trades: pd.DataFrame) ->
         widget.choose(label, option)
 
 
-def test_fills(place: Lab, trades: pd.DataFrame) -> None:
+def test_fill_explorer(place: Lab, trades: pd.DataFrame) -> None:
     widget = place.widget("fills")
     shown = partial(lab.show, precision=8, rows=50)
     widget.shows_table(shown(lab.fills.breakdown(trades, by=[])))
     widget.shows_picture(lab.figures.fill_shares(trades))
-    widget.choose("Table by", "quote")
-    widget.shows_table(shown(lab.fills.breakdown(trades, by=["quote"])))
-    widget.choose("Per", "week")
-    widget.shows_picture(lab.figures.fill_shares(trades, every="1w"))
-    widget.choose("Side", "buy")
-    chosen = trades[trades["side"] == "BUY"]
-    widget.shows_table(shown(lab.fills.breakdown(chosen, by=["quote"])))
-    widget.shows_picture(lab.figures.fill_shares(chosen, every="1w"))
-    widget.choose("Figure", "Price gap")
-    widget.choose("Prices within", "a day")
-    widget.shows_table(shown(lab.fills.price_gap(chosen, "1d", by=["quote"])))
-    widget.shows_picture(lab.figures.price_gaps(chosen, tolerance="1d"))
+    for label, option in {"Side": "buy", "Table by": "quote", "Figure": "Price gap", "Prices within": "a day"}.items():
+        widget.choose(label, option)
+    bought = trades[trades["side"] == "BUY"]
+    widget.shows_table(shown(lab.fills.price_gap(bought, "1d", by=["quote"])))
+    widget.shows_picture(lab.figures.price_gaps(bought, tolerance="1d"))
     widget.choose("Fills", "AMM pool")
-    widget.shows_problem(error_of(lambda: lab.figures.price_gaps(pool(chosen), tolerance="1d")))
+    pool = bought[bought["fill_type"] == "amm"]
+    widget.shows_problem(error_of(lambda: lab.figures.price_gaps(pool, tolerance="1d")))
     widget.shows_no_picture()
     widget.choose("Fills", "both")
     widget.shows_no_problem()
-    widget.choose("Market", "LRC-ETH")
-    chosen = chosen[chosen["market"] == "LRC-ETH"]
-    widget.shows_picture(lab.figures.price_gaps(chosen, tolerance="1d"))
-    widget.choose("Figure", "Cost by size")
-    widget.shows_table(shown(lab.fills.all_in_cost(chosen, tolerance="1d", by=["quote"])))
-    widget.shows_picture(lab.figures.cost_curve(chosen, tolerance="1d", quote="ETH"))
-    widget.choose("Market", "all markets")
     widget.choose("Figure", "Size profile")
     widget.choose("Quoted in", "USDC")
-    chosen = trades[trades["side"] == "BUY"]
-    widget.shows_picture(lab.figures.size_profile(chosen, quote="USDC"))
-    sizes = lab.fills.size_profile(chosen, by=["quote"])
+    widget.shows_picture(lab.figures.size_profile(bought, quote="USDC"))
+    sizes = lab.fills.size_profile(bought, by=["quote"])
     sizes = sizes.loc[sizes["quote"] == "USDC", SIZES]
     widget.shows_table(shown(sizes))
     total = widget.box.locator("tfoot td[title]:not([title=''])")
     exact = sum(sizes["notional"], Decimal(0))
     assert total.get_attribute("title") == format_amount(exact)
     assert total.inner_text() == f"{truncate(exact, 8):,f}…"
-    chosen = chosen[(chosen["created_at"] >= "2022-02-01") & (chosen["created_at"] < "2022-09-01")]
-    widget.enter("From", "2022-02-01")
-    widget.enter("Before", "2022-09-01")
-    widget.shows_picture(lab.figures.size_profile(chosen, quote="USDC"))
     _, figure = widget.exported(history=trades)
     widget.shows_picture(figure)
-    taken(place.page, "widgets-light")
-
-
-def pool(trades: pd.DataFrame) -> pd.DataFrame:
-    return trades[trades["fill_type"] == "amm"]
 
 
 def error_of(call: Callable[[], object]) -> str:
@@ -405,7 +295,7 @@ def test_the_tab_key_reaches_every_control_in_order(place: Lab) -> None:
     assert reached[-1] == "Code"
 
 
-def test_a_key_is_updated_step_by_step(place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
+def test_key_update_wizard(place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
     from playwright.sync_api import expect
 
     widget, account = place.widget("update"), client.account(UPDATED)
