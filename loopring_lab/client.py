@@ -12,8 +12,9 @@ import pandas as pd
 
 from loopring_lab import completion, models, paging, query, tables
 from loopring_lab.bounded import MAX_PAGE
-from loopring_lab.deadlines import Budget
 from loopring_lab.errors import LabError, RelayerError
+from loopring_lab.http.budget import Budget
+from loopring_lab.http.transport import Params, Transport, one_operation
 from loopring_lab.models import Account, Exchange, Submission, UpdateFee
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
@@ -21,7 +22,6 @@ from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.source import Source
 from loopring_lab.tables import rows, wire
-from loopring_lab.transport import Params, Transport, one_operation
 
 __all__ = ["Client"]
 

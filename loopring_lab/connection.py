@@ -10,13 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loopring_lab.addresses import check_limit
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
+from loopring_lab.http.addresses import check_limit
+from loopring_lab.http.channel import MAX_BYTES
+from loopring_lab.http.transport import Transport
 from loopring_lab.redaction import hide
 from loopring_lab.source import Source
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.transport import MAX_BYTES, Transport
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer

@@ -18,7 +18,6 @@ from itertools import chain, compress, pairwise
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from loopring_lab.deadlines import Budget, receive
 from loopring_lab.errors import (
     IncompleteHistory,
     LabError,
@@ -27,6 +26,7 @@ from loopring_lab.errors import (
     RelayerError,
     UnexpectedAnswer,
 )
+from loopring_lab.http.budget import Budget, receive
 from loopring_lab.progress import Progress
 from loopring_lab.tables import wire
 from loopring_lab.tables.identity import RowKeys, row_keys

@@ -12,9 +12,9 @@ from support.scripted_server import Answer, Request, scripted
 from loopring_lab import models, protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, RelayerError, TransportError, UnexpectedAnswer
+from loopring_lab.http.transport import Transport
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
-from loopring_lab.transport import Transport
 
 KEY = protocol.L2Key(7, *protocol.public_key(7))
 ANSWER = {

@@ -21,8 +21,8 @@ from attacks.cases import Case
 import loopring_lab as lab
 from loopring_lab import protocol, tables
 from loopring_lab.client import Client
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
-from loopring_lab.transport import Transport
 
 KEY = "k3y-that-must-never-be-seen-0123456789"
 L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")

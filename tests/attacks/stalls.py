@@ -14,8 +14,8 @@ from attacks.answers import ACCOUNT, regular, row
 
 import loopring_lab as lab
 from loopring_lab.client import Client
+from loopring_lab.http.transport import Transport
 from loopring_lab.models import Submission
-from loopring_lab.transport import Transport
 
 PATIENT = 60.0
 PAGES = 20_000

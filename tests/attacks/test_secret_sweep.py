@@ -20,8 +20,8 @@ from support.scripted_server import Answer, Request, scripted
 from loopring_lab import protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
+from loopring_lab.http.transport import Transport
 from loopring_lab.redaction import hide
-from loopring_lab.transport import Transport
 
 MOMENTS = 50
 ACTIONS = ("read", "key", "update")

@@ -22,8 +22,8 @@ import loopring_lab as lab
 from loopring_lab.archive import Archive, sync
 from loopring_lab.client import Client
 from loopring_lab.errors import NotAnArchive
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings
-from loopring_lab.transport import Transport
 
 FAULTS = dict.fromkeys(("429", "500", "reset", "truncated", "slow"), 0.02)
 PATIENCE = 120

@@ -9,7 +9,7 @@ import pytest
 
 import loopring_lab as lab
 from loopring_lab.client import Client
-from loopring_lab.transport import Transport
+from loopring_lab.http.transport import Transport
 
 SMALL = 10083
 
