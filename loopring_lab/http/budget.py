@@ -106,17 +106,3 @@ class Budget:
             return self
         outer = self._outer._first_to_end()
         return outer if outer._end < self._end else self
-
-
-import queue
-
-
-def receive(results, seconds=math.inf):
-    end = time.monotonic() + seconds
-    while True:
-        left = end - time.monotonic()
-        try:
-            return results.get(timeout=max(0.0, min(left, TURN)))
-        except queue.Empty:
-            if left <= TURN:
-                raise
