@@ -23,8 +23,15 @@ from loopring_lab.protocol.fields import parse_coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 from loopring_lab.tables.listings import to_utc
 
-UPDATE_STATES = RECEIVED, PROCESSING, PROCESSED, FAILED = ("received", "processing", "processed", "failed")
+# The states of a key update, as the relayer's contract names them.
+RECEIVED = "received"
+PROCESSING = "processing"
+PROCESSED = "processed"
+FAILED = "failed"
+UPDATE_STATES = (RECEIVED, PROCESSING, PROCESSED, FAILED)
 FINAL_STATES = (PROCESSED, FAILED)
+MOST_DIGITS = 76  # of an amount: the most that decimal256 holds
+KINDS = {str: "text", bool: "true or false", Number: "a number", list: "a list"}
 _HINT = "Check base_url: this may be another kind of relayer."
 
 
@@ -45,9 +52,11 @@ class Account:
     def has_key(self, key: L2Key) -> bool:
         """Return whether a key is this account's current one."""
         try:
-            return (parse_coordinate("x", self.x), parse_coordinate("y", self.y)) == (key.x, key.y)
+            x = parse_coordinate("x", self.x)
+            y = parse_coordinate("y", self.y)
         except ProtocolError:
             return False
+        return x == key.x and y == key.y
 
     def _repr_html_(self) -> str:
         lines = [
@@ -107,7 +116,8 @@ def read_account(body: bytes, asked: str | int | None = None) -> Account:
     if asked not in (None, account_id):
         raise UnexpectedAnswer("accountId", expected=f"the account asked for, {asked}", got=account_id, hint=_HINT)
     key = answer.get("publicKey")
-    key = key if isinstance(key, dict) else {}
+    if not isinstance(key, dict):  # of an account that has none yet
+        key = {}
     return Account(
         account_id=account_id,
         owner=_field(answer, "owner", str),
@@ -153,18 +163,26 @@ def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
 
 def read_outside_prices(bodies: Mapping[str, bytes], markets: pd.DataFrame) -> pd.DataFrame:
     """Read the prices of each market, which are sent as whole numbers of 10**-12 quote."""
-    times, prices = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    # Each list begins with nothing, because numpy cannot join a list of no arrays.
+    nothing = np.empty(0, np.int64)
+    times = [nothing]
+    prices = [nothing]
     for body in bodies.values():
         answer = _json_object(body, "outsidePrices")
-        prices.append(_int64(answer))
-        times.append(_integer(answer, "first") + _integer(answer, "every", 1) * np.arange(len(prices[-1])))
-    rows = np.repeat(np.arange(len(bodies)), [len(each) for each in prices[1:]])
-    sides = {"market": [*bodies]} | {name: markets.loc[[*bodies], name] for name in ("base", "quote")}
-    amounts = with_scale(pa.array(np.concatenate(prices)).cast(WHOLE), pa.decimal256(76, 12))
+        of_market = _int64(answer)
+        steps = np.arange(len(of_market))
+        times.append(_integer(answer, "first") + _integer(answer, "every", 1) * steps)
+        prices.append(of_market)
+    names = list(bodies)
+    market_of_row = np.repeat(np.arange(len(names)), [len(of_market) for of_market in prices[1:]])
+    whole = pa.array(np.concatenate(prices)).cast(WHOLE)
+    amounts = with_scale(whole, pa.decimal256(76, 12))
     return pd.DataFrame(
         {
             "created_at": to_utc(pd.Series(np.concatenate(times))),
-            **{name: pd.Categorical(list(each))[rows] for name, each in sides.items()},
+            "market": pd.Categorical(names)[market_of_row],
+            "base": pd.Categorical(list(markets.loc[names, "base"]))[market_of_row],
+            "quote": pd.Categorical(list(markets.loc[names, "quote"]))[market_of_row],
             "price": as_series(amounts.cast(AMOUNT.pyarrow_dtype)),
         }
     )
@@ -191,7 +209,8 @@ def _fee(fee: object) -> UpdateFee:
     if not isinstance(fee, dict):
         raise UnexpectedAnswer("fees", expected="objects", got=type(fee).__name__, hint=_HINT)
     amount = _field(fee, "fee", str)
-    if not (amount.isascii() and amount.isdigit() and len(amount) <= 76):
+    is_whole = amount.isascii() and amount.isdigit()
+    if not is_whole or len(amount) > MOST_DIGITS:
         raise UnexpectedAnswer("fee", expected="smallest units as digits", got=repr(amount[:80]), hint=_HINT)
     discount = parse_decimal(_field(fee, "discount", Number))
     if discount is None or not math.isfinite(float(discount)):
@@ -215,9 +234,13 @@ def _submission(answer: dict[str, Any]) -> Submission:
     status = _field(answer, "status", str)
     if status not in UPDATE_STATES:
         _refuse("status", f"one of {', '.join(UPDATE_STATES)}", status)
-    update_hash, idempotent = _field(answer, "hash", str), answer.get("isIdempotent") is True
-    storage_id = _integer(answer, "storageId") if answer.get("storageId") is not None else None
-    return Submission(status, update_hash, idempotent, storage_id, _text(answer, "reason") or None)
+    return Submission(
+        status=status,
+        hash=_field(answer, "hash", str),
+        is_idempotent=answer.get("isIdempotent") is True,
+        storage_id=_integer(answer, "storageId") if answer.get("storageId") is not None else None,
+        reason=_text(answer, "reason") or None,
+    )
 
 
 def _padded_hex(text: Any) -> str:
@@ -237,8 +260,10 @@ def _json_object(body: bytes, name: str) -> dict[str, Any]:
 
 def _field(answer: dict[str, Any], name: str, expected: type) -> Any:
     value = answer.get(name)
-    if not isinstance(value, expected) or (expected is str and isinstance(value, Number)):
-        _refuse(name, {str: "text", bool: "true or false", Number: "a number"}.get(expected, "a list"), value)
+    # Numbers are read as text of their own type (bounded.Number): the wire's text is not one of them.
+    is_number = isinstance(value, Number)
+    if not isinstance(value, expected) or (expected is str and is_number):
+        _refuse(name, KINDS[expected], value)
     return value
 
 

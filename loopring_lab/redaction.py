@@ -89,7 +89,8 @@ class Redactor:
         for secret in secrets:
             if secret and len(secret) >= self.SHORTEST:
                 text = secret.removeprefix("0x")
-                spellings |= {text, quote(text, safe=""), json.dumps(text)[1:-1]}
+                as_json = json.dumps(text)[1:-1]
+                spellings |= {text, as_json, as_json.replace("/", "\\/"), quote(text), quote(text, safe="")}
         # The longest first: one that is part of another would leave the rest of it in the clear.
         self._spellings = [SecretBytes(one.encode()) for one in sorted(spellings, key=len, reverse=True)]
 

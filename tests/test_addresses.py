@@ -222,7 +222,9 @@ def test_a_loopback_address_is_not_asked_through_a_proxy(monkeypatch: pytest.Mon
 
 FORMS: dict[str, Callable[[str], str]] = {
     "as JSON": lambda key: json.dumps(key)[1:-1],
+    "as JSON that escapes slashes": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
     "in a URL": lambda key: quote(key, safe=""),
+    "in a path": quote,
 }
 
 
