@@ -140,7 +140,13 @@ def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
     return integer if is_whole and abs(integer) <= most else None
 
 
-def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> bytes:
+def read_file(
+    path: Path,
+    where: str = "",
+    *,
+    size: int = MAX_DOCUMENT,
+    hint: str = _FILE_HINT,
+) -> bytes:
     """Read a regular file, compressed with gzip or not, or raise an `UnexpectedAnswer` that names it."""
     where = where or printable(path.name)
     found = []
@@ -212,7 +218,12 @@ def pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
                 length += len(piece)
                 if length > max(RATIO_FROM, MAX_RATIO * raw.tell()):
                     got = f"more than {MAX_RATIO} bytes for each one compressed"
-                    raise UnexpectedAnswer(where, expected="a plausible gzip file", got=got, hint=hint)
+                    raise UnexpectedAnswer(
+                        where,
+                        expected="a plausible gzip file",
+                        got=got,
+                        hint=hint,
+                    )
                 yield piece
         return
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -224,7 +235,14 @@ def pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
     raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
 
 
-def find_files(paths: Paths, endings: tuple[str, ...], hint: str, *, inside: str = "", besides: str = "") -> list[Path]:
+def find_files(
+    paths: Paths,
+    endings: tuple[str, ...],
+    hint: str,
+    *,
+    inside: str = "",
+    besides: str = "",
+) -> list[Path]:
     """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
     every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = []
@@ -257,11 +275,21 @@ def _files_in(path: Path, endings: tuple[str, ...], hint: str, inside: str, besi
 def open_file(path: Path, where: str, hint: str) -> Iterator[BinaryIO]:
     """Open a regular file; a pipe or a device would never end, or never begin."""
     flags = os.O_RDONLY
-    for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", "O_CLOEXEC"):  # not every system has all of them
+    for name in (
+        "O_NONBLOCK",
+        "O_NOCTTY",
+        "O_BINARY",
+        "O_CLOEXEC",
+    ):  # not every system has all of them
         flags |= getattr(os, name, 0)
     with os.fdopen(os.open(path, flags), "rb") as raw:
         if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-            raise UnexpectedAnswer(where, expected="a regular file", got="a pipe or a device", hint=hint)
+            raise UnexpectedAnswer(
+                where,
+                expected="a regular file",
+                got="a pipe or a device",
+                hint=hint,
+            )
         yield raw
 
 

@@ -236,12 +236,25 @@ class Client:
             newest = None if end else limit
             window = paging.Window(newest, query.to_milliseconds(start))
         fill_types = (fill_type,) if fill_type else rows.FILL_TYPES
-        plan = partial(paging.plan_histories, account_id, fill_types, market, prefixes, order_hash, window)
+        plan = partial(
+            paging.plan_histories,
+            account_id,
+            fill_types,
+            market,
+            prefixes,
+            order_hash,
+            window,
+        )
         label = f"{fill_type} trades" if fill_type else "trades"
         try:
             with track(label, progress) as report:
                 # One history after the other, so that the newest rows of each take few pages.
-                read = partial(self.pages, at_once=1, ten_members=ten_members, progress=report)
+                read = partial(
+                    self.pages,
+                    at_once=1,
+                    ten_members=ten_members,
+                    progress=report,
+                )
                 histories, batches = paging.read_histories(plan, read, check=check)
         except RelayerError as error:
             raise query.with_suggestion(error, market, self.accounts, self._market_names) from None
@@ -250,7 +263,12 @@ class Client:
         if account_id is not None and not other_accounts:
             tables.refuse_other_accounts(frame, account_id)
         frame.attrs["fee_token"] = fee_token
-        asked = {"account_id": account_id, "market": market, "order_hash": order_hash, "fill_type": fill_type}
+        asked = {
+            "account_id": account_id,
+            "market": market,
+            "order_hash": order_hash,
+            "fill_type": fill_type,
+        }
         return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
 
     def pages(
@@ -334,7 +352,11 @@ class Client:
         >>> client.count(10083), client.count(10083, "amm")
         (2217, 1221)
         """
-        params: dict[str, str | int] = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
+        params: dict[str, str | int] = {
+            "accountId": parse_account_id(account_id),
+            "offset": 0,
+            "limit": 1,
+        }
         if fill_type:
             params["fillTypes"] = fill_type
         body = self._transport.get("/user/trades", params, keyed=True)
@@ -576,7 +598,10 @@ class Client:
 
     def _update_fees(self, account_id: int) -> list[UpdateFee]:
         """Read what a key update costs, in smallest units of each listed token."""
-        query: Params = {"accountId": parse_account_id(account_id), "requestType": UPDATE_REQUEST}
+        query: Params = {
+            "accountId": parse_account_id(account_id),
+            "requestType": UPDATE_REQUEST,
+        }
         body = self._transport.get("/user/offchainFee", query, keyed=True)
         return models.listed_fees(models.read_fees(body), self._tokens.index)
 

@@ -108,7 +108,11 @@ def connect(
     if base_url is None and recording is None:
         base_url = os.environ.get("LOOPRING_BASE_URL") or None
         recording = None if base_url else os.environ.get("LOOPRING_RECORDING")
-    limits = {"timeout": timeout, "max_seconds": max_seconds, "max_bytes": max_bytes}
+    limits = {
+        "timeout": timeout,
+        "max_seconds": max_seconds,
+        "max_bytes": max_bytes,
+    }
     if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
         transport = Transport(base_url, api_key=key, rate=rate, allow_http=allow_http, **limits)
@@ -122,9 +126,21 @@ def connect(
     return _client_of(relayer, relayer.source, limits, synthetic=True)
 
 
-def _client_of(relayer: Relayer, source: str | Source, limits: dict[str, Any], *, synthetic: bool) -> Client:
+def _client_of(
+    relayer: Relayer,
+    source: str | Source,
+    limits: dict[str, Any],
+    *,
+    synthetic: bool,
+) -> Client:
     """Return a client of a relayer in this process, which needs neither a rate nor a proxy."""
-    transport = Transport(relayer.base_url, api_key=relayer.api_key, rate=None, proxies=False, **limits)
+    transport = Transport(
+        relayer.base_url,
+        api_key=relayer.api_key,
+        rate=None,
+        proxies=False,
+        **limits,
+    )
     return Client(transport, source, synthetic=synthetic, accounts=list(relayer.accounts))
 
 
@@ -196,7 +212,11 @@ def _missing_fill_types(folder: Path) -> str:
 
 
 @functools.cache
-def _serve(recording: Path, contents: tuple[tuple[str, int, int], ...], source: str | None) -> Relayer:
+def _serve(
+    recording: Path,
+    contents: tuple[tuple[str, int, int], ...],
+    source: str | None,
+) -> Relayer:
     from loopring_lab.relayer import Relayer
 
     return Relayer(recording=recording, source=source).start()

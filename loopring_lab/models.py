@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from loopring_lab.amounts import AMOUNT, to_units
 from loopring_lab.amounts.scaling import WHOLE, as_series, with_scale
-from loopring_lab.bounded import MAX_ANSWER, Number, parse_decimal, parse_integer, parse_json, shown
+from loopring_lab.bounded import (
+    MAX_ANSWER,
+    Number,
+    parse_decimal,
+    parse_integer,
+    parse_json,
+    shown,
+)
 from loopring_lab.errors import LabError, ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key
@@ -59,13 +66,14 @@ class Account:
         return x == key.x and y == key.y
 
     def _repr_html_(self) -> str:
+        frozen = "yes" if self.frozen else "no"
         lines = [
             Line("owner", self.owner, "the wallet that controls the account"),
             Line("public key x", self.x, "of the L2 key that currently signs its requests"),
             Line("public key y", self.y, "of the same key: it is a point"),
             Line("nonce", self.nonce, "the next update must carry this number"),
             Line("key seed", self.key_seed, "the text whose signature made the key"),
-            Line("frozen", "yes" if self.frozen else "no", "yes while an update is pending"),
+            Line("frozen", frozen, "yes while an update is pending"),
         ]
         return Sheet(f"Account {self.account_id}", lines)._repr_html_()
 
@@ -103,7 +111,8 @@ def read_submission(body: bytes) -> Submission:
 
 def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
     """Find a key update in the relayer's list of updates."""
-    for listed in _field(_json_object(body, "updateInfo"), "transactions", list):
+    answer = _json_object(body, "updateInfo")
+    for listed in _field(answer, "transactions", list):
         if isinstance(listed, dict) and listed.get("hash") == update_hash:
             return _submission(listed)
     return None
@@ -114,7 +123,12 @@ def read_account(body: bytes, asked: str | int | None = None) -> Account:
     answer = _json_object(body, "account")
     account_id = _integer(answer, "accountId")
     if asked not in (None, account_id):
-        raise UnexpectedAnswer("accountId", expected=f"the account asked for, {asked}", got=account_id, hint=_HINT)
+        raise UnexpectedAnswer(
+            "accountId",
+            expected=f"the account asked for, {asked}",
+            got=account_id,
+            hint=_HINT,
+        )
     key = answer.get("publicKey")
     if not isinstance(key, dict):  # of an account that has none yet
         key = {}
@@ -133,11 +147,14 @@ def read_account(body: bytes, asked: str | int | None = None) -> Account:
 
 def read_exchange(body: bytes) -> Exchange:
     answer = _json_object(body, "exchange/info")
-    return Exchange(_field(answer, "exchangeAddress", str), _integer(answer, "chainId", least=1))
+    address = _field(answer, "exchangeAddress", str)
+    chain_id = _integer(answer, "chainId", least=1)
+    return Exchange(address, chain_id)
 
 
 def read_fees(body: bytes) -> list[UpdateFee]:
-    return [_fee(fee) for fee in _field(_json_object(body, "offchainFee"), "fees", list)]
+    answer = _json_object(body, "offchainFee")
+    return [_fee(fee) for fee in _field(answer, "fees", list)]
 
 
 def listed_fees(fees: list[UpdateFee], tokens: pd.Index) -> list[UpdateFee]:
@@ -211,7 +228,12 @@ def _fee(fee: object) -> UpdateFee:
     amount = _field(fee, "fee", str)
     is_whole = amount.isascii() and amount.isdigit()
     if not is_whole or len(amount) > MOST_DIGITS:
-        raise UnexpectedAnswer("fee", expected="smallest units as digits", got=repr(amount[:80]), hint=_HINT)
+        raise UnexpectedAnswer(
+            "fee",
+            expected="smallest units as digits",
+            got=repr(amount[:80]),
+            hint=_HINT,
+        )
     discount = parse_decimal(_field(fee, "discount", Number))
     if discount is None or not math.isfinite(float(discount)):
         _refuse("discount", "a number that fits a float", fee["discount"])
@@ -246,9 +268,10 @@ def _submission(answer: dict[str, Any]) -> Submission:
 def _padded_hex(text: Any) -> str:
     """Return a coordinate with all its 64 digits, or nothing if it is not one."""
     try:
-        return f"{parse_coordinate('publicKey', text or ''):#066x}"
+        coordinate = parse_coordinate("publicKey", text or "")
     except ProtocolError:
         return ""
+    return f"{coordinate:#066x}"  # 0x and 32 bytes: some relayers leave out leading zeros
 
 
 def _json_object(body: bytes, name: str) -> dict[str, Any]:
@@ -268,13 +291,16 @@ def _field(answer: dict[str, Any], name: str, expected: type) -> Any:
 
 
 def _text(answer: dict[str, Any], name: str) -> str:
-    return "" if answer.get(name) is None else str(_field(answer, name, str))
+    if answer.get(name) is None:  # older relayers leave it out
+        return ""
+    return str(_field(answer, name, str))
 
 
 def _integer(answer: dict[str, Any], name: str, least: int = 0) -> int:
-    number = parse_integer(_field(answer, name, Number))
+    text = _field(answer, name, Number)
+    number = parse_integer(text)
     if number is None or number < least:
-        _refuse(name, f"a whole number of {least} or more, below 2^63", answer[name])
+        _refuse(name, f"a whole number of {least} or more, below 2^63", text)
     return number
 
 
@@ -285,6 +311,7 @@ def _refuse(name: str, expected: str, value: object) -> NoReturn:
 
 def _api_key(body: SecretBytes) -> SecretText | None:
     """Return the key in an answer, or None; no error, so that no traceback has a frame with it."""
+    # No name for the answer: a Ctrl-C just then would show it.
     try:
         return cast("SecretText | None", hide(_json_object(body, "apiKey").get("apiKey")))
     except UnexpectedAnswer:

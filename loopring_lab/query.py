@@ -42,7 +42,10 @@ Moment = str | pd.Timestamp | Any
 
 
 def validate_trade_query(
-    account_id: int | None, order_hash: str | None, fill_type: str | None, limit: int | None
+    account_id: int | None,
+    order_hash: str | None,
+    fill_type: str | None,
+    limit: int | None,
 ) -> None:
     """Refuse a query that no relayer could answer."""
     if account_id is None and not order_hash:
@@ -139,7 +142,11 @@ def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str
     return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
 
 
-def known_market(market: str | None, prefixes: Sequence[str], known_markets: Callable[[], pd.Index]) -> str | None:
+def known_market(
+    market: str | None,
+    prefixes: Sequence[str],
+    known_markets: Callable[[], pd.Index],
+) -> str | None:
     """Return a market's name as it is listed, whatever the case it is given in; refuse a pool's own name."""
     if not market:
         return None
@@ -169,7 +176,13 @@ def with_suggestion(
         hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
     else:
         return error
-    return RelayerError(error.message, status=error.status, code=error.code, hint=hint, endpoint=error.endpoint)
+    return RelayerError(
+        error.message,
+        status=error.status,
+        code=error.code,
+        hint=hint,
+        endpoint=error.endpoint,
+    )
 
 
 def near_market(name: str, known: pd.Index) -> str | None:

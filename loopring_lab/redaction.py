@@ -63,7 +63,9 @@ def hide(value: object) -> Any:
     return None
 
 
-def shielded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def shielded(
+    function: Callable[Arguments, Result],
+) -> Callable[Arguments, Result]:
     """Have a function raise without its frames, which hold secrets in the clear: also when interrupted."""
 
     @functools.wraps(function)
@@ -90,7 +92,13 @@ class Redactor:
             if secret and len(secret) >= self.SHORTEST:
                 text = secret.removeprefix("0x")
                 as_json = json.dumps(text)[1:-1]
-                spellings |= {text, as_json, as_json.replace("/", "\\/"), quote(text), quote(text, safe="")}
+                spellings |= {
+                    text,
+                    as_json,
+                    as_json.replace("/", "\\/"),
+                    quote(text),
+                    quote(text, safe=""),
+                }
         # The longest first: one that is part of another would leave the rest of it in the clear.
         self._spellings = [SecretBytes(one.encode()) for one in sorted(spellings, key=len, reverse=True)]
 

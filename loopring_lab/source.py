@@ -20,7 +20,12 @@ HEADER = "X-Loopring-Lab-Source"
 FILE = "source.json"
 """The file of a recording that states its identity."""
 LONGEST = 4_096  # characters: a path may be as long on Linux
-MEMBERS: dict[str, type] = {"name": str, "synthetic": bool, "exchange": str, "chainId": int}
+MEMBERS: dict[str, type] = {
+    "name": str,
+    "synthetic": bool,
+    "exchange": str,
+    "chainId": int,
+}
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -65,7 +70,10 @@ class Source:
 
     def to_json(self) -> str:
         """Write the identity as `read` reads it."""
-        members: dict[str, object] = {"name": self.name, "synthetic": self.synthetic}
+        members: dict[str, object] = {
+            "name": self.name,
+            "synthetic": self.synthetic,
+        }
         if self.exchange is not None:
             members["exchange"] = self.exchange
         if self.chain_id is not None:
@@ -85,11 +93,20 @@ class Source:
             value = answer.get(name)
             # Not isinstance: true is an int to Python, and a number that is too long stays text of its own type.
             if value is not None and type(value) is not kind:
-                raise _unexpected(where, f"a member {name} of type {kind.__name__}", type(value).__name__)
+                raise _unexpected(
+                    where,
+                    f"a member {name} of type {kind.__name__}",
+                    type(value).__name__,
+                )
         if not answer.get("name"):
             raise _unexpected(where, "a member name of type str", repr(text[:80]))
         synthetic = answer.get("synthetic") or False
-        return cls(answer["name"], synthetic, answer.get("exchange"), answer.get("chainId"))
+        return cls(
+            answer["name"],
+            synthetic,
+            answer.get("exchange"),
+            answer.get("chainId"),
+        )
 
     @classmethod
     def at(cls, address: str) -> Self:

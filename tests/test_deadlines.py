@@ -27,6 +27,7 @@ import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import (
     IncompleteHistory,
+    RelayerError,
     RelayerTimeout,
     TransportError,
 )
@@ -141,21 +142,50 @@ def test_the_body_of_a_redirect_is_not_read() -> None:
     assert sum(sent) < 16 << 20
 
 
-@pytest.mark.parametrize(
-    ("coding", "body"),
-    [
-        ("gzip", b"no gzip"),
-        ("gzip", zlib.compress(b"{}", wbits=31)[:-1]),
-        ("gzip", zlib.compress(b"{}", wbits=31) + b"more"),
-        ("br", b"{}"),
-        ("gzip, gzip", b"{}"),
-    ],
-)
-def test_a_damaged_or_unknown_compression_is_an_error(coding: str, body: bytes) -> None:
-    with scripted(lambda number, request: Answer(200, body, {"Content-Encoding": coding})) as server:
-        with pytest.raises(TransportError, match="compressed"):
-            transport(server.base_url).get("/exchange/tokens")
-        assert server.requests[0].headers["accept-encoding"] == "gzip"
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def packed(data: bytes, coding: str = "gzip") -> bytes:
+    return OK + f"Content-Encoding: {coding}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+BOMB = zlib.compress(bytes(1 << 26), wbits=31) * 64  # 4 GiB of zeros, in members of 64 MiB
+HOSTILE = {
+    "4 GiB in gzip": packed(BOMB),
+    "4 GiB in gzip, as an error": packed(BOMB).replace(b"200 OK", b"500 Oops"),
+    "gzip that is none": packed(b"no gzip"),
+    "gzip that breaks off": packed(zlib.compress(b"{}", wbits=31)[:-1]),
+    "gzip with something behind": packed(zlib.compress(b"{}", wbits=31) + b"more"),
+    "brotli": packed(b"{}", "br"),
+    "a thousand encodings": packed(b"{}", ", ".join(["gzip"] * 1_000)),
+    "a length that is not reached": OK + b"Content-Length: 50\r\n\r\n{}",
+    "two lengths": OK + b"Content-Length: 2\r\nContent-Length: 9\r\n\r\n{}",
+    "a chunk of 2^64 bytes": CHUNKED + b"1" + b"0" * 16 + b"\r\n{}",
+    "chunks that break off": CHUNKED + chunk(b"{}"),
+    "a status of a word": b"HTTP/1.1 abc OK\r\n\r\n{}",
+    "no HTTP": bytes(range(256)) * 40,
+    "a header of 1 MB": OK + b"X-A: " + b"a" * 1_000_000 + b"\r\n\r\n{}",
+    "10,000 headers": OK + b"X-A: a\r\n" * 10_000 + b"\r\n{}",
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_answer_is_an_error_and_takes_little_memory(answer: bytes) -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(answer)
+        connection.shutdown(socket.SHUT_WR)
+
+    with talking(talk) as base_url:
+        client = transport(base_url, timeout=PATIENCE)
+        tracemalloc.start()
+        try:
+            with pytest.raises((TransportError, RelayerError)) as caught:
+                client.get("/exchange/tokens")
+            assert tracemalloc.get_traced_memory()[1] < 48 << 20
+        finally:
+            tracemalloc.stop()
+    assert str(caught.value).endswith("(GET /api/v3/exchange/tokens).")
 
 
 def test_gzip_is_expanded() -> None:

@@ -82,7 +82,14 @@ def check_limit(name: str, value: object, unit: str) -> float | None:
     return check_number(name, value, unit, otherwise=", or None for no limit")
 
 
-def check_number(name: str, value: object, unit: str, *, most: float = math.inf, otherwise: str = "") -> float:
+def check_number(
+    name: str,
+    value: object,
+    unit: str,
+    *,
+    most: float = math.inf,
+    otherwise: str = "",
+) -> float:
     """Return a number above 0."""
     number = math.nan
     if isinstance(value, Real) and not isinstance(value, bool):

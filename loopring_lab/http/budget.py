@@ -25,7 +25,12 @@ class Budget:
     finished, because of this budget.
     """
 
-    def __init__(self, seconds: float | None = None, size: float | None = None, setting: str = "max_seconds") -> None:
+    def __init__(
+        self,
+        seconds: float | None = None,
+        size: float | None = None,
+        setting: str = "max_seconds",
+    ) -> None:
         self.spent = False
         self._setting = setting
         self._seconds = math.inf if seconds is None else seconds

@@ -17,9 +17,19 @@ import requests
 from requests.auth import AuthBase
 from urllib3.exceptions import ReadTimeoutError
 
-from loopring_lab.errors import LabError, TransportError, UnexpectedAnswer, with_details
+from loopring_lab.errors import (
+    LabError,
+    TransportError,
+    UnexpectedAnswer,
+    with_details,
+)
 from loopring_lab.http import failures
-from loopring_lab.http.addresses import DAY, check_limit, check_number, is_loopback
+from loopring_lab.http.addresses import (
+    DAY,
+    check_limit,
+    check_number,
+    is_loopback,
+)
 from loopring_lab.http.budget import Budget
 from loopring_lab.http.deadline import Deadline, Session
 from loopring_lab.http.failures import Outcome, TooLarge
@@ -30,7 +40,8 @@ from loopring_lab.source import HEADER, Source
 MAX_BYTES = 1 << 30
 """Bytes of all answers of an operation together, as received and again as expanded."""
 PIECE = 1 << 16  # bytes that are read, and expanded, at once
-TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)  # HTTP: asked again, the server may answer
+# HTTP: asked again, the server may answer.
+TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 FIRST_DELAY = 0.1  # seconds before the second attempt, doubled before each further one
 LONGEST_DELAY = 8.0
 LONGEST_RETRY_AFTER = 60.0  # seconds: what a server asks for beyond that is not waited for in one piece
@@ -58,7 +69,11 @@ class Secrets(AuthBase):
     """Puts secrets on the prepared request, so that no argument and no local variable holds them."""
 
     def __init__(
-        self, key: SecretText | None = None, signature: SecretText | None = None, *, send: bool = True
+        self,
+        key: SecretText | None = None,
+        signature: SecretText | None = None,
+        *,
+        send: bool = True,
     ) -> None:
         self._headers: dict[str, SecretText] = {}
         for name, secret in zip(SECRET_HEADERS, (key, signature), strict=True):
@@ -90,7 +105,11 @@ class Request(NamedTuple):
         return self.method == "POST" and self.auth.is_signed
 
     def error(
-        self, problem: str, hint: str = "", kind: type[TransportError] = TransportError, **received: bool
+        self,
+        problem: str,
+        hint: str = "",
+        kind: type[TransportError] = TransportError,
+        **received: bool,
     ) -> TransportError:
         """Return an error that says what happened, what to do, and at its end what was asked for."""
         hint = hint or f"Check {self.server.setting}."
@@ -187,7 +206,11 @@ class Channel:
         seconds = min(self._timeout, request.budget.seconds_left)
         deadline = Deadline(max(0.0, seconds), private=request.private)
         try:
-            with request.budget.watch(deadline), deadline, self._request(request, seconds) as response:
+            with (
+                request.budget.watch(deadline),
+                deadline,
+                self._request(request, seconds) as response,
+            ):
                 outcome = self._read_response(response, request)
         except LabError as error:
             outcome = Outcome(error=error.with_traceback(None))
@@ -249,12 +272,20 @@ class Channel:
         first = self.source
         if found != first:
             hint = f"Another {self.server.kind} answers at this address now: {self.server.function} again."
-            raise UnexpectedAnswer("source", expected=first or "none", got=found or "none", hint=hint)
+            raise UnexpectedAnswer(
+                "source",
+                expected=first or "none",
+                got=found or "none",
+                hint=hint,
+            )
 
 
 def _read_body(response: requests.Response, request: Request, *, is_compressed: bool) -> bytes:
     """Read a body piece by piece, as far as it may reach, and without the secrets that it repeats."""
-    pieces = _counted(iter(lambda: response.raw.read(PIECE, decode_content=False), b""), request)
+    pieces = _counted(
+        iter(lambda: response.raw.read(PIECE, decode_content=False), b""),
+        request,
+    )
     if is_compressed:
         pieces = _counted(_expanded(pieces), request)
     return request.auth.redactor(b"".join(pieces))

@@ -12,7 +12,12 @@ from requests import exceptions
 from urllib3.exceptions import HTTPError, ProtocolError
 
 from loopring_lab.bounded import printable
-from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, TransportError
+from loopring_lab.errors import (
+    LabError,
+    RelayerTimeout,
+    RelayerUnreachable,
+    TransportError,
+)
 
 if TYPE_CHECKING:
     from loopring_lab.http.channel import Request
@@ -42,7 +47,10 @@ class TooLarge(TransportError):
 def failed(error: Exception, request: Request, connected: bool) -> Outcome:
     """Return what an exception of the libraries below means; it holds headers, so it is not chained."""
     server = request.server
-    if isinstance(error, exceptions.ProxyError | exceptions.InvalidURL | exceptions.InvalidSchema):
+    if isinstance(
+        error,
+        exceptions.ProxyError | exceptions.InvalidURL | exceptions.InvalidSchema,
+    ):
         # The address was checked before, so one that requests cannot use is the proxy's.
         problem = "The proxy that this machine's settings name cannot be used."
         return Outcome(error=request.error(problem, PROXY_SETTINGS, RelayerUnreachable))
@@ -69,7 +77,10 @@ def late(request: Request, timeout: float, *, connected: bool) -> Outcome:
     """Return that no whole answer came within the timeout."""
     problem = f"No complete answer arrived within {timeout:g} s."
     hint = f"Try again later, or allow more time: {request.server.function}(..., timeout=...)."
-    return Outcome(error=request.error(problem, hint, RelayerTimeout, maybe_received=connected), transient=True)
+    return Outcome(
+        error=request.error(problem, hint, RelayerTimeout, maybe_received=connected),
+        transient=True,
+    )
 
 
 def broken_off(request: Request, problem: str) -> Outcome:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 
 from loopring_lab.bounded import parse_json, printable
-from loopring_lab.errors import NotAuthorized, RateLimited, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import (
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+    UnexpectedAnswer,
+)
 
 # What to do next, by the relayer's error code: those of the contract, and of its official documents.
 HINTS = {

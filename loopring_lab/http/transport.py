@@ -9,9 +9,19 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from loopring_lab.bounded import MAX_ANSWER
 from loopring_lab.errors import LabError
-from loopring_lab.http.addresses import check_base_url, check_header, is_confidential
+from loopring_lab.http.addresses import (
+    check_base_url,
+    check_header,
+    is_confidential,
+)
 from loopring_lab.http.budget import Budget
-from loopring_lab.http.channel import TRANSIENT_STATUSES, Channel, Request, Secrets, Server
+from loopring_lab.http.channel import (
+    TRANSIENT_STATUSES,
+    Channel,
+    Request,
+    Secrets,
+    Server,
+)
 from loopring_lab.http.refusals import relayer_error
 from loopring_lab.redaction import SecretText, hide
 
@@ -29,7 +39,14 @@ class Transport(Channel):
 
     base_url: str = ""
 
-    def __init__(self, base_url: str, *, api_key: str | None = None, allow_http: bool = False, **limits: Any) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        allow_http: bool = False,
+        **limits: Any,
+    ) -> None:
         key = hide(api_key)
         del api_key
         self.base_url = check_base_url(base_url)
@@ -58,7 +75,10 @@ class Transport(Channel):
 
     def post(self, path: str, body: bytes, *, signature: str) -> bytes:
         """Send a POST request exactly once."""
-        payload = {"data": hide(body), "headers": {"Content-Type": "application/json"}}
+        payload = {
+            "data": hide(body),
+            "headers": {"Content-Type": "application/json"},
+        }
         auth = Secrets(signature=self._checked("signature", hide(signature)))
         del body, signature
         return self._exchange(self._request_for("POST", path, auth, payload, MAX_ANSWER)).unwrap()
@@ -71,7 +91,14 @@ class Transport(Channel):
         other._use(key)
         return other
 
-    def _request_for(self, method: str, path: str, auth: Secrets, payload: dict[str, Any], largest: int) -> Request:
+    def _request_for(
+        self,
+        method: str,
+        path: str,
+        auth: Secrets,
+        payload: dict[str, Any],
+        largest: int,
+    ) -> Request:
         endpoint = f"{method} /api/v3{path}"
         url = f"{self.base_url}/api/v3{path}"
         budget = Budget.active() or self.new_budget()
@@ -97,7 +124,9 @@ class Transport(Channel):
         return checked
 
 
-def one_operation(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def one_operation(
+    method: Callable[Arguments, Result],
+) -> Callable[Arguments, Result]:
     """Have a method of a client do all its work on one budget of time and bytes."""
 
     @functools.wraps(method)

@@ -5,8 +5,21 @@ Start with `plan.PageScheduler`, which decides what to read next and when nothin
 several side by side. `loopring_lab.client` puts them together.
 """
 
-from loopring_lab.paging.histories import FetchedPage, History, count_shared, now_ms, plan_histories, read_histories
-from loopring_lab.paging.plan import EVERYTHING, MAX_READINGS, PAGE, PageScheduler, Window
+from loopring_lab.paging.histories import (
+    FetchedPage,
+    History,
+    count_shared,
+    now_ms,
+    plan_histories,
+    read_histories,
+)
+from loopring_lab.paging.plan import (
+    EVERYTHING,
+    MAX_READINGS,
+    PAGE,
+    PageScheduler,
+    Window,
+)
 from loopring_lab.paging.reader import WORKERS, PageReader
 
 __all__ = [

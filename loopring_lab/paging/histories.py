@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from loopring_lab.errors import IncompleteHistory, LabError
 from loopring_lab.http.budget import Budget
-from loopring_lab.paging.plan import EVERYTHING, MAX_READINGS, PageScheduler, Wave, Window
+from loopring_lab.paging.plan import (
+    EVERYTHING,
+    MAX_READINGS,
+    PageScheduler,
+    Wave,
+    Window,
+)
 from loopring_lab.tables import wire
 from loopring_lab.tables.identity import RowKeys
 
@@ -50,7 +56,10 @@ class History:
         self.fill_type = fill_type
         self.window = window
         # The relayer asks for an account in any case; 0 stands for all of them.
-        self.query: dict[str, str | int] = {"accountId": account_id or 0, "fillTypes": fill_type}
+        self.query: dict[str, str | int] = {
+            "accountId": account_id or 0,
+            "fillTypes": fill_type,
+        }
         self.name = f"order {order_hash}" if account_id is None else f"account {account_id}"
         self.name += f", {fill_type} trades"
         if order_hash:
@@ -133,7 +142,13 @@ def plan_histories(
         if market and fill_type == "amm":
             names += [prefix + market for prefix in prefixes]
         for name in names:
-            history = History(account_id, fill_type, market=name, order_hash=order_hash, window=window)
+            history = History(
+                account_id,
+                fill_type,
+                market=name,
+                order_hash=order_hash,
+                window=window,
+            )
             histories.append(history)
     return histories
 

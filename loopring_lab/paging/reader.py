@@ -9,7 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import (
+    LabError,
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+    UnexpectedAnswer,
+)
 from loopring_lab.http.budget import TURN
 from loopring_lab.paging.histories import FetchedPage, History, now_ms
 from loopring_lab.progress import Progress
@@ -146,7 +152,10 @@ class PageReader:
         for history, offset, body, error, retrieved_at in responses:
             result = error or next(results)
             if isinstance(result, wire.Batch):
-                yield history, FetchedPage(history, offset, body, retrieved_at, result, next(keys))
+                yield (
+                    history,
+                    FetchedPage(history, offset, body, retrieved_at, result, next(keys)),
+                )
             else:
                 yield history, result
 
