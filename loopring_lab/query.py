@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from numbers import Number
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -106,7 +106,7 @@ def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:
         text = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), length)
         parsed = pd.to_timedelta(text, errors="coerce") if has_unit else None
     elif isinstance(length, timedelta | np.timedelta64):
-        parsed = pd.to_timedelta(length, errors="coerce")
+        parsed = pd.to_timedelta(cast("timedelta", length), errors="coerce")
     if not isinstance(parsed, pd.Timedelta) or parsed < pd.Timedelta(0):
         none = ", or None" if name == "tolerance" else ""
         raise LabError(

@@ -100,7 +100,7 @@ class Redactor:
                     quote(text, safe=""),
                 }
         # The longest first: one that is part of another would leave the rest of it in the clear.
-        self._spellings = [SecretBytes(one.encode()) for one in sorted(spellings, key=len, reverse=True)]
+        self._spellings: list[bytes] = [SecretBytes(one.encode()) for one in sorted(spellings, key=len, reverse=True)]
 
     def __call__(self, text: bytes) -> bytes:
         """Return the text without the secrets; nothing of it if one cannot be cut out."""

@@ -324,7 +324,7 @@ def _expanded(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _delay(attempt: int, retry_after: float | None) -> float:
     """Return the seconds before another attempt: as the server asks, at least more and more."""
-    doubled = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1))
+    doubled: float = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1))
     return max(retry_after or 0.0, doubled + _dice.uniform(0, FIRST_DELAY))
 
 

@@ -73,6 +73,7 @@ class History:
         self.ended = False
         self.error: LabError | None = None
         self._arrived: dict[int, FetchedPage] = {}  # pages that wait for an earlier one of their wave
+        self._awaited: int | None = None  # the offset of the page that is yielded next
         self._steps = self.scheduler.steps(window)
         self._begin_wave(next(self._steps))
 
