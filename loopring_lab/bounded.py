@@ -29,26 +29,31 @@ MAX_VALUES = 500_000  # in one JSON text, or 35,000 rows; as Python objects they
 MAX_DEPTH = 64  # of nested brackets; raised recursion limits would otherwise let deep ones crash Python
 MAX_DIGITS = 160  # before the point of a number, and after it
 MAX_INT64 = 2**63 - 1
-MAX_RATIO, RATIO_FROM = 500, 4 << 20  # expanded bytes for one compressed, after so many bytes
+MAX_RATIO = 500  # expanded bytes for one compressed: gzip reaches 1,030 with one repeated letter
+RATIO_FROM = 4 << 20  # bytes; below, a ratio says nothing and costs nothing
 
-GZIP = b"\x1f\x8b"
-PIECE = 1 << 20
+GZIP = b"\x1f\x8b"  # how every gzip file begins (RFC 1952)
+PIECE = 1 << 20  # bytes of a file that are in memory at once
 _STRUCTURE = b'[]{},"'
 _OTHER_BYTES = bytes(set(range(256)) - set(_STRUCTURE))
+
+# Python reads NaN and Infinity, which are not JSON. Strings are skipped whole, for they may hold these words.
 _STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _CONSTANT = re.compile(_STRING + rb"|(?P<found>-?(?:NaN|Infinity))", re.DOTALL)
+# An escape of half a pair makes text that is not Unicode, and cannot be written again. Whole pairs and any
+# other escape are skipped.
 _HALF = rb"u[dD][89abAB][0-9a-fA-F]{2}"
 _PAIR = rb"\\" + _HALF + rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _SURROGATE = re.compile(_PAIR + rb"|(?P<found>\\u[dD][89a-fA-F])|\\.", re.DOTALL)
-_NUMBER = re.compile(
-    rf"[+-]?(?:[0-9]{{1,{MAX_DIGITS}}}(?:\.[0-9]{{0,{MAX_DIGITS}}})?|\.[0-9]{{1,{MAX_DIGITS}}})"
-    "(?:[eE][+-]?[0-9]{1,3})?"
-)
+
+_DIGITS = f"[0-9]{{1,{MAX_DIGITS}}}"
+_PLACES = f"[0-9]{{0,{MAX_DIGITS}}}"
+_NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.{_PLACES})?|\.{_DIGITS})(?:[eE][+-]?[0-9]{{1,3}})?")
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
 _FILE_HINT = "Save it again, or give another file."
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
-PLAIN_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")
+PLAIN_INTEGER = re.compile("0|-?[1-9][0-9]{0,17}")  # 18 digits always fit an int64
 
 
 class Number(str):
@@ -99,8 +104,11 @@ def to_json(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(to_json, value)) + "]"
     if isinstance(value, dict):
-        return "{" + ",".join(f"{to_json(name)}:{to_json(one)}" for name, one in value.items()) + "}"
-    return str(value) if isinstance(value, Number) else json.dumps(value, ensure_ascii=False)
+        members = [f"{to_json(name)}:{to_json(one)}" for name, one in value.items()]
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, Number):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def printable(text: str, most: int = 80) -> str:
@@ -125,13 +133,24 @@ def parse_decimal(text: str | None) -> Decimal | None:
 def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
     """Parse plain text of a whole number, or return None: also if it is beyond ±`most`."""
     number = parse_decimal(text)
-    integer = None if number is None else int(number)
-    return integer if integer is not None and integer == number and abs(integer) <= most else None
+    if number is None:
+        return None
+    integer = int(number)
+    is_whole = integer == number
+    return integer if is_whole and abs(integer) <= most else None
 
 
-def read_file(path: Path, where: str = "", *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -> bytes:
+def read_file(
+    path: Path,
+    where: str = "",
+    *,
+    size: int = MAX_DOCUMENT,
+    hint: str = _FILE_HINT,
+) -> bytes:
     """Read a regular file, compressed with gzip or not, or raise an `UnexpectedAnswer` that names it."""
-    found, length, where = [], 0, where or printable(path.name)
+    where = where or printable(path.name)
+    found = []
+    length = 0
     for piece in pieces(path, where, hint):
         found.append(piece)
         length += len(piece)
@@ -152,18 +171,25 @@ def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -
 
 def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterator[bytes]:
     """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
-    rest: list[bytes] = []
-    length, where = 0, where or printable(path.name)
+    where = where or printable(path.name)
+    # The parts of a line that has not ended yet; joined once, so that a long line is not copied for each.
+    parts: list[bytes] = []
+    length = 0
     for piece in pieces(path, where, hint):
-        first, *further = piece.split(b"\n")
-        rest.append(first)
-        length += len(first)
-        if further:
-            yield from filter(None, map(bytes.strip, (b"".join(rest), *further[:-1])))
-            rest, length = [further[-1]], len(further[-1])
+        lines = piece.split(b"\n")
+        for line in lines[:-1]:
+            parts.append(line)
+            whole = b"".join(parts).strip()
+            if whole:
+                yield whole
+            parts = []
+            length = 0
+        parts.append(lines[-1])
+        length += len(lines[-1])
         if length > MAX_DOCUMENT:
             raise _too_long(where, "line", MAX_DOCUMENT, hint)
-    if last := b"".join(rest).strip():
+    last = b"".join(parts).strip()
+    if last:
         yield last
 
 
@@ -192,20 +218,37 @@ def pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
                 length += len(piece)
                 if length > max(RATIO_FROM, MAX_RATIO * raw.tell()):
                     got = f"more than {MAX_RATIO} bytes for each one compressed"
-                    raise UnexpectedAnswer(where, expected="a plausible gzip file", got=got, hint=hint)
+                    raise UnexpectedAnswer(
+                        where,
+                        expected="a plausible gzip file",
+                        got=got,
+                        hint=hint,
+                    )
                 yield piece
         return
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        expected, got = "a whole gzip file", str(error)
+        expected = "a whole gzip file"
+        got = str(error)
     except (OSError, ValueError) as error:
-        expected, got = "a readable file", str(getattr(error, "strerror", None) or error)
+        expected = "a readable file"
+        got = str(getattr(error, "strerror", None) or error)
     raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
 
 
-def find_files(paths: Paths, endings: tuple[str, ...], hint: str, *, inside: str = "", besides: str = "") -> list[Path]:
+def find_files(
+    paths: Paths,
+    endings: tuple[str, ...],
+    hint: str,
+    *,
+    inside: str = "",
+    besides: str = "",
+) -> list[Path]:
     """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
     every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    return [file for path in map(Path, every) for file in _files_in(path, endings, hint, inside, besides)]
+    found = []
+    for path in every:
+        found += _files_in(Path(path), endings, hint, inside, besides)
+    return found
 
 
 def _files_in(path: Path, endings: tuple[str, ...], hint: str, inside: str, besides: str) -> list[Path]:
@@ -213,26 +256,40 @@ def _files_in(path: Path, endings: tuple[str, ...], hint: str, inside: str, besi
         if path.is_file():
             return [path]
         folder = path / inside if (path / inside).is_dir() else path
-        named = (file for file in folder.iterdir() if file.name.removesuffix(".gz").endswith(endings))
-        found = sorted(file for file in named if file.name != besides)
+        others = [file for file in folder.iterdir() if file.name != besides]
+        found = sorted(file for file in others if file.name.removesuffix(".gz").endswith(endings))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         problem = "no such file or folder"
     except OSError as error:
-        problem, hint = f"cannot be read ({error.strerror})", "Give another path."
+        problem = f"cannot be read ({error.strerror})"
+        hint = "Give another path."
     else:
         if found:
             return found
-        problem, hint = f"no file ends in {', '.join(endings)}, with or without .gz", "Give another folder."
+        problem = f"no file ends in {', '.join(endings)}, with or without .gz"
+        hint = "Give another folder."
     raise LabError(f"{printable(str(path), 200)}: {problem}. {hint}")
 
 
 @contextlib.contextmanager
 def open_file(path: Path, where: str, hint: str) -> Iterator[BinaryIO]:
     """Open a regular file; a pipe or a device would never end, or never begin."""
-    flags = (getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", "O_CLOEXEC"))
-    with os.fdopen(os.open(path, os.O_RDONLY | sum(flags)), "rb") as raw:
+    flags = os.O_RDONLY
+    for name in (
+        "O_NONBLOCK",
+        "O_NOCTTY",
+        "O_BINARY",
+        "O_CLOEXEC",
+    ):  # not every system has all of them
+        flags |= getattr(os, name, 0)
+    with os.fdopen(os.open(path, flags), "rb") as raw:
         if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
-            raise UnexpectedAnswer(where, expected="a regular file", got="a pipe or a device", hint=hint)
+            raise UnexpectedAnswer(
+                where,
+                expected="a regular file",
+                got="a pipe or a device",
+                hint=hint,
+            )
         yield raw
 
 
@@ -240,8 +297,9 @@ def _check(data: bytes, size: int) -> None:
     """Refuse what could exhaust memory or the stack when parsed, or makes text that is not Unicode."""
     if len(data) > size:
         raise _NotAccepted(f"{len(data):,} bytes, more than {size >> 20} MiB")
-    few = data.count(b"[") + data.count(b"{") <= MAX_DEPTH
-    if not few or len(data) > 2 * MAX_VALUES:
+    # Most answers are too small, or have too few brackets, to be beyond a limit; counting these is quick.
+    brackets = data.count(b"[") + data.count(b"{")
+    if brackets > MAX_DEPTH or len(data) > 2 * MAX_VALUES:
         _check_structure(data)
     if b"\\u" in data:
         _refuse_match(_SURROGATE, data, "half of a surrogate pair")
@@ -251,13 +309,16 @@ def _check_structure(data: bytes) -> None:
     """Count values and nesting without parsing: brackets and commas that are not inside of text."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outline = re.sub(rb'"[^"]*"?', b"", data.translate(None, _OTHER_BYTES).replace(b'""', b""))
+    marks = data.translate(None, _OTHER_BYTES).replace(b'""', b"")
+    outline = re.sub(rb'"[^"]*"?', b"", marks)
     values = 1 + outline.count(b",") + outline.count(b"[") + outline.count(b"{")
     if values > MAX_VALUES:
         raise _NotAccepted(f"more than {MAX_VALUES:,} values")
     brackets = np.frombuffer(outline.translate(None, b","), np.uint8)
     opens = (brackets == ord("[")) | (brackets == ord("{"))
-    if np.cumsum(np.where(opens, np.int8(1), np.int8(-1)), dtype=np.int32).max(initial=0) > MAX_DEPTH:
+    steps = np.where(opens, np.int8(1), np.int8(-1))
+    depths = np.cumsum(steps, dtype=np.int32)
+    if depths.max(initial=0) > MAX_DEPTH:
         raise _NotAccepted(f"brackets nested over {MAX_DEPTH} deep")
 
 

@@ -12,8 +12,9 @@ import pandas as pd
 
 from loopring_lab import completion, models, paging, query, tables
 from loopring_lab.bounded import MAX_PAGE
-from loopring_lab.deadlines import Budget
 from loopring_lab.errors import LabError, RelayerError
+from loopring_lab.http.budget import Budget
+from loopring_lab.http.transport import Params, Transport, one_operation
 from loopring_lab.models import Account, Exchange, Submission, UpdateFee
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
@@ -21,11 +22,10 @@ from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.source import Source
 from loopring_lab.tables import rows, wire
-from loopring_lab.transport import Params, Transport, one_operation
 
 __all__ = ["Client"]
 
-POOL_PREFIX = "AMM-"
+POOL_PREFIX = "AMM-"  # of a market in the rows of its pool's fills
 NOT_FOUND = 404
 UPDATE_REQUEST = 2  # the relayer's request type for key updates, where fees are asked for
 
@@ -65,15 +65,20 @@ class Client:
         accounts: list[int] | None = None,
     ) -> None:
         self._transport = transport
+        # All that is known of saved responses; what the relayer states that serves them is not theirs.
         self._saved = source if isinstance(source, Source) else None
-        self._name = source.name if isinstance(source, Source) else source
-        self._synthetic = self._saved.synthetic if self._saved else synthetic
+        if isinstance(source, Source):
+            self._name: str | None = source.name
+            self._synthetic = source.synthetic
+        else:
+            self._name = source
+            self._synthetic = synthetic
         self._accounts = accounts
         self._accounts_by_key: dict[tuple[str, str], int] = {}
 
     def __repr__(self) -> str:
-        known = f", {len(self.accounts)} accounts" if self.accounts else ""
-        return f"Client({self.source}{known})"
+        accounts = f", {len(self.accounts)} accounts" if self.accounts else ""
+        return f"Client({self.source}{accounts})"
 
     def _repr_html_(self) -> str:
         known = self.accounts or []
@@ -85,7 +90,10 @@ class Client:
     @property
     def source(self) -> str:
         """Name of the source: as given, or else as the relayer states it, or else its address."""
-        return self._name or (self._transport.source or Source.at(self._transport.base_url)).name
+        if self._name:
+            return self._name
+        stated = self._transport.source or Source.at(self._transport.base_url)
+        return stated.name
 
     @property
     def base_url(self) -> str:
@@ -95,7 +103,8 @@ class Client:
     @property
     def synthetic(self) -> bool:
         """Whether the data is synthetic: as given, or as the relayer's first answer states."""
-        return self._synthetic or bool((stated := self._transport.source) and stated.synthetic)
+        stated = self._transport.source
+        return self._synthetic or (stated is not None and stated.synthetic)
 
     @property
     def accounts(self) -> list[int] | None:
@@ -224,23 +233,47 @@ class Client:
         tables.validate_options(fee_token, ten_members)
         account_id = None if account_id is None else parse_account_id(account_id)
         start, end = query.parse_span(since, until)
-        market = query.known_market(market, prefixes, lambda: self._markets.index)
-        newest = paging.Window(None if end else limit, query.to_milliseconds(start))
-        window = paging.EVERYTHING if check else newest
+        market = query.known_market(market, prefixes, self._market_names)
+        if check:
+            window = paging.EVERYTHING
+        else:
+            # The newest rows of all are not the newest before `until`.
+            newest = None if end else limit
+            window = paging.Window(newest, query.to_milliseconds(start))
         fill_types = (fill_type,) if fill_type else rows.FILL_TYPES
-        plan = partial(paging.plan_histories, account_id, fill_types, market, prefixes, order_hash, window)
+        plan = partial(
+            paging.plan_histories,
+            account_id,
+            fill_types,
+            market,
+            prefixes,
+            order_hash,
+            window,
+        )
+        label = f"{fill_type} trades" if fill_type else "trades"
         try:
-            with track(f"{fill_type} trades" if fill_type else "trades", progress) as report:
-                read = partial(self.pages, at_once=1, ten_members=ten_members, progress=report)
+            with track(label, progress) as report:
+                # One history after the other, so that the newest rows of each take few pages.
+                read = partial(
+                    self.pages,
+                    at_once=1,
+                    ten_members=ten_members,
+                    progress=report,
+                )
                 histories, batches = paging.read_histories(plan, read, check=check)
         except RelayerError as error:
-            raise query.with_suggestion(error, market, self.accounts, lambda: self._markets.index) from None
+            raise query.with_suggestion(error, market, self.accounts, self._market_names) from None
         tables.refuse_shared_fills(paging.count_shared(histories), "Read one of them, with fill_type=.")
         frame = tables.join_batches(batches, self._tokens, self._markets, account_id, fee_token)
         if account_id is not None and not other_accounts:
             tables.refuse_other_accounts(frame, account_id)
         frame.attrs["fee_token"] = fee_token
-        asked = {"account_id": account_id, "market": market, "order_hash": order_hash, "fill_type": fill_type}
+        asked = {
+            "account_id": account_id,
+            "market": market,
+            "order_hash": order_hash,
+            "fill_type": fill_type,
+        }
         return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
 
     def pages(
@@ -324,7 +357,11 @@ class Client:
         >>> client.count(10083), client.count(10083, "amm")
         (2217, 1221)
         """
-        params: dict[str, str | int] = {"accountId": parse_account_id(account_id), "offset": 0, "limit": 1}
+        params: dict[str, str | int] = {
+            "accountId": parse_account_id(account_id),
+            "offset": 0,
+            "limit": 1,
+        }
         if fill_type:
             params["fillTypes"] = fill_type
         body = self._transport.get("/user/trades", params, keyed=True)
@@ -357,12 +394,14 @@ class Client:
         queries = query.outside_prices(trades, self._markets.index, every)
         if not self.synthetic:
             return None
-        try:
-            found = {name: self._transport.get("/lab/outsidePrices", ask) for name, ask in queries.items()}
-        except RelayerError as error:
-            if error.status == NOT_FOUND:
-                return None
-            raise
+        found = {}
+        for market, asked in queries.items():
+            try:
+                found[market] = self._transport.get("/lab/outsidePrices", asked)
+            except RelayerError as error:
+                if error.status == NOT_FOUND:  # of an embedded relayer that serves a recording
+                    return None
+                raise
         return self._labelled(models.read_outside_prices(found, self._markets))
 
     def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
@@ -535,9 +574,8 @@ class Client:
         hidden = {name: hide(value) if isinstance(value, str) else value for name, value in body.items()}
         del body
         signature = hidden.get("ecdsaSignature") or ""
-        return models.read_submission(
-            self._transport.post("/account", models.encode_update(hidden), signature=signature)
-        )
+        answer = self._transport.post("/account", models.encode_update(hidden), signature=signature)
+        return models.read_submission(answer)
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
         """Ask for the status of a key update; `account` shows most of it without an API key.
@@ -565,7 +603,10 @@ class Client:
 
     def _update_fees(self, account_id: int) -> list[UpdateFee]:
         """Read what a key update costs, in smallest units of each listed token."""
-        query: Params = {"accountId": parse_account_id(account_id), "requestType": UPDATE_REQUEST}
+        query: Params = {
+            "accountId": parse_account_id(account_id),
+            "requestType": UPDATE_REQUEST,
+        }
         body = self._transport.get("/user/offchainFee", query, keyed=True)
         return models.listed_fees(models.read_fees(body), self._tokens.index)
 
@@ -576,15 +617,19 @@ class Client:
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
-        return completion.register_names("token", tables.tokens(self._transport.get("/exchange/tokens")))
+        tokens = tables.tokens(self._transport.get("/exchange/tokens"))
+        return completion.register_names("token", tokens)
 
     @cached_property
     def _markets(self) -> pd.DataFrame:
         markets = tables.markets(self._transport.get("/mix/markets"), self._tokens)
         return completion.register_names("market", markets)
 
+    def _market_names(self) -> pd.Index:
+        return self._markets.index
+
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
-        labelled = frame.copy()
+        labelled = frame.copy()  # the listings are kept, and the caller may change what it gets
         labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
         return labelled
 

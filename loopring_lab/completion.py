@@ -9,10 +9,14 @@ import pandas as pd
 
 from loopring_lab.amounts.display import running_shell
 
-TOKEN_ARGUMENTS = ("token", "base", "quote", "fee_token")
-NAMED_ARGUMENT = re.compile(r"""\b(market|token|base|quote|fee_token)["']?\]?\s*==?\s*["']([^"'\n]*)$""")
-POSITIONAL_TOKEN = re.compile(r"""\bin_token\([^()"']*,\s*["']([^"'\n]*)$""")
+# ``market="LRC-`` and ``trades["base"] == "LR``: the argument or column, and what is typed of its value.
+NAMED_ARGUMENT = re.compile(
+    r"""\b(?P<argument>market|token|base|quote|fee_token)["']?\]?\s*==?\s*["'](?P<typed>[^"'\n]*)$"""
+)
+# ``fees.in_token(trades, "ET``: the only function whose second argument is a token.
+POSITIONAL_TOKEN = re.compile(r"""\bin_token\([^()"']*,\s*["'](?P<typed>[^"'\n]*)$""")
 
+# Of every client of the process; a dict keeps the order of the listing, which a set does not.
 _names: dict[str, dict[str, None]] = {"market": {}, "token": {}}
 
 
@@ -27,13 +31,18 @@ def register_names(kind: str, listing: pd.DataFrame) -> pd.DataFrame:
 
 def complete_name(code: str) -> tuple[str, list[str]]:
     """Return the part of a name before the cursor, and the names that it can be completed to."""
-    if match := NAMED_ARGUMENT.search(code):
-        kind, typed = "token" if match[1] in TOKEN_ARGUMENTS else "market", match[2]
-    elif match := POSITIONAL_TOKEN.search(code):
-        kind, typed = "token", match[1]
+    named = NAMED_ARGUMENT.search(code)
+    positional = POSITIONAL_TOKEN.search(code)
+    if named:
+        kind = "market" if named["argument"] == "market" else "token"
+        typed = named["typed"]
+    elif positional:
+        kind = "token"
+        typed = positional["typed"]
     else:
         return "", []
-    return typed, [name for name in _names[kind] if name.casefold().startswith(typed.casefold())]
+    folded = typed.casefold()
+    return typed, [name for name in _names[kind] if name.casefold().startswith(folded)]
 
 
 def _matcher(context: Any) -> Any:

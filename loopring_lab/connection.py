@@ -7,22 +7,25 @@ import functools
 import itertools
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from loopring_lab.addresses import check_limit
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
+from loopring_lab.http.addresses import check_limit
+from loopring_lab.http.channel import MAX_BYTES
+from loopring_lab.http.transport import Transport
 from loopring_lab.redaction import hide
 from loopring_lab.source import Source
 from loopring_lab.tables.rows import FILL_TYPES
-from loopring_lab.transport import MAX_BYTES, Transport
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
     from loopring_lab.rollup.store import Store
 
 
+# Requests per second and endpoint: the limit of the public relayer, by its documents.
 DEFAULT_RATE = 5.0
 DEMO = "demo"
 DEMO_BLOCKS = Path(__file__).parent / "relayer" / "demo"
@@ -112,23 +115,49 @@ def connect(
     if base_url is None and recording is None:
         base_url = os.environ.get("LOOPRING_BASE_URL") or None
         recording = None if base_url else os.environ.get("LOOPRING_RECORDING")
-    limited = functools.partial(Transport, timeout=timeout, max_seconds=max_seconds, max_bytes=max_bytes)
+    limits = {
+        "timeout": timeout,
+        "max_seconds": max_seconds,
+        "max_bytes": max_bytes,
+    }
     if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
-        return Client(limited(base_url, api_key=key, rate=rate, allow_http=allow_http), source)
-    folder = Path(recording).resolve() if recording else None
-    known = Source.of_saved(folder, source, folder) if folder else None
-    if source is not None and known is None:
+        transport = Transport(base_url, api_key=key, rate=rate, allow_http=allow_http, **limits)
+        return Client(transport, source)
+    if recording:
+        return _read_recording(Path(recording).resolve(), source, limits)
+    if source is not None:
         raise LabError("connect: source= names a relayer or a recording, and neither is given. Leave it out.")
-    relayer = _serve(folder, _fingerprint(folder), source) if folder else _embedded()
-    if known is None:
-        known = Source(relayer.source, synthetic=True)
-        print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
-    elif folder and (warning := _missing_fill_types(folder)):
+    relayer = _embedded()
+    print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
+    return _client_of(relayer, relayer.source, limits, synthetic=True)
+
+
+def _client_of(
+    relayer: Relayer,
+    source: str | Source,
+    limits: dict[str, Any],
+    *,
+    synthetic: bool,
+) -> Client:
+    """Return a client of a relayer in this process, which needs neither a rate nor a proxy."""
+    transport = Transport(
+        relayer.base_url,
+        api_key=relayer.api_key,
+        rate=None,
+        proxies=False,
+        **limits,
+    )
+    return Client(transport, source, synthetic=synthetic, accounts=list(relayer.accounts))
+
+
+def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> Client:
+    known = Source.of_saved(folder, name, folder)
+    relayer = _serve(folder, _fingerprint(folder), name)
+    warning = _missing_fill_types(folder)
+    if warning:
         print(f"{relayer.source}: {warning}")  # noqa: T201
-    transport = limited(relayer.base_url, api_key=relayer.api_key, rate=None, proxies=False)
-    name = known if folder else known.name
-    return Client(transport, name, synthetic=known.synthetic, accounts=list(relayer.accounts))
+    return _client_of(relayer, known, limits, synthetic=known.synthetic)
 
 
 def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> Client:
@@ -163,33 +192,41 @@ def _store_of_exported(folder: Path, names: tuple[tuple[str, int, int], ...]) ->
 
 def _names_in(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Return what changes when a file of a folder does."""
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    return tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+    return _sizes(sorted(file for file in folder.iterdir() if file.is_file()))
+
+
+def _sizes(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
+    stats = ((str(file), file.stat()) for file in files)
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
 
 
 def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Return what changes when a file of a folder does, so that the folder is then read again."""
     paths = sorted([*folder.glob("*.json"), *(folder / "trades").glob("*.json")])
-    stats = ((str(path), path.stat()) for path in paths)
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+    return _sizes(paths)
 
 
 def _missing_fill_types(folder: Path) -> str:
     """Warn of accounts with a file for one fill type only; the other counts as no trades."""
-    saved = {tuple(path.stem.split("-")) for path in (folder / "trades").glob("*.json")}
-    expected = itertools.product({account for account, _ in saved}, FILL_TYPES)
-    missing = sorted(f"{account}-{fill_type}.json" for account, fill_type in {*expected} - saved)
+    saved = {path.stem for path in (folder / "trades").glob("*.json")}
+    accounts = {stem.partition("-")[0] for stem in saved}
+    expected = {f"{account}-{fill_type}" for account, fill_type in itertools.product(accounts, FILL_TYPES)}
+    missing = sorted(expected - saved)
     if not missing:
         return ""
     count = "1 account is" if len(missing) == 1 else f"{len(missing)} accounts are"
     return (
         f"{count} saved with one fill type only; a missing file counts as no trades. If there may be some, "
-        f"save them too: trades/{missing[0]}."
+        f"save them too: trades/{missing[0]}.json."
     )
 
 
 @functools.cache
-def _serve(recording: Path, contents: tuple[tuple[str, int, int], ...], source: str | None) -> Relayer:
+def _serve(
+    recording: Path,
+    contents: tuple[tuple[str, int, int], ...],
+    source: str | None,
+) -> Relayer:
     from loopring_lab.relayer import Relayer
 
     return Relayer(recording=recording, source=source).start()

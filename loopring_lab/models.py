@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from loopring_lab.amounts import AMOUNT, to_units
 from loopring_lab.amounts.scaling import WHOLE, as_series, with_scale
-from loopring_lab.bounded import MAX_ANSWER, Number, parse_decimal, parse_integer, parse_json, shown
+from loopring_lab.bounded import (
+    MAX_ANSWER,
+    Number,
+    parse_decimal,
+    parse_integer,
+    parse_json,
+    shown,
+)
 from loopring_lab.errors import LabError, ProtocolError, UnexpectedAnswer
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.protocol.eddsa import L2Key
@@ -23,8 +30,15 @@ from loopring_lab.protocol.fields import parse_coordinate
 from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 from loopring_lab.tables.listings import to_utc
 
-UPDATE_STATES = RECEIVED, PROCESSING, PROCESSED, FAILED = ("received", "processing", "processed", "failed")
+# The states of a key update, as the relayer's contract names them.
+RECEIVED = "received"
+PROCESSING = "processing"
+PROCESSED = "processed"
+FAILED = "failed"
+UPDATE_STATES = (RECEIVED, PROCESSING, PROCESSED, FAILED)
 FINAL_STATES = (PROCESSED, FAILED)
+MOST_DIGITS = 76  # of an amount: the most that decimal256 holds
+KINDS = {str: "text", bool: "true or false", Number: "a number", list: "a list"}
 _HINT = "Check base_url: this may be another kind of relayer."
 
 
@@ -45,18 +59,21 @@ class Account:
     def has_key(self, key: L2Key) -> bool:
         """Return whether a key is this account's current one."""
         try:
-            return (parse_coordinate("x", self.x), parse_coordinate("y", self.y)) == (key.x, key.y)
+            x = parse_coordinate("x", self.x)
+            y = parse_coordinate("y", self.y)
         except ProtocolError:
             return False
+        return x == key.x and y == key.y
 
     def _repr_html_(self) -> str:
+        frozen = "yes" if self.frozen else "no"
         lines = [
             Line("owner", self.owner, "the wallet that controls the account"),
             Line("public key x", self.x, "of the L2 key that currently signs its requests"),
             Line("public key y", self.y, "of the same key: it is a point"),
             Line("nonce", self.nonce, "the next update must carry this number"),
             Line("key seed", self.key_seed, "the text whose signature made the key"),
-            Line("frozen", "yes" if self.frozen else "no", "yes while an update is pending"),
+            Line("frozen", frozen, "yes while an update is pending"),
         ]
         return Sheet(f"Account {self.account_id}", lines)._repr_html_()
 
@@ -94,7 +111,8 @@ def read_submission(body: bytes) -> Submission:
 
 def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
     """Find a key update in the relayer's list of updates."""
-    for listed in _field(_json_object(body, "updateInfo"), "transactions", list):
+    answer = _json_object(body, "updateInfo")
+    for listed in _field(answer, "transactions", list):
         if isinstance(listed, dict) and listed.get("hash") == update_hash:
             return _submission(listed)
     return None
@@ -105,9 +123,15 @@ def read_account(body: bytes, asked: str | int | None = None) -> Account:
     answer = _json_object(body, "account")
     account_id = _integer(answer, "accountId")
     if asked not in (None, account_id):
-        raise UnexpectedAnswer("accountId", expected=f"the account asked for, {asked}", got=account_id, hint=_HINT)
+        raise UnexpectedAnswer(
+            "accountId",
+            expected=f"the account asked for, {asked}",
+            got=account_id,
+            hint=_HINT,
+        )
     key = answer.get("publicKey")
-    key = key if isinstance(key, dict) else {}
+    if not isinstance(key, dict):  # of an account that has none yet
+        key = {}
     return Account(
         account_id=account_id,
         owner=_field(answer, "owner", str),
@@ -123,11 +147,14 @@ def read_account(body: bytes, asked: str | int | None = None) -> Account:
 
 def read_exchange(body: bytes) -> Exchange:
     answer = _json_object(body, "exchange/info")
-    return Exchange(_field(answer, "exchangeAddress", str), _integer(answer, "chainId", least=1))
+    address = _field(answer, "exchangeAddress", str)
+    chain_id = _integer(answer, "chainId", least=1)
+    return Exchange(address, chain_id)
 
 
 def read_fees(body: bytes) -> list[UpdateFee]:
-    return [_fee(fee) for fee in _field(_json_object(body, "offchainFee"), "fees", list)]
+    answer = _json_object(body, "offchainFee")
+    return [_fee(fee) for fee in _field(answer, "fees", list)]
 
 
 def listed_fees(fees: list[UpdateFee], tokens: pd.Index) -> list[UpdateFee]:
@@ -153,18 +180,26 @@ def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
 
 def read_outside_prices(bodies: Mapping[str, bytes], markets: pd.DataFrame) -> pd.DataFrame:
     """Read the prices of each market, which are sent as whole numbers of 10**-12 quote."""
-    times, prices = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    # Each list begins with nothing, because numpy cannot join a list of no arrays.
+    nothing = np.empty(0, np.int64)
+    times = [nothing]
+    prices = [nothing]
     for body in bodies.values():
         answer = _json_object(body, "outsidePrices")
-        prices.append(_int64(answer))
-        times.append(_integer(answer, "first") + _integer(answer, "every", 1) * np.arange(len(prices[-1])))
-    rows = np.repeat(np.arange(len(bodies)), [len(each) for each in prices[1:]])
-    sides = {"market": [*bodies]} | {name: markets.loc[[*bodies], name] for name in ("base", "quote")}
-    amounts = with_scale(pa.array(np.concatenate(prices)).cast(WHOLE), pa.decimal256(76, 12))
+        of_market = _int64(answer)
+        steps = np.arange(len(of_market))
+        times.append(_integer(answer, "first") + _integer(answer, "every", 1) * steps)
+        prices.append(of_market)
+    names = list(bodies)
+    market_of_row = np.repeat(np.arange(len(names)), [len(of_market) for of_market in prices[1:]])
+    whole = pa.array(np.concatenate(prices)).cast(WHOLE)
+    amounts = with_scale(whole, pa.decimal256(76, 12))
     return pd.DataFrame(
         {
             "created_at": to_utc(pd.Series(np.concatenate(times))),
-            **{name: pd.Categorical(list(each))[rows] for name, each in sides.items()},
+            "market": pd.Categorical(names)[market_of_row],
+            "base": pd.Categorical(list(markets.loc[names, "base"]))[market_of_row],
+            "quote": pd.Categorical(list(markets.loc[names, "quote"]))[market_of_row],
             "price": as_series(amounts.cast(AMOUNT.pyarrow_dtype)),
         }
     )
@@ -191,8 +226,14 @@ def _fee(fee: object) -> UpdateFee:
     if not isinstance(fee, dict):
         raise UnexpectedAnswer("fees", expected="objects", got=type(fee).__name__, hint=_HINT)
     amount = _field(fee, "fee", str)
-    if not (amount.isascii() and amount.isdigit() and len(amount) <= 76):
-        raise UnexpectedAnswer("fee", expected="smallest units as digits", got=repr(amount[:80]), hint=_HINT)
+    is_whole = amount.isascii() and amount.isdigit()
+    if not is_whole or len(amount) > MOST_DIGITS:
+        raise UnexpectedAnswer(
+            "fee",
+            expected="smallest units as digits",
+            got=repr(amount[:80]),
+            hint=_HINT,
+        )
     discount = parse_decimal(_field(fee, "discount", Number))
     if discount is None or not math.isfinite(float(discount)):
         _refuse("discount", "a number that fits a float", fee["discount"])
@@ -215,17 +256,22 @@ def _submission(answer: dict[str, Any]) -> Submission:
     status = _field(answer, "status", str)
     if status not in UPDATE_STATES:
         _refuse("status", f"one of {', '.join(UPDATE_STATES)}", status)
-    update_hash, idempotent = _field(answer, "hash", str), answer.get("isIdempotent") is True
-    storage_id = _integer(answer, "storageId") if answer.get("storageId") is not None else None
-    return Submission(status, update_hash, idempotent, storage_id, _text(answer, "reason") or None)
+    return Submission(
+        status=status,
+        hash=_field(answer, "hash", str),
+        is_idempotent=answer.get("isIdempotent") is True,
+        storage_id=_integer(answer, "storageId") if answer.get("storageId") is not None else None,
+        reason=_text(answer, "reason") or None,
+    )
 
 
 def _padded_hex(text: Any) -> str:
     """Return a coordinate with all its 64 digits, or nothing if it is not one."""
     try:
-        return f"{parse_coordinate('publicKey', text or ''):#066x}"
+        coordinate = parse_coordinate("publicKey", text or "")
     except ProtocolError:
         return ""
+    return f"{coordinate:#066x}"  # 0x and 32 bytes: some relayers leave out leading zeros
 
 
 def _json_object(body: bytes, name: str) -> dict[str, Any]:
@@ -237,19 +283,24 @@ def _json_object(body: bytes, name: str) -> dict[str, Any]:
 
 def _field(answer: dict[str, Any], name: str, expected: type) -> Any:
     value = answer.get(name)
-    if not isinstance(value, expected) or (expected is str and isinstance(value, Number)):
-        _refuse(name, {str: "text", bool: "true or false", Number: "a number"}.get(expected, "a list"), value)
+    # Numbers are read as text of their own type (bounded.Number): the wire's text is not one of them.
+    is_number = isinstance(value, Number)
+    if not isinstance(value, expected) or (expected is str and is_number):
+        _refuse(name, KINDS[expected], value)
     return value
 
 
 def _text(answer: dict[str, Any], name: str) -> str:
-    return "" if answer.get(name) is None else str(_field(answer, name, str))
+    if answer.get(name) is None:  # older relayers leave it out
+        return ""
+    return str(_field(answer, name, str))
 
 
 def _integer(answer: dict[str, Any], name: str, least: int = 0) -> int:
-    number = parse_integer(_field(answer, name, Number))
+    text = _field(answer, name, Number)
+    number = parse_integer(text)
     if number is None or number < least:
-        _refuse(name, f"a whole number of {least} or more, below 2^63", answer[name])
+        _refuse(name, f"a whole number of {least} or more, below 2^63", text)
     return number
 
 
@@ -260,6 +311,7 @@ def _refuse(name: str, expected: str, value: object) -> NoReturn:
 
 def _api_key(body: SecretBytes) -> SecretText | None:
     """Return the key in an answer, or None; no error, so that no traceback has a frame with it."""
+    # No name for the answer: a Ctrl-C just then would show it.
     try:
         return cast("SecretText | None", hide(_json_object(body, "apiKey").get("apiKey")))
     except UnexpectedAnswer:

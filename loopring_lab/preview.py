@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 CSS = " ".join((Path(__file__).parent / "table.css").read_text(encoding="utf-8").split())
-LONG = 40  # characters of text from which a cell may wrap
+LONG = 40  # characters from which a cell may wrap: an address (42) may, a name of a market may not
 
 
 class Line(NamedTuple):
@@ -31,7 +31,9 @@ class Sheet:
     """A table of fields in a notebook, and lines of text elsewhere."""
 
     def __init__(self, title: str, lines: Iterable[Line], notes: Iterable[str] = ()) -> None:
-        self.title, self.lines, self.notes = title, list(lines), list(notes)
+        self.title = title
+        self.lines = list(lines)
+        self.notes = list(notes)
 
     def __repr__(self) -> str:
         width = max((len(line.field) for line in self.lines), default=0)
@@ -43,7 +45,7 @@ class Sheet:
         return "\n".join([*texts, *self.notes])
 
     def _repr_html_(self) -> str:
-        rows = [[Cell(str(part)) for part in line] for line in self.lines]
+        rows = [[Cell(line.field), Cell(str(line.value)), Cell(line.meaning)] for line in self.lines]
         table = table_html([], rows, self.notes, kind="ll-table ll-sheet")
         return f"<p><b>{escape(self.title)}</b></p>{table}"
 
@@ -56,13 +58,15 @@ def table_html(
     kind: str = "ll-table",
 ) -> str:
     """Return a table with its notes; the first cells of each row, its `keys`, are headings."""
-    headings = "".join(_cell("th", cell, ' scope="col"') for cell in head)
-    lines = [
-        "".join(_cell(*(("th", cell, ' scope="row"') if n < keys else ("td", cell))) for n, cell in enumerate(row))
-        for row in rows
-    ]
-    body = "".join(f"<tr>{line}</tr>\n" for line in lines)
-    top = f"<thead><tr>{headings}</tr></thead>\n" if headings else ""
+    top = ""
+    if head:
+        headings = "".join(_cell("th", cell, ' scope="col"') for cell in head)
+        top = f"<thead><tr>{headings}</tr></thead>\n"
+    body = ""
+    for row in rows:
+        names = "".join(_cell("th", cell, ' scope="row"') for cell in row[:keys])
+        values = "".join(_cell("td", cell) for cell in row[keys:])
+        body += f"<tr>{names}{values}</tr>\n"
     return f'<style>{CSS}</style><table class="{kind}">\n{top}<tbody>\n{body}</tbody></table>{notes_html(notes)}'
 
 
@@ -75,6 +79,9 @@ def notes_html(notes: Iterable[str]) -> str:
 def _cell(tag: str, cell: Cell, more: str = "") -> str:
     """Return a cell; code hosts keep ``align`` and ``title``, where they remove style sheets."""
     align = "right" if cell.is_number else "left"
-    kind = ' class="ll-long"' if len(cell.text) > LONG and not cell.is_number else ""
-    title = f' title="{escape(cell.title)}"' if cell.title else ""
-    return f'<{tag} align="{align}"{more}{kind}{title}>{escape(cell.text)}</{tag}>'
+    attributes = f'align="{align}"{more}'
+    if len(cell.text) > LONG and not cell.is_number:
+        attributes += ' class="ll-long"'
+    if cell.title:
+        attributes += f' title="{escape(cell.title)}"'
+    return f"<{tag} {attributes}>{escape(cell.text)}</{tag}>"

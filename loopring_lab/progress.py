@@ -16,13 +16,16 @@ Watching = bool | Progress | None
 @contextmanager
 def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
     """Show a progress bar; where it is not asked for, after a second."""
-    if progress is False or (progress is None and any(map(os.environ.get, ("CI", "TQDM_DISABLE")))):
+    # Nobody watches a log of CI; TQDM_DISABLE is tqdm's own switch, which `disable` below would overrule.
+    is_unwatched = os.environ.get("CI") or os.environ.get("TQDM_DISABLE")
+    if progress is False or (progress is None and is_unwatched):
         yield None
         return
     from tqdm.auto import tqdm
 
-    options |= {"delay": 0 if progress else 1, "leave": bool(progress), "disable": False}
-    with tqdm(desc=label, **options) as shown:
+    is_asked_for = bool(progress)
+    delay = 0 if is_asked_for else 1  # second: shorter reads need no bar
+    with tqdm(desc=label, delay=delay, leave=is_asked_for, disable=False, **options) as shown:
         yield shown
 
 
@@ -32,7 +35,8 @@ def track(label: str, progress: Watching) -> Iterator[Progress]:
     if callable(progress):
         yield progress
         return
-    with bar(label, progress, unit=f" {label.rsplit(maxsplit=1)[-1]}") as shown:
+    unit = label.rsplit(maxsplit=1)[-1]
+    with bar(label, progress, unit=f" {unit}") as shown:
 
         def report(held: int, expected: int) -> None:
             if shown is not None:

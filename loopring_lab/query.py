@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from numbers import Number
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,13 @@ from loopring_lab.engine.query import Question, collected
 from loopring_lab.errors import LabError, RelayerError, in_any_case
 from loopring_lab.tables.rows import FILL_TYPES
 
-NO_MARKET, NO_ACCOUNT = 100001, 104003
+# The relayer's error codes for a market that it does not list (an invalid argument) and for an account.
+NO_MARKET = 100001
+NO_ACCOUNT = 104003
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
-_DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")
+_DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")  # 2^63 has 19
 
 # What a question about the time of trades has to know of each market, one row for each.
 SPANS = Question(
@@ -40,7 +42,10 @@ Moment = str | pd.Timestamp | Any
 
 
 def validate_trade_query(
-    account_id: int | None, order_hash: str | None, fill_type: str | None, limit: int | None
+    account_id: int | None,
+    order_hash: str | None,
+    fill_type: str | None,
+    limit: int | None,
 ) -> None:
     """Refuse a query that no relayer could answer."""
     if account_id is None and not order_hash:
@@ -53,7 +58,8 @@ def validate_trade_query(
 
 def parse_account_id(value: Any, name: str = "account_id") -> int:
     """Return an account id as an int, also of its digits as text, or raise a `LabError`."""
-    account_id = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else _whole(value)
+    is_digits = isinstance(value, str) and _DIGITS.fullmatch(value)
+    account_id = int(value) if is_digits else _whole(value)
     if not 0 <= account_id <= MAX_INT64:
         raise LabError(f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083.")
     return account_id
@@ -76,6 +82,7 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
             f"{name}={shown(moment)} is not a time: a number may count seconds or milliseconds. Give one "
             "like '2022-03-31T18:00Z', or pandas.Timestamp(number, unit='ms', tz='UTC')."
         )
+    # pandas makes times of the columns of a dict, and raises where it has none.
     stamp = None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
         raise LabError(f"{name}={shown(moment)} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'.")
@@ -92,12 +99,14 @@ def parse_span(since: Moment, until: Moment) -> tuple[pd.Timestamp | None, pd.Ti
 
 def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:
     """Parse a length of time such as ``"60s"`` as milliseconds, or raise a `LabError`."""
-    text = length
-    if isinstance(length, str):  # pandas reads days and weeks in capitals only, and numbers as nanoseconds
+    parsed: Any = None
+    if isinstance(length, str):
+        # pandas reads days and weeks in capitals only, and a number without a unit as nanoseconds.
+        has_unit = not re.fullmatch(r"\s*[+-]?\d+\s*", length)
         text = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), length)
-        text = None if re.fullmatch(r"\s*[+-]?\d+\s*", length) else text
-    is_length = isinstance(text, (str, timedelta, np.timedelta64))
-    parsed: Any = pd.to_timedelta(text, errors="coerce") if is_length else None
+        parsed = pd.to_timedelta(text, errors="coerce") if has_unit else None
+    elif isinstance(length, timedelta | np.timedelta64):
+        parsed = pd.to_timedelta(cast("timedelta", length), errors="coerce")
     if not isinstance(parsed, pd.Timedelta) or parsed < pd.Timedelta(0):
         none = ", or None" if name == "tolerance" else ""
         raise LabError(
@@ -125,13 +134,19 @@ def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str
     known = [span for span in spans if span["first_ms"] is not None]
     if not known:
         return {}
+    # An hour before, so that the first trade finds a price; a day after, for the longest mark-outs.
     first = min(span["first_ms"] for span in known) - HOUR_MS
     last = max(span["last_ms"] for span in known) + DAY_MS
-    names = sorted({span["market"] for span in spans} & set(known_markets))
+    traded = {span["market"] for span in spans}
+    names = sorted(traded & set(known_markets))
     return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
 
 
-def known_market(market: str | None, prefixes: Sequence[str], known_markets: Callable[[], pd.Index]) -> str | None:
+def known_market(
+    market: str | None,
+    prefixes: Sequence[str],
+    known_markets: Callable[[], pd.Index],
+) -> str | None:
     """Return a market's name as it is listed, whatever the case it is given in; refuse a pool's own name."""
     if not market:
         return None
@@ -139,10 +154,10 @@ def known_market(market: str | None, prefixes: Sequence[str], known_markets: Cal
     if listed is not None:
         return listed
     folded = str(market).casefold()
-    prefix = next((prefix for prefix in prefixes if folded.startswith(prefix.casefold())), None)
-    if prefix:
-        plain = market[len(prefix) :].upper()
-        raise LabError(f"market={market!r} is the name of a pool. Give market={plain!r} and fill_type='amm'.")
+    for prefix in prefixes:
+        if prefix and folded.startswith(prefix.casefold()):
+            plain = market[len(prefix) :].upper()
+            raise LabError(f"market={market!r} is the name of a pool. Give market={plain!r} and fill_type='amm'.")
     return market
 
 
@@ -161,7 +176,13 @@ def with_suggestion(
         hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
     else:
         return error
-    return RelayerError(error.message, status=error.status, code=error.code, hint=hint, endpoint=error.endpoint)
+    return RelayerError(
+        error.message,
+        status=error.status,
+        code=error.code,
+        hint=hint,
+        endpoint=error.endpoint,
+    )
 
 
 def near_market(name: str, known: pd.Index) -> str | None:
@@ -170,7 +191,8 @@ def near_market(name: str, known: pd.Index) -> str | None:
     swapped = "-".join(reversed(upper.split("-")))
     if swapped in known:
         return swapped
-    return next(iter(difflib.get_close_matches(upper, known, 1)), None)
+    near = difflib.get_close_matches(upper, known, 1)
+    return near[0] if near else None
 
 
 def filter_trades(
@@ -182,11 +204,22 @@ def filter_trades(
 ) -> pd.DataFrame:
     """Select rows by their time, and then the newest of them; where none are left, a note says so."""
     moment = frame["created_at"]
-    inside = moment.isna() | ((start is None or moment >= start) & (end is None or moment < end))
-    selected = frame if inside.all() else frame[inside]
-    selected = (selected.tail(limit) if limit else selected).reset_index(drop=True)
+    outside = pd.Series(False, index=frame.index)
+    if start is not None:
+        outside |= moment < start
+    if end is not None:
+        outside |= moment >= end
+    # A row of unknown time is kept: comparisons with it are false.
+    selected = frame[~outside] if outside.any() else frame
+    if limit:
+        selected = selected.tail(limit)
+    selected = selected.reset_index(drop=True)
     if selected.empty:
-        what = ", ".join(f"{name}={value!r}" for name, value in asked.items() if value is not None)
-        outside = f" in the time asked for, {len(frame):,} outside it" if len(frame) else ""
-        selected.attrs["notes"] = [f"There are no trades{what and f' of {what}'}{outside}."]
+        note = "There are no trades"
+        given = [f"{name}={value!r}" for name, value in asked.items() if value is not None]
+        if given:
+            note += f" of {', '.join(given)}"
+        if len(frame):
+            note += f" in the time asked for, {len(frame):,} outside it"
+        selected.attrs["notes"] = [f"{note}."]
     return selected

@@ -19,8 +19,13 @@ HEADER = "X-Loopring-Lab-Source"
 """The header in which a relayer states its identity, as JSON."""
 FILE = "source.json"
 """The file of a recording that states its identity."""
-LONGEST = 4_096
-MEMBERS: dict[str, type] = {"name": str, "synthetic": bool, "exchange": str, "chainId": int}
+LONGEST = 4_096  # characters: a path may be as long on Linux
+MEMBERS: dict[str, type] = {
+    "name": str,
+    "synthetic": bool,
+    "exchange": str,
+    "chainId": int,
+}
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -41,27 +46,39 @@ class Source:
         object.__setattr__(self, "exchange", self.exchange and _visible(self.exchange.lower()))
 
     def __str__(self) -> str:
-        known = ["synthetic"] if self.synthetic else []
-        known += [f"exchange {self.exchange}"] if self.exchange else []
-        known += [] if self.chain_id is None else [f"chain {self.chain_id}"]
+        known = []
+        if self.synthetic:
+            known.append("synthetic")
+        if self.exchange:
+            known.append(f"exchange {self.exchange}")
+        if self.chain_id is not None:
+            known.append(f"chain {self.chain_id}")
         return f"{self.name!r} ({', '.join(known)})" if known else repr(self.name)
 
     def joined(self, other: Source) -> Source | None:
         """Return what both say of one source, or None if they contradict each other."""
         if (self.name, self.synthetic) != (other.name, other.synthetic):
             return None
-        if self.exchange and other.exchange and self.exchange != other.exchange:
+        exchange = self.exchange or other.exchange
+        chain_id = other.chain_id if self.chain_id is None else self.chain_id
+        # What only one of them says is taken over; what both say must be the same.
+        is_other_exchange = other.exchange and other.exchange != exchange
+        is_other_chain = other.chain_id is not None and other.chain_id != chain_id
+        if is_other_exchange or is_other_chain:
             return None
-        chain_ids = {self.chain_id, other.chain_id} - {None}
-        if len(chain_ids) > 1:
-            return None
-        return Source(self.name, self.synthetic, self.exchange or other.exchange, next(iter(chain_ids), None))
+        return Source(self.name, self.synthetic, exchange, chain_id)
 
     def to_json(self) -> str:
         """Write the identity as `read` reads it."""
-        members = {"exchange": self.exchange, "chainId": self.chain_id}
-        known = {name: value for name, value in members.items() if value is not None}
-        return json.dumps({"name": self.name, "synthetic": self.synthetic} | known)
+        members: dict[str, object] = {
+            "name": self.name,
+            "synthetic": self.synthetic,
+        }
+        if self.exchange is not None:
+            members["exchange"] = self.exchange
+        if self.chain_id is not None:
+            members["chainId"] = self.chain_id
+        return json.dumps(members)
 
     @classmethod
     def read(cls, text: str, where: str) -> Self:
@@ -72,33 +89,49 @@ class Source:
             answer = None
         if not isinstance(answer, dict):
             raise _unexpected(where, "a JSON object", repr(text[:80]))
-        stated = {name: answer[name] for name in MEMBERS if answer.get(name) is not None}
-        found = {"synthetic": False} | stated
-        for name, value in found.items():
-            if type(value) is not MEMBERS[name]:
-                expected = f"a member {name} of type {MEMBERS[name].__name__}"
-                raise _unexpected(where, expected, type(value).__name__)
-        if not found.get("name"):
+        for name, kind in MEMBERS.items():
+            value = answer.get(name)
+            # Not isinstance: true is an int to Python, and a number that is too long stays text of its own type.
+            if value is not None and type(value) is not kind:
+                raise _unexpected(
+                    where,
+                    f"a member {name} of type {kind.__name__}",
+                    type(value).__name__,
+                )
+        if not answer.get("name"):
             raise _unexpected(where, "a member name of type str", repr(text[:80]))
-        return cls(found["name"], found["synthetic"], found.get("exchange"), found.get("chainId"))
+        synthetic = answer.get("synthetic") or False
+        return cls(
+            answer["name"],
+            synthetic,
+            answer.get("exchange"),
+            answer.get("chainId"),
+        )
 
     @classmethod
     def at(cls, address: str) -> Self:
         """Return the identity of a relayer that states none: its address, however that is written."""
         parts = urlsplit(address)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        port = "" if parts.port in (None, DEFAULT_PORTS.get(parts.scheme)) else f":{parts.port}"
-        return cls(f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}")
+        host = parts.hostname or ""
+        if ":" in host:  # of IPv6, from which urlsplit takes the brackets
+            host = f"[{host}]"
+        if parts.port not in (None, DEFAULT_PORTS.get(parts.scheme)):
+            host += f":{parts.port}"
+        return cls(f"{parts.scheme}://{host}{parts.path.rstrip('/')}")
 
     @classmethod
     def of_saved(cls, folder: Path, name: str | None, *places: Path) -> Self:
         """Return the identity of saved responses: as stated in a place, as given, or the path of a folder."""
-        stated = next(filter(None, map(cls._stated_in, places)), None)
-        if stated and name not in (None, stated.name):
-            raise LabError(f"source={name!r}: the saved {FILE} names {stated.name!r}. Leave one of them out.")
-        if stated:
-            return stated
-        return cls(os.fsencode(folder.resolve()).decode(errors="backslashreplace") if name is None else name)
+        for place in places:
+            stated = cls._stated_in(place)
+            if stated and name not in (None, stated.name):
+                raise LabError(f"source={name!r}: the saved {FILE} names {stated.name!r}. Leave one of them out.")
+            if stated:
+                return stated
+        if name is None:
+            # A path may hold bytes that are no text in this system's encoding.
+            name = os.fsencode(folder.resolve()).decode(errors="backslashreplace")
+        return cls(name)
 
     @classmethod
     def _stated_in(cls, folder: Path) -> Self | None:
@@ -115,4 +148,5 @@ def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:
 
 
 def _visible(text: str) -> str:
+    """Write what no screen shows as escapes, so that two names that look alike are alike."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -12,9 +12,9 @@ from support.scripted_server import Answer, Request, scripted
 from loopring_lab import models, protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, RelayerError, TransportError, UnexpectedAnswer
+from loopring_lab.http.transport import Transport
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
-from loopring_lab.transport import Transport
 
 KEY = protocol.L2Key(7, *protocol.public_key(7))
 ANSWER = {
@@ -181,7 +181,7 @@ def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
         second = first.with_api_key("two")
         assert (first.count(7), second.count(7), first.count(7)) == (5, 5, 5)
     assert [request.headers["x-api-key"] for request in server.requests] == ["one", "two", "one"]
-    assert first._transport._session is second._transport._session
+    assert first._transport._sessions is second._transport._sessions
     assert first._transport._limiters is second._transport._limiters
 
 

@@ -21,8 +21,8 @@ import loopring_lab as lab
 from loopring_lab import query, tables
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized, RelayerError, UnexpectedAnswer
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.transport import Transport
 
 ACCOUNT = 10083
 

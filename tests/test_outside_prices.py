@@ -16,9 +16,9 @@ from support.scripted_server import Answer, Request, scripted
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, World
 from loopring_lab.relayer.mainnet import TOKENS
-from loopring_lab.transport import Transport
 
 ACCOUNT, MINUTE, HOUR, DAY = 94680, 60_000, 3_600_000, 86_400_000
 START = 1_640_995_200_000

@@ -16,9 +16,9 @@ import loopring_lab as lab
 from loopring_lab.cli import greeting
 from loopring_lab.client import Client
 from loopring_lab.errors import IncompleteHistory, LabError, UnexpectedAnswer
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
 from loopring_lab.source import Source
-from loopring_lab.transport import Transport
 
 WORLD = Named("a small world", 4)
 ACCOUNT = WORLD.accounts[0]

@@ -19,8 +19,8 @@ from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, 
 from loopring_lab import tables
 from loopring_lab.amounts import to_smallest, to_units
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
+from loopring_lab.http.refusals import relayer_error
 from loopring_lab.relayer import World
-from loopring_lab.transport import relayer_error
 
 COLUMNS = [
     "created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size",

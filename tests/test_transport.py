@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -16,8 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.scripted_server import Answer, Request, Script, scripted
 
-from loopring_lab import transport
-from loopring_lab.deadlines import RateLimiter
 from loopring_lab.errors import (
     LabError,
     NotAuthorized,
@@ -27,7 +25,10 @@ from loopring_lab.errors import (
     RelayerUnreachable,
     TransportError,
 )
-from loopring_lab.transport import HINTS, Transport, relayer_error
+from loopring_lab.http.budget import Budget
+from loopring_lab.http.pace import RateLimiter
+from loopring_lab.http.refusals import HINTS, relayer_error
+from loopring_lab.http.transport import Transport
 
 KEY = "k3y-that-must-never-be-seen-0123456789"
 
@@ -36,14 +37,15 @@ KEY = "k3y-that-must-never-be-seen-0123456789"
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Record the pauses between attempts instead of waiting."""
     measured: list[float] = []
-    real = transport._retry_delay
-
-    def pause(state: Any) -> float:
-        measured.append(real(state))
-        return 0.0
-
-    monkeypatch.setattr(transport, "_retry_delay", pause)
+    monkeypatch.setattr(Budget, "pause", lambda self, seconds: measured.append(seconds))
     return measured
+
+
+def refused_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+    return port
 
 
 def get(script: Script, **how: Any) -> tuple[bytes, list[Request]]:
@@ -192,11 +194,42 @@ def test_a_silent_relayer_times_out(pauses: list[float]) -> None:
 
 
 def test_nobody_at_the_address(pauses: list[float]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    client = Transport(f"http://127.0.0.1:{port}", attempts=2, proxies=False)
-    with pytest.raises(RelayerUnreachable, match=r"connect\(\) without arguments works offline"):
+    client = Transport(f"http://127.0.0.1:{refused_port()}", attempts=2, proxies=False)
+    with pytest.raises(RelayerUnreachable, match=r"connect\(\) without arguments works offline") as caught:
         client.get("/exchange/tokens")
+    assert not caught.value.maybe_received
+
+
+def at_loopback(ports: dict[str, int]) -> Callable[..., list[Any]]:
+    """Look hosts up at loopback, those named at ports of their own."""
+    return lambda host, port, *_, **__: [
+        (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", ports.get(host, port)))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"https_proxy": "http://127.0.0.1:PORT"}, "The proxy that this machine's settings name cannot be used. Check the environment variables HTTP_PROXY"),
+        ({"https_proxy": "http://"}, "The proxy that this machine's settings name cannot be used."),
+        ({"https_proxy": "what://127.0.0.1:PORT"}, "The proxy that this machine's settings name cannot be used."),
+        ({"REQUESTS_CA_BUNDLE": "/no/such/file.pem"}, "The file of certificates that this machine's settings name cannot be read. Check the environment variables REQUESTS_CA_BUNDLE"),
+        ({"REQUESTS_CA_BUNDLE": __file__}, "No secure connection can be made. Check the address, which may not be one for https. Check the environment variables REQUESTS_CA_BUNDLE"),
+    ],
+)  # fmt: skip
+def test_what_the_environment_names_wrongly_is_named(
+    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    port = str(refused_port())
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.replace("PORT", port))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(socket, "getaddrinfo", at_loopback({"relayer.example": silent.getsockname()[1]}))
+        with pytest.raises(LabError) as caught:
+            Transport("https://relayer.example", timeout=2.0, attempts=2).get("/exchange/tokens")
+    assert said in str(caught.value)
 
 
 def test_an_answer_has_a_largest_size() -> None:
@@ -204,18 +237,29 @@ def test_an_answer_has_a_largest_size() -> None:
         get(failing(Answer(body=b"[" + b" " * (17 << 20) + b"]")))
 
 
-def test_a_redirect_takes_the_key_to_the_same_host_and_nowhere_else() -> None:
-    with scripted(failing(Answer(body=b'{"other": 1}'))) as other:
-        elsewhere = Answer(302, headers={"Location": other.base_url.replace("127.0.0.1", "localhost") + "/x"})
-        body, requests = get(lambda number, got: Answer(302, headers={"Location": "/y"}) if number == 0 else elsewhere)
-        assert body == b'{"other": 1}'
-        assert [one.headers.get("x-api-key") for one in requests] == [KEY, KEY]
-        assert "x-api-key" not in other.requests[0].headers
-
-
-def test_redirects_in_circles_end() -> None:
-    with pytest.raises(TransportError, match="redirects more than 5 times, which is not followed"):
-        get(failing(Answer(302, headers={"Location": "/again"})))
+@pytest.mark.parametrize(
+    ("location", "named"),
+    [
+        ("/elsewhere?accountId=5", "http://127.0.0.1:PORT/elsewhere"),
+        ("https://other.example/x?accountId=5", "https://other.example/x"),
+        ("//other.example", "http://other.example"),
+        ("http://[", "http://["),
+        ("http://h\xf6st/\x01", "http://höst/?"),
+        (f"/{KEY}", "http://127.0.0.1:PORT/<hidden>"),
+        ("/" + "a" * 5_000, "aaa..."),
+    ],
+    ids=ascii,
+)
+def test_a_redirect_is_not_followed_but_named(location: str, named: str) -> None:
+    with scripted(lambda number, request: Answer(302, headers={"Location": location})) as server:
+        with pytest.raises(TransportError) as caught:
+            Transport(server.base_url, api_key=KEY, rate=None).get("/user/trades", {"accountId": 5}, keyed=True)
+        named = named.replace("PORT", server.base_url.rpartition(":")[2])
+        assert len(server.requests) == 1
+    message = str(caught.value)
+    assert message.startswith("The relayer redirects to http")
+    assert f"{named}, which is not followed. Check base_url (GET /api/v3/user/trades)." in message
+    assert len(message) < 350
 
 
 @pytest.mark.parametrize(

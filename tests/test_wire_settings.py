@@ -10,8 +10,9 @@ from pandas.testing import assert_frame_equal
 
 from loopring_lab import tables
 from loopring_lab.client import Client
+from loopring_lab.http.budget import Budget
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.transport import Transport
 
 ROWS = 263
 LENGTHS = [7, 8, 10, 12, 13, 14, 15]
@@ -60,7 +61,7 @@ def truth(world: World, account: int) -> pd.DataFrame:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loopring_lab.transport._retry_delay", lambda state: 0.0)
+    monkeypatch.setattr(Budget, "pause", lambda self, seconds: None)
 
 
 def client_of(relayer: Relayer) -> Client:

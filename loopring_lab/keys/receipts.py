@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from loopring_lab.addresses import check_number
-from loopring_lab.deadlines import Budget
 from loopring_lab.errors import KeyUpdateError, RelayerError, RelayerTimeout
+from loopring_lab.http.addresses import check_number
+from loopring_lab.http.budget import Budget
 from loopring_lab.models import FAILED, FINAL_STATES, PROCESSED, PROCESSING, RECEIVED, Account, Submission
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import bar

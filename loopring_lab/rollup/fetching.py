@@ -13,8 +13,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from loopring_lab.bounded import shown, to_json
-from loopring_lab.deadlines import Budget
 from loopring_lab.errors import BlockError, LabError, RelayerTimeout, RpcError, with_details
+from loopring_lab.http.budget import Budget
+from loopring_lab.http.failures import TooLarge
 from loopring_lab.progress import Progress, Watching, track
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
@@ -31,7 +32,6 @@ from loopring_lab.rollup.events import (
 from loopring_lab.rollup.rpc import VARIABLE, Call, Rpc, TooMuch, number, octets, undocumented
 from loopring_lab.rollup.stored import StoredBlocks, Submission
 from loopring_lab.source import Source
-from loopring_lab.transport import TooLarge
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.calldata import RawBlock

@@ -13,9 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlunsplit
 
 import requests
 
-from loopring_lab.addresses import is_confidential, split_rpc_address
 from loopring_lab.bounded import MAX_ANSWER, MAX_INT64, parse_json, printable, shown, whole_or_text
-from loopring_lab.deadlines import Budget
 from loopring_lab.errors import (
     LabError,
     RelayerUnreachable,
@@ -24,8 +22,10 @@ from loopring_lab.errors import (
     UnexpectedAnswer,
     with_details,
 )
+from loopring_lab.http.addresses import is_confidential, split_rpc_address
+from loopring_lab.http.budget import Budget
+from loopring_lab.http.channel import TRANSIENT_STATUSES, Channel, Request, Secrets, Server
 from loopring_lab.redaction import Redactor, SecretText, hide, shielded
-from loopring_lab.transport import TRANSIENT_STATUSES, Channel, Request, Secrets, Server
 
 VARIABLE = "LOOPRING_RPC_URL"
 BATCH, ATTEMPTS = 20, 8

@@ -18,8 +18,8 @@ import loopring_lab as lab
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
 from loopring_lab.errors import IncompleteHistory, LabError, NotAuthorized, UnexpectedAnswer
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.transport import Transport
 
 PAGE = 50
 

@@ -158,7 +158,7 @@ def test_a_content_that_comes_back_is_current_again(archive: Archive) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Set this machine's clock, in milliseconds."""
     now = [1_700_000_000_000]
-    for name in (NOW, "loopring_lab.paging.now_ms"):
+    for name in (NOW, "loopring_lab.paging.reader.now_ms"):
         monkeypatch.setattr(name, lambda: now[0])
     return now
 

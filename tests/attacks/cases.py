@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from attacks.answers import REGULAR, SMALL, VALUES, Path, members
-from attacks.behaviours import BEHAVIOURS, RIGHT
 from attacks.files import FILES
 from attacks.lies import LIES
 
@@ -16,7 +15,7 @@ READABLE = (*LISTINGS, "trades")
 """Answers that also come out of files."""
 SLOW_DOORS = ("recording", "import", "gzip import", "archive")
 JSON_DOORS = ("http", "tables", "http trades", "tables trades", *SLOW_DOORS)
-DOORS = (*JSON_DOORS, "tables objects", "tables python", "wire", "lie", "recording file", "import file")
+DOORS = (*JSON_DOORS, "tables objects", "tables python", "lie", "recording file", "import file")
 PYTHON_VALUES = 16
 """How many values of `doors.PYTHON` are not JSON."""
 
@@ -24,8 +23,7 @@ PYTHON_VALUES = 16
 class Case(NamedTuple):
     """One attack.
 
-    `answer` is what is spoiled: its member at `path` becomes `value`, a name in `VALUES`; of a behaviour, a
-    lie or a file `value` is the name alone.
+    `answer` is what is spoiled: its member at `path` becomes `value`, a name in `VALUES`; of a lie or a file `value` is the name alone.
     """
 
     door: str
@@ -41,7 +39,7 @@ class Case(NamedTuple):
     @property
     def must_be_right(self) -> bool:
         """Whether this is no attack, so that an error would be wrong."""
-        return self.value == "regular" or (self.door == "wire" and self.value in RIGHT)
+        return self.value == "regular"
 
 
 CONTROLS = (
@@ -81,8 +79,6 @@ def _cases() -> Iterator[Case]:
         yield from _spoiled(door, step=73 if door == "gzip import" else 37)
     for answer, path in itertools.product(READABLE, range(PYTHON_VALUES)):
         yield from (Case("tables python", answer, one, str(path)) for one in members(answer)[path % 3 :: 3])
-    for answer, name in itertools.product(("tokens", "trades", "submission"), BEHAVIOURS):
-        yield Case("wire", answer, (), name)
     yield from (Case("lie", "trades", (), name) for name in LIES)
     yield from (Case(door, "trades", (), name) for door in ("recording file", "import file") for name in FILES)
 

@@ -21,8 +21,8 @@ from attacks.cases import Case
 import loopring_lab as lab
 from loopring_lab import protocol, tables
 from loopring_lab.client import Client
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
-from loopring_lab.transport import Transport
 
 KEY = "k3y-that-must-never-be-seen-0123456789"
 L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")
@@ -276,13 +276,6 @@ def into_archive(case: Case, base_url: str) -> None:
         show(archive.report())
 
 
-def over_a_wire(case: Case, base_url: str) -> None:
-    """Read a regular answer that is sent in a hostile way."""
-    patient = case.must_be_right
-    with connected(base_url, timeout=4.0 if patient else 0.5) as client:
-        read(client, case, regular)
-
-
 def told_a_lie(case: Case, base_url: str) -> None:
     with connected(base_url, timeout=2.0, max_seconds=3.0) as client:
         frame = client.trades(ACCOUNT, progress=False)
@@ -316,7 +309,7 @@ DOORS: dict[str, Callable[[Case, str], None]] = {
     "broken": broken,
     "http": over_http, "http trades": trades_over_http, "tables": to_tables, "tables objects": objects_to_tables,
     "tables python": python_to_tables, "tables trades": listings_to_tables, "recording": from_recording, "import": from_files,
-    "gzip import": from_files, "archive": into_archive, "wire": over_a_wire, "lie": told_a_lie, "recording file": from_recording,
+    "gzip import": from_files, "archive": into_archive, "lie": told_a_lie, "recording file": from_recording,
     "import file": from_files,
 }  # fmt: skip
 

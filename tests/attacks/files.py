@@ -1,5 +1,6 @@
 """Hostile files: each is laid where a folder of saved responses has one of its files."""
 
+import functools
 import gzip
 import json
 import os
@@ -9,7 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attacks.answers import regular
-from attacks.behaviours import bomb
+
+
+@functools.cache
+def bomb(letter: bytes = b"\0") -> bytes:
+    """Return 4 GiB of one letter, in members of 64 MiB, as gzip."""
+    return gzip.compress(letter * (1 << 26), 6) * 64
+
 
 TRADES = "10083-dex.json"
 Lay = Callable[[Path], None]

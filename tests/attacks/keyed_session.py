@@ -17,8 +17,8 @@ import loopring_lab as lab
 from loopring_lab import protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.transport import Transport
 
 READER, KEYED, UPDATED = 10083, 11375, 10083
 _count = itertools.count()  # every third traceback is also shown by IPython and rich

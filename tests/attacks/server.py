@@ -5,12 +5,14 @@ import contextlib
 import itertools
 import sys
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs, urlsplit
 
 from attacks.answers import VALUES, regular, with_value
-from attacks.behaviours import BEHAVIOURS, Asked, Write, head
 from attacks.cases import REFUSALS, Case, every_case
 from attacks.lies import LIES, Page
+
+Write = Callable[[bytes], Awaitable[None]]
 
 ENDPOINTS = {
     "exchange/tokens": "tokens", "mix/markets": "markets", "user/trades": "trades", "account": "account",
@@ -41,13 +43,12 @@ async def _connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
             await asyncio.sleep(0)
 
     with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        while await _answer(await reader.readuntil(b"\r\n\r\n"), reader, write, writer):
-            pass
+        while True:
+            await _answer(await reader.readuntil(b"\r\n\r\n"), reader, write)
     writer.close()
 
 
-async def _answer(request: bytes, reader: asyncio.StreamReader, write: Write, writer: asyncio.StreamWriter) -> bool:
-    """Answer a request; tell whether the connection stays open."""
+async def _answer(request: bytes, reader: asyncio.StreamReader, write: Write) -> None:
     lines = request.decode("latin-1").split("\r\n")
     method, target, _ = lines[0].split(" ", 2)
     lengths = [int(line.partition(":")[2]) for line in lines if line.lower().startswith("content-length:")]
@@ -56,15 +57,10 @@ async def _answer(request: bytes, reader: asyncio.StreamReader, write: Write, wr
     case = every_case()[int(number)]
     answer = "submission" if method == "POST" else ENDPOINTS.get(rest.removeprefix("api/v3/"), "account")
     query = {name: values[-1] for name, values in parse_qs(urlsplit(target).query).items()}
-    if case.door == "wire" and answer == case.answer:
-        port, repeated = writer.get_extra_info("sockname")[1], next(_asked[f"{number} {answer}"])
-        asked = Asked(target, _body(case, answer, query), port, number, repeated)
-        await BEHAVIOURS[case.value](asked, write)
-        return case.must_be_right and case.value != "until closed"
     body = _body(case, answer, query)
     status = "400 Bad Request" if case.answer == "refusal" else "200 OK"
-    await write(head(status, length=len(body)) + body)
-    return True
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    await write(head.encode() + body)
 
 
 def _body(case: Case, answer: str, query: dict[str, str]) -> bytes:
@@ -73,7 +69,7 @@ def _body(case: Case, answer: str, query: dict[str, str]) -> bytes:
     if case.door == "lie" and answer == "trades":
         number = next(_asked[f"{every_case().index(case)} {query['limit']}"])
         return LIES[case.value](Page(int(query["offset"]), number))
-    if case.door == "wire" or case.value == "regular":
+    if case.value == "regular":
         return regular(answer)
     if answer == case.answer or (case.answer in REFUSALS and answer == "account"):
         return with_value(case.answer, case.path, VALUES[case.value])

@@ -12,7 +12,7 @@ from attacks import answers, cases, pool, truth
 
 from loopring_lab import tables
 
-STEP = 53
+STEP = 52
 
 
 def sample() -> list[int]:

@@ -20,8 +20,8 @@ from support.ledger import Ledger
 
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings
-from loopring_lab.transport import Transport
 
 FAULTS = {"429": 0.12, "500": 0.12, "503": 0.08, "reset": 0.12, "truncated": 0.12, "slow": 0.09}
 

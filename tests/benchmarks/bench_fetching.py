@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 import requests
 
 from loopring_lab.client import Client
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.transport import Transport
 
 RATE = 5.0
 HUNDRED_THOUSAND, FIVE_THOUSAND = 5.0, 0.52  # the busiest account of a world of size 1 has 20,000 trades

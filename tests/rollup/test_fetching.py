@@ -20,8 +20,8 @@ from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, abi_text, 
 from support.scripted_server import Answer
 from support.settled_world import SettledWorld
 
-from loopring_lab import transport
 from loopring_lab.errors import ArchiveError, LabError, RpcError
+from loopring_lab.http.budget import Budget
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.rollup import Store, fetching
 from loopring_lab.rollup.stored import StoredBlocks
@@ -31,7 +31,7 @@ KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_retry_delay", lambda state: 0.0)
+    monkeypatch.setattr(Budget, "pause", lambda self, seconds: None)
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.scripted_server import Answer, Request, scripted
 
-from loopring_lab import transport
-from loopring_lab.deadlines import Budget
 from loopring_lab.errors import LabError, RelayerTimeout, RelayerUnreachable, RpcError, TransportError
+from loopring_lab.http.budget import Budget
 from loopring_lab.rollup.rpc import Busy, Call, Rpc, TooMuch, number, octets, refused, undocumented
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
@@ -27,13 +26,6 @@ Asked = list[list[str]]
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Record the pauses before retries instead of waiting."""
     pauses: list[float] = []
-    real = transport._retry_delay
-
-    def delay(state: Any) -> float:
-        pauses.append(real(state))
-        return 0.0
-
-    monkeypatch.setattr(transport, "_retry_delay", delay)
     monkeypatch.setattr(Budget, "pause", lambda self, seconds: pauses.append(seconds))
     return pauses
 
@@ -193,7 +185,7 @@ FINAL = [
     (Answer(200, b'{"id": 1, "error": {"code": -32601, "message": "no \\u001b[31m such method"}}'), RpcError, "The endpoint refused: no ?[31m such method. Try another endpoint, and check the arguments (double at http://127.0.0.1:PORT/…, code -32601)."),
     (Answer(200, b'{"id": 1, "error": "' + b"x" * 5000 + b'"}'), RpcError, "x..."),
     (Answer(200, b'{"id": 1, "error": ' + b"[" * 500 + b"]" * 500 + b"}"), RpcError, "nested over 64 deep"),
-    (Answer(302, b"", {"Location": "http://127.0.0.1/elsewhere"}), TransportError, "The endpoint redirects to an address, which is not followed. Check the RPC address (double at http"),
+    (Answer(302, b"", {"Location": "http://127.0.0.1/elsewhere"}), TransportError, "The endpoint redirects to http://127.0.0.1/elsewhere, which is not followed. Check the RPC address (double at http"),
     (Answer(200, b'{"id": 1, "result": "' + b"0" * (17 << 20) + b'"}'), TransportError, "larger than 16 MiB. Check the RPC address (double at http"),
 ]  # fmt: skip
 

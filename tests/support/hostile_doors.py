@@ -15,9 +15,10 @@ from typing import Any
 import eth_account  # noqa: F401  - raises Python's recursion limit far beyond the stack
 from support.wire_rows import markets, row, tokens
 
-from loopring_lab import cli, models, tables, transport
+from loopring_lab import cli, models, tables
 from loopring_lab.archive.rows import row_texts
 from loopring_lab.errors import LabError
+from loopring_lab.http.refusals import relayer_error
 from loopring_lab.relayer import Recording
 from loopring_lab.relayer.key_updates import read_update
 from loopring_lab.relayer.schemas import ApiError
@@ -103,7 +104,7 @@ DOORS: dict[str, tuple[Callable[[bytes], object], Any]] = {
     "exchange": (models.read_exchange, {"exchangeAddress": "0x0", "chainId": 1}),
     "fees": (models.read_fees, FEES),
     "API key": (models.read_api_key, {"apiKey": "not a key"}),
-    "error": (lambda text: str(transport.relayer_error(400, text, "GET /x")), ERROR),
+    "error": (lambda text: str(relayer_error(400, text, "GET /x")), ERROR),
     "source": (lambda text: Source.read(text.decode(errors="replace"), "x"), {"name": "a", "chainId": 1}),
     "recorded tokens": (recording("tokens.json"), [RECORD]),
     "recorded markets": (recording("markets.json"), {"markets": [MARKET]}),

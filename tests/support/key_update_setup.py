@@ -10,8 +10,8 @@ from eth_account.messages import encode_defunct
 
 import loopring_lab as lab
 from loopring_lab.client import Client
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.transport import Transport
 
 ACCOUNT = 10083
 NOW = datetime(2022, 1, 1, tzinfo=UTC)

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from loopring_lab.client import Client
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, World
 from loopring_lab.relayer.pages import History, RowKey
-from loopring_lab.transport import Transport
 
 POOLS = ("LRC-ETH", "ETH-USDC")
 TOKENS = {"LRC-ETH": (1, 0), "ETH-USDC": (0, 6)}

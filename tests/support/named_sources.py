@@ -16,8 +16,8 @@ from support.scripted_server import Answer, Request, ScriptedServer, scripted
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
-from loopring_lab.transport import Transport
 
 HEADER = "X-Loopring-Lab-Source"
 

@@ -77,12 +77,13 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
 
 
 @contextmanager
-def talking(talk: Callable[[socket.socket], None]) -> Iterator[str]:
+def talking(talk: Callable[[socket.socket], None], *, at_once: bool = False) -> Iterator[str]:
     """Let `talk` answer each connection, byte by byte, once a request has arrived; it may never return."""
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            connection.recv(1 << 16)
+            if not at_once:
+                connection.recv(1 << 16)
             talk(connection)
 
     def accept() -> None:

@@ -12,7 +12,7 @@ from ipywidgets.widgets.widget import _instances
 
 import loopring_lab as lab
 from loopring_lab.client import Client
-from loopring_lab.transport import Transport
+from loopring_lab.http.transport import Transport
 from loopring_lab.widgets.figure_view import FigureView
 from loopring_lab.widgets.panel import CodePanel, SecretField
 from loopring_lab.widgets.table_view import TableView

@@ -7,31 +7,34 @@ import ipaddress
 import math
 import re
 from numbers import Real
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import SecretText, hide
 
-DAY = 86_400.0
-_NOT_AN_ADDRESS = (
-    "base_url: this is not a relayer's address. Give one like https://host or http://127.0.0.1:8000, "
-    "without user, password or query; a folder of saved responses is recording=."
-)
-_PORTS = {"http": 80, "https": 443}
+DAY = 86_400.0  # seconds
+
+# Only characters that every reader of an address understands alike; browsers take a backslash for a slash.
+_PLAIN = re.compile(r"[!-\[\]-~]+")
+# RFC 1035: at most 253 letters, 63 between points; underscores occur in practice.
+_HOST_NAME = re.compile(r"(?=.{1,254}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII)
 
 
 def check_base_url(base_url: object) -> str:
     """Return a relayer's address without what follows its root; the error does not repeat it."""
     parts = _split(base_url)
-    if parts is None or parts.query or parts.fragment:
-        raise LabError(_NOT_AN_ADDRESS)
+    if parts is None or "@" in parts.netloc or parts.query or parts.fragment:
+        raise LabError(
+            "base_url: this is not a relayer's address. Give one like https://host or http://127.0.0.1:8000, "
+            "without user, password or query; a folder of saved responses is recording=."
+        )
     return str(base_url).rstrip("/").removesuffix("/api/v3")
 
 
 def split_rpc_address(address: object) -> SplitResult:
     """Return the parts of an Ethereum endpoint's address; the error repeats nothing of it."""
-    parts = _split(address, with_user=True)
+    parts = _split(address)
     if parts is None or parts.fragment:
         raise LabError(
             "rpc: this is not an address of an Ethereum endpoint. Give one like https://host/key, or set "
@@ -40,28 +43,9 @@ def split_rpc_address(address: object) -> SplitResult:
     return parts
 
 
-def redirect_target(url: str, location: str) -> str | None:
-    """Return the address that a redirect leads to, or None if it is not to be followed."""
-    try:
-        target = urljoin(url, location)
-    except ValueError:
-        return None
-    parts = _split(target) if _is_plain(location) else None
-    if parts is None or (_origin(url)[1] == "https" != parts.scheme):
-        return None
-    return target
-
-
-def is_same_host(url: str, target: str) -> bool:
-    """Return whether a secret for one address may be sent to the other: same host, same or safer scheme."""
-    (host, scheme, port), (new_host, new_scheme, new_port) = _origin(url), _origin(target)
-    upgraded = (scheme, port, new_scheme, new_port) == ("http", 80, "https", 443)
-    return host == new_host and (upgraded or (scheme, port) == (new_scheme, new_port))
-
-
 def is_confidential(url: str) -> bool:
     """Return whether nobody on the way can read what is sent: https, or a server on this machine."""
-    return _origin(url)[1] == "https" or is_loopback(url)
+    return urlsplit(url).scheme == "https" or is_loopback(url)
 
 
 def is_loopback(url: str) -> bool:
@@ -93,14 +77,23 @@ def check_header(name: str, value: object) -> SecretText | None:
 
 def check_limit(name: str, value: object, unit: str) -> float | None:
     """Return a number above 0, or None for no limit."""
-    return None if value is None else check_number(name, value, unit, otherwise=", or None for no limit")
+    if value is None:
+        return None
+    return check_number(name, value, unit, otherwise=", or None for no limit")
 
 
-def check_number(name: str, value: object, unit: str, *, most: float = math.inf, otherwise: str = "") -> float:
+def check_number(
+    name: str,
+    value: object,
+    unit: str,
+    *,
+    most: float = math.inf,
+    otherwise: str = "",
+) -> float:
     """Return a number above 0."""
     number = math.nan
     if isinstance(value, Real) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):
+        with contextlib.suppress(OverflowError):  # of an integer beyond every float
             number = float(value)
     if not 0 < number <= most or math.isinf(number):
         limit = f" and at most {most:g}" if most < math.inf else otherwise
@@ -108,27 +101,17 @@ def check_number(name: str, value: object, unit: str, *, most: float = math.inf,
     return number
 
 
-def _split(url: object, *, with_user: bool = False) -> SplitResult | None:
-    """Return the parts of an address, or None if it is not an http address or names a user."""
-    if not isinstance(url, str) or not _is_plain(url):
+def _split(url: object) -> SplitResult | None:
+    """Return the parts of an http address, or None if it is none."""
+    if not isinstance(url, str) or not _PLAIN.fullmatch(url):
         return None
     try:
         parts = urlsplit(url)
-        is_usable = parts.scheme in _PORTS and (with_user or "@" not in parts.netloc) and parts.port != 0
-    except ValueError:
+        port = parts.port
+    except ValueError:  # of brackets, and of a port that is no number
         return None
-    return parts if is_usable and parts.hostname and _is_host(parts.hostname) else None
-
-
-def _is_plain(url: str) -> bool:
-    """Return whether an address has only characters that every reader of it understands alike."""
-    return bool(re.fullmatch(r"[!-~]*", url)) and "\\" not in url
-
-
-def _is_host(name: str) -> bool:
-    return ":" in name or bool(re.fullmatch(r"(?=.{1,254}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?", name, re.ASCII))
-
-
-def _origin(url: str) -> tuple[str, str, int]:
-    parts = urlsplit(url)
-    return parts.hostname or "", parts.scheme, parts.port or _PORTS.get(parts.scheme, 0)
+    host = parts.hostname or ""
+    is_host = ":" in host or _HOST_NAME.fullmatch(host)  # urlsplit has checked what is in brackets
+    if parts.scheme not in ("http", "https") or port == 0 or not is_host:
+        return None
+    return parts

@@ -1,0 +1,129 @@
+"""The end of an exchange: a timer shuts its socket, whatever the exchange is doing then.
+
+A read timeout of a socket begins anew with every byte, so a server that drips a head or a body could hold an
+exchange for ever. Shutting the socket from outside ends every stage: the head, the body, the end of a chunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import threading
+from contextvars import ContextVar, Token
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any, Self
+
+import requests
+from requests.adapters import HTTPAdapter
+
+CONNECTIONS = 16  # kept open for each host: more than the threads that read pages
+
+
+class Deadline:
+    """Shuts down the socket of one exchange when its time is over.
+
+    Whoever reads looks at `passed` afterwards: a body without an announced length just seems to end. An
+    exchange that never `connected` has certainly sent nothing.
+    """
+
+    def __init__(self, seconds: float, *, private: bool = False) -> None:
+        self.private = private  # whether the path of the address is secret
+        self.passed = False
+        self.connected = False
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(seconds, self.cut)
+        self._timer.daemon = True  # it never keeps a process from ending
+        self._outer: Token[Deadline | None] | None = None
+
+    @staticmethod
+    def current() -> Deadline | None:
+        """Return the deadline of the exchange in this thread."""
+        return _under_way.get()
+
+    def __enter__(self) -> Self:
+        self._outer = _under_way.set(self)
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._socket = None  # by now it may serve the next exchange
+        if self._outer is not None:
+            _under_way.reset(self._outer)
+
+    def watch(self, opened: socket.socket) -> None:
+        """Take over the socket that the exchange goes through."""
+        with self._lock:
+            self._socket = opened
+            self.connected = True
+        if self.passed:
+            self.cut()
+
+    def cut(self) -> None:
+        """Shut the socket down; whoever reads from it or writes to it then fails at once."""
+        with self._lock:
+            self.passed = True
+            if self._socket is not None:
+                # The method of the plain socket: that of an SSL socket would drop the state in use.
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+_under_way: ContextVar[Deadline | None] = ContextVar("deadline of the exchange in this thread", default=None)
+
+
+class WatchedConnection:
+    """Mixin of a connection that shows its socket to the deadline of the exchange."""
+
+    sock: socket.socket | None
+
+    def _new_conn(self) -> socket.socket:
+        opened: socket.socket = super()._new_conn()  # type: ignore[misc]
+        _watch(opened)
+        return opened
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        # A connection that was kept open, or one that TLS has wrapped since it was opened.
+        if self.sock is not None:
+            _watch(self.sock)
+        super().request(*arguments, **options)  # type: ignore[misc]
+
+
+def _watch(opened: socket.socket) -> None:
+    deadline = Deadline.current()
+    if deadline is not None:
+        deadline.watch(opened)
+
+
+@functools.cache
+def _watched(connection: type) -> Any:
+    return type(connection.__name__, (WatchedConnection, connection), {})
+
+
+class WatchedAdapter(HTTPAdapter):
+    """Opens connections that show their socket."""
+
+    def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*arguments, **options)
+        if not issubclass(pool.ConnectionCls, WatchedConnection):
+            pool.ConnectionCls = _watched(pool.ConnectionCls)
+        return pool
+
+
+class Session(requests.Session):
+    """A session that keeps nothing from one answer to the next, and reads no body by itself."""
+
+    def __init__(self, *, trust_env: bool) -> None:
+        super().__init__()
+        self.trust_env = trust_env  # whether proxies and certificates of the environment count
+        self.headers["Accept-Encoding"] = "gzip"
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, WatchedAdapter(pool_maxsize=CONNECTIONS, max_retries=0))
+        # An answer must not change the next request.
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Return no target: `requests` would read the whole body of the answer that redirects."""

@@ -1,0 +1,39 @@
+"""Whole trade histories out of pages of 50, complete by the relayer's count or an `IncompleteHistory`.
+
+Start with `plan.PageScheduler`, which decides what to read next and when nothing is missing. A
+`histories.History` is what the relayer lists under one filter; a `reader.PageReader` fetches the pages of
+several side by side. `loopring_lab.client` puts them together.
+"""
+
+from loopring_lab.paging.histories import (
+    FetchedPage,
+    History,
+    count_shared,
+    now_ms,
+    plan_histories,
+    read_histories,
+)
+from loopring_lab.paging.plan import (
+    EVERYTHING,
+    MAX_READINGS,
+    PAGE,
+    PageScheduler,
+    Window,
+)
+from loopring_lab.paging.reader import WORKERS, PageReader
+
+__all__ = [
+    "EVERYTHING",
+    "MAX_READINGS",
+    "PAGE",
+    "WORKERS",
+    "FetchedPage",
+    "History",
+    "PageReader",
+    "PageScheduler",
+    "Window",
+    "count_shared",
+    "now_ms",
+    "plan_histories",
+    "read_histories",
+]

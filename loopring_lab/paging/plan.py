@@ -1,0 +1,245 @@
+"""Which pages of a history to read next, and when it is complete."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable
+from collections.abc import Set as AbstractSet
+from itertools import pairwise
+from typing import NamedTuple
+
+from loopring_lab.errors import IncompleteHistory
+from loopring_lab.tables.identity import RowKeys
+
+PAGE = 50  # rows: the most that a relayer sends at once, by its contract
+LARGE_WAVE = 48  # pages asked for together, where the answer to one decides whether others are needed
+LARGEST_WAVE = 240  # pages asked for together where all are needed: the keys of their rows are kept until then
+MAX_READINGS = 4  # times that a page may be read on average; a history that needs more never stands still
+SPARE_PAGES = 10  # for short histories, of which a few new rows are a large part
+EARLIEST = 1_420_070_400_000  # 2015 in milliseconds, before any layer-2 exchange; a smaller time is in seconds
+
+Wave = list[RowKeys]
+"""Pages that were requested together: the keys of their rows."""
+Steps = Generator[range, Wave, None]
+Reading = Generator[range, Wave, bool]
+
+
+class Window(NamedTuple):
+    """The part of a history to read: a number of the newest rows, and the oldest moment in milliseconds."""
+
+    limit: int | None = None
+    since: int | None = None
+
+
+EVERYTHING = Window()
+
+
+class PageScheduler:
+    """Decides which pages of one history to read next; reads nothing itself.
+
+    The relayer documents no order and no snapshot: while pages are read, new rows may push others to later
+    pages. So rows are counted, and a history is complete when as many are known as the relayer counts in its
+    latest answer.
+
+    *Identities or contents.* A row may come again with other content, such as a block that was not known
+    before. Some relayers count that once and some twice, and none says which. So the history is complete if
+    either number of distinct rows, by identity or by whole content, is the relayer's count.
+
+    *Both ends.* After a reading of all pages, a row can be missing only if it came while they were read. It
+    stands before the rows that were on the first page, or after those that were on the last, unless a relayer
+    inserts rows inside. So the pages at both ends are read again until they bring nothing new. If the count is
+    not reached then, rows moved past a page while it was under way: all pages are read once more, one by one
+    in order, so that no row slips from a page not read yet to one read already. A reading that finds nothing
+    new is the last.
+
+    Rows held from earlier readings are not read again, as long as the count is reached without them.
+    """
+
+    def __init__(self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0) -> None:
+        self._name = name
+        self._held = held  # identities that the archive has already
+        self._gone = gone  # of those, how many the relayer no longer lists
+        self.total = 0  # rows, by the relayer's latest count
+        self.identities: set[int] = set()
+        self.no_trades: set[int] = set()  # identities of rows that are no trades
+        self._contents: set[int] = set()
+        self._fresh: set[int] = set()  # identities read that were not held
+        self._pages = 0
+        self._first_total = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many rows are known as the relayer counts, by identity or by content."""
+        return self.total in (len(self.identities), len(self._contents)) or self._missing == 0
+
+    @property
+    def known(self) -> int:
+        """Number of identities read or held."""
+        return len(self._held) + len(self._fresh)
+
+    @property
+    def page_limit(self) -> int:
+        """Number of pages that may be read, going by the rows known so far; one more ends reading."""
+        # A history that grows while it is read needs a few readings of each page. One that needs more is
+        # either never still, so that the pages of the first count are exceeded, or its count is not true,
+        # so that those of the known rows are. Both end rather than run for ever.
+        pages_expected = min(self.known, self._first_total) // PAGE + SPARE_PAGES
+        return MAX_READINGS * pages_expected
+
+    @property
+    def _missing(self) -> int:
+        """Rows still to be found, going by what was held and counted before."""
+        return self.total + self._gone - self.known
+
+    def count(self, keys: RowKeys, total: int, no_trades: Iterable[int]) -> None:
+        """Count the rows of a page; what is counted must be delivered, or reading ends."""
+        self.total = max(self.total, total)
+        if self._pages == 0:
+            self._first_total = total
+        self._pages += 1
+        self.identities.update(keys.identities)
+        self.no_trades.update(no_trades)
+        self._contents.update(keys.contents)
+        self._fresh.update(identity for identity in keys.identities if identity not in self._held)
+        if self._pages > self.page_limit:
+            raise self._incomplete()
+
+    def steps(self, window: Window = EVERYTHING) -> Steps:
+        """Yield the offsets of each wave of pages; the keys of their rows are sent back."""
+        first = yield range(0, PAGE, PAGE)
+        is_counted = self._held and self.complete and self.total > PAGE
+        if is_counted and not _is_newest_first(first):
+            # A row that came while another went leaves the count as it was, and may be on the last page.
+            yield range((self.total - 1) // PAGE * PAGE, self.total, PAGE)
+        if self.complete:
+            return
+        enough = False
+        if self._held:
+            enough = yield from self._read_around_held(window, first)
+        elif window != EVERYTHING:
+            enough = yield from self._read_newest(window, first)
+        if not enough:
+            yield from self._read_everything()
+
+    def _read_around_held(self, window: Window, first: Wave) -> Reading:
+        """Read the rows before those held, then those behind them; tell whether that is enough."""
+        wave = first
+        offset = PAGE
+        pages = 1
+        while not self.complete and offset < self.total and not self._meets_held(wave):
+            if _reaches(wave, window.since):
+                return True
+            pages_missing = math.ceil(self._missing / PAGE)
+            stop = offset + max(1, min(pages, pages_missing)) * PAGE
+            wave = yield range(offset, min(stop, self.total), PAGE)
+            offset = stop
+            pages = min(2 * pages, LARGE_WAVE)
+        # Rows that are still missing were never reached by the reading that left those held: they are last.
+        counted = self.total
+        offset = max(0, counted - max(0, self._missing)) // PAGE * PAGE
+        pages = LARGEST_WAVE if window.since is None else 1
+        while not self.complete and offset < counted:
+            stop = offset + pages * PAGE
+            wave = yield range(offset, min(stop, counted), PAGE)
+            offset = stop
+            if _reaches(wave, window.since):
+                return True
+            if window.since is not None:
+                pages = min(2 * pages, LARGE_WAVE)
+        return self.complete or (yield from self._read_ends(counted))
+
+    def _read_newest(self, window: Window, first: Wave) -> Reading:
+        """Read on from the newest rows; tell whether that is enough: not if they are out of order."""
+        wave = first
+        offset = PAGE
+        pages_of_limit = math.ceil((window.limit or 0) / PAGE)
+        pages = min(LARGEST_WAVE, max(1, pages_of_limit - 1))
+        moments: list[int] = []
+        while True:
+            fresh = _moments(wave)
+            moments += fresh
+            if not fresh or any(later > earlier for earlier, later in pairwise(moments)):
+                return False
+            if offset >= self.total:
+                return self.complete
+            is_old_enough = window.since is not None and moments[-1] < window.since
+            is_long_enough = window.limit is not None and len(self.identities) >= window.limit
+            if is_old_enough or is_long_enough:
+                return True
+            stop = offset + pages * PAGE
+            wave = yield range(offset, min(stop, self.total), PAGE)
+            offset = stop
+            pages = min(2 * pages, LARGE_WAVE)
+
+    def _read_everything(self) -> Steps:
+        """Read every page at once; if rows are missing then, page by page, so that none slips past."""
+        counted = self.total
+        wave = PAGE * (LARGE_WAVE if self._held else LARGEST_WAVE)
+        for offset in range(PAGE, counted, wave):
+            yield range(offset, min(offset + wave, counted), PAGE)
+            if self._held and self.complete:
+                return
+        known = -1
+        while not (yield from self._read_ends(counted)):
+            if len(self._contents) == known:
+                raise self._incomplete()
+            known = len(self._contents)
+            counted = self.total
+            for offset in range(0, counted, PAGE):
+                yield from self._read_page(offset)
+
+    def _read_ends(self, counted: int) -> Reading:
+        """Read what arrived before the first row and after the last one, as long as that narrows the gap."""
+        gap = math.inf
+        while not self.complete and self._gap() < gap:
+            gap = self._gap()
+            reached = self.total
+            for offset in range(0, self.total, PAGE):
+                if not (yield from self._read_page(offset)) or self.complete:
+                    break
+            for offset in range(counted // PAGE * PAGE, self.total, PAGE):
+                if self.complete:
+                    break
+                yield from self._read_page(offset)
+            counted = reached
+        return self.complete
+
+    def _gap(self) -> int:
+        """Return how far the rows read are from the relayer's count: fewer, or more."""
+        return abs(self.total - len(self.identities))
+
+    def _read_page(self, offset: int) -> Reading:
+        """Read one page; tell whether it is a full one with something new."""
+        known = len(self._contents)
+        [page] = yield range(offset, offset + PAGE, PAGE)
+        return len(page.identities) == PAGE and len(self._contents) > known
+
+    def _meets_held(self, wave: Wave) -> bool:
+        """Tell whether a wave has a row that is held, or none at all."""
+        is_empty = not any(page.identities for page in wave)
+        return is_empty or any(not self._held.isdisjoint(page.identities) for page in wave)
+
+    def _incomplete(self) -> IncompleteHistory:
+        return IncompleteHistory(
+            self._name,
+            expected=f"{self.total} rows, as the relayer counts",
+            got=len(self.identities),
+            hint="Rows are missing or repeated at the relayer, or arrive faster than they can be read: "
+            "try again when it is quieter, or read its newest rows with client.trades(..., limit=...).",
+        )
+
+
+def _moments(wave: Wave) -> list[int]:
+    """Return the times of rows without those that are 0 or, among later ones, seem to be in seconds."""
+    known = [moment for page in wave for moment in page.moments if moment]
+    return [moment for moment in known if moment >= EARLIEST] or known
+
+
+def _is_newest_first(wave: Wave) -> bool:
+    moments = _moments(wave)
+    return len(moments) > 1 and moments[0] > moments[-1]
+
+
+def _reaches(wave: Wave, since: int | None) -> bool:
+    """Tell whether rows, newest first, reach back before a moment."""
+    return since is not None and _is_newest_first(wave) and _moments(wave)[-1] < since
