@@ -87,7 +87,7 @@ class Blocks:
     @cached_property
     def headers_table(self) -> pa.Table:
         """The headers as an Arrow table, with what is known about each submission."""
-        found = slots.read(slots.HEADER_FIELDS, self._slots.headers)
+        found = slots.read("header", self._slots.headers)
         integers = ("l1_block", "place", "block_type", "block_size", "block_version")
         known = {name: pa.array([getattr(raw, name) for raw in self.raw], pa.int64()) for name in integers}
         return pa.table(
