@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from loopring_lab import templates
 from loopring_lab.errors import IncompleteHistory, LabError
@@ -475,10 +475,10 @@ def _connect(arguments: argparse.Namespace) -> Client:
     from loopring_lab.connection import connect
 
     if not arguments.base_url:
-        return connect(recording=arguments.recording)
+        return cast("Client", connect(recording=arguments.recording))
     if os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
-        return connect(arguments.base_url)
-    return connect(arguments.base_url, api_key=getpass.getpass("API key (not shown): "))
+        return cast("Client", connect(arguments.base_url))
+    return cast("Client", connect(arguments.base_url, api_key=getpass.getpass("API key (not shown): ")))
 
 
 def _read_accounts(file: Path | None) -> list[int]:

@@ -20,6 +20,7 @@ from loopring_lab.transport import MAX_BYTES, Transport
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
+    from loopring_lab.rollup.blocks_client import BlocksClient
     from loopring_lab.rollup.store import Store
 
 
@@ -39,7 +40,7 @@ def connect(
     max_seconds: float | None = None,
     max_bytes: int | None = MAX_BYTES,
     allow_http: bool = False,
-) -> Client:
+) -> Client | BlocksClient:
     """Connect to a source of trades: a relayer, saved responses, blocks, or the embedded synthetic relayer.
 
     Without arguments the environment decides: LOOPRING_BASE_URL (with LOOPRING_API_KEY), then
@@ -77,7 +78,7 @@ def connect(
 
     Returns
     -------
-    Client
+    Client or rollup.BlocksClient
         Ready to use; no request has been sent yet.
 
     Raises
@@ -125,7 +126,7 @@ def connect(
     return Client(transport, name, synthetic=known.synthetic, accounts=list(relayer.accounts))
 
 
-def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> Client:
+def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> BlocksClient:
     from loopring_lab.rollup.blocks_client import BlocksClient
     from loopring_lab.rollup.store import Store
 

@@ -213,7 +213,14 @@ class PoolBalances:
         known = [row | {"balance": _known(row)} for row in carried if _known(row) is not None]
         self._carried = pa.Table.from_pylist(known, BALANCE)
         return [
-            Statement(*(row[name] for name in Statement._fields[:4]), row["published"], row["recomputed"])
+            Statement(
+                block=row["block"],
+                index_in_block=row["index_in_block"],
+                account=row["account"],
+                token=row["token"],
+                found=row["published"],
+                expected=row["recomputed"],
+            )
             for row in found
             if row["published"] is not None and row["block"] != BEFORE_ALL
         ]

@@ -443,7 +443,7 @@ class Blocks:
         frame = frames.places(self, first["block"].to_numpy(), first["index_in_block"].to_numpy())
         accounts = first.index.to_numpy(np.int64)
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
-        frame.insert(1, "owner", first["owner"].astype(TEXT).array)
+        frame.insert(1, "owner", first["owner"].astype(TEXT).reset_index(drop=True))
         frame["is_pool"] = settled.is_pool(self, accounts)
         return frames.finished(frame, self)
 
@@ -464,7 +464,7 @@ class Blocks:
         table = self.table(kind)
         owners: Any = None
         if owner is not None:
-            is_named = frames.as_bytes(table[owner]).any(axis=1)
+            is_named = np.asarray(frames.as_bytes(table[owner]).any(axis=1))
             if kind == "withdrawal":
                 is_named &= table["kind"].to_numpy() != _FORCED_AND_INVALID
             owners = frames.series(table[owner]).astype(object).where(is_named, None)

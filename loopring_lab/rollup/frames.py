@@ -85,12 +85,13 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
     decimals = np.append(known, -1)  # the last is what the code of an unlisted token, -1, finds
     symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
     columns: dict[str, Any] = {}
-    for name, column in frame.items():
+    for label, column in frame.items():
+        name = str(label)
         columns[name] = column
         if name in TOKEN_OF.values():
             codes = listed.get_indexer(column.to_numpy(np.int64))
-            label = name.removesuffix("_id") if name.endswith("_id") else f"{name}_symbol"
-            columns[label] = pd.Categorical.from_codes(codes, dtype=symbols)
+            symbol = name.removesuffix("_id") if name.endswith("_id") else f"{name}_symbol"
+            columns[symbol] = pd.Categorical.from_codes(codes, dtype=symbols)
         elif name in TOKEN_OF and TOKEN_OF[name] in frame:
             codes = listed.get_indexer(frame[TOKEN_OF[name]].to_numpy(np.int64))
             columns[f"{name}_units"] = _units(column, decimals[codes], name)

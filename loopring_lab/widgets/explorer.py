@@ -17,6 +17,7 @@ from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
+from loopring_lab.trade_source import TradeSource
 from loopring_lab.widgets.background import ReportProgress, WidgetState
 from loopring_lab.widgets.traits import (
     ParsedTrait,
@@ -119,8 +120,8 @@ class Explorer(WidgetState):
         widget = type(self).__name__
         check_choices(choices, self.CHOICES, widget)
         self._cache: dict[Any, Any] = {}
-        self._client = source if isinstance(source, Client) else None
-        self._trades = None if isinstance(source, Client) else _checked_trades(source, widget)
+        self._client = source if isinstance(source, TradeSource) else None
+        self._trades = None if isinstance(source, TradeSource) else _checked_trades(source, widget)
         if self._client is None and "account" in choices:
             raise LabError(f"{widget}: account= needs a client, and these are trades already. Give a client.")
         first = {"account": self._client.accounts[0]} if self._client and self._client.accounts else {}

@@ -13,6 +13,7 @@ from loopring_lab.amounts.display import format_amount, name_of
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
+from loopring_lab.trade_source import TradeSource
 from loopring_lab.widgets.background import ReportProgress, WidgetState
 from loopring_lab.widgets.traits import ParsedTrait, check_choices, known_name, parse_choice, parse_text
 
@@ -138,7 +139,7 @@ class MarketExplorer(WidgetState):
     version = Int()
 
     def __init__(self, client: Client, **choices: Any) -> None:
-        if not isinstance(client, Client):
+        if not isinstance(client, TradeSource):
             raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
         self._client = client
         self._lists: tuple[pd.DataFrame, pd.DataFrame] | None = None
