@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Blocks", "BlocksClient", "Check", "Store", "decode", "decode_data"]
 
-_ELSEWHERE = {"BlocksClient": "blocks_client", "Check": "checks", "Store": "store"}
+_ELSEWHERE = {
+    "BlocksClient": "blocks_client",
+    "Check": "checks",
+    "Store": "store",
+}
 _LAST_BLOCK = (1 << 63) // 100_000 - 1  # trade ids are 64-bit integers
 _HEX = re.compile(rb"(?:0[xX])?[0-9a-fA-F]*\s*")
 
@@ -78,7 +82,11 @@ def decode(calldata: bytes | str, *, first_block: int | None = None) -> Blocks:
     return _numbered(read(_as_bytes(calldata, "calldata")), first_block)
 
 
-def decode_data(block_data: bytes | str | Iterable[bytes | str], *, first_block: int | None = None) -> Blocks:
+def decode_data(
+    block_data: bytes | str | Iterable[bytes | str],
+    *,
+    first_block: int | None = None,
+) -> Blocks:
     """Read the data of one block, or of several: what the exchange hashes, without a call around it.
 
     Parameters

@@ -12,8 +12,20 @@ from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 from loopring_lab.errors import BlockError, ProtocolError
-from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, account_update_typed_data, recover_signer
-from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock, Words, refuse
+from loopring_lab.protocol import (
+    KIND_EIP712,
+    KIND_PERSONAL,
+    account_update_typed_data,
+    recover_signer,
+)
+from loopring_lab.rollup.calldata import (
+    HEADER,
+    SLOT,
+    WORD,
+    RawBlock,
+    Words,
+    refuse,
+)
 
 SIGNATURE_BYTES = 66  # r and s of 32 each, v, and the type of the signature: SignatureUtil.sol
 # Of each form of `calldata.SUBMIT_BLOCKS`: where its array starts (inside of `bytes` it follows their length and an
@@ -62,7 +74,10 @@ def read(raw: RawBlock, where: str) -> list[Entry]:
     size = (len(raw.data) - HEADER) // SLOT
     count = words.offset(array, "entries (their number)")
     if count > size:
-        refuse(where, f"{count:,} entries at byte {array} for a block of {size:,} slots")
+        refuse(
+            where,
+            f"{count:,} entries at byte {array} for a block of {size:,} slots",
+        )
     first = array + WORD
     entries = []
     for place in range(count):
@@ -128,7 +143,10 @@ def judge(
     if problem and entry.is_approved:
         raise NotCheckable("approved by another contract", odd)
     if is_other_signer and update["owner"] not in signers:
-        raise NotCheckable("not signed by the owner, which is right if that is a contract", odd)
+        raise NotCheckable(
+            "not signed by the owner, which is right if that is a contract",
+            odd,
+        )
     return problem
 
 
@@ -150,7 +168,10 @@ def _fault(
         return f"the block's time, {header['timestamp']}, is not before validUntil, {consent.valid_until}"
     if not signature:
         raise NotCheckable("approved on layer 1 by a transaction of the owner's")
-    if len(signature) != SIGNATURE_BYTES or signature[-1] not in (KIND_EIP712, KIND_PERSONAL):
+    if len(signature) != SIGNATURE_BYTES or signature[-1] not in (
+        KIND_EIP712,
+        KIND_PERSONAL,
+    ):
         raise NotCheckable("signed in a form that only a contract accepts")
     if chain_id is None:
         raise NotCheckable("without the chain's id")

@@ -109,7 +109,13 @@ ORDER BY block, index_in_block
 """
 PLACE = ["block", "index_in_block"]
 NUMBERS = pa.int64()
-BALANCE = pa.schema([("account", NUMBERS), ("token", NUMBERS), ("balance", pa.decimal128(38, 0))])
+BALANCE = pa.schema(
+    [
+        ("account", NUMBERS),
+        ("token", NUMBERS),
+        ("balance", pa.decimal128(38, 0)),
+    ]
+)
 
 
 def balances(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
@@ -175,7 +181,15 @@ def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
         # and whatever else came in, it kept. What it needs is rounded up, as the exchange rounds for the pool.
         needed = -(-balance_in * amount_out // (balance_out - amount_out))
         kept = amount_in - needed
-    return PoolFill(into["token_id"], amount_in, out["token_id"], amount_out, balance_in, balance_out, kept)
+    return PoolFill(
+        into["token_id"],
+        amount_in,
+        out["token_id"],
+        amount_out,
+        balance_in,
+        balance_out,
+        kept,
+    )
 
 
 class Statement(NamedTuple):
@@ -234,12 +248,23 @@ def _known(row: dict[str, Any]) -> Any:
 def _of_account(blocks: Blocks, account_id: int) -> pa.Table:
     account = parse_account_id(account_id)
     tokens = pa.array(range(1 << 16), NUMBERS)  # token ids have two bytes
-    wanted = pa.table({"account": pa.repeat(pa.scalar(account, NUMBERS), len(tokens)), "token": tokens})
+    wanted = pa.table(
+        {
+            "account": pa.repeat(pa.scalar(account, NUMBERS), len(tokens)),
+            "token": tokens,
+        }
+    )
     one_run = np.zeros(len(blocks.raw), np.int64)
     return _ask(OF_ACCOUNT, blocks, one_run, BALANCE.empty_table(), wanted)
 
 
-def _ask(last_step: str, blocks: Blocks, runs: np.ndarray, carried: pa.Table, wanted: pa.Table) -> pa.Table:
+def _ask(
+    last_step: str,
+    blocks: Blocks,
+    runs: np.ndarray,
+    carried: pa.Table,
+    wanted: pa.Table,
+) -> pa.Table:
     numbers = np.arange(BEFORE_ALL, len(runs))
     run_of = np.concatenate([runs[:1], runs])  # what is carried over belongs to the first run
     tables: dict[str, pa.Table] = {kind: _needed(blocks, kind) for kind in (*CHANGES, STATED)}

@@ -227,7 +227,11 @@ class BlocksClient:
         if fill_type is not None:
             frame = frame[frame["fill_type"] == fill_type]
         frame.attrs |= {"fee_token": "received"}
-        asked = {"account_id": account_id, "market": market, "fill_type": fill_type}
+        asked = {
+            "account_id": account_id,
+            "market": market,
+            "fill_type": fill_type,
+        }
         return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:

@@ -80,15 +80,24 @@ def expand(packed: bytes, where: str) -> bytes:
         try:
             literals, zeros = SEGMENT.unpack_from(packed, at)
         except struct.error:
-            refuse(where, f"compressed data ends within a segment at byte {len(packed):,}")
+            refuse(
+                where,
+                f"compressed data ends within a segment at byte {len(packed):,}",
+            )
         start = at + SEGMENT.size
         at = start + literals
         expanded += packed[start:at]
         expanded += bytes(zeros)
         if len(expanded) > MAX_CALL:
-            refuse(where, f"compressed data expands to more than {MAX_CALL >> 20} MiB")
+            refuse(
+                where,
+                f"compressed data expands to more than {MAX_CALL >> 20} MiB",
+            )
     if at > len(packed):
-        refuse(where, f"compressed data ends within a segment at byte {len(packed):,}")
+        refuse(
+            where,
+            f"compressed data ends within a segment at byte {len(packed):,}",
+        )
     return bytes(expanded)
 
 
@@ -96,9 +105,15 @@ def check_length(raw: RawBlock, where: str) -> int:
     """Return how many slots a block has, or refuse data whose length disagrees with that."""
     size, rest = divmod(len(raw.data) - HEADER, SLOT)
     if size < 0 or rest:
-        refuse(where, f"block data of {len(raw.data):,} bytes, expected {HEADER} + {SLOT} for each slot")
+        refuse(
+            where,
+            f"block data of {len(raw.data):,} bytes, expected {HEADER} + {SLOT} for each slot",
+        )
     if raw.block_size not in (None, size):
-        refuse(where, f"block data for {size} slots, but the submission says {raw.block_size}")
+        refuse(
+            where,
+            f"block data for {size} slots, but the submission says {raw.block_size}",
+        )
     return size
 
 
@@ -111,7 +126,10 @@ class Words:
 
     def word(self, at: int, name: str, bits: int = 256) -> int:
         if at + WORD > len(self.call):
-            refuse(self.where, f"{name} at byte {at} lies beyond the end, {len(self.call):,} bytes")
+            refuse(
+                self.where,
+                f"{name} at byte {at} lies beyond the end, {len(self.call):,} bytes",
+            )
         number = int.from_bytes(self.call[at : at + WORD])
         if number >> bits:
             refuse(self.where, f"{name} at byte {at} exceeds {(1 << bits) - 1:,}")
@@ -121,7 +139,10 @@ class Words:
         """Read an offset or a length, which cannot be larger than the whole."""
         number = self.word(at, name)
         if number > len(self.call):
-            refuse(self.where, f"offset or length of {name} at byte {at} exceeds {len(self.call):,} bytes")
+            refuse(
+                self.where,
+                f"offset or length of {name} at byte {at} exceeds {len(self.call):,} bytes",
+            )
         return number
 
     def extent(self, at: int, name: str) -> tuple[int, int]:
@@ -129,7 +150,10 @@ class Words:
         start = at + WORD
         stop = start + self.offset(at, f"{name} (its length)")
         if stop > len(self.call):
-            refuse(self.where, f"{name} at byte {at} ends at {stop}, beyond {len(self.call):,} bytes")
+            refuse(
+                self.where,
+                f"{name} at byte {at} ends at {stop}, beyond {len(self.call):,} bytes",
+            )
         return start, stop
 
 
@@ -163,7 +187,10 @@ class _Call(Words):
             blocks.append(block)
             total += BLOCK_WORDS * WORD + len(block.data) + len(block.auxiliary)
             if total > len(self.call):
-                refuse(self.where, f"{head.name} at byte {head.start} overlaps other parts")
+                refuse(
+                    self.where,
+                    f"{head.name} at byte {head.start} overlaps other parts",
+                )
         return blocks
 
     def _heads(self) -> list[_Head]:
@@ -172,7 +199,10 @@ class _Call(Words):
         first = array + WORD
         least = count * (1 + BLOCK_WORDS) * WORD  # an offset and a head for each
         if least > len(self.call) - first:
-            refuse(self.where, f"{count} blocks at byte {array} do not fit into {len(self.call):,} bytes")
+            refuse(
+                self.where,
+                f"{count} blocks at byte {array} do not fit into {len(self.call):,} bytes",
+            )
         heads = []
         for place in range(count):
             name = f"block {place}"

@@ -89,7 +89,11 @@ class Check(NamedTuple):
         notes = [f"{row.check}{_place(row)}: {row.problem}" for row in self.problems.head(SHOWN).itertuples()]
         if len(self.problems) > SHOWN:
             notes.append(f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems has all.")
-        return Sheet(f"{wrong:,} wrong" if wrong else "Nothing wrong found", lines, notes)
+        return Sheet(
+            f"{wrong:,} wrong" if wrong else "Nothing wrong found",
+            lines,
+            notes,
+        )
 
 
 def check(
@@ -118,14 +122,26 @@ class _Tally:
         self._listed = Counter[str]()
         self._problems: list[tuple[str, int | None, int | None, str]] = []
 
-    def judge(self, check: str, header: Header, problem: str, index: int | None = None) -> None:
+    def judge(
+        self,
+        check: str,
+        header: Header,
+        problem: str,
+        index: int | None = None,
+    ) -> None:
         """Count something as right, or as a fault if it has a problem."""
         self.checked[check] += 1
         if problem:
             self.wrong[check] += 1
             self.note(check, header, problem, index)
 
-    def note(self, check: str, header: Header, problem: str, index: int | None = None) -> None:
+    def note(
+        self,
+        check: str,
+        header: Header,
+        problem: str,
+        index: int | None = None,
+    ) -> None:
         """List a problem, whether or not it counts as a fault."""
         self._listed[check] += 1
         if self._listed[check] > MOST_PROBLEMS:
@@ -151,8 +167,16 @@ class _Tally:
             rows.append((self.checked[name], self.wrong[name], reasons.total(), what))
         columns = ["checked", "wrong", "not_checkable", "what"]
         summary = pd.DataFrame(rows, pd.Index(CHECKS, name="check"), columns)
-        problems = pd.DataFrame(self._problems, columns=["check", "block_id", "index_in_block", "problem"])
-        types = {"check": "str", "block_id": "Int64", "index_in_block": "Int64", "problem": "str"}
+        problems = pd.DataFrame(
+            self._problems,
+            columns=["check", "block_id", "index_in_block", "problem"],
+        )
+        types = {
+            "check": "str",
+            "block_id": "Int64",
+            "index_in_block": "Int64",
+            "problem": "str",
+        }
         return Check(summary, problems.astype(types))
 
 
@@ -192,7 +216,11 @@ class _Work:
         held = self._held
         beyond = [number for number in self.events if not held or not held[0][0] <= number <= held[-1][1]]
         for first, last in _runs(sorted(beyond)):
-            self._missing(first, last, "was submitted, as its event says, but is not held")
+            self._missing(
+                first,
+                last,
+                "was submitted, as its event says, but is not held",
+            )
         return self.tally.result()
 
     def _read_events(self, submissions: pa.Table | None) -> dict[int, tuple[bytes, bytes]]:
@@ -203,7 +231,11 @@ class _Work:
             number = row["block_id"]
             stated = (row["merkle_root"], row["public_data_hash"])
             if events.setdefault(number, stated) != stated:
-                self.tally.judge("indices", {"block_id": number}, "events state different roots or hashes")
+                self.tally.judge(
+                    "indices",
+                    {"block_id": number},
+                    "events state different roots or hashes",
+                )
         return events
 
     def _follows(self, header: Header) -> bool:
@@ -304,7 +336,13 @@ class _Work:
             index = update["index_in_block"]
             of_block = entries[update["block"]] or {}
             try:
-                problem = judge(update, header, of_block.get(index), self.chain_id, self._signers)
+                problem = judge(
+                    update,
+                    header,
+                    of_block.get(index),
+                    self.chain_id,
+                    self._signers,
+                )
             except NotCheckable as error:
                 self.tally.cannot("signatures", error.reason)
                 if error.problem:
@@ -322,7 +360,10 @@ class _Work:
         except AmountError:
             self._balances.forget()
             for _ in range(blocks.table("amm_update").num_rows):
-                self.tally.cannot("balances", "among amounts of more than 38 digits, which no exchange settles")
+                self.tally.cannot(
+                    "balances",
+                    "among amounts of more than 38 digits, which no exchange settles",
+                )
             return
         for one in statements:
             if one.expected is None:

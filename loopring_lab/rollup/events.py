@@ -110,7 +110,12 @@ def token_record(token_id: int, address: str, answers: list[Any] | None) -> dict
     if len(decimals) != WORD or places > MAX_DECIMALS:
         return None
     name = _text(symbol) or f"token#{token_id}"
-    return {"tokenId": token_id, "symbol": name, "address": address, "decimals": places}
+    return {
+        "tokenId": token_id,
+        "symbol": name,
+        "address": address,
+        "decimals": places,
+    }
 
 
 def _call_result(answer: Any) -> bytes:

@@ -36,10 +36,23 @@ from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
-from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
+from loopring_lab.rollup.stored import (
+    StoredBlocks,
+    Submission,
+    refuse_unreadable,
+)
 from loopring_lab.source import FILE, Source
 
-ENDINGS = (".hex", ".bin", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".parquet")
+ENDINGS = (
+    ".hex",
+    ".bin",
+    ".txt",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".csv",
+    ".parquet",
+)
 HINT = "Save it again, or leave it out; batches committed before it stay."
 # What is committed together: it stays in memory until then.
 BATCH_BLOCKS = 500
@@ -303,7 +316,11 @@ def _parquet(file: Path, name: str) -> Iterator[pa.RecordBatch]:
             size = sum(group.column(names.index(column)).total_uncompressed_size for column in columns)
             if size > MOST_IN_GROUP:
                 expected = f"row groups of at most {MOST_IN_GROUP >> 20:,} MiB"
-                raise _refused(f"{name}, row group {number}", expected, f"{size >> 20:,} MiB")
+                raise _refused(
+                    f"{name}, row group {number}",
+                    expected,
+                    f"{size >> 20:,} MiB",
+                )
         yield from table.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=False)
 
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.bounded import shown, to_json
 from loopring_lab.deadlines import Budget
-from loopring_lab.errors import BlockError, LabError, RelayerTimeout, RpcError, with_details
+from loopring_lab.errors import (
+    BlockError,
+    LabError,
+    RelayerTimeout,
+    RpcError,
+    with_details,
+)
 from loopring_lab.progress import Progress, Watching, track
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
@@ -28,7 +34,15 @@ from loopring_lab.rollup.events import (
     read_log,
     token_record,
 )
-from loopring_lab.rollup.rpc import VARIABLE, Call, Rpc, TooMuch, number, octets, undocumented
+from loopring_lab.rollup.rpc import (
+    VARIABLE,
+    Call,
+    Rpc,
+    TooMuch,
+    number,
+    octets,
+    undocumented,
+)
 from loopring_lab.rollup.stored import StoredBlocks, Submission
 from loopring_lab.source import Source
 from loopring_lab.transport import TooLarge
@@ -74,7 +88,11 @@ class Wanted(NamedTuple):
 
 
 def sync(
-    store: StoredBlocks, rpc: SecretText | None, wanted: Wanted, limits: dict[str, Any], progress: Watching
+    store: StoredBlocks,
+    rpc: SecretText | None,
+    wanted: Wanted,
+    limits: dict[str, Any],
+    progress: Watching,
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
     for name, value in wanted._asdict().items():
@@ -87,10 +105,16 @@ def sync(
         relayer = embedded()
         print(f"Embedded chain: {relayer.source}. Nothing here is real market data.")  # noqa: T201
         wanted = wanted._replace(exchange=wanted.exchange or relayer.settings.exchange)
-        address, limits = hide(relayer.rpc_url), limits | {"rate": None, "proxies": False}
+        address, limits = (
+            hide(relayer.rpc_url),
+            limits | {"rate": None, "proxies": False},
+        )
     channel = Rpc(address, max_bytes=None, **limits)
     try:
-        with channel.new_budget().activate() as budget, track("blocks", progress) as report:
+        with (
+            channel.new_budget().activate() as budget,
+            track("blocks", progress) as report,
+        ):
             Sync(store, channel, budget, report).run(wanted)
     finally:
         channel.close()

@@ -11,14 +11,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, as_series, combined, scale_what_fits
+from loopring_lab.amounts.scaling import (
+    WHOLE,
+    as_series,
+    combined,
+    scale_what_fits,
+)
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.blocks import Blocks
 
 # Names of the protocol that frames replace, so that ids end in _id as those of the relayer do.
-_IDS = ("account", "token", "fee_token", "storage", "sender", "receiver", "to_token", "minter", "token_account")
+_IDS = (
+    "account",
+    "token",
+    "fee_token",
+    "storage",
+    "sender",
+    "receiver",
+    "to_token",
+    "minter",
+    "token_account",
+)
 NAMES = {name: f"{name}_id" for name in _IDS}
 NAMES["to"] = "to_address"
 NAMES["from_"] = "from_address"

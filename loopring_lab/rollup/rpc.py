@@ -14,7 +14,14 @@ from urllib.parse import parse_qsl, unquote, urlunsplit
 import requests
 
 from loopring_lab.addresses import is_confidential, split_rpc_address
-from loopring_lab.bounded import MAX_ANSWER, MAX_INT64, parse_json, printable, shown, whole_or_text
+from loopring_lab.bounded import (
+    MAX_ANSWER,
+    MAX_INT64,
+    parse_json,
+    printable,
+    shown,
+    whole_or_text,
+)
 from loopring_lab.deadlines import Budget
 from loopring_lab.errors import (
     LabError,
@@ -25,7 +32,13 @@ from loopring_lab.errors import (
     with_details,
 )
 from loopring_lab.redaction import Redactor, SecretText, hide, shielded
-from loopring_lab.transport import TRANSIENT_STATUSES, Channel, Request, Secrets, Server
+from loopring_lab.transport import (
+    TRANSIENT_STATUSES,
+    Channel,
+    Request,
+    Secrets,
+    Server,
+)
 
 VARIABLE = "LOOPRING_RPC_URL"
 BATCH = 20  # calls at once to begin with; halved where an endpoint refuses that many
@@ -75,11 +88,24 @@ class Busy(RpcError):
 class Rpc(Channel):
     """Asks one Ethereum endpoint, in batches where it allows them."""
 
-    def __init__(self, address: str, *, allow_http: bool = False, batch: int = BATCH, **limits: Any) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        allow_http: bool = False,
+        batch: int = BATCH,
+        **limits: Any,
+    ) -> None:
         secret = hide(address)
         del address
         self._address = _Address(secret, allow_http=allow_http)
-        server = Server(self._address.shown, "endpoint", "the RPC address", "sync", "run sync again to resume")
+        server = Server(
+            self._address.shown,
+            "endpoint",
+            "the RPC address",
+            "sync",
+            "run sync again to resume",
+        )
         super().__init__(server, **{"attempts": ATTEMPTS} | limits)
         self.batch = batch
         self._ids = itertools.count(1)
@@ -172,7 +198,10 @@ class Rpc(Channel):
             "POST",
             f"{self.server.address.removesuffix('/…')}/",  # in place of which `_Address` puts the real one
             self._address,
-            {"data": json.dumps(content), "headers": {"Content-Type": "application/json"}},
+            {
+                "data": json.dumps(content),
+                "headers": {"Content-Type": "application/json"},
+            },
             MAX_ANSWER,
             self._budget(),
             private=True,
@@ -225,7 +254,12 @@ class _Address(Secrets):
 
 def _pieces(parts: Any) -> set[str]:
     """Return what an endpoint might repeat of its address."""
-    named = {parts.path.strip("/"), parts.query, parts.username or "", parts.password or ""}
+    named = {
+        parts.path.strip("/"),
+        parts.query,
+        parts.username or "",
+        parts.password or "",
+    }
     named.update(parts.path.split("/"))
     named.update(parts.query.split("&"))
     named.update(value for _, value in parse_qsl(parts.query))
@@ -274,24 +308,41 @@ def _advice(
 ) -> tuple[type[RpcError], str]:
     is_about_range = status == 413 or bool(_RANGE.search(reason))
     if endpoint.startswith("eth_getLogs") and is_about_range:
-        return TooMuch, "Use an endpoint that answers for a range of one L1 block."
+        return (
+            TooMuch,
+            "Use an endpoint that answers for a range of one L1 block.",
+        )
     is_about_rate = status == 429 or (status != 400 and bool(_RATE.search(reason)))
     if (isinstance(code, int) and code in _BUSY_CODES) or is_about_rate:
         return Busy, _SLOW_DOWN
     if status in (401, 403):
         return RpcError, _KEY
     if status >= 500:
-        return RpcError, "The problem is on the endpoint's side: try again later."
+        return (
+            RpcError,
+            "The problem is on the endpoint's side: try again later.",
+        )
     return RpcError, _NOT_AN_ENDPOINT if refusal is None else _OTHERWISE
 
 
 def _request_object(identity: int, call: Call) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": identity, "method": call.method, "params": list(call.parameters)}
+    return {
+        "jsonrpc": "2.0",
+        "id": identity,
+        "method": call.method,
+        "params": list(call.parameters),
+    }
 
 
 def _parse(body: bytes, endpoint: str) -> Any:
     try:
-        return parse_json(body, endpoint, size=MAX_ANSWER, number=whole_or_text, hint=_NOT_AN_ENDPOINT)
+        return parse_json(
+            body,
+            endpoint,
+            size=MAX_ANSWER,
+            number=whole_or_text,
+            hint=_NOT_AN_ENDPOINT,
+        )
     except UnexpectedAnswer as error:
         problem = f"{_OTHER} expected {error.expected}, got {error.got}. {_NOT_AN_ENDPOINT}"
     raise RpcError(with_details(problem, endpoint))
@@ -315,4 +366,9 @@ def _result(answer: dict[str, Any], endpoint: str) -> Any:
 
 def undocumented(where: str, expected: str, got: object) -> RpcError:
     """Return the error of an answer that is other than documented."""
-    return RpcError(with_details(f"{_OTHER} expected {expected}, got {shown(got)}. {_UNDOCUMENTED}", where))
+    return RpcError(
+        with_details(
+            f"{_OTHER} expected {expected}, got {shown(got)}. {_UNDOCUMENTED}",
+            where,
+        )
+    )

@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, from_integers, reduce_scale, to_integers, with_scale
+from loopring_lab.amounts.scaling import (
+    WHOLE,
+    from_integers,
+    reduce_scale,
+    to_integers,
+    with_scale,
+)
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.slots import FIRST_NFT
@@ -59,7 +65,10 @@ def trades(
     fills = blocks.table("spot_trade")
     if account_id is not None:
         account_id = parse_account_id(account_id)
-        is_party = pc.or_(pc.equal(fills["account_a"], account_id), pc.equal(fills["account_b"], account_id))
+        is_party = pc.or_(
+            pc.equal(fills["account_a"], account_id),
+            pc.equal(fills["account_b"], account_id),
+        )
         fills = fills.filter(is_party)
     table = _Settled(fills.combine_chunks(), listing).table(blocks)
     accounts = table["account_id"].to_numpy()
@@ -212,7 +221,12 @@ class _Settled(rows.Conversion):
         columns = np.array(found, np.int64).reshape(-1, 4)[places].T
         return _Pairs(*columns)
 
-    def pair(self, low: int, high: int, listed: Mapping[frozenset[int], tuple[int, int]]) -> tuple[int, ...]:
+    def pair(
+        self,
+        low: int,
+        high: int,
+        listed: Mapping[frozenset[int], tuple[int, int]],
+    ) -> tuple[int, ...]:
         """Return codes of market, base and quote of two tokens, and the id of the quote token."""
         market, base_id = listed.get(frozenset((low, high)), (-1, -1))
         if market < 0:
@@ -222,7 +236,12 @@ class _Settled(rows.Conversion):
         if market < 0 and name is not None:
             market = len(self.listing.markets)
             self.listing.markets.append(name)
-        return market, self.listing.code(base_id), self.listing.code(quote_id), quote_id
+        return (
+            market,
+            self.listing.code(base_id),
+            self.listing.code(quote_id),
+            quote_id,
+        )
 
     def amounts(self, name: str, numbers: pa.Array, token: np.ndarray, sides: int) -> pa.Array:
         """Scale amounts; the smallest units that a column cannot hold are kept on each of their rows."""
@@ -303,7 +322,10 @@ class _Settled(rows.Conversion):
             if is_same[fill]:
                 self.note(fill, f"both sides sell token {sold[0]}")
         bit6 = [self.fills[f"bit6_{side}"].to_numpy(zero_copy_only=False) for side in SIDES]
-        self.flag(_interleaved(*bit6), "bit 6 of the order data is set, whose meaning is not known")
+        self.flag(
+            _interleaved(*bit6),
+            "bit 6 of the order data is set, whose meaning is not known",
+        )
 
     def note(self, fill: int, reason: str) -> None:
         """Note a reason on both rows of a fill."""

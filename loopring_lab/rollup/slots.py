@@ -1,6 +1,6 @@
 """Slots of block data as columns: every transaction type's fields, exact, without an object per row.
 
-`LAYOUT` is the format: of each type the name, first byte, width and form of its fields.
+`LAYOUT` is the format: of each type of transaction the name, first byte and type of its fields.
 """
 
 from __future__ import annotations
@@ -17,92 +17,92 @@ from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock, check_length
 
 # Where each field is in a transaction of 68 bytes, as the protocol's contracts read it: BlockReader.sol (header) and
 # libtransactions/*.sol of Loopring/protocols, packages/loopring_v3; trades are read by its circuits only
-# (SpotTradeCircuit.h). Byte 0 of a transaction is its type. Integers are big-endian; float16 and float24 are an
-# exponent of ten in the upper 5 bits and a mantissa in the other 11 or 19.
+# (SpotTradeCircuit.h). Byte 0 of a transaction is its type. Types of fields have their widths in their names, in bits,
+# or in bytes for `bytes`. Integers are big-endian; floats are an exponent of ten in the upper 5 bits and a mantissa.
 LAYOUT = """
 header
-    exchange             0  20  bytes
-    merkle_root_before  20  32  bytes
-    merkle_root_after   52  32  bytes
-    timestamp           84   4  uint
-    taker_bips10        88   1  uint
-    maker_bips10        89   1  uint
-    conditional         90   4  uint
-    operator            94   4  uint
+    exchange             0  bytes20
+    merkle_root_before  20  bytes32
+    merkle_root_after   52  bytes32
+    timestamp           84  uint32
+    taker_bips10        88  uint8
+    maker_bips10        89  uint8
+    conditional         90  uint32
+    operator            94  uint32
 noop
 deposit
-    owner                1  20  bytes
-    account             21   4  uint
-    token               25   2  uint
-    amount              27  12  uint96
+    owner                1  bytes20
+    account             21  uint32
+    token               25  uint16
+    amount              27  uint96
 withdrawal
-    kind                 1   1  uint
-    owner                2  20  bytes
-    account             22   4  uint
-    token               26   2  uint
-    amount              28  12  uint96
-    fee_token           40   2  uint
-    fee                 42   2  float16
-    storage             44   4  uint
-    onchain_data_hash   48  20  bytes
+    kind                 1  uint8
+    owner                2  bytes20
+    account             22  uint32
+    token               26  uint16
+    amount              28  uint96
+    fee_token           40  uint16
+    fee                 42  float16
+    storage             44  uint32
+    onchain_data_hash   48  bytes20
 transfer
-    kind                 1   1  uint
-    sender               2   4  uint
-    receiver             6   4  uint
-    token               10   2  uint
-    amount              12   3  float24
-    fee_token           15   2  uint
-    fee                 17   2  float16
-    storage             19   4  uint
-    to                  23  20  bytes
-    from_               43  20  bytes
-    to_token            63   2  uint
+    kind                 1  uint8
+    sender               2  uint32
+    receiver             6  uint32
+    token               10  uint16
+    amount              12  float24
+    fee_token           15  uint16
+    fee                 17  float16
+    storage             19  uint32
+    to                  23  bytes20
+    from_               43  bytes20
+    to_token            63  uint16
 spot_trade
-    account_a            9   4  uint
-    account_b           13   4  uint
-    storage_a            1   4  uint
-    storage_b            5   4  uint
+    account_a            9  uint32
+    account_b           13  uint32
+    storage_a            1  uint32
+    storage_b            5  uint32
 account_update
-    kind                 1   1  uint
-    owner                2  20  bytes
-    account             22   4  uint
-    fee_token           26   2  uint
-    fee                 28   2  float16
-    public_key          30  32  bytes
-    nonce               62   4  uint
+    kind                 1  uint8
+    owner                2  bytes20
+    account             22  uint32
+    fee_token           26  uint16
+    fee                 28  float16
+    public_key          30  bytes32
+    nonce               62  uint32
 amm_update
-    owner                1  20  bytes
-    account             21   4  uint
-    token               25   2  uint
-    fee_bips            27   1  uint
-    weight              28  12  uint96
-    nonce               40   4  uint
-    balance             44  12  uint96
+    owner                1  bytes20
+    account             21  uint32
+    token               25  uint16
+    fee_bips            27  uint8
+    weight              28  uint96
+    nonce               40  uint32
+    balance             44  uint96
 signature_verification
-    owner                1  20  bytes
-    account             21   4  uint
-    data                25  32  bytes
+    owner                1  bytes20
+    account             21  uint32
+    data                25  bytes32
 nft_mint
-    kind                 1   1  uint
-    minter               2   4  uint
-    to_token             6   2  uint
-    fee_token            8   2  uint
-    fee                 10   2  float16
-    amount              12  12  uint96
-    storage             24   4  uint
+    kind                 1  uint8
+    minter               2  uint32
+    to_token             6  uint16
+    fee_token            8  uint16
+    fee                 10  float16
+    amount              12  uint96
+    storage             24  uint32
 nft_data
-    scheme               1   1  uint
-    account              2   4  uint
-    token                6   2  uint
-    nft_id               8  32  bytes
-    creator_bips        40   1  uint
-    nft_type            41   1  uint
-    address             42  20  bytes
+    scheme               1  uint8
+    account              2  uint32
+    token                6  uint16
+    nft_id               8  bytes32
+    creator_bips        40  uint8
+    nft_type            41  uint8
+    address             42  bytes20
 signed_mint
-    nft_type            28   1  uint
-    token_account       29   4  uint
-    nft_id              33  32  bytes
-    creator_bips        65   1  uint
+    nft_type            28  uint8
+    token_account       29  uint32
+    nft_id              33  bytes32
+    creator_bips        65  uint8
 """
 # The sides of a trade, field by field: token sold, amount sold, order data, token bought, high bits of the fee.
 SIDES = {"a": (17, 21, 27, 29, 33), "b": (19, 24, 28, 31, 34)}
@@ -123,9 +123,12 @@ KINDS = (
 FIRST_NFT = 1 << 15  # token ids from here on are NFTs: Constants.h, NFT_TOKEN_ID_START
 WIDTH_FIRST = 29  # bytes of a transaction in the first part of block data; the other 39 are in the second
 AMOUNT = pa.decimal128(38, 0)
-MANTISSA_BITS = {"float16": 11, "float24": 19}
+EXPONENT_BITS = 5  # of floats; the others are the mantissa
 FEE_LOW_BITS = 6  # of a fee in basis points, in the order data; the others are in a byte of their own
 FEE_DIGITS = 4  # fees are in 1 / 10,000
+
+
+Float = tuple[np.ndarray, np.ndarray]  # mantissa and exponent
 
 
 class Field(NamedTuple):
@@ -139,12 +142,17 @@ class Field(NamedTuple):
 
 def _read_layout() -> dict[str, list[Field]]:
     layout: dict[str, list[Field]] = {}
-    for line in LAYOUT.split("\n")[1:-1]:
-        if not line.startswith(" "):
+    for line in LAYOUT.strip().split("\n"):
+        words = line.split()
+        if len(words) == 1:
             fields = layout[line] = []
             continue
-        name, start, width, form = line.split()
-        fields.append(Field(name, int(start), int(width), form))
+        name, start, type_name = words
+        form = type_name.rstrip("0123456789")
+        width = int(type_name.removeprefix(form))
+        if form != "bytes":
+            width //= 8
+        fields.append(Field(name, int(start), width, form))
     return layout
 
 
@@ -156,7 +164,18 @@ FIELDS = _read_layout()
 LIMB = np.uint64(31)
 LIMB_MASK = 2**31 - 1
 # Of 10^0 to 10^31, which an exponent of 5 bits reaches: the low 64 bits, then the limbs.
-POWERS = np.array([[10**e % 2**64, 10**e & LIMB_MASK, 10**e >> 31 & LIMB_MASK, 10**e >> 62] for e in range(32)], "u8")
+POWERS = np.array(
+    [
+        [
+            10**e % 2**64,
+            10**e & LIMB_MASK,
+            10**e >> 31 & LIMB_MASK,
+            10**e >> 62,
+        ]
+        for e in range(32)
+    ],
+    "u8",
+)
 SMALL_POWERS = 10 ** np.arange(FEE_DIGITS + 1)
 
 
@@ -183,7 +202,10 @@ class Slots:
         number = KINDS.index(kind)
         start = self._stops[number - 1] if number else 0
         some = slice(start, self._stops[number])
-        places = {"block": pa.array(self._block[some]), "index_in_block": pa.array(self._within[some])}
+        places = {
+            "block": pa.array(self._block[some]),
+            "index_in_block": pa.array(self._within[some]),
+        }
         return pa.table(places | columns(kind, self._rows[some]))
 
     def _join_parts(self, blocks: Sequence[RawBlock]) -> np.ndarray:
@@ -256,21 +278,21 @@ def _new(count: int, dtype: type) -> np.ndarray:
 
 
 def _column(rows: np.ndarray, field: Field) -> pa.Array:
-    if field.form == "uint":
-        return pa.array(number(rows, field.start, field.width))
+    start = field.start
     if field.form == "bytes":
-        return binary(rows[:, field.start : field.start + field.width])
-    if field.form == "uint96":
-        high = number(rows, field.start, 4)
-        low = rows[:, field.start + 4 : field.start + 12].view(">u8")[:, 0]
-        return _decimals(low, high)
-    mantissa, exponent = _float_parts(rows, field.start, MANTISSA_BITS[field.form])
-    return _scaled(mantissa, exponent)
+        return binary(rows[:, start : start + field.width])
+    if field.form == "float":
+        return _scaled(*_float_parts(rows, start, field.width))
+    if field.width > 4:
+        low = rows[:, start + 4 : start + field.width].view(">u8")[:, 0]
+        return _decimals(low, number(rows, start, 4))
+    return pa.array(number(rows, start, field.width))
 
 
-def _float_parts(rows: np.ndarray, start: int, mantissa_bits: int) -> tuple[np.ndarray, np.ndarray]:
+def _float_parts(rows: np.ndarray, start: int, width: int) -> Float:
     """Split the protocol's floats into mantissa and exponent."""
-    packed = number(rows, start, (5 + mantissa_bits) // 8)
+    packed = number(rows, start, width)
+    mantissa_bits = 8 * width - EXPONENT_BITS
     mantissa = packed & (1 << mantissa_bits) - 1
     return mantissa, packed >> mantissa_bits
 
@@ -303,9 +325,8 @@ def _or_other(token: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _sides_of_trades(rows: np.ndarray) -> dict[str, pa.Array]:
     """Return what trades say of each side: A is the taker, B the maker."""
-    mantissa_bits = MANTISSA_BITS["float24"]
     sold = {side: number(rows, places[0], 2) for side, places in SIDES.items()}
-    fills = {side: _float_parts(rows, places[1], mantissa_bits) for side, places in SIDES.items()}
+    fills = {side: _float_parts(rows, places[1], 3) for side, places in SIDES.items()}
     found: dict[str, pa.Array] = {}
     for side, other in (("a", "b"), ("b", "a")):
         _, _, at_data, at_bought, at_high_bits = SIDES[side]
@@ -328,11 +349,12 @@ def _sides_of_trades(rows: np.ndarray) -> dict[str, pa.Array]:
     return found
 
 
-Float = tuple[np.ndarray, np.ndarray]  # mantissa and exponent
-
-
 def _charged(
-    sold: np.ndarray, bought: np.ndarray, gave: Float, received: Float, bips: np.ndarray
+    sold: np.ndarray,
+    bought: np.ndarray,
+    gave: Float,
+    received: Float,
+    bips: np.ndarray,
 ) -> tuple[Float, np.ndarray, np.ndarray]:
     """Return amount and token that fees are charged on, and their rate.
 

@@ -81,7 +81,10 @@ class Store:
             report = self.report()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
-        numbered, unnumbered = report.dropna(subset="first"), report[report["first"].isna()]["blocks"].sum()
+        numbered, unnumbered = (
+            report.dropna(subset="first"),
+            report[report["first"].isna()]["blocks"].sum(),
+        )
         missing = int(report["missing"].sum())
         parts = [f"{report['blocks'].sum():,} block{'' if report['blocks'].sum() == 1 else 's'}"]
         if len(numbered):
@@ -172,7 +175,11 @@ class Store:
         from loopring_lab.rollup import fetching
 
         wanted = fetching.Wanted(exchange, from_block, to_block, confirmations)
-        limits: dict[str, Any] = {"allow_http": allow_http, "rate": rate, "timeout": timeout}
+        limits: dict[str, Any] = {
+            "allow_http": allow_http,
+            "rate": rate,
+            "timeout": timeout,
+        }
         fetching.sync(self.stored, address, wanted, limits, progress)
         return self.report()
 
