@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -456,10 +456,10 @@ def _connect(base_url: str | None, recording: Path | None) -> Client:
     from loopring_lab.connection import connect
 
     if not base_url:
-        return connect(recording=recording)
+        return cast("Client", connect(recording=recording))
     if os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
-        return connect(base_url)
-    return connect(base_url, api_key=click.prompt("API key (not shown)", hide_input=True))
+        return cast("Client", connect(base_url))
+    return cast("Client", connect(base_url, api_key=click.prompt("API key (not shown)", hide_input=True)))
 
 
 def _read_accounts(file: Path) -> list[int]:

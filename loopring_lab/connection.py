@@ -22,6 +22,7 @@ from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
+    from loopring_lab.rollup.blocks_client import BlocksClient
     from loopring_lab.rollup.store import Store
 
 
@@ -44,7 +45,7 @@ def connect(
     max_seconds: float | None = None,
     max_bytes: int | None = MAX_BYTES,
     allow_http: bool = False,
-) -> Client:
+) -> Client | BlocksClient:
     """Connect to a source of trades: a relayer, saved responses, blocks, or the embedded synthetic relayer.
 
     Without arguments the environment decides: LOOPRING_BASE_URL (with LOOPRING_API_KEY), then
@@ -83,7 +84,7 @@ def connect(
 
     Returns
     -------
-    Client
+    Client or rollup.BlocksClient
         Ready to use; no request has been sent yet.
 
     Raises
@@ -160,7 +161,7 @@ def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> C
     return _client_of(relayer, known, limits, synthetic=known.synthetic)
 
 
-def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> Client:
+def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> BlocksClient:
     from loopring_lab.rollup.blocks_client import BlocksClient
     from loopring_lab.rollup.store import Store
 

@@ -20,7 +20,6 @@ NAMED_ELSEWHERE = {
 NO_FRAME = {
     "Archive.query",  # whatever is asked for
     "rollup.BlocksClient.outside_prices",
-    "rollup.BlocksClient.update_fee",
 }  # blocks have neither
 SERIES = re.compile(r"amounts\.|show\(|to_float")
 

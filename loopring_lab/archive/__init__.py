@@ -163,6 +163,8 @@ class Archive:
         >>> archive.sync(client, accounts=[71468, 79927])["rows"].tolist()
         [689, 11, 37, 73]
         """
+        if not isinstance(client, Client):
+            raise LabError("sync: only a relayer can answer this. Blocks are imported: archive.import_blocks(store).")
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
         if full and start is not None:

@@ -1,8 +1,12 @@
 """Trades, accounts and balances from the exchange's rollup blocks, as settled on Ethereum.
 
-A block is the calldata of a transaction; `decode` reads it, from any source. Amounts are exact integers, and
-both sides of every fill are there, of all accounts. What a block does not say: when within it a transaction
-happened (only the order), limit prices, order hashes, orders that were not filled.
+To begin with: `decode` reads the calldata of a transaction, and a `Store` keeps blocks, from files or an endpoint.
+Bytes: `calldata` (what wraps blocks), `slots` (the format of a transaction), `auxiliary` (signatures beside them).
+Frames: `blocks` (a frame for each type), `settled` (trades, both sides), `balances`, `frames` (what all share).
+Kept: `store` and `stored` (one DuckDB file), `exports` (files), `fetching`, `rpc` and `events` (Ethereum), `checks`.
+`blocks_client` answers as a client of a relayer does. Amounts are exact integers, and both sides of every fill are
+there, of all accounts. What a block does not say: when within it a transaction happened (only the order), limit
+prices, order hashes, orders that were not filled.
 """
 
 from __future__ import annotations
@@ -25,7 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Blocks", "BlocksClient", "Check", "Store", "decode", "decode_data"]
 
-_ELSEWHERE = {"BlocksClient": "blocks_client", "Check": "checks", "Store": "store"}
+_ELSEWHERE = {
+    "BlocksClient": "blocks_client",
+    "Check": "checks",
+    "Store": "store",
+}
 _LAST_BLOCK = (1 << 63) // 100_000 - 1  # trade ids are 64-bit integers
 _HEX = re.compile(rb"(?:0[xX])?[0-9a-fA-F]*\s*")
 
@@ -78,7 +86,11 @@ def decode(calldata: bytes | str, *, first_block: int | None = None) -> Blocks:
     return _numbered(read(_as_bytes(calldata, "calldata")), first_block)
 
 
-def decode_data(block_data: bytes | str | Iterable[bytes | str], *, first_block: int | None = None) -> Blocks:
+def decode_data(
+    block_data: bytes | str | Iterable[bytes | str],
+    *,
+    first_block: int | None = None,
+) -> Blocks:
     """Read the data of one block, or of several: what the exchange hashes, without a call around it.
 
     Parameters
@@ -118,21 +130,26 @@ def _numbered(raw: list[RawBlock], first_block: int | None) -> Blocks:
         return Blocks(raw)
     if type(first_block) is not int or not 0 <= first_block <= _LAST_BLOCK:
         raise LabError(f"first_block: expected a block's number, got {shown(first_block)}. Give an integer.")
-    return Blocks([one._replace(block_id=first_block + place) for place, one in enumerate(raw)])
+    return Blocks([one._replace(block_id=number) for number, one in enumerate(raw, first_block)])
 
 
 def _as_bytes(given: Any, where: str) -> bytes:
     """Return bytes as they are, and text in hex as the bytes it stands for."""
     if not isinstance(given, (bytes, bytearray, memoryview, str)):
         raise _wrong_kind(where, given)
-    if len(given) > 2 * MAX_CALL + 4:
+    if len(given) > 2 * MAX_CALL + 4:  # in hex, with 0x and white space
         raise BlockError(f"{where}: more than {MAX_CALL >> 20} MiB. Give the input of one transaction.")
-    content = given.strip().encode("utf-8", "replace") if isinstance(given, str) else bytes(given)
-    if not isinstance(given, str) and not _HEX.fullmatch(content):
-        return content
-    digits = content.strip()
+    if isinstance(given, str):
+        digits = given.strip().encode("utf-8", "replace")
+    else:
+        digits = bytes(given)
+        if not _HEX.fullmatch(digits):
+            return digits
+        digits = digits.strip()
+    if digits[:2] in (b"0x", b"0X"):
+        digits = digits[2:]
     try:
-        return unhexlify(digits[2:] if digits[:2] in (b"0x", b"0X") else digits)
+        return unhexlify(digits)
     except ValueError as error:
         raise BlockError(f"{where}: not whole bytes in hex ({error}). Give hex text, or bytes.") from None
 

@@ -11,33 +11,40 @@ import functools
 from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from loopring_lab.errors import BlockError, ProtocolError
-from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, account_update_typed_data, recover_signer
-from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock, Words, refuse
+from loopring_lab.protocol import (
+    KIND_EIP712,
+    KIND_PERSONAL,
+    account_update_typed_data,
+    recover_signer,
+)
+from loopring_lab.rollup.calldata import (
+    HEADER,
+    SLOT,
+    WORD,
+    RawBlock,
+    Words,
+    refuse,
+)
 
-SIGNATURE = 66  # bytes: r, s, v and the type
-_FORMS = {"8dadd3af": (0, False), "66ac492e": (0, True), "53228430": (2 * WORD, True)}
-"""Of each form where its array starts (in `bytes`, after a length and an offset), and if it has approvals."""
-_SIGNED_BY = "signed by"
+SIGNATURE_BYTES = 66  # r and s of 32 each, v, and the type of the signature: SignatureUtil.sol
+# Of each form of `calldata.SUBMIT_BLOCKS`: where its array starts (inside of `bytes` it follows their length and an
+# offset), and whether its entries say that a contract has approved the transaction.
+FORMS = {
+    "8dadd3af": (0, False),
+    "66ac492e": (0, True),
+    "53228430": (2 * WORD, True),
+}
+SIGNED_BY = "signed by"
 
 
-class Auxiliary(NamedTuple):
-    """The auxiliary data of a block: of each conditional transaction the slot, approval and bytes."""
+class Entry(NamedTuple):
+    """What auxiliary data holds of one conditional transaction."""
 
-    slot: np.ndarray
-    approved: np.ndarray
-    start: np.ndarray
-    length: np.ndarray
+    slot: int
+    is_approved: bool
     content: memoryview
     where: str
-
-    def of(self, slot: int) -> tuple[bool, memoryview]:
-        """Return the approval and the bytes of a transaction that has an entry; they are in order."""
-        place = np.searchsorted(self.slot, slot)
-        start = int(self.start[place])
-        return bool(self.approved[place]), self.content[start : start + int(self.length[place])]
 
 
 class Consent(NamedTuple):
@@ -52,31 +59,44 @@ class NotCheckable(Exception):
     """Why blocks do not tell whether a key update was authorised, and what is odd about it, if anything."""
 
     def __init__(self, reason: str, problem: str = "") -> None:
-        self.reason, self.problem = reason, problem
+        self.reason = reason
+        self.problem = problem
         super().__init__(reason)
 
 
-def read(raw: RawBlock, where: str) -> Auxiliary:
+def read(raw: RawBlock, where: str) -> list[Entry]:
     """Read the auxiliary data of a block, or raise a `BlockError` that names the place."""
     where = f"{where}, auxiliary data"
-    if raw.form not in _FORMS:
+    if raw.form not in FORMS:
         refuse(where, f"unknown form {raw.form!r}")
-    array, has_approvals = _FORMS[raw.form]
-    content, size = memoryview(raw.auxiliary), (len(raw.data) - HEADER) // SLOT
-    words, first = np.frombuffer(content, np.uint8), array + WORD
-    count = Words(content, where).offset(array, "entries (their number)")
+    array, has_approvals = FORMS[raw.form]
+    words = Words(memoryview(raw.auxiliary), where)
+    size = (len(raw.data) - HEADER) // SLOT
+    count = words.offset(array, "entries (their number)")
     if count > size:
-        refuse(where, f"{count:,} entries at byte {array} for a block of {size:,} slots")
-    heads = first + _numbers(words, first + WORD * np.arange(count), where)
-    entries = _numbers(words, heads[:, None] + WORD * np.arange(2 + has_approvals), where)
-    approved = entries[:, 1] != 0 if has_approvals else np.zeros(count, bool)
-    lengths_at = heads + entries[:, -1]
-    lengths = _numbers(words, lengths_at, where)
-    beyond = np.flatnonzero(lengths_at + WORD + lengths > len(words))
-    if len(beyond):
-        at = int(lengths_at[beyond[0]])
-        refuse(where, f"the length at byte {at} goes beyond the end, {len(words):,} bytes")
-    return Auxiliary(entries[:, 0], approved, lengths_at + WORD, lengths, content, where)
+        refuse(
+            where,
+            f"{count:,} entries at byte {array} for a block of {size:,} slots",
+        )
+    first = array + WORD
+    entries = []
+    for place in range(count):
+        start = first + words.offset(first + WORD * place, f"entry {place}")
+        entries.append(_entry(words, start, has_approvals))
+    return entries
+
+
+def _entry(words: Words, start: int, has_approvals: bool) -> Entry:
+    """Read (uint256 txIndex, bool approved, bytes data), of which the flag is not in all forms."""
+    slot = words.word(start, "index in the block", bits=32)
+    at = start + WORD
+    is_approved = False
+    if has_approvals:
+        is_approved = bool(words.word(at, "approval", bits=32))
+        at += WORD
+    begin, end = words.extent(start + words.offset(at, "data"), "data")
+    content = memoryview(words.call)[begin:end]  # not copied: entries may name the same bytes
+    return Entry(slot, is_approved, content, f"{words.where}, transaction {slot}")
 
 
 def read_consent(content: memoryview, where: str) -> Consent:
@@ -88,13 +108,15 @@ def read_consent(content: memoryview, where: str) -> Consent:
     max_fee = words.word(head + WORD, "highest fee", bits=96)
     valid_until = words.word(head + 2 * WORD, "deadline", bits=32)
     start, stop = words.extent(head + words.offset(head, "signature"), "signature")
-    return Consent(bytes(content[start : min(stop, start + SIGNATURE + 1)]), max_fee, valid_until)
+    # One byte more than a signature has tells that it is longer; the rest may be megabytes.
+    signature = content[start : min(stop, start + SIGNATURE_BYTES + 1)]
+    return Consent(bytes(signature), max_fee, valid_until)
 
 
 def judge(
     update: Mapping[str, Any],
     header: Mapping[str, Any],
-    found: Auxiliary | None,
+    entry: Entry | None,
     chain_id: int | None,
     signers: Container[bytes],
 ) -> str:
@@ -104,54 +126,84 @@ def judge(
     """
     if update["kind"] == 0:
         raise NotCheckable("signed with the key before, on layer 2, which is not published")
-    if found is None:
+    if entry is None:
         raise NotCheckable("without valid auxiliary data")
-    approved, content = found.of(update["index_in_block"])
     try:
-        consent = read_consent(content, f"{found.where}, transaction {update['index_in_block']}")
+        consent = read_consent(entry.content, entry.where)
         problem = _fault(update, header, consent, chain_id)
-    except (BlockError, NotCheckable) as error:
-        if isinstance(error, NotCheckable) and not approved:
+    except BlockError as error:
+        problem = str(error)
+    except NotCheckable as error:
+        if not entry.is_approved:
             raise
         problem = str(error)
-    odd = problem if problem.startswith(_SIGNED_BY) else ""
-    if problem and approved:
+    # A contract signs in its own way, which looks like a signature of somebody else.
+    is_other_signer = problem.startswith(SIGNED_BY)
+    odd = problem if is_other_signer else ""
+    if problem and entry.is_approved:
         raise NotCheckable("approved by another contract", odd)
-    if odd and update["owner"] not in signers:
-        raise NotCheckable("not signed by the owner, which is right if that is a contract", odd)
+    if is_other_signer and update["owner"] not in signers:
+        raise NotCheckable(
+            "not signed by the owner, which is right if that is a contract",
+            odd,
+        )
     return problem
 
 
-def _fault(update: Mapping[str, Any], header: Mapping[str, Any], consent: Consent, chain_id: int | None) -> str:
+def _fault(
+    update: Mapping[str, Any],
+    header: Mapping[str, Any],
+    consent: Consent,
+    chain_id: int | None,
+) -> str:
     """Return what is wrong with the owner's consent to a key update, or nothing."""
-    owner, fee, signature = "0x" + update["owner"].hex(), int(update["fee"]), consent.signature
-    max_fee = consent.max_fee or fee  # to the contract, no highest fee is consent to the one charged
+    owner = "0x" + update["owner"].hex()
+    fee = int(update["fee"])
+    signature = consent.signature
+    # To the contract, no highest fee is consent to the one charged: AccountUpdateTransaction.sol.
+    max_fee = consent.max_fee or fee
     if fee > max_fee:
         return f"the fee, {fee}, exceeds the highest fee agreed to, {max_fee}"
     if header["timestamp"] >= consent.valid_until:
         return f"the block's time, {header['timestamp']}, is not before validUntil, {consent.valid_until}"
     if not signature:
         raise NotCheckable("approved on layer 1 by a transaction of the owner's")
-    if len(signature) != SIGNATURE or signature[-1] not in (KIND_EIP712, KIND_PERSONAL):
+    if len(signature) != SIGNATURE_BYTES or signature[-1] not in (
+        KIND_EIP712,
+        KIND_PERSONAL,
+    ):
         raise NotCheckable("signed in a form that only a contract accepts")
     if chain_id is None:
         raise NotCheckable("without the chain's id")
+    digest = _digest(update, header["exchange"], max_fee, consent, chain_id)
     try:
-        signer = recover_signer(_digest(update, header["exchange"], max_fee, consent, chain_id), signature)
+        signer = recover_signer(digest, signature)
     except ProtocolError:
         signer = "nobody, as no key makes this signature"
-    return "" if signer.lower() == owner else f"{_SIGNED_BY} {signer}, not by the owner, {owner}"
+    if signer.lower() == owner:
+        return ""
+    return f"{SIGNED_BY} {signer}, not by the owner, {owner}"
 
 
-def _digest(update: Mapping[str, Any], exchange: bytes, max_fee: int, consent: Consent, chain_id: int) -> bytes:
+def _digest(
+    update: Mapping[str, Any],
+    exchange: bytes,
+    max_fee: int,
+    consent: Consent,
+    chain_id: int,
+) -> bytes:
     """Return what the owner signed: as `protocol.account_update_digest`, but from the packed key."""
     from eth_utils.crypto import keccak
 
     domain, type_hash = _constants(exchange, chain_id)
-    terms = (update["account"], update["fee_token"], max_fee)
-    words = [bytes(12) + update["owner"], *(number.to_bytes(WORD) for number in terms)]
-    words += [update["public_key"], consent.valid_until.to_bytes(WORD), update["nonce"].to_bytes(WORD)]
-    return keccak(b"\x19\x01" + domain + keccak(type_hash + b"".join(words)))
+    numbers = (update["account"], update["fee_token"], max_fee)
+    words = [bytes(12) + update["owner"]]
+    words += [number.to_bytes(WORD) for number in numbers]
+    words.append(update["public_key"])
+    words.append(consent.valid_until.to_bytes(WORD))
+    words.append(update["nonce"].to_bytes(WORD))
+    struct_hash = keccak(type_hash + b"".join(words))
+    return keccak(b"\x19\x01" + domain + struct_hash)  # EIP-712: the prefix of all typed data
 
 
 @functools.lru_cache
@@ -162,20 +214,19 @@ def _constants(exchange: bytes, chain_id: int) -> tuple[bytes, bytes]:
 
     address = "0x" + exchange.hex()
     typed = account_update_typed_data(
-        exchange=address, chain_id=chain_id, owner=address, account_id=0, x=0, y=1, fee_token_id=0,
-        max_fee=0, valid_until=0, nonce=0,
-    )  # fmt: skip
-    members = ",".join(f"{member['type']} {member['name']}" for member in typed["types"]["AccountUpdate"])
-    return messages.encode_typed_data(full_message=typed).header, keccak(f"AccountUpdate({members})".encode())
-
-
-def _numbers(words: np.ndarray, at: np.ndarray, where: str) -> np.ndarray:
-    """Read the words at some bytes: indices, flags, offsets and lengths, of up to 32 bits."""
-    if at.max(initial=0) > len(words) - WORD:
-        refuse(where, f"no word at byte {at.max()} of {len(words):,}")
-    read = words[at[..., None] + np.arange(WORD)]
-    if read[..., : WORD - 4].any():
-        wide = read[..., : WORD - 4].any(axis=-1)
-        refuse(where, f"no number of up to 32 bits at byte {at[wide].min()} of {len(words):,}")
-    numbers: np.ndarray = np.ascontiguousarray(read[..., WORD - 4 :]).view(">u4")[..., 0].astype(np.int64)
-    return numbers
+        exchange=address,
+        chain_id=chain_id,
+        # Neither hash depends on the message.
+        owner=address,
+        account_id=0,
+        x=0,
+        y=1,
+        fee_token_id=0,
+        max_fee=0,
+        valid_until=0,
+        nonce=0,
+    )
+    fields = typed["types"]["AccountUpdate"]
+    members = ",".join(f"{member['type']} {member['name']}" for member in fields)
+    domain = messages.encode_typed_data(full_message=typed).header
+    return domain, keccak(f"AccountUpdate({members})".encode())

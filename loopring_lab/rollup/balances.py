@@ -1,177 +1,195 @@
 """Balances over blocks: one account's, what a pool keeps of each fill, and pools' balances recomputed.
 
-Pools' balances are summed exactly as limbs: three of 32 bits and one with the rest and the sign, in int64
-each, so that two to the thirty additions fit.
+Only AMM updates state balances. Between two of them, what blocks do to a balance adds up: a window sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, as_series, combined, scale_what_fits
+from loopring_lab.amounts.scaling import WHOLE, as_series
+from loopring_lab.engine import query
 from loopring_lab.query import parse_account_id
-from loopring_lab.tables.listings import TEXT, check_frame
+from loopring_lab.rollup import frames
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.blocks import Blocks
 
-LIMBS, BITS = 4, 32
+# Of each type of transaction that changes balances: account, token, amount, and whether it is added. From the
+# circuits of Loopring/protocols, packages/loopring_v3/circuit/Circuits/*Circuit.h.
 CHANGES = {
     "spot_trade": (
-        ("account_a", "sell_a", "fill_a", -1), ("account_a", "buy_a", "fill_b", 1),
-        ("account_a", "fee_token_a", "fee_a", -1), ("account_b", "sell_b", "fill_b", -1),
-        ("account_b", "buy_b", "fill_a", 1), ("account_b", "fee_token_b", "fee_b", -1),
+        ("account_a", "sell_a", "fill_a", -1),
+        ("account_a", "buy_a", "fill_b", 1),
+        ("account_a", "fee_token_a", "fee_a", -1),
+        ("account_b", "sell_b", "fill_b", -1),
+        ("account_b", "buy_b", "fill_a", 1),
+        ("account_b", "fee_token_b", "fee_b", -1),
     ),
     "transfer": (
-        ("sender", "token", "amount", -1), ("sender", "fee_token", "fee", -1),
+        ("sender", "token", "amount", -1),
+        ("sender", "fee_token", "fee", -1),
         ("receiver", "to_token", "amount", 1),
     ),
     "deposit": (("account", "token", "amount", 1),),
-    "withdrawal": (("account", "token", "amount", -1), ("account", "fee_token", "fee", -1)),
+    "withdrawal": (
+        ("account", "token", "amount", -1),
+        ("account", "fee_token", "fee", -1),
+    ),
     "account_update": (("account", "fee_token", "fee", -1),),
-    "nft_mint": (("minter", "fee_token", "fee", -1), ("receiver", "to_token", "amount", 1)),
-}  # fmt: skip
-"""Of each type of transaction whose balance changes: account, token, amount, and whether it is added."""
+    "nft_mint": (
+        ("minter", "fee_token", "fee", -1),
+        ("receiver", "to_token", "amount", 1),
+    ),
+}
 STATED = "amm_update"
-Place = tuple[int, int, str, int]
-_FILLS = ("token_in_id", "amount_in", "token_out_id", "amount_out", "balance_in", "balance_out", "kept")
-_TOKEN_OF = {
-    **dict.fromkeys(("amount", "balance", "change", "published", "recomputed"), "token_id"),
-    **dict.fromkeys(("amount_in", "balance_in", "kept"), "token_in_id"),
-    **dict.fromkeys(("amount_out", "balance_out"), "token_out_id"),
-    "fee": "fee_token_id",
-    "fill_a": "sell_a", "fill_b": "sell_b", "fee_a": "fee_token_a", "fee_b": "fee_token_b",
-}  # fmt: skip
+BEFORE_ALL = -1  # where balances stand that are carried over from the blocks before
 
-
-class Entry(NamedTuple):
-    """What one transaction does to one balance of an account, or says about it, in smallest units."""
-
-    block: int
-    index_in_block: int
-    kind: str
-    token_id: int
-    change: int | None
-    published: int | None
-    recomputed: int | None
+STEPS = f"""
+WITH
+-- Everything that changes a balance, and the balances that AMM updates state.
+entries AS (
+    {
+    " UNION ALL ".join(
+        f"SELECT block, index_in_block, '{kind}' AS kind, {account} AS account, {token} AS token, "
+        f"{sign} * {amount} AS change, NULL AS published FROM {kind}"
+        for kind, changes in CHANGES.items()
+        for account, token, amount, sign in changes
+    )
+}
+    UNION ALL SELECT block, index_in_block, '{STATED}', account, token, NULL, balance FROM {STATED}
+    UNION ALL SELECT {BEFORE_ALL}, {BEFORE_ALL}, '{STATED}', account, token, NULL, balance FROM carried
+),
+-- What one transaction does to one balance, or says about it. Blocks of one run follow each other without a gap.
+movements AS (
+    SELECT run, block, index_in_block, kind, account, token,
+        sum(change) AS change, any_value(published) AS published
+    FROM entries JOIN runs USING (block) SEMI JOIN wanted USING (account, token)
+    GROUP BY ALL
+),
+-- The balance stated last before each, and how many were: the number of the stretch between two statements.
+stretches AS (
+    SELECT *,
+        last_value(published IGNORE NULLS) OVER before AS stated_before,
+        count(published) OVER before AS stretch
+    FROM movements
+    WINDOW before AS (
+        PARTITION BY run, account, token ORDER BY block, index_in_block
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+),
+-- Each balance as it follows from the statement before and all changes since.
+recomputed AS (
+    SELECT *, stated_before + coalesce(sum(change) OVER stretch_so_far, 0) AS recomputed
+    FROM stretches
+    WINDOW stretch_so_far AS (
+        PARTITION BY run, account, token, stretch ORDER BY block, index_in_block
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    )
+)
+"""
+OF_ACCOUNT = """
+SELECT block, index_in_block, kind, token AS token_id, change, published, recomputed FROM recomputed
+WHERE published IS NOT NULL OR change <> 0
+ORDER BY block, index_in_block, kind, token
+"""
+# Statements with what they should be, and for each balance the last that is known of it.
+OF_POOLS = """
+, marked AS (
+    SELECT *, row_number() OVER (PARTITION BY account, token ORDER BY block DESC, index_in_block DESC) = 1 AS is_last
+    FROM recomputed
+)
+SELECT run, block, index_in_block, account, token, published, recomputed, is_last FROM marked
+WHERE published IS NOT NULL OR is_last
+ORDER BY block, index_in_block
+"""
+PLACE = ["block", "index_in_block"]
+NUMBERS = pa.int64()
+BALANCE = pa.schema(
+    [
+        ("account", NUMBERS),
+        ("token", NUMBERS),
+        ("balance", pa.decimal128(38, 0)),
+    ]
+)
 
 
 def balances(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
     """Return every change of an account's balances, and every balance published, in block order."""
-    columns = zip(*_entries(blocks, parse_account_id(account_id)), strict=True)
-    found = dict(zip(Entry._fields, columns, strict=False)) or dict.fromkeys(Entry._fields, ())
-    frame = _begin(blocks, found)
-    frame["kind"] = pd.Series(found["kind"], dtype="str")
-    frame["token_id"] = as_series(pa.array(found["token_id"], pa.int64()))
+    found = _of_account(blocks, account_id)
+    frame = frames.places(blocks, *(found[name].to_numpy() for name in PLACE))
+    frame["kind"] = found["kind"].to_pandas().astype("str")
+    frame["token_id"] = as_series(found["token_id"])
     for name in ("change", "published", "recomputed"):
-        frame[name] = as_series(pa.array(found[name], WHOLE))
-    return _finished(frame, blocks, account_id, tokens)
-
-
-def pool_fills(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
-    """Return a pool's fills, its balances before each, and what it kept beyond a constant product."""
-    by_place: dict[tuple[int, int], list[Entry]] = {}
-    for entry in _entries(blocks, parse_account_id(account_id)):
-        if entry.kind == "spot_trade":
-            by_place.setdefault(entry[:2], []).append(entry)
-    rows = [(*place, *_kept(legs)) for place, legs in by_place.items() if len(legs) == 2]
-    found = dict(zip(("block", "index_in_block", *_FILLS), zip(*rows, strict=True), strict=False))
-    frame = _begin(blocks, found or {"block": (), "index_in_block": ()})
-    for name in _FILLS:
-        is_token = name.startswith("token")
-        frame[name] = as_series(pa.array(found.get(name, ()), pa.int64() if is_token else WHOLE))
-    shares = [None if row[-1] is None else 10_000 * row[-1] / (row[3] or 1) for row in rows]
-    frame["kept_bps"] = pd.Series(shares, dtype="float64")
-    return _finished(frame, blocks, account_id, tokens)
-
-
-def _finished(frame: pd.DataFrame, blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
-    frame = blocks._finished(frame, tokens)
+        frame[name] = as_series(found[name].cast(WHOLE))
+    frame = frames.finished(frame, blocks, tokens)
     frame.attrs["account_id"] = account_id
     return frame
 
 
-def _begin(blocks: Blocks, found: dict[str, Any]) -> pd.DataFrame:
-    block, within = (np.array(found[name], np.int32) for name in ("block", "index_in_block"))
-    return blocks._begin(block, within)
+def pool_fills(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
+    """Return a pool's fills, its balances before each, and what it kept beyond a constant product."""
+    changes = _of_account(blocks, account_id).to_pylist()
+    by_place: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for change in changes:
+        if change["kind"] == "spot_trade":
+            by_place.setdefault((change["block"], change["index_in_block"]), []).append(change)
+    # A fill of one token against itself has one net change, and is no fill of a pool.
+    fills = {place: _pool_fill(*legs) for place, legs in by_place.items() if len(legs) == 2}
+    position = np.array(list(fills), np.int32).reshape(-1, 2)
+    frame = frames.places(blocks, position[:, 0], position[:, 1])
+    for name in PoolFill._fields:
+        column = [getattr(fill, name) for fill in fills.values()]
+        kind = NUMBERS if name.startswith("token") else WHOLE
+        frame[name] = as_series(pa.array(column, kind))
+    shares = [None if fill.kept is None else 10_000 * fill.kept / (fill.amount_in or 1) for fill in fills.values()]
+    frame["kept_bps"] = pd.Series(shares, dtype="float64")
+    frame = frames.finished(frame, blocks, tokens)
+    frame.attrs["account_id"] = account_id
+    return frame
 
 
-def _kept(legs: list[Entry]) -> tuple[int | None, ...]:
-    """Return both legs of a pool's fill, and how much more it got than keeps the product of its balances."""
-    out, into = sorted(legs, key=lambda leg: leg.change or 0)
-    got, gave = into.change or 0, -(out.change or 0)
-    before_in = None if into.recomputed is None else into.recomputed - got
-    before_out = None if out.recomputed is None else out.recomputed + gave
-    kept = None
-    if before_in is not None and before_out is not None and 0 < gave < before_out:
-        kept = got + -before_in * gave // (before_out - gave)  # rounded down, as the amount needed goes up
-    return into.token_id, got, out.token_id, gave, before_in, before_out, kept
+class PoolFill(NamedTuple):
+    """A fill from the side of a pool; balances are those before it."""
+
+    token_in_id: int
+    amount_in: int
+    token_out_id: int
+    amount_out: int
+    balance_in: int | None
+    balance_out: int | None
+    kept: int | None
 
 
-def _entries(blocks: Blocks, account: int) -> Iterator[Entry]:
-    """Yield entries in block order, the changes of one transaction and token taken together."""
-    net: dict[Place, int] = {}
-    for kind, changes in CHANGES.items():
-        for name, token, amount, sign in changes:
-            for *key, value in _rows(blocks, kind, account, name, token, amount):
-                change_at = (key[0], key[1], kind, key[2])
-                net[change_at] = net.get(change_at, 0) + sign * int(value)
-    told: dict[Place, int] = {(b, i, STATED, t): int(v) for b, i, t, v in _rows(blocks, STATED, account)}
-    now: dict[int, int] = {}
-    for place in sorted(net.keys() | told.keys()):
-        token_id, change = place[3], net.get(place)
-        if token_id in now:
-            now[token_id] += change or 0
-        if place in told or change:
-            yield Entry(*place, change, told.get(place), now.get(token_id))
-        if place in told:
-            now[token_id] = told[place]
-
-
-def _rows(
-    blocks: Blocks,
-    kind: str,
-    account: int,
-    name: str = "account",
-    token: str = "token",
-    amount: str = "balance",
-) -> Iterator[tuple[Any, ...]]:
-    """Yield block, index, token and amount of an account's transactions of a type."""
-    table = blocks.table(kind)
-    rows = table.filter(pc.equal(table[name], account))
-    yield from zip(*(rows[column].to_pylist() for column in ("block", "index_in_block", token, amount)), strict=True)
-
-
-def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
-    """Add symbols after token ids and units after amounts."""
-    check_frame("tokens", tokens, {"token_id", "decimals"})
-    listed = pd.Index(tokens["token_id"])
-    decimals = np.append(tokens["decimals"].fillna(-1).to_numpy(np.int64), -1)
-    symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
-    found: dict[str, Any] = {}
-    for name, column in frame.items():
-        found[str(name)] = column
-        if name in _TOKEN_OF.values():
-            codes = listed.get_indexer(column.to_numpy(np.int64))
-            label = str(name).removesuffix("_id") if str(name).endswith("_id") else f"{name}_symbol"
-            found[label] = pd.Categorical.from_codes(codes, dtype=symbols)
-        elif name in _TOKEN_OF and _TOKEN_OF[str(name)] in frame:
-            codes = listed.get_indexer(frame[_TOKEN_OF[str(name)]].to_numpy(np.int64))
-            found[f"{name}_units"] = _units(column, decimals[codes], str(name))
-    return pd.DataFrame(found, copy=False)
-
-
-def _units(column: pd.Series, decimals: np.ndarray, name: str) -> pd.Series:
-    """Convert smallest units; null where the token is not listed, or where its decimals do not fit."""
-    numbers, to = pa.array(column.array).cast(WHOLE), AMOUNT.pyarrow_dtype
-    return as_series(scale_what_fits(combined(numbers), decimals, to, name)[0])
+def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
+    """Return a pool's fill from its net changes of two balances."""
+    out, into = sorted((one, other), key=lambda leg: int(leg["change"]))
+    amount_in = int(into["change"])
+    amount_out = -int(out["change"])
+    balance_in = balance_out = kept = None
+    if into["recomputed"] is not None:
+        balance_in = int(into["recomputed"]) - amount_in
+    if out["recomputed"] is not None:
+        balance_out = int(out["recomputed"]) + amount_out
+    if balance_in is not None and balance_out is not None and 0 < amount_out < balance_out:
+        # A pool without a fee keeps x * y = k. With balances x and y before a fill that takes `out` of y, it needs
+        #     (x + needed) * (y - out) = x * y,    so    needed = x * out / (y - out),
+        # and whatever else came in, it kept. What it needs is rounded up, as the exchange rounds for the pool.
+        needed = -(-balance_in * amount_out // (balance_out - amount_out))
+        kept = amount_in - needed
+    return PoolFill(
+        into["token_id"],
+        amount_in,
+        out["token_id"],
+        amount_out,
+        balance_in,
+        balance_out,
+        kept,
+    )
 
 
 class Statement(NamedTuple):
@@ -189,104 +207,76 @@ class PoolBalances:
     """The balances that AMM updates have stated so far, with the changes since then."""
 
     def __init__(self) -> None:
-        self._keys, self._balances = np.empty(0, np.int64), np.empty((0, LIMBS), np.int64)
+        self._carried = BALANCE.empty_table()
 
-    def add(self, blocks: Blocks, runs: np.ndarray, resumes: bool) -> tuple[int, list[Statement]]:
-        """Add blocks in order; return how many balances agree, and the statements that do not, or begin.
+    def forget(self) -> None:
+        """Forget all balances, where blocks are missing."""
+        self._carried = BALANCE.empty_table()
+
+    def add(self, blocks: Blocks, runs: np.ndarray, resumes: bool) -> list[Statement]:
+        """Add blocks in order; return what they state.
 
         `runs` numbers the blocks' unbroken sequences; `resumes` says whether the first goes on from before.
         """
         if not resumes:
-            self._keys, self._balances = self._keys[:0], self._balances[:0]
-        updates = blocks.table("amm_update")
-        stated = _key(updates, "account", "token")
-        known = np.union1d(self._keys, stated)
-        first = np.full(len(self._keys), -1, np.int64)
-        parts = [(self._keys, first, np.zeros(len(first), np.int64), self._balances)]
-        parts += [(stated, _place(updates), runs[_integers(updates, "block")], _limbs(updates["balance"]))]
-        parts += [(key, place, runs[place >> BITS], limbs) for key, place, limbs in _changes(blocks, known)]
-        key, place, run, limbs = (np.concatenate(column) for column in zip(*parts, strict=True))
-        states = np.arange(len(key)) < len(self._keys) + len(stated)
-        order = np.lexsort((place, key))  # runs follow each other: their order is that of places
-        last = int(runs[-1])
-        return self._walk(last, key[order], place[order], run[order], limbs[order], states[order])
-
-    def _walk(
-        self,
-        last_run: int,
-        key: np.ndarray,
-        place: np.ndarray,
-        run: np.ndarray,
-        limbs: np.ndarray,
-        states: np.ndarray,
-    ) -> tuple[int, list[Statement]]:
-        """Compare each statement with the one before it, and keep the last of each pool and token."""
-        sums = np.cumsum(np.where(states[:, None], 0, limbs), axis=0)
-        at = np.flatnonzero(states)
-        group = np.cumsum(np.diff(key, prepend=-1).astype(bool) | np.diff(run, prepend=-1).astype(bool))
-        follows = np.diff(group[at], prepend=-1) == 0
-        before = at[np.flatnonzero(follows) - 1]
-        after = at[follows]
-        expected = np.zeros((len(at), LIMBS), np.int64)
-        expected[follows] = _carried(limbs[before] + sums[after] - sums[before])
-        right = follows & (expected == limbs[at]).all(axis=1)
-        named = np.flatnonzero(~right & (place[at] >= 0))
-        last = at[np.diff(group[at], append=-1) != 0]
-        last = last[run[last] == last_run]
-        ends = np.searchsorted(group, group[last], "right") - 1
-        self._keys, self._balances = key[last], _carried(limbs[last] + sums[ends] - sums[last])
-        statements = []
-        for one in named.tolist():
-            block, index = divmod(int(place[at[one]]), 1 << BITS)
-            account, token = divmod(int(key[at[one]]), 1 << 16)
-            expects = _integer(expected[one]) if follows[one] else None
-            found = _integer(limbs[at[one]])
-            statements.append(Statement(block, index, account, token, found, expects))
-        return int(right.sum()), statements
+            self.forget()
+        stated = blocks.table(STATED).select(["account", "token"])
+        wanted = pa.concat_tables([stated, self._carried.select(["account", "token"])])
+        found = _ask(OF_POOLS, blocks, runs, self._carried, wanted).to_pylist()
+        carried = [row for row in found if row["is_last"] and row["run"] == runs[-1]]
+        known = [row | {"balance": _known(row)} for row in carried if _known(row) is not None]
+        self._carried = pa.Table.from_pylist(known, BALANCE)
+        return [
+            Statement(
+                block=row["block"],
+                index_in_block=row["index_in_block"],
+                account=row["account"],
+                token=row["token"],
+                found=row["published"],
+                expected=row["recomputed"],
+            )
+            for row in found
+            if row["published"] is not None and row["block"] != BEFORE_ALL
+        ]
 
 
-def _changes(blocks: Blocks, known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield key, place and amount of every change of known pools and tokens."""
-    for kind, changes in CHANGES.items():
-        table = blocks.table(kind)
-        for account, token, amount, sign in changes if len(known) else ():
-            key = _key(table, account, token)
-            near = np.minimum(np.searchsorted(known, key), len(known) - 1)
-            rows = np.flatnonzero(known[near] == key)
-            if len(rows):
-                part = table.select(["block", "index_in_block", amount]).take(pa.array(rows))
-                yield key[rows], _place(part), sign * _limbs(part[amount])
+def _known(row: dict[str, Any]) -> Any:
+    """Return the balance after a transaction, or None where no balance was stated yet."""
+    return row["recomputed"] if row["published"] is None else row["published"]
 
 
-def _integers(table: pa.Table, name: str) -> np.ndarray:
-    return np.asarray(table[name].to_numpy().astype(np.int64))
+def _of_account(blocks: Blocks, account_id: int) -> pa.Table:
+    account = parse_account_id(account_id)
+    tokens = pa.array(range(1 << 16), NUMBERS)  # token ids have two bytes
+    wanted = pa.table(
+        {
+            "account": pa.repeat(pa.scalar(account, NUMBERS), len(tokens)),
+            "token": tokens,
+        }
+    )
+    one_run = np.zeros(len(blocks.raw), np.int64)
+    return _ask(OF_ACCOUNT, blocks, one_run, BALANCE.empty_table(), wanted)
 
 
-def _key(table: pa.Table, account: str, token: str) -> np.ndarray:
-    return np.asarray(_integers(table, account) << 16 | _integers(table, token))
+def _ask(
+    last_step: str,
+    blocks: Blocks,
+    runs: np.ndarray,
+    carried: pa.Table,
+    wanted: pa.Table,
+) -> pa.Table:
+    numbers = np.arange(BEFORE_ALL, len(runs))
+    run_of = np.concatenate([runs[:1], runs])  # what is carried over belongs to the first run
+    tables: dict[str, pa.Table] = {kind: _needed(blocks, kind) for kind in (*CHANGES, STATED)}
+    tables["carried"] = carried
+    tables["wanted"] = wanted
+    tables["runs"] = pa.table({"block": numbers[len(numbers) - len(run_of) :], "run": run_of})
+    return query.run(STEPS + last_step, "balances", **tables)
 
 
-def _place(table: pa.Table) -> np.ndarray:
-    return np.asarray(_integers(table, "block") << BITS | _integers(table, "index_in_block"))
-
-
-def _limbs(column: pa.ChunkedArray) -> np.ndarray:
-    """Return 128-bit amounts as limbs."""
-    array = column.combine_chunks()
-    if not len(array):
-        return np.empty((0, LIMBS), np.int64)
-    words = np.frombuffer(array.buffers()[1], "<u4").reshape(-1, LIMBS)
-    return np.asarray(words[array.offset : array.offset + len(array)].astype(np.int64))
-
-
-def _carried(limbs: np.ndarray) -> np.ndarray:
-    """Return the same numbers with every limb but the last within its 32 bits."""
-    limbs = limbs.copy()
-    for place in range(LIMBS - 1):
-        limbs[:, place + 1] += limbs[:, place] >> BITS
-        limbs[:, place] &= (1 << BITS) - 1
-    return limbs
-
-
-def _integer(limbs: np.ndarray) -> int:
-    return sum(limb << BITS * place for place, limb in enumerate(limbs.tolist()))
+def _needed(blocks: Blocks, kind: str) -> pa.Table:
+    """Return a table without the columns that queries do not read, which take time to hand over."""
+    names = {"account", "token", "balance"} if kind == STATED else set[str]()
+    for change in CHANGES.get(kind, ()):
+        names.update(change[:3])
+    return blocks.table(kind).select([*PLACE, *sorted(names)])

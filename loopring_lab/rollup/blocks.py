@@ -10,27 +10,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import as_series, combined
+from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
-from loopring_lab.rollup import balances, settled, slots
+from loopring_lab.rollup import balances, frames, settled, slots
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.tables.listings import TEXT, to_utc
+from loopring_lab.tables.listings import TEXT
 
-_NAMES = {name: f"{name}_id" for name in ("account", "token", "fee_token", "storage", "sender", "receiver",
-                                         "to_token", "minter", "token_account")}  # fmt: skip
-_NAMES |= {"to": "to_address", "from_": "from_address"}
-_OWNERS: dict[str, list[tuple[str, str | None]]] = {  # account and owner, by type
-    "deposit": [("account", "owner")], "withdrawal": [("account", "owner")],
+# Where transactions name accounts, and the addresses of their owners, if at all.
+_OWNERS: dict[str, list[tuple[str, str | None]]] = {
+    "deposit": [("account", "owner")],
+    "withdrawal": [("account", "owner")],
     "transfer": [("sender", "from_"), ("receiver", "to")],
-    "spot_trade": [("account_a", None), ("account_b", None)], "account_update": [("account", "owner")],
-    "amm_update": [("account", "owner")], "signature_verification": [("account", "owner")],
-    "nft_mint": [("minter", None), ("receiver", "to")], "nft_data": [("account", None)],
-}  # fmt: skip
-_FORCED_AND_INVALID = 3
-_HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+    "spot_trade": [("account_a", None), ("account_b", None)],
+    "account_update": [("account", "owner")],
+    "amm_update": [("account", "owner")],
+    "signature_verification": [("account", "owner")],
+    "nft_mint": [("minter", None), ("receiver", "to")],
+    "nft_data": [("account", None)],
+}
+_FORCED_AND_INVALID = 3  # the kind of a withdrawal whose owner is not that of the account: WithdrawTransaction.sol
+_RECORDED = ("l1_block", "place", "block_type", "block_size", "block_version")
 
 
 class Blocks:
@@ -87,19 +88,15 @@ class Blocks:
     @cached_property
     def headers_table(self) -> pa.Table:
         """The headers as an Arrow table, with what is known about each submission."""
-        found = slots.read(slots.HEADER_FIELDS, self._slots.headers)
-        integers = ("l1_block", "place", "block_type", "block_size", "block_version")
-        known = {name: pa.array([getattr(raw, name) for raw in self.raw], pa.int64()) for name in integers}
-        return pa.table(
-            {
-                "block_id": pa.array([raw.block_id for raw in self.raw], pa.int64()),
-                **found,
-                "size": pa.array(self._slots.sizes),
-                "data_sha256": pa.array([hashlib.sha256(raw.data).digest() for raw in self.raw], pa.binary(32)),
-                "transaction_hash": pa.array([raw.transaction_hash for raw in self.raw], pa.string()),
-                **known,
-            }
-        )
+        columns: dict[str, Any] = {"block_id": pa.array([raw.block_id for raw in self.raw], pa.int64())}
+        columns |= slots.read("header", self._slots.headers)
+        columns["size"] = pa.array(self._slots.sizes)
+        digests = [hashlib.sha256(raw.data).digest() for raw in self.raw]
+        columns["data_sha256"] = pa.array(digests, pa.binary(32))
+        columns["transaction_hash"] = pa.array([raw.transaction_hash for raw in self.raw], pa.string())
+        for name in _RECORDED:
+            columns[name] = pa.array([getattr(raw, name) for raw in self.raw], pa.int64())
+        return pa.table(columns)
 
     def table(self, kind: str) -> pa.Table:
         """Return the transactions of a type as an Arrow table, with the names of the protocol.
@@ -146,11 +143,11 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 2 * 68)).headers()["size"].tolist()
         [2]
         """
-        frame = _renamed(self.headers_table.drop_columns(["timestamp"]))
+        frame = frames.renamed(self.headers_table.drop_columns(["timestamp"]))
         places = np.arange(len(self), dtype=np.int32)
         frame.insert(0, "block", as_series(pa.array(places)))
-        frame.insert(2, "created_at", self._created(places))
-        return self._finished(frame)
+        frame.insert(2, "created_at", frames.created_at(self, places))
+        return frames.finished(frame, self)
 
     def trades(
         self,
@@ -212,9 +209,9 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).fills().shape
         (0, 25)
         """
-        frame = self._frame("spot_trade", tokens, rename={})
+        frame = self._frame("spot_trade", tokens, names={})
         table = self.table("spot_trade")
-        found = settled.trade_ids(self, *(table[name].to_numpy() for name in ("block", "index_in_block")))
+        found = settled.trade_ids(self, table["block"].to_numpy(), table["index_in_block"].to_numpy())
         frame.insert(4, "trade_id", as_series(pa.array(found)))
         return frame
 
@@ -418,8 +415,8 @@ class Blocks:
         True
         """
         frame = self._frame("nft_mint", tokens)
-        data = _renamed(self.table("nft_data"))
-        return self._finished(_with_nft_data(frame, data))
+        data = frames.renamed(self.table("nft_data"))
+        return frames.finished(_with_nft_data(frame, data), self)
 
     def accounts(self) -> pd.DataFrame:
         """Return the accounts that these blocks name, by account id.
@@ -436,101 +433,69 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 68)).accounts().columns[:2].tolist()
         ['account_id', 'owner']
         """
-        parts = [self._named(kind, *pair) for kind, pairs in _OWNERS.items() for pair in pairs]
-        ids, block, within, owner = (np.concatenate(part) for part in zip(*parts, strict=True))
-        order = np.lexsort((within, block, ids))
-        ids, block, within, owner = (part[order] for part in (ids, block, within, owner))
-        accounts, first = np.unique(ids, return_index=True)
-        is_named = np.flatnonzero(owner.any(axis=1))
-        named, where = np.unique(ids[is_named], return_index=True)
-        owners = pd.Series(_series(slots.binary(owner[is_named[where]])).to_numpy(), named)
-        frame = self._begin(block[first], within[first])
+        parts = []
+        for kind, pairs in _OWNERS.items():
+            for account, owner in pairs:
+                parts.append(self._named(kind, account, owner))
+        named = pd.concat(parts).sort_values(["account_id", "block", "index_in_block"], kind="stable")
+        # Of each column the first value that is there: the owner may become known later than the account.
+        first = named.groupby("account_id").first()
+        frame = frames.places(self, first["block"].to_numpy(), first["index_in_block"].to_numpy())
+        accounts = first.index.to_numpy(np.int64)
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
-        frame.insert(1, "owner", owners.reindex(accounts).astype(TEXT).reset_index(drop=True))
+        frame.insert(1, "owner", first["owner"].astype(TEXT).reset_index(drop=True))
         frame["is_pool"] = settled.is_pool(self, accounts)
-        return self._finished(frame)
+        return frames.finished(frame, self)
 
-    def _frame(self, kind: str, tokens: pd.DataFrame | None, rename: Mapping[str, str] = _NAMES) -> pd.DataFrame:
+    def _frame(
+        self,
+        kind: str,
+        tokens: pd.DataFrame | None,
+        names: Mapping[str, str] = frames.NAMES,
+    ) -> pd.DataFrame:
         """Make the frame of one type."""
         table = self.table(kind)
-        frame = self._begin(*(table[name].to_numpy() for name in ("block", "index_in_block")))
-        for name in table.column_names[2:]:
-            frame[rename.get(name, name)] = _series(table[name])
-        return self._finished(frame, tokens)
+        begin = frames.places(self, table["block"].to_numpy(), table["index_in_block"].to_numpy())
+        fields = frames.renamed(table.drop_columns(["block", "index_in_block"]), names)
+        return frames.finished(pd.concat([begin, fields], axis=1), self, tokens)
 
-    def _begin(self, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
-        """Return the columns that all frames of transactions begin with."""
-        block_id = self.headers_table["block_id"].take(pa.array(block))
-        columns = {"block": pa.array(block), "block_id": block_id, "index_in_block": pa.array(within)}
-        frame = pd.DataFrame({name: as_series(column) for name, column in columns.items()})
-        frame["created_at"] = self._created(block)
-        return frame
-
-    def _created(self, block: np.ndarray) -> pd.Series:
-        return to_utc(as_series(pa.array(self.headers_table["timestamp"].to_numpy()[block] * 1_000)))
-
-    def _named(self, kind: str, account: str, owner: str | None) -> tuple[np.ndarray, ...]:
-        """Return the accounts that transactions name, where, and their owners, zeros where not named."""
+    def _named(self, kind: str, account: str, owner: str | None) -> pd.DataFrame:
+        """Return the accounts that transactions name, where, and their owners, null where not named."""
         table = self.table(kind)
-        ids, block, within = (table[name].to_numpy() for name in (account, "block", "index_in_block"))
-        owners = np.zeros((len(ids), 20), np.uint8) if owner is None else _as_bytes(table[owner])
-        if kind == "withdrawal":
-            owners = np.where((table["kind"].to_numpy() == _FORCED_AND_INVALID)[:, None], np.uint8(0), owners)
-        return ids, block, within, owners
-
-    def _finished(self, frame: pd.DataFrame, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
-        frame = frame if tokens is None else balances.with_units(frame, tokens)
-        frame.attrs |= self.attrs
-        return frame
-
-
-def _renamed(table: pa.Table) -> pd.DataFrame:
-    names = zip(table.column_names, table.columns, strict=True)
-    return pd.DataFrame({_NAMES.get(name, name): _series(column) for name, column in names})
+        owners: Any = None
+        if owner is not None:
+            is_named = np.asarray(frames.as_bytes(table[owner]).any(axis=1))
+            if kind == "withdrawal":
+                is_named &= table["kind"].to_numpy() != _FORCED_AND_INVALID
+            owners = frames.series(table[owner]).astype(object).where(is_named, None)
+        return pd.DataFrame(
+            {
+                "account_id": table[account].to_numpy(),
+                "block": table["block"].to_numpy(),
+                "index_in_block": table["index_in_block"].to_numpy(),
+                "owner": pd.Series(owners, range(len(table)), dtype=object),
+            }
+        )
 
 
 def _with_nft_data(mints: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
     """Fill in what the two slots after a mint say, if they are of the same receiver and token."""
     keys = ["block", "index_in_block", "receiver_id", "to_token_id"]
     data = data.rename(columns={"account_id": "receiver_id", "token_id": "to_token_id"})
+    is_conditional = (mints["kind"] != 0).to_numpy(bool)
+    # The slot after a mint has the minter (scheme 0), the one after that the token's contract (scheme 1).
     for scheme, address in enumerate(("minter", "token_address")):
         part = data[data["scheme"] == scheme].drop(columns="scheme")
-        part = part.assign(index_in_block=part["index_in_block"] - 1 - scheme)
+        part["index_in_block"] = part["index_in_block"] - 1 - scheme
         joined = mints[keys].merge(part, on=keys, how="left", validate="m:1")
-        is_other = (mints["kind"] != 0).to_numpy(bool)
-        mints[address] = joined["address"].where(is_other)
+        mints[address] = joined["address"].where(is_conditional)
         for name in ("nft_type", "nft_id", "creator_bips"):
-            mints[name] = mints[name].where(~is_other | mints[name].notna(), joined[name])
+            is_known = ~is_conditional | mints[name].notna()
+            mints[name] = mints[name].where(is_known, joined[name])
     return mints
 
 
-def _series(column: pa.Array | pa.ChunkedArray) -> pd.Series:
-    """Make a series of a column; binary becomes text in hex."""
-    if pa.types.is_fixed_size_binary(column.type):
-        column = _as_hex(column)
-    if pa.types.is_string(column.type):
-        return pd.Series(TEXT.__from_arrow__(column))  # type: ignore[attr-defined]
-    return as_series(column)
-
-
-def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    content = _as_bytes(column)
-    digits = np.empty((len(content), 2 + 2 * content.shape[1]), np.uint8)
-    digits[:, :2] = np.frombuffer(b"0x", np.uint8)
-    digits[:, 2:] = _HEX[content].reshape(len(content), 2 * content.shape[1])
-    offsets = np.arange(len(content) + 1, dtype=np.int32) * np.int32(digits.shape[1])
-    text = pa.StringArray.from_buffers(len(content), pa.py_buffer(offsets), pa.py_buffer(digits))
-    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
-
-
-def _as_bytes(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    array = combined(column)
-    width = array.type.byte_width
-    content = np.frombuffer(array.buffers()[1] or b"", np.uint8)
-    return content[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
-
-
-@lru_cache(100_000)
+@lru_cache(100_000)  # keys of 64 bytes: an account's key is in many blocks
 def _unpacked(packed: bytes) -> tuple[str, str] | None:
     try:
         x, y = unpack_public_key(packed)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from html import escape
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import completion, query
-from loopring_lab.client import POOL_PREFIX, Client
+from loopring_lab.client import POOL_PREFIX
 from loopring_lab.errors import LabError
 from loopring_lab.http.budget import Budget
 from loopring_lab.models import Exchange
@@ -24,14 +25,42 @@ from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
 
-AT_ONCE = 1_000
-LARGEST = 384  # slots of a block, as far as blocks do not say their size
+AT_ONCE = 1_000  # blocks, some 26 MB of data
+LARGEST = 384  # slots of a block, as far as blocks do not say their size: the largest ever submitted
+# A store of at most so many slots, 136 MB of data, is read once and kept in memory.
 KEPT_SLOTS = 2_000_000
-"""A store of at most so many slots, 136 MB of data, is read once."""
 
 
-class BlocksClient(Client):
-    """The trades, tokens and markets of a store of blocks, through the methods of `Client`.
+def _relayer_only(name: str) -> Callable[..., NoReturn]:
+    """Return the method of a client that blocks cannot answer."""
+
+    def refuse(self: BlocksClient, *arguments: object, **named: object) -> NoReturn:
+        """Raise a `LabError`: only a relayer can answer this.
+
+        Parameters
+        ----------
+        *arguments, **named : object
+            As for the method of `Client`.
+
+        Raises
+        ------
+        LabError
+            Always.
+
+        Examples
+        --------
+        >>> client = lab.connect(blocks=store)  # reads blocks, and has tokens, markets and trades
+        """
+        raise LabError(
+            f"{name}: only a relayer can answer this, and this client reads blocks. It has tokens, markets "
+            "and trades; archive.import_blocks(store) puts them into an archive."
+        )
+
+    return refuse
+
+
+class BlocksClient:
+    """The trades, tokens and markets of a store of blocks, through the methods that `Client` has for them.
 
     Methods that only a relayer can answer raise `LabError`.
 
@@ -46,22 +75,89 @@ class BlocksClient(Client):
     BlocksClient(exchange 0x0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4 on chain 1, 1 block)
     """
 
+    account = _relayer_only("account")
+    api_key = _relayer_only("api_key")
+    listings = _relayer_only("listings")
+    pages = _relayer_only("pages")
+    update_account = _relayer_only("update_account")
+    update_fee = _relayer_only("update_fee")
+    update_status = _relayer_only("update_status")
+    with_api_key = _relayer_only("with_api_key")
+
     def __init__(self, store: Store) -> None:
-        bound = store.stored.index().source
-        super().__init__(NoRelayer(), bound)  # type: ignore[arg-type]
         self._store = store
+        self._bound = store.stored.index().source
         self._kept: tuple[pa.Table, list[Blocks]] | None = None
 
     def __repr__(self) -> str:
         count = len(self._store.stored.index().blocks)
         return f"BlocksClient({self.source}, {count:,} block{'' if count == 1 else 's'})"
 
+    def _repr_html_(self) -> str:
+        note = "Synthetic data. " if self.synthetic else ""
+        next_step = "<code>client.trades(account_id)</code> reads a history."
+        return f"<p><b>Blocks</b> of {escape(self.source)}.<br><small>{note}{next_step}</small></p>"
+
+    @property
+    def source(self) -> str:
+        """Name of the source of the blocks."""
+        return self._bound.name
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the blocks are synthetic."""
+        return self._bound.synthetic
+
     @property
     def accounts(self) -> list[int]:
         """Accounts with fills, those with most first; pools last."""
         return self._census.accounts
 
-    def trades(  # type: ignore[override]
+    def tokens(self) -> pd.DataFrame:
+        """Return the tokens that are stored with the blocks.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.tokens` describes.
+
+        Examples
+        --------
+        >>> listing = '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]'
+        >>> size = (folder / "tokens.json").write_text(listing)
+        >>> report = store.import_files([], tokens=folder / "tokens.json")
+        >>> lab.connect(blocks=store).tokens().index.tolist()
+        ['ETH']
+        """
+        return self._labelled(self._tokens)
+
+    def markets(self) -> pd.DataFrame:
+        """Return the markets in which the blocks have fills.
+
+        Returns
+        -------
+        pandas.DataFrame
+            As `tables.markets` describes; blocks do not say more of a market than its two tokens.
+
+        Examples
+        --------
+        >>> listing = '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]'
+        >>> size = (folder / "tokens.json").write_text(listing)
+        >>> report = store.import_files([], tokens=folder / "tokens.json")
+        >>> len(lab.connect(blocks=store).markets())
+        0
+        """
+        return self._labelled(self._markets)
+
+    def close(self) -> None:
+        """Close nothing: the file of the store is open only while it is read.
+
+        Examples
+        --------
+        >>> lab.connect(blocks=store).close()
+        """
+
+    def trades(
         self,
         account_id: int | None = None,
         market: str | None = None,
@@ -115,22 +211,28 @@ class BlocksClient(Client):
                 "trades: blocks carry no order hashes. Leave order_hash out: rows of one account_id, "
                 "token_id and storage_id are one order."
             )
-        account_id = None if account_id is None else parse_account_id(account_id)
+        if account_id is not None:
+            account_id = parse_account_id(account_id)
         query.validate_trade_query(account_id or 0, None, fill_type, limit)
         start, end = query.parse_span(since, until)
         market = self._known_market(market)
-        parts, held, expected = [], 0, self._census.rows(account_id)
+        parts = []
+        held = 0
         with track("trades", progress) as report:
             for blocks in self._batches():
                 frame = settled.trades(blocks, self._tokens, self._markets, None, account_id)
-                parts.append(frame if market is None else frame[frame["market"] == market])
                 held += len(frame)
-                report(held, expected)
+                report(held, self._census.rows(account_id))
+                parts.append(frame if market is None else frame[frame["market"] == market])
         frame = pd.concat(parts or [settled.trades(Blocks([]), self._tokens, self._markets)])
         if fill_type is not None:
             frame = frame[frame["fill_type"] == fill_type]
         frame.attrs |= {"fee_token": "received"}
-        asked = {"account_id": account_id, "market": market, "fill_type": fill_type}
+        asked = {
+            "account_id": account_id,
+            "market": market,
+            "fill_type": fill_type,
+        }
         return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
@@ -190,7 +292,7 @@ class BlocksClient(Client):
         >>> lab.connect(blocks=store).exchange().chain_id
         1
         """
-        bound = self._store.stored.index().source
+        bound = self._store.stored.index().source  # a later sync may tell the chain
         if bound.exchange is None or bound.chain_id is None:
             raise LabError("exchange: these blocks do not say which chain they are on. A store that synced does.")
         return Exchange(bound.exchange, bound.chain_id)
@@ -207,11 +309,18 @@ class BlocksClient(Client):
     def _batches(self) -> Iterable[Blocks]:
         """Read the blocks; a small store is kept in memory until blocks are added to it."""
         held = self._store.stored.index().blocks
-        if pc.sum(held["block_size"].fill_null(LARGEST)).as_py() > KEPT_SLOTS:
+        slots = pc.sum(held["block_size"].fill_null(LARGEST)).as_py()
+        if slots > KEPT_SLOTS:
             return self._store.batches(AT_ONCE)
+        # The index of a store is the same object as long as nothing was added.
         if self._kept is None or self._kept[0] is not held:
-            self._kept = held, list(self._store.batches(AT_ONCE))
+            self._kept = (held, list(self._store.batches(AT_ONCE)))
         return self._kept[1]
+
+    def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
+        labelled = frame.copy()
+        labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
+        return labelled
 
     @cached_property
     def _census(self) -> Census:
@@ -235,7 +344,7 @@ class Census:
         pools: set[int] = set()
         for blocks in batches:
             self._add(blocks.table("spot_trade"))
-            known = np.array([*self._fills], np.int64)
+            known = np.array(list(self._fills), np.int64)
             pools.update(known[is_pool(blocks, known)].tolist())
         self.accounts = sorted(self._fills, key=lambda one: (one in pools, -self._fills[one], one))
 
@@ -244,35 +353,10 @@ class Census:
         return self._fills.total() if account_id is None else self._fills[account_id]
 
     def _add(self, trades: pa.Table) -> None:
-        sold, bought = (trades[name].to_numpy() for name in ("sell_a", "buy_a"))
+        sold = trades["sell_a"].to_numpy()
+        bought = trades["buy_a"].to_numpy()
         pairs = np.unique(np.sort(np.stack([sold, bought], axis=1)), axis=0)
         self.pairs.update(map(tuple, pairs.tolist()))
-        for side in ("a", "b"):
-            accounts, counts = np.unique(trades[f"account_{side}"].to_numpy(), return_counts=True)
+        for name in ("account_a", "account_b"):
+            accounts, counts = np.unique(trades[name].to_numpy(), return_counts=True)
             self._fills.update(dict(zip(accounts.tolist(), counts.tolist(), strict=True)))
-
-
-class NoRelayer:
-    """Stands in for the transport of a client that has no relayer to ask."""
-
-    base_url = ""
-    source = None
-
-    def get(self, path: str, *_: object, **__: object) -> NoReturn:
-        raise LabError(
-            f"{path}: only a relayer can answer this, and this client reads blocks. It has tokens, markets "
-            "and trades; archive.import_blocks(store) puts them into an archive."
-        )
-
-    post = get
-
-    def new_budget(self, *, of_bytes: bool = True) -> Budget:
-        """Return no limit: nothing is downloaded."""
-        return Budget()
-
-    def with_key(self, api_key: str) -> NoReturn:
-        del api_key
-        self.get("API key")
-
-    def close(self) -> None:
-        """Close nothing."""

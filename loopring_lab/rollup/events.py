@@ -8,23 +8,34 @@ from typing import Any, NamedTuple
 from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.bounded import MAX_INT64
 from loopring_lab.errors import LabError, RpcError
+from loopring_lab.rollup.calldata import WORD
 from loopring_lab.rollup.rpc import number, octets, undocumented
 from loopring_lab.rollup.stored import Submission
 
+# BlockSubmitted(uint256 indexed blockIdx, bytes32 merkleRoot, bytes32 publicDataHash)
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
+# TokenRegistered(address token, uint16 tokenId)
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
-_TOPICS = {SUBMITTED: 2, REGISTERED: 1}
-SYMBOL, DECIMALS = "0x95d89b41", "0x313ce567"
+# The topics of each event: its own hash, and what is indexed. Both have two words of data.
+TOPICS = {SUBMITTED: 2, REGISTERED: 1}
+SYMBOL = "0x95d89b41"  # symbol() of ERC-20
+DECIMALS = "0x313ce567"  # decimals() of ERC-20
 
+# A contract may answer anything; the longest symbol of a registered token has 15 letters.
 LONGEST_SYMBOL = 40
-_ETHER = {"tokenId": 0, "symbol": "ETH", "name": "Ethereum", "address": "0x" + 40 * "0", "decimals": 18}
-
-
+# Token 0 of every exchange has no contract.
+ETHER = {
+    "tokenId": 0,
+    "symbol": "ETH",
+    "name": "Ethereum",
+    "address": "0x" + 40 * "0",
+    "decimals": 18,
+}
+# The exchange of a chain: on Ethereum, and on the embedded chain.
 EXCHANGES = {
     1: "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4",
     31337: "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
 }
-"""The exchange of a chain: on Ethereum, and on the embedded chain."""
 
 
 class Reader(NamedTuple):
@@ -52,46 +63,59 @@ def read_log(log: Any, where: str, reader: Reader) -> Log | None:
         raise reader.unexpected(where, "a log", log)
     if log.get("removed") is True:
         return None
-    topics = [reader.octets(topic, f"{where}, topics", 32) for topic in log["topics"]]
-    address = f"0x{reader.octets(log.get('address'), f'{where}, address', 20).hex()}"
+    topics = [reader.octets(topic, f"{where}, topics", WORD) for topic in log["topics"]]
+    address = _hex(reader.octets(log.get("address"), f"{where}, address", 20))
     l1_block = reader.number(log.get("blockNumber"), f"{where}, blockNumber")
-    kind = f"0x{topics[0].hex()}" if topics else ""
-    if kind not in _TOPICS:
+    kind = _hex(topics[0]) if topics else ""
+    if kind not in TOPICS:
         return Log(address, l1_block, None)
-    if len(topics) != _TOPICS[kind]:
-        raise reader.unexpected(f"{where}, topics", f"{_TOPICS[kind]} topics", log["topics"])
-    data = reader.octets(log.get("data"), f"{where}, data", 64)
+    if len(topics) != TOPICS[kind]:
+        raise reader.unexpected(f"{where}, topics", f"{TOPICS[kind]} topics", log["topics"])
+    data = reader.octets(log.get("data"), f"{where}, data", 2 * WORD)
+    first_word = data[:WORD]
+    second_word = data[WORD:]
     if kind == REGISTERED:
-        token_id = _small(data[32:], f"{where}, tokenId", reader)
-        return Log(address, l1_block, (token_id, f"0x{data[12:32].hex()}"))
+        token_id = _small(second_word, f"{where}, tokenId", reader)
+        contract = _hex(first_word[-20:])
+        return Log(address, l1_block, (token_id, contract))
+    transaction = reader.octets(log.get("transactionHash"), f"{where}, transactionHash", WORD)
     submission = Submission(
-        _small(topics[1], f"{where}, blockIdx", reader),
-        data[:32],
-        data[32:],
-        l1_block,
-        f"0x{reader.octets(log.get('transactionHash'), f'{where}, transactionHash', 32).hex()}",
-        reader.number(log.get("logIndex"), f"{where}, logIndex"),
+        block_id=_small(topics[1], f"{where}, blockIdx", reader),
+        merkle_root=first_word,
+        public_data_hash=second_word,
+        l1_block=l1_block,
+        transaction_hash=_hex(transaction),
+        log_index=reader.number(log.get("logIndex"), f"{where}, logIndex"),
     )
     return Log(address, l1_block, submission)
+
+
+def _hex(content: bytes) -> str:
+    return "0x" + content.hex()
 
 
 def _small(word: bytes, where: str, reader: Reader) -> int:
     found = int.from_bytes(word)
     if found > MAX_INT64:
-        raise reader.unexpected(where, "a small integer", f"0x{word.hex()}")
+        raise reader.unexpected(where, "a small integer", _hex(word))
     return found
 
 
 def token_record(token_id: int, address: str, answers: list[Any] | None) -> dict[str, Any] | None:
-    """Return the record of a token, or None if its decimals are not known."""
+    """Return the record of a token, as the relayer would list it, or None if its decimals are not known."""
     if answers is None:
-        return _ETHER | {"tokenId": token_id}
+        return ETHER | {"tokenId": token_id}
     symbol, decimals = (_call_result(answer) for answer in answers)
-    places = int.from_bytes(decimals, "big") if len(decimals) == 32 else MAX_DECIMALS + 1
-    if places > MAX_DECIMALS:
+    places = int.from_bytes(decimals)
+    if len(decimals) != WORD or places > MAX_DECIMALS:
         return None
     name = _text(symbol) or f"token#{token_id}"
-    return {"tokenId": token_id, "symbol": name, "address": address, "decimals": places}
+    return {
+        "tokenId": token_id,
+        "symbol": name,
+        "address": address,
+        "decimals": places,
+    }
 
 
 def _call_result(answer: Any) -> bytes:
@@ -104,12 +128,16 @@ def _call_result(answer: Any) -> bytes:
 
 
 def _text(answer: bytes) -> str | None:
-    """Read text as contracts give it: a string of the ABI, or 32 bytes."""
-    if len(answer) > 64 and int.from_bytes(answer[:32], "big") == 32:
-        length = int.from_bytes(answer[32:64], "big")
-        content = answer[64 : 64 + length] if length <= len(answer) - 64 else b""
-    else:
-        content = answer.rstrip(b"\0") if len(answer) == 32 else b""
-    text = content.decode(errors="replace").strip()
-    usable = text and len(text) <= LONGEST_SYMBOL and text.isprintable() and "\ufffd" not in text
-    return text if usable else None
+    """Read text as contracts give it: a string of the ABI, or 32 bytes, as tokens from before 2018 have it."""
+    content = b""
+    if len(answer) == WORD:
+        content = answer.rstrip(b"\0")
+    elif len(answer) > 2 * WORD and int.from_bytes(answer[:WORD]) == WORD:
+        length = int.from_bytes(answer[WORD : 2 * WORD])
+        text = answer[2 * WORD :]
+        if length <= len(text):
+            content = text[:length]
+    symbol = content.decode(errors="replace").strip()
+    # The character that stands in place of bytes which are no text.
+    is_readable = symbol.isprintable() and "\ufffd" not in symbol
+    return symbol if symbol and is_readable and len(symbol) <= LONGEST_SYMBOL else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,21 +34,49 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata
-from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock
+from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
-from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
+from loopring_lab.rollup.stored import (
+    StoredBlocks,
+    Submission,
+    refuse_unreadable,
+)
 from loopring_lab.source import FILE, Source
 
-ENDINGS = (".hex", ".bin", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".parquet")
+ENDINGS = (
+    ".hex",
+    ".bin",
+    ".txt",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".csv",
+    ".parquet",
+)
 HINT = "Save it again, or leave it out; batches committed before it stay."
-BATCH_BLOCKS, BATCH_BYTES = 500, 32 << 20
-ROWS, CSV_PIECE = 64, 2 << 20
+# What is committed together: it stays in memory until then.
+BATCH_BLOCKS = 500
+BATCH_BYTES = 32 << 20
+LONGEST_ROW = 4 << 20  # bytes of CSV; a transaction of 30 million gas, at 16 gas a byte, takes 3.8 million in hex
 MOST_IN_GROUP = 2 << 30  # bytes of the columns that are read, in a row group of a Parquet file
-WRAPPERS = ("dcb2aa31", "ebc8c7ee", "78e9a4f3", "fbb404ab", "e0b687f8", "cafc5892", "503baf55")
-SELECTORS = frozenset(map(bytes.fromhex, (*WRAPPERS, *calldata.SUBMIT_BLOCKS)))
+ROWS_AT_ONCE = 64  # of a Parquet file: 16 MiB of the longest transactions
+WRAPPERS = (
+    "dcb2aa31",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,uint16,bytes)[])[],address[]))
+    "ebc8c7ee",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,bytes)[])[],address[]))
+    # Versions before them, seen on Ethereum from October 2020 on; each begins with (bool, bytes) as well.
+    "78e9a4f3",
+    "fbb404ab",
+    "e0b687f8",
+    "cafc5892",
+    "503baf55",
+)
+SELECTORS = frozenset(bytes.fromhex(selector) for selector in (*WRAPPERS, *calldata.SUBMIT_BLOCKS))
+# The chains of known exchanges, which blocks do not tell.
 CHAINS = {exchange.lower(): chain_id for chain_id, exchange in EXCHANGES.items()}
-"""The chains of known exchanges, which blocks do not tell."""
-INPUT, HASH, NUMBER = ("input", "data"), ("hash", "transaction_hash"), ("block_number", "blockNumber")
+# Names of columns and members: of JSON-RPC, and of the public datasets of BigQuery.
+INPUT = ("input", "data")
+HASH = ("hash", "transaction_hash")
+NUMBER = ("block_number", "blockNumber")
 TEXT = b"0123456789abcdefABCDEFxX \t\r\n"
 
 
@@ -61,81 +90,108 @@ class Call(NamedTuple):
     transaction_hash: str | None = None
 
 
+Item = Call | Log | None
+
+
 class Import:
     """Adds the blocks of files to a store."""
 
-    def __init__(self, store: StoredBlocks, first_block: int | None, source: str | None, progress: Progress) -> None:
+    def __init__(
+        self,
+        store: StoredBlocks,
+        first_block: int | None,
+        source: str | None,
+        progress: Progress,
+    ) -> None:
         if first_block is not None and (type(first_block) is not int or not 0 <= first_block < 1 << 32):
             raise LabError(f"first_block={first_block!r} is not the number of a block. Give an integer.")
-        self._store, self._next, self._named, self._progress = store, first_block, source, progress
-        self._batch: list[tuple[str, RawBlock]] = []
-        self._events: list[Submission] = []
-        self._addresses: dict[int, str] = {}
+        self._store = store
+        self._next = first_block
+        self._name = source
+        self._progress = progress
         self._exchange = ""
-        self._counts = {"added": 0, "skipped": 0}
-        self._read = self._bytes = 0
+        self._read = 0
+        self._added = 0
+        self._skipped = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._batch: list[tuple[str, RawBlock]] = []
+        self._bytes = 0
+        self._events: list[Submission] = []
+        self._contracts: dict[int, str] = {}
 
     def run(self, paths: Paths, tokens: str | os.PathLike[str] | None) -> dict[str, int]:
         """Import every file; count the blocks that were not held, and what submits no block."""
-        listing = None if tokens is None else _listing(Path(tokens))
-        every = find_files(paths, ENDINGS, "Give files with blocks.", besides=FILE)
-        files = [file for file in every if tokens is None or file != Path(tokens)]
+        listing = None if tokens is None else Path(tokens)
+        text = None if listing is None else _listing(listing)
+        files = [
+            file for file in find_files(paths, ENDINGS, "Give files with blocks.", besides=FILE) if file != listing
+        ]
         sizes = [file.stat().st_size if file.exists() else 0 for file in files]
         try:
             for number, file in enumerate(files, 1):
-                for item in _read(file):
+                for item in _items(file):
                     self._take(file, item)
-                self._progress(self._read, self._read * sum(sizes) // max(1, sum(sizes[:number])))
+                # As many blocks as in the files so far are expected of each byte of the others.
+                share_read = sum(sizes[:number]) / max(1, sum(sizes))
+                self._progress(self._read, round(self._read / (share_read or 1)))
         finally:
             self._commit()
-        if listing is not None:
-            self._store.store_tokens(listing)
+        if text is not None:
+            self._store.store_tokens(text)
         if files:
             self._store.file.settle()
-        return self._counts
+        return {"added": self._added, "skipped": self._skipped}
 
-    def _take(self, file: Path, item: Call | Log | None) -> None:
+    def _take(self, file: Path, item: Item) -> None:
         if not isinstance(item, Call):
             self._take_log(file, item)
             return
         blocks = _blocks(item)
-        self._counts["skipped"] += not blocks
+        if not blocks:
+            self._skipped += 1
         for raw in blocks:
             self._bind(file, f"0x{raw.data[:20].hex()}")
             self._batch.append((item.where, raw._replace(block_id=self._next)))
-            self._next = None if self._next is None else self._next + 1
-            self._read, self._bytes = self._read + 1, self._bytes + len(raw.data) + len(raw.auxiliary)
+            self._bytes += len(raw.data) + len(raw.auxiliary)
+            self._read += 1
+            if self._next is not None:
+                self._next += 1
         if len(self._batch) >= BATCH_BLOCKS or self._bytes >= BATCH_BYTES:
             self._commit()
 
     def _take_log(self, file: Path, log: Log | None) -> None:
-        if log and log.event:
-            self._bind(file, self._exchange or log.address)
-        if not log or not log.event or log.address != self._exchange:
-            self._counts["skipped"] += 1
+        if log is not None and log.event is not None and not self._exchange:
+            self._bind(file, log.address)
+        if log is None or log.event is None or log.address != self._exchange:
+            self._skipped += 1
         elif isinstance(log.event, Submission):
             self._events.append(log.event)
         else:
-            self._addresses |= [log.event]
+            token_id, contract = log.event
+            self._contracts[token_id] = contract
 
     def _bind(self, file: Path, exchange: str) -> None:
         """Bind the store to the exchange of the first block or event; the store refuses others."""
         if self._exchange:
             return
         bound = self._store.file.source()
-        if bound is None or bound.exchange != exchange or self._named is not None:
-            bound = _source_of(file, exchange, self._named)
+        if bound is None or bound.exchange != exchange or self._name is not None:
+            bound = _source_of(file, exchange, self._name)
         self._store.bind(bound)
         self._exchange = exchange
 
     def _commit(self) -> None:
         """Commit events, then blocks; the blocks of a batch all or none."""
-        events, self._events = self._events, []
-        batch, self._batch, self._bytes = self._batch, [], 0
-        if events or self._addresses:
-            self._store.add_events(events, contracts=self._addresses)
+        batch = self._batch
+        events = self._events
+        contracts = self._contracts
+        self._clear()  # what is refused must not be committed again
+        if events or contracts:
+            self._store.add_events(events, contracts=contracts)
         try:
-            self._counts["added"] += self._store.add([raw for _, raw in batch])
+            self._added += self._store.add([raw for _, raw in batch])
         except BlockError:
             for where, raw in batch:
                 refuse_unreadable(where, raw)
@@ -146,84 +202,77 @@ class Import:
 def _source_of(file: Path, exchange: str, name: str | None) -> Source:
     """Return the source of a file: as stated beside it, as given, or else the exchange."""
     chain_id = CHAINS.get(exchange)
-    plain = f"exchange {exchange}" + (f" on chain {chain_id}" if chain_id else "")
-    is_stated = (file.parent / FILE).is_file()
-    found = Source.of_saved(file.parent, name if is_stated else name or plain, file.parent)
-    joined = found.joined(Source(found.name, found.synthetic, exchange, found.chain_id or chain_id))
+    if name is None and not (file.parent / FILE).is_file():
+        name = f"exchange {exchange}"
+        if chain_id:
+            name += f" on chain {chain_id}"
+    stated = Source.of_saved(file.parent, name, file.parent)
+    of_blocks = Source(stated.name, stated.synthetic, exchange, stated.chain_id or chain_id)
+    joined = stated.joined(of_blocks)
     if joined is None:
-        raise LabError(f"{file}: holds blocks of exchange {exchange}, but {FILE} says {found}. Correct it.")
+        raise LabError(f"{file}: holds blocks of exchange {exchange}, but {FILE} says {stated}. Correct it.")
     return joined
 
 
 def _blocks(call: Call) -> list[RawBlock]:
-    """Read the blocks of a call; none if it is a transaction that does something else.
-
-    Calldata is 4 bytes more than a multiple of 32, which 98 + 68 bytes per slot never are.
-    """
-    is_submission = call.content[:4] in SELECTORS
-    if not (is_submission or call.is_transaction) and len(call.content) % SLOT == HEADER % SLOT:
+    """Read the blocks of a call; none if it is a transaction that does something else."""
+    is_submission = call.content[:SELECTOR] in SELECTORS
+    if not is_submission and not call.is_transaction and len(call.content) % SLOT == HEADER % SLOT:
+        # Calldata is 4 bytes more than a multiple of 32, which 98 + 68 bytes per slot never are.
         raw = RawBlock(call.content)
         calldata.check_length(raw, call.where)
         return [raw]
     try:
-        return [
-            raw._replace(l1_block=call.l1_block, transaction_hash=call.transaction_hash)
-            for raw in calldata.read(call.content, call.where)
-        ]
+        found = calldata.read(call.content, call.where)
     except BlockError:
         if is_submission or not call.is_transaction:
             raise
         return []
+    return [raw._replace(l1_block=call.l1_block, transaction_hash=call.transaction_hash) for raw in found]
 
 
 def _listing(file: Path) -> str:
     """Read a listing of tokens, without those whose decimals nobody knows."""
-    name = printable(file.name)
     if not file.is_file():
         raise LabError(f"{printable(str(file), 200)}: no such file. Give a listing of tokens.")
-    listed = parse_json(read_text(file, size=MAX_ANSWER, hint=HINT), name, hint=HINT)
+    text = read_text(file, size=MAX_ANSWER, hint=HINT)
+    listed = parse_json(text, printable(file.name), hint=HINT)
     if isinstance(listed, list):
         listed = [one for one in listed if not isinstance(one, dict) or one.get("decimals") is not None]
     text = to_json(listed)
-    tables.tokens(text)
+    tables.tokens(text)  # refuses what is no listing
     return text
 
 
-def _read(file: Path) -> Iterator[Call | Log | None]:
+def _items(file: Path) -> Iterator[Item]:
     """Read a file as what its content says that it is."""
-    name = file.name.removesuffix(".gz")
-    with open_file(file, printable(file.name), HINT) as raw:
+    name = printable(file.name)
+    ending = file.name.removesuffix(".gz")
+    with open_file(file, name, HINT) as raw:
         is_parquet = raw.read(4) == b"PAR1"
     if is_parquet:
-        return _calls_of(file, _parquet(file))
-    if name.endswith(".csv"):
-        return _calls_of(file, _csv(file))
-    start = next(pieces(file, printable(file.name), HINT), b"")
-    if not start.strip():
-        raise _refused(printable(file.name), "calldata or the data of a block", "an empty file")
-    if name.endswith((".json", ".jsonl", ".ndjson")) or start.lstrip()[:1] in (b"{", b"["):
-        return _json(file)
-    return _hex(file) if not start[:64].translate(None, TEXT) else _binary(file)
+        return _calls_of(name, _parquet(file, name))
+    if ending.endswith(".csv"):
+        return _calls_of(name, _csv(file, name))
+    start = next(pieces(file, name, HINT), b"").lstrip()
+    if not start:
+        raise _refused(name, "calldata or the data of a block", "an empty file")
+    if ending.endswith((".json", ".jsonl", ".ndjson")) or start.startswith((b"{", b"[")):
+        documents = _numbered(name, read_documents(file, hint=HINT))
+        return (item for where, body in documents for item in _records(parse_json(body, where, hint=HINT), where))
+    if start[:64].translate(None, TEXT):
+        return iter([Call(name, read_file(file, hint=HINT))])
+    lines = _numbered(name, read_lines(file, hint=HINT))
+    return (Call(where, _bytes(line, where, is_text=True)) for where, line in lines)
 
 
-def _binary(file: Path) -> Iterator[Call]:
-    name = printable(file.name)
-    yield Call(name, read_file(file, hint=HINT))
+def _numbered(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Name the lines of a file; the first may be all of it."""
+    for number, line in enumerate(lines, 1):
+        yield (name if number == 1 else f"{name}, line {number}"), line
 
 
-def _hex(file: Path) -> Iterator[Call]:
-    for number, line in enumerate(read_lines(file, hint=HINT), 1):
-        where = printable(file.name) if number == 1 else f"{printable(file.name)}, line {number}"
-        yield Call(where, _bytes(line.decode("ascii", "replace"), where))
-
-
-def _json(file: Path) -> Iterator[Call | Log | None]:
-    for number, body in enumerate(read_documents(file, hint=HINT), 1):
-        where = printable(file.name) if number == 1 else f"{printable(file.name)}, line {number}"
-        yield from _records(parse_json(body, where, hint=HINT), where)
-
-
-def _records(value: Any, where: str) -> Iterator[Call | Log | None]:
+def _records(value: Any, where: str) -> Iterator[Item]:
     """Find transactions and events in lists and answers."""
     if isinstance(value, list):
         for place, one in enumerate(value):
@@ -238,89 +287,104 @@ def _records(value: Any, where: str) -> Iterator[Call | Log | None]:
         raise _unexpected(where, "a transaction or an event", value)
 
 
-def _calls_of(file: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
+def _calls_of(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
     """Read the rows of a table as transactions, and say which row could not be read."""
-    name, number = printable(file.name), 0
+    number = 0
     try:
         for batch in batches:
-            for row in batch.to_pylist():
+            for place in range(len(batch)):
                 number += 1
+                # One row at a time: as Python objects, a batch would take several times its size.
+                [row] = batch.slice(place, 1).to_pylist()
                 yield _call(row, f"{name}, row {number}")
+    except LabError:
+        raise
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        if isinstance(error, LabError):
-            raise
-        got = printable(str(error).partition("\n")[0], 200)
+        problem = printable(str(error).partition("\n")[0], 200)
     else:
         return
-    raise _refused(f"{name}, after row {number}", "a table that can be read", got)
+    raise _refused(f"{name}, after row {number}", "a table that can be read", problem)
 
 
-def _parquet(file: Path) -> Iterator[pa.RecordBatch]:
-    name = printable(file.name)
+def _parquet(file: Path, name: str) -> Iterator[pa.RecordBatch]:
     with open_file(file, name, HINT) as raw:
         table = pq.ParquetFile(raw)
-        columns = _columns(table.schema_arrow.names, name)
-        places = [place for place, one in enumerate(table.schema_arrow.names) if one in columns]
-        for group in range(table.num_row_groups):
-            parts = [table.metadata.row_group(group).column(place) for place in places]
-            size = sum(part.total_uncompressed_size for part in parts)
+        names = table.schema_arrow.names
+        columns = _columns(names, name)
+        for number in range(table.num_row_groups):
+            group = table.metadata.row_group(number)
+            size = sum(group.column(names.index(column)).total_uncompressed_size for column in columns)
             if size > MOST_IN_GROUP:
                 expected = f"row groups of at most {MOST_IN_GROUP >> 20:,} MiB"
-                raise _refused(f"{name}, row group {group}", expected, f"{size >> 20:,} MiB")
-        yield from table.iter_batches(ROWS, columns=columns, use_threads=False)
+                raise _refused(
+                    f"{name}, row group {number}",
+                    expected,
+                    f"{size >> 20:,} MiB",
+                )
+        yield from table.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=False)
 
 
-def _csv(file: Path) -> Iterator[pa.RecordBatch]:
-    lines = read_lines(file, hint=HINT)
-    header = next(lines, b"").decode("utf-8-sig", "replace")
-    columns = _columns([one.strip().strip('"') for one in header.split(",")], printable(file.name))
-    convert = pacsv.ConvertOptions(
-        include_columns=columns, column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=True
+def _csv(file: Path, name: str) -> Iterator[pa.RecordBatch]:
+    header = next(read_lines(file, hint=HINT), b"").decode("utf-8-sig", "replace")
+    columns = _columns([column.strip().strip('"') for column in header.split(",")], name)
+    yield from pacsv.open_csv(
+        pa.PythonFile(_Stream(file, name)),
+        pacsv.ReadOptions(use_threads=False, block_size=LONGEST_ROW),
+        convert_options=pacsv.ConvertOptions(
+            include_columns=columns,
+            column_types=dict.fromkeys(columns, pa.string()),
+            strings_can_be_null=True,
+        ),
     )
-    for rows in _grouped(lines):
-        content = b"\n".join([header.encode(), *rows])
-        options = pacsv.ReadOptions(use_threads=False, block_size=len(content) + 1)
-        table = pacsv.read_csv(pa.BufferReader(content), options, convert_options=convert)
-        yield from table.to_batches(ROWS)
 
 
-def _grouped(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
-    group: list[bytes] = []
-    size = 0
-    for line in lines:
-        group.append(line)
-        size += len(line)
-        if size > CSV_PIECE:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+class _Stream(io.RawIOBase):
+    """A file for readers of other libraries, expanded within the limits of `bounded.pieces`."""
+
+    def __init__(self, file: Path, name: str) -> None:
+        self._pieces = pieces(file, name, HINT)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        rest = self._rest or next(self._pieces, b"")
+        if size < 0:
+            size = len(rest)
+        self._rest = rest[size:]
+        return rest[:size]
 
 
 def _columns(names: list[str], where: str) -> list[str]:
     """Choose the columns that are read."""
-    found = [next((one for one in known if one in names), None) for known in (INPUT, HASH, NUMBER)]
-    if found[0] is None:
+    if not set(INPUT).intersection(names):
         raise _refused(where, "a column input", f"columns {shown(names, 200)}")
-    return [one for one in found if one is not None]
+    found = [_first(known, names) for known in (INPUT, HASH, NUMBER)]
+    return [name for name in found if name is not None]
+
+
+def _first(known: Iterable[str], names: Iterable[str]) -> str | None:
+    return next((name for name in known if name in names), None)
 
 
 def _call(row: Mapping[str, Any], where: str) -> Call:
     """Read a transaction: a JSON object, or a row of a table."""
-    content, found_hash, number = (
-        next((row[one] for one in names if row.get(one) is not None), None) for names in (INPUT, HASH, NUMBER)
-    )
+    given = {name: value for name, value in row.items() if value is not None}
+    content = given.get(_first(INPUT, given) or "")
+    number = given.get(_first(NUMBER, given) or "")
+    digest = given.get(_first(HASH, given) or "")
     if content is None:
         raise _refused(f"{where}, input", "the input of a transaction", "nothing")
     l1_block = None if number is None else _integer(number, f"{where}, block number")
-    known = None if found_hash is None else "0x" + _bytes(found_hash, f"{where}, hash", 32).hex()
-    return Call(where, _bytes(content, f"{where}, input"), True, l1_block, known)
+    transaction = None if digest is None else "0x" + _bytes(digest, f"{where}, hash", 32).hex()
+    return Call(where, _bytes(content, f"{where}, input"), True, l1_block, transaction)
 
 
-def _bytes(value: Any, where: str, size: int | None = None) -> bytes:
+def _bytes(value: Any, where: str, size: int | None = None, *, is_text: bool = False) -> bytes:
     """Read bytes, or hex text, of a given length if one is given."""
     found = value
-    if not isinstance(value, bytes) or value.startswith((b"0x", b"0X")):
+    if is_text or not isinstance(value, bytes) or value.startswith((b"0x", b"0X")):
         text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
         try:
             found = bytes.fromhex(text.strip().removeprefix("0x").removeprefix("0X"))
@@ -333,11 +397,13 @@ def _bytes(value: Any, where: str, size: int | None = None) -> bytes:
 
 def _integer(value: Any, where: str) -> int:
     """Read a number of a block: an integer, or its text, decimal or with 0x."""
-    if isinstance(value, str) and value[:2] in ("0x", "0X"):
-        match = re.fullmatch("0[xX]([0-9a-fA-F]{1,15})", value)
-        number = int(match[1], 16) if match else None
-    else:
-        number = value if type(value) is int else parse_integer(value if isinstance(value, str) else None)
+    number: int | None = None
+    if type(value) is int:
+        number = value
+    elif isinstance(value, str) and re.fullmatch("0[xX][0-9a-fA-F]{1,15}", value):
+        number = int(value, 16)
+    elif isinstance(value, str):
+        number = parse_integer(value)
     if number is None or not 0 <= number <= MAX_INT64:
         raise _unexpected(where, "a whole number", value)
     return number

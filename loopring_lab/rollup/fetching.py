@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby, islice, pairwise
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.bounded import shown, to_json
 from loopring_lab.errors import BlockError, LabError, RelayerTimeout, RpcError, with_details
@@ -29,23 +29,36 @@ from loopring_lab.rollup.events import (
     read_log,
     token_record,
 )
-from loopring_lab.rollup.rpc import VARIABLE, Call, Rpc, TooMuch, number, octets, undocumented
+from loopring_lab.rollup.rpc import (
+    VARIABLE,
+    Call,
+    Rpc,
+    TooMuch,
+    number,
+    octets,
+    undocumented,
+)
 from loopring_lab.rollup.stored import StoredBlocks, Submission
 from loopring_lab.source import Source
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.calldata import RawBlock
 
-FIRST_L1_BLOCK = 11_149_814
-CONFIRMATIONS = 64
+FIRST_L1_BLOCK = 11_149_814  # just before the exchange's first block, of October 2020
+CONFIRMATIONS = 64  # two epochs of Ethereum, after which a block is final
 
-WORKERS, MOST_L1_BLOCKS, GROWS_AFTER, GAPS_AT_ONCE = 4, 10_000, 8, 200
-BATCH_BLOCKS, BATCH_BYTES, BATCH_SECONDS = 500, 16 << 20, 5.0
+WORKERS = 4  # requests under way; the rate of 5 a second is reached with answers of 0.8 seconds
+MOST_L1_BLOCKS = 10_000  # in one eth_getLogs: the longest range that public endpoints answer
+GROWS_AFTER = 8  # answers in a row, until a range that was halved is doubled again
+GAPS_AT_ONCE = 200  # asked for before what was found is committed
+# What is committed together, and after how many seconds at the latest: that much an interruption may cost.
+BATCH_BLOCKS = 500
+BATCH_BYTES = 16 << 20
+BATCH_SECONDS = 5.0
 
 _ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
+Fetched = tuple[list["RawBlock"], list[LabError]]  # the blocks of a transaction, and what is wrong with others
 
 
 class MissingBlocks(RpcError):
@@ -69,7 +82,11 @@ class Wanted(NamedTuple):
 
 
 def sync(
-    store: StoredBlocks, rpc: SecretText | None, wanted: Wanted, limits: dict[str, Any], progress: Watching
+    store: StoredBlocks,
+    rpc: SecretText | None,
+    wanted: Wanted,
+    limits: dict[str, Any],
+    progress: Watching,
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
     for name, value in wanted._asdict().items():
@@ -82,10 +99,16 @@ def sync(
         relayer = embedded()
         print(f"Embedded chain: {relayer.source}. Nothing here is real market data.")  # noqa: T201
         wanted = wanted._replace(exchange=wanted.exchange or relayer.settings.exchange)
-        address, limits = hide(relayer.rpc_url), limits | {"rate": None, "proxies": False}
+        address, limits = (
+            hide(relayer.rpc_url),
+            limits | {"rate": None, "proxies": False},
+        )
     channel = Rpc(address, max_bytes=None, **limits)
     try:
-        with channel.new_budget().activate() as budget, track("blocks", progress) as report:
+        with (
+            channel.new_budget().activate() as budget,
+            track("blocks", progress) as report,
+        ):
             Sync(store, channel, budget, report).run(wanted)
     finally:
         channel.close()
@@ -95,11 +118,15 @@ class Sync:
     """One download: events of L1 blocks not read yet, then the blocks that the store does not hold."""
 
     def __init__(self, store: StoredBlocks, rpc: Rpc, budget: Budget, report: Progress) -> None:
-        self._store, self._rpc, self._budget, self._report = store, rpc, budget, report
-        self._span, self._answered = MOST_L1_BLOCKS, 0
+        self._store = store
+        self._rpc = rpc
+        self._budget = budget
+        self._report = report
+        self._span = MOST_L1_BLOCKS  # in one question
+        self._answered = 0  # questions since the span last changed
         self._events: dict[int, Submission] = {}
-        self._held: set[bytes] = set()
-        self._fresh: list[Submission] = []
+        self._held: set[bytes] = set()  # the hashes of blocks
+        self._fresh: list[Submission] = []  # events that are not committed yet
         self._tokens: dict[int, str] = {}
         self._batch: list[RawBlock] = []
         self._problems: list[LabError] = []
@@ -110,26 +137,40 @@ class Sync:
         chain_id = number(self._rpc.ask("eth_chainId"), "eth_chainId")
         self._exchange = _check_exchange(wanted.exchange, chain_id)
         stated = self._rpc.source
+        is_synthetic = stated is not None and stated.synthetic
         name = stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
-        synthetic = stated is not None and stated.synthetic
-        self._store.bind(Source(name, synthetic, self._exchange, chain_id))
-        known = (Submission(**row) for row in self._store.index().events.to_pylist())
-        self._events = {event.block_id: event for event in known}
-        self._held = set(self._store.index().blocks["data_sha256"].to_pylist())
-        newest = number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber")
-        newest -= (0 if synthetic else CONFIRMATIONS) if wanted.confirmations is None else wanted.confirmations
-        start = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
-        first = start if wanted.from_block is None else wanted.from_block
-        span = Span(first, newest if wanted.to_block is None else min(newest, wanted.to_block))
-        self._read_events(span)
-        self._learn_tokens()
-        self._read_blocks(None if (wanted.from_block, wanted.to_block) == (None, None) else span)
+        self._store.bind(Source(name, is_synthetic, self._exchange, chain_id))
+        index = self._store.index()
+        for row in index.events.to_pylist():
+            self._events[row["block_id"]] = Submission(**row)
+        self._held = set(index.blocks["data_sha256"].to_pylist())
 
-    def _read_events(self, span: Span) -> None:
+        span = self._wanted_span(wanted, chain_id, is_synthetic)
         scanned = [Span(*one) for one in self._store.scanned()]
-        for several in _chunks(self._gaps(scanned), lambda: GAPS_AT_ONCE):
-            answers = self._rpc.ask_many([Call("eth_getLogs", [self._filter(gap)]) for gap in several])
-            for gap, answer in zip(several, answers, strict=True):
+        self._fill_gaps(scanned)
+        for rest in _complement(scanned, span):
+            self._scan(rest)
+        self._learn_tokens()
+        is_part = wanted.from_block is not None or wanted.to_block is not None
+        self._read_blocks(span if is_part else None)
+
+    def _wanted_span(self, wanted: Wanted, chain_id: int, is_synthetic: bool) -> Span:
+        confirmations = wanted.confirmations
+        if confirmations is None:
+            confirmations = 0 if is_synthetic else CONFIRMATIONS
+        last = number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber") - confirmations
+        if wanted.to_block is not None:
+            last = min(last, wanted.to_block)
+        first = wanted.from_block
+        if first is None:
+            first = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
+        return Span(first, last)
+
+    def _fill_gaps(self, scanned: list[Span]) -> None:
+        """Ask again for events that must be, or may be, in spans that were read: endpoints leave some out."""
+        for gaps in _chunks(self._gaps(scanned), GAPS_AT_ONCE):
+            answers = self._rpc.ask_many([Call("eth_getLogs", [self._filter(gap)]) for gap in gaps])
+            for gap, answer in zip(gaps, answers, strict=True):
                 if isinstance(answer, TooMuch):
                     self._scan(gap)
                 elif isinstance(answer, RpcError):
@@ -137,35 +178,41 @@ class Sync:
                 else:
                     self._note(answer, gap)
             self._record(None)
-        for gap in _complement(scanned, span):
-            self._scan(gap)
 
     def _gaps(self, scanned: list[Span]) -> list[Span]:
-        """Return where events of missing blocks must be, or may be: an endpoint can leave some out."""
+        """Return where numbers are missing between events, and where some may be missing at both ends."""
         events = sorted(self._events.values())
         if not events or not scanned:
             return []
-        gaps = [Span(one.l1_block, two.l1_block) for one, two in pairwise(events) if two.block_id > one.block_id + 1]
-        if events[0].block_id > 1 and scanned[0].first <= events[0].l1_block:
-            gaps.append(Span(max(scanned[0].first, events[0].l1_block - MOST_L1_BLOCKS), events[0].l1_block))
+        gaps = []
+        for before, after in pairwise(events):
+            if after.block_id > before.block_id + 1:
+                gaps.append(Span(before.l1_block, after.l1_block))
+        first = events[0].l1_block
         last = events[-1].l1_block
-        gaps.append(Span(last, min(max(last, scanned[-1].last), last + MOST_L1_BLOCKS)))
+        if events[0].block_id > 1 and scanned[0].first <= first:
+            gaps.append(Span(max(scanned[0].first, first - MOST_L1_BLOCKS), first))
+        end = max(last, scanned[-1].last)
+        gaps.append(Span(last, min(end, last + MOST_L1_BLOCKS)))
         return gaps
 
     def _scan(self, span: Span) -> None:
         """Read the events of a span, of as many L1 blocks at once as the endpoint allows."""
-        at = first = span.first
+        at = first = span.first  # what was read before `first` is committed
         try:
             while at <= span.last:
                 part = Span(at, min(span.last, at + self._span - 1))
                 try:
-                    self._note(self._rpc.ask("eth_getLogs", self._filter(part)), part)
+                    logs = self._rpc.ask("eth_getLogs", self._filter(part))
                 except (TooMuch, TooLarge, RelayerTimeout):
                     if part.first == part.last:
                         raise
-                    self._span, self._answered = max(1, (part.last - part.first + 1) // 2), 0
+                    self._span = max(1, (part.last - part.first + 1) // 2)
+                    self._answered = 0
                     continue
-                at, self._answered = part.last + 1, self._answered + 1
+                self._note(logs, part)
+                at = part.last + 1
+                self._answered += 1
                 if self._answered % GROWS_AFTER == 0:
                     self._span = min(MOST_L1_BLOCKS, 2 * self._span)
                 if self._is_due(len(self._fresh)):
@@ -188,15 +235,20 @@ class Sync:
         where = f"eth_getLogs of L1 blocks {span.first:,} to {span.last:,} at {self._rpc.server.address}"
         if not isinstance(logs, list):
             raise undocumented(where, "a list of logs", logs)
-        for log in filter(None, (read_log(one, where, ENDPOINT) for one in logs)):
-            if not log.event or log.address != self._exchange or not span.first <= log.l1_block <= span.last:
+        for one in logs:
+            log = read_log(one, where, ENDPOINT)
+            if log is None:
+                continue
+            is_asked_for = log.address == self._exchange and span.first <= log.l1_block <= span.last
+            if log.event is None or not is_asked_for:
                 problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
                 asked = f"which is not among those of {self._exchange} that were asked for"
                 raise RpcError(with_details(f"{problem}, {asked}. Use another endpoint.", where))
             if isinstance(log.event, Submission):
                 self._note_submission(log.event, where)
             else:
-                self._tokens |= [log.event]
+                token_id, contract = log.event
+                self._tokens[token_id] = contract
         self._report(len(self._held), max(len(self._held), len(self._events)))
 
     def _note_submission(self, event: Submission, where: str) -> None:
@@ -215,43 +267,39 @@ class Sync:
         """Commit the events found, with the span that was read for the first time."""
         if span or self._fresh or self._tokens:
             self._store.add_events(self._fresh, span, self._tokens)
-        self._fresh, self._tokens, self._committed_at = [], {}, time.monotonic()
+        self._fresh = []
+        self._tokens = {}
+        self._committed_at = time.monotonic()
 
     def _learn_tokens(self) -> None:
         """Ask for symbols and decimals of tokens that are not listed yet."""
         listing = self._store.listed_tokens()
         listed = {str(token.get("tokenId")) for token in listing}
-        unknown = {
-            token_id: address for token_id, address in self._store.contracts().items() if str(token_id) not in listed
-        }
-        contracts = [address for address in unknown.values() if int(address, 16)]
-        calls = [
-            Call("eth_call", [{"to": address, "data": data}, "latest"])
-            for address in contracts
-            for data in (SYMBOL, DECIMALS)
-        ]
-        answers = dict(zip(contracts, _chunks(self._rpc.ask_many(calls), lambda: 2), strict=True))
-        found = [token_record(one, address, answers.get(address)) for one, address in unknown.items()]
-        if any(found):
-            listing += filter(None, found)
-            self._store.store_tokens(to_json(listing))
+        unknown = [(token_id, one) for token_id, one in self._store.contracts().items() if str(token_id) not in listed]
+        contracts = [contract for _, contract in unknown if int(contract, 16)]  # that of ether is 0
+        calls = []
+        for contract in contracts:
+            calls.append(Call("eth_call", [{"to": contract, "data": SYMBOL}, "latest"]))
+            calls.append(Call("eth_call", [{"to": contract, "data": DECIMALS}, "latest"]))
+        answers = dict(zip(contracts, _chunks(self._rpc.ask_many(calls), 2), strict=True))
+        records = [token_record(token_id, contract, answers.get(contract)) for token_id, contract in unknown]
+        found = [record for record in records if record is not None]
+        if found:
+            self._store.store_tokens(to_json(listing + found))
 
     def _read_blocks(self, wanted: Span | None) -> None:
-        pending = sorted(
-            (event for event in self._events.values() if event.public_data_hash not in self._held),
-            key=lambda event: (event.l1_block, event.log_index),
-        )
-        if wanted:
+        pending = [event for event in self._events.values() if event.public_data_hash not in self._held]
+        if wanted is not None:
             pending = [event for event in pending if wanted.first <= event.l1_block <= wanted.last]
+        pending.sort(key=lambda event: (event.l1_block, event.log_index))
         grouped = [list(events) for _, events in groupby(pending, lambda event: event.transaction_hash)]
-        jobs = _chunks(grouped, lambda: self._rpc.batch)
-        held, total = len(self._held), len(self._held) + len(pending)
+        held = len(self._held)
+        total = held + len(pending)
         try:
-            for found in _Workers(self._fetch, self._budget).results(jobs):
-                for blocks, problems in found:
-                    self._batch += blocks
-                    self._problems += problems
-                    held += len(blocks)
+            for blocks, problems in self._fetch_all(grouped):
+                self._batch += blocks
+                self._problems += problems
+                held += len(blocks)
                 if self._is_due(len(self._batch), sum(len(raw.data) for raw in self._batch)):
                     self._commit()
                 self._report(held, total)
@@ -259,43 +307,53 @@ class Sync:
             self._commit()
         self._store.file.settle()
         if self._problems:
-            count, first = len(self._problems), self._problems[0]
-            others = f"{count:,} blocks could not be read; all others are stored. The first: "
-            raise MissingBlocks(f"{others if count > 1 else ''}{first}")
+            problem = str(self._problems[0])
+            if len(self._problems) > 1:
+                count = f"{len(self._problems):,} blocks could not be read; all others are stored."
+                problem = f"{count} The first: {problem}"
+            raise MissingBlocks(problem)
 
     def _is_due(self, rows: int, size: int = 0) -> bool:
-        late = rows and time.monotonic() - self._committed_at > BATCH_SECONDS
-        return bool(late or rows >= BATCH_BLOCKS or size >= BATCH_BYTES)
+        is_late = rows > 0 and time.monotonic() - self._committed_at > BATCH_SECONDS
+        return is_late or rows >= BATCH_BLOCKS or size >= BATCH_BYTES
 
     def _commit(self) -> None:
-        batch, self._batch = self._batch, []
+        batch = self._batch
+        self._batch = []
         if batch:
             self._store.add(batch)
         self._committed_at = time.monotonic()
 
-    def _fetch(self, groups: list[list[Submission]]) -> list[tuple[list[RawBlock], list[LabError]]]:
+    def _fetch_all(self, grouped: list[list[Submission]]) -> Iterator[Fetched]:
+        """Yield what transactions hold, given by their events; several requests are under way."""
+        rest = iter(grouped)
+        under_way: deque[Future[list[Fetched]]] = deque()
+        pool = ThreadPoolExecutor(WORKERS)
+        try:
+            # The size of batches may shrink as they are refused, so each is made when it is sent.
+            while groups := list(islice(rest, self._rpc.batch)):
+                under_way.append(pool.submit(self._fetch, groups))
+                if len(under_way) == 2 * WORKERS:
+                    yield from under_way.popleft().result()
+            while under_way:
+                yield from under_way.popleft().result()
+        finally:
+            self._budget.stop()  # ends what is still under way after an error or Ctrl-C
+            pool.shutdown(cancel_futures=True)
+
+    def _fetch(self, groups: list[list[Submission]]) -> list[Fetched]:
         """Ask for transactions together, and read the blocks of each."""
-        answers = self._rpc.ask_many(
-            [Call("eth_getTransactionByHash", [events[0].transaction_hash]) for events in groups]
-        )
+        calls = [Call("eth_getTransactionByHash", [events[0].transaction_hash]) for events in groups]
+        with self._budget.activate():
+            answers = self._rpc.ask_many(calls)
         return [self._read(events, answer) for events, answer in zip(groups, answers, strict=True)]
 
-    def _read(self, events: list[Submission], answer: Any) -> tuple[list[RawBlock], list[LabError]]:
+    def _read(self, events: list[Submission], answer: Any) -> Fetched:
         """Return the blocks of a transaction that its events announce, and what is wrong with the others."""
-        wanted = events[0].transaction_hash
-        where = f"block {events[0].block_id}: transaction {wanted}"
-        address = self._rpc.server.address
+        where = f"block {events[0].block_id}: transaction {events[0].transaction_hash}"
         try:
-            if isinstance(answer, RpcError):
-                raise answer
-            if answer is None:
-                raise RpcError(
-                    f"{where} is unknown to {address}; some nodes no longer keep bodies of blocks before the "
-                    "merge. Run sync with another endpoint: it asks for what is missing."
-                )
-            if not isinstance(answer, dict) or str(answer.get("hash")).lower() != wanted:
-                raise RpcError(f"{where}: {address} answers with another one. Use another endpoint.")
-            found = calldata.read(octets(answer.get("input"), where), where)
+            content = self._input_of(events[0].transaction_hash, answer, where)
+            found = calldata.read(content, where)
         except (RpcError, BlockError) as error:
             return [], [error.with_traceback(None)] * len(events)
         by_hash = {hashlib.sha256(raw.data).digest(): raw for raw in found}
@@ -305,55 +363,23 @@ class Sync:
             raw = by_hash.get(event.public_data_hash)
             if raw is None:
                 problems.append(_mismatch(event, by_hash))
-            else:
-                known = raw._replace(block_id=event.block_id, l1_block=event.l1_block)
-                blocks.append(known._replace(transaction_hash=wanted))
+                continue
+            numbered = raw._replace(block_id=event.block_id, l1_block=event.l1_block)
+            blocks.append(numbered._replace(transaction_hash=event.transaction_hash))
         return blocks, problems
 
-
-class _Workers(Generic[Job, Result]):
-    """Threads that do jobs side by side; they never keep a process from ending."""
-
-    def __init__(self, work: Callable[[Job], Result], budget: Budget) -> None:
-        self._work, self._budget = work, budget
-        self._waiting: SimpleQueue[tuple[Job] | None] = SimpleQueue()
-        self._done: SimpleQueue[Result | BaseException] = SimpleQueue()
-
-    def results(self, jobs: Iterable[Job]) -> Iterator[Result]:
-        """Yield the results as they come; the error of a job is raised."""
-        threads = [threading.Thread(target=self._run, daemon=True) for _ in range(WORKERS)]
-        for thread in threads:
-            thread.start()
-        busy = 0
-        try:
-            for job in jobs:
-                self._waiting.put((job,))
-                busy += 1
-                if busy == 2 * WORKERS:
-                    yield self._result()
-                    busy -= 1
-            for _ in range(busy):
-                yield self._result()
-        finally:
-            self._budget.stop()
-            while not self._waiting.empty():
-                self._waiting.get()
-            for _ in threads:
-                self._waiting.put(None)
-
-    def _result(self) -> Result:
-        found = self._done.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def _run(self) -> None:
-        with self._budget.activate():
-            while job := self._waiting.get():
-                try:
-                    self._done.put(self._work(*job))
-                except BaseException as error:  # noqa: BLE001 - raised again where the result is awaited
-                    self._done.put(error)
+    def _input_of(self, transaction_hash: str, answer: Any, where: str) -> bytes:
+        address = self._rpc.server.address
+        if isinstance(answer, RpcError):
+            raise answer
+        if answer is None:
+            raise RpcError(
+                f"{where} is unknown to {address}; some nodes no longer keep bodies of blocks before the "
+                "merge. Run sync with another endpoint: it asks for what is missing."
+            )
+        if not isinstance(answer, dict) or str(answer.get("hash")).lower() != transaction_hash:
+            raise RpcError(f"{where}: {address} answers with another one. Use another endpoint.")
+        return octets(answer.get("input"), where)
 
 
 def _check_exchange(exchange: str | None, chain_id: int) -> str:
@@ -373,11 +399,9 @@ def _mismatch(event: Submission, found: Iterable[bytes]) -> BlockError:
     )
 
 
-def _chunks(items: Iterable[Job], size: Callable[[], int]) -> Iterator[list[Job]]:
-    """Yield items in lists; their size is asked for each time."""
-    rest = iter(items)
-    while chunk := list(islice(rest, size())):
-        yield chunk
+def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def _complement(scanned: list[Span], wanted: Span) -> Iterator[Span]:

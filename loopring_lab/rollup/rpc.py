@@ -13,7 +13,14 @@ from urllib.parse import parse_qsl, unquote, urlunsplit
 
 import requests
 
-from loopring_lab.bounded import MAX_ANSWER, MAX_INT64, parse_json, printable, shown, whole_or_text
+from loopring_lab.bounded import (
+    MAX_ANSWER,
+    MAX_INT64,
+    parse_json,
+    printable,
+    shown,
+    whole_or_text,
+)
 from loopring_lab.errors import (
     LabError,
     RelayerUnreachable,
@@ -28,17 +35,27 @@ from loopring_lab.http.channel import TRANSIENT_STATUSES, Channel, Request, Secr
 from loopring_lab.redaction import Redactor, SecretText, hide, shielded
 
 VARIABLE = "LOOPRING_RPC_URL"
-BATCH, ATTEMPTS = 20, 8
+BATCH = 20  # calls at once to begin with; halved where an endpoint refuses that many
+ATTEMPTS = 8
+MOST_PAUSE = 8.0  # seconds, where an endpoint refuses calls of a batch for their rate
+FIRST_PAUSE = 0.2
 
+# What endpoints say where a range of L1 blocks is too long, or where there are too many requests: JSON-RPC has no
+# codes for either, so the words tell that endpoints use.
 _RANGE = re.compile(
-    r"range|results|too large|too many (logs|blocks)|response size|time(d )?out|deadline|[0-9] blocks", re.I
+    r"range|results|too large|too many (logs|blocks)|response size|time(d )?out|deadline|[0-9] blocks",
+    re.IGNORECASE,
 )
 _RATE = re.compile(
     r"\brate\b|too many requests|request limit|requests? (count )?(per|exceed)|limit exceeded|throughput"
     r"|capacity|compute units|quota|credits|slow down|try again|temporar|busy|overloaded",
-    re.I,
+    re.IGNORECASE,
 )
-_QUANTITY, _HEX = re.compile("0x[0-9a-fA-F]{1,64}"), re.compile("0x(?:[0-9a-fA-F]{2})*")
+# "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy, and HTTP's code.
+_BUSY_CODES = (-32005, -32603, 429)
+_QUANTITY = re.compile("0x[0-9a-fA-F]{1,64}")
+_HEX = re.compile("0x(?:[0-9a-fA-F]{2})*")
+
 _OTHERWISE = "Try another endpoint, and check the arguments."
 _KEY = f"It does not accept the key in its address: check {VARIABLE}."
 _NOT_AN_ENDPOINT = "This does not look like an Ethereum endpoint: check the RPC address."
@@ -65,18 +82,32 @@ class Busy(RpcError):
 class Rpc(Channel):
     """Asks one Ethereum endpoint, in batches where it allows them."""
 
-    def __init__(self, address: str, *, allow_http: bool = False, batch: int = BATCH, **limits: Any) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        allow_http: bool = False,
+        batch: int = BATCH,
+        **limits: Any,
+    ) -> None:
         secret = hide(address)
         del address
         self._address = _Address(secret, allow_http=allow_http)
-        server = Server(self._address.shown, "endpoint", "the RPC address", "sync", "run sync again to resume")
+        server = Server(
+            self._address.shown,
+            "endpoint",
+            "the RPC address",
+            "sync",
+            "run sync again to resume",
+        )
         super().__init__(server, **{"attempts": ATTEMPTS} | limits)
         self.batch = batch
         self._ids = itertools.count(1)
 
     def ask(self, method: str, *parameters: Any) -> Any:
         """Return the result of one call, or raise an `RpcError`."""
-        number, endpoint = next(self._ids), f"{method} at {self.server.address}"
+        number = next(self._ids)
+        endpoint = f"{method} at {self.server.address}"
         answer = self._exchange_json(endpoint, _request_object(number, Call(method, parameters)))
         if not isinstance(answer, dict) or str(answer.get("id")) != str(number):
             raise undocumented(endpoint, f"the answer to request {number}", answer)
@@ -85,57 +116,67 @@ class Rpc(Channel):
     def ask_many(self, calls: Sequence[Call]) -> list[Any]:
         """Return the results of calls in their order; in place of one that is refused, its `RpcError`."""
         answers: list[Any] = [None] * len(calls)
-        waiting, refusals = deque(range(len(calls))), 0
+        waiting = deque(range(len(calls)))
+        refusals = 0  # of batches in a row
         while waiting:
-            places = [waiting.popleft() for _ in range(min(max(1, self.batch), len(waiting)))]
+            count = min(max(1, self.batch), len(waiting))
+            places = [waiting.popleft() for _ in range(count)]
             found = self._ask_some([calls[place] for place in places])
-            busy = any(isinstance(one, Busy) for one in found.values()) and len(places) > 1
-            refusals = refusals + 1 if busy else 0
+            # A single call that is refused for the rate was sent again already, by the channel.
+            is_busy = len(places) > 1 and any(isinstance(one, Busy) for one in found.values())
+            refusals = refusals + 1 if is_busy else 0
+            may_retry = is_busy and refusals < self._attempts
             for at, place in enumerate(places):
-                again = isinstance(found.get(at), Busy) and busy and refusals < self._attempts
-                if again or at not in found:
+                is_missing = at not in found
+                if is_missing or (may_retry and isinstance(found[at], Busy)):
                     waiting.append(place)
                 else:
                     answers[place] = found[at]
-            if busy:
-                self._budget().pause(min(8.0, 0.1 * 2**refusals))
+            if is_busy:
+                self._budget().pause(min(MOST_PAUSE, FIRST_PAUSE * 2 ** (refusals - 1)))
         return answers
 
     def _ask_some(self, calls: list[Call]) -> dict[int, Any]:
         """Ask together; what is not in the answer is to be asked again, in a smaller batch."""
+        is_one = len(calls) == 1
         try:
-            if len(calls) > 1:
-                return self._ask_batch(calls)
-            return {0: self.ask(calls[0].method, *calls[0].parameters)}
+            if is_one:
+                return {0: self.ask(calls[0].method, *calls[0].parameters)}
+            return self._ask_batch(calls)
         except RelayerUnreachable:
             raise
         except TransportError:
-            if len(calls) == 1:
+            if is_one:
                 raise
         except RpcError as error:
-            if len(calls) == 1:
+            if is_one:
                 return {0: error.with_traceback(None)}
+        # Some endpoints refuse batches, or end where one is too long for them.
         self._shrink(len(calls))
         return {}
 
     def _ask_batch(self, calls: list[Call]) -> dict[int, Any]:
-        numbers = {str(next(self._ids)): at for at in range(len(calls))}
         endpoint = f"{calls[0].method} ({len(calls)} in a batch) at {self.server.address}"
-        objects = [_request_object(int(number), calls[at]) for number, at in numbers.items()]
+        numbers = [next(self._ids) for _ in calls]
+        objects = [_request_object(number, call) for number, call in zip(numbers, calls, strict=True)]
         answer = self._exchange_json(endpoint, objects)
         if not isinstance(answer, list):
             raise undocumented(endpoint, "a list of answers", answer)
+        place_of = {str(number): place for place, number in enumerate(numbers)}
         found: dict[int, Any] = {}
-        twice: set[int] = set()
+        contradicted = set()
         for one in answer:
-            at = numbers.get(str(one.get("id"))) if isinstance(one, dict) else None
-            if at is not None:
-                value = _outcome(one, f"{calls[at].method} at {self.server.address}")
-                twice |= {at} if at in found and found[at] != value else set()
-                found[at] = value
-        if len(found) - len(twice) < len(calls):
+            place = place_of.get(str(one.get("id"))) if isinstance(one, dict) else None
+            if place is None:
+                continue
+            value = _outcome(one, f"{calls[place].method} at {self.server.address}")
+            if found.setdefault(place, value) != value:
+                contradicted.add(place)
+        for place in contradicted:
+            del found[place]
+        if len(found) < len(calls):
             self._shrink(len(calls))
-        return {at: value for at, value in found.items() if at not in twice}
+        return found
 
     def _shrink(self, refused: int) -> None:
         with self._lock:
@@ -145,24 +186,36 @@ class Rpc(Channel):
         return Budget.active() or self.new_budget()
 
     def _exchange_json(self, endpoint: str, content: Any) -> Any:
-        payload = {"data": json.dumps(content), "headers": {"Content-Type": "application/json"}}
-        budget, url = self._budget(), f"{self.server.address.removesuffix('/…')}/"
-        request = Request(self.server, endpoint, "POST", url, self._address, payload, MAX_ANSWER, budget, private=True)
+        request = Request(
+            self.server,
+            endpoint,
+            "POST",
+            f"{self.server.address.removesuffix('/…')}/",  # in place of which `_Address` puts the real one
+            self._address,
+            {
+                "data": json.dumps(content),
+                "headers": {"Content-Type": "application/json"},
+            },
+            MAX_ANSWER,
+            self._budget(),
+            private=True,
+        )
         return _parse(self._retry(request), endpoint)
 
     def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
-        is_object = body.lstrip()[:1] == b"{" and b'"error"' in body
-        if status < 400 and not is_object:
-            return None, False
-        try:
-            answer = _parse(body, endpoint) if is_object else None
-        except RpcError as error:
-            return error, False
-        refusal = answer.get("error") if isinstance(answer, dict) else None
+        """Return the error that an answer is, if it is one, and whether to ask again."""
+        refusal = None
+        if body.lstrip()[:1] == b"{" and b'"error"' in body:
+            try:
+                answer = _parse(body, endpoint)
+            except RpcError as error:
+                return error, False
+            refusal = answer.get("error")
         if status < 400 and refusal is None:
             return None, False
         found = refused(refusal, endpoint, status)
-        return found, isinstance(found, Busy) or (status in TRANSIENT_STATUSES and type(found) is RpcError)
+        is_transient = status in TRANSIENT_STATUSES and type(found) is RpcError
+        return found, is_transient or isinstance(found, Busy)
 
 
 class _Address(Secrets):
@@ -195,13 +248,16 @@ class _Address(Secrets):
 
 def _pieces(parts: Any) -> set[str]:
     """Return what an endpoint might repeat of its address."""
-    named = {parts.path.strip("/"), parts.query, parts.username or "", parts.password or ""}
-    named |= {
-        *parts.path.split("/"),
-        *(value for _, value in parse_qsl(parts.query)),
-        *parts.query.split("&"),
+    named = {
+        parts.path.strip("/"),
+        parts.query,
+        parts.username or "",
+        parts.password or "",
     }
-    return named | set(map(unquote, named))
+    named.update(parts.path.split("/"))
+    named.update(parts.query.split("&"))
+    named.update(value for _, value in parse_qsl(parts.query))
+    return named.union(map(unquote, named))
 
 
 def number(value: object, where: str, most: int = MAX_INT64) -> int:
@@ -213,40 +269,74 @@ def number(value: object, where: str, most: int = MAX_INT64) -> int:
 
 def octets(value: object, where: str, size: int | None = None) -> bytes:
     """Read bytes in hex, of a given length if one is given."""
-    if not isinstance(value, str) or not _HEX.fullmatch(value) or size not in (None, len(value) // 2 - 1):
+    content = bytes.fromhex(value[2:]) if isinstance(value, str) and _HEX.fullmatch(value) else None
+    if content is None or size not in (None, len(content)):
         expected = "bytes in hex" if size is None else f"{size} bytes in hex"
         raise undocumented(where, expected, value)
-    return bytes.fromhex(value[2:])
+    return content
 
 
 def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:
     """Return the error that an endpoint reports, by what is to be done about it."""
     record = refusal if isinstance(refusal, dict) else {"message": refusal}
-    code, text = record.get("code"), record.get("message")
-    code = code if isinstance(code, int) else None
+    code = record.get("code")
+    text = record.get("message")
     reason = printable(text.rstrip("."), 300) if isinstance(text, str) else ""
-    kind, hint = RpcError, _NOT_AN_ENDPOINT if refusal is None else _OTHERWISE
-    if endpoint.startswith("eth_getLogs") and (status == 413 or _RANGE.search(reason)):
-        kind, hint = TooMuch, "Use an endpoint that answers for a range of one L1 block."
-    elif code in (-32005, -32603, 429) or status == 429 or (status != 400 and _RATE.search(reason)):
-        kind, hint = Busy, _SLOW_DOWN
-    elif status in (401, 403):
-        hint = _KEY
-    elif status >= 500:
-        hint = "The problem is on the endpoint's side: try again later."
-    problem = f"The endpoint {'failed' if status >= 500 else 'refused'}"
-    problem += f": {reason}." if reason else " without a reason."
-    known = [endpoint, *([] if code is None else [f"code {code}"])]
-    return kind(with_details(f"{problem} {hint}", *known, *([f"HTTP {status}"] if status != 200 else [])))
+    details = [endpoint]
+    if isinstance(code, int):
+        details.append(f"code {code}")
+    if status != 200:
+        details.append(f"HTTP {status}")
+    verb = "failed" if status >= 500 else "refused"
+    problem = f"The endpoint {verb}: {reason}." if reason else f"The endpoint {verb} without a reason."
+    kind, hint = _advice(refusal, code, reason, endpoint, status)
+    return kind(with_details(f"{problem} {hint}", *details))
+
+
+def _advice(
+    refusal: object,
+    code: object,
+    reason: str,
+    endpoint: str,
+    status: int,
+) -> tuple[type[RpcError], str]:
+    is_about_range = status == 413 or bool(_RANGE.search(reason))
+    if endpoint.startswith("eth_getLogs") and is_about_range:
+        return (
+            TooMuch,
+            "Use an endpoint that answers for a range of one L1 block.",
+        )
+    is_about_rate = status == 429 or (status != 400 and bool(_RATE.search(reason)))
+    if (isinstance(code, int) and code in _BUSY_CODES) or is_about_rate:
+        return Busy, _SLOW_DOWN
+    if status in (401, 403):
+        return RpcError, _KEY
+    if status >= 500:
+        return (
+            RpcError,
+            "The problem is on the endpoint's side: try again later.",
+        )
+    return RpcError, _NOT_AN_ENDPOINT if refusal is None else _OTHERWISE
 
 
 def _request_object(identity: int, call: Call) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": identity, "method": call.method, "params": list(call.parameters)}
+    return {
+        "jsonrpc": "2.0",
+        "id": identity,
+        "method": call.method,
+        "params": list(call.parameters),
+    }
 
 
 def _parse(body: bytes, endpoint: str) -> Any:
     try:
-        return parse_json(body, endpoint, size=MAX_ANSWER, number=whole_or_text, hint=_NOT_AN_ENDPOINT)
+        return parse_json(
+            body,
+            endpoint,
+            size=MAX_ANSWER,
+            number=whole_or_text,
+            hint=_NOT_AN_ENDPOINT,
+        )
     except UnexpectedAnswer as error:
         problem = f"{_OTHER} expected {error.expected}, got {error.got}. {_NOT_AN_ENDPOINT}"
     raise RpcError(with_details(problem, endpoint))
@@ -270,4 +360,9 @@ def _result(answer: dict[str, Any], endpoint: str) -> Any:
 
 def undocumented(where: str, expected: str, got: object) -> RpcError:
     """Return the error of an answer that is other than documented."""
-    return RpcError(with_details(f"{_OTHER} expected {expected}, got {shown(got)}. {_UNDOCUMENTED}", where))
+    return RpcError(
+        with_details(
+            f"{_OTHER} expected {expected}, got {shown(got)}. {_UNDOCUMENTED}",
+            where,
+        )
+    )

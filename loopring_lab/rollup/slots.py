@@ -1,11 +1,12 @@
 """Slots of block data as columns: every transaction type's fields, exact, without an object per row.
 
-`FIELDS` is the format: for each type the name, first byte, width and form of its fields.
+`LAYOUT` is the format: of each type of transaction the name, first byte and type of its fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,126 +15,249 @@ import pyarrow.compute as pc
 from loopring_lab.errors import BlockError
 from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock, check_length
 
+# Where each field is in a transaction of 68 bytes, as the protocol's contracts read it: BlockReader.sol (header) and
+# libtransactions/*.sol of Loopring/protocols, packages/loopring_v3; trades are read by its circuits only
+# (SpotTradeCircuit.h). Byte 0 of a transaction is its type. Types of fields have their widths in their names, in bits,
+# or in bytes for `bytes`. Integers are big-endian; floats are an exponent of ten in the upper 5 bits and a mantissa.
+LAYOUT = """
+header
+    exchange             0  bytes20
+    merkle_root_before  20  bytes32
+    merkle_root_after   52  bytes32
+    timestamp           84  uint32
+    taker_bips10        88  uint8
+    maker_bips10        89  uint8
+    conditional         90  uint32
+    operator            94  uint32
+noop
+deposit
+    owner                1  bytes20
+    account             21  uint32
+    token               25  uint16
+    amount              27  uint96
+withdrawal
+    kind                 1  uint8
+    owner                2  bytes20
+    account             22  uint32
+    token               26  uint16
+    amount              28  uint96
+    fee_token           40  uint16
+    fee                 42  float16
+    storage             44  uint32
+    onchain_data_hash   48  bytes20
+transfer
+    kind                 1  uint8
+    sender               2  uint32
+    receiver             6  uint32
+    token               10  uint16
+    amount              12  float24
+    fee_token           15  uint16
+    fee                 17  float16
+    storage             19  uint32
+    to                  23  bytes20
+    from_               43  bytes20
+    to_token            63  uint16
+spot_trade
+    account_a            9  uint32
+    account_b           13  uint32
+    storage_a            1  uint32
+    storage_b            5  uint32
+account_update
+    kind                 1  uint8
+    owner                2  bytes20
+    account             22  uint32
+    fee_token           26  uint16
+    fee                 28  float16
+    public_key          30  bytes32
+    nonce               62  uint32
+amm_update
+    owner                1  bytes20
+    account             21  uint32
+    token               25  uint16
+    fee_bips            27  uint8
+    weight              28  uint96
+    nonce               40  uint32
+    balance             44  uint96
+signature_verification
+    owner                1  bytes20
+    account             21  uint32
+    data                25  bytes32
+nft_mint
+    kind                 1  uint8
+    minter               2  uint32
+    to_token             6  uint16
+    fee_token            8  uint16
+    fee                 10  float16
+    amount              12  uint96
+    storage             24  uint32
+nft_data
+    scheme               1  uint8
+    account              2  uint32
+    token                6  uint16
+    nft_id               8  bytes32
+    creator_bips        40  uint8
+    nft_type            41  uint8
+    address             42  bytes20
+signed_mint
+    nft_type            28  uint8
+    token_account       29  uint32
+    nft_id              33  bytes32
+    creator_bips        65  uint8
+"""
+# The sides of a trade, field by field: token sold, amount sold, order data, token bought, high bits of the fee.
+SIDES = {"a": (17, 21, 27, 29, 33), "b": (19, 24, 28, 31, 34)}
+
+# In the order of their numbers, which are byte 0 of a transaction: ExchangeData.TransactionType.
 KINDS = (
-    "noop", "deposit", "withdrawal", "transfer", "spot_trade", "account_update", "amm_update",
-    "signature_verification", "nft_mint", "nft_data",
-)  # fmt: skip
-FIRST_NFT = 1 << 15
-WIDTH_FIRST = 29  # bytes of a slot in the first part of block data; the other 39 are in the second
-AMOUNT = pa.decimal128(38, 0)
-UINT, BYTES, UINT96, FLOAT16, FLOAT24 = range(5)
-
-Field = tuple[str, int, int, int]
-FIELDS: dict[str, tuple[Field, ...]] = {
-    "noop": (),
-    "deposit": (("owner", 1, 20, BYTES), ("account", 21, 4, UINT), ("token", 25, 2, UINT),
-                ("amount", 27, 12, UINT96)),
-    "withdrawal": (("kind", 1, 1, UINT), ("owner", 2, 20, BYTES), ("account", 22, 4, UINT),
-                   ("token", 26, 2, UINT), ("amount", 28, 12, UINT96), ("fee_token", 40, 2, UINT),
-                   ("fee", 42, 2, FLOAT16), ("storage", 44, 4, UINT), ("onchain_data_hash", 48, 20, BYTES)),
-    "transfer": (("kind", 1, 1, UINT), ("sender", 2, 4, UINT), ("receiver", 6, 4, UINT),
-                 ("token", 10, 2, UINT), ("amount", 12, 3, FLOAT24), ("fee_token", 15, 2, UINT),
-                 ("fee", 17, 2, FLOAT16), ("storage", 19, 4, UINT), ("to", 23, 20, BYTES),
-                 ("from_", 43, 20, BYTES), ("to_token", 63, 2, UINT)),
-    "spot_trade": (),
-    "account_update": (("kind", 1, 1, UINT), ("owner", 2, 20, BYTES), ("account", 22, 4, UINT),
-                       ("fee_token", 26, 2, UINT), ("fee", 28, 2, FLOAT16), ("public_key", 30, 32, BYTES),
-                       ("nonce", 62, 4, UINT)),
-    "amm_update": (("owner", 1, 20, BYTES), ("account", 21, 4, UINT), ("token", 25, 2, UINT),
-                   ("fee_bips", 27, 1, UINT), ("weight", 28, 12, UINT96), ("nonce", 40, 4, UINT),
-                   ("balance", 44, 12, UINT96)),
-    "signature_verification": (("owner", 1, 20, BYTES), ("account", 21, 4, UINT), ("data", 25, 32, BYTES)),
-    "nft_mint": (("kind", 1, 1, UINT), ("minter", 2, 4, UINT), ("to_token", 6, 2, UINT),
-                 ("fee_token", 8, 2, UINT), ("fee", 10, 2, FLOAT16), ("amount", 12, 12, UINT96),
-                 ("storage", 24, 4, UINT)),
-    "nft_data": (("scheme", 1, 1, UINT), ("account", 2, 4, UINT), ("token", 6, 2, UINT),
-                 ("nft_id", 8, 32, BYTES), ("creator_bips", 40, 1, UINT), ("nft_type", 41, 1, UINT),
-                 ("address", 42, 20, BYTES)),
-}  # fmt: skip
-MINT_FIELDS: tuple[Field, ...] = (
-    ("nft_type", 28, 1, UINT), ("token_account", 29, 4, UINT), ("nft_id", 33, 32, BYTES),
-    ("creator_bips", 65, 1, UINT),
-)  # fmt: skip
-"""Fields of an NFT mint of kind 0; other kinds name the receiver there, and NFT data follows them."""
-
-HEADER_FIELDS: tuple[Field, ...] = (
-    ("exchange", 0, 20, BYTES), ("merkle_root_before", 20, 32, BYTES), ("merkle_root_after", 52, 32, BYTES),
-    ("timestamp", 84, 4, UINT), ("taker_bips10", 88, 1, UINT), ("maker_bips10", 89, 1, UINT),
-    ("conditional", 90, 4, UINT), ("operator", 94, 4, UINT),
-)  # fmt: skip
-
-_LIMB = np.uint64(31)
-_POWERS = np.array(  # of ten: the low 64 bits, then three limbs of which the last is the widest
-    [[10**e % 2**64, 10**e % 2**31, (10**e >> 31) % 2**31, 10**e >> 62] for e in range(32)], np.uint64
+    "noop",
+    "deposit",
+    "withdrawal",
+    "transfer",
+    "spot_trade",
+    "account_update",
+    "amm_update",
+    "signature_verification",
+    "nft_mint",
+    "nft_data",
 )
-_TENS = 10 ** np.arange(5)
+FIRST_NFT = 1 << 15  # token ids from here on are NFTs: Constants.h, NFT_TOKEN_ID_START
+WIDTH_FIRST = 29  # bytes of a transaction in the first part of block data; the other 39 are in the second
+AMOUNT = pa.decimal128(38, 0)
+EXPONENT_BITS = 5  # of floats; the others are the mantissa
+FEE_LOW_BITS = 6  # of a fee in basis points, in the order data; the others are in a byte of their own
+FEE_DIGITS = 4  # fees are in 1 / 10,000
+
+
+Float = tuple[np.ndarray, np.ndarray]  # mantissa and exponent
+
+
+class Field(NamedTuple):
+    """Where a field stands, and how it is read."""
+
+    name: str
+    start: int
+    width: int
+    form: str
+
+
+def _read_layout() -> dict[str, list[Field]]:
+    layout: dict[str, list[Field]] = {}
+    for line in LAYOUT.strip().split("\n"):
+        words = line.split()
+        if len(words) == 1:
+            fields = layout[line] = []
+            continue
+        name, start, type_name = words
+        form = type_name.rstrip("0123456789")
+        width = int(type_name.removeprefix(form))
+        if form != "bytes":
+            width //= 8
+        fields.append(Field(name, int(start), width, form))
+    return layout
+
+
+FIELDS = _read_layout()
+
+# A factor below 2^33 (a mantissa of 19 bits times a fee of 14) is multiplied by a power of ten in three limbs, so
+# that each product fits 64 bits: two of 31 bits, 33 + 31 = 64, and the rest. Products stay below 2^123, as the
+# largest are 2^19 x 10^31 and, with four zeros less, 2^33 x 10^27; so the last limb's, from bit 62 on, fits too.
+LIMB = np.uint64(31)
+LIMB_MASK = 2**31 - 1
+# Of 10^0 to 10^31, which an exponent of 5 bits reaches: the low 64 bits, then the limbs.
+POWERS = np.array(
+    [
+        [
+            10**e % 2**64,
+            10**e & LIMB_MASK,
+            10**e >> 31 & LIMB_MASK,
+            10**e >> 62,
+        ]
+        for e in range(32)
+    ],
+    "u8",
+)
+SMALL_POWERS = 10 ** np.arange(FEE_DIGITS + 1)
 
 
 class Slots:
     """The slots of several blocks, sorted by transaction type and then by place."""
 
     def __init__(self, blocks: Sequence[RawBlock]) -> None:
-        self.sizes = np.array([check_length(raw, f"block {at}") for at, raw in enumerate(blocks)], np.int64)
+        sizes = [check_length(raw, f"block {place}") for place, raw in enumerate(blocks)]
+        self.sizes = np.array(sizes, np.int64)
         self.headers = np.empty((len(blocks), HEADER), np.uint8)
-        slots, kinds, stops = self._assembled(blocks)
+        slots = self._join_parts(blocks)
+        kinds = np.ascontiguousarray(slots[:, 0])
+        self._refuse_unknown(kinds)
         order = np.argsort(kinds, kind="stable")
-        self._rows = slots.take(order, axis=0, mode="clip", out=_new(slots.size, np.uint8).reshape(-1, SLOT))
+        sorted_slots = _new(slots.size, np.uint8).reshape(-1, SLOT)
+        self._rows = slots.take(order, axis=0, mode="clip", out=sorted_slots)
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
+        starts = self.sizes.cumsum() - self.sizes
         self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[order]
-        self._within = (order - (stops - self.sizes)[self._block]).astype(np.int32)
+        self._within = (order - starts[self._block]).astype(np.int32)
 
     def table(self, kind: str) -> pa.Table:
         """Return all fields of the transactions of one type, each with its block and its place there."""
-        at = KINDS.index(kind)
-        some = slice(self._stops[at - 1] if at else 0, self._stops[at])
-        places = {"block": pa.array(self._block[some]), "index_in_block": pa.array(self._within[some])}
+        number = KINDS.index(kind)
+        start = self._stops[number - 1] if number else 0
+        some = slice(start, self._stops[number])
+        places = {
+            "block": pa.array(self._block[some]),
+            "index_in_block": pa.array(self._within[some]),
+        }
         return pa.table(places | columns(kind, self._rows[some]))
 
-    def _assembled(self, blocks: Sequence[RawBlock]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Join the two parts of each slot; return slots, their types, and where each block stops."""
-        stops = self.sizes.cumsum()
+    def _join_parts(self, blocks: Sequence[RawBlock]) -> np.ndarray:
+        """Join the two parts of each slot, and set headers apart."""
         slots = _new(int(self.sizes.sum()) * SLOT, np.uint8).reshape(-1, SLOT)
-        for place, (raw, size, stop) in enumerate(zip(blocks, self.sizes.tolist(), stops.tolist(), strict=True)):
+        stop = 0
+        for place, raw in enumerate(blocks):
+            size = int(self.sizes[place])
             content = np.frombuffer(raw.data, np.uint8)
-            self.headers[place] = content[:HEADER]
             middle = HEADER + WIDTH_FIRST * size
-            slots[stop - size : stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(size, WIDTH_FIRST)
-            slots[stop - size : stop, WIDTH_FIRST:] = content[middle:].reshape(size, SLOT - WIDTH_FIRST)
-        kinds = np.ascontiguousarray(slots[:, 0])
-        if kinds.max(initial=0) >= len(KINDS):
-            first = int(np.argmax(kinds >= len(KINDS)))
-            place = int(np.searchsorted(stops, first, "right"))
-            raise BlockError(
-                f"block {place}, slot {first - stops[place] + self.sizes[place]}: unknown transaction type "
-                f"{kinds[first]}, expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
-            )
-        return slots, kinds, stops
+            self.headers[place] = content[:HEADER]
+            start = stop
+            stop = start + size
+            slots[start:stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(size, WIDTH_FIRST)
+            slots[start:stop, WIDTH_FIRST:] = content[middle:].reshape(size, SLOT - WIDTH_FIRST)
+        return slots
+
+    def _refuse_unknown(self, kinds: np.ndarray) -> None:
+        if kinds.max(initial=0) < len(KINDS):
+            return
+        first = int(np.argmax(kinds >= len(KINDS)))
+        stops = self.sizes.cumsum()
+        block = int(np.searchsorted(stops, first, "right"))
+        slot = first - stops[block] + self.sizes[block]
+        raise BlockError(
+            f"block {block}, slot {slot}: unknown transaction type {kinds[first]}, "
+            f"expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
+        )
 
 
 def columns(kind: str, rows: np.ndarray) -> dict[str, pa.Array]:
     """Return the fields of rows of one type, by name."""
+    found = read(kind, rows)
     if kind == "spot_trade":
-        return _spot_trades(rows)
-    found = read(FIELDS[kind], rows)
-    if kind == "transfer":
-        to_token = number(rows, 63, 2)
-        found["to_token"] = pa.array(np.where(to_token == 0, number(rows, 10, 2), to_token))
-    return found | _mints(rows) if kind == "nft_mint" else found
+        found |= _sides_of_trades(rows)
+    elif kind == "transfer":
+        token = found["token"].to_numpy()
+        found["to_token"] = pa.array(_or_other(found["to_token"].to_numpy(), token))
+    elif kind == "nft_mint":
+        found |= _mints(rows)
+    return found
 
 
-def read(fields: Sequence[Field], rows: np.ndarray) -> dict[str, pa.Array]:
-    """Return fields as Arrow columns."""
-    return {name: _column(rows, start, width, form) for name, start, width, form in fields}
-
-
-def _new(count: int, dtype: type) -> np.ndarray:
-    """Return an array to fill, of Arrow's memory: unlike numpy's, it is kept for the next one."""
-    return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype)
+def read(kind: str, rows: np.ndarray) -> dict[str, pa.Array]:
+    """Return the fields of the layout as Arrow columns."""
+    return {field.name: _column(rows, field) for field in FIELDS[kind]}
 
 
 def number(rows: np.ndarray, start: int, width: int) -> np.ndarray:
     """Read unsigned integers of up to four bytes."""
     if width == 3:
+        # There is no integer type of three bytes; the byte before them is part of the slot, too.
         found = number(rows, start - 1, 4)
         found &= 0xFF_FF_FF
         return found
@@ -148,96 +272,122 @@ def binary(rows: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content])
 
 
-def _column(rows: np.ndarray, start: int, width: int, form: int) -> pa.Array:
-    if form == UINT:
-        return pa.array(number(rows, start, width))
-    if form == BYTES:
-        return binary(rows[:, start : start + width])
-    if form == UINT96:
-        return _decimals(rows[:, start + 4 : start + 12].view(">u8")[:, 0], number(rows, start, 4))
-    return _scaled(*_float_parts(rows, start, 11 if form == FLOAT16 else 19))
+def _new(count: int, dtype: type) -> np.ndarray:
+    """Return an array to fill, of Arrow's memory: unlike numpy's, it is kept for the next one."""
+    return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype)
 
 
-def _float_parts(rows: np.ndarray, start: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
+def _column(rows: np.ndarray, field: Field) -> pa.Array:
+    start = field.start
+    if field.form == "bytes":
+        return binary(rows[:, start : start + field.width])
+    if field.form == "float":
+        return _scaled(*_float_parts(rows, start, field.width))
+    if field.width > 4:
+        low = rows[:, start + 4 : start + field.width].view(">u8")[:, 0]
+        return _decimals(low, number(rows, start, 4))
+    return pa.array(number(rows, start, field.width))
+
+
+def _float_parts(rows: np.ndarray, start: int, width: int) -> Float:
     """Split the protocol's floats into mantissa and exponent."""
-    packed = number(rows, start, (bits + 5) // 8)
-    return packed & (1 << bits) - 1, packed >> bits
+    packed = number(rows, start, width)
+    mantissa_bits = 8 * width - EXPONENT_BITS
+    mantissa = packed & (1 << mantissa_bits) - 1
+    return mantissa, packed >> mantissa_bits
 
 
 def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
-    """Return factors below 2**33 times powers of ten below 2**123, exactly: by limbs of 31 bits."""
-    whole, *limbs = _POWERS.take(exponent, axis=0, mode="clip").T
+    """Return factors times powers of ten, exactly; see `POWERS` for how large they may be."""
+    powers = POWERS.take(exponent, axis=0, mode="clip")
     factor = factor.astype(np.uint64)
-    carry = factor * limbs[0] >> _LIMB
-    carry = factor * limbs[1] + carry >> _LIMB
-    return _decimals(factor * whole, factor * limbs[2] + carry >> np.uint64(2))
+    # Only the low 64 bits of this product are meant, and the rest is dropped.
+    low = factor * powers[:, 0]
+    carry = factor * powers[:, 1] >> LIMB
+    carry = factor * powers[:, 2] + carry >> LIMB
+    # What is carried here begins at bit 62, and the high word at bit 64.
+    high = factor * powers[:, 3] + carry >> np.uint64(2)
+    return _decimals(low, high)
 
 
 def _decimals(low: np.ndarray, high: np.ndarray) -> pa.Array:
+    """Return 128-bit integers from their two words."""
     words = _new(2 * len(low), np.uint64).reshape(-1, 2)
-    words[:, 0], words[:, 1] = low, high
+    words[:, 0] = low
+    words[:, 1] = high
     return pa.Array.from_buffers(AMOUNT, len(low), [None, pa.py_buffer(words)])
 
 
-def _fee(mantissa: np.ndarray, exponent: np.ndarray, bips: np.ndarray) -> pa.Array:
-    """Return floor(amount x bips / 10,000): four zeros off the power of ten, or else off the product."""
-    product, left = mantissa * bips, exponent - 4
-    few = np.flatnonzero(left < 0)
-    product[few] //= _TENS[-left[few]]
-    return _scaled(product, np.maximum(left, 0))
+def _or_other(token: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return tokens, and where 0 stands for it, the other token."""
+    return np.where(token == 0, other, token)
 
 
-def _spot_trades(rows: np.ndarray) -> dict[str, pa.Array]:
-    sold = {side: number(rows, at, 2) for side, at in (("a", 17), ("b", 19))}
-    fill = {side: _float_parts(rows, at, 19) for side, at in (("a", 21), ("b", 24))}
-    ids = (("account_a", 9), ("account_b", 13), ("storage_a", 1), ("storage_b", 5))
-    found = {name: pa.array(number(rows, at, 4)) for name, at in ids}
-    for side, other, place in (("a", "b", 0), ("b", "a", 1)):
-        bought, bips = number(rows, 29 + 2 * place, 2), number(rows, 33 + place, 1)
-        data = np.ascontiguousarray(rows[:, 27 + place])
-        np.copyto(bought, sold[other], where=bought == 0)
-        bips <<= 6
-        bips |= data & 63
+def _sides_of_trades(rows: np.ndarray) -> dict[str, pa.Array]:
+    """Return what trades say of each side: A is the taker, B the maker."""
+    sold = {side: number(rows, places[0], 2) for side, places in SIDES.items()}
+    fills = {side: _float_parts(rows, places[1], 3) for side, places in SIDES.items()}
+    found: dict[str, pa.Array] = {}
+    for side, other in (("a", "b"), ("b", "a")):
+        _, _, at_data, at_bought, at_high_bits = SIDES[side]
+        data = np.ascontiguousarray(rows[:, at_data])
+        bought = _or_other(number(rows, at_bought, 2), sold[other])
+        bips = number(rows, at_high_bits, 1)
+        bips <<= FEE_LOW_BITS
+        bips |= data & (1 << FEE_LOW_BITS) - 1
         found |= {
             f"sell_{side}": pa.array(sold[side]),
             f"buy_{side}": pa.array(bought),
-            f"fill_{side}": _scaled(*fill[side]),
+            f"fill_{side}": _scaled(*fills[side]),
             f"fill_b_limit_{side}": pa.array(data >= 1 << 7),
             f"bit6_{side}": pa.array(data & 1 << 6 != 0),
             f"fee_bips_{side}": pa.array(bips),
         }
-        found |= _fees(side, sold[side], bought, fill[side], fill[other], bips)
+        amount, token, bips = _charged(sold[side], bought, fills[side], fills[other], bips)
+        found[f"fee_{side}"] = _fee(*amount, bips)
+        found[f"fee_token_{side}"] = pa.array(token)
     return found
 
 
-def _fees(
-    side: str,
+def _charged(
     sold: np.ndarray,
     bought: np.ndarray,
-    own: tuple[np.ndarray, np.ndarray],
-    received: tuple[np.ndarray, np.ndarray],
+    gave: Float,
+    received: Float,
     bips: np.ndarray,
-) -> dict[str, pa.Array]:
-    """Return the fee and its token: the one bought, but the one sold for an NFT; none between two NFTs."""
-    token = bought
-    nfts = np.flatnonzero(bought >= FIRST_NFT)
-    if len(nfts):
-        mantissa, exponent, bips, token = received[0].copy(), received[1].copy(), bips.copy(), bought.copy()
-        mantissa[nfts], exponent[nfts] = own[0][nfts], own[1][nfts]
-        both = sold[nfts] >= FIRST_NFT
-        bips[nfts[both]] = 0
-        token[nfts[~both]] = sold[nfts[~both]]
-        received = mantissa, exponent
-    return {f"fee_{side}": _fee(*received, bips), f"fee_token_{side}": pa.array(token)}
+) -> tuple[Float, np.ndarray, np.ndarray]:
+    """Return amount and token that fees are charged on, and their rate.
+
+    That is what was bought, but what was sold if an NFT was bought, and nothing between two NFTs.
+    """
+    buys_nft = bought >= FIRST_NFT
+    if not buys_nft.any():
+        return received, bought, bips
+    pays_sold = buys_nft & (sold < FIRST_NFT)
+    mantissa, exponent = (np.where(buys_nft, *parts) for parts in zip(gave, received, strict=True))
+    token = np.where(pays_sold, sold, bought)
+    rate = np.where(buys_nft & ~pays_sold, 0, bips)
+    return (mantissa, exponent), token, rate
+
+
+def _fee(mantissa: np.ndarray, exponent: np.ndarray, bips: np.ndarray) -> pa.Array:
+    """Return floor(amount x bips / 10,000): four zeros off the power of ten, or else off the product."""
+    product = mantissa * bips
+    exponent = exponent - FEE_DIGITS
+    short = np.flatnonzero(exponent < 0)
+    product[short] //= SMALL_POWERS[-exponent[short]]
+    return _scaled(product, np.maximum(exponent, 0))
 
 
 def _mints(rows: np.ndarray) -> dict[str, pa.Array]:
-    """Return what a mint says by its kind: the NFT, or the receiver."""
-    plain = rows[:, 1] == 0
-    said = pa.array(plain)
-    found = {
-        name: pc.if_else(said, column, pa.scalar(None, column.type)) for name, column in read(MINT_FIELDS, rows).items()
-    }
-    receiver = np.where(plain, number(rows, 2, 4), number(rows, 28, 4))
-    to = np.where(plain[:, None], np.uint8(0), rows[:, 32:52])
+    """Return what a mint says by its kind: a signed one (0) the NFT, a conditional one the receiver.
+
+    The NFT of a conditional mint is in the two slots of NFT data after it; a signed one is the minter's.
+    """
+    is_signed = rows[:, 1] == 0
+    mask = pa.array(is_signed)
+    said = read("signed_mint", rows)
+    found = {name: pc.if_else(mask, column, pa.scalar(None, column.type)) for name, column in said.items()}
+    receiver = np.where(is_signed, number(rows, 2, 4), number(rows, 28, 4))
+    to = np.where(is_signed[:, None], np.uint8(0), rows[:, 32:52])
     return found | {"receiver": pa.array(receiver), "to": binary(to)}

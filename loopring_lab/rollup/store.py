@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
 
 _REPORT = {
-    "first": ("block_id", "min"), "last": ("block_id", "max"), "blocks": ("timestamp", "size"),
-    "first_time": ("timestamp", "min"), "last_time": ("timestamp", "max"),
-    "first_l1_block": ("l1_block", "min"), "last_l1_block": ("l1_block", "max"),
-}  # fmt: skip
+    "first": ("block_id", "min"),
+    "last": ("block_id", "max"),
+    "blocks": ("timestamp", "size"),
+    "first_time": ("timestamp", "min"),
+    "last_time": ("timestamp", "max"),
+    "first_l1_block": ("l1_block", "min"),
+    "last_l1_block": ("l1_block", "max"),
+}
 
 
 class Store:
@@ -81,13 +85,16 @@ class Store:
             report = self.report()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
-        numbered, unnumbered = report.dropna(subset="first"), report[report["first"].isna()]["blocks"].sum()
+        count = int(report["blocks"].sum())
+        numbered = report.dropna(subset="first")
+        unnumbered = count - int(numbered["blocks"].sum())
         missing = int(report["missing"].sum())
-        parts = [f"{report['blocks'].sum():,} block{'' if report['blocks'].sum() == 1 else 's'}"]
+        parts = [f"{count:,} block{'' if count == 1 else 's'}"]
         if len(numbered):
             parts.append(f"numbers {numbered['first'].iloc[0]:,} to {numbered['last'].iloc[-1]:,}")
             parts.append(f"{missing:,} missing between them" if missing else "none missing between them")
-        parts += [f"{unnumbered:,} without a number"] if unnumbered else []
+        if unnumbered:
+            parts.append(f"{unnumbered:,} without a number")
         return (
             f"<p>{where}: {', '.join(parts)}.<br><small><code>store.report()</code> shows details, "
             "<code>store.check()</code> what the blocks prove.</small></p>"
@@ -172,7 +179,11 @@ class Store:
         from loopring_lab.rollup import fetching
 
         wanted = fetching.Wanted(exchange, from_block, to_block, confirmations)
-        limits: dict[str, Any] = {"allow_http": allow_http, "rate": rate, "timeout": timeout}
+        limits: dict[str, Any] = {
+            "allow_http": allow_http,
+            "rate": rate,
+            "timeout": timeout,
+        }
         fetching.sync(self.stored, address, wanted, limits, progress)
         return self.report()
 
@@ -289,12 +300,17 @@ class Store:
         rows = index.blocks.select(["block_id", "timestamp", "l1_block"])
         held = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         number = held["block_id"]
-        run = (number.diff() != 1).fillna(True).cumsum().where(number.notna(), len(held) + 1)
-        frame: pd.DataFrame = held.groupby(run).agg(**_REPORT).astype({"blocks": "int64"}).reset_index(drop=True)
-        frame.insert(3, "missing", frame["first"].shift(-1) - frame["last"] - 1)
-        if len(known := frame["last"].dropna()):
+        # Where a number is not one more than that before it, a range begins; blocks without numbers are the last one.
+        begins = (number.diff() != 1).fillna(True)
+        ranges = begins.cumsum().where(number.notna(), len(held) + 1)
+        frame: pd.DataFrame = held.groupby(ranges).agg(**_REPORT).reset_index(drop=True)
+        frame["blocks"] = frame["blocks"].astype("int64")
+        missing = frame["first"].shift(-1) - frame["last"] - 1
+        known = frame["last"].dropna()
+        if len(known):
             later = pc.greater(pc.unique(index.events["block_id"]), int(known.iloc[-1]))
-            frame.loc[len(known) - 1, "missing"] = pc.sum(later).as_py() or 0
+            missing[len(known) - 1] = pc.sum(later).as_py() or 0
+        frame.insert(3, "missing", missing)
         for name in ("first_time", "last_time"):
             frame[name] = pd.to_datetime(frame[name], unit="s", utc=True).astype("datetime64[ms, UTC]")
         frame.attrs |= index.attrs
@@ -356,20 +372,21 @@ class Store:
         [20]
         """
         index = self.stored.index()
-        rows, number = index.blocks, pc.field("block_id")
+        rows = index.blocks
         for name, bound in (("first", first), ("last", last)):
             if bound is not None and (type(bound) is not int or not 0 <= bound < 1 << 63):
                 raise LabError(f"{name}={bound!r} is not the number of a block. Give an integer.")
         if first is not None:
-            rows = rows.filter(number >= first)
+            rows = rows.filter(pc.field("block_id") >= first)
         if last is not None:
-            rows = rows.filter(number <= last)
+            rows = rows.filter(pc.field("block_id") <= last)
         if not len(rows):
             raise LabError(
                 f"{self.stored.file.shown}: holds no block from {first} to {last}. store.report() shows what it holds."
             )
-        starts = range(0, len(rows), READ_AT_ONCE)
-        raw = [one for at in starts for one in self.stored.raw(rows.slice(at, READ_AT_ONCE))]
+        raw = []
+        for start in range(0, len(rows), READ_AT_ONCE):
+            raw += self.stored.raw(rows.slice(start, READ_AT_ONCE))
         return Blocks(raw, index.pools, index.attrs, index.next_number)
 
     def batches(self, size: int = 100) -> Iterator[Blocks]:

@@ -17,6 +17,7 @@ from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
+from loopring_lab.trade_source import TradeSource
 from loopring_lab.widgets.background import (
     Background,
     ReportProgress,
@@ -152,7 +153,7 @@ class Selection(HasTraits):
         self.background: Background = choices.background
         self.client: Client | None = None
         self._trades: pd.DataFrame | None = None
-        if isinstance(source, Client):
+        if isinstance(source, TradeSource):
             self.client = source
         else:
             self._trades = source

@@ -88,7 +88,7 @@ def together(seconds: float = 60.0) -> None:
 
 def _sync_until(path: str, url: str, key: str, accounts: list[int], end: float) -> int:
     from loopring_lab.client import Client
-    from loopring_lab.transport import Transport
+    from loopring_lab.http.transport import Transport
 
     sync.BATCH_ROWS, sync.BATCH_SECONDS = 500, 0.2
     client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)

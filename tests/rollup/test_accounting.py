@@ -77,14 +77,6 @@ def test_a_pool_keeps_what_its_updates_state_and_no_less(block, world) -> None:
             assert row.kept_bps == pytest.approx(10_000 * int(row.kept) / got)
 
 
-def test_an_account_without_published_balances_has_changes_only(block) -> None:
-    frame = block.balances(58344)
-    assert frame["recomputed"].isna().all()
-    assert frame["published"].isna().all()
-    assert len(frame) > 41
-    assert block.pool_fills(58344)["kept"].isna().all()
-
-
 def test_units_symbols_and_source_come_along(block, tokens, world) -> None:
     frame = block.balances(108, tokens)
     assert set(frame["token"].dropna()) >= {"LRC", "USDC"}
@@ -117,17 +109,6 @@ def test_the_figure_says_what_it_draws(block, tokens) -> None:
         lab.figures.pool_balance(block.balances(108, tokens), token="ETH")
     with pytest.raises(LabError, match="no balance of any token was published"):
         lab.figures.pool_balance(block.balances(58344, tokens))
-
-
-def test_a_balance_that_does_not_follow_is_seen_beside_the_line(block, tokens) -> None:
-    frame = block.balances(108, tokens)
-    at = frame[(frame["token"] == "USDC") & frame["published"].notna()].index[-1]
-    for name in ("published", "published_units"):
-        frame.loc[at, name] = frame.loc[at, name] + 1
-    axes = lab.figures.pool_balance(frame, token="USDC").axes[0]
-    assert "2 of the 3 that can be recomputed are equal" in texts(axes)
-    line, dots = axes.get_lines()
-    assert len(set(dots.get_ydata()) - set(line.get_ydata())) == 1
 
 
 def texts(axes) -> str:

@@ -7,7 +7,7 @@ from support.settled_world import SettledWorld
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError, NotAnArchive
-from loopring_lab.relayer import Relayer
+from loopring_lab.relayer import Relayer, World
 
 WORLD = SettledWorld(3, 0.02)
 UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days
@@ -41,21 +41,6 @@ def client(store):
 @pytest.fixture(scope="module")
 def last(store):
     return store.report()["last"].iloc[-1]
-
-
-def settled(trades, last):
-    """Return the relayer's trades that are settled in these blocks, in the order of the chain."""
-    known = trades[trades["block_id"].fillna(0).between(1, last)]
-    return known.sort_values(["block_id", "index_in_block"]).reset_index(drop=True)
-
-
-@pytest.mark.thorough
-def test_one_accounts_trades_are_the_relayers(client, by_relayer, last) -> None:
-    for account in WORLD.accounts:
-        expected, found = settled(by_relayer.trades(account, progress=False), last), client.trades(account)
-        pd.testing.assert_frame_equal(found[EXACT], expected[EXACT])
-        for name in SAME:
-            assert found[name].tolist() == expected[name].tolist()
 
 
 def test_without_an_account_both_sides_of_every_fill_are_read(client, last) -> None:
@@ -102,12 +87,6 @@ def test_filters_select_as_the_relayers_client_does(client) -> None:
     pd.testing.assert_frame_equal(newest, everything.tail(3).reset_index(drop=True))
 
 
-def test_an_account_without_fills_has_an_empty_frame(client) -> None:
-    nothing = client.trades(999_999)
-    assert len(nothing) == 0
-    assert list(nothing.columns) == list(client.trades(WORLD.accounts[0]).columns)
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -131,15 +110,6 @@ def test_the_exchange_is_the_one_that_the_blocks_name(client, relayer) -> None:
     exchange = client.exchange()
     assert (exchange.address, exchange.chain_id) == (relayer.settings.exchange.lower(), 31337)
     assert client.outside_prices(client.trades()) is None
-
-
-def test_connect_takes_one_source(store, tmp_path) -> None:
-    with pytest.raises(LabError, match="recording and blocks are given"):
-        lab.connect(recording=tmp_path, blocks=store)
-    with pytest.raises(LabError, match="Leave source= out"):
-        lab.connect(blocks=store, source="mine")
-    with pytest.raises(NotAnArchive):
-        lab.connect(blocks=tmp_path / "nothing here")
 
 
 def test_the_client_names_its_store(client, store) -> None:

@@ -2,12 +2,9 @@
 
 import os
 import pty
-import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, data_of
@@ -119,39 +116,6 @@ def test_an_address_that_is_refused_is_not_shown(
     assert "eth_chainId at http://127.0.0.1" in said
     assert "refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL (" in said
     assert KEY not in said
-
-
-@pytest.mark.thorough
-def test_ctrl_c_leaves_a_valid_store_and_says_how_to_go_on(tmp_path: Path) -> None:
-    chain, reached, release = ScriptedChain(400), threading.Event(), threading.Event()
-
-    def stall(number: int, asked: Any) -> None:
-        if chain.asked["eth_getTransactionByHash"] > 250:
-            reached.set()
-            chain._lock.release()
-            release.wait(20)
-            chain._lock.acquire()
-
-    chain.trouble = stall
-    folder = tmp_path / "my blocks"
-    with chain.served() as url:
-        env = os.environ | {"LOOPRING_RPC_URL": f"{url}/{KEY}"}
-        child = subprocess.Popen(
-            [*PROGRAM, "sync", str(folder), "--rate", "1000"], env=env, stderr=subprocess.PIPE, text=True
-        )
-        assert reached.wait(60)
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=20)
-        release.set()
-    assert child.returncode == 130
-    assert "Traceback" not in err
-    assert KEY not in err
-    assert err == (
-        f"\nStopped; blocks read so far are safe. Resume with: loopring-lab blocks sync '{folder}' --rate 1000\n"
-    )
-    held = Store(folder).blocks().raw
-    assert 0 < len(held) < 400
-    assert all(raw.data == chain.data[raw.block_id] for raw in held)
 
 
 def on_a_terminal(env: dict[str, str], folder: Path, typed: bytes) -> tuple[int, bytes]:

@@ -9,7 +9,6 @@ from support.rollup_blocks import (
     FORMS,
     WRAPPERS,
     auxiliary,
-    packed,
     submit,
     text_of,
     varied_data,
@@ -165,8 +164,3 @@ def test_damage_is_refused_by_place_or_read_truly() -> None:
         "refused": True,
         "read": True,
     }
-
-
-def test_compression_of_the_tests_is_the_exchange_s() -> None:
-    for content in (b"", b"\0", bytes(200_000), b"a" * 70_000, b"a" + bytes(9) + b"b", *DATA):
-        assert calldata.expand(packed(content), "here") == content

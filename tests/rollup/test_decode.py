@@ -1,10 +1,8 @@
 """Slots and frames against a slow second reader, for every type, at random and at the extremes."""
 
 import random
-from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -13,8 +11,6 @@ from support.rollup_blocks import EXCHANGE, TYPES, block_data, slot, varied_data
 from support.rollup_judge import slow_rows
 
 import loopring_lab as lab
-from loopring_lab.rollup import slots
-from loopring_lab.rollup.calldata import RawBlock
 
 few = settings(max_examples=40)
 DATA = [varied_data(seed, size) for seed, size in enumerate((64, 0, 1, 128, 384))]
@@ -30,15 +26,6 @@ def blocks() -> lab.rollup.Blocks:
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
     return [{"block": block} | row for block, data in enumerate(DATA) for row in slow_rows(data)]
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_every_field_of_blocks_of_several_sizes(
-    kind: str, blocks: lab.rollup.Blocks, rows: list[dict[str, Any]]
-) -> None:
-    expected = [row for row in rows if row["type"] == kind]
-    assert len(expected) > 0
-    assert [row | {"type": kind} for row in blocks.table(kind).to_pylist()] == expected
 
 
 @given(st.sampled_from(TYPES), st.integers(0, 2**32))
@@ -124,16 +111,6 @@ def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) 
     assert frame["index_in_block"].tolist() == table["index_in_block"].to_pylist()
 
 
-def test_frames_carry_their_attrs_and_dtypes_however_few_rows_there_are() -> None:
-    empty = lab.rollup.Blocks([], attrs={"source": "somewhere", "synthetic": True})
-    full = lab.rollup.Blocks(lab.rollup.decode_data(DATA).raw, attrs=empty.attrs)
-    for name in (*FRAMES.values(), "headers", "accounts"):
-        one, other = getattr(empty, name)(), getattr(full, name)()
-        assert one.empty
-        assert one.dtypes.astype(str).to_dict() == other.dtypes.astype(str).to_dict()
-        assert one.attrs == other.attrs == {"source": "somewhere", "synthetic": True}
-
-
 def test_units_stand_beside_smallest_units() -> None:
     listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}, {"tokenId": 3, "symbol": "USDT", "decimals": 6},
               {"tokenId": 4, "symbol": "WIDE", "decimals": 24}]  # fmt: skip
@@ -205,37 +182,6 @@ def test_accounts_are_named_once_with_their_owner_and_first_transaction() -> Non
     assert frame.loc[50_005, "owner"] == OWNER
 
 
-def test_accounts_of_many_blocks(blocks: lab.rollup.Blocks, rows: list[dict[str, Any]]) -> None:
-    names = ("account", "account_a", "account_b", "sender", "receiver", "minter")
-    seen = [(row[n], row["block"], row["index_in_block"]) for row in rows for n in names if n in row]
-    frame = blocks.accounts()
-    expected = [next(group) for _, group in groupby(sorted(seen), key=lambda one: one[0])]
-    assert list(zip(frame["account_id"], frame["block"], frame["index_in_block"], strict=True)) == expected
-
-
 def test_unknown_tables_are_refused() -> None:
     with pytest.raises(lab.LabError, match="Did you mean 'spot_trade'"):
         lab.rollup.decode_data(DATA[0]).table("spot_trades")
-
-
-def test_trade_ids_come_from_the_number_or_the_position() -> None:
-    trade = slot("spot_trade", account_a=50_003)
-    data = [block_data([trade, trade]), block_data([bytes(68), trade])]
-    assert lab.rollup.decode_data(data).fills()["trade_id"].tolist() == [0, 1, 100_001]
-    assert lab.rollup.decode_data(data, first_block=67_896).fills()["trade_id"].tolist() == [
-        6_789_600_000, 6_789_600_001, 6_789_700_001,
-    ]  # fmt: skip
-
-
-def test_powers_of_ten_are_exact() -> None:
-    factors = np.array([0, 1, 2**19 - 1, 2**33 - 1] * 28, np.uint64)
-    exponents = np.repeat(np.arange(28), 4)
-    scaled = slots._scaled(factors, exponents)
-    expected = [int(factor) * 10 ** int(exponent) for factor, exponent in zip(factors, exponents, strict=True)]
-    assert list(map(int, scaled.to_pylist())) == expected
-
-
-def test_both_frames_of_trades_count_blocks_without_a_number_alike() -> None:
-    raw = [RawBlock(bytes(98) + b"\4" + bytes(67))._replace(block_id=number) for number in (None, 7, None)]
-    blocks = lab.rollup.Blocks(raw, count_from=20)
-    assert blocks.fills()["trade_id"].tolist() == [2_000_000, 700_000, 2_100_000]

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,7 @@ from support.settled_world import SettledWorld
 from loopring_lab.errors import ArchiveError, LabError, RpcError
 from loopring_lab.http.budget import Budget
 from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.rollup import Store, fetching
-from loopring_lab.rollup.stored import StoredBlocks
+from loopring_lab.rollup import Store
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
@@ -103,22 +101,6 @@ def test_ranges_are_halved_where_the_endpoint_refuses_them(store: Store, limits:
     spanned = chain.apart * 41
     least = spanned // limits["most_l1_blocks"] if "most_l1_blocks" in limits else 40 // 3
     assert least < chain.asked["eth_getLogs"] < 2.2 * least + 40
-
-
-def test_one_l1_block_that_is_refused_is_an_error(store: Store) -> None:
-    chain = ScriptedChain(3)
-    chain.most_results = -1
-    with pytest.raises(RpcError, match=r"more than -1 results\. .*answers for a range of one L1 block"):
-        sync(store, chain)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("most", [0, 1, 3, 7])
-def test_endpoints_without_batches_serve_as_well(store: Store, most: int) -> None:
-    chain = ScriptedChain(40)
-    chain.most_in_batch = most
-    sync(store, chain)
-    assert held(store) == chain.data
 
 
 def test_faults_of_every_kind_lose_nothing(store: Store) -> None:
@@ -263,10 +245,6 @@ def test_numbers_of_blocks_are_checked_before_anything_is_asked(store: Store, nu
         store.sync("http://127.0.0.1:1", from_block=number)
 
 
-def test_a_chain_without_blocks_leaves_an_empty_report(store: Store) -> None:
-    assert sync(store, ScriptedChain(0)).empty
-
-
 TOKENS = {
     0: (0, None, None, "ETH", 18),
     1: (7, abi_text("LRC"), 18, "LRC", 18),
@@ -297,56 +275,6 @@ def test_tokens_are_named_by_their_contracts(store: Store) -> None:
     chain.asked.clear()
     sync(store, chain)
     assert chain.asked["eth_call"] == 6
-
-
-def test_a_listing_given_before_is_kept(store: Store, tmp_path: Path) -> None:
-    listing = tmp_path / "tokens.json"
-    chain = ScriptedChain(9)
-    sync(store, chain)
-    listing.write_text(json.dumps([{"tokenId": 1, "symbol": "MINE", "decimals": 3, "orderAmounts": {"dust": "5"}}]))
-    store.import_files([], tokens=listing)
-    chain = ScriptedChain(12)
-    chain.register(1, 7, abi_text("LRC"), 18)
-    chain.register(2, 8, abi_text("DAI"), 18)
-    for log in chain.logs[-2:]:
-        log["blockNumber"] = hex(FIRST_L1 + 1_150)
-    sync(store, chain)
-    assert store.tokens()["decimals"].to_dict() == {"MINE": 3, "DAI": 18}
-    assert store.tokens().loc["MINE", "order_amounts_dust"] == Decimal("0.005")
-
-
-def test_progress_counts_blocks_held_and_known(store: Store) -> None:
-    chain, seen = ScriptedChain(40), []
-    sync(store, chain, progress=lambda held, known: seen.append((held, known)))
-    assert seen[-1] == (40, 40)
-    assert all(held <= known for held, known in seen)
-
-
-def test_what_is_read_is_stored_when_progress_ends_the_read(store: Store) -> None:
-    chain = ScriptedChain(100)
-    chain.most_in_batch = 4
-
-    def stop(held: int, known: int) -> None:
-        if held >= 20:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        sync(store, chain, progress=stop)
-    assert 20 <= len(held(store)) < 100
-    sync(store, chain)
-    assert held(store) == chain.data
-
-
-def test_blocks_are_committed_in_bounded_batches(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "BATCH_BLOCKS", 10)
-    sizes: list[int] = []
-    real = StoredBlocks.add
-    monkeypatch.setattr(StoredBlocks, "add", lambda self, blocks: sizes.append(len(blocks)) or real(self, blocks))
-    chain = ScriptedChain(60)
-    chain.most_in_batch = 4
-    sync(store, chain)
-    assert max(sizes) < 10 + 24 + 1  # the blocks of 20 transactions complete a batch
-    assert sum(sizes) == 60
 
 
 def test_two_syncs_at_once_store_each_block_once(tmp_path: Path) -> None:
@@ -461,26 +389,6 @@ def test_the_embedded_chain_is_synced_through_its_faults_and_limits(store: Store
         assert report.attrs == {"source": "synthetic world, seed 1, size 0.02", "synthetic": True}
         assert {"ETH", "LRC", "USDC"} <= set(store.tokens().index)
         assert store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)["blocks"].tolist() == [count]
-
-
-def test_logs_that_the_embedded_chain_leaves_out_are_found_by_the_next_sync(store: Store, small_world: World) -> None:
-    with Relayer(small_world, Settings(rpc_omitted_logs=0.1)) as relayer:
-        how: dict[str, Any] = {"rate": None, "progress": False, "to_block": 11_149_814 + 30_000}
-        assert store.sync(relayer.rpc_url, **how)["missing"].sum() > 5
-        assert store.sync(relayer.rpc_url, **how)["missing"].tolist() == [0]
-        assert set(held(store)) == set(range(min(held(store)), min(held(store)) + len(held(store))))
-
-
-@pytest.mark.thorough
-def test_bodies_that_the_embedded_chain_lacks_come_from_another_endpoint(store: Store, small_world: World) -> None:
-    how: dict[str, Any] = {"rate": None, "progress": False, "to_block": 11_149_814 + 30_000}
-    with (
-        Relayer(small_world, Settings(rpc_missing_bodies=0.1)) as relayer,
-        pytest.raises(RpcError, match=r"blocks could not be read; all others are stored. .*before the merge"),
-    ):
-        store.sync(relayer.rpc_url, **how)
-    with Relayer(small_world) as relayer:
-        assert store.sync(relayer.rpc_url, **how)["missing"].tolist() == [0]
 
 
 @pytest.mark.thorough

@@ -5,20 +5,17 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from support.child_output import wait
 from support.ledger import Ledger, client_of
-from support.optional import package_or_skip, skip_without_java
 from support.rollup_blocks import block_data, slot
 from support.rollup_stores import SOURCE, START, made_block, opened, root
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive, from_blocks
-from loopring_lab.engine import portable
 from loopring_lab.errors import ArchiveError, LabError, NotAnArchive
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, settled
@@ -26,7 +23,6 @@ from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.stored import StoredBlocks
 from loopring_lab.source import Source
 
-ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
 TOKENS = (
     '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}, {"symbol": "LRC", "tokenId": 1, "decimals": 18},'
     '{"symbol": "USDC", "tokenId": 6, "decimals": 6}, {"symbol": "TINY", "tokenId": 40, "decimals": 30}]'
@@ -107,30 +103,6 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(archive: Archive, sto
     parts = [archive.trades(until=middle), archive.trades(since=middle)]
     assert pd.concat(parts)["trade_id"].tolist() == frame["trade_id"].tolist()
     assert len(lab.anomalies(frame)) >= frame["extra"].notna().sum() > 0
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_engine_has_every_row(archive: Archive, engine: str) -> None:
-    package_or_skip({"spark": "pyspark"}.get(engine, engine))
-    if engine == "spark":
-        skip_without_java()
-    frame, whole = archive.scan(engine), portable(archive.trades())
-    collect = {"pyarrow": "to_pylist", "duckdb": "to_arrow_table", "spark": "toArrow", "polars": "collect"}
-    found = getattr(frame, collect[engine])()
-    rows = found if engine == "pyarrow" else found.to_dicts() if engine == "polars" else found.to_pylist()
-    assert list(rows[0]) == whole.column_names
-    assert texts_of(rows) == texts_of(whole.to_pylist())
-
-
-def texts_of(rows: list[dict[str, object]]) -> list[str]:
-    return sorted(str({name: _plain(value) for name, value in row.items()}) for row in rows)
-
-
-def _plain(value: object) -> object:
-    """Return a value as every engine can: missing ones as None, moments as text in UTC."""
-    if pd.isna(value):
-        return None
-    return str(pd.Timestamp(value)) if hasattr(value, "tzinfo") else value
 
 
 def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
@@ -227,26 +199,6 @@ def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
     assert Archive(path).verify().empty
 
 
-@pytest.mark.usefixtures("small_transactions")
-def test_two_imports_at_once_double_nothing(store: Store, tmp_path: Path) -> None:
-    errors, path = list[Exception](), tmp_path / "shared"
-
-    def run() -> None:
-        try:
-            Archive(path).import_blocks(Store(store.stored.file.path), progress=False)
-        except Exception as error:  # noqa: BLE001 - shown by the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    check_equal(Archive(path), store)
-    assert Archive(path).import_blocks(store)["complete"].all()
-
-
 def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, archive: Archive) -> None:
     mine = archive.trades(LATE_POOL)
     assert (mine["fill_type"] == "dex").any()
@@ -297,26 +249,3 @@ def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path:
     assert not (tmp_path / "a").exists()
     with pytest.raises(NotAnArchive):
         archive.trades()
-
-
-def test_an_archive_opened_while_empty_sees_what_others_import(store: Store, tmp_path: Path) -> None:
-    watching = Archive(tmp_path / "a")
-    assert watching.source is None
-    Archive(tmp_path / "a").import_blocks(store)
-    check_equal(watching, store)
-    assert repr(watching) == f"Archive({str(tmp_path / 'a')!r})"
-
-
-def test_analyses_run_on_an_engine_as_on_the_frame(tmp_path: Path) -> None:
-    package_or_skip("duckdb")
-    store, archive = filled(tmp_path / "store", *range(100, 140)), Archive(tmp_path / "a")
-    archive.import_blocks(store)
-    names, lines = ["fill_type", "fee_token", "fills", "fee", "received", "both_sides"], []
-    for trades in (archive.scan("duckdb"), expected(store)):
-        found = lab.fees.summary(trades, by="fill_type")
-        frame = found if isinstance(found, pd.DataFrame) else found.to_arrow_table().to_pandas()
-        lines.append(
-            [["" if pd.isna(value) else str(value) for value in row] for row in frame[names].astype(object).to_numpy()]
-        )
-    assert lines[0] == lines[1]
-    assert len(lines[0]) > 3

@@ -2,13 +2,12 @@
 
 import json
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from pandas.testing import assert_frame_equal
 from support.rollup_blocks import block_data, recorded_bytes, recorded_facts, slot
 from support.settled_block import client_of, settled_of, trades_of
 from support.wire_rows import whole
@@ -92,16 +91,6 @@ def test_every_regular_row_is_the_relayer_s(trades: pd.DataFrame, served: pd.Dat
     for name in (*SAME, "index_in_block"):
         assert trades[name].astype(object).tolist() == served[name].astype(object).tolist(), name
     assert (trades["block_id"] == 20_000).all()
-
-
-def test_dtypes_and_orders_of_categories_are_those_of_relayer_rows(blocks: lab.rollup.Blocks) -> None:
-    client = client_of(RELAYER) if recording("mainnet_block_a/markets.json") else None
-    assert client
-    expected = client.trades(23100)
-    found = blocks.trades(client.tokens(), client.markets())
-    odd = {"extra"}  # of the NFT: null for all rows there
-    assert dict(found.dtypes.drop(odd)) == dict(expected.dtypes.drop(odd))
-    assert found["market"].cat.categories.tolist() == client.markets().index.tolist()
 
 
 def test_prices_cut_to_eight_decimals_are_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
@@ -208,13 +197,6 @@ def test_the_order_of_quote_tokens_gives_every_listed_market_and_pool() -> None:
     assert [*frame["side"]] == ["SELL"] * len(pairs)
 
 
-def test_no_other_order_gives_them() -> None:
-    symbols = dict(zip(all_tokens()["token_id"], all_tokens().index, strict=True))
-    above = {(symbols[quote], symbols[base]) for base, quote in listed_pairs()}
-    above |= {("USDT", "DAI")}  # DAI-USDT, which was listed in 2021
-    assert {*zip(settled.QUOTES, settled.QUOTES[1:], strict=False)} <= above
-
-
 def test_a_listing_comes_before_the_order_and_a_market_before_its_pool() -> None:
     listed = [
         {"market": "AMM-ETH-LRC", "baseTokenId": 0, "quoteTokenId": 1},
@@ -226,11 +208,6 @@ def test_a_listing_comes_before_the_order_and_a_market_before_its_pool() -> None
     assert [*frame["side"]] == ["BUY", "SELL", "SELL", "BUY"]
     assert frame["market"].cat.categories.tolist() == ["AMM-ETH-LRC", "ETH-LRC", "ETH-USDC"]
     assert lab.anomalies(frame).empty
-
-
-def test_of_two_tokens_that_quote_nothing_the_later_one_is_the_base() -> None:
-    frame = read(fill(sell_a=40, sell_b=42, fill_b=3 | 6 << 19))
-    assert [*frame["market"]] == ["ODD#-TINY"] * 2
 
 
 # Rows
@@ -379,22 +356,6 @@ def test_orders_are_told_apart_without_a_hash_as_with_it(trades: pd.DataFrame, s
     assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize("engine", ["pyarrow", "polars", "duckdb"])
-def test_other_engines_find_the_same_orders(engine: str, trades: pd.DataFrame) -> None:
-    table = lab.engine.portable(trades)
-    if engine == "polars":
-        frame = pytest.importorskip("polars").from_arrow(table)
-        found = lab.fills.orders(frame).to_arrow()
-    elif engine == "duckdb":
-        frame = pytest.importorskip("duckdb").from_arrow(table)
-        found = lab.fills.orders(frame).to_arrow_table()
-    else:
-        found = lab.fills.orders(table)
-    expected = lab.fills.orders(trades)
-    names = ["account_id", "market", "side", "storage_id", "fills", "fee", "notional"]
-    assert found.select(names).to_pandas().astype(str).equals(expected[names].astype(str))
-
-
 def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades: pd.DataFrame) -> None:
     """Every fill has one time here, so that places in the block alone tell what came before."""
     found = lab.fills.markouts(trades, horizons=["1h"])
@@ -416,16 +377,6 @@ def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades: 
     assert [None if pd.isna(price) else price for price in found["price_after"]] == after
 
 
-def test_without_numbers_of_blocks_the_same_references_are_found(
-    blocks: lab.rollup.Blocks, trades: pd.DataFrame, tokens: pd.DataFrame
-) -> None:
-    unnumbered = lab.rollup.Blocks([one._replace(block_id=None) for one in blocks.raw]).trades(tokens)
-    for ask in (lab.fills.price_gap, lab.fills.markouts, lambda frame: lab.fees.in_token(frame, "ETH")):
-        found, expected = (ask(frame) for frame in (unnumbered[unnumbered["extra"].isna()], trades))
-        names = [name for name in ("other_price", "price_before", "fee_value") if name in found]
-        assert found[names].astype(str).to_numpy().tolist() == expected[names].astype(str).to_numpy().tolist()
-
-
 def test_a_value_of_a_fee_uses_no_price_that_comes_later_in_the_block() -> None:
     swap = {"sell_a": 0, "sell_b": 6, "fill_a": 1 | 18 << 19}
     charged = fill(data_a=50, account_a=20_003)
@@ -439,15 +390,6 @@ def test_a_value_of_a_fee_uses_no_price_that_comes_later_in_the_block() -> None:
     assert found["fee_value"] == pytest.approx(1000 * float(found["fee"]), rel=1e-12)
 
 
-def test_pool_returns_cover_each_pool_s_fills(trades: pd.DataFrame) -> None:
-    made = trades[(trades["fill_type"] == "amm") & (trades["role"] == "maker")]
-    counts = Counter(made["account_id"].tolist())
-    assert len(counts) == 12
-    for account, count in counts.items():
-        found = lab.fills.pool_returns(trades, account)
-        assert found["fills"].sum() == count
-
-
 @pytest.fixture(scope="module")
 def two_blocks(tokens: pd.DataFrame) -> pd.DataFrame:
     """The block, and again ten minutes later with other storage ids."""
@@ -457,21 +399,6 @@ def two_blocks(tokens: pd.DataFrame) -> pd.DataFrame:
     frame = lab.rollup.decode_data([data, later], first_block=20_000).trades(tokens)
     frame["storage_id"] += (frame["block_id"] - 20_000) * 10**6
     return frame[frame["extra"].isna()].reset_index(drop=True)
-
-
-def test_every_other_analysis_runs(two_blocks: pd.DataFrame, tokens: pd.DataFrame) -> None:
-    schedule = [{"fill_type": "amm", "bps": 20}, {"bps": 25}]
-    assert lab.fees.over_time(two_blocks, every="5min")["fills"].sum() == 728
-    assert len(lab.fees.with_tiers(two_blocks, tokens)) == 728
-    assert lab.fees.schedule_lines(two_blocks, schedule)["fills"].sum() == 728
-    assert len(lab.fees.schedule_check(two_blocks, 0)) == sum(two_blocks["fee"].astype(object) > 0)
-    assert lab.fills.vwap(two_blocks)["fills"].sum() == 728
-    assert lab.fills.size_profile(two_blocks)["fills"].sum() == 728
-    assert len(lab.fills.shortfall(two_blocks)) == 2 * 353
-    compared = lab.fills.compare_venues(two_blocks, horizon="30min")
-    # 55 where only prices of the other block are newer; the rest have a newer price in their own block.
-    assert compared["fills"].sum() == 108
-    assert "pool" in lab.fills.describe(compared)
 
 
 def test_references_are_of_other_blocks_where_they_have_to_be(two_blocks: pd.DataFrame) -> None:

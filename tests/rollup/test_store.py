@@ -6,13 +6,12 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from support.child_output import wait
 from support.power_loss import compiled, cut_power, watched
-from support.rollup_blocks import block_data, recorded_bytes, slot
+from support.rollup_blocks import block_data, slot
 from support.rollup_stores import (
     ADDRESS,
     SOURCE,
@@ -57,15 +56,6 @@ def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(store: S
     assert store.blocks().raw == (made_block(3),)
     assert store.stored.add([bare, called, made_block(3)]) == 0
     assert len(store.stored.index().blocks) == 1
-
-
-def test_the_recorded_block_is_one_block_in_all_its_forms(store: Store) -> None:
-    data, plain = recorded_bytes("data.hex"), recorded_bytes("calldata_plain.hex")
-    packed = recorded_bytes("calldata_packed.hex")
-    [one], [other] = lab.rollup.decode(plain).raw, lab.rollup.decode(packed).raw
-    assert one.data == other.data == data
-    assert [store.stored.add([raw]) for raw in (RawBlock(data), one, other)] == [1, 0, 0]
-    assert store.blocks().raw == (one,)  # of what two calls say of one block, the first is kept
 
 
 def test_numbers_come_from_events_and_spread_along_the_state_roots(store: Store) -> None:
@@ -129,16 +119,6 @@ def test_blocks_of_another_exchange_are_refused_by_name(store: Store) -> None:
         Store(store.stored.file.path).stored.bind(Source("synthetic", True, ADDRESS, 1))
 
 
-def test_one_exchange_is_one_source_whatever_it_is_called(store: Store) -> None:
-    again = Store(store.stored.file.path)
-    again.stored.bind(Source("my export", False, ADDRESS.upper().replace("0X", "0x")))
-    again.stored.add([made_block(1)])
-    assert again.source == SOURCE.name
-    frame = again.blocks().headers()
-    assert frame.attrs["source"] == SOURCE.name
-    assert frame.attrs["synthetic"] is False
-
-
 def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(store: Store) -> None:
     bad = bytearray(made_data(2))
     bad[98] = 77
@@ -189,16 +169,6 @@ def test_blocks_are_read_by_number_and_batches_are_the_whole_store(store: Store)
         next(store.batches(0))
 
 
-def test_reading_many_spans_at_once_changes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = [made_block(number, block_id=number if number % 3 else None) for number in range(1, 40)]
-    store.stored.add(every)
-    whole = list(store.blocks().raw)
-    monkeypatch.setattr("loopring_lab.rollup.stored.READ_AT_ONCE", 7)
-    assert list(store.blocks().raw) == whole
-    assert [raw for batch in store.batches(3) for raw in batch.raw] == whole
-    assert [raw.block_id for raw in whole] == list(range(1, 40))
-
-
 def test_pools_are_those_of_the_whole_store_wherever_it_is_read(store: Store) -> None:
     store.stored.add([RawBlock(pool_data(1, [3, 70_000, 3]), block_id=1), RawBlock(pool_data(2, []), block_id=2)])
     assert store.pools() == {3, 70_000}
@@ -243,29 +213,6 @@ def filled(store: Store) -> Store:
     store.stored.add([made_block(1)])
     store.stored.store_tokens('[{"symbol": "USDC", "tokenId": 6, "decimals": 6}]')
     return store
-
-
-def test_two_writers_at_once_lose_and_double_nothing(tmp_path: Path) -> None:
-    path, errors = tmp_path / "shared", list[Exception]()
-
-    def write(seed: int) -> None:
-        try:
-            mine, numbers = opened(path), list(range(1, 31))
-            random.Random(seed).shuffle(numbers)
-            for start in range(0, 30, 6):
-                mine.stored.add([made_block(number) for number in numbers[start : start + 6]])
-                mine.stored.add_events(map(event, numbers[start : start + 6]), (start, start + 5))
-        except Exception as error:  # noqa: BLE001 - shown by the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in (1, 2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert list(Store(path).blocks().raw) == [made_block(number) for number in range(1, 31)]
-    assert Store(path).stored.scanned() == [(0, 29)]
 
 
 def writer(path: Path, first: int, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -323,3 +270,12 @@ def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
         held = check_whole(path, reported)
     assert held
     assert hashlib.sha256(made_data(1)).digest() in Store(path).stored.index().blocks["data_sha256"].to_pylist()
+
+
+@pytest.mark.parametrize("open_it", [Store, lambda address: lab.connect(blocks=address)])
+def test_an_address_given_as_the_file_is_refused_and_not_repeated(open_it, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(lab.LabError, match="is no path of a block store. Give a file") as refusal:
+        open_it("https://rpc.example.com/v3/0123456789abcdef")
+    assert "0123456789abcdef" not in str(refusal.value)
+    assert not any(tmp_path.iterdir())

@@ -69,39 +69,6 @@ def cut(prices):
 
 @pytest.mark.thorough
 @worlds
-def test_both_sides_of_each_slot_are_rows_of_the_relayer(world):
-    """Whole numbers only, computed here from the slots' fields."""
-    served, tokens, _ = by_relayer(world)
-    decimals = dict(zip(tokens["token_id"], tokens["decimals"], strict=True))
-    blocks = from_the_chain(world)
-    numbers = [raw.block_id for raw in blocks.raw]
-    sides = {}
-    for row in blocks.table("spot_trade").to_pylist():
-        place = numbers[row["block"]], row["index_in_block"]
-        for side, other in ("ab", "ba"):
-            sides[row[f"account_{side}"], *place] = (
-                row[f"sell_{side}"], int(row[f"fill_{side}"]), row[f"buy_{side}"], int(row[f"fill_{other}"]),
-                row[f"fee_bips_{side}"], row[f"storage_{side}"], "taker" if side == "a" else "maker",
-                "amm" if {row["account_a"], row["account_b"]} & set(world.pools.values()) else "dex",
-            )  # fmt: skip
-    assert len(sides) == len(served) == 2 * len([fill for fill in world.fills if fill.block_id])
-    ids = tokens["token_id"].to_dict()
-    for row in served.to_dict("records"):
-        sold, paid, bought, received, bips, storage, role, fill_type = sides[tuple(row[n] for n in PLACE)]
-        base, quote = ids[row["base"]], ids[row["quote"]]
-        assert (sold, bought) == ((quote, base) if row["side"] == "BUY" else (base, quote))
-        assert (row["token_id"], row["storage_id"]) == (sold, storage)
-        assert (row["role"], row["fill_type"]) == (role, fill_type)
-        size, total = (received, paid) if row["side"] == "BUY" else (paid, received)
-        assert row["size"] * 10 ** int(decimals[base]) == size
-        assert ids[row["fee_token"]] == bought
-        assert row["fee"] * 10 ** int(decimals[bought]) == received * bips // 10_000
-        price = PRICE_DIGITS * total * 10 ** int(decimals[base]) // (size * 10 ** int(decimals[quote]))
-        assert row["price"] * PRICE_DIGITS == price
-
-
-@pytest.mark.thorough
-@worlds
 def test_the_frame_by_blocks_is_the_frame_by_relayer(world):
     pytest.importorskip("loopring_lab.rollup.settled")
     served, tokens, markets = by_relayer(world)

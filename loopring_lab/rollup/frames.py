@@ -1,0 +1,148 @@
+"""Columns of blocks as frames of pandas: names, places, times, text in hex, units of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.scaling import (
+    WHOLE,
+    as_series,
+    combined,
+    scale_what_fits,
+)
+from loopring_lab.tables.listings import TEXT, check_frame, to_utc
+
+if TYPE_CHECKING:
+    from loopring_lab.rollup.blocks import Blocks
+
+# Names of the protocol that frames replace, so that ids end in _id as those of the relayer do.
+_IDS = (
+    "account",
+    "token",
+    "fee_token",
+    "storage",
+    "sender",
+    "receiver",
+    "to_token",
+    "minter",
+    "token_account",
+)
+NAMES = {name: f"{name}_id" for name in _IDS}
+NAMES["to"] = "to_address"
+NAMES["from_"] = "from_address"
+# Of each amount, the column with its token.
+TOKEN_OF = {
+    "amount": "token_id",
+    "balance": "token_id",
+    "change": "token_id",
+    "published": "token_id",
+    "recomputed": "token_id",
+    "amount_in": "token_in_id",
+    "balance_in": "token_in_id",
+    "kept": "token_in_id",
+    "amount_out": "token_out_id",
+    "balance_out": "token_out_id",
+    "fee": "fee_token_id",
+    "fill_a": "sell_a",
+    "fill_b": "sell_b",
+    "fee_a": "fee_token_a",
+    "fee_b": "fee_token_b",
+}
+# The two digits of each byte.
+HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+
+
+def places(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
+    """Return the columns that all frames of transactions begin with."""
+    frame = pd.DataFrame(
+        {
+            "block": as_series(pa.array(block.astype(np.int32))),
+            "block_id": as_series(blocks.headers_table["block_id"].take(pa.array(block))),
+            "index_in_block": as_series(pa.array(within.astype(np.int32))),
+        }
+    )
+    frame["created_at"] = created_at(blocks, block)
+    return frame
+
+
+def created_at(blocks: Blocks, block: np.ndarray) -> pd.Series:
+    """Return the times of blocks, of which headers have the seconds."""
+    seconds = blocks.headers_table["timestamp"].to_numpy()[block]
+    return to_utc(as_series(pa.array(seconds * 1_000)))
+
+
+def renamed(table: pa.Table, names: Mapping[str, str] = NAMES) -> pd.DataFrame:
+    """Return a table as a frame, under the names of frames."""
+    columns = zip(table.column_names, table.columns, strict=True)
+    return pd.DataFrame({names.get(name, name): series(column) for name, column in columns})
+
+
+def finished(frame: pd.DataFrame, blocks: Blocks, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return a frame with units, if tokens are given, and the source of the blocks."""
+    if tokens is not None:
+        frame = with_units(frame, tokens)
+    frame.attrs |= blocks.attrs
+    return frame
+
+
+def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
+    """Add symbols after token ids and units after amounts."""
+    check_frame("tokens", tokens, {"token_id", "decimals"})
+    listed = pd.Index(tokens["token_id"])
+    known = tokens["decimals"].fillna(-1).to_numpy(np.int64)
+    decimals = np.append(known, -1)  # the last is what the code of an unlisted token, -1, finds
+    symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
+    columns: dict[str, Any] = {}
+    for label, column in frame.items():
+        name = str(label)
+        columns[name] = column
+        if name in TOKEN_OF.values():
+            codes = listed.get_indexer(column.to_numpy(np.int64))
+            symbol = name.removesuffix("_id") if name.endswith("_id") else f"{name}_symbol"
+            columns[symbol] = pd.Categorical.from_codes(codes, dtype=symbols)
+        elif name in TOKEN_OF and TOKEN_OF[name] in frame:
+            codes = listed.get_indexer(frame[TOKEN_OF[name]].to_numpy(np.int64))
+            columns[f"{name}_units"] = _units(column, decimals[codes], name)
+    return pd.DataFrame(columns, copy=False)
+
+
+def _units(column: pd.Series, decimals: np.ndarray, name: str) -> pd.Series:
+    """Convert smallest units; null where the token is not listed, or where its decimals do not fit."""
+    numbers = combined(pa.array(column.array).cast(WHOLE))
+    units, _ = scale_what_fits(numbers, decimals, AMOUNT.pyarrow_dtype, name)
+    return as_series(units)
+
+
+def series(column: pa.Array | pa.ChunkedArray) -> pd.Series:
+    """Make a series of a column; binary becomes text in hex."""
+    if pa.types.is_fixed_size_binary(column.type):
+        column = _as_hex(column)
+    if pa.types.is_string(column.type):
+        return pd.Series(TEXT.__from_arrow__(column))  # type: ignore[attr-defined]
+    return as_series(column)
+
+
+def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    content = as_bytes(column)
+    rows, width = content.shape
+    digits = np.empty((rows, 2 + 2 * width), np.uint8)
+    digits[:, :2] = np.frombuffer(b"0x", np.uint8)
+    digits[:, 2:] = HEX[content].reshape(rows, 2 * width)
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(digits.shape[1])
+    text = pa.StringArray.from_buffers(rows, pa.py_buffer(ends), pa.py_buffer(digits))
+    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+
+
+def as_bytes(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """Return binary values of one length as rows of bytes."""
+    array = combined(column)
+    width = array.type.byte_width
+    content = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, width)
+    return content[array.offset : array.offset + len(array)]

@@ -1,0 +1,60 @@
+"""What can be asked about trades, whether a relayer answers or blocks do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from loopring_lab.models import Exchange
+    from loopring_lab.progress import Watching
+    from loopring_lab.query import Moment
+
+
+@runtime_checkable
+class TradeSource(Protocol):
+    """The methods that `Client` and `rollup.BlocksClient` share: all that analyses, figures and explorers need."""
+
+    @property
+    def source(self) -> str:
+        """Name of the source."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the data is synthetic."""
+
+    @property
+    def accounts(self) -> list[int] | None:
+        """Accounts known to have trades."""
+
+    def tokens(self) -> pd.DataFrame:
+        """Return the tokens."""
+
+    def markets(self) -> pd.DataFrame:
+        """Return the markets."""
+
+    def trades(
+        self,
+        account_id: int | None = None,
+        market: str | None = None,
+        *,
+        fill_type: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        limit: int | None = None,
+        progress: Watching = None,
+    ) -> pd.DataFrame:
+        """Return trades, oldest first."""
+
+    def count(self, account_id: int, fill_type: str | None = None) -> int:
+        """Return how many trades of an account there are."""
+
+    def outside_prices(self, trades: Any, every: str = "1min") -> pd.DataFrame | None:
+        """Return what an outside market showed, where that is known."""
+
+    def exchange(self) -> Exchange:
+        """Return which exchange the trades are of."""
+
+    def close(self) -> None:
+        """Close what is kept open."""
