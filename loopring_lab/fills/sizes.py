@@ -129,7 +129,7 @@ SELECT * REPLACE ({quantile} AS {keys.aliases[-1]}) FROM {source}"""
 
 
 def quantile_bounds(trades: Any, quantiles: int, caller: str) -> Any:
-    """Return a frame of the same kind with the ``smallest`` and ``largest`` size of each quantile, and its ``fills``."""
+    """Return a frame of the same kind with the smallest and largest size of each quantile, and its fills."""
     steps, keys = quantile_steps(trades, quantiles, Keys(), caller)
     steps["sums"] = f"""
 -- the sizes of each quote token and quantile

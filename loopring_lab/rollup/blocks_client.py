@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from loopring_lab import completion, query
 from loopring_lab.client import POOL_PREFIX
 from loopring_lab.errors import LabError
-from loopring_lab.http.budget import Budget
 from loopring_lab.models import Exchange
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id

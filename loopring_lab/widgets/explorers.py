@@ -11,6 +11,7 @@ from traitlets import validate
 
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
+from loopring_lab.trade_source import TradeSource
 from loopring_lab.widgets.explorer import (
     BY,
     FILTERS,
@@ -130,7 +131,7 @@ class Explorer(WidgetState):
     ) -> None:
         widget = type(self).__name__
         first: dict[str, Any] = {}
-        if isinstance(source, Client):
+        if isinstance(source, TradeSource):
             if source.accounts:
                 # A relayer that knows its accounts, as the embedded one, shows something at once.
                 first = {"account": source.accounts[0]}

@@ -6,8 +6,8 @@ from support.rollup_blocks import EXCHANGE, block_data, recorded, slot
 from support.settled_world import SettledWorld
 
 import loopring_lab as lab
-from loopring_lab.errors import LabError, NotAnArchive
-from loopring_lab.relayer import Relayer, World
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Relayer
 
 WORLD = SettledWorld(3, 0.02)
 UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days

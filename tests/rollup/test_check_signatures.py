@@ -8,9 +8,9 @@ from eth_abi import encode
 from eth_account import Account
 from eth_account.messages import encode_defunct, encode_typed_data
 from eth_utils.crypto import keccak
-from support.encoding import Submission, encode_calldata
+from support.encoding import encode_calldata
 from support.rollup_blocks import EXCHANGE, TYPES, block_data, submit, text_of, word
-from support.settlement import SAVERS, Settlement
+from support.settlement import Settlement
 
 import loopring_lab as lab
 from loopring_lab import protocol

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from pandas.testing import assert_frame_equal
 from support.rollup_blocks import block_data, recorded_bytes, recorded_facts, slot
 from support.settled_block import client_of, settled_of, trades_of
 from support.wire_rows import whole

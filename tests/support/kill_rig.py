@@ -33,9 +33,9 @@ from loopring_lab import storage
 from loopring_lab.archive import Archive, from_blocks, imports, sync
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAnArchive
+from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings
 from loopring_lab.rollup import Store, fetching
-from loopring_lab.http.transport import Transport
 
 FAULTS = dict.fromkeys(("429", "500", "reset", "truncated", "slow"), 0.02)
 # What tells one thing that was added from another, by the columns that work hands over.
