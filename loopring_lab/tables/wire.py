@@ -39,7 +39,7 @@ NFT_MEMBERS = 19  # of the layout that trades of NFTs have, by its documentation
 
 # Measured on pages of 10 KiB: reading takes 5 ms for a group of any size, so groups hold some hundred pages.
 # As text columns and typed columns, a group takes about four times its bytes.
-GROUP_BYTES = 8 << 20
+GROUP_BYTES = 4 << 20
 LEAST_BYTES = 4 << 10  # that a page counts for, so that a group of empty ones ends too
 
 Page = bytes | str | Mapping[str, Any]

@@ -180,7 +180,7 @@ def main() -> None:
         other, _, ratios = paired(parse, repeated, LIBRARY_ROUNDS)
         shown = ", ".join(f"{REPEATED * ratio:.1f}" for ratio in ratios)
         print(f"ccxt, {name} {other:.2f} s: {shown} times ours ({limit})")
-    print(f"peak memory {peak_memory(pages) / size:.1f} times the JSON, pages included (at most 6)")
+    print(f"peak memory {peak_memory(pages) / size:.1f} times the JSON, pages included (at most 6.5)")
 
 
 if __name__ == "__main__":
