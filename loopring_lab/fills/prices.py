@@ -225,7 +225,9 @@ def cost_of(
     (asked_of,) = rows or ("trades",)
     steps = {
         **(rows or {}),
-        **price_steps(prices, caller, nearest, rows=asked_of, source=asked_of, kind=kind if reference == "given" else OWN_TRADES),
+        **price_steps(
+            prices, caller, nearest, rows=asked_of, source=asked_of, kind=kind if reference == "given" else OWN_TRADES
+        ),
         "lookups": f"SELECT *, {anchor} AS anchor FROM fills",
         "found": asof_sql(trades, "lookups", nearest, within=parse_tolerance(tolerance, caller)),
         "priced": f"""
