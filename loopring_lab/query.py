@@ -35,7 +35,6 @@ SPANS = Question(
         "answer": "SELECT * FROM sums ORDER BY market",
     },
     needs=("created_at", "market"),
-    derived=("ms",),
 )
 
 Moment = str | pd.Timestamp | Any

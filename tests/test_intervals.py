@@ -39,7 +39,7 @@ def drawn(orders: int, seed: int, groups: int = 2) -> pd.DataFrame:
 def estimated(fills: Any, by: list[str] | None = None, level: float = 0.95) -> Any:
     question = Question("test", {"costs": "SELECT * FROM trades"}, NEEDS, ORDER_COLUMNS, ("ms", "order_id"))
     keys = keys_of(fills, ["part"] if by is None else by, "test")
-    asked = Question("test", question.steps, question.needs, question.may_have, question.derived, keys=keys)
+    asked = Question("test", question.steps, question.needs, question.may_have, keys=keys)
     return ask(with_estimates(asked, ["fee_bps"], level), fills, worth=WORTH)
 
 

@@ -19,16 +19,16 @@ PRICE_COLUMNS = (*PLACE, *ORDER_COLUMNS)
 """What prices that are trades have for the steps below: `Question.price_may_have`."""
 
 
-def spans_sql(*, with_prices: bool) -> str:
+def spans_sql(*, with_prices: bool, trades: str = "trades") -> str:
     """Return the step ``spans`` of the time in which each order was filled, as ``first_fill`` and ``last_fill``.
 
     `with_prices`: prices may be trades, with fills of these orders that the trades asked about lack.
     """
-    fills = "SELECT order_id, market, moment FROM trades"
+    fills = f"SELECT order_id, market, moment FROM {trades}"
     if with_prices:
-        fills += """
+        fills += f"""
     UNION ALL
-    SELECT order_id, market, moment FROM prices WHERE order_id IN (SELECT order_id FROM trades)"""
+    SELECT order_id, market, moment FROM prices WHERE order_id IN (SELECT order_id FROM {trades})"""
     return f"""
 -- each order with the moments of its first and last fill, unknown if that of any fill is
 SELECT order_id, market,

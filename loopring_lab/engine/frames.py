@@ -361,7 +361,7 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         return _amount_sql(name, kind, caller)
     if name == "created_at":
         if kind == "TIMESTAMPTZ_NS":
-            return f"CAST({source} AS TIMESTAMPTZ)"
+            return f"{source}::TIMESTAMPTZ"
         if kind != "TIMESTAMP WITH TIME ZONE":
             raise LabError(
                 f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "
@@ -372,8 +372,8 @@ def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
     if name == "fee_bps":
         # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
-        return f"nullif(CAST({source} AS DOUBLE), CAST('NaN' AS DOUBLE))"
-    return source if kind == wanted else f"CAST({source} AS {wanted})"
+        return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"
+    return source if kind == wanted else f"{source}::{wanted}"
 
 
 def _amount_sql(name: str, kind: str, caller: str) -> str:
@@ -383,5 +383,5 @@ def _amount_sql(name: str, kind: str, caller: str) -> str:
         raise not_exact(name, kind, caller)
     # A DECIMAL(38, 18) has always 18 places as text: without its point it is the integer of 1e-18. Multiplying
     # by 1e18 instead overflows the decimal on the way.
-    decimal = f"CAST({quoted(name)} AS DECIMAL(38, 18))"
-    return f"CAST(replace(CAST({decimal} AS VARCHAR), '.', '') AS HUGEINT)"
+    decimal = f"{quoted(name)}::DECIMAL(38, 18)"
+    return f"replace({decimal}::VARCHAR, '.', '')::HUGEINT"

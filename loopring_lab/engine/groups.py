@@ -42,8 +42,8 @@ def whole_units(amount: str, unit: int) -> str:
     DuckDB divides HUGEINTs bit by bit, 0.2 s for a million; this takes 0.015 s. The quotient of doubles, made too
     small by more than they are rounded by, leaves a rest of 64 bits, which the processor divides.
     """
-    low = f"CAST(floor(CAST({amount} AS DOUBLE) * {(1 - 1e-14) / unit!r}) AS HUGEINT)"
-    exact = f"{low} + CAST({amount} - {low} * {unit} AS BIGINT) // {unit}"
+    low = f"floor({amount}::DOUBLE * {(1 - 1e-14) / unit!r})::HUGEINT"
+    exact = f"{low} + ({amount} - {low} * {unit})::BIGINT // {unit}"
     # The rest has at most 1e-14 of the amount, and a unit.
     return f"CASE WHEN {amount} BETWEEN 0 AND {10**32} THEN {exact} ELSE {amount} // {unit} END"
 
@@ -65,7 +65,7 @@ def period_sql(every: str) -> str:
     else:
         length = f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
     # Counted without a time zone, as that of somebody else's connection need not be UTC.
-    utc = "make_timestamp(epoch_us(CAST(created_at AS TIMESTAMPTZ)))"
+    utc = "make_timestamp(epoch_us(created_at::TIMESTAMPTZ))"
     return f"to_timestamp(epoch(time_bucket({length}, {utc}, TIMESTAMP '{origin}')))"
 
 
@@ -73,19 +73,19 @@ def period_sql(every: str) -> str:
 class Keys:
     """The keys of an answer: their names in it, and how their values are put in order.
 
-    ``order`` holds, for ordered categories, the values of a key in their order. ``derived`` holds the keys that
-    are no columns of the caller's, as SQL over the columns of ``trades``.
+    ``order`` holds, for ordered categories, the values of a key in their order. ``added`` are the keys that are no
+    columns of the caller's: a step of the question adds them.
     """
 
     names: tuple[str, ...] = ()
     every: str | None = None
     order: dict[str, list[Any]] = field(default_factory=dict)
-    derived: dict[str, str] = field(default_factory=dict)
+    added: tuple[str, ...] = ()
 
     @property
     def of_frame(self) -> list[str]:
         """The keys that are columns of the caller's."""
-        return [name for name in self.names if name not in self.derived]
+        return [name for name in self.names if name not in self.added]
 
     @property
     def answer_names(self) -> tuple[str, ...]:
@@ -110,11 +110,6 @@ class Keys:
             lines.append(f"{source} AS {aliases[name]}")
         return lines
 
-    def derivations(self) -> list[str]:
-        """Return the keys that are no columns of a frame: one line of a SELECT for each."""
-        aliases = dict(zip(self.answer_names, self.aliases, strict=True))
-        return [f"{source} AS {aliases[name]}" for name, source in self.derived.items()]
-
     def columns(self, table: str = "") -> str:
         """List the keys, as of a table if one is given."""
         prefix = f"{table}." if table else ""
@@ -134,7 +129,7 @@ class Keys:
             values = self.order.get(name)
             if values:
                 listed = ", ".join(literal(str(value)) for value in values)
-                terms.append(f"list_position([{listed}], CAST({alias} AS VARCHAR)) NULLS LAST")
+                terms.append(f"list_position([{listed}], {alias}::VARCHAR) NULLS LAST")
             else:
                 terms.append(f"{alias} NULLS LAST")
         terms += [f"{name} NULLS LAST" for name in others]

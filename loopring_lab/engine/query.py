@@ -35,6 +35,7 @@ What queries find in ``trades``, besides the columns asked for:
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -64,15 +65,19 @@ ORDER_ID = """CASE
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
             THEN hash(account_id, token_id, storage_id)
         WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash('fill', trade_id, side) END"""
-DERIVED = {"ms": "epoch_ms(created_at)", "moment": MOMENT, "order_id": ORDER_ID}
-# What the derived columns are made of; a question that uses one names these among what it needs or may have.
-ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
 # The number of a row in a frame in memory, under a name that no frame has.
 ROW = "number of the row"
 # The number of a row in an answer, before it is put in the order of the trades.
 ANSWERED = "number of the row in the answer"
-# Columns that say where in its block a fill is.
+# Columns that say where in its block a fill is, and which order it is of.
 PLACE = ("block_id", "index_in_block")
+ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
+# Columns that queries find where a question wants all columns that they are made of.
+DERIVED = {
+    "ms": (("created_at",), "epoch_ms(created_at)"),
+    "moment": (("created_at", *PLACE), MOMENT),
+    "order_id": (ORDER_COLUMNS, ORDER_ID),
+}
 # Small tables that a question may be asked with.
 TABLES = ("worth", "pools", "units")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
@@ -91,8 +96,6 @@ class Question:
     """Columns that the trades must have."""
     may_have: Sequence[str] = ()
     """Columns that are null in trades that lack them."""
-    derived: Sequence[str] = ()
-    """Which of ``ms``, ``moment`` and ``order_id`` the steps use."""
     keys: Keys = field(default_factory=Keys)
     shown: Sequence[str] | None = ()
     """Columns of the trades beside those of an answer by row; None for all of them."""
@@ -221,7 +224,7 @@ def _out_of_duckdb(name: str, kind: str) -> str:
     if kind != "HUGEINT":
         return quoted(name)
     # 38 digits without a point times 1e-18: the same integer, now with 18 places.
-    amount = f"CAST({quoted(name)} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18))"
+    amount = f"{quoted(name)}::DECIMAL(38, 0) * '0.000000000000000001'::DECIMAL(18, 18)"
     return f"{amount} AS {quoted(name)}"
 
 
@@ -259,13 +262,11 @@ def _text(
     """Put a question together: its tables, then its steps but for those `given`; `last` is what it returns."""
     caller = question.caller
     wanted = [*question.needs, *question.may_have]
-    lines = [*_lines(wanted, types, caller), *_key_lines(question, types), f"{row} AS row"]
-    texts = {"trades": _derived("given_trades", lines, question.derived, question.keys.derivations())}
+    keys = _key_lines(question, types)
+    texts = {"trades": _table("given_trades", wanted, types, caller, *keys, f"{row} AS row")}
     if price_types is not None:
-        price_lines = _lines([*question.price_needs, *question.price_may_have], price_types, caller)
-        has_orders = set(ORDER_COLUMNS) <= set(question.price_may_have)
-        derived = ["ms", "moment", "order_id"] if has_orders else ["ms", "moment"]
-        texts["prices"] = _derived("given_prices", price_lines, derived)
+        wanted = [*question.price_needs, *question.price_may_have]
+        texts["prices"] = _table("given_prices", wanted, price_types, caller)
     texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
     final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
@@ -313,16 +314,17 @@ WHERE place IN ((known + 1) // 2, (known + 2) // 2)
 GROUP BY {group}"""
 
 
-def _lines(wanted: Sequence[str], types: Mapping[str, str], caller: str) -> list[str]:
-    """Return the columns of a frame as queries take them: one line of a SELECT for each, null if it lacks it."""
+def _table(source: str, wanted: Sequence[str], types: Mapping[str, str], caller: str, *others: str) -> str:
+    """Return the columns of a frame as queries take them, null where it lacks one, with those that follow from them."""
     lines = []
     for name in dict.fromkeys(wanted):
         kind = frames.TYPES.get(name, "HUGEINT" if name in frames.AMOUNTS else "TIMESTAMPTZ")
-        if name in types:
-            lines.append(f"{frames.column_sql(name, types[name], kind, caller)} AS {name}")
-        else:
-            lines.append(f"CAST(NULL AS {kind}) AS {name}")
-    return lines
+        found = frames.column_sql(name, types[name], kind, caller) if name in types else f"NULL::{kind}"
+        lines.append(f"{found} AS {name}")
+    columns = ",\n    ".join([*lines, *others])
+    follow = [f"{sql} AS {name}" for name, (made_of, sql) in DERIVED.items() if set(made_of) <= set(wanted)]
+    added = ",\n    ".join(["*", *follow])
+    return f"SELECT {added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
 
 def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
@@ -331,13 +333,6 @@ def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
         if types[name].endswith("]") or types[name].startswith(("STRUCT", "MAP")):
             raise frames.not_groupable(name, types[name], question.caller)
     return question.keys.definitions(types)
-
-
-def _derived(source: str, lines: Sequence[str], names: Sequence[str], keys: Sequence[str] = ()) -> str:
-    columns = ",\n    ".join(lines)
-    derived = [*(f"{DERIVED[name]} AS {name}" for name in names), *keys]
-    added = "".join(f",\n    {line}" for line in derived)
-    return f"SELECT *{added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
 
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
@@ -386,31 +381,11 @@ def _as_logged(
 def _with_tables(text: str, tables: Mapping[str, pa.Table]) -> str:
     """Write a query with the small tables that it is asked with as its first steps."""
     for name, table in tables.items():
-        text = f"WITH {name} AS (\n{_as_values(table)}\n), {text.removeprefix('WITH ')}"
+        types = _types(session.cursor().from_arrow(with_hugeints(table)))
+        rows = literal(json.dumps(table.to_pylist(), default=str))
+        given = f"SELECT unnest(from_json({rows}, {literal(json.dumps([types]))}), recursive := true)"
+        text = f"WITH {name} AS (\n{given}\n), {text.removeprefix('WITH ')}"
     return text
-
-
-def _as_values(table: pa.Table) -> str:
-    """Write a small table as a query: its values as texts, cast to their types."""
-    connection = session.cursor()
-    try:
-        relation = connection.register("given", with_hugeints(table)).table("given")
-        types = _types(relation)
-        rows = relation.fetchall()
-    finally:
-        connection.close()
-    columns = ", ".join(f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}" for name, kind in types.items())
-    names = ", ".join(map(quoted, types))
-    # A query of no rows needs one as well, which is then left out.
-    listed = [_row_as_values(row) for row in rows] or [_row_as_values([None] * len(types))]
-    end = "" if rows else " WHERE FALSE"
-    values = ",\n    ".join(listed)
-    return f"SELECT {columns} FROM (VALUES\n    {values}\n) AS given({names}){end}"
-
-
-def _row_as_values(row: Sequence[Any]) -> str:
-    values = ("NULL" if value is None else literal(str(value)) for value in row)
-    return f"({', '.join(values)})"
 
 
 # Tables

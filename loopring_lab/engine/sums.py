@@ -29,7 +29,7 @@ _ONE_QUOTE = "min(quote) = max(quote)"
 _ONE_FEE = "min(fee_token) = max(fee_token)"
 _RATED = "is_known AND received IS NOT NULL"
 SUMMARY = {
-    "fills": "CAST(sum(fills) AS BIGINT)",
+    "fills": "sum(fills)::BIGINT",
     "base": f"CASE WHEN {_ONE_BASE} THEN min(base) END",
     "volume": f"CASE WHEN {_ONE_BASE} THEN sum(size) END",
     "quote": f"CASE WHEN {_ONE_QUOTE} THEN min(quote) END",
@@ -37,11 +37,11 @@ SUMMARY = {
     "fee_token": f"CASE WHEN {_ONE_FEE} THEN min(fee_token) END",
     "received": f"CASE WHEN {_ONE_FEE} THEN sum(received) END",
     "fee": f"CASE WHEN {_ONE_FEE} THEN sum(fee) END",
-    "bps": f"""CASE WHEN {_ONE_FEE} THEN 10000 * CAST(sum(fee) FILTER (WHERE {_RATED}) AS DOUBLE)
-        / nullif(CAST(sum(received) FILTER (WHERE {_RATED}) AS DOUBLE), 0) END""",
+    "bps": f"""CASE WHEN {_ONE_FEE} THEN 10000 * (sum(fee) FILTER (WHERE {_RATED}))::DOUBLE
+        / nullif((sum(received) FILTER (WHERE {_RATED}))::DOUBLE, 0) END""",
     "median_bps": "any_value(median_bps)",
-    "zero_fee_share": "CAST(sum(free) AS DOUBLE) / nullif(CAST(sum(charged) AS DOUBLE), 0)",
-    "unknown": "CAST(coalesce(sum(fills) FILTER (WHERE NOT is_known), 0) AS BIGINT)",
+    "zero_fee_share": "sum(free)::DOUBLE / nullif(sum(charged)::DOUBLE, 0)",
+    "unknown": "coalesce(sum(fills) FILTER (WHERE NOT is_known), 0)::BIGINT",
 }
 
 
@@ -62,8 +62,8 @@ def rates_sql(keys: Keys, rows: str = "trades") -> str:
 SELECT {keys.columns()}, round(fee_bps, 3) AS median_bps FROM {rows}"""
 
 
-def sums_sql(keys: Keys, *others: str) -> str:
-    """Return the step ``sums``: exact sums of ``trades``, and `others`, by group and tokens."""
+def sums_sql(keys: Keys, *others: str, rows: str = "trades") -> str:
+    """Return the step ``sums``: exact sums of `rows`, and `others`, by group and tokens."""
     more = "".join(f",\n    {line}" for line in others)
     return f"""
 -- sums of each group and three tokens, fills of which an amount is unknown apart
@@ -76,7 +76,7 @@ SELECT {keys.columns()}, base, quote, fee_token,
     sum(notional) AS notional,
     CASE fee_token WHEN base THEN sum(size) WHEN quote THEN sum(notional) END AS received,
     sum(fee) AS fee{more}
-FROM trades
+FROM {rows}
 GROUP BY {keys.columns()}, base, quote, fee_token, is_known"""
 
 
@@ -89,7 +89,7 @@ def totals_sql(keys: Keys, *others: str) -> str:
 SELECT {keys.columns("s")},
     {listed}
 FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
-GROUP BY {keys.columns("s")}"""
+GROUP BY ALL"""
 
 
 def pairs_sql(keys: Keys, rows: str = "trades") -> str:
@@ -100,13 +100,13 @@ WITH sides AS (
     SELECT {keys.columns()}, trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
     FROM {rows}
     WHERE trade_id IS NOT NULL
-    GROUP BY {keys.columns()}, trade_id
+    GROUP BY ALL
 ),
 paired AS (
     SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)
 )
 SELECT {keys.columns()}, FALSE AS is_all, count(*) AS fills FROM sides
-WHERE is_bought AND is_sold GROUP BY {keys.columns()}
+WHERE is_bought AND is_sold GROUP BY ALL
 UNION ALL BY NAME
 SELECT TRUE AS is_all, count(*) AS fills FROM paired"""
 
@@ -114,8 +114,8 @@ SELECT TRUE AS is_all, count(*) AS fills FROM paired"""
 def both_sides_sql(keys: Keys) -> str:
     """Return a query for ``both_sides`` by group, of groups that have any, from ``pairs``."""
     return f"""
-SELECT {keys.columns()}, CAST(sum(fills) AS BIGINT) AS both_sides FROM pairs
-WHERE NOT is_all GROUP BY {keys.columns()}"""
+SELECT {keys.columns()}, sum(fills)::BIGINT AS both_sides FROM pairs
+WHERE NOT is_all GROUP BY ALL"""
 
 
 def with_sides(shown: str, trades: Any, caller: str, keys: Keys, sides: Keys, *sorted_by: str) -> str:
@@ -136,6 +136,6 @@ LEFT JOIN ({both_sides_sql(sides)}
 def both_sides_columns(is_known: bool) -> str:
     """Return the last columns of a summary, from `both_sides_sql` as ``b``; null where trades do not tell sides."""
     if not is_known:
-        return "CAST(NULL AS BIGINT) AS both_sides"
+        return "NULL::BIGINT AS both_sides"
     return f"""coalesce(b.both_sides, 0) AS both_sides,
-    (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}\""""
+    (SELECT sum(fills)::BIGINT FROM pairs WHERE is_all) AS "{BOTH_SIDES}\""""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine.ask import ask
@@ -26,7 +25,7 @@ class Step(NamedTuple):
 
 def day_sql(ms: str = "ms") -> str:
     """Return the day of a time in milliseconds, counted from 1970, as SQL."""
-    return f"CAST(floor({ms} / {DAY}.0) AS BIGINT)"
+    return f"floor({ms} / {DAY}.0)::BIGINT"
 
 
 def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]]:
@@ -50,12 +49,11 @@ def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]
 DAILY_PRICES = f"""
 -- the mean price of each market on each day: what was paid for all that was bought
 SELECT base, quote, {day_sql()} AS day, count(*) AS fills,
-    sum(CAST(notional AS DOUBLE)) / sum(CAST(size AS DOUBLE)) AS price
+    sum(notional::DOUBLE) / sum(size::DOUBLE) AS price
 FROM trades
 WHERE price > 0 AND size > 0 AND notional > 0 AND ms IS NOT NULL AND base IS NOT NULL AND quote IS NOT NULL
-GROUP BY base, quote, day
+GROUP BY ALL
 """
-SORTED = "SELECT * FROM sums ORDER BY day, base, quote"
 
 
 def worth_by_day(trades: Any, caller: str) -> pa.Table:
@@ -69,37 +67,27 @@ def worth_by_day(trades: Any, caller: str) -> pa.Table:
     """
     question = Question(
         caller,
-        steps={"rows": DAILY_PRICES, "sums": "SELECT * FROM rows", "answer": SORTED},
+        steps={"rows": DAILY_PRICES, "sums": "SELECT * FROM rows", "answer": "FROM sums"},
         needs=("created_at", "base", "quote", "size", "price", "notional"),
-        derived=("ms",),
     )
-    daily = collected(ask(question, trades), caller).to_pylist()
-    fills = Counter[Pair]()
-    quoted = Counter[str]()
-    first_prices: dict[Pair, float] = {}
-    for row in daily:
-        pair = (row["base"], row["quote"])
-        fills[pair] += row["fills"]
-        quoted[row["quote"]] += row["fills"]
-        first_prices.setdefault(pair, row["price"])
-    found: dict[str, list[Any]] = {"token": [], "day": [], "worth": []}
-    if quoted:
-        most_used = max(quoted, key=lambda token: (quoted[token], token))
+    daily = collected(ask(question, trades), caller).to_pandas()
+    # A row for each day and a column for each market.
+    prices = daily.pivot(index="day", columns=["base", "quote"], values="price").sort_index().ffill().bfill()
+    fills = daily.groupby(["base", "quote"])["fills"].sum().to_dict()
+    quotes = daily.groupby("quote")["fills"].sum().to_dict()
+    worth = pd.DataFrame({"token": [], "day": [], "worth": []})
+    if quotes:
+        most_used = max(quotes, key=lambda token: (quotes[token], token))
         paths = busiest_paths(fills, most_used)
-        latest = dict(first_prices)
-        rows_by_day: dict[int, list[dict[str, Any]]] = {}
-        for row in daily:
-            rows_by_day.setdefault(row["day"], []).append(row)
-        for day, rows in rows_by_day.items():
-            latest |= {(row["base"], row["quote"]): row["price"] for row in rows}
-            for token in quoted:
-                if token in paths:
-                    found["token"].append(token)
-                    found["day"].append(day)
-                    found["worth"].append(_convert(paths[token], latest))
+        parts = [_worth_of(token, paths[token], prices) for token in quotes if token in paths]
+        worth = pd.concat(parts, ignore_index=True)
     types = {"token": pa.string(), "day": pa.int64(), "worth": pa.float64()}
-    return pa.table({name: pa.array(found[name], kind) for name, kind in types.items()})
+    return pa.Table.from_pandas(worth, pa.schema(types), preserve_index=False)
 
 
-def _convert(steps: list[Step], prices: Mapping[Pair, float]) -> float:
-    return math.prod(1 / prices[step.pair] if step.divides else prices[step.pair] for step in steps)
+def _worth_of(token: str, steps: list[Step], prices: pd.DataFrame) -> pd.DataFrame:
+    """Return what a token is worth on each day, along the markets that it is converted in."""
+    worth = pd.Series(1.0, prices.index)
+    for step in steps:
+        worth *= 1 / prices[step.pair] if step.divides else prices[step.pair]
+    return worth.rename("worth").reset_index().assign(token=token)

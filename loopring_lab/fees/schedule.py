@@ -174,7 +174,7 @@ class _Audit:
         """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
         steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(), **last}
         needs = ("created_at", "market", "fill_type", *FEE_COLUMNS)
-        return Question(CALLER, steps, needs, derived=("ms",), keys=self.keys, shown=SHOWN)
+        return Question(CALLER, steps, needs, keys=self.keys, shown=SHOWN)
 
     def note(self) -> str:
         """Say how many fills each line decided."""
@@ -215,15 +215,15 @@ SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM ma
 
     def _judged(self) -> str:
         """Judge fills by the lines that might apply: those that might match, up to the first that does."""
-        rates = ["CAST(NULL AS DOUBLE)"]
-        fees = ["CAST(NULL AS HUGEINT)"]
+        rates = ["NULL::DOUBLE"]
+        fees = ["NULL::HUGEINT"]
         ignored = ["FALSE"]
         for number, line in enumerate(self.lines):
             applies = f"line_{number} IS DISTINCT FROM FALSE AND {number} <= coalesce(certain, {number})"
             if line.rate is None:
                 ignored.append(applies)
             else:
-                rates.append(f"CASE WHEN {applies} THEN CAST('{float(line.rate)}' AS DOUBLE) END")
+                rates.append(f"CASE WHEN {applies} THEN '{float(line.rate)}'::DOUBLE END")
                 fees.append(f"CASE WHEN {applies} THEN {_allowed(line.rate)} END")
         return f"""
 -- fills with their verdict; NULL where the fee is within the schedule, or no line has a rate
@@ -295,7 +295,7 @@ FROM judged
 GROUP BY line"""
 LISTED = """
 -- fills that are not within the schedule, and what is allowed where all lines that might apply agree
-SELECT row, CAST(line AS BIGINT) AS line,
+SELECT row, line::BIGINT AS line,
     CASE WHEN is_agreed THEN bps END AS schedule_bps,
     CASE WHEN is_agreed AND fee IS NOT NULL THEN most_allowed END AS allowed,
     fee - allowed AS excess,

@@ -98,10 +98,10 @@ def tiers(
 -- fills of each group and tier
 SELECT {tier}, count(*) AS fills, min(created_at) AS first, max(created_at) AS last
 FROM tiered
-GROUP BY {tier}"""
+GROUP BY ALL"""
     shown = f"""
-SELECT {tier}, CAST(sum(fills) AS BIGINT) AS fills,
-    CAST(sum(fills) AS DOUBLE) / CAST(sum(sum(fills)) OVER (PARTITION BY {group}) AS DOUBLE) AS share,
+SELECT {tier}, sum(fills)::BIGINT AS fills,
+    sum(fills)::DOUBLE / (sum(sum(fills)) OVER (PARTITION BY {group}))::DOUBLE AS share,
     min(first) AS first, max(last) AS last
 FROM sums
 GROUP BY {tier}"""
@@ -172,7 +172,7 @@ FROM charged"""
     steps["tiered"] = f"""
 -- each fill with its tier
 SELECT {kept}, created_at,
-    CAST(CASE WHEN lowest = highest THEN lowest ELSE tier END AS BIGINT) AS tier_bps,
+    (CASE WHEN lowest = highest THEN lowest ELSE tier END)::BIGINT AS tier_bps,
     CASE WHEN lowest IS NULL THEN 'unknown'
         WHEN lowest > highest THEN 'none'
         WHEN lowest = highest THEN 'exact'
@@ -188,11 +188,11 @@ def _rounded_up(fee: str, gross: str) -> str:
     The quotient of two doubles is rounded to the nearest tier, and the exact product tells whether it is enough.
     """
     gross = f"greatest({gross}, 1)"
-    nearest = f"least(round({ALL_BPS} * CAST({fee} AS DOUBLE) / CAST({gross} AS DOUBLE)), {ALL_BPS})"
-    return f"""CAST(CASE
+    nearest = f"least(round({ALL_BPS} * {fee}::DOUBLE / {gross}::DOUBLE), {ALL_BPS})"
+    return f"""(CASE
             WHEN {gross} > {LARGEST_FACTOR} THEN least(({fee} * {ALL_BPS} + {gross} - 1) // {gross}, {TOO_HIGH})
-            WHEN CAST({nearest} AS HUGEINT) * {gross} >= {fee} * {ALL_BPS} THEN {nearest}
-            ELSE {nearest} + 1 END AS INTEGER)"""
+            WHEN {nearest}::HUGEINT * {gross} >= {fee} * {ALL_BPS} THEN {nearest}
+            ELSE {nearest} + 1 END)::INTEGER"""
 
 
 # Fills that are charged alike have the same number, as joins by one number are fast; unknown ones have none.
@@ -242,7 +242,7 @@ def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
     ends = " ".join(f"WHEN digits % {10 ** (zeros + 1)} <> 0 THEN {zeros}" for zeros in range(PLACES))
     # The digits after the point, less than one unit of 1e18, end in as many zeros.
-    digits = f"CAST({{0}} - ({whole_units('{0}', 10**PLACES)}) * {10**PLACES} AS BIGINT)"
+    digits = f"({{0}} - ({whole_units('{0}', 10**PLACES)}) * {10**PLACES})::BIGINT"
     zeros = f"""
 -- of each token, how many zeros the digits after the point of all fees and sizes end in
 WITH amounts AS (

@@ -100,13 +100,12 @@ def in_token(
     }
     needs = ("created_at", "fee_token", "fee")
     may_have = ("base", "quote", "price", *PLACE, *ORDER_COLUMNS)
-    derived = ("ms", "moment", "order_id")
     if by is None:
         steps |= {
             "valued": _valued_sql("row", limit),
             "rows": f"SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued",
         }
-        question = Question(CALLER, steps, needs, may_have, derived, shown=None)
+        question = Question(CALLER, steps, needs, may_have, shown=None)
     else:
         keys = sums.with_key(outer, "fee_token")
         steps |= {
@@ -116,7 +115,7 @@ def in_token(
             "pairs": sums.pairs_sql(outer),
             "answer": sums.with_sides(_shown_sql(keys, token), trades, CALLER, keys, outer),
         }
-        question = Question(CALLER, steps, needs, may_have, derived, keys=keys, medians=("age",))
+        question = Question(CALLER, steps, needs, may_have, keys=keys, medians=("age",))
     return ask(replace(question, price_needs=PRICE_COLUMNS, split_by=()), trades, prices)
 
 
@@ -147,7 +146,7 @@ def _distinct(frame: Any, columns: tuple[str, ...], needs: tuple[str, ...], call
     """Return the combinations of columns in a frame, and how many rows with a price each has."""
     listed = ", ".join(columns)
     priced = "count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced"
-    steps = {"sums": f"SELECT {listed}, {priced} FROM trades GROUP BY {listed}", "answer": "FROM sums"}
+    steps = {"sums": f"SELECT {listed}, {priced} FROM trades GROUP BY ALL", "answer": "FROM sums"}
     question = Question(caller, steps, (*needs, *columns), ("base", "quote", "price"), split_by=())
     rows: list[dict[str, Any]] = collected(ask(question, frame), caller).to_pylist()
     return rows
@@ -175,7 +174,7 @@ SELECT * FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, po
 
 KNOWN_PRICES = """
 -- the price of each market at each moment, of several the mean
-SELECT hash(base, quote) AS keys, moment, avg(CAST(price AS DOUBLE)) / 1e18 AS price
+SELECT hash(base, quote) AS keys, moment, avg(price::DOUBLE) / 1e18 AS price
 FROM {source}
 WHERE price > 0 AND moment IS NOT NULL
 GROUP BY ALL"""
@@ -220,7 +219,7 @@ WITH joined AS (  -- fees in the token itself have their value at any time
     FROM trades AS t LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND t.fee_token = r.fee_token
 ),
 checked AS (
-    SELECT *, CASE WHEN {is_fresh} THEN CAST(fee AS DOUBLE) / 1e18 * rate END AS fee_value FROM joined
+    SELECT *, CASE WHEN {is_fresh} THEN fee::DOUBLE / 1e18 * rate END AS fee_value FROM joined
 )
 SELECT {kept}, ms, fee, fee_value, fee_value * (later_rate / rate - 1) AS change,
     CASE WHEN fee_value IS NOT NULL THEN value_path END AS value_path,
@@ -230,7 +229,7 @@ FROM checked"""
 
 AGES = """
 -- each fill with how old the oldest price of its value is
-SELECT *, CAST(ms - epoch_ms(priced_at) AS DOUBLE) AS age FROM valued"""
+SELECT *, (ms - epoch_ms(priced_at))::DOUBLE AS age FROM valued"""
 
 
 def _days_sql(keys: Keys) -> str:
@@ -241,7 +240,7 @@ SELECT {group}, {day_sql()} AS day,
     count(*) AS fills, count(fee_value) AS valued, sum(fee) AS fee,
     sum(fee_value) AS fee_value, sum(change) AS change, max(age) AS max_age
 FROM rows
-GROUP BY {group}, day"""
+GROUP BY ALL"""
 
 
 def _shown_sql(keys: Keys, token: str) -> str:
@@ -249,10 +248,10 @@ def _shown_sql(keys: Keys, token: str) -> str:
     error = f"(abs(sum(change)) + {REACH} * sqrt(sum(change * change)))"
     group = keys.columns("s")
     return f"""
-SELECT {group}, CAST(sum(fills) AS BIGINT) AS fills, CAST(sum(fills - valued) AS BIGINT) AS unpriced,
+SELECT {group}, sum(fills)::BIGINT AS fills, sum(fills - valued)::BIGINT AS unpriced,
     sum(fee) AS fee, sum(fee_value) AS fee_value, {literal(token)} AS value_token,
     CASE WHEN {error} = 0 THEN 0 ELSE 10000 * {error} / nullif(abs(sum(fee_value)), 0) END AS within_bps,
-    to_milliseconds(CAST(round(any_value(age)) AS BIGINT)) AS median_age,
-    to_milliseconds(CAST(max(max_age) AS BIGINT)) AS max_age
+    to_milliseconds(round(any_value(age))::BIGINT) AS median_age,
+    to_milliseconds(max(max_age)::BIGINT) AS max_age
 FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
-GROUP BY {group}"""
+GROUP BY ALL"""

@@ -13,18 +13,15 @@ from matplotlib.ticker import FuncFormatter
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask
 from loopring_lab.engine.estimates import FEWEST
-from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import Question
+from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import opened, overview_of
 from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
 from loopring_lab.fills.markouts import HORIZONS
-from loopring_lab.fills.prices import COST_COLUMNS, cost_of
+from loopring_lab.fills.prices import cost_of
 from loopring_lab.fills.sizes import quantile_bounds
 
 # Widths of bins, times a power of ten.
@@ -424,21 +421,15 @@ def _costs_by_size(
     of_quote, token = axis.quantiles_of(profile, quote, caller)
     sizes = axis.bounds_of(of_quote)
     # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
-    ends = [f"({place}, {size:f})".replace(".", "") for place, size in enumerate(sizes["largest"])]
-    steps = {
-        "parts": f"""
--- the largest size of each quantile
-SELECT place, CAST(largest AS HUGEINT) AS largest FROM (VALUES {", ".join(ends)}) AS given(place, largest)""",
-        "rows": f"""
+    ends = [f"{size:f}".replace(".", "") for size in sizes["largest"]]
+    up_to = " ".join(f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends))
+    keys = Keys(("place", "fill_type"), added=("place",))
+    rows = {
+        "placed": f"""
 -- fills quoted in one token, at the place of their quantile; those of unknown size at none
-SELECT f.row, p.place
-FROM (SELECT * FROM trades WHERE quote = {literal(token)}) AS f
-ASOF LEFT JOIN parts AS p ON f.notional <= p.largest""",
+SELECT *, CASE {up_to} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
     }
-    # Copying a column of a frame in memory takes as long as a step of a query.
-    shown = [name for name in frames.column_names(trades, caller) if name in COST_COLUMNS]
-    marked = ask(Question(caller, steps, needs=("quote", "notional"), shown=shown), trades)
-    costs = as_pandas(cost_of(["all_in_bps"], marked, by=["place", "fill_type"], **reference))
+    costs = as_pandas(cost_of(["all_in_bps"], trades, by=keys, rows=rows, **reference))
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
     costs = style.label_unknown_types(costs[costs["priced"] > 0]).astype({"place": int})
     return costs, sizes, token

@@ -144,7 +144,7 @@ def fill_shares(
     needed = ("created_at", "quote", "fill_type", "notional")
     of_one_token = of == "notional" or bool(quote)
     steps = _shares_by_period(every, of, "quote" if of_one_token else "NULL")
-    question = Question(caller, steps, needed, may_have=ORDER_COLUMNS, derived=("order_id",))
+    question = Question(caller, steps, needed, may_have=ORDER_COLUMNS)
     sums = as_pandas(ask(question, trades))
     markets = ""
     keys = ["period"]

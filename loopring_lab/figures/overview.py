@@ -47,7 +47,7 @@ class Overview(NamedTuple):
 def overview_of(trades: Any, caller: str) -> Overview:
     """Look once over all trades."""
     columns = ("created_at", "trade_id", "side")
-    question = Question(caller, STEPS, needs=(), may_have=columns, derived=("ms",))
+    question = Question(caller, STEPS, needs=(), may_have=columns)
     (found,) = collected(ask(question, trades), caller).to_pylist()
     days = 0.0
     if found["first"] is not None:

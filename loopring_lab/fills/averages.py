@@ -78,7 +78,7 @@ SELECT {group},
     {sums.SUMMARY["unknown"]} AS unknown,
     {", ".join(KNOWN_SUMS)}
 FROM sums
-GROUP BY {group}"""
+GROUP BY ALL"""
     shown = f"""
 SELECT {group}, fills, known_size AS volume, known_notional AS notional, average AS vwap, unknown
 FROM ({with_average(f"({totals})")})"""

@@ -129,10 +129,10 @@ def markouts(
         keys = replace(
             keys,
             names=(*keys.names, "horizon"),
-            derived={"horizon": "CAST(NULL AS VARCHAR)"},
+            added=("horizon",),
             order={**keys.order, "horizon": list(lengths)},
         )
-        columns = f"* REPLACE (horizon AS {keys.aliases[-1]})"
+        columns = f"*, horizon AS {keys.aliases[-1]}"
     kind = kind_of_prices(prices, trades, caller)
     roles, tables = role_steps(trades, caller)
     named = [f"({number}, {literal(name)}, {lengths[name]})" for number, name in enumerate(lengths)]
@@ -252,8 +252,8 @@ SELECT {keys.columns()}, order_id, market, side, order_hash, account_id, {STORAG
     count(*) FILTER (WHERE size IS NULL OR notional IS NULL OR fee IS NULL) = 0 AS is_known,
     CASE WHEN is_known THEN sum(notional) END AS known_notional,
     CASE WHEN is_known THEN nullif(sum(size), 0) END AS known_size,
-    CASE WHEN is_known AND min(fee_token) = max(fee_token) THEN 10000 * CAST(sum(fee) AS DOUBLE) / nullif(
-        CAST(sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END) AS DOUBLE), 0) END AS fee_bps
+    CASE WHEN is_known AND min(fee_token) = max(fee_token) THEN 10000 * sum(fee)::DOUBLE / nullif(
+        sum(CASE fee_token WHEN base THEN size WHEN quote THEN notional END)::DOUBLE, 0) END AS fee_bps
 FROM fills
 GROUP BY ALL""",
         "averages": with_average("filled"),
@@ -262,11 +262,11 @@ GROUP BY ALL""",
 -- how much higher the average price is than that on arrival; below 18 decimals, its rest counts too
 SELECT *, known_notional AS notional, average AS average_price, found_price AS arrival_price,
     {time_sql("found_moment")} AS arrival_at,
-    10000 * (CAST(average - found_price AS DOUBLE) + CAST(rest AS DOUBLE) / CAST(known_size AS DOUBLE))
-        / CAST(found_price AS DOUBLE) AS higher_bps
+    10000 * ((average - found_price)::DOUBLE + rest::DOUBLE / known_size::DOUBLE)
+        / found_price::DOUBLE AS higher_bps
 FROM arrived""",
         "costs": f"""
-SELECT *, CAST(0 AS BIGINT) AS both_sides, {literal(kind)} AS reference,
+SELECT *, 0::BIGINT AS both_sides, {literal(kind)} AS reference,
     CASE side WHEN 'BUY' THEN higher_bps WHEN 'SELL' THEN 0 - higher_bps END AS shortfall_bps,
     shortfall_bps + fee_bps AS all_in_bps
 FROM compared""",
@@ -281,7 +281,7 @@ FROM compared""",
     steps["sums"] = f"SELECT {shown}, trade_id FROM costs"
     steps["pairs"] = sums.pairs_sql(keys)
     steps["answer"] = f"""
-SELECT {shown}, (SELECT CAST(sum(fills) AS BIGINT) FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
+SELECT {shown}, (SELECT sum(fills)::BIGINT FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
 ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
     return noted(ask(replace(question, steps=steps, medians=()), trades, prices), kind)

@@ -25,9 +25,9 @@ OF_ORDERS = (
 TOTALS = (
     "min(first) AS first",
     "max(last) AS last",
-    "CAST(sum(amm_fills) AS BIGINT) AS amm_fills",
-    "CAST(coalesce(sum(made), 0) AS DOUBLE) AS made",
-    "CAST(coalesce(sum(taken), 0) AS DOUBLE) AS taken",
+    "sum(amm_fills)::BIGINT AS amm_fills",
+    "coalesce(sum(made), 0)::DOUBLE AS made",
+    "coalesce(sum(taken), 0)::DOUBLE AS taken",
 )
 
 
@@ -71,20 +71,23 @@ def orders(trades: Any) -> Any:
     keys = replace(
         keys_of(trades, names, caller),
         names=("order_hash", "account_id", "market", "side", "storage_id", "fee_token"),
-        derived={"storage_id": STORAGE_ID},
+        added=("storage_id",),
     )
     own = f"{keys.columns()}, fills, first, last, amm_fills, made, taken, known_size, known_notional, average, rest"
     totals = sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)
     shown = f"""
 SELECT {keys.columns()}, first, last, fills, amm_fills, average AS average_price,
-    made / nullif(CAST(volume AS DOUBLE), 0) AS maker_share,
-    taken / nullif(CAST(volume AS DOUBLE), 0) AS taker_share,
+    made / nullif(volume::DOUBLE, 0) AS maker_share,
+    taken / nullif(volume::DOUBLE, 0) AS taker_share,
     * EXCLUDE ({own})
 FROM ({with_average(f"({totals})")})"""
     steps = {
-        "rows": sums.rates_sql(keys),
-        "sums": sums.sums_sql(keys, *OF_ORDERS),
-        "pairs": sums.pairs_sql(keys),
+        "filed": f"""
+-- fills with what else tells their orders apart
+SELECT *, {STORAGE_ID} AS {keys.aliases[4]} FROM trades""",
+        "rows": sums.rates_sql(keys, "filed"),
+        "sums": sums.sums_sql(keys, *OF_ORDERS, rows="filed"),
+        "pairs": sums.pairs_sql(keys, "filed"),
         "answer": sums.with_sides(shown, trades, caller, keys, keys),
     }
     question = Question(

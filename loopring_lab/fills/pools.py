@@ -131,15 +131,15 @@ FROM valued""",
 SELECT {group}, is_priced, count(*) AS fills,
     sum(notional) AS notional, sum(paid) AS paid, sum(net) AS net, sum(markout) AS markout
 FROM gained
-GROUP BY {group}, is_priced""",
+GROUP BY ALL""",
         "answer": f"""
 WITH earned AS (
     SELECT {group},
-        CAST(sum(fills) AS BIGINT) AS fills,
-        CAST(coalesce(sum(fills) FILTER (WHERE NOT is_priced), 0) AS BIGINT) AS unpriced,
+        sum(fills)::BIGINT AS fills,
+        coalesce(sum(fills) FILTER (WHERE NOT is_priced), 0)::BIGINT AS unpriced,
         {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
     FROM sums
-    GROUP BY {group}
+    GROUP BY ALL
 )
 SELECT {group}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fees,
     fees - net AS lvr, net, markout,
@@ -169,7 +169,7 @@ def priced(name: str) -> str:
 
 def rate_sql(amount: str) -> str:
     """Return an amount in basis points of the notional as SQL."""
-    return f"10000 * CAST({amount} AS DOUBLE) / nullif(CAST(notional AS DOUBLE), 0) AS {amount}_bps"
+    return f"10000 * {amount}::DOUBLE / nullif(notional::DOUBLE, 0) AS {amount}_bps"
 
 
 def _check_pool(trades: Any, account: int, caller: str) -> None:

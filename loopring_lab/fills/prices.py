@@ -25,8 +25,6 @@ GAPS_SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "price")
 GAP_PRICES = ("created_at", "market", "side", "fill_type", "price")
 GAPS = ("gap_bps", "worse_bps")
 COSTS = ("price_bps", "fee_bps", "all_in_bps")
-# What `all_in_cost` looks at.
-COST_COLUMNS = (*SHOWN, "fee_bps", *PRICE_COLUMNS, "base", "size")
 # Columns of answers by group that no key may be called.
 RESERVED = ("horizon", "fills", "unpriced", "unmatched", "orders", "both_sides", "reference")
 
@@ -111,7 +109,7 @@ WHERE fill_type IN ('amm', 'dex')""",
         "costs": f"""
 -- how much higher than the other price each fill's is, and how much worse for the account
 SELECT *, found_price AS other_price, {time_sql("found_moment")} AS other_at,
-    10000 * CAST(price - found_price AS DOUBLE) / CAST(found_price AS DOUBLE) AS gap_bps,
+    10000 * (price - found_price)::DOUBLE / found_price::DOUBLE AS gap_bps,
     {worse_sql("price", "found_price")} AS worse_bps
 FROM found""",
     }
@@ -206,8 +204,12 @@ def cost_of(
     by: Any,
     prices: Any,
     intervals: float = 0.95,
+    rows: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the answer of `all_in_cost` with some of its rates: each takes its time."""
+    """Return the answer of `all_in_cost` with some of its rates, as each takes its time.
+
+    `rows` is a step that selects the rows asked about; `by` may be keys which it adds to them.
+    """
     caller = "lab.fills.all_in_cost"
     if not isinstance(reference, str):
         frames.kind_of(reference)  # raises where it is no frame
@@ -220,8 +222,12 @@ def cost_of(
     kind = kind_of_prices(prices, trades, caller)
     nearest: Nearest = "first" if reference == "next" else "last"
     anchor = "ended" if reference == "next" else "began"
+    (asked_of,) = rows or ("trades",)
     steps = {
-        **price_steps(prices, caller, nearest, kind=kind if reference == "given" else OWN_TRADES),
+        **(rows or {}),
+        **price_steps(
+            prices, caller, nearest, rows=asked_of, source=asked_of, kind=kind if reference == "given" else OWN_TRADES
+        ),
         "lookups": f"SELECT *, {anchor} AS anchor FROM fills",
         "found": asof_sql(trades, "lookups", nearest, within=parse_tolerance(tolerance, caller)),
         "priced": f"""
@@ -230,18 +236,25 @@ SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS
 FROM found""",
         "costs": "SELECT *, price_bps + fee_bps AS all_in_bps FROM priced",
     }
-    keys = keys_of(trades, by, caller, *RESERVED)
+    keys = by if isinstance(by, Keys) else keys_of(trades, by, caller, *RESERVED)
     question = question_of_prices(caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN)
-    question = with_answer(question, by, rates, intervals, beside=("reference_price",), kind=kind)
+    question = with_answer(question, by, rates, intervals, beside=("reference_price",), kind=kind, sides=asked_of)
     return noted(asked(question, trades, prices), kind)
 
 
 def price_steps(
-    prices: Any, caller: str, nearest: Nearest, *keys: str, rows: str = "trades", kind: str = OWN_TRADES
+    prices: Any,
+    caller: str,
+    nearest: Nearest,
+    *keys: str,
+    rows: str = "trades",
+    source: str = "trades",
+    kind: str = OWN_TRADES,
 ) -> dict[str, str]:
     """Return the steps ``spans``, ``known_prices``, and ``fills``: `rows` with when their order began and ended.
 
-    Prices before an order are older than the moment ``began``, those after it newer than ``ended``.
+    Prices before an order are older than the moment ``began``, those after it newer than ``ended``. `source` is the
+    step with all fills of these orders, and with the prices where there are no others.
     """
     began = before_sql(prices, caller)
     ended = "last_fill"
@@ -250,8 +263,8 @@ def price_steps(
         began = "moment + 1"
         ended = "moment"
     return {
-        "spans": spans_sql(with_prices=prices is not None),
-        "known_prices": prices_sql("trades" if prices is None else "prices", nearest, *keys),
+        "spans": spans_sql(with_prices=prices is not None, trades=source),
+        "known_prices": prices_sql(source if prices is None else "prices", nearest, *keys),
         "fills": f"""
 -- fills with the time of their order
 SELECT t.*, {began} AS began, {ended} AS ended
@@ -268,7 +281,6 @@ def question_of_prices(
         steps,
         needs,
         PRICE_COLUMNS,
-        derived=("ms", "moment", "order_id"),
         keys=keys,
         price_may_have=PRICE_COLUMNS,
         **others,
@@ -311,10 +323,10 @@ def worse_sql(price: str, reference: str, base: str = "") -> str:
 
     The difference is exact; what follows is the division of two doubles.
     """
-    return f"""10000 * CAST(CASE
+    return f"""10000 * (CASE
         WHEN {price} > 0 AND side = 'BUY' THEN {price} - {reference}
         WHEN {price} > 0 AND side = 'SELL' THEN {reference} - {price}
-    END AS DOUBLE) / CAST({base or reference} AS DOUBLE)"""
+    END)::DOUBLE / {base or reference}::DOUBLE"""
 
 
 def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
@@ -330,10 +342,9 @@ def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
             "sums": """
 SELECT count(*) AS fills, count(p.price) AS alike
 FROM trades AS t LEFT JOIN (SELECT DISTINCT market, ms, price FROM prices) AS p USING (market, ms, price)""",
-            "answer": "SELECT CAST(sum(fills) AS BIGINT) AS fills, CAST(sum(alike) AS BIGINT) AS alike FROM sums",
+            "answer": "SELECT sum(fills)::BIGINT AS fills, sum(alike)::BIGINT AS alike FROM sums",
         },
         needs=("created_at", "market", "price"),
-        derived=("ms",),
     )
     found = collected(ask(question, trades, prices), caller)
     fills = found["fills"][0].as_py() or 0

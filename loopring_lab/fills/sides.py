@@ -176,7 +176,7 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
 SELECT row, told_role AS role,
     CASE WHEN told_source = 'reported' THEN coalesce(role_source, 'reported') ELSE told_source END AS role_source
 FROM told"""
-    question = Question(caller, steps, needs=ROLE_COLUMNS, may_have=("role_source",), derived=("ms",), shown=None)
+    question = Question(caller, steps, needs=ROLE_COLUMNS, may_have=("role_source",), shown=None)
     return ask(question, trades, **tables)
 
 
@@ -220,7 +220,6 @@ def one_side(trades: Any) -> Any:
         steps,
         needs=ROLE_COLUMNS,
         may_have=ORDERED_BY,
-        derived=("ms",),
         shown=None,
         is_sorted=True,
     )
@@ -239,7 +238,7 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
         caller,
         steps={
             "sums": "SELECT count(*) FILTER (WHERE role IS NULL) AS fills FROM trades",
-            "answer": "SELECT CAST(sum(fills) AS BIGINT) AS fills FROM sums",
+            "answer": "SELECT sum(fills)::BIGINT AS fills FROM sums",
         },
         needs=("role",),
     )
@@ -258,7 +257,6 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
             "answer": "SELECT * FROM means LEFT JOIN spreads ON TRUE",
         },
         needs=ROLE_COLUMNS,
-        derived=("ms",),
     )
     evidence = collected(ask(asked, trades, pools=NO_POOLS), caller)
     fees_tell = not evidence["makers_pay"][0].as_py()

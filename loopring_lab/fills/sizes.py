@@ -67,13 +67,13 @@ def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | Non
 SELECT {keys.columns()}, count(*) AS fills,
     sum(notional) AS notional, min(notional) AS smallest, max(notional) AS largest
 FROM sized
-GROUP BY {keys.columns()}"""
+GROUP BY ALL"""
     # The type comes after the sizes, unless it is one of the keys in front of the quantile.
     type_column = keys.columns("s").removeprefix(part.columns("s"))
     shown = f"""
 SELECT {part.columns("s")}, min(smallest) OVER part AS smallest, max(largest) OVER part AS largest{type_column},
     fills, fills / sum(fills) OVER part AS share,
-    notional, CAST(notional AS DOUBLE) / nullif(sum(CAST(notional AS DOUBLE)) OVER part, 0) AS notional_share,
+    notional, notional::DOUBLE / nullif(sum(notional::DOUBLE) OVER part, 0) AS notional_share,
     median_bps
 FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 WINDOW part AS (PARTITION BY {part.columns("s")})"""
@@ -105,7 +105,7 @@ def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tup
             f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
         )
     outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
-    keys = replace(outer, names=(*outer.names, "quantile"), derived={"quantile": "CAST(NULL AS BIGINT)"})
+    keys = replace(outer, names=(*outer.names, "quantile"), added=("quantile",))
     steps = {}
     source = "trades"
     if quantiles <= MOST_COMPARED and frames.kind_of(trades) not in ("duckdb", "archive"):
@@ -113,7 +113,7 @@ def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tup
         fractions = ", ".join(f"{part / quantiles - 1e-12!r}" for part in range(1, quantiles))
         steps["ends"] = f"""
 -- the largest size of each quantile but the last: in memory, finding these takes a fifth of sorting all sizes
-SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM trades GROUP BY {outer.columns()}"""
+SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM trades GROUP BY ALL"""
         up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in range(1, quantiles))
         quantile = f"CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END"
         source = f"(SELECT t.*, ends FROM trades AS t JOIN ends AS e ON {outer.same('t', 'e')})"
@@ -124,12 +124,12 @@ SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM tr
         quantile = f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
     steps["sized"] = f"""
 -- fills with their quantile; equal sizes are in the same one
-SELECT * REPLACE ({quantile} AS {keys.aliases[-1]}) FROM {source}"""
+SELECT *, {quantile} AS {keys.aliases[-1]} FROM {source}"""
     return steps, keys
 
 
 def quantile_bounds(trades: Any, quantiles: int, caller: str) -> Any:
-    """Return a frame of the same kind with the smallest and largest size of each quantile, and its fills."""
+    """Return ``smallest`` and ``largest`` size and ``fills`` of each quantile, as a frame of the same kind."""
     steps, keys = quantile_steps(trades, quantiles, Keys(), caller)
     steps["sums"] = f"""
 -- the sizes of each quote token and quantile

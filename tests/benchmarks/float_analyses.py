@@ -1,7 +1,8 @@
 """The library's analyses on float64 columns, as a careful user would write them by hand in pandas.
 
-They give the same answers but for rounding: a fill's own order and its other side are left out as a price, both
-sides of a fill are counted, and means by value have an interval from a bootstrap clustered by order.
+They give the same answers but for rounding where no two fills of a market share a millisecond: prices are before or
+after the whole order, both sides of a fill are counted, and means by value have an interval from a bootstrap clustered
+by order. in_token differs in more: it follows the freshest path of markets and skips an order's own prices one by one.
 """
 
 from itertools import chain, groupby
@@ -143,6 +144,8 @@ def estimates(costs: pd.DataFrame, by: list[str], rates: list[str], weight: np.n
 
 def costs_by_type(trades: pd.DataFrame) -> pd.DataFrame:
     costs = all_in_cost(trades)
+    # All rates are over the same fills.
+    costs["fee_bps"] = costs["fee_bps"].where(costs["price_bps"].notna())
     found = estimates(costs, ["fill_type"], RATES, values(costs, trades))
     unpriced = costs["price_bps"].isna().groupby(costs["fill_type"], observed=True).sum()
     sides = both_sides(trades, ["fill_type"])
@@ -175,26 +178,27 @@ def past_own(at: np.ndarray, rows: pd.DataFrame, prices: pd.DataFrame, step: int
 
 
 def price_gap(trades: pd.DataFrame) -> pd.DataFrame:
-    """Find the last fill of the other type in the same market and side, at most an hour old."""
-    order = orders(trades)
-    rows = trades.assign(
-        order=order, other_order=other_orders(trades, order), group=trades.groupby(["market", "side"], observed=True).ngroup()
-    )  # fmt: skip
+    """Find the last fill of the other type in the same market and side before each order, at most an hour old."""
+    first = trades["created_at"].groupby(orders(trades)).transform("min")
+    rows = trades.assign(first=first, group=trades.groupby(["market", "side"], observed=True).ngroup())
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     parts = []
     for mine, other in (("amm", "dex"), ("dex", "amm")):
-        here = rows[rows["fill_type"] == mine]
-        there = rows[rows["fill_type"] == other].sort_values("group", kind="stable", ignore_index=True)
-        known = there[["created_at", "group"]].assign(at=np.arange(len(there))).sort_values("created_at", kind="stable")
-        found = pd.merge_asof(here[["created_at", "group"]], known, on="created_at", by="group", tolerance=HOUR)
-        at = past_own(found["at"].fillna(-1).astype(int).to_numpy(), here, there, -1)
-        moments = np.append(there["created_at"].to_numpy(), np.datetime64("NaT"))[at]
-        near = here["created_at"].to_numpy() - moments <= HOUR.to_timedelta64()
-        price = np.where(near, np.append(there["price"].to_numpy(), np.nan)[at], np.nan)
-        parts.append(here[shown].assign(other_price=price, other_at=np.where(near, moments, np.datetime64("NaT"))))
-    found = pd.concat(parts)
+        here = rows[rows["fill_type"] == mine].sort_values("first")
+        there = rows.loc[rows["fill_type"] == other, ["created_at", "group", "price"]]
+        found = pd.merge_asof(
+            here[[*shown, "group", "first"]],
+            there.rename(columns={"created_at": "other_at", "price": "other_price"}),
+            left_on="first",
+            right_on="other_at",
+            by="group",
+            allow_exact_matches=False,
+            tolerance=HOUR,
+        )
+        parts.append(found)
+    found = pd.concat(parts, ignore_index=True)
     gap = (found["price"] - found["other_price"]) / found["other_price"] * 1e4
-    return found.assign(gap_bps=gap, worse_bps=gap * sign(found)).sort_index()
+    return found.drop(columns=["group", "first"]).assign(gap_bps=gap, worse_bps=gap * sign(found))
 
 
 class Markets:
