@@ -76,8 +76,8 @@ class Blocks:
         self.count_from = count_from
         self.known_pools = frozenset(known_pools)
         self.attrs = dict(attrs or {})
-        self._slots = slots.Slots(self.raw)
-        self._tables: dict[str, pa.Table] = {}
+        self._slots = slots.Slots(self.raw)  # sorted by type, once
+        self._tables: dict[str, pa.Table] = {}  # columns are made when a type is first asked for
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -91,6 +91,7 @@ class Blocks:
         columns: dict[str, Any] = {"block_id": pa.array([raw.block_id for raw in self.raw], pa.int64())}
         columns |= slots.read("header", self._slots.headers)
         columns["size"] = pa.array(self._slots.sizes)
+        # publicDataHash of the block's event is made of the same bytes.
         digests = [hashlib.sha256(raw.data).digest() for raw in self.raw]
         columns["data_sha256"] = pa.array(digests, pa.binary(32))
         columns["transaction_hash"] = pa.array([raw.transaction_hash for raw in self.raw], pa.string())
@@ -236,6 +237,7 @@ class Blocks:
         ['nonce', 'x', 'y']
         """
         frame = self._frame("account_update", tokens)
+        # A key that no point of the curve belongs to is null, not an error: it is what the block says.
         keys = [_unpacked(key) for key in self.table("account_update")["public_key"].to_pylist()]
         for place, name in enumerate("xy"):
             frame[name] = pd.Series([key[place] if key else None for key in keys], dtype=TEXT)
@@ -465,6 +467,7 @@ class Blocks:
         owners: Any = None
         if owner is not None:
             is_named = np.asarray(frames.as_bytes(table[owner]).any(axis=1))
+            # An invalid one may name anybody as the owner.
             if kind == "withdrawal":
                 is_named &= table["kind"].to_numpy() != _FORCED_AND_INVALID
             owners = frames.series(table[owner]).astype(object).where(is_named, None)
@@ -490,6 +493,7 @@ def _with_nft_data(mints: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
         joined = mints[keys].merge(part, on=keys, how="left", validate="m:1")
         mints[address] = joined["address"].where(is_conditional)
         for name in ("nft_type", "nft_id", "creator_bips"):
+            # Signed mints name the NFT themselves.
             is_known = ~is_conditional | mints[name].notna()
             mints[name] = mints[name].where(is_known, joined[name])
     return mints

@@ -177,6 +177,7 @@ class Import:
         if self._exchange:
             return
         bound = self._store.file.source()
+        # A store that is bound already stays so, unless a name is given that contradicts it.
         if bound is None or bound.exchange != exchange or self._name is not None:
             bound = _source_of(file, exchange, self._name)
         self._store.bind(bound)
@@ -216,6 +217,7 @@ def _source_of(file: Path, exchange: str, name: str | None) -> Source:
 
 def _blocks(call: Call) -> list[RawBlock]:
     """Read the blocks of a call; none if it is a transaction that does something else."""
+    # Files of the exchange hold other calls, too; only those of known functions must be readable.
     is_submission = call.content[:SELECTOR] in SELECTORS
     if not is_submission and not call.is_transaction and len(call.content) % SLOT == HEADER % SLOT:
         # Calldata is 4 bytes more than a multiple of 32, which 98 + 68 bytes per slot never are.

@@ -142,13 +142,14 @@ class Sync:
         """Read events, then blocks; what is missing for the endpoint's fault is raised at the end."""
         chain_id = number(self._rpc.ask("eth_chainId"), "eth_chainId")
         self._exchange = _check_exchange(wanted.exchange, chain_id)
-        stated = self._rpc.source
+        stated = self._rpc.source  # only the embedded chain states one
         is_synthetic = stated is not None and stated.synthetic
         name = stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
         self._store.bind(Source(name, is_synthetic, self._exchange, chain_id))
         index = self._store.index()
         for row in index.events.to_pylist():
             self._events[row["block_id"]] = Submission(**row)
+        # A block is known by the hash of its data, whatever number or file it came with.
         self._held = set(index.blocks["data_sha256"].to_pylist())
 
         span = self._wanted_span(wanted, chain_id, is_synthetic)
