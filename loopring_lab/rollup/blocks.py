@@ -31,7 +31,13 @@ _OWNERS: dict[str, list[tuple[str, str | None]]] = {
     "nft_data": [("account", None)],
 }
 _FORCED_AND_INVALID = 3  # the kind of a withdrawal whose owner is not that of the account: WithdrawTransaction.sol
-_RECORDED = ("l1_block", "place", "block_type", "block_size", "block_version")
+_RECORDED = (
+    "l1_block",
+    "place",
+    "block_type",
+    "block_size",
+    "block_version",
+)
 
 
 class Blocks:
@@ -120,7 +126,11 @@ class Blocks:
         [{'block': 0, 'index_in_block': 0}, {'block': 0, 'index_in_block': 1}]
         """
         if kind not in slots.KINDS:
-            advice = did_you_mean(kind, slots.KINDS, f"Use one of {', '.join(slots.KINDS)}.")
+            advice = did_you_mean(
+                kind,
+                slots.KINDS,
+                f"Use one of {', '.join(slots.KINDS)}.",
+            )
             raise LabError(f"kind={kind!r} is not known. {advice}")
         if kind not in self._tables:
             self._tables[kind] = self._slots.table(kind)
@@ -212,7 +222,11 @@ class Blocks:
         """
         frame = self._frame("spot_trade", tokens, names={})
         table = self.table("spot_trade")
-        found = settled.trade_ids(self, table["block"].to_numpy(), table["index_in_block"].to_numpy())
+        found = settled.trade_ids(
+            self,
+            table["block"].to_numpy(),
+            table["index_in_block"].to_numpy(),
+        )
         frame.insert(4, "trade_id", as_series(pa.array(found)))
         return frame
 
@@ -240,7 +254,10 @@ class Blocks:
         # A key that no point of the curve belongs to is null, not an error: it is what the block says.
         keys = [_unpacked(key) for key in self.table("account_update")["public_key"].to_pylist()]
         for place, name in enumerate("xy"):
-            frame[name] = pd.Series([key[place] if key else None for key in keys], dtype=TEXT)
+            frame[name] = pd.Series(
+                [key[place] if key else None for key in keys],
+                dtype=TEXT,
+            )
         return frame
 
     def transfers(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -442,10 +459,18 @@ class Blocks:
         named = pd.concat(parts).sort_values(["account_id", "block", "index_in_block"], kind="stable")
         # Of each column the first value that is there: the owner may become known later than the account.
         first = named.groupby("account_id").first()
-        frame = frames.places(self, first["block"].to_numpy(), first["index_in_block"].to_numpy())
+        frame = frames.places(
+            self,
+            first["block"].to_numpy(),
+            first["index_in_block"].to_numpy(),
+        )
         accounts = first.index.to_numpy(np.int64)
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
-        frame.insert(1, "owner", first["owner"].astype(TEXT).reset_index(drop=True))
+        frame.insert(
+            1,
+            "owner",
+            first["owner"].astype(TEXT).reset_index(drop=True),
+        )
         frame["is_pool"] = settled.is_pool(self, accounts)
         return frames.finished(frame, self)
 
@@ -457,7 +482,11 @@ class Blocks:
     ) -> pd.DataFrame:
         """Make the frame of one type."""
         table = self.table(kind)
-        begin = frames.places(self, table["block"].to_numpy(), table["index_in_block"].to_numpy())
+        begin = frames.places(
+            self,
+            table["block"].to_numpy(),
+            table["index_in_block"].to_numpy(),
+        )
         fields = frames.renamed(table.drop_columns(["block", "index_in_block"]), names)
         return frames.finished(pd.concat([begin, fields], axis=1), self, tokens)
 

@@ -220,7 +220,13 @@ class BlocksClient:
         held = 0
         with track("trades", progress) as report:
             for blocks in self._batches():
-                frame = settled.trades(blocks, self._tokens, self._markets, None, account_id)
+                frame = settled.trades(
+                    blocks,
+                    self._tokens,
+                    self._markets,
+                    None,
+                    account_id,
+                )
                 held += len(frame)
                 report(held, self._census.rows(account_id))
                 parts.append(frame if market is None else frame[frame["market"] == market])
@@ -322,7 +328,10 @@ class BlocksClient:
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         labelled = frame.copy()
-        labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
+        labelled.attrs |= {
+            "source": self.source,
+            "synthetic": self.synthetic,
+        }
         return labelled
 
     @cached_property
@@ -350,7 +359,10 @@ class Census:
             # Pools become known as amm updates name them, also after their first fills.
             known = np.array(list(self._fills), np.int64)
             pools.update(known[is_pool(blocks, known)].tolist())
-        self.accounts = sorted(self._fills, key=lambda one: (one in pools, -self._fills[one], one))
+        self.accounts = sorted(
+            self._fills,
+            key=lambda one: (one in pools, -self._fills[one], one),
+        )
 
     def rows(self, account_id: int | None) -> int:
         """Return how many rows of trades there are: of one account, or of all."""

@@ -13,7 +13,12 @@ import pyarrow as pa
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import Watching, track
-from loopring_lab.rollup.auxiliary import Entry, NotCheckable, judge, read
+from loopring_lab.rollup.auxiliary import (
+    Entry,
+    NotCheckable,
+    judge,
+    read,
+)
 from loopring_lab.rollup.balances import PoolBalances
 from loopring_lab.rollup.blocks import Blocks
 
@@ -166,7 +171,14 @@ class _Tally:
             if reasons:
                 listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
                 what += f" Not checkable: {listed}."
-            rows.append((self.checked[name], self.wrong[name], reasons.total(), what))
+            rows.append(
+                (
+                    self.checked[name],
+                    self.wrong[name],
+                    reasons.total(),
+                    what,
+                )
+            )
         columns = ["checked", "wrong", "not_checkable", "what"]
         summary = pd.DataFrame(rows, pd.Index(CHECKS, name="check"), columns)
         problems = pd.DataFrame(
@@ -376,7 +388,10 @@ class _Work:
             return
         for one in statements:
             if one.expected is None:
-                self.tally.cannot("balances", "the first of a pool and token, or after a gap")
+                self.tally.cannot(
+                    "balances",
+                    "the first of a pool and token, or after a gap",
+                )
                 continue
             problem = ""
             if one.found != one.expected:
@@ -384,7 +399,12 @@ class _Work:
                     f"pool {one.account}, token {one.token}: expected a balance of {one.expected}, "
                     f"found {one.found}, in smallest units"
                 )
-            self.tally.judge("balances", headers[one.block], problem, one.index_in_block)
+            self.tally.judge(
+                "balances",
+                headers[one.block],
+                problem,
+                one.index_in_block,
+            )
 
 
 def _conditional(blocks: Blocks) -> list[np.ndarray]:

@@ -123,7 +123,13 @@ def sync(
 class Sync:
     """One download: events of L1 blocks not read yet, then the blocks that the store does not hold."""
 
-    def __init__(self, store: StoredBlocks, rpc: Rpc, budget: Budget, report: Progress) -> None:
+    def __init__(
+        self,
+        store: StoredBlocks,
+        rpc: Rpc,
+        budget: Budget,
+        report: Progress,
+    ) -> None:
         self._store = store
         self._rpc = rpc
         self._budget = budget
@@ -250,7 +256,12 @@ class Sync:
             if log.event is None or not is_asked_for:
                 problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
                 asked = f"which is not among those of {self._exchange} that were asked for"
-                raise RpcError(with_details(f"{problem}, {asked}. Use another endpoint.", where))
+                raise RpcError(
+                    with_details(
+                        f"{problem}, {asked}. Use another endpoint.",
+                        where,
+                    )
+                )
             if isinstance(log.event, Submission):
                 self._note_submission(log.event, where)
             else:
@@ -286,9 +297,25 @@ class Sync:
         contracts = [contract for _, contract in unknown if int(contract, 16)]  # that of ether is 0
         calls = []
         for contract in contracts:
-            calls.append(Call("eth_call", [{"to": contract, "data": SYMBOL}, "latest"]))
-            calls.append(Call("eth_call", [{"to": contract, "data": DECIMALS}, "latest"]))
-        answers = dict(zip(contracts, _chunks(self._rpc.ask_many(calls), 2), strict=True))
+            calls.append(
+                Call(
+                    "eth_call",
+                    [{"to": contract, "data": SYMBOL}, "latest"],
+                )
+            )
+            calls.append(
+                Call(
+                    "eth_call",
+                    [{"to": contract, "data": DECIMALS}, "latest"],
+                )
+            )
+        answers = dict(
+            zip(
+                contracts,
+                _chunks(self._rpc.ask_many(calls), 2),
+                strict=True,
+            )
+        )
         records = [token_record(token_id, contract, answers.get(contract)) for token_id, contract in unknown]
         found = [record for record in records if record is not None]
         if found:
@@ -307,7 +334,10 @@ class Sync:
                 self._batch += blocks
                 self._problems += problems
                 held += len(blocks)
-                if self._is_due(len(self._batch), sum(len(raw.data) for raw in self._batch)):
+                if self._is_due(
+                    len(self._batch),
+                    sum(len(raw.data) for raw in self._batch),
+                ):
                     self._commit()
                 self._report(held, total)
         finally:

@@ -84,7 +84,11 @@ def renamed(table: pa.Table, names: Mapping[str, str] = NAMES) -> pd.DataFrame:
     return pd.DataFrame({names.get(name, name): series(column) for name, column in columns})
 
 
-def finished(frame: pd.DataFrame, blocks: Blocks, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+def finished(
+    frame: pd.DataFrame,
+    blocks: Blocks,
+    tokens: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """Return a frame with units, if tokens are given, and the source of the blocks."""
     if tokens is not None:
         frame = with_units(frame, tokens)

@@ -76,7 +76,11 @@ def trades(
     are_pools = is_pool(blocks, accounts) if pools is None else np.isin(accounts, _account_ids(pools))
     # A fill is a pool's if either of its two rows is.
     with_pool = are_pools.reshape(-1, 2).any(axis=1)
-    fill_type = np.where(with_pool, rows.FILL_TYPES.index("amm"), rows.FILL_TYPES.index("dex"))
+    fill_type = np.where(
+        with_pool,
+        rows.FILL_TYPES.index("amm"),
+        rows.FILL_TYPES.index("dex"),
+    )
     column = pa.array(np.repeat(fill_type, 2).astype(np.int8))
     table = table.set_column(table.column_names.index("fill_type"), "fill_type", column)
     if account_id is not None:
@@ -117,7 +121,13 @@ def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFr
         quote, base = sorted(pair, key=partial(_rank, listing))
         name = _name(listing, base, quote)
         if name is not None:
-            named.append({"market": name, "baseTokenId": base, "quoteTokenId": quote})
+            named.append(
+                {
+                    "market": name,
+                    "baseTokenId": base,
+                    "quoteTokenId": quote,
+                }
+            )
     return tables.markets({"markets": named}, tokens)
 
 
@@ -249,7 +259,13 @@ class _Settled(rows.Conversion):
             quote_id,
         )
 
-    def amounts(self, name: str, numbers: pa.Array, token: np.ndarray, sides: int) -> pa.Array:
+    def amounts(
+        self,
+        name: str,
+        numbers: pa.Array,
+        token: np.ndarray,
+        sides: int,
+    ) -> pa.Array:
         """Scale amounts; the smallest units that a column cannot hold are kept on each of their rows."""
 
         def keep(row: int, problem: str | None) -> None:
@@ -298,7 +314,13 @@ class _Settled(rows.Conversion):
             self.note_beyond(np.asarray(beyond.fill_null(False)), fills)
         return reduce_scale(scaled, TYPE, truncate=True)
 
-    def divided(self, paid: pa.Array, bought: pa.Array, by: int, fills: np.ndarray) -> pa.Array:
+    def divided(
+        self,
+        paid: pa.Array,
+        bought: pa.Array,
+        by: int,
+        fills: np.ndarray,
+    ) -> pa.Array:
         """Divide as Python integers."""
         power = 10 ** (by + TYPE.scale)
         limit = 10**TYPE.precision
@@ -361,7 +383,9 @@ def _name(listing: MarketLookup, base_id: int, quote_id: int) -> str | None:
     return f"{listing.tokens[base]}-{listing.tokens[quote]}"
 
 
-def _listed(listing: MarketLookup) -> dict[frozenset[int], tuple[int, int]]:
+def _listed(
+    listing: MarketLookup,
+) -> dict[frozenset[int], tuple[int, int]]:
     """Return market and base token of each listed pair; a pool's market only where there is no other."""
     found: dict[frozenset[int], tuple[int, int]] = {}
     names = listing.markets[: listing.known]

@@ -279,7 +279,12 @@ class Store:
         from loopring_lab.rollup import checks
 
         index = self.stored.index()
-        return checks.check(self.batches(), index.events, index.source.chain_id, progress)
+        return checks.check(
+            self.batches(),
+            index.events,
+            index.source.chain_id,
+            progress,
+        )
 
     def report(self) -> pd.DataFrame:
         """Report which blocks are held.
