@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
     from loopring_lab.rollup.store import Store
 
-__all__ = ["Blocks", "BlocksClient", "Check", "Store", "decode", "decode_data"]
+__all__ = [
+    "Blocks",
+    "BlocksClient",
+    "Check",
+    "Store",
+    "decode",
+    "decode_data",
+]
 
 _ELSEWHERE = {
     "BlocksClient": "blocks_client",

@@ -134,6 +134,7 @@ def balances(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd
 def pool_fills(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
     """Return a pool's fills, its balances before each, and what it kept beyond a constant product."""
     changes = _of_account(blocks, account_id).to_pylist()
+    # A pool's fill changes two of its balances: one row each.
     by_place: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for change in changes:
         if change["kind"] == "spot_trade":
@@ -254,6 +255,7 @@ def _of_account(blocks: Blocks, account_id: int) -> pa.Table:
             "token": tokens,
         }
     )
+    # Frames of one account take the blocks as they are, with gaps: `Blocks.balances` says so.
     one_run = np.zeros(len(blocks.raw), np.int64)
     return _ask(OF_ACCOUNT, blocks, one_run, BALANCE.empty_table(), wanted)
 

@@ -31,7 +31,13 @@ _OWNERS: dict[str, list[tuple[str, str | None]]] = {
     "nft_data": [("account", None)],
 }
 _FORCED_AND_INVALID = 3  # the kind of a withdrawal whose owner is not that of the account: WithdrawTransaction.sol
-_RECORDED = ("l1_block", "place", "block_type", "block_size", "block_version")
+_RECORDED = (
+    "l1_block",
+    "place",
+    "block_type",
+    "block_size",
+    "block_version",
+)
 
 
 class Blocks:
@@ -76,8 +82,8 @@ class Blocks:
         self.count_from = count_from
         self.known_pools = frozenset(known_pools)
         self.attrs = dict(attrs or {})
-        self._slots = slots.Slots(self.raw)
-        self._tables: dict[str, pa.Table] = {}
+        self._slots = slots.Slots(self.raw)  # sorted by type, once
+        self._tables: dict[str, pa.Table] = {}  # columns are made when a type is first asked for
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -91,6 +97,7 @@ class Blocks:
         columns: dict[str, Any] = {"block_id": pa.array([raw.block_id for raw in self.raw], pa.int64())}
         columns |= slots.read("header", self._slots.headers)
         columns["size"] = pa.array(self._slots.sizes)
+        # publicDataHash of the block's event is made of the same bytes.
         digests = [hashlib.sha256(raw.data).digest() for raw in self.raw]
         columns["data_sha256"] = pa.array(digests, pa.binary(32))
         columns["transaction_hash"] = pa.array([raw.transaction_hash for raw in self.raw], pa.string())
@@ -119,7 +126,11 @@ class Blocks:
         [{'block': 0, 'index_in_block': 0}, {'block': 0, 'index_in_block': 1}]
         """
         if kind not in slots.KINDS:
-            advice = did_you_mean(kind, slots.KINDS, f"Use one of {', '.join(slots.KINDS)}.")
+            advice = did_you_mean(
+                kind,
+                slots.KINDS,
+                f"Use one of {', '.join(slots.KINDS)}.",
+            )
             raise LabError(f"kind={kind!r} is not known. {advice}")
         if kind not in self._tables:
             self._tables[kind] = self._slots.table(kind)
@@ -211,7 +222,11 @@ class Blocks:
         """
         frame = self._frame("spot_trade", tokens, names={})
         table = self.table("spot_trade")
-        found = settled.trade_ids(self, table["block"].to_numpy(), table["index_in_block"].to_numpy())
+        found = settled.trade_ids(
+            self,
+            table["block"].to_numpy(),
+            table["index_in_block"].to_numpy(),
+        )
         frame.insert(4, "trade_id", as_series(pa.array(found)))
         return frame
 
@@ -236,9 +251,13 @@ class Blocks:
         ['nonce', 'x', 'y']
         """
         frame = self._frame("account_update", tokens)
+        # A key that no point of the curve belongs to is null, not an error: it is what the block says.
         keys = [_unpacked(key) for key in self.table("account_update")["public_key"].to_pylist()]
         for place, name in enumerate("xy"):
-            frame[name] = pd.Series([key[place] if key else None for key in keys], dtype=TEXT)
+            frame[name] = pd.Series(
+                [key[place] if key else None for key in keys],
+                dtype=TEXT,
+            )
         return frame
 
     def transfers(self, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -440,10 +459,18 @@ class Blocks:
         named = pd.concat(parts).sort_values(["account_id", "block", "index_in_block"], kind="stable")
         # Of each column the first value that is there: the owner may become known later than the account.
         first = named.groupby("account_id").first()
-        frame = frames.places(self, first["block"].to_numpy(), first["index_in_block"].to_numpy())
+        frame = frames.places(
+            self,
+            first["block"].to_numpy(),
+            first["index_in_block"].to_numpy(),
+        )
         accounts = first.index.to_numpy(np.int64)
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
-        frame.insert(1, "owner", first["owner"].astype(TEXT).reset_index(drop=True))
+        frame.insert(
+            1,
+            "owner",
+            first["owner"].astype(TEXT).reset_index(drop=True),
+        )
         frame["is_pool"] = settled.is_pool(self, accounts)
         return frames.finished(frame, self)
 
@@ -455,7 +482,11 @@ class Blocks:
     ) -> pd.DataFrame:
         """Make the frame of one type."""
         table = self.table(kind)
-        begin = frames.places(self, table["block"].to_numpy(), table["index_in_block"].to_numpy())
+        begin = frames.places(
+            self,
+            table["block"].to_numpy(),
+            table["index_in_block"].to_numpy(),
+        )
         fields = frames.renamed(table.drop_columns(["block", "index_in_block"]), names)
         return frames.finished(pd.concat([begin, fields], axis=1), self, tokens)
 
@@ -465,6 +496,7 @@ class Blocks:
         owners: Any = None
         if owner is not None:
             is_named = np.asarray(frames.as_bytes(table[owner]).any(axis=1))
+            # An invalid one may name anybody as the owner.
             if kind == "withdrawal":
                 is_named &= table["kind"].to_numpy() != _FORCED_AND_INVALID
             owners = frames.series(table[owner]).astype(object).where(is_named, None)
@@ -490,6 +522,7 @@ def _with_nft_data(mints: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
         joined = mints[keys].merge(part, on=keys, how="left", validate="m:1")
         mints[address] = joined["address"].where(is_conditional)
         for name in ("nft_type", "nft_id", "creator_bips"):
+            # Signed mints name the NFT themselves.
             is_known = ~is_conditional | mints[name].notna()
             mints[name] = mints[name].where(is_known, joined[name])
     return mints

@@ -215,17 +215,25 @@ class BlocksClient:
         query.validate_trade_query(account_id or 0, None, fill_type, limit)
         start, end = query.parse_span(since, until)
         market = self._known_market(market)
+        # A batch at a time: of one account there are few rows in many blocks.
         parts = []
         held = 0
         with track("trades", progress) as report:
             for blocks in self._batches():
-                frame = settled.trades(blocks, self._tokens, self._markets, None, account_id)
+                frame = settled.trades(
+                    blocks,
+                    self._tokens,
+                    self._markets,
+                    None,
+                    account_id,
+                )
                 held += len(frame)
                 report(held, self._census.rows(account_id))
                 parts.append(frame if market is None else frame[frame["market"] == market])
         frame = pd.concat(parts or [settled.trades(Blocks([]), self._tokens, self._markets)])
         if fill_type is not None:
             frame = frame[frame["fill_type"] == fill_type]
+        # The exchange charges fees in the token received; `Client.trades` notes its rule at the same place.
         frame.attrs |= {"fee_token": "received"}
         asked = {
             "account_id": account_id,
@@ -293,11 +301,13 @@ class BlocksClient:
         """
         bound = self._store.stored.index().source  # a later sync may tell the chain
         if bound.exchange is None or bound.chain_id is None:
+            # Files of unknown exchanges do not say their chain.
             raise LabError("exchange: these blocks do not say which chain they are on. A store that synced does.")
         return Exchange(bound.exchange, bound.chain_id)
 
     def _known_market(self, market: str | None) -> str | None:
         known = self._markets.index
+        # A pool's name would select nothing: blocks know tokens, not names of markets.
         market = query.known_market(market, (POOL_PREFIX,), lambda: known)
         if market is not None and market not in known:
             near = query.near_market(market, known)
@@ -318,7 +328,10 @@ class BlocksClient:
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
         labelled = frame.copy()
-        labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
+        labelled.attrs |= {
+            "source": self.source,
+            "synthetic": self.synthetic,
+        }
         return labelled
 
     @cached_property
@@ -343,9 +356,13 @@ class Census:
         pools: set[int] = set()
         for blocks in batches:
             self._add(blocks.table("spot_trade"))
+            # Pools become known as amm updates name them, also after their first fills.
             known = np.array(list(self._fills), np.int64)
             pools.update(known[is_pool(blocks, known)].tolist())
-        self.accounts = sorted(self._fills, key=lambda one: (one in pools, -self._fills[one], one))
+        self.accounts = sorted(
+            self._fills,
+            key=lambda one: (one in pools, -self._fills[one], one),
+        )
 
     def rows(self, account_id: int | None) -> int:
         """Return how many rows of trades there are: of one account, or of all."""

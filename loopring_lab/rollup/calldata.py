@@ -53,7 +53,10 @@ class RawBlock(NamedTuple):
 def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
     """Read the blocks of a call to the exchange or to a contract that wraps it."""
     if len(calldata) > MAX_CALL:
-        refuse(where, f"{len(calldata):,} bytes, more than {MAX_CALL >> 20} MiB")
+        refuse(
+            where,
+            f"{len(calldata):,} bytes, more than {MAX_CALL >> 20} MiB",
+        )
     if calldata[:SELECTOR].hex() in SUBMIT_BLOCKS:
         return _Call(calldata, where).blocks()
     # Wrappers take (bool isDataCompressed, bytes data, ...) under whatever selector; data is the call inside.
@@ -68,7 +71,10 @@ def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
         where = f"{where}, expanded"
     selector = call[:SELECTOR].hex()
     if selector not in SUBMIT_BLOCKS:
-        refuse(where, f"selector {selector or 'missing'}, not one of submitBlocks")
+        refuse(
+            where,
+            f"selector {selector or 'missing'}, not one of submitBlocks",
+        )
     return _Call(call, where).blocks()
 
 
@@ -132,7 +138,10 @@ class Words:
             )
         number = int.from_bytes(self.call[at : at + WORD])
         if number >> bits:
-            refuse(self.where, f"{name} at byte {at} exceeds {(1 << bits) - 1:,}")
+            refuse(
+                self.where,
+                f"{name} at byte {at} exceeds {(1 << bits) - 1:,}",
+            )
         return number
 
     def offset(self, at: int, name: str) -> int:
@@ -225,7 +234,11 @@ class _Call(Words):
             data=self.call[start:stop],
             block_type=self.word(head.start, f"{head.name}, block type", bits=8),
             block_size=self.word(head.start + WORD, f"{head.name}, block size", bits=16),
-            block_version=self.word(head.start + 2 * WORD, f"{head.name}, block version", bits=8),
+            block_version=self.word(
+                head.start + 2 * WORD,
+                f"{head.name}, block version",
+                bits=8,
+            ),
             auxiliary=auxiliary,
             form=self.call[:SELECTOR].hex(),
             place=place,

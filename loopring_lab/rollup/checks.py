@@ -13,7 +13,12 @@ import pyarrow as pa
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import Watching, track
-from loopring_lab.rollup.auxiliary import Entry, NotCheckable, judge, read
+from loopring_lab.rollup.auxiliary import (
+    Entry,
+    NotCheckable,
+    judge,
+    read,
+)
 from loopring_lab.rollup.balances import PoolBalances
 from loopring_lab.rollup.blocks import Blocks
 
@@ -106,6 +111,7 @@ def check(
     work = _Work(submissions, chain_id)
     with track("blocks", progress) as report:
         for blocks in batches:
+            # Stores yield no empty batch, but callers may.
             if blocks.raw:
                 work.add(blocks)
             report(work.done, max(work.done, len(work.events)))
@@ -116,10 +122,11 @@ class _Tally:
     """Counts and problems of each check."""
 
     def __init__(self) -> None:
+        # By check: all that could be compared, and of these what is wrong.
         self.checked = Counter[str]()
         self.wrong = Counter[str]()
         self.reasons = {name: Counter[str]() for name in CHECKS}
-        self._listed = Counter[str]()
+        self._listed = Counter[str]()  # problems, also those beyond `MOST_PROBLEMS`
         self._problems: list[tuple[str, int | None, int | None, str]] = []
 
     def judge(
@@ -164,7 +171,14 @@ class _Tally:
             if reasons:
                 listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
                 what += f" Not checkable: {listed}."
-            rows.append((self.checked[name], self.wrong[name], reasons.total(), what))
+            rows.append(
+                (
+                    self.checked[name],
+                    self.wrong[name],
+                    reasons.total(),
+                    what,
+                )
+            )
         columns = ["checked", "wrong", "not_checkable", "what"]
         summary = pd.DataFrame(rows, pd.Index(CHECKS, name="check"), columns)
         problems = pd.DataFrame(
@@ -185,11 +199,11 @@ class _Work:
 
     def __init__(self, submissions: pa.Table | None, chain_id: int | None) -> None:
         self.tally = _Tally()
-        self.done = 0
+        self.done = 0  # blocks
         self.chain_id = chain_id
         self.events = self._read_events(submissions)
         self._signers: set[bytes] = set()  # owners whose signature was right: no contracts
-        self._last: Header | None = None
+        self._last: Header | None = None  # the block before, also of the batch before
         self._held: list[tuple[int, int]] = []  # runs of numbers
         self._balances = PoolBalances()
 
@@ -204,6 +218,7 @@ class _Work:
             self._check_header(header, follows)
             self._last = header
             self.done += 1
+        # Problems of one block are listed check by check, so the cheap checks of all blocks come first.
         entries = []
         for raw, header, slots in zip(blocks.raw, headers, _conditional(blocks), strict=True):
             self._check_count(header, slots)
@@ -230,6 +245,7 @@ class _Work:
         for row in rows:
             number = row["block_id"]
             stated = (row["merkle_root"], row["public_data_hash"])
+            # An endpoint may repeat an event; two different ones mean another chain, or a reorganisation.
             if events.setdefault(number, stated) != stated:
                 self.tally.judge(
                     "indices",
@@ -262,6 +278,7 @@ class _Work:
             self.tally.judge("indices", header, "")
             return
         first, before = self._held[-1]
+        # Batches come in order, so a number that is not higher is held twice, or is wrong.
         if number <= before:
             self.tally.judge("indices", header, f"comes after block {before}")
             return
@@ -310,6 +327,7 @@ class _Work:
 
     def _auxiliary(self, raw: Any, header: Header, slots: np.ndarray) -> dict[int, Entry] | None:
         """Read and check the auxiliary data of a block; return its entries by slot."""
+        # Without a call around the block, what stood beside it is not known.
         if not raw.form:
             self.tally.cannot("auxiliary", "of which only the block data is held")
             return None
@@ -323,6 +341,7 @@ class _Work:
             return None
         problem = _difference([entry.slot for entry in entries], slots.tolist())
         self.tally.judge("auxiliary", header, problem)
+        # Entries of the wrong transactions would be taken for signatures of others.
         return None if problem else {entry.slot: entry for entry in entries}
 
     def _check_signatures(
@@ -334,6 +353,7 @@ class _Work:
         for update in blocks.table("account_update").to_pylist():
             header = headers[update["block"]]
             index = update["index_in_block"]
+            # None where the auxiliary data is missing or wrong, so that no signature can be checked.
             of_block = entries[update["block"]] or {}
             try:
                 problem = judge(
@@ -358,6 +378,7 @@ class _Work:
         try:
             statements = self._balances.add(blocks, runs, bool(joined[0]))
         except AmountError:
+            # DuckDB ends with the first sum that is too large; the next statements begin anew.
             self._balances.forget()
             for _ in range(blocks.table("amm_update").num_rows):
                 self.tally.cannot(
@@ -367,7 +388,10 @@ class _Work:
             return
         for one in statements:
             if one.expected is None:
-                self.tally.cannot("balances", "the first of a pool and token, or after a gap")
+                self.tally.cannot(
+                    "balances",
+                    "the first of a pool and token, or after a gap",
+                )
                 continue
             problem = ""
             if one.found != one.expected:
@@ -375,7 +399,12 @@ class _Work:
                     f"pool {one.account}, token {one.token}: expected a balance of {one.expected}, "
                     f"found {one.found}, in smallest units"
                 )
-            self.tally.judge("balances", headers[one.block], problem, one.index_in_block)
+            self.tally.judge(
+                "balances",
+                headers[one.block],
+                problem,
+                one.index_in_block,
+            )
 
 
 def _conditional(blocks: Blocks) -> list[np.ndarray]:

@@ -21,7 +21,7 @@ TOPICS = {SUBMITTED: 2, REGISTERED: 1}
 SYMBOL = "0x95d89b41"  # symbol() of ERC-20
 DECIMALS = "0x313ce567"  # decimals() of ERC-20
 
-# A contract may answer anything; the longest symbol of a registered token has 15 letters.
+# A contract may answer anything; the longest symbol of a registered token has 18 letters.
 LONGEST_SYMBOL = 40
 # Token 0 of every exchange has no contract.
 ETHER = {

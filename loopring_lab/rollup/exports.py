@@ -34,7 +34,12 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata
-from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
+from loopring_lab.rollup.calldata import (
+    HEADER,
+    SELECTOR,
+    SLOT,
+    RawBlock,
+)
 from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
 from loopring_lab.rollup.stored import (
     StoredBlocks,
@@ -177,6 +182,7 @@ class Import:
         if self._exchange:
             return
         bound = self._store.file.source()
+        # A store that is bound already stays so, unless a name is given that contradicts it.
         if bound is None or bound.exchange != exchange or self._name is not None:
             bound = _source_of(file, exchange, self._name)
         self._store.bind(bound)
@@ -207,7 +213,12 @@ def _source_of(file: Path, exchange: str, name: str | None) -> Source:
         if chain_id:
             name += f" on chain {chain_id}"
     stated = Source.of_saved(file.parent, name, file.parent)
-    of_blocks = Source(stated.name, stated.synthetic, exchange, stated.chain_id or chain_id)
+    of_blocks = Source(
+        stated.name,
+        stated.synthetic,
+        exchange,
+        stated.chain_id or chain_id,
+    )
     joined = stated.joined(of_blocks)
     if joined is None:
         raise LabError(f"{file}: holds blocks of exchange {exchange}, but {FILE} says {stated}. Correct it.")
@@ -216,6 +227,7 @@ def _source_of(file: Path, exchange: str, name: str | None) -> Source:
 
 def _blocks(call: Call) -> list[RawBlock]:
     """Read the blocks of a call; none if it is a transaction that does something else."""
+    # Files of the exchange hold other calls, too; only those of known functions must be readable.
     is_submission = call.content[:SELECTOR] in SELECTORS
     if not is_submission and not call.is_transaction and len(call.content) % SLOT == HEADER % SLOT:
         # Calldata is 4 bytes more than a multiple of 32, which 98 + 68 bytes per slot never are.
@@ -228,7 +240,13 @@ def _blocks(call: Call) -> list[RawBlock]:
         if is_submission or not call.is_transaction:
             raise
         return []
-    return [raw._replace(l1_block=call.l1_block, transaction_hash=call.transaction_hash) for raw in found]
+    return [
+        raw._replace(
+            l1_block=call.l1_block,
+            transaction_hash=call.transaction_hash,
+        )
+        for raw in found
+    ]
 
 
 def _listing(file: Path) -> str:
@@ -299,11 +317,20 @@ def _calls_of(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
                 yield _call(row, f"{name}, row {number}")
     except LabError:
         raise
-    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        MemoryError,
+    ) as error:
         problem = printable(str(error).partition("\n")[0], 200)
     else:
         return
-    raise _refused(f"{name}, after row {number}", "a table that can be read", problem)
+    raise _refused(
+        f"{name}, after row {number}",
+        "a table that can be read",
+        problem,
+    )
 
 
 def _parquet(file: Path, name: str) -> Iterator[pa.RecordBatch]:
@@ -326,7 +353,10 @@ def _parquet(file: Path, name: str) -> Iterator[pa.RecordBatch]:
 
 def _csv(file: Path, name: str) -> Iterator[pa.RecordBatch]:
     header = next(read_lines(file, hint=HINT), b"").decode("utf-8-sig", "replace")
-    columns = _columns([column.strip().strip('"') for column in header.split(",")], name)
+    columns = _columns(
+        [column.strip().strip('"') for column in header.split(",")],
+        name,
+    )
     yield from pacsv.open_csv(
         pa.PythonFile(_Stream(file, name)),
         pacsv.ReadOptions(use_threads=False, block_size=LONGEST_ROW),
@@ -378,10 +408,22 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
         raise _refused(f"{where}, input", "the input of a transaction", "nothing")
     l1_block = None if number is None else _integer(number, f"{where}, block number")
     transaction = None if digest is None else "0x" + _bytes(digest, f"{where}, hash", 32).hex()
-    return Call(where, _bytes(content, f"{where}, input"), True, l1_block, transaction)
+    return Call(
+        where,
+        _bytes(content, f"{where}, input"),
+        True,
+        l1_block,
+        transaction,
+    )
 
 
-def _bytes(value: Any, where: str, size: int | None = None, *, is_text: bool = False) -> bytes:
+def _bytes(
+    value: Any,
+    where: str,
+    size: int | None = None,
+    *,
+    is_text: bool = False,
+) -> bytes:
     """Read bytes, or hex text, of a given length if one is given."""
     found = value
     if is_text or not isinstance(value, bytes) or value.startswith((b"0x", b"0X")):

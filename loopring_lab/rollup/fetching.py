@@ -117,7 +117,13 @@ def sync(
 class Sync:
     """One download: events of L1 blocks not read yet, then the blocks that the store does not hold."""
 
-    def __init__(self, store: StoredBlocks, rpc: Rpc, budget: Budget, report: Progress) -> None:
+    def __init__(
+        self,
+        store: StoredBlocks,
+        rpc: Rpc,
+        budget: Budget,
+        report: Progress,
+    ) -> None:
         self._store = store
         self._rpc = rpc
         self._budget = budget
@@ -136,13 +142,14 @@ class Sync:
         """Read events, then blocks; what is missing for the endpoint's fault is raised at the end."""
         chain_id = number(self._rpc.ask("eth_chainId"), "eth_chainId")
         self._exchange = _check_exchange(wanted.exchange, chain_id)
-        stated = self._rpc.source
+        stated = self._rpc.source  # only the embedded chain states one
         is_synthetic = stated is not None and stated.synthetic
         name = stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
         self._store.bind(Source(name, is_synthetic, self._exchange, chain_id))
         index = self._store.index()
         for row in index.events.to_pylist():
             self._events[row["block_id"]] = Submission(**row)
+        # A block is known by the hash of its data, whatever number or file it came with.
         self._held = set(index.blocks["data_sha256"].to_pylist())
 
         span = self._wanted_span(wanted, chain_id, is_synthetic)
@@ -243,7 +250,12 @@ class Sync:
             if log.event is None or not is_asked_for:
                 problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
                 asked = f"which is not among those of {self._exchange} that were asked for"
-                raise RpcError(with_details(f"{problem}, {asked}. Use another endpoint.", where))
+                raise RpcError(
+                    with_details(
+                        f"{problem}, {asked}. Use another endpoint.",
+                        where,
+                    )
+                )
             if isinstance(log.event, Submission):
                 self._note_submission(log.event, where)
             else:
@@ -279,9 +291,25 @@ class Sync:
         contracts = [contract for _, contract in unknown if int(contract, 16)]  # that of ether is 0
         calls = []
         for contract in contracts:
-            calls.append(Call("eth_call", [{"to": contract, "data": SYMBOL}, "latest"]))
-            calls.append(Call("eth_call", [{"to": contract, "data": DECIMALS}, "latest"]))
-        answers = dict(zip(contracts, _chunks(self._rpc.ask_many(calls), 2), strict=True))
+            calls.append(
+                Call(
+                    "eth_call",
+                    [{"to": contract, "data": SYMBOL}, "latest"],
+                )
+            )
+            calls.append(
+                Call(
+                    "eth_call",
+                    [{"to": contract, "data": DECIMALS}, "latest"],
+                )
+            )
+        answers = dict(
+            zip(
+                contracts,
+                _chunks(self._rpc.ask_many(calls), 2),
+                strict=True,
+            )
+        )
         records = [token_record(token_id, contract, answers.get(contract)) for token_id, contract in unknown]
         found = [record for record in records if record is not None]
         if found:
@@ -300,7 +328,10 @@ class Sync:
                 self._batch += blocks
                 self._problems += problems
                 held += len(blocks)
-                if self._is_due(len(self._batch), sum(len(raw.data) for raw in self._batch)):
+                if self._is_due(
+                    len(self._batch),
+                    sum(len(raw.data) for raw in self._batch),
+                ):
                     self._commit()
                 self._report(held, total)
         finally:

@@ -84,7 +84,11 @@ def renamed(table: pa.Table, names: Mapping[str, str] = NAMES) -> pd.DataFrame:
     return pd.DataFrame({names.get(name, name): series(column) for name, column in columns})
 
 
-def finished(frame: pd.DataFrame, blocks: Blocks, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+def finished(
+    frame: pd.DataFrame,
+    blocks: Blocks,
+    tokens: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """Return a frame with units, if tokens are given, and the source of the blocks."""
     if tokens is not None:
         frame = with_units(frame, tokens)
@@ -98,11 +102,13 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
     listed = pd.Index(tokens["token_id"])
     known = tokens["decimals"].fillna(-1).to_numpy(np.int64)
     decimals = np.append(known, -1)  # the last is what the code of an unlisted token, -1, finds
+    # Of a listing's own order, as in frames of trades.
     symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
     columns: dict[str, Any] = {}
     for label, column in frame.items():
         name = str(label)
         columns[name] = column
+        # A column of token ids is followed by their symbols, one of amounts by its units.
         if name in TOKEN_OF.values():
             codes = listed.get_indexer(column.to_numpy(np.int64))
             symbol = name.removesuffix("_id") if name.endswith("_id") else f"{name}_symbol"
@@ -130,6 +136,7 @@ def series(column: pa.Array | pa.ChunkedArray) -> pd.Series:
 
 
 def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    # Both digits of all bytes at once: text made value by value would take most of the time of a frame.
     content = as_bytes(column)
     rows, width = content.shape
     digits = np.empty((rows, 2 + 2 * width), np.uint8)

@@ -101,11 +101,12 @@ class Rpc(Channel):
             "run sync again to resume",
         )
         super().__init__(server, **{"attempts": ATTEMPTS} | limits)
-        self.batch = batch
+        self.batch = batch  # calls at once; workers share it, and it only shrinks
         self._ids = itertools.count(1)
 
     def ask(self, method: str, *parameters: Any) -> Any:
         """Return the result of one call, or raise an `RpcError`."""
+        # An answer to another request, such as a late one, must not be taken for this one.
         number = next(self._ids)
         endpoint = f"{method} at {self.server.address}"
         answer = self._exchange_json(endpoint, _request_object(number, Call(method, parameters)))
@@ -144,6 +145,7 @@ class Rpc(Channel):
                 return {0: self.ask(calls[0].method, *calls[0].parameters)}
             return self._ask_batch(calls)
         except RelayerUnreachable:
+            # Smaller batches do not help where nobody answers.
             raise
         except TransportError:
             if is_one:
@@ -164,12 +166,14 @@ class Rpc(Channel):
             raise undocumented(endpoint, "a list of answers", answer)
         place_of = {str(number): place for place, number in enumerate(numbers)}
         found: dict[int, Any] = {}
-        contradicted = set()
+        contradicted = set()  # calls with two different answers, of which neither is believed
         for one in answer:
             place = place_of.get(str(one.get("id"))) if isinstance(one, dict) else None
             if place is None:
+                # Nothing that was asked for.
                 continue
             value = _outcome(one, f"{calls[place].method} at {self.server.address}")
+            # Repeated answers that agree do no harm.
             if found.setdefault(place, value) != value:
                 contradicted.add(place)
         for place in contradicted:
@@ -204,6 +208,7 @@ class Rpc(Channel):
 
     def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
         """Return the error that an answer is, if it is one, and whether to ask again."""
+        # Some endpoints send errors with HTTP 200; parsing each answer twice would cost as much as reading it.
         refusal = None
         if body.lstrip()[:1] == b"{" and b'"error"' in body:
             try:
@@ -281,6 +286,7 @@ def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:
     record = refusal if isinstance(refusal, dict) else {"message": refusal}
     code = record.get("code")
     text = record.get("message")
+    # Untrusted text: cut, and without control characters.
     reason = printable(text.rstrip("."), 300) if isinstance(text, str) else ""
     details = [endpoint]
     if isinstance(code, int):
@@ -300,12 +306,14 @@ def _advice(
     endpoint: str,
     status: int,
 ) -> tuple[type[RpcError], str]:
+    # Only eth_getLogs has a range that can be halved.
     is_about_range = status == 413 or bool(_RANGE.search(reason))
     if endpoint.startswith("eth_getLogs") and is_about_range:
         return (
             TooMuch,
             "Use an endpoint that answers for a range of one L1 block.",
         )
+    # HTTP 400 says that the request itself is wrong, whatever words come with it.
     is_about_rate = status == 429 or (status != 400 and bool(_RATE.search(reason)))
     if (isinstance(code, int) and code in _BUSY_CODES) or is_about_rate:
         return Busy, _SLOW_DOWN

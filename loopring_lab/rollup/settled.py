@@ -43,7 +43,7 @@ ROWS_OF_A_BLOCK = 100_000
 """Trade ids are a block's number times this, plus the place in the block."""
 # By the relayer's documentation; AMM updates name the pools of the blocks that were checked.
 RESERVED_FOR_POOLS = 10_000
-"""The exchange reserves account ids up to this for pools, by the word of the relayer's documentation."""
+"""The exchange reserves account ids up to this for pools: a rule that others who read these blocks found."""
 
 UNKNOWN = np.iinfo(np.int8).max  # in place of a difference of decimals, which are at most 30
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
@@ -67,6 +67,7 @@ def trades(
     """Return both sides of every fill, or those of one account, in block order: the taker's, the maker's."""
     listing = MarketLookup(tokens, UNLISTED if markets is None else markets)
     fills = blocks.table("spot_trade")
+    # Fills of one account first, as converting is what takes time; both sides are rows until the end.
     if account_id is not None:
         account_id = parse_account_id(account_id)
         is_party = pc.or_(
@@ -79,7 +80,11 @@ def trades(
     are_pools = is_pool(blocks, accounts) if pools is None else np.isin(accounts, _account_ids(pools))
     # A fill is a pool's if either of its two rows is.
     with_pool = are_pools.reshape(-1, 2).any(axis=1)
-    fill_type = np.where(with_pool, rows.FILL_TYPES.index("amm"), rows.FILL_TYPES.index("dex"))
+    fill_type = np.where(
+        with_pool,
+        rows.FILL_TYPES.index("amm"),
+        rows.FILL_TYPES.index("dex"),
+    )
     column = pa.array(np.repeat(fill_type, 2).astype(np.int8))
     table = table.set_column(table.column_names.index("fill_type"), "fill_type", column)
     if account_id is not None:
@@ -100,6 +105,7 @@ def is_pool(blocks: Blocks, accounts: np.ndarray) -> np.ndarray:
 def trade_ids(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> np.ndarray:
     """Return the ids of trades, given by the positions of their blocks and their places there."""
     numbers = []
+    # Blocks without a number are counted from a number that none of the store has.
     next_number = blocks.count_from
     for raw in blocks.raw:
         if raw.block_id is None:
@@ -119,7 +125,13 @@ def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFr
         quote, base = sorted(pair, key=partial(_rank, listing))
         name = _name(listing, base, quote)
         if name is not None:
-            named.append({"market": name, "baseTokenId": base, "quoteTokenId": quote})
+            named.append(
+                {
+                    "market": name,
+                    "baseTokenId": base,
+                    "quoteTokenId": quote,
+                }
+            )
     return tables.markets({"markets": named}, tokens)
 
 
@@ -165,6 +177,7 @@ class _Settled(rows.Conversion):
         notional = self.amounts("notional", quote_leg, pairs.quote, 2).take(pa.array(fill))
 
         side = _interleaved(~a_buys, a_buys).astype(np.int8)  # codes: 0 buys, 1 sells
+        # Of a token against itself, neither side buys.
         side[np.repeat(self.sell_a == self.sell_b, 2)] = -1
         fee_code = self.codes(_interleaved(*self.of_sides("fee_token")))
         fee = self.amounts("fee", self.fees(), fee_code, 1)
@@ -219,6 +232,7 @@ class _Settled(rows.Conversion):
         """Find the market of each pair of tokens, or name it as base and quote."""
         low = np.minimum(self.sell_a, self.sell_b)
         high = np.maximum(self.sell_a, self.sell_b)
+        # Pairs, of which there are few, are looked up once each.
         keys, places = np.unique(low << 32 | high, return_inverse=True)
         listed = _listed(self.listing)
         found = [self.pair(key >> 32, key & 0xFFFFFFFF, listed) for key in keys.tolist()]
@@ -234,9 +248,11 @@ class _Settled(rows.Conversion):
         """Return codes of market, base and quote of two tokens, and the id of the quote token."""
         market, base_id = listed.get(frozenset((low, high)), (-1, -1))
         if market < 0:
+            # No listing has this pair: the token that ranks later is the base.
             base_id = max(low, high, key=partial(_rank, self.listing))
         quote_id = low if base_id == high else high
         name = _name(self.listing, base_id, quote_id)
+        # Further rows of the pair find the market by the code that it gets here.
         if market < 0 and name is not None:
             market = len(self.listing.markets)
             self.listing.markets.append(name)
@@ -247,10 +263,17 @@ class _Settled(rows.Conversion):
             quote_id,
         )
 
-    def amounts(self, name: str, numbers: pa.Array, token: np.ndarray, sides: int) -> pa.Array:
+    def amounts(
+        self,
+        name: str,
+        numbers: pa.Array,
+        token: np.ndarray,
+        sides: int,
+    ) -> pa.Array:
         """Scale amounts; the smallest units that a column cannot hold are kept on each of their rows."""
 
         def keep(row: int, problem: str | None) -> None:
+            # In `extra` the amount stays as it was, so that no digit is lost.
             text = f"{numbers[row].as_py():f}"
             for place in range(row * sides, (row + 1) * sides):
                 self.verbatim[place][name] = text
@@ -263,6 +286,7 @@ class _Settled(rows.Conversion):
         """Divide quote by base units, truncated to the decimals of amounts; null without a size."""
         shift = self.listing.decimals[pairs.base] - self.listing.decimals[pairs.quote]
         shift = np.where((pairs.base < 0) | (pairs.quote < 0), UNKNOWN, shift)
+        # A fill of nothing has no price.
         is_zero = pc.equal(bought, pa.scalar(0, WHOLE))
         bought = pc.if_else(is_zero, pa.scalar(None, WHOLE), bought)
         quotient = pc.divide(paid.cast(LEG), bought.cast(LEG))
@@ -294,13 +318,20 @@ class _Settled(rows.Conversion):
             self.note_beyond(np.asarray(beyond.fill_null(False)), fills)
         return reduce_scale(scaled, TYPE, truncate=True)
 
-    def divided(self, paid: pa.Array, bought: pa.Array, by: int, fills: np.ndarray) -> pa.Array:
+    def divided(
+        self,
+        paid: pa.Array,
+        bought: pa.Array,
+        by: int,
+        fills: np.ndarray,
+    ) -> pa.Array:
         """Divide as Python integers."""
         power = 10 ** (by + TYPE.scale)
         limit = 10**TYPE.precision
         prices: list[int | None] = []
         beyond = []
         for numerator, denominator in zip(to_integers(paid), to_integers(bought), strict=True):
+            # Cut, not rounded, as the relayer cuts prices.
             price = None if denominator is None else numerator * power // denominator
             is_beyond = price is not None and price >= limit
             prices.append(None if is_beyond else price)
@@ -356,7 +387,9 @@ def _name(listing: MarketLookup, base_id: int, quote_id: int) -> str | None:
     return f"{listing.tokens[base]}-{listing.tokens[quote]}"
 
 
-def _listed(listing: MarketLookup) -> dict[frozenset[int], tuple[int, int]]:
+def _listed(
+    listing: MarketLookup,
+) -> dict[frozenset[int], tuple[int, int]]:
     """Return market and base token of each listed pair; a pool's market only where there is no other."""
     found: dict[frozenset[int], tuple[int, int]] = {}
     names = listing.markets[: listing.known]

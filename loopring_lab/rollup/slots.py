@@ -13,7 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.errors import BlockError
-from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock, check_length
+from loopring_lab.rollup.calldata import (
+    HEADER,
+    SLOT,
+    RawBlock,
+    check_length,
+)
 
 # Where each field is in a transaction of 68 bytes, as the protocol's contracts read it: BlockReader.sol (header) and
 # libtransactions/*.sol of Loopring/protocols, packages/loopring_v3; trades are read by its circuits only

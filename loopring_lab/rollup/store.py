@@ -22,6 +22,7 @@ from loopring_lab.rollup.stored import READ_AT_ONCE, StoredBlocks
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
 
+# Columns of the report, made of those of the index.
 _REPORT = {
     "first": ("block_id", "min"),
     "last": ("block_id", "max"),
@@ -72,7 +73,7 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.stored = StoredBlocks(path)
+        self.stored = StoredBlocks(path)  # the tables of the file
 
     def __repr__(self) -> str:
         return f"Store({self.stored.file.described()})"
@@ -174,6 +175,7 @@ class Store:
            blocks  missing
         0       7        0
         """
+        # No frame of a traceback holds the address, which has a key in it.
         address = hide(rpc)
         del rpc
         from loopring_lab.rollup import fetching
@@ -277,7 +279,12 @@ class Store:
         from loopring_lab.rollup import checks
 
         index = self.stored.index()
-        return checks.check(self.batches(), index.events, index.source.chain_id, progress)
+        return checks.check(
+            self.batches(),
+            index.events,
+            index.source.chain_id,
+            progress,
+        )
 
     def report(self) -> pd.DataFrame:
         """Report which blocks are held.
@@ -305,6 +312,7 @@ class Store:
         ranges = begins.cumsum().where(number.notna(), len(held) + 1)
         frame: pd.DataFrame = held.groupby(ranges).agg(**_REPORT).reset_index(drop=True)
         frame["blocks"] = frame["blocks"].astype("int64")
+        # Between ranges; after the last one only events tell.
         missing = frame["first"].shift(-1) - frame["last"] - 1
         known = frame["last"].dropna()
         if len(known):
@@ -384,6 +392,7 @@ class Store:
             raise LabError(
                 f"{self.stored.file.shown}: holds no block from {first} to {last}. store.report() shows what it holds."
             )
+        # A part at a time: the compressed and the expanded data of all blocks would be in memory at once.
         raw = []
         for start in range(0, len(rows), READ_AT_ONCE):
             raw += self.stored.raw(rows.slice(start, READ_AT_ONCE))
