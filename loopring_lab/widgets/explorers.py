@@ -32,7 +32,7 @@ from loopring_lab.widgets.state import (
 )
 
 if TYPE_CHECKING:
-    from loopring_lab.widgets.views import TradesView
+    from loopring_lab.widgets.panel import Panel
 
 PER_PERIOD = {"every": "every"}
 AGE = {"tolerance": "tolerance"}
@@ -117,11 +117,8 @@ class Explorer(WidgetState):
         return self._selection.table
 
     @cached_property
-    def _view(self) -> TradesView:
-        # Here, because code without a view does not need ipywidgets.
-        from loopring_lab.widgets.views import TradesView
-
-        return TradesView(self, self._selection)
+    def _view(self) -> Panel:
+        return self._load_view("views.TradesView", self._selection)
 
     def _start(
         self,

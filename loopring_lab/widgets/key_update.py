@@ -38,7 +38,7 @@ from loopring_lab.widgets.state import (
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
-    from loopring_lab.widgets.wizard_view import WizardView
+    from loopring_lab.widgets.panel import Panel
 
 STEPS = (
     "account",
@@ -159,10 +159,8 @@ class KeyUpdateWizard(WidgetState):
         return self._flow.export()
 
     @cached_property
-    def _view(self) -> WizardView:
-        from loopring_lab.widgets.wizard_view import WizardView
-
-        return WizardView(self, self._flow)
+    def _view(self) -> Panel:
+        return self._load_view("wizard_view.WizardView", self._flow)
 
 
 class DemoWallet(NamedTuple):

@@ -25,7 +25,7 @@ from loopring_lab.widgets.state import (
 )
 
 if TYPE_CHECKING:
-    from loopring_lab.widgets.views import MarketView
+    from loopring_lab.widgets.panel import Panel
 
 ROWS = 12  # of the list in exported code
 MAX_DIGITS = 80  # amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this
@@ -194,10 +194,8 @@ class MarketExplorer(WidgetState):
         return self._lists.export()
 
     @cached_property
-    def _view(self) -> MarketView:
-        from loopring_lab.widgets.views import MarketView
-
-        return MarketView(self, self._lists)
+    def _view(self) -> Panel:
+        return self._load_view("views.MarketView", self._lists)
 
     @validate("market")
     def _check_market(self, proposal: Any) -> Any:

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from traitlets import HasTraits, TraitType
@@ -80,8 +81,15 @@ class WidgetState(HasTraits):
 
     @cached_property
     def _view(self) -> Panel:
-        """The controls and results; made, and ipywidgets imported, when the widget is first shown."""
+        """The controls and results; made when the widget is first shown."""
         raise NotImplementedError
+
+    def _load_view(self, name: str, model: object) -> Panel:
+        """Make a view of this widget, and of what follows from its choices."""
+        # By name, because views import the widgets, and code without a view does not need ipywidgets.
+        module, _, kind = name.partition(".")
+        view: Panel = getattr(import_module(f"loopring_lab.widgets.{module}"), kind)(self, model)
+        return view
 
     def _recall(self, given: dict[str, Any]) -> None:
         """Take the choices that this cell's widget had last, except for those given, and remember them.
