@@ -47,7 +47,7 @@ KEEP_ALIVE_SECONDS = 60  # longer than anybody thinks between two cells
 MAX_HEAD_BYTES = 1 << 20  # so that even absurd headers get an answer in the relayer's shape
 START_SECONDS = 20
 STOP_SECONDS = 10
-GRACE_SECONDS = 1  # for requests under way when the relayer stops
+GRACE_SECONDS = 0.25  # for requests under way when the relayer stops
 
 # The relayers that serve in this process, by their address.
 _running: WeakValueDictionary[str, Relayer] = WeakValueDictionary()
@@ -406,7 +406,6 @@ class ThreadedServer(Server):
             headers=[(SOURCE_HEADER, stated)],
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         )
         super().__init__(config)
@@ -414,6 +413,8 @@ class ThreadedServer(Server):
         self.thread = threading.Thread(target=self._run, name="embedded relayer", daemon=True)
         self._listener = listener
         self._is_ready = threading.Event()
+        self._is_stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Serve, and return when the first request can come."""
@@ -423,8 +424,8 @@ class ThreadedServer(Server):
 
     def stop(self) -> None:
         """Stop serving, and return when the thread has ended."""
-        # uvicorn looks every tenth of a second.
-        self.should_exit = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._is_stopping.set)
         self.thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
@@ -434,14 +435,32 @@ class ThreadedServer(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and tell whoever waits for it."""
         await super().startup(sockets)
+        self._loop = asyncio.get_running_loop()
         self._is_ready.set()
 
+    # uvicorn looks every tenth of a second whether it should stop, and then waits for another tenth. Cells and
+    # tests that open a relayer for one question would feel it.
+
+    async def main_loop(self) -> None:
+        """Serve until somebody asks to stop."""
+        await self._is_stopping.wait()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests finish for a moment, then close every connection, also one just accepted."""
-        await super().shutdown(sockets)
-        # uvicorn forgets those that were accepted while it closed the others.
+        """Let requests under way finish for a moment, then close every connection."""
+        requests = self.server_state.tasks
+        # What is neither this task nor a request is a connection that is just being accepted.
+        arriving = asyncio.all_tasks() - {asyncio.current_task(), *requests}
+        if arriving:
+            await asyncio.wait(arriving, timeout=GRACE_SECONDS)
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if requests:
+            await asyncio.wait(requests, timeout=GRACE_SECONDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
+        # The sockets are closed in the next turn of the loop.
         await asyncio.sleep(0)
 
 
