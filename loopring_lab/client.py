@@ -274,7 +274,8 @@ class Client:
             "order_hash": order_hash,
             "fill_type": fill_type,
         }
-        return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
+        selected = query.filter_trades(frame, start, end, limit, **asked)
+        return self._labelled(selected)
 
     def pages(
         self,
@@ -335,7 +336,9 @@ class Client:
         >>> lab.tables.tokens(tokens).index[0]
         'ETH'
         """
-        return self._transport.get("/exchange/tokens"), self._transport.get("/mix/markets")
+        tokens = self._transport.get("/exchange/tokens")
+        markets = self._transport.get("/mix/markets")
+        return tokens, markets
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Return how many trades the relayer counts, without reading them.
@@ -431,8 +434,14 @@ class Client:
         """
         if (account_id is None) == (owner is None):
             raise LabError("Give the account's account_id=, or its owner=, but not both.")
-        query: Params = {"owner": owner} if owner else {"accountId": parse_account_id(account_id)}
-        account = models.read_account(self._transport.get("/account", query), query.get("accountId"))
+        asked = None
+        query: Params = {"owner": owner or ""}
+        if not owner:
+            asked = parse_account_id(account_id)
+            query = {"accountId": asked}
+        answer = self._transport.get("/account", query)
+        account = models.read_account(answer, asked)
+        # For `api_key`, which knows a key and not whose it is.
         self._accounts_by_key[account.x, account.y] = account.account_id
         return account
 
@@ -516,6 +525,7 @@ class Client:
         query = {"accountId": parse_account_id(account_id)}
         message = request_message("GET", f"{self._transport.base_url}/api/v3/apiKey", query)
         signature = SecretText(sign_request(key.secret, message))
+        # The answer has no name: a Ctrl-C just then would show the key in it.
         return models.read_api_key(self._transport.get("/apiKey", query, signature=signature))
 
     def with_api_key(self, api_key: str) -> Self:
@@ -574,7 +584,8 @@ class Client:
         hidden = {name: hide(value) if isinstance(value, str) else value for name, value in body.items()}
         del body
         signature = hidden.get("ecdsaSignature") or ""
-        answer = self._transport.post("/account", models.encode_update(hidden), signature=signature)
+        encoded = models.encode_update(hidden)
+        answer = self._transport.post("/account", encoded, signature=signature)
         return models.read_submission(answer)
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:
@@ -617,12 +628,14 @@ class Client:
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
-        tokens = tables.tokens(self._transport.get("/exchange/tokens"))
+        answer = self._transport.get("/exchange/tokens")
+        tokens = tables.tokens(answer)
         return completion.register_names("token", tokens)
 
     @cached_property
     def _markets(self) -> pd.DataFrame:
-        markets = tables.markets(self._transport.get("/mix/markets"), self._tokens)
+        answer = self._transport.get("/mix/markets")
+        markets = tables.markets(answer, self._tokens)
         return completion.register_names("market", markets)
 
     def _market_names(self) -> pd.Index:

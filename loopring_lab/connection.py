@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from loopring_lab.rollup.store import Store
 
 
+Fingerprint = tuple[tuple[str, int, int], ...]
+"""Name, size and time of files: what changes when a file does, so that a folder is then read again."""
 # Requests per second and endpoint: the limit of the public relayer, by its documents.
 DEFAULT_RATE = 5.0
 DEMO = "demo"
@@ -172,13 +174,16 @@ def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> 
         print(f"Demo blocks: {blocks.source}. Nothing here is real market data.")  # noqa: T201
     elif not isinstance(blocks, Store):
         path = Path(blocks)
-        is_exported = path.is_dir() and not (path / MARK_OF_OLD_STORE).exists()
-        blocks = _store_of_exported(path, _names_in(path)) if is_exported else Store(blocks)
+        is_old_store = (path / MARK_OF_OLD_STORE).exists()
+        if path.is_dir() and not is_old_store:
+            exported = _store_of_exported(path, _names_in(path))
+            return BlocksClient(exported)
+        blocks = Store(blocks)
     return BlocksClient(blocks)
 
 
 @functools.cache
-def _store_of_exported(folder: Path, names: tuple[tuple[str, int, int], ...]) -> Store:
+def _store_of_exported(folder: Path, names: Fingerprint) -> Store:
     """Import exported files into a store for this process; again if a file has changed."""
     from loopring_lab.rollup.store import Store
 
@@ -191,20 +196,24 @@ def _store_of_exported(folder: Path, names: tuple[tuple[str, int, int], ...]) ->
     return store
 
 
-def _names_in(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what changes when a file of a folder does."""
+def _names_in(folder: Path) -> Fingerprint:
+    """Return which files a folder of exported ones has."""
     return _sizes(sorted(file for file in folder.iterdir() if file.is_file()))
 
 
-def _sizes(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    stats = ((str(file), file.stat()) for file in files)
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+def _sizes(files: Iterable[Path]) -> Fingerprint:
+    found = []
+    for file in files:
+        stat = file.stat()
+        found.append((str(file), stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
 
 
-def _fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what changes when a file of a folder does, so that the folder is then read again."""
-    paths = sorted([*folder.glob("*.json"), *(folder / "trades").glob("*.json")])
-    return _sizes(paths)
+def _fingerprint(folder: Path) -> Fingerprint:
+    """Return which files a recording has."""
+    listings = folder.glob("*.json")
+    trades = (folder / "trades").glob("*.json")
+    return _sizes([*sorted(listings), *sorted(trades)])
 
 
 def _missing_fill_types(folder: Path) -> str:
@@ -225,7 +234,7 @@ def _missing_fill_types(folder: Path) -> str:
 @functools.cache
 def _serve(
     recording: Path,
-    contents: tuple[tuple[str, int, int], ...],
+    contents: Fingerprint,
     source: str | None,
 ) -> Relayer:
     from loopring_lab.relayer import Relayer

@@ -139,7 +139,7 @@ def read_account(body: bytes, asked: str | int | None = None) -> Account:
         x=_padded_hex(key.get("x")),
         y=_padded_hex(key.get("y")),
         nonce=_integer(answer, "nonce"),
-        key_nonce=_integer(answer, "keyNonce") if answer.get("keyNonce") is not None else None,
+        key_nonce=_integer_or_none(answer, "keyNonce"),
         key_seed=_text(answer, "keySeed"),
         tags=_text(answer, "tags"),
     )
@@ -169,7 +169,9 @@ def listed_fees(fees: list[UpdateFee], tokens: pd.Index) -> list[UpdateFee]:
 def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
     symbols = pd.Index([fee.token for fee in fees], name="fee_token")
     listed = tokens.loc[symbols]
-    amounts = to_units([fee.amount for fee in fees], listed["decimals"].astype(int).to_numpy())
+    decimals = listed["decimals"].astype(int).to_numpy()
+    smallest = [fee.amount for fee in fees]
+    amounts = to_units(smallest, decimals)
     columns = {
         "token_id": listed["token_id"].astype(int).to_numpy(),
         "fee": amounts.array,
@@ -188,18 +190,24 @@ def read_outside_prices(bodies: Mapping[str, bytes], markets: pd.DataFrame) -> p
         answer = _json_object(body, "outsidePrices")
         of_market = _int64(answer)
         steps = np.arange(len(of_market))
-        times.append(_integer(answer, "first") + _integer(answer, "every", 1) * steps)
+        first = _integer(answer, "first")
+        every = _integer(answer, "every", 1)
+        times.append(first + every * steps)
+        # Whole numbers of milliseconds, and of 10**-12 quote.
         prices.append(of_market)
     names = list(bodies)
-    market_of_row = np.repeat(np.arange(len(names)), [len(of_market) for of_market in prices[1:]])
+    lengths = [len(of_market) for of_market in prices[1:]]
+    market_of_row = np.repeat(np.arange(len(names)), lengths)
+    bases = list(markets.loc[names, "base"])
+    quotes = list(markets.loc[names, "quote"])
     whole = pa.array(np.concatenate(prices)).cast(WHOLE)
     amounts = with_scale(whole, pa.decimal256(76, 12))
     return pd.DataFrame(
         {
             "created_at": to_utc(pd.Series(np.concatenate(times))),
             "market": pd.Categorical(names)[market_of_row],
-            "base": pd.Categorical(list(markets.loc[names, "base"]))[market_of_row],
-            "quote": pd.Categorical(list(markets.loc[names, "quote"]))[market_of_row],
+            "base": pd.Categorical(bases)[market_of_row],
+            "quote": pd.Categorical(quotes)[market_of_row],
             "price": as_series(amounts.cast(AMOUNT.pyarrow_dtype)),
         }
     )
@@ -216,7 +224,8 @@ def read_api_key(body: bytes) -> SecretText:
 @shielded
 def encode_update(body: dict[str, Any]) -> SecretBytes:
     try:
-        return SecretBytes(json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode())
+        text = SecretText(json.dumps(body, separators=(",", ":"), ensure_ascii=False))
+        return SecretBytes(text.encode())
     except (TypeError, ValueError):
         problem = "update_account: the body cannot be written as JSON"
     raise LabError(f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does.")
@@ -224,7 +233,8 @@ def encode_update(body: dict[str, Any]) -> SecretBytes:
 
 def _fee(fee: object) -> UpdateFee:
     if not isinstance(fee, dict):
-        raise UnexpectedAnswer("fees", expected="objects", got=type(fee).__name__, hint=_HINT)
+        got = type(fee).__name__
+        raise UnexpectedAnswer("fees", expected="objects", got=got, hint=_HINT)
     amount = _field(fee, "fee", str)
     is_whole = amount.isascii() and amount.isdigit()
     if not is_whole or len(amount) > MOST_DIGITS:
@@ -237,15 +247,17 @@ def _fee(fee: object) -> UpdateFee:
     discount = parse_decimal(_field(fee, "discount", Number))
     if discount is None or not math.isfinite(float(discount)):
         _refuse("discount", "a number that fits a float", fee["discount"])
-    return UpdateFee(_field(fee, "token", str), int(amount), float(discount))
+    token = _field(fee, "token", str)
+    return UpdateFee(token, int(amount), float(discount))
 
 
 def _int64(answer: dict[str, Any]) -> np.ndarray:
     """Read the numbers that are sent as base64 of little-endian int64."""
     text = _field(answer, "prices", str)
     try:
-        numbers = np.frombuffer(base64.b64decode(text, validate=True), "<i8")
-    except ValueError:
+        octets = base64.b64decode(text, validate=True)
+        numbers = np.frombuffer(octets, "<i8")
+    except ValueError:  # of other letters, and of a length that is no multiple of 8
         numbers = np.array([-1])
     if (numbers < 0).any():
         _refuse("prices", "base64 of numbers from 0", text)
@@ -260,7 +272,7 @@ def _submission(answer: dict[str, Any]) -> Submission:
         status=status,
         hash=_field(answer, "hash", str),
         is_idempotent=answer.get("isIdempotent") is True,
-        storage_id=_integer(answer, "storageId") if answer.get("storageId") is not None else None,
+        storage_id=_integer_or_none(answer, "storageId"),
         reason=_text(answer, "reason") or None,
     )
 
@@ -302,6 +314,12 @@ def _integer(answer: dict[str, Any], name: str, least: int = 0) -> int:
     if number is None or number < least:
         _refuse(name, f"a whole number of {least} or more, below 2^63", text)
     return number
+
+
+def _integer_or_none(answer: dict[str, Any], name: str) -> int | None:
+    if answer.get(name) is None:  # older relayers leave it out
+        return None
+    return _integer(answer, name)
 
 
 def _refuse(name: str, expected: str, value: object) -> NoReturn:

@@ -7,7 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-CSS = " ".join((Path(__file__).parent / "table.css").read_text(encoding="utf-8").split())
+STYLE_SHEET = Path(__file__).parent / "table.css"
+# In one line, because every table of a notebook carries it.
+CSS = " ".join(STYLE_SHEET.read_text(encoding="utf-8").split())
 LONG = 40  # characters from which a cell may wrap: an address (42) may, a name of a market may not
 
 
@@ -45,7 +47,10 @@ class Sheet:
         return "\n".join([*texts, *self.notes])
 
     def _repr_html_(self) -> str:
-        rows = [[Cell(line.field), Cell(str(line.value)), Cell(line.meaning)] for line in self.lines]
+        rows = []
+        for line in self.lines:
+            value = Cell(str(line.value))
+            rows.append([Cell(line.field), value, Cell(line.meaning)])
         table = table_html([], rows, self.notes, kind="ll-table ll-sheet")
         return f"<p><b>{escape(self.title)}</b></p>{table}"
 

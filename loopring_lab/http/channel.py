@@ -204,25 +204,29 @@ class Channel:
     def _send(self, request: Request) -> Outcome:
         """Exchange bytes once; a Ctrl-C shows no frame of the libraries below, which hold the headers."""
         seconds = min(self._timeout, request.budget.seconds_left)
-        deadline = Deadline(max(0.0, seconds), private=request.private)
+        if seconds <= 0:
+            return self._late(request, seconds, connected=False)
+        deadline = Deadline(seconds, private=request.private)
         try:
-            with (
-                request.budget.watch(deadline),
-                deadline,
-                self._request(request, seconds) as response,
-            ):
+            with request.budget.watch(deadline), deadline, self._request(request, seconds) as response:
                 outcome = self._read_response(response, request)
+        except (requests.Timeout, ReadTimeoutError):
+            return self._late(request, seconds, connected=deadline.connected)
         except LabError as error:
             outcome = Outcome(error=error.with_traceback(None))
         except Exception as error:  # noqa: BLE001 - whatever a server brings about in the libraries below
             outcome = failures.failed(error, request, deadline.connected)
-            deadline.passed = deadline.passed or isinstance(error, requests.Timeout | ReadTimeoutError)
-        if not deadline.passed:
-            return outcome
+        # A socket that was shut may look like an error, or like the end of a body.
+        if deadline.passed:
+            return self._late(request, seconds, connected=deadline.connected)
+        return outcome
+
+    def _late(self, request: Request, seconds: float, *, connected: bool) -> Outcome:
+        """Return that the exchange took longer than its own time, or than what was left of the operation's."""
         if seconds < self._timeout:
             problem = f"The request was not finished in time ({request.endpoint})"
-            return Outcome(error=request.budget.exceeded(problem, maybe_received=deadline.connected))
-        return failures.late(request, self._timeout, connected=deadline.connected)
+            return Outcome(error=request.budget.exceeded(problem, maybe_received=connected))
+        return failures.late(request, self._timeout, connected=connected)
 
     def _request(self, request: Request, seconds: float) -> requests.Response:
         # A forked process must not use its parent's connections: it would take the parent's answers.

@@ -1,4 +1,4 @@
-"""The end of an exchange: a timer shuts its socket, whatever the exchange is doing then.
+"""The end of an exchange: its socket is shut when it is late, whatever the exchange is doing then.
 
 A read timeout of a socket begins anew with every byte, so a server that drips a head or a body could hold an
 exchange for ever. Shutting the socket from outside ends every stage: the head, the body, the end of a chunk.
@@ -10,6 +10,7 @@ import contextlib
 import functools
 import socket
 import threading
+import time
 from contextvars import ContextVar, Token
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, Self
@@ -17,6 +18,7 @@ from typing import Any, Self
 import requests
 from requests.adapters import HTTPAdapter
 
+TICK = 0.05  # seconds from one look at the deadlines to the next: nobody notices that an error is so late
 CONNECTIONS = 16  # kept open for each host: more than the threads that read pages
 
 
@@ -33,8 +35,7 @@ class Deadline:
         self.connected = False
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
-        self._timer = threading.Timer(seconds, self.cut)
-        self._timer.daemon = True  # it never keeps a process from ending
+        self.end = time.monotonic() + seconds
         self._outer: Token[Deadline | None] | None = None
 
     @staticmethod
@@ -44,11 +45,12 @@ class Deadline:
 
     def __enter__(self) -> Self:
         self._outer = _under_way.set(self)
-        self._timer.start()
+        _running.add(self)
+        _wake_watcher()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
+        _running.discard(self)
         with self._lock:
             self._socket = None  # by now it may serve the next exchange
         if self._outer is not None:
@@ -90,6 +92,35 @@ class WatchedConnection:
         if self.sock is not None:
             _watch(self.sock)
         super().request(*arguments, **options)  # type: ignore[misc]
+
+
+_running: set[Deadline] = set()
+_begun = threading.Event()
+_watchers: list[threading.Thread] = []
+
+
+def _wake_watcher() -> None:
+    """Have a thread look after the deadlines: one for all, since a timer for each takes longer than a page."""
+    # A forked process has the list, but not the thread.
+    if not any(watcher.is_alive() for watcher in _watchers):
+        watcher = threading.Thread(target=_watch_deadlines, name="deadlines", daemon=True)
+        _watchers[:] = [watcher]
+        watcher.start()
+    _begun.set()
+
+
+def _watch_deadlines() -> None:
+    while True:
+        _begun.wait()
+        time.sleep(TICK)
+        now = time.monotonic()
+        for deadline in tuple(_running):
+            if deadline.end <= now:
+                deadline.cut()
+        if not _running:
+            _begun.clear()
+        if _running:  # by one that began just before the event was cleared
+            _begun.set()
 
 
 def _watch(opened: socket.socket) -> None:
