@@ -57,9 +57,9 @@ FROM sent
 # No clock decides: transactions follow one another. Trades of which nothing arrived stay as they are. A content
 # counts as imported until a sync has read it last.
 #
-# `arrived`: what was sent, with its place. `seen`: every content that arrived of a trade, where it stood first, and in which run it was read last.
-# `contents`: the same beside what is held. `numbered`: the contents of each trade of which some arrived, those
-# held first.
+# `arrived`: what was sent, with its place. `seen`: every content that arrived of a trade, where it stood first, and
+# in which run it was read last. `contents`: the same beside what is held. `numbered`: the contents of each trade of
+# which some arrived, those held first.
 ARRIVED = f"""
 CREATE TEMP TABLE arrived AS
 SELECT *, {NO_TRADE}, row_number() OVER () AS place
