@@ -248,12 +248,12 @@ class StoredFile:
                 process = _HOLDER.search(str(error))
             holder = f"process {process[1]}" if process else "another thread of this process"
             waited = time.monotonic() - start
-            if waited > PATIENCE:
-                used = f"{self.shown}: used by {holder} for more than {PATIENCE:.0f} seconds"
-                raise ArchiveError(f"{used}. Nothing was changed: try again when it is done.")
             if waited > QUIET and not is_said:
                 _log.warning("%s: waiting for %s, which is using it.", self.shown, holder)
                 is_said = True
+            if waited > PATIENCE:
+                used = f"{self.shown}: used by {holder} for more than {PATIENCE:.0f} seconds"
+                raise ArchiveError(f"{used}. Nothing was changed: try again when it is done.")
             time.sleep(_own.uniform(*PAUSE))
 
     @contextmanager

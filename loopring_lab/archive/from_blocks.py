@@ -21,7 +21,8 @@ BLOCKS_AT_ONCE = 128
 
 # Accounts become known as pools later than their first fills.
 MARK_POOLS = """
-UPDATE held.main.rows SET fill_type = 'amm'
+UPDATE held.main.rows
+SET fill_type = 'amm'
 WHERE fill_type = 'dex' AND trade_id IN (
     SELECT trade_id FROM held.main.rows WHERE account_id IN (SELECT unnest(?))
 )
@@ -32,13 +33,16 @@ ADD_ROWS = f"""
 INSERT INTO held.main.rows BY NAME
 SELECT {", ".join(TYPED)}, now() AS retrieved_at, ? AS listing,
     1 AS version, TRUE AS current, FALSE AS imported
-FROM sent ANTI JOIN held.main.blocks USING (block_id)
+FROM sent
+ANTI JOIN held.main.blocks USING (block_id)
 ORDER BY account_id, trade_id, role DESC
 """
 ADD_BLOCKS = """
 INSERT INTO held.main.blocks
 SELECT block_id, count(sent.block_id), now()
-FROM (SELECT unnest(?) AS block_id) ANTI JOIN held.main.blocks USING (block_id) LEFT JOIN sent USING (block_id)
+FROM (SELECT unnest(?) AS block_id)
+ANTI JOIN held.main.blocks USING (block_id)
+LEFT JOIN sent USING (block_id)
 GROUP BY block_id
 ORDER BY block_id
 """

@@ -30,9 +30,11 @@ DTYPES: dict[str, Any] = {
 MOST_NAMED = 10
 NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
+# `held`: rows of each history, each trade counted once, with those that changed and those that are irregular.
+# `counted`: what the source counted last. `settled`: whether blocks are without a gap from the first to the last,
+# and all of their rows are held.
 REPORT = """
 WITH
--- Rows of each history, each trade counted once, with those that changed and those that are irregular.
 held AS (
     SELECT account_id, fill_type,
         count(*) FILTER (version = 1) AS rows,
@@ -44,47 +46,71 @@ held AS (
     WHERE $accounts IS NULL OR account_id IN (SELECT unnest($accounts))
     GROUP BY ALL
 ),
--- What the source counted last.
 counted AS (
-    SELECT account_id, fill_type, total, total + coalesce(gone, 0) AS ever,
-        epoch_ms(synced_at) AS synced_at, epoch_ms(checked_at) AS checked_at
+    SELECT account_id, fill_type,
+        total,
+        total + coalesce(gone, 0) AS ever,
+        epoch_ms(synced_at) AS synced_at,
+        epoch_ms(checked_at) AS checked_at
     FROM held.main.syncs
     WHERE $accounts IS NULL OR account_id IN (SELECT unnest($accounts))
     QUALIFY number = max(number) OVER (PARTITION BY account_id, fill_type)
 ),
--- Whether blocks are without a gap from the first to the last, and all of their rows are held.
 settled AS (
-    SELECT epoch_ms(max(imported_at)) AS imported_at, max(block_id) - min(block_id) + 1 = count(*)
-        AND sum(rows) = (SELECT count(*) FROM held.main.rows) AS whole
+    SELECT
+        epoch_ms(max(imported_at)) AS imported_at,
+        max(block_id) - min(block_id) + 1 = count(*)
+            AND sum(rows) = (SELECT count(*) FROM held.main.rows) AS whole
     FROM held.main.blocks
 )
-SELECT account_id, fill_type, coalesce(rows, 0) AS rows, total,
+SELECT account_id, fill_type,
+    coalesce(rows, 0) AS rows,
+    total,
     CASE WHEN total IS NOT NULL THEN greatest(0, ever - coalesce(rows, 0)) END AS missing,
     coalesce(missing = 0, whole, FALSE) AS complete,
-    first, last, coalesce(synced_at, imported_at) AS synced_at, checked_at,
-    coalesce(second_versions, 0) AS second_versions, coalesce(odd, 0) AS odd
-FROM held FULL JOIN counted USING (account_id, fill_type) CROSS JOIN settled
+    first,
+    last,
+    coalesce(synced_at, imported_at) AS synced_at,
+    checked_at,
+    coalesce(second_versions, 0) AS second_versions,
+    coalesce(odd, 0) AS odd
+FROM held
+FULL JOIN counted USING (account_id, fill_type)
+CROSS JOIN settled
 ORDER BY account_id, fill_type
 """
 # What paging needs to tell whether a row is held: see `tables.identity`. The note of a row that is not a trade
 # has its text.
 IDENTITIES = """
-SELECT trade_id, side, order_hash, CASE WHEN trade_id IS NULL AND json_valid(extra) THEN extra ->> 'row' END
-FROM held.main.rows WHERE version = 1 AND account_id = ? AND fill_type = ?
+SELECT trade_id, side, order_hash,
+    CASE WHEN trade_id IS NULL AND json_valid(extra) THEN extra ->> 'row' END
+FROM held.main.rows
+WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
 COUNT = """
 SELECT account_id, fill_type, epoch_ms(synced_at), total, gone, requests, epoch_ms(since), epoch_ms(checked_at)
-FROM held.main.syncs WHERE account_id = ? AND fill_type = ? ORDER BY number DESC LIMIT 1
+FROM held.main.syncs
+WHERE account_id = ? AND fill_type = ?
+ORDER BY number DESC
+LIMIT 1
 """
 ADD_COUNT = """
 INSERT INTO held.main.syncs
-SELECT coalesce(max(number), 0) + 1, $account_id, $fill_type, make_timestamptz($synced_at * 1000), $total, $gone,
-    $requests, make_timestamptz($since * 1000), make_timestamptz($checked_at * 1000)
+SELECT coalesce(max(number), 0) + 1,
+    $account_id,
+    $fill_type,
+    make_timestamptz($synced_at * 1000),
+    $total,
+    $gone,
+    $requests,
+    make_timestamptz($since * 1000),
+    make_timestamptz($checked_at * 1000)
 FROM held.main.syncs
 """
 LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
 ADD_LISTING = """
-INSERT INTO held.main.listings SELECT $listing, $tokens, $markets, make_timestamptz($moment * 1000)
+INSERT INTO held.main.listings
+SELECT $listing, $tokens, $markets, make_timestamptz($moment * 1000)
 WHERE NOT EXISTS (FROM held.main.listings WHERE listing = $listing)
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,9 @@ class CurrentTrades:
     """
 
     def __init__(self, file: StoredFile, rows: Rows) -> None:
-        self._file, self._condition, self._stamp = file, rows.condition(), file.stamp()
+        self._file = file
+        self._condition = rows.condition()
+        self._stamp = file.stamp()
         with file.reading() as connection:
             self.schema = connection.sql(f"{self._query()} LIMIT 0").to_arrow_table().schema
 
@@ -131,15 +133,15 @@ def verify(file: StoredFile) -> pd.DataFrame:
 
 def export(file: StoredFile, folder: Path, rows: Rows) -> int:
     """Write current trades as Parquet, a folder for each account and year; return the number of rows."""
-    partial = folder.with_name(f"{folder.name}.partial")
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise LabError(f"{folder}: is there already. Give a folder that does not exist yet, or is empty.")
-        shutil.rmtree(partial, ignore_errors=True)
-        count = _write(file, partial, rows)
-        if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as partial:
+            count = _write(file, Path(partial, "trades"), rows)
+            if folder.exists():
+                folder.rmdir()
+            Path(partial, "trades").rename(folder)
     except OSError as error:
         raise DiskRefused(
             f"{folder}: the export cannot be written ({error.strerror or error}). The archive is as it was. Make "

@@ -31,19 +31,42 @@ SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in TYPED)
 # a block has no text, and was received when its block was imported.
 ROWS = """
 CREATE TABLE held.rows (
-    created_at TIMESTAMPTZ, trade_id BIGINT, account_id BIGINT NOT NULL, market VARCHAR, base VARCHAR,
-    quote VARCHAR, side VARCHAR, fill_type VARCHAR, role VARCHAR,
-    size HUGEINT, price HUGEINT, notional HUGEINT, fee HUGEINT,
-    fee_token VARCHAR, fee_bps DOUBLE, order_hash VARCHAR,
-    block_id BIGINT, index_in_block BIGINT, token_id BIGINT, storage_id BIGINT, extra VARCHAR,
-    verbatim VARCHAR, retrieved_at TIMESTAMPTZ, listing VARCHAR,
-    version INTEGER NOT NULL, current BOOLEAN NOT NULL, imported BOOLEAN NOT NULL
+    created_at TIMESTAMPTZ,
+    trade_id BIGINT,
+    account_id BIGINT NOT NULL,
+    market VARCHAR,
+    base VARCHAR,
+    quote VARCHAR,
+    side VARCHAR,
+    fill_type VARCHAR,
+    role VARCHAR,
+    size HUGEINT,
+    price HUGEINT,
+    notional HUGEINT,
+    fee HUGEINT,
+    fee_token VARCHAR,
+    fee_bps DOUBLE,
+    order_hash VARCHAR,
+    block_id BIGINT,
+    index_in_block BIGINT,
+    token_id BIGINT,
+    storage_id BIGINT,
+    extra VARCHAR,
+    verbatim VARCHAR,
+    retrieved_at TIMESTAMPTZ,
+    listing VARCHAR,
+    version INTEGER NOT NULL,
+    current BOOLEAN NOT NULL,
+    imported BOOLEAN NOT NULL
 );
 """
 # Tokens and markets as the source listed them at a time, as JSON; `listing` is a hash of both.
 LISTINGS = """
 CREATE TABLE held.listings (
-    listing VARCHAR NOT NULL, tokens VARCHAR NOT NULL, markets VARCHAR NOT NULL, retrieved_at TIMESTAMPTZ NOT NULL
+    listing VARCHAR NOT NULL,
+    tokens VARCHAR NOT NULL,
+    markets VARCHAR NOT NULL,
+    retrieved_at TIMESTAMPTZ NOT NULL
 );
 """
 # How many rows of a history the source counted, in the order of `number`. `gone` is the number held that it
@@ -51,13 +74,25 @@ CREATE TABLE held.listings (
 # record of a history says all that is known of it.
 SYNCS = """
 CREATE TABLE held.syncs (
-    number BIGINT NOT NULL, account_id BIGINT NOT NULL, fill_type VARCHAR NOT NULL,
-    synced_at TIMESTAMPTZ NOT NULL, total BIGINT NOT NULL, gone BIGINT, requests BIGINT NOT NULL,
-    since TIMESTAMPTZ, checked_at TIMESTAMPTZ
+    number BIGINT NOT NULL,
+    account_id BIGINT NOT NULL,
+    fill_type VARCHAR NOT NULL,
+    synced_at TIMESTAMPTZ NOT NULL,
+    total BIGINT NOT NULL,
+    gone BIGINT,
+    requests BIGINT NOT NULL,
+    since TIMESTAMPTZ,
+    checked_at TIMESTAMPTZ
 );
 """
 # Blocks that were imported, with the number of rows that each has.
-BLOCKS = "CREATE TABLE held.blocks (block_id BIGINT NOT NULL, rows BIGINT NOT NULL, imported_at TIMESTAMPTZ NOT NULL);"
+BLOCKS = """
+CREATE TABLE held.blocks (
+    block_id BIGINT NOT NULL,
+    rows BIGINT NOT NULL,
+    imported_at TIMESTAMPTZ NOT NULL
+);
+"""
 TRADES = f"CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;"
 TABLES = ("source", "rows", "listings", "syncs", "blocks")
 

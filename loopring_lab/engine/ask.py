@@ -51,7 +51,8 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
             given["given_prices"] = with_decimals(prices_in_memory(question, prices))
         with trades.opened(**given) as opened:
             found = ask_relation(question, opened, prices, tables, as_table=True)
-            return frames.to_pandas(collected(found, question.caller))
+            table = collected(found, question.caller)
+        return finished(frames.to_pandas(without_note(table)), table)
     if kind == "duckdb":
         return ask_relation(question, trades, prices, tables)
     found = named(ask_in_memory(question, trades, prices, tables), question.keys)

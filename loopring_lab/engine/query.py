@@ -197,7 +197,7 @@ def ask_relation(
         if not question.has_groups:
             return found
         table = named(with_decimals(found.to_arrow_table()), question.keys)
-        return without_note(table) if as_table else frames.like(trades, without_note(table))
+        return table if as_table else frames.like(trades, without_note(table))
     except Exception as error:
         raise translated(error, caller) from None
 

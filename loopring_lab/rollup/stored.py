@@ -30,27 +30,45 @@ if TYPE_CHECKING:
 READ_AT_ONCE = 512  # blocks, some 10 MB of their data
 CODEC = "zstd"
 
-SCHEMA = """
--- Blocks, each once, in the order in which they came: `data` is what the exchange hashes to `sha256`, compressed
--- with zstd, and `data_size` its length. `number`, the transaction and `form` (the selector of its call, which
--- tells `place`, `block_type` and `auxiliary`) are null until they are known.
+# Blocks, each once, in the order in which they came: `data` is what the exchange hashes to `sha256`, compressed
+# with zstd, and `data_size` its length. `number`, the transaction and `form` (the selector of its call, which
+# tells `place`, `block_type` and `auxiliary`) are null until they are known.
+BLOCKS = """
 CREATE TABLE held.blocks (
-    sha256 BLOB NOT NULL, number BIGINT, timestamp BIGINT NOT NULL, l1_block BIGINT, transaction_hash VARCHAR,
-    form VARCHAR, place BIGINT, block_type BIGINT, block_size BIGINT, block_version BIGINT,
-    merkle_root_before BLOB NOT NULL, merkle_root_after BLOB NOT NULL,
-    auxiliary BLOB, data_size BIGINT NOT NULL, data BLOB NOT NULL
+    sha256 BLOB NOT NULL,
+    number BIGINT,
+    timestamp BIGINT NOT NULL,
+    l1_block BIGINT,
+    transaction_hash VARCHAR,
+    form VARCHAR,
+    place BIGINT,
+    block_type BIGINT,
+    block_size BIGINT,
+    block_version BIGINT,
+    merkle_root_before BLOB NOT NULL,
+    merkle_root_after BLOB NOT NULL,
+    auxiliary BLOB,
+    data_size BIGINT NOT NULL,
+    data BLOB NOT NULL
 );
--- Accounts that amm updates in any block name.
-CREATE TABLE held.pools (account_id BIGINT NOT NULL);
-
--- Events of the exchange: a block was submitted.
-CREATE TABLE held.events (block_id BIGINT NOT NULL, merkle_root BLOB NOT NULL, public_data_hash BLOB NOT NULL,
-    l1_block BIGINT NOT NULL, transaction_hash VARCHAR NOT NULL, log_index BIGINT NOT NULL);
-
--- Ranges of Ethereum blocks whose events were read.
-CREATE TABLE held.scans (first BIGINT NOT NULL, last BIGINT NOT NULL);
-
--- Contracts of tokens, as events name them; listings of tokens, as JSON, the last of which counts.
+"""
+# Accounts that amm updates in any block name.
+POOLS = "CREATE TABLE held.pools (account_id BIGINT NOT NULL);"
+# Events of the exchange: a block was submitted.
+SUBMISSIONS = """
+CREATE TABLE held.events (
+    block_id BIGINT NOT NULL,
+    merkle_root BLOB NOT NULL,
+    public_data_hash BLOB NOT NULL,
+    l1_block BIGINT NOT NULL,
+    transaction_hash VARCHAR NOT NULL,
+    log_index BIGINT NOT NULL
+);
+"""
+# Ranges of Ethereum blocks whose events were read.
+SCANS = "CREATE TABLE held.scans (first BIGINT NOT NULL, last BIGINT NOT NULL);"
+# Contracts of tokens, as events name them; listings of tokens, as JSON, the last of which counts.
+TOKENS = """
 CREATE TABLE held.contracts (token_id BIGINT NOT NULL, address VARCHAR NOT NULL);
 CREATE TABLE held.tokens (listing VARCHAR NOT NULL);
 """
@@ -58,7 +76,7 @@ KIND = Kind(
     noun="block store",
     one="a block store",
     contents="blocks",
-    schema=SCHEMA,
+    schema=BLOCKS + POOLS + SUBMISSIONS + SCANS + TOKENS,
     fill="store.sync(rpc=...), or store.import_files(paths)",
     same_source="",
 )
@@ -70,54 +88,64 @@ TOLD = (
 )
 FACTS = ("timestamp", "merkle_root_before", "merkle_root_after", "data_size", "data")
 
+# Pairs of two blocks with one number, or of two numbers of one block, of which one arrives. `pairs`: which block
+# has which number, as arrived, as held, and as events say.
 REFUSE = """
 WITH
--- Which block has which number: as arrived, as held, as events say.
 pairs AS (
     SELECT number, sha256 FROM sent
-    UNION SELECT number, sha256 FROM held.main.blocks
-    UNION SELECT block_id, public_data_hash FROM held.main.events
+    UNION
+    SELECT number, sha256 FROM held.main.blocks
+    UNION
+    SELECT block_id, public_data_hash FROM held.main.events
 ),
--- Pairs of two blocks with one number, or of two numbers of one block.
 clashes AS (
     SELECT one.number AS first_number, one.sha256 AS first, other.number AS second_number, other.sha256 AS second
-    FROM pairs AS one JOIN pairs AS other
-    ON (one.number = other.number AND one.sha256 < other.sha256)
+    FROM pairs AS one
+    JOIN pairs AS other ON (one.number = other.number AND one.sha256 < other.sha256)
     UNION ALL
     SELECT one.number, one.sha256, other.number, other.sha256
-    FROM pairs AS one JOIN pairs AS other
-    ON (one.sha256 = other.sha256 AND one.number < other.number)
+    FROM pairs AS one
+    JOIN pairs AS other ON (one.sha256 = other.sha256 AND one.number < other.number)
 )
 FROM clashes
 WHERE first IN (SELECT sha256 FROM sent) OR second IN (SELECT sha256 FROM sent)
-ORDER BY ALL LIMIT 1
+ORDER BY ALL
+LIMIT 1
 """
+FIRST_TOLD = ", ".join(f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS))
+IS_TOLD_MORE = " OR ".join(f"held_blocks.{name} IS NULL AND arrived.{name} IS NOT NULL" for name in TOLD)
+FILL_IN = ", ".join(f"{name} = coalesce(held_blocks.{name}, arrived.{name})" for name in TOLD)
+ARRIVED = ", ".join(f"arrived.{name}" for name in (*TOLD, *FACTS))
+# `arrived`: each block that arrived, with what is known first of it.
 MERGE = f"""
 MERGE INTO held.main.blocks AS held_blocks
--- Each block that arrived, with what is known first of it.
 USING (
-    SELECT sha256, min(arrival) AS arrival,
-        {", ".join(f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS))}
-    FROM sent GROUP BY sha256 ORDER BY arrival
+    SELECT sha256, min(arrival) AS arrival, {FIRST_TOLD}
+    FROM sent
+    GROUP BY sha256
+    ORDER BY arrival
 ) AS arrived
 ON held_blocks.sha256 = arrived.sha256
-WHEN MATCHED AND ({" OR ".join(f"held_blocks.{name} IS NULL AND arrived.{name} IS NOT NULL" for name in TOLD)})
-    THEN UPDATE SET {", ".join(f"{name} = coalesce(held_blocks.{name}, arrived.{name})" for name in TOLD)}
-WHEN NOT MATCHED
-    THEN INSERT (sha256, {", ".join((*TOLD, *FACTS))})
-    VALUES (arrived.sha256, {", ".join(f"arrived.{name}" for name in (*TOLD, *FACTS))})
+WHEN MATCHED AND ({IS_TOLD_MORE}) THEN UPDATE SET {FILL_IN}
+WHEN NOT MATCHED THEN INSERT (sha256, {", ".join((*TOLD, *FACTS))}) VALUES (arrived.sha256, {ARRIVED})
 """
 ADD_POOLS = "INSERT INTO held.main.pools SELECT DISTINCT account_id FROM named EXCEPT FROM held.main.pools"
 ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT FROM held.main.events"
 INDEX = """
 SELECT number AS block_id, timestamp, l1_block, place, block_type, block_size, block_version, transaction_hash,
-    form, sha256 AS data_sha256, merkle_root_before, merkle_root_after
+    form, sha256 AS data_sha256, merkle_root_before, merkle_root_after, rowid AS held_row
 FROM held.main.blocks
 """
 LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
 EVENTS = "FROM held.main.events ORDER BY block_id, l1_block, log_index"
+# Blocks that follow one another are mostly stored so. DuckDB skips parts of the file by a range of rows; looking
+# for hashes reads all of it: 0.03 and 0.42 s for 512 of 67,896 blocks, when the file has just been opened.
 DATA = """
-SELECT sha256, auxiliary, data_size, data FROM held.main.blocks WHERE sha256 IN (SELECT data_sha256 FROM wanted)
+SELECT sha256, auxiliary, data_size, data
+FROM held.main.blocks
+WHERE rowid BETWEEN ? AND ?
+    AND sha256 IN (SELECT data_sha256 FROM wanted)
 """
 ORDER = [(name, "ascending") for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")]
 
@@ -184,9 +212,10 @@ class StoredBlocks:
 
     def raw(self, rows: pa.Table) -> list[RawBlock]:
         """Read blocks, given by rows of the index, with their data."""
+        ends = pc.min_max(rows["held_row"]).as_py()
         with self.file.reading() as connection:
             connection.register("wanted", rows.select(["data_sha256"]))
-            found = {digest: rest for digest, *rest in connection.execute(DATA).fetchall()}
+            found = {digest: rest for digest, *rest in connection.execute(DATA, list(ends.values())).fetchall()}
         blocks = []
         for row in rows.to_pylist():
             auxiliary, size, packed = found[row["data_sha256"]]

@@ -20,6 +20,7 @@ from loopring_lab.engine import portable, set_memory
 from loopring_lab.engine.query import collected as as_table
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
 from loopring_lab.relayer import Relayer
+from loopring_lab.source import Source
 
 ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
 DECIMALS = {"ETH": 18, "LRC": 18, "USDC": 6}
@@ -243,6 +244,26 @@ def test_sql_gives_exact_amounts_and_reaches_nothing_else(archive: Archive, tmp_
     assert archive._file.path.read_bytes() == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["canary.csv", archive._file.path.name]
     assert canary.read_text() == "a\n1\n"
+
+
+def test_grouped_answers_carry_the_notes_that_those_of_frames_have(archive: Archive, tmp_path: Path) -> None:
+    both = Archive(tmp_path / "both")
+    trades = archive.trades(20_000)
+    with archive._file.reading() as connection:
+        rows = connection.sql("FROM held.main.rows").to_arrow_table()
+    with both._file.writing(Source("both sides")) as connection:
+        connection.register("sent", rows)
+        connection.execute(
+            "INSERT INTO held.main.rows FROM sent WHERE account_id = 20000;"
+            "INSERT INTO held.main.rows SELECT * REPLACE (20001 AS account_id, CASE side WHEN 'BUY' THEN 'SELL' ELSE 'BUY' END AS side) "
+            "FROM sent WHERE account_id = 20000; INSERT INTO held.main.listings VALUES ('x', '[]', '{\"markets\": []}', now())"
+        )
+    answer = lab.fees.summary(both, by="market")
+    assert answer.attrs["notes"] == [
+        f"Both sides of {len(trades)} fills are counted; lab.fills.one_side(trades) counts each fill once."
+    ]
+    assert answer.attrs["notes"] == lab.fees.summary(both.trades(), by="market").attrs["notes"]
+    assert "notes" not in lab.fees.summary(archive, by="market").attrs
 
 
 def test_an_export_is_read_by_others_and_is_whole_or_absent(archive: Archive, tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_an_archive_is_no_block_store_and_a_block_store_no_archive(store: Store,
         lab.Archive(store.stored.file.path).import_blocks(filled(store))
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "blocks.json").write_text("[" * 200_000)
-    with pytest.raises(lab.errors.NotAnArchive, match="an earlier version .* kept blocks. Now it is one file"):
+    with pytest.raises(lab.errors.NotAnArchive, match="earlier versions .* kept blocks in. Now it is one file"):
         Store(tmp_path / "old")
 
 
