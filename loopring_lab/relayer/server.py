@@ -435,6 +435,8 @@ class ThreadedServer(Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and tell whoever waits for it."""
         await super().startup(sockets)
+        # uvicorn takes up the headers of its configuration at its first tick.
+        await self.on_tick(0)
         self._loop = asyncio.get_running_loop()
         self._is_ready.set()
 
