@@ -238,9 +238,6 @@ def hostile_files(  # noqa: C901 - a list
         "a view without end": altered("CREATE OR REPLACE VIEW trades AS WITH RECURSIVE t AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM t) FROM t"),
         "macros in the place of functions": altered(*(f"CREATE MACRO {name}(x) AS 42" for name in SHADOWS)),
         "a macro that reads": altered(f"CREATE MACRO report() AS TABLE FROM read_text('{canary}')"),
-        "a type in the place of BIGINT": altered(
-            "DROP VIEW trades", "DROP TABLE blocks", 'CREATE TYPE "bigint" AS VARCHAR',
-            'CREATE TABLE blocks (block_id "bigint" NOT NULL, rows "bigint" NOT NULL, imported_at TIMESTAMPTZ NOT NULL)'),
         "a schema of the same name": altered(
             "CREATE SCHEMA held", f"CREATE VIEW held.rows AS FROM read_csv('{canary}')", f"CREATE VIEW held.source AS FROM read_csv('{canary}')"),
         "a view that lists files": altered(f"CREATE OR REPLACE VIEW trades AS FROM glob('{canary.parent}/*')", f"CREATE VIEW more AS FROM read_csv('{canary}')"),
