@@ -14,7 +14,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -111,7 +111,7 @@ block_store = click.argument("path", type=PATH, metavar="STORE")
 
 
 @click.group(cls=Ordered, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(metadata.version("loopring-lab"), message="loopring-lab %(version)s")
+@click.version_option(package_name="loopring-lab", message="loopring-lab %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Research toolkit for a layer-2 exchange."""
