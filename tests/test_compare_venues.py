@@ -236,7 +236,7 @@ GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
     ],
 )
 def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, cheaper: str) -> None:
-    """A sample of tests/benchmarks/bench_estimates.py."""
+    """A sample of benchmarks/bench_estimates.py."""
     world = World(seed=seed, size=0.05, cheaper=cheaper)
     trades = trades_of(world)
     costs = true_costs(world)

@@ -1,6 +1,6 @@
 """Hostile answers and files end in a LabError or a right answer, in 5 s and 200 MB: some of every kind.
 
-All of them: ``python tests/benchmarks/bench_attacks.py``.
+All of them: ``python benchmarks/bench_attacks.py``.
 """
 
 from collections import Counter

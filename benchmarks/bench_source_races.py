@@ -1,6 +1,6 @@
 """First syncs of one folder from different sources, started together: one source gets in, all others are refused.
 
-Half of the rounds race threads, half processes. Run: python tests/benchmarks/bench_source_races.py [rounds]
+Half of the rounds race threads, half processes. Run: python benchmarks/bench_source_races.py [rounds]
 """
 
 import multiprocessing
@@ -11,7 +11,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.named_sources import race_once, racing
 

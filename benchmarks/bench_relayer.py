@@ -1,6 +1,6 @@
 """Whole HTTP responses from one account's 1,000,000 trades: the offset must not matter.
 
-Run: ``python tests/benchmarks/bench_relayer.py``. It prints milliseconds and fails above the limit.
+Run: ``python benchmarks/bench_relayer.py``. It prints milliseconds and fails above the limit.
 """
 
 import statistics

@@ -1,6 +1,6 @@
 """Time `import loopring_lab` against `import pandas, pyarrow`, in fresh processes taken in turns.
 
-python tests/benchmarks/bench_import.py [rounds]
+python benchmarks/bench_import.py [rounds]
 """
 
 import statistics

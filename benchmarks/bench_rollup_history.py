@@ -1,7 +1,7 @@
 """The exchange's whole history, generated: a store of 67,896 full blocks, checked, imported and summarised.
 
 Each step runs in a process of its own, and is reported with its seconds and its peak of memory.
-Run: python tests/benchmarks/bench_rollup_history.py [blocks] [folder]
+Run: python benchmarks/bench_rollup_history.py [blocks] [folder]
 """
 
 import multiprocessing
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.rollup_blocks import EXCHANGE
 from support.rollup_history import CHAIN_ID, LAYOUT, POOLS, SIZE, History

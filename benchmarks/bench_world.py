@@ -1,6 +1,6 @@
 """Measure the synthetic world over several seeds, sizes and settings, to put it beside the real exchange.
 
-Run: python tests/benchmarks/bench_world.py [seeds, such as 1,2,3]
+Run: python benchmarks/bench_world.py [seeds, such as 1,2,3]
 """
 
 import sys
@@ -8,7 +8,7 @@ import time
 from itertools import product
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.world_facts import difference_bps, shares
 

@@ -1,7 +1,7 @@
 """Kill syncs and imports of trades, syncs and imports of blocks, 100 times each after a commit; cut the power 100 times.
 
 Nothing that was acknowledged is lost, nothing is doubled. A power cut takes away what was not synced
-(`support/power_loss.py`). Run: python tests/benchmarks/bench_archive_kills.py [name ...] [number]
+(`support/power_loss.py`). Run: python benchmarks/bench_archive_kills.py [name ...] [number]
 """
 
 import sys
@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support import kill_rig
 from support.file_trials import cut_power_again_and_again

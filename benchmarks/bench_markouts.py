@@ -1,6 +1,6 @@
 """Markouts against outside minute prices, compared with true later prices, over many synthetic worlds.
 
-Run: python tests/benchmarks/bench_markouts.py [worlds] [first seed] [size] [pool | book | neither]
+Run: python benchmarks/bench_markouts.py [worlds] [first seed] [size] [pool | book | neither]
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.worlds import minute_marks, trades_of, true_markouts, values_of
 

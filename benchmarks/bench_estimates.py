@@ -1,6 +1,6 @@
 """Check comparisons of venues against the truth of synthetic worlds: bias, intervals, wrong verdicts.
 
-python tests/benchmarks/bench_estimates.py [first seed] [seeds] [size]
+python benchmarks/bench_estimates.py [first seed] [seeds] [size]
 
 A world of each seed is one sample. Its own true difference is what the sample would show if every true cost were
 known; the population's is the mean of these over all seeds of a kind of world. An interval is about the population:
@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.worlds import MINUTE, minute_marks, size_classes, trades_of, true_costs, true_difference
 

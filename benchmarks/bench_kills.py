@@ -1,6 +1,6 @@
 """Kill a relayer with a file store 100 times during key updates: nothing lost, nothing applied twice.
 
-Run: ``python tests/benchmarks/bench_kills.py [kills]``. It prints what became of the requests.
+Run: ``python benchmarks/bench_kills.py [kills]``. It prints what became of the requests.
 """
 
 import sys
@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.relayer_kills import kill_repeatedly
 

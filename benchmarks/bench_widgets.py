@@ -4,7 +4,7 @@ First, from a control's change to the new picture on the page.
 
 The time ends when the browser has painted the picture. Beside it stands the time that the kernel alone takes
 to draw the same figure, of trades already chosen. Then, from a pointer's move onto a mark of a figure until
-its value is in the page, and until it is painted. Run: python tests/benchmarks/bench_widgets.py
+its value is in the page, and until it is painted. Run: python benchmarks/bench_widgets.py
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 import nbformat
 from playwright.sync_api import Page, sync_playwright
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser.conftest import BROWSERS, in_lab, opened, run_cells
 
 TARGET, HOVER_TARGET = 300, 50  # ms

@@ -1,6 +1,6 @@
 """Frames of trades from rollup blocks: rows a second, and against the same rows read as relayer's JSON.
 
-Run: PYTHONPATH=tests python tests/benchmarks/bench_rollup_frames.py [blocks]
+Run: PYTHONPATH=tests python benchmarks/bench_rollup_frames.py [blocks]
 """
 
 import json

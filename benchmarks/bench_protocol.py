@@ -1,6 +1,6 @@
 """Key derivation and request signature against plain affine coordinates.
 
-Run as ``python tests/benchmarks/bench_protocol.py``; it exits with 1 if a target is missed.
+Run as ``python benchmarks/bench_protocol.py``; it exits with 1 if a target is missed.
 
 The baseline is double-and-add with two modular inversions per addition; hashes are the same code in both.
 Every round times all four in turn, so that a busy machine slows all of them, and medians are compared.
@@ -14,7 +14,7 @@ from hashlib import sha256, sha512
 from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.protocol_vectors import multiply
 from timing import seconds

@@ -1,7 +1,7 @@
 """Ten million trades: imported, reported, summed on DuckDB, one account read; peak memory and size on disk.
 
 Each step runs in a process of its own that tells its peak memory. The saved pages are packed with gzip, as
-people keep them. Run: python tests/benchmarks/bench_archive_size.py [trades]
+people keep them. Run: python benchmarks/bench_archive_size.py [trades]
 """
 
 import gzip
@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.ledger import POOLS, TOKENS
 from timing import alone

@@ -1,6 +1,6 @@
 """An archive where disks, other processes, rights and clocks get in the way: full, shared, closed, set back.
 
-Run: python tests/benchmarks/bench_archive_trials.py [full|together|closed|clocks]
+Run: python benchmarks/bench_archive_trials.py [full|together|closed|clocks]
 """
 
 import multiprocessing
@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.archive_kills import check
 from support.ledger import Ledger, client_of

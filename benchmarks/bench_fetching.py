@@ -1,6 +1,6 @@
 """Reading trades over loopback HTTP, compared with a bare requests.Session loop that parses nothing.
 
-The relayer runs in a process of its own. Run: python tests/benchmarks/bench_fetching.py
+The relayer runs in a process of its own. Run: python benchmarks/bench_fetching.py
 """
 
 import multiprocessing

@@ -1,7 +1,7 @@
 """2,000 blocks synced from the embedded chain at 20 ms latency, against one request at a time.
 
 The chain runs in a process of its own, and has settled the blocks before anything is timed.
-Run: python tests/benchmarks/bench_rollup_sync.py
+Run: python benchmarks/bench_rollup_sync.py
 """
 
 import sys
@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.archive_kills import hosted, say
 from support.rollup_kills import check, last_l1_block, one_at_a_time

@@ -1,6 +1,6 @@
 """Flip 1,000 bits of an archive and its log, one at a time; open 300 files that were made to do harm.
 
-Run: python tests/benchmarks/bench_archive_damage.py [flips] [files]
+Run: python benchmarks/bench_archive_damage.py [flips] [files]
 """
 
 import multiprocessing
@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.file_trials import flip_bits, hostile_files, make_archive, open_all
 

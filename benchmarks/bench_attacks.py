@@ -1,13 +1,13 @@
 """Put every hostile answer and file of tests/attacks through its door, and count how they end.
 
-Run: python tests/benchmarks/bench_attacks.py [children] [words that a case's name must hold]
+Run: python benchmarks/bench_attacks.py [children] [words that a case's name must hold]
 """
 
 import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from attacks import cases, pool
 

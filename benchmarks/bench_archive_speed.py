@@ -1,6 +1,6 @@
 """An archive of one million trades beside that of another version of the package, in turns, in processor time.
 
-Each step runs in a process of its own. Run: python tests/benchmarks/bench_archive_speed.py OTHER_TREE [trades]
+Each step runs in a process of its own. Run: python benchmarks/bench_archive_speed.py OTHER_TREE [trades]
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[1]
 LITTLE = 10_000  # an account of 20,000 trades, see `bench_archive_size`
 SYNCED = (20, 10_000)  # accounts and their trades
 
@@ -105,12 +105,12 @@ def size_of(path: Path) -> int:
 def main(other: Path, trades: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder, "saved")
-        sys.path[:0] = [str(HERE / "tests"), str(HERE / "tests" / "benchmarks"), str(HERE)]
+        sys.path[:0] = [str(HERE / "tests"), str(HERE / "benchmarks"), str(HERE)]
         save_pages(saved, trades)
         trees = {"here": HERE, "other": other}
         for name in STEPS:
             for which, tree in trees.items():
-                paths = [str(tree), str(tree / "tests"), str(tree / "tests" / "benchmarks")]
+                paths = [str(tree), str(tree / "tests"), str(tree / "benchmarks"), str(tree / "tests" / "benchmarks")]
                 environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
                 words = [sys.executable, "-W", "ignore", __file__, "step", name, str(Path(folder, which)), str(saved)]
                 said = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
 """Wire bytes to the typed frame, compared with parsers of JSON alone and with an exchange library's.
 
-Run: python tests/benchmarks/bench_reading.py [trades]
+Run: python benchmarks/bench_reading.py [trades]
 """
 
 import gc

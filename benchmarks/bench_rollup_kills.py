@@ -1,6 +1,6 @@
 """Kill a sync of 2,000 blocks 100 times while requests fail and events are left out: nothing lost or doubled.
 
-Run: python tests/benchmarks/bench_rollup_kills.py
+Run: python benchmarks/bench_rollup_kills.py
 """
 
 import sys
@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.rollup_kills import kill_again_and_again
 

@@ -1,6 +1,6 @@
 """The requests of a sync: the rate used, the cost of a second sync, and ten thousand faults in one run.
 
-The relayer runs in a process of its own. Run: python tests/benchmarks/bench_archive_sync.py [rate|faults]
+The relayer runs in a process of its own. Run: python benchmarks/bench_archive_sync.py [rate|faults]
 """
 
 import multiprocessing
@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.archive_kills import check
 from support.ledger import Ledger

@@ -1,9 +1,9 @@
 """Exact analyses beside float ones, over archives larger than memory, and on one and two processes.
 
-python tests/benchmarks/bench_any_size.py floats [trades] [rounds]
+python benchmarks/bench_any_size.py floats [trades] [rounds]
     The same analyses on float columns in pandas, as a careful user would write them. Before, that both agree where
     they mean the same: on fills that share no millisecond with another of their market, which floats put in any order.
-python tests/benchmarks/bench_any_size.py large SMALL LARGE
+python benchmarks/bench_any_size.py large SMALL LARGE
     A table of time and peak memory of DuckDB over two archives of large_archive.py, each in a process of its own,
     which reads them from disk: medians of three runs of the small one, and one run of the large one.
 """

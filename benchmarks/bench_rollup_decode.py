@@ -1,6 +1,6 @@
 """Blocks to columns of every type, against a plain Python loop over the same slots; then damaged calldata.
 
-Run: python tests/benchmarks/bench_rollup_decode.py [damaged]
+Run: python benchmarks/bench_rollup_decode.py [damaged]
 
 The blocks are 100 of 384 slots: copies of the recorded block where LOOPRING_LAB_RECORDINGS is set, and full
 blocks made at random, most of them trades. Medians of CPU seconds of rounds in turns: one thread on either side.
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.rollup_blocks import TYPES, block_data, recorded_bytes, slot, submit, varied_slot, wrapped
 from support.rollup_judge import NotReadable, damaged, judged

@@ -7,7 +7,7 @@ from statistics import median
 
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.worlds import Valued, trades_of, valued_accounts
 

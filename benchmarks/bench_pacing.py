@@ -1,7 +1,7 @@
 """Paging 5,000 trades at 5 requests per second while other work keeps every core busy: 429s, and the rate used.
 
 The relayer runs in a process of its own, with a limit of 5 in any second.
-Run: python tests/benchmarks/bench_pacing.py [runs]
+Run: python benchmarks/bench_pacing.py [runs]
 """
 
 import multiprocessing
