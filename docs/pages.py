@@ -42,7 +42,7 @@ def relink(app: Sphinx, name: str, source: list[str]) -> None:
         app.env.note_dependency(str(CHANGELOG))
         text = re.sub(r"\]\(docs/", "](", CHANGELOG.read_text(encoding="utf-8"))
         text = re.sub(r"\[([^]]+)\]\(tests/[^)]*\)", r"\1", text)
-    source[0] = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", text).replace("```mermaid", "```text")
+    source[0] = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", text)
 
 
 def columns_page() -> str:
