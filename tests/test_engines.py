@@ -442,8 +442,9 @@ def test_no_engine_is_loaded_before_it_is_used() -> None:
     code = """
 import json, sys
 import loopring_lab as lab, pandas as pd
-trades = lab.tables.trades('{"trades": []}', lab.tables.tokens("[]"), lab.tables.markets("[]"))
+lab.fees, lab.fills, lab.tables
 loaded = [sorted(sys.modules)]
+trades = lab.tables.trades('{"trades": []}', lab.tables.tokens("[]"), lab.tables.markets("[]"))
 lab.fees.summary(trades), lab.fees.tiers(trades), lab.fills.orders(trades), lab.fills.price_gap(trades)
 print(json.dumps([*loaded, sorted(sys.modules)]))
 """

@@ -115,7 +115,7 @@ def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tup
 -- the largest size of each quantile but the last: in memory, finding these takes a fifth of sorting all sizes
 SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM trades GROUP BY ALL"""
         up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in range(1, quantiles))
-        quantile = f"CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END"
+        quantile = f"CAST(CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END AS BIGINT)"
         source = f"(SELECT t.*, ends FROM trades AS t JOIN ends AS e ON {outer.same('t', 'e')})"
     else:
         # How many sizes are less, of all that are known.
