@@ -41,9 +41,12 @@ class Column(NamedTuple):
     @property
     def help(self) -> str:
         """The text that a heading shows when it is pointed at."""
-        parts = [self.meaning, f"Unit: {self.unit}." if self.unit else ""]
-        parts.append(f"Not exact: {self.exact}." if self.exact != "exact" else "")
-        return " ".join(filter(None, parts))
+        parts = [self.meaning]
+        if self.unit:
+            parts.append(f"Unit: {self.unit}.")
+        if self.exact != "exact":
+            parts.append(f"Not exact: {self.exact}.")
+        return " ".join(parts)
 
 
 @cache
@@ -73,8 +76,12 @@ def describe(names: Iterable[Any]) -> dict[str, Column]:
     best = max(frames().values(), key=lambda columns: sum(name in columns for name in wanted))
     if sum(name in best for name in wanted) * 2 < len(wanted):
         return {}
-    everywhere = {name: column for columns in reversed(frames().values()) for name, column in columns.items()}
-    return {name: best.get(name, everywhere[name]) for name in wanted if name in everywhere}
+    everywhere: dict[str, Column] = {}
+    # The first frame that has a column describes it best.
+    for columns in reversed(frames().values()):
+        everywhere |= columns
+    everywhere |= best
+    return {name: everywhere[name] for name in wanted if name in everywhere}
 
 
 def is_id(name: str) -> bool:
@@ -106,8 +113,16 @@ def _column(name: str, places: list[dict[str, Any]], source: str) -> Column:
             match = re.fullmatch(pattern.replace("*", "(.+)").replace("?", "(.)"), name)
             if match and pattern in place:
                 entry = place[pattern]
-                kind, meaning = entry["kind"], entry["meaning"].format(*match.groups() or ("",))
-                exact = entry.get("exact", FLOAT if TYPES.get(kind) == "float" else "exact")
-                unit = entry.get("unit", UNITS.get(kind, ""))
-                return Column(name, kind, meaning, unit, entry.get("source", source), exact)
+                kind = entry["kind"]
+                # A pattern's meaning names what its stars stand for.
+                meaning = entry["meaning"].format(*match.groups() or ("",))
+                usual = FLOAT if TYPES.get(kind) == "float" else "exact"
+                return Column(
+                    name,
+                    kind,
+                    meaning,
+                    unit=entry.get("unit", UNITS.get(kind, "")),
+                    source=entry.get("source", source),
+                    exact=entry.get("exact", usual),
+                )
     raise KeyError(name)

@@ -174,7 +174,8 @@ def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
     >>> fit(to_units([7], 0, dtype=LIMIT)).dtype
     decimal256(37, 18)[pyarrow]
     """
-    array, target = as_array(amounts), dtype.pyarrow_dtype
+    array = as_array(amounts)
+    target = dtype.pyarrow_dtype
     try:
         return as_series(array.cast(target), amounts.index, amounts.name)
     except pa.ArrowInvalid:
@@ -203,7 +204,8 @@ def to_float(frame: Frame) -> Frame:
     [0.1, nan]
     """
     if isinstance(frame, pd.DataFrame):
-        return frame.assign(**{str(name): to_float(column) for name, column in frame.items() if is_exact(column)})
+        exact = [name for name, column in frame.items() if is_exact(column)]
+        return frame.assign(**{str(name): to_float(frame[name]) for name in exact})
     if not is_exact(frame):
         return frame
     floats = as_array(frame).cast(pa.string()).cast(pa.float64())

@@ -208,17 +208,21 @@ def text_columns(frame: pd.DataFrame, precision: Precision | None) -> tuple[list
 def empty_columns(frame: pd.DataFrame) -> list[Any]:
     """List the columns without a value, other than those that rows are grouped by."""
     keys = _keys(frame)
-    found = {name for n, name in enumerate(frame.columns) if len(frame) and frame.iloc[:, n].isna().all()}
-    return [name for name in frame.columns if name in found and name not in keys]
+    if frame.empty:
+        return []
+    is_empty = frame.isna().all()
+    return [name for name in dict.fromkeys(is_empty.index[is_empty]) if name not in keys]
 
 
 def redundant_columns(frame: pd.DataFrame, columns: Sequence[TextColumn]) -> set[str]:
     """List the columns whose tokens all stand beside amounts, other than those that rows are grouped by."""
     redundant = set()
     for name in {column.unit_column for column in columns if column.unit_column} - _keys(frame):
-        texts = [column.texts for column in columns if column.unit_column == name]
-        in_headings = any(column.heading != column.name for column in columns if column.unit_column == name)
-        silent = [set(row) == {MISSING} for row in zip(*texts, strict=True)]
+        amounts = [column for column in columns if column.unit_column == name]
+        in_headings = any(column.heading != column.name for column in amounts)
+        # Rows without an amount say their token nowhere else.
+        rows = zip(*(column.texts for column in amounts), strict=True)
+        silent = [set(row) == {MISSING} for row in rows]
         if in_headings or name not in frame or frame.loc[silent, name].isna().all():
             redundant.add(name)
     return redundant
@@ -292,12 +296,9 @@ def _column(frame: pd.DataFrame, column: pd.Series, decimal_places: DecimalPlace
         return _amount_column(frame, column, name, decimal_places)
     float_format = ".1%" if name.endswith("share") else ",.2f"
     plain = is_id(name)
-    texts = []
-    titles = []
-    for value in column.astype(object):
-        text, title = _format_value(value, float_format, plain)
-        texts.append(text)
-        titles.append(title)
+    pairs = [_format_value(value, float_format, plain) for value in column.astype(object)]
+    texts = [text for text, _ in pairs]
+    titles = [title for _, title in pairs]
     return TextColumn(name, name, texts, titles, column, _is_number(column))
 
 

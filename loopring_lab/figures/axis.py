@@ -20,7 +20,14 @@ from loopring_lab.figures.style import (
 )
 
 # The longest time in days for which each period is chosen: about ten to sixty periods of each.
-PERIODS = [(1 / 24, "1min"), (0.5, "15min"), (3, "1h"), (45, "1d"), (400, "1w"), (1500, "1mo")]
+PERIODS = [
+    (1 / 24, "1min"),
+    (0.5, "15min"),
+    (3, "1h"),
+    (45, "1d"),
+    (400, "1w"),
+    (1500, "1mo"),
+]
 UNIT_NAMES = {
     "s": "second",
     "min": "minute",
@@ -87,9 +94,17 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
             f"{caller}(every={every!r}) would draw more than {MOST:,} periods. Give a longer one, such as every='1w'."
         )
     # The last edge is the end of the last period.
-    edges = np.arange(first, last + length + 1, length).astype("datetime64[ms]")
+    edges = np.arange(
+        first,
+        last + length + 1,
+        length,
+    ).astype("datetime64[ms]")
     days = edges.astype(np.int64) / DAY
-    return Timeline(period_name(every), days[:-1], np.diff(days))
+    return Timeline(
+        period_name(every),
+        days[:-1],
+        np.diff(days),
+    )
 
 
 def period_name(every: str) -> str:
@@ -132,7 +147,11 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
     plain_numbers(axes.yaxis)
 
 
-def quantiles_of(profile: pd.DataFrame, quote: str | None, caller: str) -> tuple[pd.DataFrame, str]:
+def quantiles_of(
+    profile: pd.DataFrame,
+    quote: str | None,
+    caller: str,
+) -> tuple[pd.DataFrame, str]:
     """Select the quantiles of one quote token from `fills.size_profile`, by default that with most fills."""
     known = profile.dropna(subset=["quantile"]).astype({"quantile": int})
     return select_quote(known, quote, caller)
@@ -155,7 +174,15 @@ def format_sizes(axes: Axes, sizes: pd.DataFrame, quote: str) -> None:
     if every_nth(labels, column) > 1:
         labels = _texts(ends, least)
     step = every_nth(labels, column)
-    axes.set_xticks(np.arange(0, len(ends), step) - 0.5, labels[::step])
+    axes.set_xticks(
+        np.arange(
+            0,
+            len(ends),
+            step,
+        )
+        - 0.5,
+        labels[::step],
+    )
     if len(set(ends)) == 1:
         axes.set_xticks([(count - 1) / 2], labels[:1])
     axes.set_xlabel(f"size of the fill ({quote})")

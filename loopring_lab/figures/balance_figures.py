@@ -20,7 +20,12 @@ from loopring_lab.figures.style import COLOURS, drawing, format_count, plain_num
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
 
 
-def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes | None = None) -> Figure:
+def pool_balance(
+    balances: pd.DataFrame,
+    *,
+    token: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw a pool's balance of one token: recomputed from every change, and as published.
 
     Parameters
@@ -72,9 +77,20 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
     along = line["index_in_block"].to_numpy(np.float64) if is_one_block else _days(line["created_at"])
     account = balances.attrs.get("account_id")
     whose = "the pool" if account is None else f"account {account}"
-    with drawing(balances, ax, f"Balance of {whose} in {token}", _note(line, line[is_stated])) as axes:
+    with drawing(
+        balances,
+        ax,
+        f"Balance of {whose} in {token}",
+        _note(line, line[is_stated]),
+    ) as axes:
         amounts = to_float(line)
-        axes.plot(along, amounts["level"], color=COLOURS[0], drawstyle="steps-post", label="recomputed")
+        axes.plot(
+            along,
+            amounts["level"],
+            color=COLOURS[0],
+            drawstyle="steps-post",
+            label="recomputed",
+        )
         axes.plot(
             along[is_stated],
             amounts.loc[is_stated, "published_units"],
@@ -91,9 +107,20 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
             plain_numbers(axes.yaxis)
         else:
             every = axis.period_for(along.max() - along.min())
-            axis.format_dates(axes, axis.timeline(line["created_at"], every, caller))
+            axis.format_dates(
+                axes,
+                axis.timeline(
+                    line["created_at"],
+                    every,
+                    caller,
+                ),
+            )
         axes.set_ylabel(f"balance ({token})")
-    return keep(axes, line.drop(columns="level"), _marks(line, along, token))
+    return keep(
+        axes,
+        line.drop(columns="level"),
+        _marks(line, along, token),
+    )
 
 
 def _days(times: pd.Series) -> np.ndarray:
@@ -112,10 +139,19 @@ def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     return f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"
 
 
-def _marks(line: pd.DataFrame, along: np.ndarray, token: str | None) -> Iterator[Mark]:
+def _marks(
+    line: pd.DataFrame,
+    along: np.ndarray,
+    token: str | None,
+) -> Iterator[Mark]:
     """Give a mark to each step, and to each balance published at its beginning."""
     ends = np.append(along[1:], along[-1])
-    for row, start, end in zip(line.to_dict("records"), along, ends, strict=True):
+    for row, start, end in zip(
+        line.to_dict("records"),
+        along,
+        ends,
+        strict=True,
+    ):
         level = float(row["level"])
         place = f"block {row['block']}, transaction {row['index_in_block']}"
         text = f"{place}, {row['created_at']:%Y-%m-%d %H:%M} UTC\nrecomputed {format_amount(row['level'])} {token}"

@@ -61,7 +61,13 @@ DOTS_AT = 5
 APART = 0.1
 
 
-def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Axes | None = None) -> Figure:
+def price_gaps(
+    trades: Any,
+    *,
+    tolerance: Any = "1h",
+    prices: Any = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw how much worse each fill was priced than the last one of the other type.
 
     Parameters
@@ -95,7 +101,14 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     """
     caller = "lab.figures.price_gaps"
     table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
-    means = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices))
+    means = as_pandas(
+        fills.price_gap(
+            trades,
+            tolerance,
+            [],
+            prices=prices,
+        )
+    )
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
         raise LabError(
@@ -120,22 +133,55 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     note += "\n" + "; ".join(kinds)
     title = f"Price against the other fill type's last fill in {_frame(prices)}, {_age_limit(tolerance)}"
     marks: list[Mark] = []
-    with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
-        for direction, (name, values) in zip((1, -1), matched.items(), strict=False):
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview_of(trades, caller).note,
+    ) as axes:
+        for direction, (name, values) in zip(
+            (1, -1),
+            matched.items(),
+            strict=False,
+        ):
             unmatched = int((table["fill_type"] == name).sum()) - len(values)
             label = f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{unmatched:,} not"
             group = FILL_TYPES[name]._replace(label=label)
             if has_many[name]:
                 counts, _ = np.histogram(values, edges)
                 heights = direction * 100 * counts / len(values)
-                bars = axes.bar(edges[:-1], heights, np.diff(edges), align="edge", **group.bar)
-                marks += bar_marks(bars, _bin_texts(edges, counts, len(values), FILL_TYPES[name].label))
+                bars = axes.bar(
+                    edges[:-1],
+                    heights,
+                    np.diff(edges),
+                    align="edge",
+                    **group.bar,
+                )
+                marks += bar_marks(
+                    bars,
+                    _bin_texts(
+                        edges,
+                        counts,
+                        len(values),
+                        FILL_TYPES[name].label,
+                    ),
+                )
                 mean = _estimate(means[means["fill_type"] == name], "worse_bps")
-                _draw_mean(axes, mean.iloc[0], 1.15 * direction * abs(heights).max(), group)
+                _draw_mean(
+                    axes,
+                    mean.iloc[0],
+                    1.15 * direction * abs(heights).max(),
+                    group,
+                )
             else:
                 # Too few for shares or a mean.
                 height = direction * DOTS_AT
-                axes.plot(values, np.full(len(values), height), **group.line | {"linestyle": "none"})
+                axes.plot(
+                    values,
+                    np.full(len(values), height),
+                    **group.line | {"linestyle": "none"},
+                )
                 marks += _dot_marks(drawn[drawn["fill_type"] == name], height)
         axes.axhline(0, **zero_line())
         axes.axvline(0, **zero_line(), linestyle=":")
@@ -198,7 +244,13 @@ def cost_curve(
     trades = opened(trades)
     overview = overview_of(trades, caller)
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    costs, sizes, token = _costs_by_size(trades, quote, quantiles or MOST_PARTS, caller, against)
+    costs, sizes, token = _costs_by_size(
+        trades,
+        quote,
+        quantiles or MOST_PARTS,
+        caller,
+        against,
+    )
     parts = int(costs["priced"].sum()) // FILLS_PER_PART
     parts = min(MOST_PARTS, max(FEWEST_PARTS, parts))
     if quantiles is None and parts != MOST_PARTS:
@@ -269,7 +321,11 @@ def venue_differences(
     names = list(keys_of(trades, by, caller).names)
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
     table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
-    known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
+    known = table.dropna(subset=["difference_bps"]).sort_values(
+        "fills",
+        ascending=False,
+        kind="stable",
+    )
     if overall["difference_bps"].isna().all():
         raise LabError(
             f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
@@ -284,19 +340,42 @@ def venue_differences(
     note += _pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
     marks = []
-    with drawing(trades, ax, title, note, rows=len(rows)) as axes:
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        rows=len(rows),
+    ) as axes:
         axes.axvline(0, **zero_line())
         columns = {"difference_bps": "mean", "low_bps": "low", "high_bps": "high"}
         for place, row in enumerate(rows.rename(columns=columns).to_dict("records")):
             group = VERDICTS[row["verdict"]]
-            axes.hlines(place, row["low"], row["high"], color=group.colour, linewidth=1.6)
-            look: dict[str, Any] = {"marker": group.marker, "markersize": 7, "color": group.colour}
+            axes.hlines(
+                place,
+                row["low"],
+                row["high"],
+                color=group.colour,
+                linewidth=1.6,
+            )
+            look: dict[str, Any] = {
+                "marker": group.marker,
+                "markersize": 7,
+                "color": group.colour,
+            }
             if row["verdict"] == "undecided":
                 look |= group.hollow
             axes.plot(row["mean"], place, **look)
             counts = f"{format_count(row['fills'])} of {format_count(row['orders'], 'order')}"
             text = f"{row['group']}: {format_estimate(row)}\ncheaper: {row['verdict']}\n{counts}"
-            marks.append(Mark(text, _ends(row), (place, place), "y"))
+            marks.append(
+                Mark(
+                    text,
+                    _ends(row),
+                    (place, place),
+                    "y",
+                )
+            )
         axes.axhline(0.5, **zero_line())
         axes.set_yticks(range(len(rows)), list(rows["group"]))
         axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
@@ -306,7 +385,13 @@ def venue_differences(
     return keep(axes, rows, marks)
 
 
-def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZONS, ax: Axes | None = None) -> Figure:
+def markouts(
+    trades: Any,
+    *,
+    prices: Any = None,
+    horizons: Sequence[Any] = HORIZONS,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw what takers' fills realized of their effective cost, at several horizons.
 
     Parameters
@@ -357,13 +442,26 @@ def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZ
         axes.set_xlabel("time after the fill")
         axes.set_ylabel("cost without the fee (basis points)")
         style.plain_numbers(axes.yaxis)
-    return keep(axes, table.drop(columns=["place", "priced"]), marks)
+    return keep(
+        axes,
+        table.drop(columns=["place", "priced"]),
+        marks,
+    )
 
 
-def _bin_texts(edges: np.ndarray, counts: np.ndarray, matched: int, label: str) -> Iterator[str]:
+def _bin_texts(
+    edges: np.ndarray,
+    counts: np.ndarray,
+    matched: int,
+    label: str,
+) -> Iterator[str]:
     """Say of each bin how many fills it holds."""
     borders = map(style.format_number, edges)
-    for (low, high), count in zip(pairwise(borders), counts, strict=True):
+    for (low, high), count in zip(
+        pairwise(borders),
+        counts,
+        strict=True,
+    ):
         share = f"{100 * count / matched:.1f} % of {matched:,} matched"
         yield f"{label}, {low} to {high} bps\n{share}\n{format_count(count)}"
 
@@ -379,7 +477,12 @@ def _dot_marks(single: pd.DataFrame, height: float) -> Iterator[Mark]:
         yield Mark(f"{heading}\n{fill}\n{compared}", (worse, worse), (height, height))
 
 
-def _draw_by_type(axes: Axes, points: pd.DataFrame, headings: Sequence[str], faint: str | None = None) -> list[Mark]:
+def _draw_by_type(
+    axes: Axes,
+    points: pd.DataFrame,
+    headings: Sequence[str],
+    faint: str | None = None,
+) -> list[Mark]:
     """Draw estimates at their places, fill types side by side, and how many fills each rests on."""
     types = [name for name in FILL_TYPES if (points["fill_type"] == name).any()]
     marks = []
@@ -389,20 +492,41 @@ def _draw_by_type(axes: Axes, points: pd.DataFrame, headings: Sequence[str], fai
         beside = APART * (number - (len(types) - 1) / 2)
         places = rows["place"] + beside
         if faint:
-            look = {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
+            look = {
+                "alpha": 0.45,
+                "label": None,
+                "linewidth": 1,
+                "markersize": 4,
+            }
             axes.plot(places, rows[faint], **group.line | look)
         style.draw_estimates(axes, places, rows, group)
-        for x, row in zip(places, rows.to_dict("records"), strict=True):
+        for x, row in zip(
+            places,
+            rows.to_dict("records"),
+            strict=True,
+        ):
             heading = f"{group.label}, {headings[row['place']]}"
             text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
-            marks.append(Mark(text, (x, x), _ends(row)))
+            marks.append(
+                Mark(
+                    text,
+                    (x, x),
+                    _ends(row),
+                )
+            )
     # Above all points, a line of counts for each type.
     low, high = axes.get_ylim()
     axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
     for number, name in enumerate(types):
         rows = points[points["fill_type"] == name]
         height = 1 - COUNT_HEIGHT * (number + 0.5)
-        style.write_counts(axes, rows["place"], rows["priced"], FILL_TYPES[name].colour, (height, 0))
+        style.write_counts(
+            axes,
+            rows["place"],
+            rows["priced"],
+            FILL_TYPES[name].colour,
+            (height, 0),
+        )
     return marks
 
 
@@ -428,22 +552,48 @@ def _pulled(table: pd.DataFrame) -> str:
     return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
 
 
-def _draw_mean(axes: Axes, row: pd.Series, top: float, group: GroupStyle) -> None:
+def _draw_mean(
+    axes: Axes,
+    row: pd.Series,
+    top: float,
+    group: GroupStyle,
+) -> None:
     """Draw a mean with its interval over one half, as a line and a band."""
     if pd.isna(row["mean"]):
         return
     mean = float(row["mean"])
-    axes.plot([mean, mean], [0, top], color=style.ink(), linewidth=1.2, linestyle=group.dash)
+    axes.plot(
+        [mean, mean],
+        [0, top],
+        color=style.ink(),
+        linewidth=1.2,
+        linestyle=group.dash,
+    )
     text = f"mean {format_bps(mean, 1)}"
     if pd.notna(row["low"]):
-        axes.fill_betweenx([0, top], row["low"], row["high"], color=style.ink(), alpha=0.12, linewidth=0)
+        axes.fill_betweenx(
+            [0, top],
+            row["low"],
+            row["high"],
+            color=style.ink(),
+            alpha=0.12,
+            linewidth=0,
+        )
         text += f" ({format_bps(row['low'], 1)} to {format_bps(row['high'], 1)})"
     # The text stands on the side of the line that has more room.
     is_left = mean < sum(axes.get_xlim()) / 2
     side = "left" if is_left else "right"
     beside = 4 if is_left else -4
     end = "top" if top > 0 else "bottom"
-    style.write(axes, text, (mean, top), (beside, 0), "data", ha=side, va=end)
+    style.write(
+        axes,
+        text,
+        (mean, top),
+        (beside, 0),
+        "data",
+        ha=side,
+        va=end,
+    )
 
 
 def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
@@ -480,7 +630,15 @@ def _costs_by_size(
     placed = f"""
 -- fills quoted in one token, at the place of their quantile; those of unknown size at none
 SELECT *, CASE {up_to} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
-    costs = as_pandas(cost_of(["all_in_bps"], trades, by=keys, rows={"placed": placed}, **reference))
+    costs = as_pandas(
+        cost_of(
+            ["all_in_bps"],
+            trades,
+            by=keys,
+            rows={"placed": placed},
+            **reference,
+        )
+    )
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
     costs = style.label_unknown_types(costs[costs["priced"] > 0])
     return costs.astype({"place": int}), sizes, token

@@ -110,7 +110,13 @@ def fee_rates(
     names = list(keys_of(trades, by, caller).names)
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    table = as_pandas(fees.over_time(trades, every, names)).drop(columns=["median_bps", "both_sides"])
+    table = as_pandas(
+        fees.over_time(
+            trades,
+            every,
+            names,
+        )
+    ).drop(columns=["median_bps", "both_sides"])
     table = table.dropna(subset=["period", "bps"])
     if fee_token is None and "fee_token" not in names and len(table):
         counts = table.groupby("fee_token", observed=True)["fills"].sum()
@@ -142,13 +148,21 @@ def fee_rates(
             # The last step is as long as its period.
             rates = np.append(rates, rates.iloc[-1])
             look = {**group.line, "marker": None, "drawstyle": "steps-post"}
-            axes.plot(np.append(periods.left, end), rates, **look)
+            axes.plot(
+                np.append(periods.left, end),
+                rates,
+                **look,
+            )
         top = max(1.0, 1.06 * steps["rate"].max())
         axes.set_ylim(-BELOW_ZERO * top, top)
         axes.set_xlim(periods.left[0], end)
         axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
-    return keep(axes, table.drop(columns="line"), _rate_marks(steps, styles, periods))
+    return keep(
+        axes,
+        table.drop(columns="line"),
+        _rate_marks(steps, styles, periods),
+    )
 
 
 def fee_tiers(
@@ -187,7 +201,13 @@ def fee_tiers(
     caller = "lab.figures.fee_tiers"
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    table = as_pandas(fees.tiers(trades, every, tokens=tokens)).dropna(subset=["period"])
+    table = as_pandas(
+        fees.tiers(
+            trades,
+            every,
+            tokens=tokens,
+        )
+    ).dropna(subset=["period"])
     periods = axis.timeline(table["period"], every, caller)
 
     tiers = table["tier_bps"]
@@ -209,7 +229,14 @@ def fee_tiers(
     title = f"Fills by fee tier, per {periods.name}"
     note = trade_count(table["fills"].sum(), overview.trades)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
-    with drawing(trades, ax, title, note, overview.note, legend=legend) as axes:
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview.note,
+        legend=legend,
+    ) as axes:
         marks = stacked_bars(axes, periods.left, periods.width, bars, styles)
         _label_tiers(axes, len(periods.left))
         axis.format_dates(axes, periods)
@@ -217,7 +244,13 @@ def fee_tiers(
     return keep(axes, table, marks)
 
 
-def fees_by_token(trades: Any, *, token: str | None = None, prices: Any = None, ax: Axes | None = None) -> Figure:
+def fees_by_token(
+    trades: Any,
+    *,
+    token: str | None = None,
+    prices: Any = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the fees paid in each token.
 
     Amounts in different tokens have no common scale, so the bars count fills, with each token's fees beside
@@ -258,28 +291,59 @@ def fees_by_token(trades: Any, *, token: str | None = None, prices: Any = None, 
     else:
         table, unit, title, note = _by_value(trades, token, prices)
     places = np.arange(len(table))
-    with drawing(trades, ax, title, note, overview_of(trades, caller).note, rows=len(table)) as axes:
-        bars = axes.barh(places, table["length"], height=2 * HALF_BAR, color=COLOURS[2])
-        axes.bar_label(bars, list(table["label"]), padding=4, fontsize=10)
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview_of(trades, caller).note,
+        rows=len(table),
+    ) as axes:
+        bars = axes.barh(
+            places,
+            table["length"],
+            height=2 * HALF_BAR,
+            color=COLOURS[2],
+        )
+        axes.bar_label(
+            bars,
+            list(table["label"]),
+            padding=4,
+            fontsize=10,
+        )
         axes.set_yticks(places, list(table["name"]))
         axes.set_xlim(0, 1.15 * table["length"].max() or 1)
         axes.set_xlabel(unit)
         axes.set_ylabel("fee token")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
+        axes.xaxis.set_major_locator(
+            MaxNLocator(
+                6,
+                integer=token is None,
+                min_n_ticks=1,
+            )
+        )
         style.plain_numbers(axes.xaxis)
         style.text_columns(axes, table.filter(TEXT_COLUMNS))
     kept = table.drop(columns=DRAWN_ONLY, errors="ignore")
     return keep(axes, kept, _token_marks(table, token))
 
 
-def _rate_marks(steps: pd.DataFrame, styles: dict[int, GroupStyle], periods: axis.Timeline) -> Iterator[Mark]:
+def _rate_marks(
+    steps: pd.DataFrame,
+    styles: dict[int, GroupStyle],
+    periods: axis.Timeline,
+) -> Iterator[Mark]:
     for row in steps.to_dict("records"):
         heading = f"{styles[row['line']].label}, {row['when']}"
         amounts = f"{format_amount(row['fee'])} of {format_amount(row['received'])} {row['fee_token']}"
         text = f"{heading}\n{format_bps(row['rate'])} bps: {amounts}\n{format_count(row['fills'])}"
         left = periods.left[row["place"]]
         right = left + periods.width[row["place"]]
-        yield Mark(text, (left, right), (row["rate"], row["rate"]))
+        yield Mark(
+            text,
+            (left, right),
+            (row["rate"], row["rate"]),
+        )
 
 
 def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
@@ -294,19 +358,40 @@ def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
             lines.append("no price")
         elif token:
             lines.append(f"value {style.format_number(row['fee_value'])} {token}")
-        yield Mark("\n".join(lines), (0, float(row["length"])), (place - HALF_BAR, place + HALF_BAR), "y")
+        yield Mark(
+            "\n".join(lines),
+            (0, float(row["length"])),
+            (place - HALF_BAR, place + HALF_BAR),
+            "y",
+        )
 
 
-def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
+def _top_lines(
+    table: pd.DataFrame,
+    names: list[str],
+) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
     """Select the five lines with most fills; return their rows, their styles and the number of all lines."""
-    lines = table.groupby(names, observed=True, dropna=False).ngroup() if names else 0
+    lines = (
+        table.groupby(
+            names,
+            observed=True,
+            dropna=False,
+        ).ngroup()
+        if names
+        else 0
+    )
     table = table.assign(line=lines)
     values = table.drop_duplicates("line").set_index("line")[names]
     top = table.groupby("line")["fills"].sum().nlargest(len(DASHES)).index
     by_type = names == ["fill_type"]
     colours = [*COLOURS, style.ink()]
     styles = {}
-    for line, colour, dash in zip(sorted(top) if by_type else top, colours, DASHES, strict=False):
+    for line, colour, dash in zip(
+        sorted(top) if by_type else top,
+        colours,
+        DASHES,
+        strict=False,
+    ):
         label = style.group_label(tuple(values.loc[line]) or "all fills")
         styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:
@@ -316,15 +401,34 @@ def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dic
 
 def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
     """Choose colours from dark (low tiers) to light, hatched where likely; the rest is grey and hatched."""
-    shades = colormaps["viridis"](np.linspace(0, 1, len(tiers)))
+    shades = colormaps["viridis"](
+        np.linspace(
+            0,
+            1,
+            len(tiers),
+        )
+    )
     styles: dict[str, dict[str, Any]] = {}
     for tier, shade in zip(tiers, shades, strict=True):
-        exact = {"label": f"{tier} bps", "facecolor": to_hex(shade), "edgecolor": style.GREY}
-        likely = {"label": f"{tier} bps{LIKELY}", "hatch": "++", "edgecolor": style.INKS[1]}
+        exact = {
+            "label": f"{tier} bps",
+            "facecolor": to_hex(shade),
+            "edgecolor": style.GREY,
+        }
+        likely = {
+            "label": f"{tier} bps{LIKELY}",
+            "hatch": "++",
+            "edgecolor": style.INKS[1],
+        }
         styles[f"{tier}"] = exact
         styles[f"{tier}{LIKELY}"] = exact | likely
     for name, (label, colour, hatch) in UNCERTAIN.items():
-        styles[name] = {"label": label, "facecolor": colour, "hatch": hatch, "edgecolor": style.GREY}
+        styles[name] = {
+            "label": label,
+            "facecolor": colour,
+            "hatch": hatch,
+            "edgecolor": style.GREY,
+        }
     return {name: look | {"linewidth": 0.5} for name, look in styles.items()}
 
 
@@ -373,9 +477,20 @@ def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
     return shown, "number of fills", "Fills by the token their fee was paid in", note
 
 
-def _by_value(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, str, str]:
+def _by_value(
+    trades: Any,
+    token: str,
+    prices: Any,
+) -> tuple[pd.DataFrame, str, str, str]:
     """Return the same with bars as long as the value of their fees."""
-    table = as_pandas(fees.in_token(trades, token, prices, by=[]))
+    table = as_pandas(
+        fees.in_token(
+            trades,
+            token,
+            prices,
+            by=[],
+        )
+    )
     values = to_float(table["fee_value"])
     if values.isna().all():
         hint = "Pass trades to take prices from as prices=."
@@ -401,7 +516,11 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
     """Sort by length, write out fees, and merge all but the longest bars into one."""
     if table.empty:
         raise LabError("lab.figures.fees_by_token: no trade to draw. Pass other trades.")
-    table = table.sort_values(["length", "fills"], ascending=False, kind="stable")
+    table = table.sort_values(
+        ["length", "fills"],
+        ascending=False,
+        kind="stable",
+    )
     table["name"] = table["fee_token"].astype(object).map(style.group_label)
     is_known = table["fee"].notna() & table["fee_token"].notna()
     digits = [style.truncate_digits(fee, DIGITS) for fee in table["fee"].fillna(0)]

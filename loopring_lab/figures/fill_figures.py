@@ -33,7 +33,11 @@ from loopring_lab.figures.style import (
 )
 
 # Bars of equal length in days in place of calendar periods, so that heights compare.
-EQUAL_PERIODS = {"1w": (7, "week"), "1mo": (30, "30 days"), "1q": (91, "91 days")}
+EQUAL_PERIODS = {
+    "1w": (7, "week"),
+    "1mo": (30, "30 days"),
+    "1q": (91, "91 days"),
+}
 # Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
 Z = NormalDist().inv_cdf(0.975)  # of intervals of 95 %
@@ -50,7 +54,12 @@ GROUP BY period, quote, fill_type""",
 }
 
 
-def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> Figure:
+def volume(
+    trades: Any,
+    *,
+    quote: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the volume traded over time, stacked by fill type.
 
     Parameters
@@ -84,7 +93,11 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     daily = as_pandas(ask(Question(caller, DAILY_VOLUMES, needed), trades))
     daily, token = select_quote(daily, quote, caller)
     table, length, name = _in_equal_periods(daily)
-    periods = axis.timeline(table["period"], length, caller)._replace(name=name)
+    periods = axis.timeline(
+        table["period"],
+        length,
+        caller,
+    )._replace(name=name)
 
     overview = overview_of(trades, caller)
     title = f"Traded volume per {name}, {token}-quoted markets"
@@ -158,7 +171,17 @@ def fill_shares(
     of_one_token = of == "notional" or bool(quote)
     steps = _shares_by_period(every, of, "quote" if of_one_token else "NULL")
     needed = ("created_at", "quote", "fill_type", "notional")
-    sums = as_pandas(ask(Question(caller, steps, needed, may_have=ORDER_COLUMNS), trades))
+    sums = as_pandas(
+        ask(
+            Question(
+                caller,
+                steps,
+                needed,
+                may_have=ORDER_COLUMNS,
+            ),
+            trades,
+        )
+    )
     markets = ""
     keys = ["period"]
     if of_one_token:
@@ -184,16 +207,48 @@ def fill_shares(
     points["x"] = middles[points["place"]]
     pool = FILL_TYPES["amm"]
     size = 5 if len(middles) <= MOST_DOTS else 2
-    with drawing(trades, ax, title, note, overview.note, counts_above=True) as axes:
-        style.draw_estimates(axes, middles, every_point, pool, markersize=size, linewidth=0.8)
-        axes.axhline(overall, **style.zero_line() | {"linewidth": 1}, linestyle="--", label="whole time")
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview.note,
+        counts_above=True,
+    ) as axes:
+        style.draw_estimates(
+            axes,
+            middles,
+            every_point,
+            pool,
+            markersize=size,
+            linewidth=0.8,
+        )
+        axes.axhline(
+            overall,
+            **style.zero_line() | {"linewidth": 1},
+            linestyle="--",
+            label="whole time",
+        )
         axis.format_dates(axes, periods)
         percent_axis(axes, of)
-        write_counts(axes, points["x"], points["fills"], pool.colour, (1, 6), periods.width.min())
+        write_counts(
+            axes,
+            points["x"],
+            points["fills"],
+            pool.colour,
+            (1, 6),
+            periods.width.min(),
+        )
     return keep(axes, table, _share_marks(points, of))
 
 
-def size_profile(trades: Any, *, quantiles: int = 10, quote: str | None = None, ax: Axes | None = None) -> Figure:
+def size_profile(
+    trades: Any,
+    *,
+    quantiles: int = 10,
+    quote: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the shares of AMM pool and order book by fill size.
 
     Parameters
@@ -239,12 +294,28 @@ def size_profile(trades: Any, *, quantiles: int = 10, quote: str | None = None, 
         share = f"{row['height']:.1f} % of the fills of this size"
         return f"{FILL_TYPES[row['name']].label}, {sizes}\n{share}\n{format_count(row['fills'])}"
 
-    bars = table.assign(place=places, name=table["fill_type"], height=100 * table["share"])
+    bars = table.assign(
+        place=places,
+        name=table["fill_type"],
+        height=100 * table["share"],
+    )
     bars["text"] = [*map(say, bars.to_dict("records"))]
     styles = {name: group.bar for name, group in FILL_TYPES.items() if name in set(table["fill_type"])}
-    with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview_of(trades, caller).note,
+    ) as axes:
         left = np.arange(count) - style.BAR_WIDTH / 2
-        marks = stacked_bars(axes, left, np.ones(count), bars, styles)
+        marks = stacked_bars(
+            axes,
+            left,
+            np.ones(count),
+            bars,
+            styles,
+        )
         axis.format_sizes(axes, axis.bounds_of(table), token)
         percent_axis(axes, "fills")
     return keep(axes, table, marks)
@@ -263,17 +334,41 @@ def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
     return sums, f"{count}d", name
 
 
-def _with_shares(sums: pd.DataFrame, keys: list[str], of: str) -> pd.DataFrame:
+def _with_shares(
+    sums: pd.DataFrame,
+    keys: list[str],
+    of: str,
+) -> pd.DataFrame:
     """Return the fills, or the notional, of each period in all and of the pool, and the pool's share."""
     amounts = list(dict.fromkeys(["fills", of, f"pool_{of}"]))
-    table = sums.groupby(keys)[[*amounts, "orders", "weight", "squares"]].sum().reset_index()
+    table = (
+        sums.groupby(keys)[
+            [
+                *amounts,
+                "orders",
+                "weight",
+                "squares",
+            ]
+        ]
+        .sum()
+        .reset_index()
+    )
     share = to_float(table[f"pool_{of}"]) / to_float(table[of])
     # Kish: how many orders of equal size would say as much.
     low, high = _wilson(share, table["weight"] ** 2 / table["squares"])
-    return table[[*keys, *amounts]].assign(share=share, orders=table["orders"], low=low, high=high)
+    return table[[*keys, *amounts]].assign(
+        share=share,
+        orders=table["orders"],
+        low=low,
+        high=high,
+    )
 
 
-def _shares_by_period(every: str, of: str, token: str) -> dict[str, str]:
+def _shares_by_period(
+    every: str,
+    of: str,
+    token: str,
+) -> dict[str, str]:
     """Return the steps that add up fills, those of the pool, and orders by period and token."""
     known = "quote IS NOT NULL AND notional IS NOT NULL" if of == "notional" else "TRUE"
     return {
@@ -307,7 +402,10 @@ GROUP BY period, quote""",
     }
 
 
-def _wilson(share: pd.Series, orders: pd.Series) -> tuple[pd.Series, pd.Series]:
+def _wilson(
+    share: pd.Series,
+    orders: pd.Series,
+) -> tuple[pd.Series, pd.Series]:
     """Return the ends of Wilson's score interval of shares of so many orders."""
     square = Z**2
     middle = (share + square / (2 * orders)) / (1 + square / orders)
@@ -321,4 +419,8 @@ def _share_marks(points: pd.DataFrame, of: str) -> Iterator[Mark]:
         interval = f"95 %: {row['low']:.1f} to {row['high']:.1f} %"
         share = f"AMM pool {row['mean']:.1f} % of {of} ({interval})"
         text = f"{row['when']}\n{share}\n{format_count(row['fills'])}"
-        yield Mark(text, (row["x"], row["x"]), (row["low"], row["high"]))
+        yield Mark(
+            text,
+            (row["x"], row["x"]),
+            (row["low"], row["high"]),
+        )

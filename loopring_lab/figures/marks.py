@@ -70,7 +70,12 @@ class Figure(_Figure):
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
         with rc_context({"text.parse_math": False}):
-            self.savefig(drawn, format="png", dpi=DENSITY * self.dpi, facecolor=self._paper())
+            self.savefig(
+                drawn,
+                format="png",
+                dpi=DENSITY * self.dpi,
+                facecolor=self._paper(),
+            )
         png = io.BytesIO()
         image, clear = _card(Image.open(drawn).convert("RGB"))
         image.save(png, format="png", optimize=True, transparency=clear)
@@ -81,13 +86,20 @@ class Figure(_Figure):
         *_, opacity = to_rgba(self.get_facecolor())
         return self.get_facecolor() if opacity else "white"
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _repr_mimebundle_(
+        self,
+        **options: Any,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         picture = base64.b64encode(self._repr_png_()).decode()
         width = {"width": round(self.bbox.width)}
         return {"text/plain": repr(self), "image/png": picture}, {"image/png": width}
 
 
-def keep(axes: Axes, table: pd.DataFrame, marks: Iterable[Mark]) -> Figure:
+def keep(
+    axes: Axes,
+    table: pd.DataFrame,
+    marks: Iterable[Mark],
+) -> Figure:
     """Attach the table drawn and its marks to a figure of ours; return the figure of the axes."""
     figure = axes.figure
     if isinstance(figure, Figure):
@@ -98,12 +110,19 @@ def keep(axes: Axes, table: pd.DataFrame, marks: Iterable[Mark]) -> Figure:
     return cast("Figure", figure)
 
 
-def bar_marks(bars: Iterable[Any], texts: Iterable[str]) -> Iterator[Mark]:
+def bar_marks(
+    bars: Iterable[Any],
+    texts: Iterable[str],
+) -> Iterator[Mark]:
     """Give a mark to each bar that has a height."""
     for bar, text in zip(bars, texts, strict=True):
         box = bar.get_bbox()
         if box.height:
-            yield Mark(text, (box.xmin, box.xmax), (box.ymin, box.ymax))
+            yield Mark(
+                text,
+                (box.xmin, box.xmax),
+                (box.ymin, box.ymax),
+            )
 
 
 def _card(image: Image.Image) -> tuple[Image.Image, bytes]:
@@ -118,7 +137,11 @@ def _card(image: Image.Image) -> tuple[Image.Image, bytes]:
     paper.putpalette([*palette, *[255] * (3 * SMOOTH)])
     shape = Image.new("L", (image.width * FINER, image.height * FINER))
     corners = (0, 0, shape.width - 1, shape.height - 1)
-    ImageDraw.Draw(shape).rounded_rectangle(corners, FINER * DENSITY * CORNER, fill=255)
+    ImageDraw.Draw(shape).rounded_rectangle(
+        corners,
+        FINER * DENSITY * CORNER,
+        fill=255,
+    )
     shades = shape.resize(image.size, Image.Resampling.BOX)
     steps = shades.point(lambda shade: colours + shade * SMOOTH // 255)
     is_edge = shades.point(lambda shade: 0 if shade == 255 else 255)

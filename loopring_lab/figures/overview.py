@@ -52,7 +52,11 @@ def overview_of(trades: Any, caller: str) -> Overview:
     days = 0.0
     if found["first"] is not None:
         days = (found["last"] - found["first"]) / DAY
-    return Overview(found["trades"] or 0, days, note_on_both_sides(found["both_sides"] or 0))
+    return Overview(
+        found["trades"] or 0,
+        days,
+        note_on_both_sides(found["both_sides"] or 0),
+    )
 
 
 def opened(trades: Any) -> Any:

@@ -122,7 +122,13 @@ class GroupStyle(NamedTuple):
 
 
 FILL_TYPES: Mapping[str, GroupStyle] = {
-    "amm": GroupStyle("AMM pool", COLOURS[0], COLOURS[0], "o", "-"),
+    "amm": GroupStyle(
+        "AMM pool",
+        COLOURS[0],
+        COLOURS[0],
+        "o",
+        "-",
+    ),
     "dex": GroupStyle("order book", COLOURS[1], "#F7C9A5", "s", "--"),
     UNKNOWN: GroupStyle("type unknown", GREY, "#E4E4E4", "^", ":"),
 }
@@ -157,7 +163,11 @@ def drawing(
         _write_title(axes, title, small_print, counts_above)
         if axes.get_legend_handles_labels()[0]:
             # To the right of the axes, where nothing is drawn.
-            corner = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.5}
+            corner = {
+                "loc": "upper left",
+                "bbox_to_anchor": (1.0, 1.0),
+                "borderaxespad": 0.5,
+            }
             axes.legend(**corner | dict(legend or {}))
         _mark_synthetic(axes, trades)
 
@@ -170,14 +180,29 @@ def _new_axes(rows: int, more_notes: int) -> Axes:
         needed = AROUND + notes + ROW * max(rows, 2)
         height = min(HEIGHT, round(needed, 2))
     layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
-    return Figure(figsize=(WIDTH, height), dpi=100, layout=layout).subplots()
+    return Figure(
+        figsize=(WIDTH, height),
+        dpi=100,
+        layout=layout,
+    ).subplots()
 
 
-def _write_title(axes: Axes, title: str, notes: Sequence[str], counts_above: bool) -> None:
+def _write_title(
+    axes: Axes,
+    title: str,
+    notes: Sequence[str],
+    counts_above: bool,
+) -> None:
     """Write notes, the first lowest, and the title above: the upper ones may pass above what stands beside the axes."""
     height = NOTE_LINE if counts_above else 0.0
     for note in notes:
-        _small_print(axes, note, (0, 1), (0, 7 + height), "axes fraction")
+        _small_print(
+            axes,
+            note,
+            (0, 1),
+            (0, 7 + height),
+            "axes fraction",
+        )
         height += NOTE_LINE * (note.count("\n") + 1)
     pad = TITLE_PAD + height if notes else None
     axes.set_title(title, y=1, pad=pad)
@@ -191,19 +216,57 @@ def _mark_synthetic(axes: Axes, trades: Any) -> None:
     for other in axes.figure.axes:
         if any(text.get_text() == SYNTHETIC for text in other.texts):
             return
-    _small_print(axes, SYNTHETIC, (1, 0), (-6, 4), "figure fraction", ha="right", fontsize=9)
+    _small_print(
+        axes,
+        SYNTHETIC,
+        (1, 0),
+        (-6, 4),
+        "figure fraction",
+        ha="right",
+        fontsize=9,
+    )
 
 
-def _small_print(axes: Axes, text: str, corner: Any, offset: Any, coordinates: str, **options: Any) -> None:
+def _small_print(
+    axes: Axes,
+    text: str,
+    corner: Any,
+    offset: Any,
+    coordinates: str,
+    **options: Any,
+) -> None:
     """Write text that takes no room: a long note must not make the axes narrow."""
-    written = write(axes, text, corner, offset, coordinates, va="bottom", color=ink(NOTE_STRENGTH), **options)
+    written = write(
+        axes,
+        text,
+        corner,
+        offset,
+        coordinates,
+        va="bottom",
+        color=ink(NOTE_STRENGTH),
+        **options,
+    )
     written.set_in_layout(False)
 
 
-def write(axes: Axes, text: str, place: Any, offset: Any, coordinates: Any, **options: Any) -> Annotation:
+def write(
+    axes: Axes,
+    text: str,
+    place: Any,
+    offset: Any,
+    coordinates: Any,
+    **options: Any,
+) -> Annotation:
     """Write a text at an offset in points from its place."""
     options = {"fontsize": 10} | options
-    return axes.annotate(text, place, offset, coordinates, textcoords="offset points", **options)
+    return axes.annotate(
+        text,
+        place,
+        offset,
+        coordinates,
+        textcoords="offset points",
+        **options,
+    )
 
 
 def as_pandas(table: Any) -> pd.DataFrame:
@@ -213,7 +276,11 @@ def as_pandas(table: Any) -> pd.DataFrame:
     return frames.to_pandas(collected(table, "lab.figures"))
 
 
-def select_quote(table: pd.DataFrame, quote: str | None, caller: str) -> tuple[pd.DataFrame, str]:
+def select_quote(
+    table: pd.DataFrame,
+    quote: str | None,
+    caller: str,
+) -> tuple[pd.DataFrame, str]:
     """Select the rows of one quote token, by default the one with the most fills."""
     if not quote and table["quote"].notna().any():
         counts = table.groupby("quote", observed=True)["fills"].sum()
@@ -254,7 +321,14 @@ def stacked_bars(
         # What has no height has no edge either.
         edges = np.where(heights > 0, options["linewidth"], 0)
         look = {**options, "linewidth": edges}
-        bars = axes.bar(left, heights, width * BAR_WIDTH, bottom, align="edge", **look)
+        bars = axes.bar(
+            left,
+            heights,
+            width * BAR_WIDTH,
+            bottom,
+            align="edge",
+            **look,
+        )
         marks += bar_marks(bars, rows["text"])
         bottom += heights
     if bottom.any():
@@ -263,7 +337,13 @@ def stacked_bars(
     return marks
 
 
-def draw_estimates(axes: Axes, places: Any, rows: pd.DataFrame, group: GroupStyle, **line: Any) -> None:
+def draw_estimates(
+    axes: Axes,
+    places: Any,
+    rows: pd.DataFrame,
+    group: GroupStyle,
+    **line: Any,
+) -> None:
     """Draw each ``mean``, joined by a line, with its interval from ``low`` to ``high``; hollow without one."""
     places = np.asarray(places, np.float64)
     mean, low, high = rows[["mean", "low", "high"]].to_numpy(np.float64, na_value=np.nan).T
@@ -271,23 +351,64 @@ def draw_estimates(axes: Axes, places: Any, rows: pd.DataFrame, group: GroupStyl
     filled = group.line | line
     hollow = filled | group.hollow | {"linestyle": "none", "label": None}
     width = filled["markersize"] / 4
-    axes.vlines(places[is_sure], low[is_sure], high[is_sure], color=group.colour, linewidth=width)
+    axes.vlines(
+        places[is_sure],
+        low[is_sure],
+        high[is_sure],
+        color=group.colour,
+        linewidth=width,
+    )
     marks = axes.plot(places, mean, **filled)
-    marks += axes.plot(places[~is_sure], mean[~is_sure], **hollow)
+    marks += axes.plot(
+        places[~is_sure],
+        mean[~is_sure],
+        **hollow,
+    )
     # Whole marks at the edges of the axes, but none beside what is zoomed.
-    window = Rectangle((0, -EDGE), 1, 1 + 2 * EDGE, transform=axes.transAxes)
+    window = Rectangle(
+        (0, -EDGE),
+        1,
+        1 + 2 * EDGE,
+        transform=axes.transAxes,
+    )
     for one in marks:
         one.set_clip_path(window)
 
 
-def write_counts(axes: Axes, places: Any, counts: Any, colour: str, at: tuple[float, float], width: float = 1) -> None:
+def write_counts(
+    axes: Axes,
+    places: Any,
+    counts: Any,
+    colour: str,
+    at: tuple[float, float],
+    width: float = 1,
+) -> None:
     """Write counts at a part of the axes' height and points above: as many as fit `width` apart."""
     texts = [f"{count:,}" for count in counts]
     step = every_nth(texts, width * column_width(axes))
-    look: Any = {"ha": "center", "va": "center", "fontsize": 9, "color": colour, "annotation_clip": True}
+    look: Any = {
+        "ha": "center",
+        "va": "center",
+        "fontsize": 9,
+        "color": colour,
+        "annotation_clip": True,
+    }
     across = axes.get_xaxis_transform()
-    for place, text in list(zip(places, texts, strict=True))[::step]:
-        written = write(axes, text, (place, at[0]), (0, at[1]), across, **look)
+    for place, text in list(
+        zip(
+            places,
+            texts,
+            strict=True,
+        )
+    )[::step]:
+        written = write(
+            axes,
+            text,
+            (place, at[0]),
+            (0, at[1]),
+            across,
+            **look,
+        )
         # It stands between points and title, which take that room.
         written.set_in_layout(False)
 
@@ -316,10 +437,30 @@ def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     for heading, column in texts.items():
         longest = max(map(len, [str(heading), *column]))
         right += COLUMN_GAP + LETTER * longest
-        head: Any = {"ha": "right", "va": "bottom", "color": ink(NOTE_STRENGTH)}
-        write(axes, str(heading), (1, 1), (right, 4), "axes fraction", **head)
+        head: Any = {
+            "ha": "right",
+            "va": "bottom",
+            "color": ink(NOTE_STRENGTH),
+        }
+        write(
+            axes,
+            str(heading),
+            (1, 1),
+            (right, 4),
+            "axes fraction",
+            **head,
+        )
         for place, text in enumerate(column):
-            write(axes, text, (1, place), (right, 0), beside, ha="right", va="center", annotation_clip=True)
+            write(
+                axes,
+                text,
+                (1, place),
+                (right, 0),
+                beside,
+                ha="right",
+                va="center",
+                annotation_clip=True,
+            )
 
 
 def plain_numbers(axis: Axis) -> None:
