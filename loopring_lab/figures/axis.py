@@ -59,6 +59,7 @@ class Timeline(NamedTuple):
         """Add the ``place`` of each row's period, from 0, and its name, such as ``week from 2022-03-07``."""
         periods = table["period"]
         form = "%Y-%m-%d"
+        # A time of day only where a period does not begin at midnight.
         if (periods != periods.dt.normalize()).any():
             form = "%Y-%m-%d %H:%M UTC"
         days = _milliseconds(periods) / DAY
@@ -70,6 +71,7 @@ class Timeline(NamedTuple):
 
 def period_for(days: float) -> str:
     """Choose a period for a time of this many days."""
+    # One trade, or several of one moment, cover no time: a day is a period that everybody knows.
     if days == 0:
         return "1d"
     return next((every for most, every in PERIODS if days <= most), "1q")
@@ -83,6 +85,7 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
     count, unit = _parts(every)
     times = _milliseconds(periods).astype("datetime64[ms]")
     if unit in MONTHS:
+        # Months differ in length, so they are counted as months.
         times = times.astype("datetime64[M]")
         length = count * MONTHS[unit]
     else:
@@ -130,6 +133,7 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
     count = len(periods.left)
     if count < FEWEST:
         start = periods.left[0]
+        # A single period would fill the figure; beside it is room for one on either side.
         end = periods.left[-1] + periods.width[-1]
         room = min(1, (FEWEST - count) / 2) * periods.width[0]
         axes.set_xlim(start - room, end + room)
@@ -153,6 +157,7 @@ def quantiles_of(
     caller: str,
 ) -> tuple[pd.DataFrame, str]:
     """Select the quantiles of one quote token from `fills.size_profile`, by default that with most fills."""
+    # Fills of unknown size are in no quantile.
     known = profile.dropna(subset=["quantile"]).astype({"quantile": int})
     return select_quote(known, quote, caller)
 
@@ -171,6 +176,7 @@ def format_sizes(axes: Axes, sizes: pd.DataFrame, quote: str) -> None:
     least = _fewest_digits(ends)
     labels = _texts(ends, max(least, ROOMY_DIGITS))
     column = column_width(axes)
+    # Fewer digits before fewer labels.
     if every_nth(labels, column) > 1:
         labels = _texts(ends, least)
     step = every_nth(labels, column)
@@ -183,6 +189,7 @@ def format_sizes(axes: Axes, sizes: pd.DataFrame, quote: str) -> None:
         - 0.5,
         labels[::step],
     )
+    # With one size there is no boundary to tell apart.
     if len(set(ends)) == 1:
         axes.set_xticks([(count - 1) / 2], labels[:1])
     axes.set_xlabel(f"size of the fill ({quote})")

@@ -17,6 +17,7 @@ from loopring_lab.figures import axis
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, drawing, format_count, plain_numbers
 
+# What `pool_balance` reads; without tokens= balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
 
 
@@ -68,11 +69,13 @@ def pool_balance(
     if token is None and len(stated):
         token = str(stated["token"].value_counts().index[0])
     of_token = balances[balances["token"] == token]
+    # Before the first published balance nothing can be recomputed; from then on both are known.
     levels = of_token["recomputed_units"].fillna(of_token["published_units"])
     line = of_token.assign(level=levels).dropna(subset="level")
     is_stated = line["published"].notna()
     if not is_stated.any():
         raise LabError(f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances.")
+    # All transactions of a block have its time.
     is_one_block = line["block"].nunique() == 1
     along = line["index_in_block"].to_numpy(np.float64) if is_one_block else _days(line["created_at"])
     account = balances.attrs.get("account_id")
@@ -130,6 +133,7 @@ def _days(times: pd.Series) -> np.ndarray:
 
 def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     """Say how many balances were published, and how many of them equal the recomputed ones."""
+    # The first balance of a token has nothing to be compared with.
     known = published.dropna(subset="recomputed")
     same = int((known["published"] == known["recomputed"]).sum())
     equal = f"{same:,} of the {len(known):,} that can be recomputed are equal"
@@ -145,6 +149,7 @@ def _marks(
     token: str | None,
 ) -> Iterator[Mark]:
     """Give a mark to each step, and to each balance published at its beginning."""
+    # A step is as long as the balance stays; the last one has no end.
     ends = np.append(along[1:], along[-1])
     for row, start, end in zip(
         line.to_dict("records"),

@@ -38,10 +38,13 @@ from loopring_lab.fills.sizes import quantile_bounds
 
 # Widths of bins, times a power of ten.
 STEPS = (1, 2, 2.5, 5, 10)
+# Bins for few fills, and for many: more would be narrower than their edges are apart.
 FEWEST_BINS = 10
 MOST_BINS = 40
 FENCE = 3  # interquartile ranges beyond which values are not drawn
+# As many as fit a figure of 420 pixels below the line for all.
 MOST_LINES = 11
+# Each verdict looks like the venue that is cheaper.
 VERDICTS = {
     "pool": FILL_TYPES["amm"],
     "book": FILL_TYPES["dex"],
@@ -116,6 +119,7 @@ def price_gaps(
             "tolerance='1d', or combine the trades of several accounts."
         )
     matched = {}
+    # The pool upwards, the order book downwards.
     for name in ("amm", "dex"):
         worse = drawn.loc[drawn["fill_type"] == name, "worse_bps"]
         if len(worse):
@@ -124,6 +128,7 @@ def price_gaps(
     edges = _edges(matched.values())
 
     note = f"{trade_count(len(drawn), len(table))} of known type matched"
+    # Outliers would make all other bins too narrow to see.
     outside = len(drawn) - int(drawn["worse_bps"].between(edges[0], edges[-1]).sum())
     if outside:
         note += f"; {outside:,} lie outside this range"
@@ -188,6 +193,7 @@ def price_gaps(
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
         axes.set_ylabel("share of matched fills (%)" if any(has_many.values()) else "single fills")
         style.plain_numbers(axes.xaxis)
+        # Both halves count upwards from the middle.
         upwards = FuncFormatter(lambda share, _: style.format_number(abs(share)) if abs(share) <= 100 else "")
         axes.yaxis.set_major_formatter(upwards)
         if not any(has_many.values()):
@@ -243,6 +249,7 @@ def cost_curve(
     caller = "lab.figures.cost_curve"
     trades = opened(trades)
     overview = overview_of(trades, caller)
+    # Passed on as they are: `fills.all_in_cost` checks them.
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
     costs, sizes, token = _costs_by_size(
         trades,
@@ -251,6 +258,7 @@ def cost_curve(
         caller,
         against,
     )
+    # The first answer says how many fills have a cost; few of them make few parts.
     parts = int(costs["priced"].sum()) // FILLS_PER_PART
     parts = min(MOST_PARTS, max(FEWEST_PARTS, parts))
     if quantiles is None and parts != MOST_PARTS:
@@ -321,6 +329,7 @@ def venue_differences(
     names = list(keys_of(trades, by, caller).names)
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
     table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
+    # Groups of one venue only have no difference.
     known = table.dropna(subset=["difference_bps"]).sort_values(
         "fills",
         ascending=False,
@@ -333,7 +342,10 @@ def venue_differences(
         )
     labels = [group_label(tuple(row)) for row in known[names].itertuples(index=False)]
     groups = known.assign(group=labels).head(MOST_LINES)
-    rows = pd.concat([overall.assign(group="all"), groups], ignore_index=True)
+    rows = pd.concat(
+        [overall.assign(group="all"), groups],
+        ignore_index=True,
+    )
     note = f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
@@ -348,6 +360,7 @@ def venue_differences(
         rows=len(rows),
     ) as axes:
         axes.axvline(0, **zero_line())
+        # As `format_estimate` calls them.
         columns = {"difference_bps": "mean", "low_bps": "low", "high_bps": "high"}
         for place, row in enumerate(rows.rename(columns=columns).to_dict("records")):
             group = VERDICTS[row["verdict"]]
@@ -376,11 +389,15 @@ def venue_differences(
                     "y",
                 )
             )
+        # All fills together stand apart from the groups.
         axes.axhline(0.5, **zero_line())
         axes.set_yticks(range(len(rows)), list(rows["group"]))
         axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
         style.plain_numbers(axes.xaxis)
-        texts = {"fills": rows["fills"].map("{:,}".format), "cheaper": rows["verdict"]}
+        texts = {
+            "fills": rows["fills"].map("{:,}".format),
+            "cheaper": rows["verdict"],
+        }
         style.text_columns(axes, pd.DataFrame(texts))
     return keep(axes, rows, marks)
 
@@ -422,12 +439,14 @@ def markouts(
     <Figure size 900x420 with 1 Axes>
     """
     table = as_pandas(fills.markouts(trades, prices, horizons, "fill_type"))
+    # Fills without a reference price have no cost.
     table = table.assign(priced=table["fills"] - table["unpriced"])
     table = style.label_unknown_types(table[table["priced"] > 0])
     if table.empty:
         raise LabError(
             "lab.figures.markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
         )
+    # As the caller wrote them.
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map(names.index)
     points = _estimate(table, "realized_bps")
@@ -436,6 +455,7 @@ def markouts(
     headings = [f"{name} after the fill" for name in names]
     with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
         axes.axhline(0, **zero_line())
+        # Horizons stand at equal distances, although they grow by factors.
         axes.set_xlim(-0.6, len(names) - 0.4)
         marks = _draw_by_type(axes, points, headings, faint="weighted_effective_bps")
         axes.set_xticks(range(len(names)), names)
@@ -489,6 +509,7 @@ def _draw_by_type(
     for number, name in enumerate(types):
         group = FILL_TYPES[name]
         rows = points[points["fill_type"] == name]
+        # The types of one place stand around it.
         beside = APART * (number - (len(types) - 1) / 2)
         places = rows["place"] + beside
         if faint:
@@ -603,13 +624,16 @@ def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
     count = 0
     for values in histograms:
         first, third = np.quantile(values, [0.25, 0.75])
+        # Without a spread, no value is an outlier.
         fence = FENCE * (third - first) or np.inf
         low = min(low, max(values.min(), first - fence))
         high = max(high, min(values.max(), third + fence))
         count += len(values)
+    # All differences are 0, so any width does.
     if low == high:
         high = 1.0
     bins = min(MOST_BINS, FEWEST_BINS + count // 4)
+    # The locator of ticks finds round bins too.
     edges = MaxNLocator(bins, steps=STEPS).tick_values(low, high)
     # Whole multiples of their width, so that 0 is 0.
     width = edges[1] - edges[0]
@@ -617,7 +641,11 @@ def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _costs_by_size(
-    trades: Any, quote: str | None, parts: int, caller: str, reference: Mapping[str, Any]
+    trades: Any,
+    quote: str | None,
+    parts: int,
+    caller: str,
+    reference: Mapping[str, Any],
 ) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """Return the costs of each fill type and quantile that has any, the sizes of quantiles and the quote token."""
     profile = as_pandas(quantile_bounds(trades, parts, "lab.fills.size_profile"))

@@ -119,6 +119,7 @@ def fee_rates(
     ).drop(columns=["median_bps", "both_sides"])
     table = table.dropna(subset=["period", "bps"])
     if fee_token is None and "fee_token" not in names and len(table):
+        # Amounts of different tokens never meet in one rate.
         counts = table.groupby("fee_token", observed=True)["fills"].sum()
         fee_token = str(counts.idxmax())
     if fee_token or "fee_token" not in names:
@@ -138,6 +139,7 @@ def fee_rates(
     tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
     title = f"Effective fee rate per {periods.name}, {tokens}"
 
+    # A line of steps needs the end of the last one too.
     end = periods.left[-1] + periods.width[-1]
     steps = periods.located(table)
     steps["rate"] = steps["bps"].astype(float)
@@ -153,6 +155,7 @@ def fee_rates(
                 rates,
                 **look,
             )
+        # Also where all fees are 0 the axis shows basis points.
         top = max(1.0, 1.06 * steps["rate"].max())
         axes.set_ylim(-BELOW_ZERO * top, top)
         axes.set_xlim(periods.left[0], end)
@@ -166,7 +169,11 @@ def fee_rates(
 
 
 def fee_tiers(
-    trades: Any, *, every: str | None = None, tokens: pd.DataFrame | None = None, ax: Axes | None = None
+    trades: Any,
+    *,
+    every: str | None = None,
+    tokens: pd.DataFrame | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
     """Draw the distribution of fills over fee tiers in each period.
 
@@ -213,6 +220,7 @@ def fee_tiers(
     tiers = table["tier_bps"]
     counts = table.groupby("tier_bps")["fills"].sum()
     top = sorted(int(tier) for tier in counts.nlargest(MOST_TIERS).index)
+    # Stacks are named by tier; likely and uncertain tiers, and rare ones, have stacks of their own.
     names = tiers.astype(str)
     names = names.mask(table["certainty"] == "likely", names + LIKELY)
     names = names.where(tiers.isin(top), "other")
@@ -383,6 +391,7 @@ def _top_lines(
     table = table.assign(line=lines)
     values = table.drop_duplicates("line").set_index("line")[names]
     top = table.groupby("line")["fills"].sum().nlargest(len(DASHES)).index
+    # Fill types keep the colours that they have in all figures.
     by_type = names == ["fill_type"]
     colours = [*COLOURS, style.ink()]
     styles = {}
@@ -401,6 +410,7 @@ def _top_lines(
 
 def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
     """Choose colours from dark (low tiers) to light, hatched where likely; the rest is grey and hatched."""
+    # Viridis: its order of lightness is seen by everybody, in print too.
     shades = colormaps["viridis"](
         np.linspace(
             0,
@@ -434,6 +444,7 @@ def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
 
 def _label_tiers(axes: Axes, columns: int) -> None:
     """Label the bars of each certain tier: all of them where columns are few, else one in the middle."""
+    # Narrower bars than a number of two digits.
     if columns > SOME_LABELLED:
         return
     for stack in axes.containers:
@@ -447,6 +458,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
             tall = tall[len(tall) // 2 :][:1]
         for bar in tall:
             colour = bar.get_facecolor()
+            # What is written on a bar reads on its own colour, whatever the style.
             is_dark = np.dot(to_rgb(colour), LUMA) < DARK
             dark_ink, light_ink = style.INKS
             box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
@@ -495,7 +507,12 @@ def _by_value(
     if values.isna().all():
         hint = "Pass trades to take prices from as prices=."
         raise LabError(f"lab.figures.fees_by_token: no fee could be valued in {token}. {hint}")
-    shown = _largest(table.assign(fee_value=values, length=values.fillna(0)))
+    shown = _largest(
+        table.assign(
+            fee_value=values,
+            length=values.fillna(0),
+        )
+    )
     # All bars have as many places as DIGITS of their sum.
     whole = values.sum()
     places = max(0, DIGITS - 1 - Decimal(whole).adjusted()) if whole else 0
@@ -506,6 +523,7 @@ def _by_value(
     shown["label"] = ["no price" if pd.isna(value) else cut(value) for value in shown["fee_value"]]
     title = f"Fees by token, valued in {token}: {cut(whole)} {token} in all"
     count = int(table["fills"].sum())
+    # A fee before the first trade of its market has no price.
     lost = int(table["unpriced"].sum())
     if lost:
         title += f", {format_count(lost)} without a price"
@@ -526,8 +544,15 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
     digits = [style.truncate_digits(fee, DIGITS) for fee in table["fee"].fillna(0)]
     table["fees"] = (pd.Series(digits, table.index) + " " + table["name"]).where(is_known, MISSING)
     rest = table.iloc[MOST_TOKENS:]
+    # A bar for one other token would say less than its own.
     if len(rest) < 2:
         return table
     sums = rest.filter(["fills", "length", "fee_value"]).sum().to_dict()
-    others = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fees": MISSING}], dtype=object)
-    return pd.concat([table.iloc[:MOST_TOKENS].astype(object), others], ignore_index=True)
+    others = pd.DataFrame(
+        [sums | {"name": f"{len(rest)} others", "fees": MISSING}],
+        dtype=object,
+    )
+    return pd.concat(
+        [table.iloc[:MOST_TOKENS].astype(object), others],
+        ignore_index=True,
+    )

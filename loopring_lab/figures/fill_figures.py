@@ -102,6 +102,7 @@ def volume(
     overview = overview_of(trades, caller)
     title = f"Traded volume per {name}, {token}-quoted markets"
     drawn = table["fills"].sum()
+    # Trades in other quote tokens, or without a type or a notional.
     if drawn < overview.trades:
         title += f", {trade_count(drawn, overview.trades)}"
 
@@ -187,12 +188,14 @@ def fill_shares(
     if of_one_token:
         sums, token = select_quote(sums, quote, caller)
         markets = f", {token}-quoted markets"
+        # Notional adds up within one quote token only.
         keys = ["period", "quote"]
     if sums.empty:
         raise LabError(f"{caller}: no trade with a known time and fill type to draw. Pass other trades.")
     table = _with_shares(sums, keys, of)
     periods = axis.timeline(table["period"], every, caller)
 
+    # The share of sums, not the mean of shares: a quiet week counts for less.
     pooled = to_float(table[f"pool_{of}"]).sum()
     overall = float(pooled / to_float(table[of]).sum() * 100)
     counted = trade_count(table["fills"].sum(), overview.trades)
@@ -206,6 +209,7 @@ def fill_shares(
     middles = periods.left + periods.width / 2
     points["x"] = middles[points["place"]]
     pool = FILL_TYPES["amm"]
+    # Smaller marks stay apart on a line of many.
     size = 5 if len(middles) <= MOST_DOTS else 2
     with drawing(
         trades,
@@ -324,6 +328,7 @@ def size_profile(
 def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
     """Add up days to periods of equal length from the first day; return these, their length and its name."""
     days = daily["period"]
+    # From the first day, so that the first bar is as long as the others.
     start = days.min()
     usual = axis.period_for((days.max() - start).days)
     count, name = EQUAL_PERIODS.get(usual, (1, "day"))
@@ -407,6 +412,7 @@ def _wilson(
     orders: pd.Series,
 ) -> tuple[pd.Series, pd.Series]:
     """Return the ends of Wilson's score interval of shares of so many orders."""
+    # E. B. Wilson: Probable inference, JASA 22 (1927).
     square = Z**2
     middle = (share + square / (2 * orders)) / (1 + square / orders)
     within = share * (1 - share) * square / orders + (square / (2 * orders)) ** 2

@@ -69,6 +69,7 @@ class Figure(_Figure):
 
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
+        # A token may be called "$".
         with rc_context({"text.parse_math": False}):
             self.savefig(
                 drawn,
@@ -91,6 +92,7 @@ class Figure(_Figure):
         **options: Any,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         picture = base64.b64encode(self._repr_png_()).decode()
+        # The page shows it at half its pixels.
         width = {"width": round(self.bbox.width)}
         return {"text/plain": repr(self), "image/png": picture}, {"image/png": width}
 
@@ -103,6 +105,7 @@ def keep(
     """Attach the table drawn and its marks to a figure of ours; return the figure of the axes."""
     figure = axes.figure
     if isinstance(figure, Figure):
+        # Another drawing on the same axes replaces their marks only.
         number = figure.axes.index(axes)
         figure.table = table.reset_index(drop=True)
         figure.marks = [mark for mark in figure.marks if mark.axes != number]

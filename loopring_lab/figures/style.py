@@ -174,11 +174,13 @@ def drawing(
 
 def _new_axes(rows: int, more_notes: int) -> Axes:
     """Return the axes of a figure of ours, which is lower if it has few rows."""
+    # Rows that are too many become lower instead.
     height = HEIGHT
     if rows:
         notes = more_notes * NOTE_LINE / POINTS_PER_INCH
         needed = AROUND + notes + ROW * max(rows, 2)
         height = min(HEIGHT, round(needed, 2))
+    # Inches between what is drawn and the edge of the figure.
     layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
     return Figure(
         figsize=(WIDTH, height),
@@ -204,12 +206,14 @@ def _write_title(
             "axes fraction",
         )
         height += NOTE_LINE * (note.count("\n") + 1)
+    # Without notes, matplotlib knows how far away a title stands.
     pad = TITLE_PAD + height if notes else None
     axes.set_title(title, y=1, pad=pad)
 
 
 def _mark_synthetic(axes: Axes, trades: Any) -> None:
     """Label synthetic data once, in the corner of the figure."""
+    # Frames of pandas carry where they come from; other engines cannot.
     attrs = getattr(trades, "attrs", None)
     if not isinstance(attrs, Mapping) or not attrs.get("synthetic"):
         return
@@ -282,6 +286,7 @@ def select_quote(
     caller: str,
 ) -> tuple[pd.DataFrame, str]:
     """Select the rows of one quote token, by default the one with the most fills."""
+    # The token with most fills says most about the account.
     if not quote and table["quote"].notna().any():
         counts = table.groupby("quote", observed=True)["fills"].sum()
         quote = str(counts.idxmax())
@@ -333,6 +338,7 @@ def stacked_bars(
         bottom += heights
     if bottom.any():
         axes.set_ylim(0, 1.05 * bottom.max())
+    # Bars are told apart by their edges.
     axes.grid(visible=False, axis="x")
     return marks
 
@@ -346,8 +352,16 @@ def draw_estimates(
 ) -> None:
     """Draw each ``mean``, joined by a line, with its interval from ``low`` to ``high``; hollow without one."""
     places = np.asarray(places, np.float64)
-    mean, low, high = rows[["mean", "low", "high"]].to_numpy(np.float64, na_value=np.nan).T
+    mean, low, high = (
+        rows[["mean", "low", "high"]]
+        .to_numpy(
+            np.float64,
+            na_value=np.nan,
+        )
+        .T
+    )
     is_sure = ~np.isnan(low)
+    # Callers may draw smaller marks.
     filled = group.line | line
     hollow = filled | group.hollow | {"linestyle": "none", "label": None}
     width = filled["markersize"] / 4
@@ -385,6 +399,7 @@ def write_counts(
 ) -> None:
     """Write counts at a part of the axes' height and points above: as many as fit `width` apart."""
     texts = [f"{count:,}" for count in counts]
+    # Where counts are too close, some are left out rather than all made small.
     step = every_nth(texts, width * column_width(axes))
     look: Any = {
         "ha": "center",
@@ -433,6 +448,7 @@ def every_nth(labels: Sequence[str], distance: float) -> int:
 def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     """Write columns of text to the right of the axes, a line for each row of a figure."""
     beside = axes.get_yaxis_transform()
+    # Points from the axes, as constrained layout moves their edge.
     right = 0.0
     for heading, column in texts.items():
         longest = max(map(len, [str(heading), *column]))
@@ -475,6 +491,7 @@ def percent_axis(axes: Axes, unit: str) -> None:
 
 def format_number(value: float, digits: int = 10) -> str:
     """Write a number with thousands separators, without an exponent or trailing zeros."""
+    # All digits before the point, as fewer of them would need an exponent.
     whole = len(f"{abs(value):.0f}")
     return format_amount(Decimal(f"{value:.{max(digits, whole)}g}"))
 
@@ -513,6 +530,7 @@ def group_label(value: Any) -> str:
 
 def trade_count(drawn: float, total: float) -> str:
     """Say how many trades are drawn, such as ``12 of 50 trades``."""
+    # Both counts, wherever something is left out.
     if drawn != total:
         return f"{int(drawn):,} of {int(total):,} trades"
     return f"all {int(total):,} trades" if total > 1 else "one trade"
