@@ -180,15 +180,8 @@ def format_sizes(axes: Axes, sizes: pd.DataFrame, quote: str) -> None:
     if every_nth(labels, column) > 1:
         labels = _texts(ends, least)
     step = every_nth(labels, column)
-    axes.set_xticks(
-        np.arange(
-            0,
-            len(ends),
-            step,
-        )
-        - 0.5,
-        labels[::step],
-    )
+    borders = np.arange(len(ends)) - 0.5
+    axes.set_xticks(borders[::step], labels[::step])
     # With one size there is no boundary to tell apart.
     if len(set(ends)) == 1:
         axes.set_xticks([(count - 1) / 2], labels[:1])

@@ -103,15 +103,10 @@ def price_gaps(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.price_gaps"
-    table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
-    means = as_pandas(
-        fills.price_gap(
-            trades,
-            tolerance,
-            [],
-            prices=prices,
-        )
-    )
+    gaps = fills.price_gap(trades, tolerance, prices=prices)
+    table = as_pandas(gaps)
+    averages = fills.price_gap(trades, tolerance, [], prices=prices)
+    means = as_pandas(averages)
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
         raise LabError(
@@ -521,11 +516,7 @@ def _draw_by_type(
             }
             axes.plot(places, rows[faint], **group.line | look)
         style.draw_estimates(axes, places, rows, group)
-        for x, row in zip(
-            places,
-            rows.to_dict("records"),
-            strict=True,
-        ):
+        for x, row in zip(places, rows.to_dict("records"), strict=True):
             heading = f"{group.label}, {headings[row['place']]}"
             text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
             marks.append(
@@ -634,7 +625,7 @@ def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
         high = 1.0
     bins = min(MOST_BINS, FEWEST_BINS + count // 4)
     # The locator of ticks finds round bins too.
-    edges = MaxNLocator(bins, steps=STEPS).tick_values(low, high)
+    edges = np.asarray(MaxNLocator(bins, steps=STEPS).tick_values(low, high))
     # Whole multiples of their width, so that 0 is 0.
     width = edges[1] - edges[0]
     return np.asarray(np.rint(edges / width) * width)

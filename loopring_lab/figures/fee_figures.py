@@ -110,13 +110,9 @@ def fee_rates(
     names = list(keys_of(trades, by, caller).names)
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    table = as_pandas(
-        fees.over_time(
-            trades,
-            every,
-            names,
-        )
-    ).drop(columns=["median_bps", "both_sides"])
+    rates = as_pandas(fees.over_time(trades, every, names))
+    # The figure draws means, of fills whose time is known.
+    table = rates.drop(columns=["median_bps", "both_sides"])
     table = table.dropna(subset=["period", "bps"])
     if fee_token is None and "fee_token" not in names and len(table):
         # Amounts of different tokens never meet in one rate.
@@ -146,15 +142,12 @@ def fee_rates(
     with drawing(trades, ax, title, note, overview.note) as axes:
         for line, group in styles.items():
             of_line = steps[steps["line"] == line].set_index("place")
-            rates = of_line["rate"].reindex(range(len(periods.left)))
+            of_period = of_line["rate"].reindex(range(len(periods.left)))
             # The last step is as long as its period.
-            rates = np.append(rates, rates.iloc[-1])
+            heights = np.append(of_period, of_period.iloc[-1])
+            starts = np.append(periods.left, end)
             look = {**group.line, "marker": None, "drawstyle": "steps-post"}
-            axes.plot(
-                np.append(periods.left, end),
-                rates,
-                **look,
-            )
+            axes.plot(starts, heights, **look)
         # Also where all fees are 0 the axis shows basis points.
         top = max(1.0, 1.06 * steps["rate"].max())
         axes.set_ylim(-BELOW_ZERO * top, top)
@@ -208,13 +201,8 @@ def fee_tiers(
     caller = "lab.figures.fee_tiers"
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    table = as_pandas(
-        fees.tiers(
-            trades,
-            every,
-            tokens=tokens,
-        )
-    ).dropna(subset=["period"])
+    answer = fees.tiers(trades, every, tokens=tokens)
+    table = as_pandas(answer).dropna(subset=["period"])
     periods = axis.timeline(table["period"], every, caller)
 
     tiers = table["tier_bps"]
@@ -379,15 +367,9 @@ def _top_lines(
     names: list[str],
 ) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
     """Select the five lines with most fills; return their rows, their styles and the number of all lines."""
-    lines = (
-        table.groupby(
-            names,
-            observed=True,
-            dropna=False,
-        ).ngroup()
-        if names
-        else 0
-    )
+    lines: Any = 0
+    if names:
+        lines = table.groupby(names, observed=True, dropna=False).ngroup()
     table = table.assign(line=lines)
     values = table.drop_duplicates("line").set_index("line")[names]
     top = table.groupby("line")["fills"].sum().nlargest(len(DASHES)).index
@@ -395,12 +377,8 @@ def _top_lines(
     by_type = names == ["fill_type"]
     colours = [*COLOURS, style.ink()]
     styles = {}
-    for line, colour, dash in zip(
-        sorted(top) if by_type else top,
-        colours,
-        DASHES,
-        strict=False,
-    ):
+    order = sorted(top) if by_type else top
+    for line, colour, dash in zip(order, colours, DASHES, strict=False):
         label = style.group_label(tuple(values.loc[line]) or "all fills")
         styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:
@@ -411,13 +389,8 @@ def _top_lines(
 def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
     """Choose colours from dark (low tiers) to light, hatched where likely; the rest is grey and hatched."""
     # Viridis: its order of lightness is seen by everybody, in print too.
-    shades = colormaps["viridis"](
-        np.linspace(
-            0,
-            1,
-            len(tiers),
-        )
-    )
+    places = np.linspace(0, 1, len(tiers))
+    shades = colormaps["viridis"](places)
     styles: dict[str, dict[str, Any]] = {}
     for tier, shade in zip(tiers, shades, strict=True):
         exact = {
@@ -495,24 +468,15 @@ def _by_value(
     prices: Any,
 ) -> tuple[pd.DataFrame, str, str, str]:
     """Return the same with bars as long as the value of their fees."""
-    table = as_pandas(
-        fees.in_token(
-            trades,
-            token,
-            prices,
-            by=[],
-        )
-    )
+    answer = fees.in_token(trades, token, prices, by=[])
+    table = as_pandas(answer)
     values = to_float(table["fee_value"])
     if values.isna().all():
         hint = "Pass trades to take prices from as prices=."
         raise LabError(f"lab.figures.fees_by_token: no fee could be valued in {token}. {hint}")
-    shown = _largest(
-        table.assign(
-            fee_value=values,
-            length=values.fillna(0),
-        )
-    )
+    # A fee without a price still has a bar, of no length.
+    lengths = values.fillna(0)
+    shown = _largest(table.assign(fee_value=values, length=lengths))
     # All bars have as many places as DIGITS of their sum.
     whole = values.sum()
     places = max(0, DIGITS - 1 - Decimal(whole).adjusted()) if whole else 0

@@ -227,12 +227,8 @@ def fill_shares(
             markersize=size,
             linewidth=0.8,
         )
-        axes.axhline(
-            overall,
-            **style.zero_line() | {"linewidth": 1},
-            linestyle="--",
-            label="whole time",
-        )
+        look = style.zero_line() | {"linewidth": 1, "linestyle": "--"}
+        axes.axhline(overall, **look, label="whole time")
         axis.format_dates(axes, periods)
         percent_axis(axes, of)
         write_counts(

@@ -409,13 +409,8 @@ def write_counts(
         "annotation_clip": True,
     }
     across = axes.get_xaxis_transform()
-    for place, text in list(
-        zip(
-            places,
-            texts,
-            strict=True,
-        )
-    )[::step]:
+    pairs = list(zip(places, texts, strict=True))
+    for place, text in pairs[::step]:
         written = write(
             axes,
             text,

@@ -110,8 +110,7 @@ def trades(
     validate_options(fee_token, ten_members)
     if not isinstance(pages, Iterable):
         raise LabError(f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}.")
-    is_one = isinstance(pages, (bytes, str, Mapping))
-    several = [pages] if is_one else pages
+    several = [pages] if isinstance(pages, (bytes, str, Mapping)) else pages
     # An endless iterator ends here.
     every = list(itertools.islice(several, MAX_PAGES + 1))
     if len(every) > MAX_PAGES:

@@ -83,8 +83,9 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     _refuse_other_frames(trades)
     numbered = trades.reset_index(drop=True)
     reasons: dict[int, list[str]] = defaultdict(list)
-    for row, text in numbered["extra"].dropna().items():
-        noted = parse_json(text, "extra")
+    notes = numbered["extra"]
+    for row in np.flatnonzero(notes.notna()).tolist():
+        noted = parse_json(notes.iloc[row], "extra")
         reasons[row].append(noted["anomaly"])
     for reason, rows in _found(numbered):
         for row in np.flatnonzero(rows).tolist():
@@ -168,8 +169,9 @@ def _exceeds(
     has_price = _true(pc.greater_equal(price, 0))
     above_base = _true(pc.greater(fee, size)) & has_size
     above_quote = _true(pc.greater(fee.cast(most.type), most)) & has_size & has_price
-    in_quote = (token == quote).to_numpy()
-    return np.where(token == base, above_base, in_quote & above_quote)
+    in_quote = np.asarray(token == quote)
+    in_base = np.asarray(token == base)
+    return np.asarray(np.where(in_base, above_base, in_quote & above_quote))
 
 
 def _true(mask: pa.Array) -> np.ndarray:
