@@ -114,7 +114,6 @@ def price_gaps(
             "tolerance='1d', or combine the trades of several accounts."
         )
     matched = {}
-    # The pool upwards, the order book downwards.
     for name in ("amm", "dex"):
         worse = drawn.loc[drawn["fill_type"] == name, "worse_bps"]
         if len(worse):
@@ -140,40 +139,17 @@ def price_gaps(
         note,
         overview_of(trades, caller).note,
     ) as axes:
-        for direction, (name, values) in zip(
-            (1, -1),
-            matched.items(),
-            strict=False,
-        ):
+        # The first type upwards, the other one downwards.
+        for direction, (name, values) in zip((1, -1), matched.items(), strict=False):
             unmatched = int((table["fill_type"] == name).sum()) - len(values)
             label = f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{unmatched:,} not"
             group = FILL_TYPES[name]._replace(label=label)
             if has_many[name]:
-                counts, _ = np.histogram(values, edges)
-                heights = direction * 100 * counts / len(values)
-                bars = axes.bar(
-                    edges[:-1],
-                    heights,
-                    np.diff(edges),
-                    align="edge",
-                    **group.bar,
-                )
-                marks += bar_marks(
-                    bars,
-                    _bin_texts(
-                        edges,
-                        counts,
-                        len(values),
-                        FILL_TYPES[name].label,
-                    ),
-                )
+                heights, texts = _histogram(values, edges, FILL_TYPES[name].label)
+                bars = axes.bar(edges[:-1], direction * heights, np.diff(edges), align="edge", **group.bar)
+                marks += bar_marks(bars, texts)
                 mean = _estimate(means[means["fill_type"] == name], "worse_bps")
-                _draw_mean(
-                    axes,
-                    mean.iloc[0],
-                    1.15 * direction * abs(heights).max(),
-                    group,
-                )
+                _draw_mean(axes, mean.iloc[0], 1.15 * direction * heights.max(), group)
             else:
                 # Too few for shares or a mean.
                 height = direction * DOTS_AT
@@ -464,21 +440,16 @@ def markouts(
     )
 
 
-def _bin_texts(
-    edges: np.ndarray,
-    counts: np.ndarray,
-    matched: int,
-    label: str,
-) -> Iterator[str]:
-    """Say of each bin how many fills it holds."""
-    borders = map(style.format_number, edges)
-    for (low, high), count in zip(
-        pairwise(borders),
-        counts,
-        strict=True,
-    ):
-        share = f"{100 * count / matched:.1f} % of {matched:,} matched"
-        yield f"{label}, {low} to {high} bps\n{share}\n{format_count(count)}"
+def _histogram(values: np.ndarray, edges: np.ndarray, label: str) -> tuple[np.ndarray, list[str]]:
+    """Return the percent of the values in each bin, and what is said of it."""
+    counts, _ = np.histogram(values, edges)
+    shares = 100 * counts / len(values)
+    borders = [style.format_number(edge) for edge in edges]
+    texts = []
+    for (low, high), count, share in zip(pairwise(borders), counts, shares, strict=True):
+        bin_share = f"{share:.1f} % of {len(values):,} matched"
+        texts.append(f"{label}, {low} to {high} bps\n{bin_share}\n{format_count(count)}")
+    return shares, texts
 
 
 def _dot_marks(single: pd.DataFrame, height: float) -> Iterator[Mark]:
