@@ -19,7 +19,11 @@ TYPES = {
     "flag": "yes or no",
 }
 """The type of values of each kind of column; other kinds are their own type."""
-UNITS = {"rate": "basis points", "share": "0 to 1", "time": "UTC"}
+UNITS = {
+    "rate": "basis points",
+    "share": "0 to 1",
+    "time": "UTC",
+}
 FLOAT = "nearest float64"
 
 
@@ -41,27 +45,35 @@ class Column(NamedTuple):
     @property
     def help(self) -> str:
         """The text that a heading shows when it is pointed at."""
-        parts = [self.meaning, f"Unit: {self.unit}." if self.unit else ""]
-        parts.append(f"Not exact: {self.exact}." if self.exact != "exact" else "")
-        return " ".join(filter(None, parts))
+        parts = [self.meaning]
+        if self.unit:
+            parts.append(f"Unit: {self.unit}.")
+        if self.exact != "exact":
+            parts.append(f"Not exact: {self.exact}.")
+        return " ".join(parts)
 
 
 @cache
 def frames() -> dict[str, dict[str, Column]]:
     """Return the columns of every public frame, by the name of the function that returns it first."""
-    found = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    found = tomllib.loads(text)
     listed = found["frames"]
 
     def columns(frame: dict[str, Any]) -> Iterator[Column]:
+        # A frame may begin with all columns of another one.
         if "with" in frame:
             yield from columns(listed[frame["with"]])
+        # A meaning of its own goes before the one that the name has everywhere.
+        places = [frame.get("own", {}), found["columns"]]
         for name in frame["columns"].split():
-            yield _column(name, [frame.get("own", {}), found["columns"]], frame["source"])
+            yield _column(name, places, frame["source"])
 
-    return {
-        ", ".join([first, *frame.get("also", [])]): {column.name: column for column in columns(frame)}
-        for first, frame in listed.items()
-    }
+    described = {}
+    for first, frame in listed.items():
+        functions = ", ".join([first, *frame.get("also", [])])
+        described[functions] = {column.name: column for column in columns(frame)}
+    return described
 
 
 def describe(names: Iterable[Any]) -> dict[str, Column]:
@@ -70,11 +82,19 @@ def describe(names: Iterable[Any]) -> dict[str, Column]:
     A frame of which no public frame has half the columns is somebody's own, and stays without help.
     """
     wanted = [name for name in names if isinstance(name, str)]
-    best = max(frames().values(), key=lambda columns: sum(name in columns for name in wanted))
-    if sum(name in best for name in wanted) * 2 < len(wanted):
+
+    def found(columns: dict[str, Column]) -> int:
+        return len([name for name in wanted if name in columns])
+
+    best = max(frames().values(), key=found)
+    if 2 * found(best) < len(wanted):
         return {}
-    everywhere = {name: column for columns in reversed(frames().values()) for name, column in columns.items()}
-    return {name: best.get(name, everywhere[name]) for name in wanted if name in everywhere}
+    everywhere: dict[str, Column] = {}
+    # The first frame that has a column describes it best.
+    for columns in reversed(frames().values()):
+        everywhere |= columns
+    everywhere |= best
+    return {name: everywhere[name] for name in wanted if name in everywhere}
 
 
 def is_id(name: str) -> bool:
@@ -89,25 +109,51 @@ def reference() -> pd.DataFrame:
 
     ``(by)`` marks what a function returns if it is called with `by`.
     """
+    # Here, so that `import loopring_lab` stays fast.
     import pandas as pd
 
-    rows = [
-        (frame, one.name, TYPES.get(one.kind, one.kind), one.unit, one.source, one.exact, one.meaning)
-        for frame, columns in frames().items()
-        for one in columns.values()
-    ]
-    return pd.DataFrame(rows, columns=["frame", "column", "type", "unit", "source", "exact", "meaning"])
+    rows = []
+    for frame, columns in frames().items():
+        for one in columns.values():
+            type_name = TYPES.get(one.kind, one.kind)
+            rows.append((frame, one.name, type_name, one.unit, one.source, one.exact, one.meaning))
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "frame",
+            "column",
+            "type",
+            "unit",
+            "source",
+            "exact",
+            "meaning",
+        ],
+    )
 
 
-def _column(name: str, places: list[dict[str, Any]], source: str) -> Column:
+def _column(
+    name: str,
+    places: list[dict[str, Any]],
+    source: str,
+) -> Column:
     """Find a column's description, under its name or a pattern, in the first place that has it."""
     for place in places:
-        for pattern in (name, *(key for key in place if "*" in key or "?" in key)):
-            match = re.fullmatch(pattern.replace("*", "(.+)").replace("?", "(.)"), name)
+        patterns = [key for key in place if "*" in key or "?" in key]
+        for pattern in [name, *patterns]:
+            expression = pattern.replace("*", "(.+)").replace("?", "(.)")
+            match = re.fullmatch(expression, name)
             if match and pattern in place:
                 entry = place[pattern]
-                kind, meaning = entry["kind"], entry["meaning"].format(*match.groups() or ("",))
-                exact = entry.get("exact", FLOAT if TYPES.get(kind) == "float" else "exact")
-                unit = entry.get("unit", UNITS.get(kind, ""))
-                return Column(name, kind, meaning, unit, entry.get("source", source), exact)
+                kind = entry["kind"]
+                # A pattern's meaning names what its stars stand for.
+                meaning = entry["meaning"].format(*match.groups() or ("",))
+                usual = FLOAT if TYPES.get(kind) == "float" else "exact"
+                return Column(
+                    name,
+                    kind,
+                    meaning,
+                    unit=entry.get("unit", UNITS.get(kind, "")),
+                    source=entry.get("source", source),
+                    exact=entry.get("exact", usual),
+                )
     raise KeyError(name)

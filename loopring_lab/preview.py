@@ -32,7 +32,12 @@ class Cell(NamedTuple):
 class Sheet:
     """A table of fields in a notebook, and lines of text elsewhere."""
 
-    def __init__(self, title: str, lines: Iterable[Line], notes: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        title: str,
+        lines: Iterable[Line],
+        notes: Iterable[str] = (),
+    ) -> None:
         self.title = title
         self.lines = list(lines)
         self.notes = list(notes)
@@ -50,8 +55,19 @@ class Sheet:
         rows = []
         for line in self.lines:
             value = Cell(str(line.value))
-            rows.append([Cell(line.field), value, Cell(line.meaning)])
-        table = table_html([], rows, self.notes, kind="ll-table ll-sheet")
+            rows.append(
+                [
+                    Cell(line.field),
+                    value,
+                    Cell(line.meaning),
+                ]
+            )
+        table = table_html(
+            [],
+            rows,
+            self.notes,
+            kind="ll-table ll-sheet",
+        )
         return f"<p><b>{escape(self.title)}</b></p>{table}"
 
 
@@ -81,10 +97,16 @@ def notes_html(notes: Iterable[str]) -> str:
     return f"<p><small>{text}</small></p>" if text else ""
 
 
-def _cell(tag: str, cell: Cell, more: str = "") -> str:
+def _cell(
+    tag: str,
+    cell: Cell,
+    more: str = "",
+) -> str:
     """Return a cell; code hosts keep ``align`` and ``title``, where they remove style sheets."""
+    # Numbers stand to the right, so that their digits are below each other.
     align = "right" if cell.is_number else "left"
     attributes = f'align="{align}"{more}'
+    # Of a long number, half would stand in the next line.
     if len(cell.text) > LONG and not cell.is_number:
         attributes += ' class="ll-long"'
     if cell.title:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from loopring_lab.errors import LabError, did_you_mean
 
 FOLDERS = {"recording": "saved responses", "blocks": "blocks"}
+# The prices after a fill are those of later blocks, which shorter horizons often do not reach.
 HORIZON_ON_BLOCKS = "1h"
 LINK_TO_NOTEBOOK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
 
@@ -30,9 +32,13 @@ class Template(NamedTuple):
 def find_notebooks() -> tuple[Path, bool]:
     """Return the folder of the bundled notebooks, and whether it is that of the source tree."""
     package = Path(__file__).resolve().parent
-    for folder, in_source_tree in ((package / "notebooks", False), (package.parent / "notebooks", True)):
-        if folder.is_dir():
-            return folder, in_source_tree
+    # A wheel has them inside the package; the source tree beside it.
+    installed = package / "notebooks"
+    if installed.is_dir():
+        return installed, False
+    beside = package.parent / "notebooks"
+    if beside.is_dir():
+        return beside, True
     raise LabError(f"no notebooks found in {package}: an incomplete installation. Reinstall loopring-lab.")
 
 
@@ -40,7 +46,10 @@ def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
     """Copy notebooks into a working folder; return the names of changed files, which are kept."""
     if folder.exists() and not folder.is_dir():
         raise LabError(f"{folder} is a file, so notebooks cannot be copied into it. Name a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(
+        parents=True,
+        exist_ok=True,
+    )
     kept = []
     for source in sorted(bundled.glob("*.ipynb")):
         target = folder / source.name
@@ -56,7 +65,13 @@ def templates() -> list[Template]:
     return [_read(path) for path in sorted(folder.glob("[0-9]*.ipynb"))]
 
 
-def new(name: str, target: Path, values: Mapping[str, Any] | None = None, *, force: bool = False) -> Template:
+def new(
+    name: str,
+    target: Path,
+    values: Mapping[str, Any] | None = None,
+    *,
+    force: bool = False,
+) -> Template:
     """Copy a template, without outputs, and fill in its parameters."""
     template = _find(name)
     if target.suffix != ".ipynb":
@@ -67,13 +82,30 @@ def new(name: str, target: Path, values: Mapping[str, Any] | None = None, *, for
     notebook = _load(template.path)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            cell |= {"outputs": [], "execution_count": None}
+            cell |= {
+                "outputs": [],
+                "execution_count": None,
+            }
         else:
-            cell["source"] = LINK_TO_NOTEBOOK.sub(_as_command, "".join(cell["source"]))
-    first = next(cell for cell in notebook["cells"] if cell["cell_type"] == "code")
+            # The other notebooks are not beside the copy.
+            text = "".join(cell["source"])
+            cell["source"] = LINK_TO_NOTEBOOK.sub(_as_command, text)
+    # The first cell of code has the parameters and nothing else.
+    first = _first_code(notebook["cells"])
     first["source"] = _with_values("".join(first["source"]), values)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    target.parent.mkdir(
+        parents=True,
+        exist_ok=True,
+    )
+    target.write_text(
+        json.dumps(
+            notebook,
+            indent=1,
+            ensure_ascii=False,
+        )
+        + "\n",
+        encoding="utf-8",
+    )
     return template
 
 
@@ -98,17 +130,24 @@ def account_parameters(template: str, accounts: Sequence[int]) -> dict[str, Any]
 
 def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any]:
     """Choose accounts of a recording: those with both fill types first, then those with most trades."""
-    files = (Path(recording) / "trades").glob("*-*.json") if recording else ()
-    sizes: dict[int, list[int]] = {}
-    for path in files:
-        account = path.stem.partition("-")[0]
-        if account.isdigit():
-            sizes.setdefault(int(account), []).append(path.stat().st_size)
-    ranked = sorted(sizes, key=lambda account: (-len(sizes[account]), -sum(sizes[account]), account))
-    parameters = _find(template).parameters
-    if "recording" not in parameters or parameters.get("accounts", 0) is None:  # None takes all
+    if not recording:
         return {}
-    return account_parameters(template, ranked[: 3 if "accounts" in parameters else 1])
+    sizes: dict[int, list[int]] = defaultdict(list)
+    # A file for each account and fill type: <accountId>-<amm or dex>.json.
+    for path in (Path(recording) / "trades").glob("*-*.json"):
+        account, _, _ = path.stem.partition("-")
+        if account.isdigit():
+            sizes[int(account)].append(path.stat().st_size)
+    ranked = sorted(
+        sizes,
+        key=lambda account: (-len(sizes[account]), -sum(sizes[account]), account),
+    )
+    parameters = _find(template).parameters
+    takes_all = parameters.get("accounts", 0) is None
+    if "recording" not in parameters or takes_all:
+        return {}
+    count = 3 if "accounts" in parameters else 1
+    return account_parameters(template, ranked[:count])
 
 
 def account_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
@@ -125,16 +164,30 @@ def account_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
 
 def horizon_on_blocks(template: str, blocks: str | None) -> dict[str, Any]:
     """Choose a horizon at which later blocks have prices."""
-    return {"horizon": HORIZON_ON_BLOCKS} if blocks and "horizon" in _find(template).parameters else {}
+    if not blocks or "horizon" not in _find(template).parameters:
+        return {}
+    return {"horizon": HORIZON_ON_BLOCKS}
 
 
 def _read(path: Path) -> Template:
     cells = _load(path)["cells"]
-    title = "".join(cells[0]["source"]).splitlines()[0].lstrip("# ")
-    source = "".join(next(cell for cell in cells if cell["cell_type"] == "code")["source"])
-    name = path.stem.split("_", 1)[1].replace("_", "-")
-    parameters = {key: ast.literal_eval(node.value) for key, node in _assignments(source)}
-    return Template(name, title, path, parameters)
+    heading, *_ = "".join(cells[0]["source"]).splitlines()
+    title = heading.lstrip("# ")
+    # Files are numbered in the order of reading: 03_fee_tiers.ipynb.
+    _, _, name = path.stem.partition("_")
+    source = "".join(_first_code(cells)["source"])
+    assigned = _assignments(source)
+    parameters = {key: ast.literal_eval(node.value) for key, node in assigned}
+    return Template(
+        name.replace("_", "-"),
+        title,
+        path,
+        parameters,
+    )
+
+
+def _first_code(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    return next(cell for cell in cells if cell["cell_type"] == "code")
 
 
 def _load(path: Path) -> Any:
@@ -142,7 +195,8 @@ def _load(path: Path) -> Any:
 
 
 def _assignments(source: str) -> list[tuple[str, ast.Assign]]:
-    nodes = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    statements = ast.parse(source).body
+    nodes = [node for node in statements if isinstance(node, ast.Assign)]
     return [(ast.unparse(node.targets[0]), node) for node in nodes]
 
 
@@ -153,7 +207,11 @@ def _find(name: str) -> Template:
     return known[name]
 
 
-def _checked_values(template: Template, values: dict[str, Any], target: Path) -> dict[str, Any]:
+def _checked_values(
+    template: Template,
+    values: dict[str, Any],
+    target: Path,
+) -> dict[str, Any]:
     for name in values:
         if name not in template.parameters:
             raise LabError(f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}")
@@ -161,15 +219,20 @@ def _checked_values(template: Template, values: dict[str, Any], target: Path) ->
         folder = values.get(name)
         if folder is None:
             continue
-        is_made = "files" in template.parameters  # the notebook makes its folder
+        place = Path(folder)
+        # A notebook with this parameter makes its folder.
+        is_made = "files" in template.parameters
         # Blocks are in one file, or exported to a folder.
-        is_there = Path(folder).is_dir() or (name == "blocks" and Path(folder).is_file())
+        is_file_of_blocks = name == "blocks" and place.is_file()
+        is_there = place.is_dir() or is_file_of_blocks
         if not is_made and not is_there:
             raise LabError(f"{folder} does not exist. Name the place of {meaning}.")
-        if name == "recording" and not (Path(folder) / "tokens.json").is_file():
+        if name == "recording" and not (place / "tokens.json").is_file():
             raise LabError(f"{folder} has no tokens.json. Name the folder of {meaning}.")
-        if not Path(folder).is_absolute():
-            values[name] = Path(os.path.relpath(folder, target.parent)).as_posix()
+        # A notebook runs in its own folder, which need not be that of the command.
+        if not place.is_absolute():
+            relative = os.path.relpath(place, target.parent)
+            values[name] = Path(relative).as_posix()
     return values
 
 
@@ -180,10 +243,13 @@ def _suggestion(name: str, known: list[str]) -> str:
 def _with_values(source: str, values: Mapping[str, Any]) -> str:
     """Replace the values assigned in a cell; comments stay."""
     lines = source.splitlines()
+    # From the last to the first, so that the lines of those before stay where they are.
     for name, node in reversed(_assignments(source)):
         if name in values:
             last = node.end_lineno or node.lineno
-            rest = lines[last - 1].encode()[node.end_col_offset :].decode()
+            # Python counts columns in bytes of UTF-8.
+            line = lines[last - 1].encode()
+            rest = line[node.end_col_offset :].decode()
             lines[node.lineno - 1 : last] = [f"{name} = {values[name]!r}{rest}"]
     return "\n".join(lines)
 

@@ -1,7 +1,8 @@
 """Exact token amounts in pandas: dtypes, smallest units to units and back, totals, floats.
 
 Token amounts are sent as integers of smallest units. Frames hold them in units of the token, as 256-bit
-decimals: the same integers with a scale. Nothing here multiplies by a power of ten, and nothing rounds.
+decimals: the same integers with a scale, and nothing rounds. Start with `to_units`. `scaling` changes scales
+under the functions here and in `tables`; `display` has `show`, and how amounts are written everywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from loopring_lab.amounts.display import show
 from loopring_lab.amounts.scaling import TokenName, as_array, as_series, is_exact, range_of
 from loopring_lab.errors import AmountError
 
-__all__ = ["AMOUNT", "LIMIT", "fit", "show", "to_float", "to_smallest", "to_units", "total"]
+__all__ = [
+    "AMOUNT",
+    "LIMIT",
+    "fit",
+    "show",
+    "to_float",
+    "to_smallest",
+    "to_units",
+    "total",
+]
 
 
 def __dir__() -> list[str]:
@@ -70,14 +80,26 @@ def to_units(
     >>> to_units(["1500000", "1"], 6).astype(str).tolist()
     ['1.500000000000000000', '0.000001000000000000']
     """
+    # A list has no index; its series gets the numbers of its rows.
     index = values.index if isinstance(values, pd.Series) else None
     numbers = scaling.parse_integers(values, token)
     each = scaling.decimals_of_each(decimals, len(numbers), token)
-    return as_series(scaling.scale(numbers, each, dtype.pyarrow_dtype, token), index)
+    return as_series(
+        scaling.scale(
+            numbers,
+            each,
+            dtype.pyarrow_dtype,
+            token,
+        ),
+        index,
+    )
 
 
 def to_smallest(
-    amounts: pd.Series, decimals: int | Sequence[int] | np.ndarray, *, token: TokenName = "this token"
+    amounts: pd.Series,
+    decimals: int | Sequence[int] | np.ndarray,
+    *,
+    token: TokenName = "this token",
 ) -> pd.Series:
     """Scale units of a token back to integers in smallest units; the inverse of `to_units`.
 
@@ -137,6 +159,7 @@ def total(amounts: pd.Series, by: Any = None) -> Any:
         raise AmountError(
             f"amounts: expected a pandas Series, got {type(amounts).__name__}. Pass a column, such as trades['fee']."
         )
+    # pandas would skip what is not known, and the sum would be too small.
     missing = int(amounts.isna().sum())
     if missing:
         raise AmountError(
@@ -146,7 +169,12 @@ def total(amounts: pd.Series, by: Any = None) -> Any:
     if by is None:
         summed = pc.sum(as_array(amounts)).as_py()
         return Decimal(0) if summed is None else summed
-    return fit(amounts.groupby(by, observed=True).sum())
+    return fit(
+        amounts.groupby(
+            by,
+            observed=True,
+        ).sum()
+    )
 
 
 def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
@@ -174,7 +202,8 @@ def fit(amounts: pd.Series, dtype: pd.ArrowDtype = AMOUNT) -> pd.Series:
     >>> fit(to_units([7], 0, dtype=LIMIT)).dtype
     decimal256(37, 18)[pyarrow]
     """
-    array, target = as_array(amounts), dtype.pyarrow_dtype
+    array = as_array(amounts)
+    target = dtype.pyarrow_dtype
     try:
         return as_series(array.cast(target), amounts.index, amounts.name)
     except pa.ArrowInvalid:
@@ -203,8 +232,14 @@ def to_float(frame: Frame) -> Frame:
     [0.1, nan]
     """
     if isinstance(frame, pd.DataFrame):
-        return frame.assign(**{str(name): to_float(column) for name, column in frame.items() if is_exact(column)})
+        exact = [name for name, column in frame.items() if is_exact(column)]
+        floats = {str(name): to_float(frame[name]) for name in exact}
+        return frame.assign(**floats)
     if not is_exact(frame):
         return frame
     floats = as_array(frame).cast(pa.string()).cast(pa.float64())
-    return pd.Series(floats.to_numpy(zero_copy_only=False), index=frame.index, name=frame.name)
+    return pd.Series(
+        floats.to_numpy(zero_copy_only=False),
+        index=frame.index,
+        name=frame.name,
+    )

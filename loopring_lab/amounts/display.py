@@ -21,21 +21,33 @@ PRICES = (
 )
 UNIT_COLUMNS = {
     **dict.fromkeys(("size", "volume"), "base"),
-    **dict.fromkeys(("notional", "smallest", "largest", "fees", "lvr", "net", "markout", *PRICES), "quote"),
+    **dict.fromkeys(PRICES, "quote"),
+    **dict.fromkeys(("notional", "smallest", "largest", "fees", "lvr", "net", "markout"), "quote"),
     **dict.fromkeys(("fee", "received", "allowed", "excess", "fee_units"), "fee_token"),
     **dict.fromkeys(("amount_units", "balance_units", "change_units"), "token"),
     **dict.fromkeys(("published_units", "recomputed_units"), "token"),
     "fee_value": "value_token",
 }
 """The column that names the token of each amount in a trades frame or a summary of one."""
-KEYS = {"period", "market", "side", "role", "fill_type", *UNIT_COLUMNS.values()}
+KEYS = {
+    "period",
+    "market",
+    "side",
+    "role",
+    "fill_type",
+    *UNIT_COLUMNS.values(),
+}
 """What summaries are grouped by: whatever of this stands before ``fills`` is never hidden."""
 MISSING = "-"
 CUT = "…"
-LONGEST = 300  # characters of text in a cell
-FLOAT_DIGITS = 10  # the others of a sum of floats can differ from run to run
-UNSTATED_BPS = 1  # error of a value that does not state its own, which leaves five digits, as in figures
-_EXACT = Context(prec=160)  # more digits than any amount has, so that cutting one rounds nothing
+# Characters of text in a cell; a title has ten times as many.
+LONGEST = 300
+# The others of a sum of floats can differ from run to run.
+FLOAT_DIGITS = 10
+# Error of a value that does not state its own, which leaves five digits, as in figures.
+UNSTATED_BPS = 1
+# More digits than any amount has, so that cutting one rounds nothing.
+_EXACT = Context(prec=160)
 
 Precision = int | pd.DataFrame
 DecimalPlaces = Callable[[str | None], int | None]
@@ -65,21 +77,28 @@ class TextColumn(NamedTuple):
 
     def cells(self) -> list[Cell]:
         """Return the cells under the heading."""
-        return [Cell(*pair, self.is_number) for pair in zip(self.texts, self.titles, strict=True)]
+        pairs = zip(self.texts, self.titles, strict=True)
+        return [Cell(text, title, self.is_number) for text, title in pairs]
 
 
 class Shown:
     """A table made for reading, by `show`."""
 
     def __init__(
-        self, keys: Sequence[TextColumn], columns: Sequence[TextColumn], index: pd.Index, notes: list[str]
+        self,
+        keys: Sequence[TextColumn],
+        columns: Sequence[TextColumn],
+        index: pd.Index,
+        notes: list[str],
     ) -> None:
         self.notes = notes
         self._keys = keys
         self._columns = columns
         texts = dict(enumerate(column.texts for column in columns))
+        # Headings may be equal, so they are set afterwards.
         self.frame = pd.DataFrame(texts, index=index)
-        self.frame.columns = pd.Index([column.heading for column in columns], dtype=object)
+        headings = [column.heading for column in columns]
+        self.frame.columns = pd.Index(headings, dtype=object)
         self._displayed_in: str | None = None
 
     def __repr__(self) -> str:
@@ -87,32 +106,50 @@ class Shown:
         for column in (*self._keys, *self._columns):
             texts = [column.heading, *column.texts]
             width = max(map(len, texts))
-            columns.append([text.rjust(width) if column.is_number else text.ljust(width) for text in texts])
-        lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+            # Numbers stand to the right, so that their digits are below each other.
+            align = str.rjust if column.is_number else str.ljust
+            columns.append([align(text, width) for text in texts])
+        rows = zip(*columns, strict=True)
+        lines = ["  ".join(row).rstrip() for row in rows]
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:
         columns = [*self._keys, *self._columns]
         head = [Cell(column.heading, column.help, column.is_number) for column in columns]
         rows = zip(*(column.cells() for column in columns), strict=True)
-        return table_html(head, rows, self.notes, len(self._keys))
+        return table_html(
+            head,
+            rows,
+            self.notes,
+            len(self._keys),
+        )
 
     def _ipython_display_(self) -> None:
         """Display the table, unless the running cell has done so."""
         request = running_request()
         if request is None:
             raise NotImplementedError
+        # The last line of a cell is displayed by the notebook too.
         cell = request["header"]["msg_id"]
         if cell != self._displayed_in:
             from IPython.display import display
 
             self._displayed_in = cell
             display(  # type: ignore[no-untyped-call]
-                {"text/plain": repr(self), "text/html": self._repr_html_()}, raw=True
+                {
+                    "text/plain": repr(self),
+                    "text/html": self._repr_html_(),
+                },
+                raw=True,
             )
 
 
-def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None, rows: int = 20) -> Shown:
+def show(
+    frame: pd.DataFrame | pd.Series,
+    *,
+    precision: Precision | None = None,
+    rows: int = 20,
+) -> Shown:
     """Display a frame for reading: every significant digit and no others.
 
     In a notebook the table appears at once, wherever the call stands in its cell. Amounts lose trailing zeros
@@ -150,13 +187,22 @@ def show(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None,
      BUY     280 ENJ  0.00073784
      BUY 217.728 LRC  0.00058974
     """
-    shown = readable(frame, precision=precision, rows=rows)
+    shown = readable(
+        frame,
+        precision=precision,
+        rows=rows,
+    )
     if running_request() is not None:
         shown._ipython_display_()
     return shown
 
 
-def readable(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = None, rows: int = 20) -> Shown:
+def readable(
+    frame: pd.DataFrame | pd.Series,
+    *,
+    precision: Precision | None = None,
+    rows: int = 20,
+) -> Shown:
     """Format a frame as `show` does, without displaying it."""
     if rows < 1:
         raise LabError(f"rows={rows} is too few. Give 1 or more.")
@@ -164,6 +210,7 @@ def readable(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = N
     notes = []
     visible = frame
     if len(frame) > rows:
+        # Of an odd number, the head has one more.
         tail = rows // 2
         head = rows - tail
         visible = pd.concat([frame.head(head), frame.tail(tail)])
@@ -171,13 +218,19 @@ def readable(frame: pd.DataFrame | pd.Series, *, precision: Precision | None = N
     if len(frame) == 0:
         notes.append("No rows.")
     empty = empty_columns(frame)
-    visible = visible.loc[:, [name not in empty for name in visible.columns]]
+    is_filled = ~visible.columns.isin(empty)
+    visible = visible.loc[:, is_filled]
     if empty:
         notes.append(f"Empty columns hidden: {', '.join(map(str, empty))}.")
     keys, columns = text_columns(visible, precision)
     redundant = redundant_columns(visible, columns)
     columns = [column for column in columns if column.name not in redundant]
-    return Shown(keys, columns, visible.index, notes + notes_on(frame, columns, precision))
+    return Shown(
+        keys,
+        columns,
+        visible.index,
+        notes + notes_on(frame, columns, precision),
+    )
 
 
 def as_frame(frame: Any, caller: str) -> pd.DataFrame:
@@ -195,10 +248,14 @@ def as_frame(frame: Any, caller: str) -> pd.DataFrame:
 def text_columns(frame: pd.DataFrame, precision: Precision | None) -> tuple[list[TextColumn], list[TextColumn]]:
     """Format the levels of an index that has names, and the columns."""
     decimal_places = _decimal_places(precision)
-    levels = [frame.index.get_level_values(n).to_series(index=frame.index) for n in range(frame.index.nlevels)]
-    if frame.index.nlevels == 1 and frame.index.name is None:
+    index = frame.index
+    levels = [index.get_level_values(n).to_series(index=index) for n in range(index.nlevels)]
+    # An index without a name numbers the rows, which nobody reads.
+    if index.nlevels == 1 and index.name is None:
         levels = []
-    series = [*levels, *(frame.iloc[:, n] for n in range(frame.shape[1]))]
+    # By place, as names may occur twice.
+    values = [frame.iloc[:, n] for n in range(frame.shape[1])]
+    series = levels + values
     described = describe([one.name for one in series])
     texts = [_column(frame, one, decimal_places) for one in series]
     columns = [one._replace(described=described.get(one.name)) for one in texts]
@@ -208,23 +265,33 @@ def text_columns(frame: pd.DataFrame, precision: Precision | None) -> tuple[list
 def empty_columns(frame: pd.DataFrame) -> list[Any]:
     """List the columns without a value, other than those that rows are grouped by."""
     keys = _keys(frame)
-    found = {name for n, name in enumerate(frame.columns) if len(frame) and frame.iloc[:, n].isna().all()}
-    return [name for name in frame.columns if name in found and name not in keys]
+    if frame.empty:
+        return []
+    is_empty = frame.isna().all()
+    found = dict.fromkeys(is_empty.index[is_empty])
+    return [name for name in found if name not in keys]
 
 
 def redundant_columns(frame: pd.DataFrame, columns: Sequence[TextColumn]) -> set[str]:
     """List the columns whose tokens all stand beside amounts, other than those that rows are grouped by."""
     redundant = set()
-    for name in {column.unit_column for column in columns if column.unit_column} - _keys(frame):
-        texts = [column.texts for column in columns if column.unit_column == name]
-        in_headings = any(column.heading != column.name for column in columns if column.unit_column == name)
-        silent = [set(row) == {MISSING} for row in zip(*texts, strict=True)]
+    units = {column.unit_column for column in columns if column.unit_column}
+    for name in units - _keys(frame):
+        amounts = [column for column in columns if column.unit_column == name]
+        in_headings = any(column.heading != column.name for column in amounts)
+        # Rows without an amount say their token nowhere else.
+        rows = zip(*(column.texts for column in amounts), strict=True)
+        silent = [set(row) == {MISSING} for row in rows]
         if in_headings or name not in frame or frame.loc[silent, name].isna().all():
             redundant.add(name)
     return redundant
 
 
-def notes_on(frame: pd.DataFrame, columns: Sequence[TextColumn], precision: Precision | None) -> list[str]:
+def notes_on(
+    frame: pd.DataFrame,
+    columns: Sequence[TextColumn],
+    precision: Precision | None,
+) -> list[str]:
     """Say which columns are cut, and what the frame notes."""
     notes = []
     if truncated := [column.name for column in columns if column.truncated]:
@@ -232,7 +299,8 @@ def notes_on(frame: pd.DataFrame, columns: Sequence[TextColumn], precision: Prec
         notes.append(f"{', '.join(truncated)} truncated to {limit} where marked {CUT}")
     if {"fee_value", "within_bps"} <= {column.name for column in columns}:
         notes.append("fee_value truncated after the first digit that within_bps leaves uncertain.")
-    return notes + [str(note) for note in frame.attrs.get("notes", [])]
+    of_frame = frame.attrs.get("notes", [])
+    return notes + [str(note) for note in of_frame]
 
 
 def format_amount(amount: Decimal | None) -> str:
@@ -249,68 +317,111 @@ def without_trailing_zeros(number: str) -> str:
 
 def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
     """Cut an amount toward zero, so that it never says more than there is."""
-    if amount is None or places is None or -amount.as_tuple().exponent <= places:  # type: ignore[operator]
+    if amount is None or places is None:
         return amount
-    return amount.quantize(Decimal(1).scaleb(-places), ROUND_DOWN, _EXACT)
+    # A longer amount than that needs no zeros added.
+    if -amount.as_tuple().exponent <= places:  # type: ignore[operator]
+        return amount
+    least = Decimal(1).scaleb(-places)
+    return amount.quantize(least, ROUND_DOWN, _EXACT)
 
 
 def is_missing(value: Any) -> bool:
     """Tell whether a value of any kind stands for none."""
-    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
+    # Of a list, pandas says for each element whether it is missing.
+    is_scalar = pd.api.types.is_scalar(value)
+    return bool(is_scalar and pd.isna(value))
 
 
 def running_request() -> dict[str, Any] | None:
     """Return the message that asked for the cell that runs, or one with its number; None outside IPython."""
     shell = running_shell()
     parent = getattr(shell, "parent_header", None)
-    return parent or (shell and {"header": {"msg_id": str(shell.execution_count)}})
+    if parent or shell is None:
+        return parent
+    # A shell in a terminal has no messages.
+    return {"header": {"msg_id": str(shell.execution_count)}}
 
 
 def name_of(value: Any, default: str) -> str:
     """Return the name that a notebook has for a value, else `default`."""
     names = getattr(running_shell(), "user_ns", {})
-    known = (name for name, one in names.items() if one is value and not name.startswith("_"))
-    return default if value is None else next(known, default)
+    # Names with an underscore are IPython's own, such as those of earlier outputs.
+    known = [name for name, one in names.items() if one is value and not name.startswith("_")]
+    return known[0] if known and value is not None else default
 
 
 def running_shell() -> Any:
     """Return the IPython shell that runs this, or None."""
-    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    # Where it runs, it has been imported.
+    if "IPython" not in sys.modules:
+        return None
+    return sys.modules["IPython"].get_ipython()
 
 
 def _keys(frame: pd.DataFrame) -> set[Any]:
     """Return the columns that the rows of a summary are grouped by: they stand before its ``fills``."""
     names = list(frame.columns)
-    return KEYS.intersection(names[: names.index("fills")]) if "fills" in names else set()
+    if "fills" not in names:
+        return set()
+    return KEYS.intersection(names[: names.index("fills")])
 
 
-def _column(frame: pd.DataFrame, column: pd.Series, decimal_places: DecimalPlaces) -> TextColumn:
+def _column(
+    frame: pd.DataFrame,
+    column: pd.Series,
+    decimal_places: DecimalPlaces,
+) -> TextColumn:
     name = str(column.name)
     if isinstance(column.dtype, pd.DatetimeTZDtype):
-        return TextColumn(name, f"{name} (UTC)", _format_times(column), [""] * len(column), column)
+        return TextColumn(
+            name,
+            f"{name} (UTC)",
+            _format_times(column),
+            [""] * len(column),
+            column,
+        )
     if is_exact(column) or _is_value(column, name):
         return _amount_column(frame, column, name, decimal_places)
+    # Two decimals of a basis point are below every fee tier; shares are read as percent.
     float_format = ".1%" if name.endswith("share") else ",.2f"
     plain = is_id(name)
-    texts = []
-    titles = []
-    for value in column.astype(object):
-        text, title = _format_value(value, float_format, plain)
-        texts.append(text)
-        titles.append(title)
-    return TextColumn(name, name, texts, titles, column, _is_number(column))
+    pairs = [_format_value(value, float_format, plain) for value in column.astype(object)]
+    texts = [text for text, _ in pairs]
+    titles = [title for _, title in pairs]
+    return TextColumn(
+        name,
+        name,
+        texts,
+        titles,
+        column,
+        _is_number(column),
+    )
 
 
-def _amount_column(frame: pd.DataFrame, column: pd.Series, name: str, decimal_places: DecimalPlaces) -> TextColumn:
+def _amount_column(
+    frame: pd.DataFrame,
+    column: pd.Series,
+    name: str,
+    decimal_places: DecimalPlaces,
+) -> TextColumn:
     amounts = _amounts(column)
     units = _units(frame, name)
-    certain = _with_certain_digits(frame, name, column, amounts)
+    certain = _with_certain_digits(
+        frame,
+        name,
+        column,
+        amounts,
+    )
+    # A token's precision is of amounts; a price has no token.
     if name in PRICES:
         shown = certain
     else:
         pairs = zip(certain, units, strict=True)
         shown = [truncate(amount, decimal_places(unit)) for amount, unit in pairs]
-    symbols = {unit for amount, unit in zip(amounts, units, strict=True) if amount is not None}
+    pairs = zip(amounts, units, strict=True)
+    # An amount that is not known has no say in the unit.
+    symbols = {unit for amount, unit in pairs if amount is not None}
     has_one_unit = len(symbols) <= 1
     heading = f"{name} ({next(iter(symbols))})" if has_one_unit and any(symbols) else name
     texts = []
@@ -325,19 +436,36 @@ def _amount_column(frame: pd.DataFrame, column: pd.Series, name: str, decimal_pl
             texts.append(f"{cut:,f}{CUT}{symbol}")
             titles.append(whole)
     unit_column = UNIT_COLUMNS[name] if any(symbols) else None
-    return TextColumn(name, heading, texts, titles, column, True, unit_column, shown != certain)
+    return TextColumn(
+        name,
+        heading,
+        texts,
+        titles,
+        column,
+        True,
+        unit_column,
+        shown != certain,
+    )
 
 
 def _is_number(column: pd.Series) -> bool:
     """Tell whether a column is numbers or lengths of time."""
-    kind = pd.api.types.infer_dtype(column.dropna()) if column.dtype == object else ""
-    is_numeric = pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype)
-    return is_numeric or column.dtype.kind == "m" or kind in ("integer", "floating", "decimal")
+    dtype = column.dtype
+    if column.dtype == object:
+        kind = pd.api.types.infer_dtype(column.dropna())
+        return kind in ("integer", "floating", "decimal")
+    # pandas counts truth values among the numbers.
+    if pd.api.types.is_bool_dtype(dtype):
+        return False
+    return pd.api.types.is_numeric_dtype(dtype) or dtype.kind == "m"
 
 
 def _is_value(column: pd.Series, name: str) -> bool:
     """Tell whether a column is values of fees in floats, which read like amounts."""
-    return name == "fee_value" and column.dtype.kind == "f" and bool(np.isfinite(column.dropna()).all())
+    if name != "fee_value" or column.dtype.kind != "f":
+        return False
+    # No digits of infinity can be cut.
+    return bool(np.isfinite(column.dropna()).all())
 
 
 def _amounts(column: pd.Series) -> list[Decimal | None]:
@@ -349,15 +477,21 @@ def _amounts(column: pd.Series) -> list[Decimal | None]:
 
 
 def _with_certain_digits(
-    frame: pd.DataFrame, name: str, column: pd.Series, amounts: list[Decimal | None]
+    frame: pd.DataFrame,
+    name: str,
+    column: pd.Series,
+    amounts: list[Decimal | None],
 ) -> list[Decimal | None]:
     """Cut values after the first digit that is uncertain; exact amounts of which no error is stated stay."""
     if name != "fee_value":
         return amounts
+    # An exact amount is not in doubt.
     unstated = None if is_exact(column) else Decimal(UNSTATED_BPS) / 10_000
     errors = [unstated] * len(amounts)
+    # A result in one token says of each value how far off it can be.
     if "within_bps" in frame:
-        errors = [unstated if pd.isna(bps) else Decimal(bps) / 10_000 for bps in frame["within_bps"]]
+        stated = frame["within_bps"]
+        errors = [unstated if pd.isna(bps) else Decimal(bps) / 10_000 for bps in stated]
     return [
         truncate(amount, max(0, -(amount * error).adjusted())) if amount and error else amount
         for amount, error in zip(amounts, errors, strict=True)
@@ -373,11 +507,13 @@ def _units(frame: pd.DataFrame, name: str) -> list[str | None]:
         units = frame.index.get_level_values(unit_column).to_series()
     else:
         return [None] * len(frame)
-    return [None if pd.isna(unit) else str(unit) for unit in units.astype(object)]
+    symbols = units.astype(object)
+    return [None if pd.isna(symbol) else str(symbol) for symbol in symbols]
 
 
 def _decimal_places(precision: Precision | None) -> DecimalPlaces:
     if isinstance(precision, pd.DataFrame) and "precision" in precision:
+        # The relayer lists for each token how many decimals it shows.
         by_token = precision["precision"].dropna().astype(int).to_dict()
         return by_token.get
     if precision is None or (isinstance(precision, int) and precision >= 0):
@@ -397,8 +533,13 @@ def _format_times(column: pd.Series) -> list[str]:
     return list(texts.fillna(MISSING))
 
 
-def _format_value(value: Any, float_format: str, plain: bool) -> tuple[str, str]:
+def _format_value(
+    value: Any,
+    float_format: str,
+    plain: bool,
+) -> tuple[str, str]:
     """Return the text of a value, and where that does not tell it, its exact value, of floats ten digits."""
+    # Strings first, as most values are; truth values before the integers, which Python counts them among.
     if isinstance(value, str):
         return _short(value)
     if isinstance(value, (bool, np.bool_)):
@@ -421,16 +562,23 @@ def _format_float(value: float, float_format: str) -> tuple[str, str]:
     """Round a float; one that would look like zero is shown as less than the smallest number shown."""
     text = format(value, float_format)
     if value and not text.strip("-0.%"):
-        smallest = text.strip("-")[:-1] + "1" if "%" not in text else "0.1%"
+        smallest = "0.1%" if "%" in text else "0.01"
         text = f"<{smallest}" if value > 0 else f">-{smallest}"
+    # What is told by pointing at it is the same in every run.
     told = repr(float(f"{value:.{FLOAT_DIGITS}g}"))
-    return text, "" if "%" not in text and text.replace(",", "") == told else told
+    is_told = "%" not in text and text.replace(",", "") == told
+    return text, "" if is_told else told
 
 
 def _short(text: str) -> tuple[str, str]:
     """Shorten hashes and very long texts; what is not printed is escaped, so that rows keep their lines."""
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+        # As Python writes them, without the quotes.
+        letters = [one if one.isprintable() else repr(one)[1:-1] for one in text]
+        text = "".join(letters)
+    # The ends of a hash are what people compare.
     if text.startswith("0x") and len(text) > 20:
         return f"{text[:8]}{CUT}{text[-4:]}", text[: 10 * LONGEST]
-    return (text, "") if len(text) <= LONGEST else (text[:LONGEST] + CUT, text[: 10 * LONGEST])
+    if len(text) <= LONGEST:
+        return text, ""
+    return text[:LONGEST] + CUT, text[: 10 * LONGEST]

@@ -15,31 +15,55 @@ import pyarrow.compute as pc
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.errors import AmountError
 
-MAX_DECIMALS = 30  # of a token; the registered ones have 18 at most, and an amount of 96 bits has 29 digits
-DIGITS_AT_ONCE = 9  # of scale that pyarrow's casts of 256-bit decimals reduce without wrong last digits (tried)
+# Of a token; the registered ones have 18 at most, and an amount of 96 bits has 29 digits.
+MAX_DECIMALS = 30
+# Of scale that pyarrow's casts of 256-bit decimals reduce without wrong last digits (tried).
+DIGITS_AT_ONCE = 9
 WHOLE = pa.decimal256(76, 0)
 LEAVE_OUT = "correct the value, or leave it out"
 
 # Units in a smallest unit of tokens with 18, 17 ... 0 decimals, in integers of 1e-18. A product of one of them
 # and an amount of 38 digits has 57 digits at most, which 256 bits hold.
-_POWERS = pa.array([10**places for places in range(19)], pa.decimal256(19, 0))
+_UNITS = [10**places for places in range(19)]
+_POWERS = pa.array(_UNITS, pa.decimal256(19, 0))
 _SHORT = pa.decimal256(38, 0)
 
 TokenName = str | Callable[[int], str]
-_EXACT = Context(prec=120)  # more digits than `WHOLE` has: nothing of a number that it could hold is rounded
+# More digits than `WHOLE` has: nothing of a number that it could hold is rounded.
+_EXACT = Context(prec=120)
 
 
-def scale(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: TokenName) -> pa.Array:
+def scale(
+    numbers: pa.Array,
+    decimals: np.ndarray,
+    to: pa.DataType,
+    token: TokenName,
+) -> pa.Array:
     """Scale smallest units to units of the token; null where decimals are negative."""
-    found, wrong = scale_what_fits(numbers, decimals, to, token)
+    found, wrong = scale_what_fits(
+        numbers,
+        decimals,
+        to,
+        token,
+    )
     if len(wrong):
         advice = "give a wider dtype, or leave the value out" if to.precision < WHOLE.precision else LEAVE_OUT
-        refuse(numbers, int(wrong[0]), decimals, token, f"does not fit {range_of(to)}", advice)
+        refuse(
+            numbers,
+            int(wrong[0]),
+            decimals,
+            token,
+            f"does not fit {range_of(to)}",
+            advice,
+        )
     return found
 
 
 def scale_what_fits(
-    numbers: pa.Array, decimals: np.ndarray, to: pa.DataType, token: TokenName
+    numbers: pa.Array,
+    decimals: np.ndarray,
+    to: pa.DataType,
+    token: TokenName,
 ) -> tuple[pa.Array, np.ndarray]:
     """Scale smallest units; those that do not fit become null, and their positions are returned too."""
     check_decimals(decimals[decimals >= 0], token)
@@ -49,28 +73,54 @@ def scale_what_fits(
     return _scale_each(numbers, decimals, to)
 
 
-def to_smallest(amounts: pa.Array, decimals: np.ndarray, token: TokenName) -> pa.Array:
+def to_smallest(
+    amounts: pa.Array,
+    decimals: np.ndarray,
+    token: TokenName,
+) -> pa.Array:
     """Scale units of the token to its smallest units."""
     found = pa.nulls(len(amounts), WHOLE)
     for places in np.unique(decimals).tolist():
-        some = pc.if_else(pa.array(decimals == places), amounts, pa.scalar(None, amounts.type))
-        convert = partial(reduce_scale, to=pa.decimal256(76, places))
+        # Tokens of one number of decimals at a time: a column of Arrow has one scale.
+        is_of_these = pa.array(decimals == places)
+        some = pc.if_else(is_of_these, amounts, pa.scalar(None, amounts.type))
+        convert = partial(
+            reduce_scale,
+            to=pa.decimal256(76, places),
+        )
         try:
             digits = convert(some)
         except pa.ArrowInvalid:
             position, _ = first_failure(some, convert)
-            refuse(amounts, position, decimals, token, "has digits below the token's smallest unit", LEAVE_OUT)
+            refuse(
+                amounts,
+                position,
+                decimals,
+                token,
+                "has digits below the token's smallest unit",
+                LEAVE_OUT,
+            )
         found = pc.coalesce(found, with_scale(digits, WHOLE))
     return found
 
 
-def _scale_short(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa.Array | None:
+def _scale_short(
+    numbers: pa.Array,
+    decimals: np.ndarray,
+    to: pa.DataType,
+) -> pa.Array | None:
     """Scale smallest units of all tokens in one multiplication; None where that cannot hold them all."""
     places = to.scale - decimals
+    # Of unknown tokens the decimals are -1.
     known = places[decimals >= 0]
     if known.min(initial=0) < 0 or known.max(initial=0) >= len(_POWERS):
         return None
-    powers = _POWERS.take(pa.array(places, mask=decimals < 0))
+    powers = _POWERS.take(
+        pa.array(
+            places,
+            mask=decimals < 0,
+        )
+    )
     try:
         scaled = pc.multiply(numbers.cast(_SHORT), powers)
         return with_scale(scaled.cast(pa.decimal256(to.precision)), to)
@@ -78,14 +128,20 @@ def _scale_short(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> pa
         return None
 
 
-def _scale_each(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> tuple[pa.Array, np.ndarray]:
+def _scale_each(
+    numbers: pa.Array,
+    decimals: np.ndarray,
+    to: pa.DataType,
+) -> tuple[pa.Array, np.ndarray]:
     """Scale smallest units one by one, as Python integers; return also the positions of those that do not fit."""
     found: list[int | None] = []
     wrong = []
     for row, number in enumerate(to_integers(numbers)):
         scaled = None
         if number is not None and decimals[row] >= 0:
-            scaled, rest = divmod(number * 10**to.scale, 10 ** int(decimals[row]))
+            unit = 10 ** int(decimals[row])
+            scaled, rest = divmod(number * 10**to.scale, unit)
+            # A rest would be rounded away, and a larger number wrap around.
             if rest or abs(scaled) >= 10**to.precision:
                 scaled = None
                 wrong.append(row)
@@ -94,7 +150,12 @@ def _scale_each(numbers: pa.Array, decimals: np.ndarray, to: pa.DataType) -> tup
 
 
 def refuse(
-    values: pa.Array, position: int, decimals: np.ndarray, token: TokenName, problem: str, advice: str
+    values: pa.Array,
+    position: int,
+    decimals: np.ndarray,
+    token: TokenName,
+    problem: str,
+    advice: str,
 ) -> NoReturn:
     """Raise the error for a value that cannot be scaled."""
     value = values[position].as_py()
@@ -104,11 +165,22 @@ def refuse(
     )
 
 
-def reduce_scale(array: pa.Array, to: pa.DataType, *, truncate: bool = False) -> pa.Array:
+def reduce_scale(
+    array: pa.Array,
+    to: pa.DataType,
+    *,
+    truncate: bool = False,
+) -> pa.Array:
     """Cast to a decimal type, nine digits of scale at a time: pyarrow gets more than that wrong."""
     for places in range(array.type.scale - DIGITS_AT_ONCE, to.scale, -DIGITS_AT_ONCE):
-        array = array.cast(pa.decimal256(76, places), safe=not truncate)
-    return array.cast(to, safe=not truncate)
+        array = array.cast(
+            pa.decimal256(76, places),
+            safe=not truncate,
+        )
+    return array.cast(
+        to,
+        safe=not truncate,
+    )
 
 
 def first_failure(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> tuple[int, Any]:
@@ -129,12 +201,19 @@ def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array; Arrow copies even a single chunk."""
     if not isinstance(column, pa.ChunkedArray):
         return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks()
 
 
 def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
     """Reinterpret the same 256-bit integers at another scale."""
-    return pa.Array.from_buffers(to, len(array), array.buffers(), offset=array.offset)
+    return pa.Array.from_buffers(
+        to,
+        len(array),
+        array.buffers(),
+        offset=array.offset,
+    )
 
 
 def to_integers(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
@@ -145,12 +224,23 @@ def to_integers(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
 
 def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
     """Build 256-bit decimals from unscaled integers, the inverse of `to_integers`."""
-    return with_scale(pa.array([None if number is None else Decimal(number) for number in numbers], WHOLE), to)
+    whole = [None if number is None else Decimal(number) for number in numbers]
+    return with_scale(pa.array(whole, WHOLE), to)
 
 
-def decimals_of_each(decimals: int | Sequence[int] | np.ndarray, count: int, token: TokenName) -> np.ndarray:
+def decimals_of_each(
+    decimals: int | Sequence[int] | np.ndarray,
+    count: int,
+    token: TokenName,
+) -> np.ndarray:
     """Repeat a single number of decimals for each value, and check the range."""
-    each = np.broadcast_to(np.asarray(decimals, dtype=np.int64), count)
+    each = np.broadcast_to(
+        np.asarray(
+            decimals,
+            dtype=np.int64,
+        ),
+        count,
+    )
     check_decimals(each, token)
     return each
 
@@ -176,14 +266,22 @@ def parse_integers(values: Iterable[Any], token: TokenName) -> pa.Array:
     """Parse ints, strings, nulls or exact decimals as ``decimal256(76, 0)``, or raise an `AmountError`."""
     if isinstance(values, pd.Series) and is_exact(values):
         values = as_array(values).to_pylist()
-    texts = [_integer_text(value, position, token) for position, value in enumerate(values)]
+    numbered = enumerate(values)
+    texts = [_integer_text(value, position, token) for position, value in numbered]
+    # As text, which Arrow reads exactly; it has at most 76 digits.
     return pa.array(texts, pa.string()).cast(WHOLE)
 
 
-def _integer_text(value: Any, position: int, token: TokenName) -> str | None:
+def _integer_text(
+    value: Any,
+    position: int,
+    token: TokenName,
+) -> str | None:
     if pd.isna(value):
         return None
-    number = None if isinstance(value, (bool, float)) else parse_decimal(str(value))
+    # A float's last digits are not what was meant, and True is no amount.
+    is_number = not isinstance(value, (bool, float))
+    number = parse_decimal(str(value)) if is_number else None
     if number is None or number != number.to_integral_value(context=_EXACT):
         raise AmountError(
             f"{token_at(token, position)}, value {position}: {value!r} is not a whole number of smallest "
@@ -199,7 +297,8 @@ def _integer_text(value: Any, position: int, token: TokenName) -> str | None:
 
 def is_exact(column: pd.Series) -> bool:
     """Return whether a series holds Arrow decimals."""
-    return isinstance(column.dtype, pd.ArrowDtype) and pa.types.is_decimal(column.dtype.pyarrow_dtype)
+    dtype = column.dtype
+    return isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
 
 
 def as_array(amounts: pd.Series) -> pa.Array:
@@ -213,6 +312,14 @@ def as_array(amounts: pd.Series) -> pa.Array:
     return combined(pa.array(amounts.array))
 
 
-def as_series(array: pa.Array | pa.ChunkedArray, index: Any = None, name: Hashable = None) -> pd.Series:
+def as_series(
+    array: pa.Array | pa.ChunkedArray,
+    index: Any = None,
+    name: Hashable = None,
+) -> pd.Series:
     """Wrap an Arrow array as a pandas series of the same type, without a copy."""
-    return pd.Series(pd.arrays.ArrowExtensionArray(array), index=index, name=name)
+    return pd.Series(
+        pd.arrays.ArrowExtensionArray(array),
+        index=index,
+        name=name,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,10 +17,16 @@ from loopring_lab.figures import axis
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, drawing, format_count, plain_numbers
 
+# What `pool_balance` reads; without tokens= balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
 
 
-def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes | None = None) -> Figure:
+def pool_balance(
+    balances: pd.DataFrame,
+    *,
+    token: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw a pool's balance of one token: recomputed from every change, and as published.
 
     Parameters
@@ -60,39 +65,65 @@ def pool_balance(balances: pd.DataFrame, *, token: str | None = None, ax: Axes |
             f"{caller}: expected balances in units, got {type(balances).__name__} without "
             f"{', '.join(sorted(missing))}. Make them with blocks.balances(pool, tokens)."
         )
-    published = balances.dropna(subset="published")
-    if token is None and len(published):
-        token = str(published["token"].value_counts(sort=True).index[0])
+    stated = balances[balances["published"].notna()]
+    if token is None and len(stated):
+        token = str(stated["token"].value_counts().index[0])
     of_token = balances[balances["token"] == token]
+    # Before the first published balance nothing can be recomputed; from then on both are known.
     levels = of_token["recomputed_units"].fillna(of_token["published_units"])
     line = of_token.assign(level=levels).dropna(subset="level")
     is_stated = line["published"].notna()
     if not is_stated.any():
         raise LabError(f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances.")
+    # All transactions of a block have its time.
     is_one_block = line["block"].nunique() == 1
     along = line["index_in_block"].to_numpy(np.float64) if is_one_block else _days(line["created_at"])
-    amounts = to_float(line[["level", "published_units"]])
-    account = f"account {balances.attrs['account_id']}" if "account_id" in balances.attrs else "the pool"
-    title = f"Balance of {account} in {token}"
-    with drawing(balances, ax, title, _note(line, line[is_stated])) as axes:
-        axes.plot(along, amounts["level"], color=COLOURS[0], drawstyle="steps-post", label="recomputed")
-        stated = amounts["published_units"][is_stated]
-        dots: Any = {
-            "linestyle": "none",
-            "marker": "o",
-            "markersize": 5.5,
-            "markeredgecolor": rcParams["axes.facecolor"],
-        }
-        axes.plot(along[is_stated], stated, color=COLOURS[1], label="published", **dots)
+    account = balances.attrs.get("account_id")
+    whose = "the pool" if account is None else f"account {account}"
+    with drawing(
+        balances,
+        ax,
+        f"Balance of {whose} in {token}",
+        _note(line, line[is_stated]),
+    ) as axes:
+        amounts = to_float(line)
+        axes.plot(
+            along,
+            amounts["level"],
+            color=COLOURS[0],
+            drawstyle="steps-post",
+            label="recomputed",
+        )
+        axes.plot(
+            along[is_stated],
+            amounts.loc[is_stated, "published_units"],
+            color=COLOURS[1],
+            label="published",
+            linestyle="none",
+            marker="o",
+            markersize=5.5,
+            markeredgecolor=rcParams["axes.facecolor"],
+        )
         if is_one_block:
             axes.set_xlabel("transaction in the block")
             plain_numbers(axes.xaxis)
             plain_numbers(axes.yaxis)
         else:
             every = axis.period_for(along.max() - along.min())
-            axis.format_dates(axes, axis.timeline(line["created_at"], every, caller))
+            axis.format_dates(
+                axes,
+                axis.timeline(
+                    line["created_at"],
+                    every,
+                    caller,
+                ),
+            )
         axes.set_ylabel(f"balance ({token})")
-    return keep(axes, line.drop(columns="level"), _marks(line, along, token))
+    return keep(
+        axes,
+        line.drop(columns="level"),
+        _marks(line, along, token),
+    )
 
 
 def _days(times: pd.Series) -> np.ndarray:
@@ -101,26 +132,36 @@ def _days(times: pd.Series) -> np.ndarray:
 
 
 def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
+    """Say how many balances were published, and how many of them equal the recomputed ones."""
+    # The first balance of a token has nothing to be compared with.
     known = published.dropna(subset="recomputed")
     same = int((known["published"] == known["recomputed"]).sum())
     equal = f"{same:,} of the {len(known):,} that can be recomputed are equal"
     if len(known) == 1:
         equal = f"the one that can be recomputed {'is equal' if same else 'differs'}"
-    changes = format_count(line["change"].notna().sum(), "change")
+    changes = format_count(line["change"].count(), "change")
     return f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"
 
 
-def _marks(line: pd.DataFrame, along: np.ndarray, token: str | None) -> Iterator[Mark]:
+def _marks(
+    line: pd.DataFrame,
+    along: np.ndarray,
+    token: str | None,
+) -> Iterator[Mark]:
     """Give a mark to each step, and to each balance published at its beginning."""
-    ends = [*along[1:], along[-1]]
-    for row, start, end in zip(line.to_dict("records"), along, ends, strict=True):
+    # A step is as long as the balance stays; the last one has no end.
+    ends = np.append(along[1:], along[-1])
+    for row, start, end in zip(
+        line.to_dict("records"),
+        along,
+        ends,
+        strict=True,
+    ):
         level = float(row["level"])
-        text = (
-            f"block {row['block']}, transaction {row['index_in_block']}, {row['created_at']:%Y-%m-%d %H:%M} "
-            f"UTC\nrecomputed {format_amount(row['level'])} {token}"
-        )
+        place = f"block {row['block']}, transaction {row['index_in_block']}"
+        text = f"{place}, {row['created_at']:%Y-%m-%d %H:%M} UTC\nrecomputed {format_amount(row['level'])} {token}"
         yield Mark(text, (start, end), (level, level))
-        if not pd.isna(row["published_units"]):
+        if pd.notna(row["published_units"]):
             stated = float(row["published_units"])
             text += f"\npublished {format_amount(row['published_units'])} {token}"
             yield Mark(text, (start, start), (stated, stated))

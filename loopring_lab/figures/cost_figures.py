@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
@@ -19,17 +19,32 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import opened, overview_of
-from loopring_lab.figures.style import FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
+from loopring_lab.figures.style import (
+    COUNT_HEIGHT,
+    FILL_TYPES,
+    GroupStyle,
+    as_pandas,
+    drawing,
+    format_bps,
+    format_count,
+    format_estimate,
+    group_label,
+    trade_count,
+    zero_line,
+)
 from loopring_lab.fills.markouts import HORIZONS
 from loopring_lab.fills.prices import cost_of
 from loopring_lab.fills.sizes import quantile_bounds
 
 # Widths of bins, times a power of ten.
 STEPS = (1, 2, 2.5, 5, 10)
+# Bins for few fills, and for many: more would be narrower than their edges are apart.
 FEWEST_BINS = 10
 MOST_BINS = 40
 FENCE = 3  # interquartile ranges beyond which values are not drawn
+# As many as fit a figure of 420 pixels below the line for all.
 MOST_LINES = 11
+# Each verdict looks like the venue that is cheaper.
 VERDICTS = {
     "pool": FILL_TYPES["amm"],
     "book": FILL_TYPES["dex"],
@@ -49,7 +64,13 @@ DOTS_AT = 5
 APART = 0.1
 
 
-def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Axes | None = None) -> Figure:
+def price_gaps(
+    trades: Any,
+    *,
+    tolerance: Any = "1h",
+    prices: Any = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw how much worse each fill was priced than the last one of the other type.
 
     Parameters
@@ -82,54 +103,76 @@ def price_gaps(trades: Any, *, tolerance: Any = "1h", prices: Any = None, ax: Ax
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.price_gaps"
-    table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
-    means = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices)).set_index("fill_type")
+    gaps = fills.price_gap(trades, tolerance, prices=prices)
+    table = as_pandas(gaps)
+    averages = fills.price_gap(trades, tolerance, [], prices=prices)
+    means = as_pandas(averages)
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
         raise LabError(
             f"{caller}: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, such as "
             "tolerance='1d', or combine the trades of several accounts."
         )
-    by_type = drawn["worse_bps"].astype(float).groupby(drawn["fill_type"].astype(str))
-    matched = {str(name): worse.to_numpy() for name, worse in by_type}
+    matched = {}
+    for name in ("amm", "dex"):
+        worse = drawn.loc[drawn["fill_type"] == name, "worse_bps"]
+        if len(worse):
+            matched[name] = worse.to_numpy(np.float64)
+    has_many = {name: len(values) >= FEWEST for name, values in matched.items()}
     edges = _edges(matched.values())
-    many = [name for name, values in matched.items() if len(values) >= FEWEST]
+
     note = f"{trade_count(len(drawn), len(table))} of known type matched"
-    outside = int(((drawn["worse_bps"] < edges[0]) | (drawn["worse_bps"] > edges[-1])).sum())
+    # Outliers would make all other bins too narrow to see.
+    outside = len(drawn) - int(drawn["worse_bps"].between(edges[0], edges[-1]).sum())
     if outside:
         note += f"; {outside:,} lie outside this range"
-    if many:
-        note += f"\nline and band: {INTERVAL}"
-    if len(many) < len(matched):
-        note += "; " if many else "\n"
-        note += f"dots: single fills, where fewer than {FEWEST} are matched"
+    kinds = [f"line and band: {INTERVAL}"] if any(has_many.values()) else []
+    if not all(has_many.values()):
+        kinds.append(f"dots: single fills, where fewer than {FEWEST} are matched")
+    note += "\n" + "; ".join(kinds)
     title = f"Price against the other fill type's last fill in {_frame(prices)}, {_age_limit(tolerance)}"
-    with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
+    marks: list[Mark] = []
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview_of(trades, caller).note,
+    ) as axes:
+        # The first type upwards, the other one downwards.
         for direction, (name, values) in zip((1, -1), matched.items(), strict=False):
             unmatched = int((table["fill_type"] == name).sum()) - len(values)
             label = f"{FILL_TYPES[name].label}:\n{len(values):,} matched,\n{unmatched:,} not"
             group = FILL_TYPES[name]._replace(label=label)
-            if name in many:
-                heights = direction * np.histogram(values, edges)[0] / len(values) * 100
-                axes.bar(edges[:-1], heights, np.diff(edges), align="edge", **group.bar)
-                _draw_mean(axes, means.loc[[name]], direction * 1.15 * max(abs(heights)), group)
-            else:  # too few for shares or a mean
-                dots = group.line | {"linestyle": "none"}
-                axes.plot(values, np.full(len(values), direction * DOTS_AT), **dots)
-        axes.axhline(0, **_zero())
-        axes.axvline(0, **_zero(), linestyle=":")
+            if has_many[name]:
+                heights, texts = _histogram(values, edges, FILL_TYPES[name].label)
+                bars = axes.bar(edges[:-1], direction * heights, np.diff(edges), align="edge", **group.bar)
+                marks += bar_marks(bars, texts)
+                mean = _estimate(means[means["fill_type"] == name], "worse_bps")
+                _draw_mean(axes, mean.iloc[0], 1.15 * direction * heights.max(), group)
+            else:
+                # Too few for shares or a mean.
+                height = direction * DOTS_AT
+                axes.plot(
+                    values,
+                    np.full(len(values), height),
+                    **group.line | {"linestyle": "none"},
+                )
+                marks += _dot_marks(drawn[drawn["fill_type"] == name], height)
+        axes.axhline(0, **zero_line())
+        axes.axvline(0, **zero_line(), linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
-        axes.set_ylabel("share of matched fills (%)" if many else "single fills")
+        axes.set_ylabel("share of matched fills (%)" if any(has_many.values()) else "single fills")
         style.plain_numbers(axes.xaxis)
+        # Both halves count upwards from the middle.
         upwards = FuncFormatter(lambda share, _: style.format_number(abs(share)) if abs(share) <= 100 else "")
         axes.yaxis.set_major_formatter(upwards)
-        if not many:
+        if not any(has_many.values()):
             axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
             numbers = [f"n = {len(values)}" for values in matched.values()]
             axes.set_yticks([DOTS_AT, -DOTS_AT][: len(numbers)], numbers)
             axes.grid(visible=False, axis="y")
-    bins = bar_marks(axes, _bin_texts(edges, {name: matched[name] for name in many}), many)
-    return keep(axes, drawn, [*bins, *_dot_marks(drawn, matched, many)])
+    return keep(axes, drawn, marks)
 
 
 def cost_curve(
@@ -177,9 +220,18 @@ def cost_curve(
     caller = "lab.figures.cost_curve"
     trades = opened(trades)
     overview = overview_of(trades, caller)
+    # Passed on as they are: `fills.all_in_cost` checks them.
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
-    costs, sizes, token = _costs_by_size(trades, quote, quantiles or MOST_PARTS, caller, against)
-    parts = min(MOST_PARTS, max(FEWEST_PARTS, int(costs["priced"].sum()) // FILLS_PER_PART))
+    costs, sizes, token = _costs_by_size(
+        trades,
+        quote,
+        quantiles or MOST_PARTS,
+        caller,
+        against,
+    )
+    # The first answer says how many fills have a cost; few of them make few parts.
+    parts = int(costs["priced"].sum()) // FILLS_PER_PART
+    parts = min(MOST_PARTS, max(FEWEST_PARTS, parts))
     if quantiles is None and parts != MOST_PARTS:
         costs, sizes, token = _costs_by_size(trades, token, parts, caller, against)
     if costs.empty:
@@ -191,14 +243,14 @@ def cost_curve(
     if isinstance(reference, str):
         other = f"the market's {reference} trade in {_frame(prices)}"
     counted = trade_count(costs["priced"].sum(), overview.trades)
+    points = _estimate(costs, "all_in_bps")
     note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
-    note += _hollow(costs["low_all_in_bps"]) + _pulled(costs)
-    title = f"All-in cost by size, {token}-quoted markets"
+    note += _caveats(points)
     ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
-    with drawing(trades, ax, title, note, overview.note) as axes:
-        axes.axhline(0, **_zero())
+    with drawing(trades, ax, f"All-in cost by size, {token}-quoted markets", note, overview.note) as axes:
+        axes.axhline(0, **zero_line())
         axis.format_sizes(axes, sizes, token)
-        marks = _draw_by_type(axes, costs, "all_in_bps", ranges)
+        marks = _draw_by_type(axes, points, ranges)
         style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
     table = costs.assign(quantile=sizes.index[costs["place"]]).drop(columns=["place", "priced"])
@@ -248,39 +300,86 @@ def venue_differences(
     names = list(keys_of(trades, by, caller).names)
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
     table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
-    known = table.dropna(subset=["difference_bps"]).sort_values("fills", ascending=False, kind="stable")
+    # Groups of one venue only have no difference.
+    known = table.dropna(subset=["difference_bps"]).sort_values(
+        "fills",
+        ascending=False,
+        kind="stable",
+    )
     if overall["difference_bps"].isna().all():
         raise LabError(
             f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
         )
-    labels = [style.group_label(tuple(row)) for row in known[names].itertuples(index=False)]
-    rows = pd.concat([overall.assign(name="all"), known.assign(name=labels).head(MOST_LINES)])
-    rows = rows.reset_index(drop=True)
+    labels = [group_label(tuple(row)) for row in known[names].itertuples(index=False)]
+    groups = known.assign(group=labels).head(MOST_LINES)
+    rows = pd.concat(
+        [overall.assign(group="all"), groups],
+        ignore_index=True,
+    )
     note = f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
-    with drawing(trades, ax, title, note, rows=len(rows)) as axes:
-        axes.axvline(0, **_zero())
-        for place, row in enumerate(rows.to_dict("records")):
+    marks = []
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        rows=len(rows),
+    ) as axes:
+        axes.axvline(0, **zero_line())
+        # As `format_estimate` calls them.
+        columns = {"difference_bps": "mean", "low_bps": "low", "high_bps": "high"}
+        for place, row in enumerate(rows.rename(columns=columns).to_dict("records")):
             group = VERDICTS[row["verdict"]]
-            axes.hlines(place, row["low_bps"], row["high_bps"], color=group.colour, linewidth=1.6)
-            mark: dict[str, Any] = {"marker": group.marker, "markersize": 7, "color": group.colour}
+            axes.hlines(
+                place,
+                row["low"],
+                row["high"],
+                color=group.colour,
+                linewidth=1.6,
+            )
+            look: dict[str, Any] = {
+                "marker": group.marker,
+                "markersize": 7,
+                "color": group.colour,
+            }
             if row["verdict"] == "undecided":
-                mark |= style.hollow_mark(group)
-            axes.plot(row["difference_bps"], place, **mark)
-        axes.axhline(0.5, **_zero())
-        axes.set_yticks(range(len(rows)), list(rows["name"]))
+                look |= group.hollow
+            axes.plot(row["mean"], place, **look)
+            counts = f"{format_count(row['fills'])} of {format_count(row['orders'], 'order')}"
+            text = f"{row['group']}: {format_estimate(row)}\ncheaper: {row['verdict']}\n{counts}"
+            marks.append(
+                Mark(
+                    text,
+                    _ends(row),
+                    (place, place),
+                    "y",
+                )
+            )
+        # All fills together stand apart from the groups.
+        axes.axhline(0.5, **zero_line())
+        axes.set_yticks(range(len(rows)), list(rows["group"]))
         axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
         style.plain_numbers(axes.xaxis)
-        texts = {"fills": [f"{count:,}" for count in rows["fills"]], "cheaper": list(rows["verdict"])}
+        texts = {
+            "fills": rows["fills"].map("{:,}".format),
+            "cheaper": rows["verdict"],
+        }
         style.text_columns(axes, pd.DataFrame(texts))
-    return keep(axes, rows.rename(columns={"name": "group"}), _difference_marks(rows))
+    return keep(axes, rows, marks)
 
 
-def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZONS, ax: Axes | None = None) -> Figure:
+def markouts(
+    trades: Any,
+    *,
+    prices: Any = None,
+    horizons: Sequence[Any] = HORIZONS,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw what takers' fills realized of their effective cost, at several horizons.
 
     Parameters
@@ -311,101 +410,124 @@ def markouts(trades: Any, *, prices: Any = None, horizons: Sequence[Any] = HORIZ
     <Figure size 900x420 with 1 Axes>
     """
     table = as_pandas(fills.markouts(trades, prices, horizons, "fill_type"))
+    # Fills without a reference price have no cost.
     table = table.assign(priced=table["fills"] - table["unpriced"])
     table = style.label_unknown_types(table[table["priced"] > 0])
     if table.empty:
         raise LabError(
             "lab.figures.markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
         )
+    # As the caller wrote them.
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map(names.index)
+    points = _estimate(table, "realized_bps")
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
-    note += _hollow(table["low_realized_bps"]) + _pulled(table)
-    title = "Realized part of the effective cost, by time after the fill"
+    note += _caveats(points)
     headings = [f"{name} after the fill" for name in names]
-    with drawing(trades, ax, title, note) as axes:
-        axes.axhline(0, **_zero())
+    with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
+        axes.axhline(0, **zero_line())
+        # Horizons stand at equal distances, although they grow by factors.
         axes.set_xlim(-0.6, len(names) - 0.4)
-        marks = _draw_by_type(axes, table, "realized_bps", headings, faint="weighted_effective_bps")
+        marks = _draw_by_type(axes, points, headings, faint="weighted_effective_bps")
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("time after the fill")
         axes.set_ylabel("cost without the fee (basis points)")
         style.plain_numbers(axes.yaxis)
-    return keep(axes, table.drop(columns=["place", "priced"]), marks)
+    return keep(
+        axes,
+        table.drop(columns=["place", "priced"]),
+        marks,
+    )
 
 
-def _zero() -> dict[str, Any]:
-    """Return arguments of the line at 0."""
-    return {"color": style.ink(style.NOTE_STRENGTH), "linewidth": 0.8}
+def _histogram(values: np.ndarray, edges: np.ndarray, label: str) -> tuple[np.ndarray, list[str]]:
+    """Return the percent of the values in each bin, and what is said of it."""
+    counts, _ = np.histogram(values, edges)
+    shares = 100 * counts / len(values)
+    borders = [style.format_number(edge) for edge in edges]
+    texts = []
+    for (low, high), count, share in zip(pairwise(borders), counts, shares, strict=True):
+        bin_share = f"{share:.1f} % of {len(values):,} matched"
+        texts.append(f"{label}, {low} to {high} bps\n{bin_share}\n{format_count(count)}")
+    return shares, texts
 
 
-def _bin_texts(edges: np.ndarray, histograms: Mapping[str, np.ndarray]) -> dict[Any, str]:
-    """Say of each bin how many fills of a type it holds."""
-    texts = {}
-    for name, values in histograms.items():
-        counts = np.histogram(values, edges)[0]
-        for place, count in enumerate(counts):
-            low, high = (style.format_number(edge) for edge in edges[place : place + 2])
-            texts[name, place] = (
-                f"{FILL_TYPES[name].label}, {low} to {high} bps\n"
-                f"{100 * count / len(values):.1f} % of {len(values):,} matched\n{style.format_count(count)}"
-            )
-    return texts
-
-
-def _dot_marks(fills_drawn: pd.DataFrame, groups: Iterable[str], many: Sequence[str]) -> Iterator[Mark]:
+def _dot_marks(single: pd.DataFrame, height: float) -> Iterator[Mark]:
     """Give a mark to each fill that is drawn by itself."""
-    heights = dict(zip(groups, (DOTS_AT, -DOTS_AT), strict=False))
-    for row in fills_drawn[~fills_drawn["fill_type"].isin(many)].to_dict("records"):
+    for row in single.to_dict("records"):
         worse = float(row["worse_bps"])
-        height = heights[row["fill_type"]]
-        text = (
-            f"{FILL_TYPES[row['fill_type']].label}: {style.format_bps(abs(worse))} "
-            f"{'worse' if worse > 0 else 'better'}\n"
-            f"{row['side']} {row['market']}, trade {row['trade_id']}, {row['created_at']:%Y-%m-%d %H:%M}\n"
-            f"price {format_amount(row['price'])}, other {format_amount(row['other_price'])}"
-        )
-        yield Mark(text, (worse, worse), (height, height))
+        verdict = "worse" if worse > 0 else "better"
+        heading = f"{FILL_TYPES[row['fill_type']].label}: {format_bps(abs(worse))} bps {verdict}"
+        fill = f"{row['side']} {row['market']}, trade {row['trade_id']}, {row['created_at']:%Y-%m-%d %H:%M}"
+        compared = f"price {format_amount(row['price'])}, other {format_amount(row['other_price'])}"
+        yield Mark(f"{heading}\n{fill}\n{compared}", (worse, worse), (height, height))
 
 
 def _draw_by_type(
-    axes: Axes, table: pd.DataFrame, name: str, headings: Sequence[str], faint: str | None = None
+    axes: Axes,
+    points: pd.DataFrame,
+    headings: Sequence[str],
+    faint: str | None = None,
 ) -> list[Mark]:
     """Draw estimates at their places, fill types side by side, and how many fills each rests on."""
-    groups = [(group, table[table["fill_type"] == kind]) for kind, group in FILL_TYPES.items()]
-    groups = [(group, rows) for group, rows in groups if len(rows)]
+    types = [name for name in FILL_TYPES if (points["fill_type"] == name).any()]
     marks = []
-    for number, (group, rows) in enumerate(groups):
-        places = rows["place"] + APART * (number - (len(groups) - 1) / 2)
+    for number, name in enumerate(types):
+        group = FILL_TYPES[name]
+        rows = points[points["fill_type"] == name]
+        # The types of one place stand around it.
+        beside = APART * (number - (len(types) - 1) / 2)
+        places = rows["place"] + beside
         if faint:
-            line = group.line | {"alpha": 0.45, "label": None, "linewidth": 1, "markersize": 4}
-            axes.plot(places, rows[faint], **line)
-        style.draw_estimates(axes, places, rows, _estimate(name), group)
+            look = {
+                "alpha": 0.45,
+                "label": None,
+                "linewidth": 1,
+                "markersize": 4,
+            }
+            axes.plot(places, rows[faint], **group.line | look)
+        style.draw_estimates(axes, places, rows, group)
         for x, row in zip(places, rows.to_dict("records"), strict=True):
-            mean, low, high = (row[column] for column in _estimate(name))
-            text = f"{group.label}, {headings[row['place']]}\n{style.format_estimate(mean, low, high)}\n"
-            text += style.format_count(row["priced"])
-            marks.append(Mark(text, (x, x), _ends(mean, low, high)))
-    style.write_counts(axes, [(group, rows["place"], rows["priced"]) for group, rows in groups])
+            heading = f"{group.label}, {headings[row['place']]}"
+            text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
+            marks.append(
+                Mark(
+                    text,
+                    (x, x),
+                    _ends(row),
+                )
+            )
+    # Above all points, a line of counts for each type.
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
+    for number, name in enumerate(types):
+        rows = points[points["fill_type"] == name]
+        height = 1 - COUNT_HEIGHT * (number + 0.5)
+        style.write_counts(
+            axes,
+            rows["place"],
+            rows["priced"],
+            FILL_TYPES[name].colour,
+            (height, 0),
+        )
     return marks
 
 
-def _difference_marks(rows: pd.DataFrame) -> Iterator[Mark]:
-    for place, row in enumerate(rows.to_dict("records")):
-        difference, low, high = (row[name] for name in ("difference_bps", "low_bps", "high_bps"))
-        text = f"{row['name']}: {style.format_estimate(difference, low, high)}\ncheaper: {row['verdict']}\n"
-        text += f"{style.format_count(row['fills'])} of {style.format_count(row['orders'], 'order')}"
-        yield Mark(text, _ends(difference, low, high), (place, place), "y")
+def _estimate(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Call a mean weighted by value, and the ends of its interval, what `draw_estimates` calls them."""
+    columns = {f"weighted_{name}": "mean", f"low_{name}": "low", f"high_{name}": "high"}
+    return table.rename(columns=columns)
 
 
-def _ends(estimate: Any, low: Any, high: Any) -> tuple[float, float]:
+def _ends(row: Mapping[Any, Any]) -> tuple[float, float]:
     """Return the ends of an interval; without one, the estimate."""
-    return (estimate, estimate) if pd.isna(low) else (low, high)
+    return (row["mean"], row["mean"]) if pd.isna(row["low"]) else (row["low"], row["high"])
 
 
-def _hollow(ends: pd.Series) -> str:
-    """Return what the note of a figure says of estimates without an interval."""
-    return f"; {HOLLOW}" if ends.isna().any() else ""
+def _caveats(points: pd.DataFrame) -> str:
+    """Return what a note says of estimates without an interval, and of those against the exchange's own trades."""
+    hollow = f"; {HOLLOW}" if points["low"].isna().any() else ""
+    return hollow + _pulled(points)
 
 
 def _pulled(table: pd.DataFrame) -> str:
@@ -413,8 +535,79 @@ def _pulled(table: pd.DataFrame) -> str:
     return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
 
 
+def _draw_mean(
+    axes: Axes,
+    row: pd.Series,
+    top: float,
+    group: GroupStyle,
+) -> None:
+    """Draw a mean with its interval over one half, as a line and a band."""
+    if pd.isna(row["mean"]):
+        return
+    mean = float(row["mean"])
+    axes.plot(
+        [mean, mean],
+        [0, top],
+        color=style.ink(),
+        linewidth=1.2,
+        linestyle=group.dash,
+    )
+    text = f"mean {format_bps(mean, 1)}"
+    if pd.notna(row["low"]):
+        axes.fill_betweenx(
+            [0, top],
+            row["low"],
+            row["high"],
+            color=style.ink(),
+            alpha=0.12,
+            linewidth=0,
+        )
+        text += f" ({format_bps(row['low'], 1)} to {format_bps(row['high'], 1)})"
+    # The text stands on the side of the line that has more room.
+    is_left = mean < sum(axes.get_xlim()) / 2
+    side = "left" if is_left else "right"
+    beside = 4 if is_left else -4
+    end = "top" if top > 0 else "bottom"
+    style.write(
+        axes,
+        text,
+        (mean, top),
+        (beside, 0),
+        "data",
+        ha=side,
+        va=end,
+    )
+
+
+def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
+    """Choose bins of a round width that cover all histograms without their outliers, and 0."""
+    low = 0.0
+    high = 0.0
+    count = 0
+    for values in histograms:
+        first, third = np.quantile(values, [0.25, 0.75])
+        # Without a spread, no value is an outlier.
+        fence = FENCE * (third - first) or np.inf
+        low = min(low, max(values.min(), first - fence))
+        high = max(high, min(values.max(), third + fence))
+        count += len(values)
+    # All differences are 0, so any width does.
+    if low == high:
+        high = 1.0
+    bins = min(MOST_BINS, FEWEST_BINS + count // 4)
+    # The locator of ticks finds round bins too.
+    edges = np.asarray(MaxNLocator(bins, steps=STEPS).tick_values(low, high))
+    # Whole multiples of their width, so that 0 is 0.
+    width = edges[1] - edges[0]
+    return np.asarray(np.rint(edges / width) * width)
+
+
 def _costs_by_size(
-    trades: Any, quote: str | None, parts: int, caller: str, reference: Mapping[str, Any]
+    trades: Any,
+    quote: str | None,
+    parts: int,
+    caller: str,
+    reference: Mapping[str, Any],
 ) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """Return the costs of each fill type and quantile that has any, the sizes of quantiles and the quote token."""
     profile = as_pandas(quantile_bounds(trades, parts, "lab.fills.size_profile"))
@@ -424,15 +617,21 @@ def _costs_by_size(
     ends = [f"{size:f}".replace(".", "") for size in sizes["largest"]]
     up_to = " ".join(f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends))
     keys = Keys(("place", "fill_type"), added=("place",))
-    rows = {
-        "placed": f"""
+    placed = f"""
 -- fills quoted in one token, at the place of their quantile; those of unknown size at none
 SELECT *, CASE {up_to} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
-    }
-    costs = as_pandas(cost_of(["all_in_bps"], trades, by=keys, rows=rows, **reference))
+    costs = as_pandas(
+        cost_of(
+            ["all_in_bps"],
+            trades,
+            by=keys,
+            rows={"placed": placed},
+            **reference,
+        )
+    )
     costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
-    costs = style.label_unknown_types(costs[costs["priced"] > 0]).astype({"place": int})
-    return costs, sizes, token
+    costs = style.label_unknown_types(costs[costs["priced"] > 0])
+    return costs.astype({"place": int}), sizes, token
 
 
 def _frame(prices: Any) -> str:
@@ -445,48 +644,3 @@ def _age_limit(tolerance: Any) -> str:
     if isinstance(tolerance, pd.Timedelta):
         tolerance = f"{style.format_number(tolerance.total_seconds())} s"
     return f"at most {tolerance} old"
-
-
-def _edges(histograms: Iterable[np.ndarray]) -> np.ndarray:
-    """Choose bins of a round width that cover both histograms without their outliers, and 0."""
-    low = 0.0
-    high = 0.0
-    count = 0
-    for values in histograms:
-        first, third = np.quantile(values, [0.25, 0.75])
-        fence = FENCE * (third - first) or np.inf
-        low = min(low, max(values.min(), first - fence))
-        high = max(high, min(values.max(), third + fence))
-        count += len(values)
-    rough = (high - low) / min(MOST_BINS, FEWEST_BINS + count // 4) or 0.1
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(step * power for step in STEPS if step * power >= rough)
-    start = math.floor(low / step)
-    end = max(start + 1, math.ceil(high / step))
-    return np.asarray(np.arange(start, end + 1) * step)
-
-
-def _estimate(name: str) -> list[str]:
-    """Name the columns of a mean weighted by value, and of the ends of its interval."""
-    return [f"weighted_{name}", f"low_{name}", f"high_{name}"]
-
-
-def _draw_mean(axes: Axes, means: pd.DataFrame, top: float, group: GroupStyle) -> None:
-    """Draw a mean with its interval over one half, as a line and a band."""
-    ((mean, low, high),) = means[_estimate("worse_bps")].to_numpy(np.float64, na_value=np.nan)
-    if np.isnan(mean):
-        return
-    axes.plot([mean, mean], [0, top], color=style.ink(), linewidth=1.2, linestyle=group.dash)
-    text = f"mean {_bps(mean)}"
-    if not np.isnan(low):
-        axes.fill_betweenx([0, top], low, high, color=style.ink(), alpha=0.12, linewidth=0)
-        text += f" ({_bps(low)} to {_bps(high)})"
-    # The text stands on the side of the line that has more room.
-    side = "left" if mean < sum(axes.get_xlim()) / 2 else "right"
-    offset = {"left": 4, "right": -4}[side]
-    height = "top" if top > 0 else "bottom"
-    style.write(axes, text, (mean, top), (offset, 0), "data", ha=side, va=height)
-
-
-def _bps(rate: float) -> str:
-    return f"{round(rate, 1) + 0.0:,.1f}"

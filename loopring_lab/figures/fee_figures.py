@@ -19,9 +19,20 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
+from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import overview_of
-from loopring_lab.figures.style import COLOURS, FILL_TYPES, GroupStyle, as_pandas, drawing, trade_count
+from loopring_lab.figures.style import (
+    COLOURS,
+    FILL_TYPES,
+    GroupStyle,
+    as_pandas,
+    drawing,
+    format_bps,
+    format_count,
+    percent_axis,
+    stacked_bars,
+    trade_count,
+)
 
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 # Part of the height of rates that is left below 0, so that a line at 0 is not cut.
@@ -41,9 +52,9 @@ MOST_TOKENS = 12
 HALF_BAR = 0.36
 # Significant digits of amounts beside bars.
 DIGITS = 5
-TEXT_COLUMNS = ("fees", "rate in bps", "without fee")
+TEXT_COLUMNS = ["fees", "rate in bps", "without fee"]
 # What tables of figures do not keep.
-DRAWN_ONLY = ("length", "label", "name", *TEXT_COLUMNS)
+DRAWN_ONLY = ["length", "label", "name", *TEXT_COLUMNS]
 LIKELY = ", likely"
 UNCERTAIN = {
     "other": ("other tiers", "#B8B8B8", "..."),
@@ -99,12 +110,15 @@ def fee_rates(
     names = list(keys_of(trades, by, caller).names)
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    table = as_pandas(fees.over_time(trades, every, names)).drop(columns=["median_bps", "both_sides"])
+    rates = as_pandas(fees.over_time(trades, every, names))
+    # The figure draws means, of fills whose time is known.
+    table = rates.drop(columns=["median_bps", "both_sides"])
     table = table.dropna(subset=["period", "bps"])
-    if "fee_token" not in names or fee_token:
+    if fee_token is None and "fee_token" not in names and len(table):
+        # Amounts of different tokens never meet in one rate.
         counts = table.groupby("fee_token", observed=True)["fills"].sum()
-        if not fee_token and len(counts):
-            fee_token = str(counts.idxmax())
+        fee_token = str(counts.idxmax())
+    if fee_token or "fee_token" not in names:
         table = table[table["fee_token"] == fee_token]
     if table.empty:
         raise LabError(
@@ -113,29 +127,46 @@ def fee_rates(
         )
     table, styles, lines = _top_lines(table, names)
     periods = axis.timeline(table["period"], every, caller)
-    rates = periods.pivot(table, "line", "bps")
-    tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
-    drawn = trade_count((table["fills"] - table["unknown"]).sum(), overview.trades)
-    note = f"fees per amount received, weighted by amount; {drawn}"
+
+    known = (table["fills"] - table["unknown"]).sum()
+    note = f"fees per amount received, weighted by amount; {trade_count(known, overview.trades)}"
     if lines > len(styles):
         note += f"; the {len(styles)} of {lines} lines with most fills"
+    tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
     title = f"Effective fee rate per {periods.name}, {tokens}"
+
+    # A line of steps needs the end of the last one too.
+    end = periods.left[-1] + periods.width[-1]
+    steps = periods.located(table)
+    steps["rate"] = steps["bps"].astype(float)
     with drawing(trades, ax, title, note, overview.note) as axes:
-        end = periods.left[-1] + periods.width[-1]
-        ends = np.append(periods.left, end)
         for line, group in styles.items():
-            steps = np.append(rates[line], rates[line].iloc[-1])
-            axes.plot(ends, steps, **group.line | {"marker": None, "drawstyle": "steps-post"})
-        top = max(1.0, 1.06 * float(np.nanmax(rates.to_numpy())))
+            of_line = steps[steps["line"] == line].set_index("place")
+            of_period = of_line["rate"].reindex(range(len(periods.left)))
+            # The last step is as long as its period.
+            heights = np.append(of_period, of_period.iloc[-1])
+            starts = np.append(periods.left, end)
+            look = {**group.line, "marker": None, "drawstyle": "steps-post"}
+            axes.plot(starts, heights, **look)
+        # Also where all fees are 0 the axis shows basis points.
+        top = max(1.0, 1.06 * steps["rate"].max())
         axes.set_ylim(-BELOW_ZERO * top, top)
         axes.set_xlim(periods.left[0], end)
         axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
-    return keep(axes, table.drop(columns="line"), _rate_marks(table, styles, periods))
+    return keep(
+        axes,
+        table.drop(columns="line"),
+        _rate_marks(steps, styles, periods),
+    )
 
 
 def fee_tiers(
-    trades: Any, *, every: str | None = None, tokens: pd.DataFrame | None = None, ax: Axes | None = None
+    trades: Any,
+    *,
+    every: str | None = None,
+    tokens: pd.DataFrame | None = None,
+    ax: Axes | None = None,
 ) -> Figure:
     """Draw the distribution of fills over fee tiers in each period.
 
@@ -170,35 +201,52 @@ def fee_tiers(
     caller = "lab.figures.fee_tiers"
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    table = as_pandas(fees.tiers(trades, every, tokens=tokens)).dropna(subset=["period"])
+    answer = fees.tiers(trades, every, tokens=tokens)
+    table = as_pandas(answer).dropna(subset=["period"])
+    periods = axis.timeline(table["period"], every, caller)
+
+    tiers = table["tier_bps"]
     counts = table.groupby("tier_bps")["fills"].sum()
     top = sorted(int(tier) for tier in counts.nlargest(MOST_TIERS).index)
-    tier = table["tier_bps"]
-    is_likely = table["certainty"] == "likely"
-    table["part"] = tier.astype(str).mask(is_likely, tier.astype(str) + LIKELY)
-    table.loc[~tier.isin(top), "part"] = "other"
-    table.loc[tier.isna(), "part"] = table["certainty"]
-    periods = axis.timeline(table["period"], every, caller)
-    shares = periods.pivot(table, "part", "share") * 100
-    styles = _tier_styles(top)
+    # Stacks are named by tier; likely and uncertain tiers, and rare ones, have stacks of their own.
+    names = tiers.astype(str)
+    names = names.mask(table["certainty"] == "likely", names + LIKELY)
+    names = names.where(tiers.isin(top), "other")
+    names = names.mask(tiers.isna(), table["certainty"])
+    styles = {name: look for name, look in _tier_styles(top).items() if name in set(names)}
+
+    def say(row: dict[Any, Any]) -> str:
+        label = styles[row["name"]]["label"]
+        return f"{label}, {row['when']}\n{row['height']:.1f} % of fills\n{format_count(row['fills'])}"
+
+    parts = table.assign(name=names, height=100 * table["share"])
+    bars = periods.located(parts.groupby(["period", "name"])[["fills", "height"]].sum().reset_index())
+    bars["text"] = [*map(say, bars.to_dict("records"))]
     title = f"Fills by fee tier, per {periods.name}"
     note = trade_count(table["fills"].sum(), overview.trades)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
-    with drawing(trades, ax, title, note, overview.note, legend=legend) as axes:
-        drawn = style.stacked_bars(axes, periods.left, periods.width, shares, styles)
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview.note,
+        legend=legend,
+    ) as axes:
+        marks = stacked_bars(axes, periods.left, periods.width, bars, styles)
         _label_tiers(axes, len(periods.left))
         axis.format_dates(axes, periods)
-        style.percent_axis(axes, "fills")
-    sums = table.groupby(["period", "part"])[["fills", "share"]].sum().reset_index()
-    texts = {
-        (row["part"], place): f"{styles[row['part']]['label']}, {period}\n{100 * row['share']:.1f} % of fills\n"
-        f"{style.format_count(row['fills'])}"
-        for row, place, period in periods.rows(sums)
-    }
-    return keep(axes, table.drop(columns="part"), bar_marks(axes, texts, drawn))
+        percent_axis(axes, "fills")
+    return keep(axes, table, marks)
 
 
-def fees_by_token(trades: Any, *, token: str | None = None, prices: Any = None, ax: Axes | None = None) -> Figure:
+def fees_by_token(
+    trades: Any,
+    *,
+    token: str | None = None,
+    prices: Any = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the fees paid in each token.
 
     Amounts in different tokens have no common scale, so the bars count fills, with each token's fees beside
@@ -235,88 +283,146 @@ def fees_by_token(trades: Any, *, token: str | None = None, prices: Any = None, 
     if token is None and prices is not None:
         raise LabError(f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'.")
     if token is None:
-        table, label, title, note = _by_count(trades)
+        table, unit, title, note = _by_count(trades)
     else:
-        table, label, title, note = _by_value(trades, token, prices)
+        table, unit, title, note = _by_value(trades, token, prices)
     places = np.arange(len(table))
-    with drawing(trades, ax, title, note, overview_of(trades, caller).note, rows=len(table)) as axes:
-        drawn = axes.barh(places, table["length"], height=2 * HALF_BAR, color=COLOURS[2])
-        axes.bar_label(drawn, list(table["label"]), padding=4, fontsize=10)
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview_of(trades, caller).note,
+        rows=len(table),
+    ) as axes:
+        bars = axes.barh(
+            places,
+            table["length"],
+            height=2 * HALF_BAR,
+            color=COLOURS[2],
+        )
+        axes.bar_label(
+            bars,
+            list(table["label"]),
+            padding=4,
+            fontsize=10,
+        )
         axes.set_yticks(places, list(table["name"]))
         axes.set_xlim(0, 1.15 * table["length"].max() or 1)
-        axes.set_xlabel(label)
+        axes.set_xlabel(unit)
         axes.set_ylabel("fee token")
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=token is None, min_n_ticks=1))
+        axes.xaxis.set_major_locator(
+            MaxNLocator(
+                6,
+                integer=token is None,
+                min_n_ticks=1,
+            )
+        )
         style.plain_numbers(axes.xaxis)
-        style.text_columns(axes, table[[name for name in TEXT_COLUMNS if name in table]])
-    kept = table.drop(columns=[*DRAWN_ONLY], errors="ignore")
+        style.text_columns(axes, table.filter(TEXT_COLUMNS))
+    kept = table.drop(columns=DRAWN_ONLY, errors="ignore")
     return keep(axes, kept, _token_marks(table, token))
 
 
-def _rate_marks(table: pd.DataFrame, styles: dict[int, GroupStyle], periods: axis.Timeline) -> Iterator[Mark]:
-    for row, place, period in periods.rows(table):
-        rate = float(row["bps"])
-        left = periods.left[place]
-        text = (
-            f"{styles[row['line']].label}, {period}\n{style.format_bps(rate)}: {format_amount(row['fee'])} of "
-            f"{format_amount(row['received'])} {row['fee_token']}\n{style.format_count(row['fills'])}"
+def _rate_marks(
+    steps: pd.DataFrame,
+    styles: dict[int, GroupStyle],
+    periods: axis.Timeline,
+) -> Iterator[Mark]:
+    for row in steps.to_dict("records"):
+        heading = f"{styles[row['line']].label}, {row['when']}"
+        amounts = f"{format_amount(row['fee'])} of {format_amount(row['received'])} {row['fee_token']}"
+        text = f"{heading}\n{format_bps(row['rate'])} bps: {amounts}\n{format_count(row['fills'])}"
+        left = periods.left[row["place"]]
+        right = left + periods.width[row["place"]]
+        yield Mark(
+            text,
+            (left, right),
+            (row["rate"], row["rate"]),
         )
-        yield Mark(text, (left, left + periods.width[place]), (rate, rate))
 
 
 def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
     """Say of each bar how many fills it stands for, and its fees with all digits."""
     for place, row in enumerate(table.to_dict("records")):
-        text = f"{row['name']}: {style.format_count(row['fills'])}"
-        if not pd.isna(row.get("fee")) and not pd.isna(row["fee_token"]):
-            text += f"\nfees {format_amount(row['fee'])} {row['fee_token']}"
-        if not pd.isna(row.get("bps")):
-            text += f"\n{style.format_bps(row['bps'])}"
-        if token is not None:
-            value = row["fee_value"]
-            text += "\nno price" if pd.isna(value) else f"\nvalue {style.format_number(value)} {token}"
-        yield Mark(text, (0, float(row["length"])), (place - HALF_BAR, place + HALF_BAR), "y")
+        lines = [f"{row['name']}: {format_count(row['fills'])}"]
+        if row["fees"] != MISSING:
+            lines.append(f"fees {format_amount(row['fee'])} {row['fee_token']}")
+        if pd.notna(row.get("bps")):
+            lines.append(f"{format_bps(row['bps'])} bps")
+        if token and pd.isna(row["fee_value"]):
+            lines.append("no price")
+        elif token:
+            lines.append(f"value {style.format_number(row['fee_value'])} {token}")
+        yield Mark(
+            "\n".join(lines),
+            (0, float(row["length"])),
+            (place - HALF_BAR, place + HALF_BAR),
+            "y",
+        )
 
 
-def _top_lines(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
+def _top_lines(
+    table: pd.DataFrame,
+    names: list[str],
+) -> tuple[pd.DataFrame, dict[int, GroupStyle], int]:
     """Select the five lines with most fills; return their rows, their styles and the number of all lines."""
-    colours = style.line_colours()
-    numbers = table.groupby(names, observed=True, dropna=False).ngroup() if names else 0
-    table = table.assign(line=numbers)
-    top = table.groupby("line")["fills"].sum().nlargest(len(colours)).index
-    first = table.drop_duplicates("line").set_index("line")[names]
+    lines: Any = 0
+    if names:
+        lines = table.groupby(names, observed=True, dropna=False).ngroup()
+    table = table.assign(line=lines)
+    values = table.drop_duplicates("line").set_index("line")[names]
+    top = table.groupby("line")["fills"].sum().nlargest(len(DASHES)).index
+    # Fill types keep the colours that they have in all figures.
     by_type = names == ["fill_type"]
+    colours = [*COLOURS, style.ink()]
     styles = {}
     order = sorted(top) if by_type else top
     for line, colour, dash in zip(order, colours, DASHES, strict=False):
-        label = style.group_label(tuple(first.loc[line]) or "all fills")
+        label = style.group_label(tuple(values.loc[line]) or "all fills")
         styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:
             styles[line] = FILL_TYPES.get(label, styles[line])
-    return table[table["line"].isin(top)], styles, table["line"].nunique()
+    return table[table["line"].isin(top)], styles, len(values)
 
 
 def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
     """Choose colours from dark (low tiers) to light, hatched where likely; the rest is grey and hatched."""
-    shades = colormaps["viridis"](np.linspace(0, 1, len(tiers)))
+    # Viridis: its order of lightness is seen by everybody, in print too.
+    places = np.linspace(0, 1, len(tiers))
+    shades = colormaps["viridis"](places)
     styles: dict[str, dict[str, Any]] = {}
     for tier, shade in zip(tiers, shades, strict=True):
-        exact = {"label": f"{tier} bps", "facecolor": to_hex(shade), "edgecolor": style.GREY}
-        styles[str(tier)] = exact
-        likely = {"label": f"{tier} bps{LIKELY}", "hatch": "++", "edgecolor": style.INKS[1]}
+        exact = {
+            "label": f"{tier} bps",
+            "facecolor": to_hex(shade),
+            "edgecolor": style.GREY,
+        }
+        likely = {
+            "label": f"{tier} bps{LIKELY}",
+            "hatch": "++",
+            "edgecolor": style.INKS[1],
+        }
+        styles[f"{tier}"] = exact
         styles[f"{tier}{LIKELY}"] = exact | likely
     for name, (label, colour, hatch) in UNCERTAIN.items():
-        styles[name] = {"label": label, "facecolor": colour, "hatch": hatch, "edgecolor": style.GREY}
-    return {name: options | {"linewidth": 0.5} for name, options in styles.items()}
+        styles[name] = {
+            "label": label,
+            "facecolor": colour,
+            "hatch": hatch,
+            "edgecolor": style.GREY,
+        }
+    return {name: look | {"linewidth": 0.5} for name, look in styles.items()}
 
 
 def _label_tiers(axes: Axes, columns: int) -> None:
     """Label the bars of each certain tier: all of them where columns are few, else one in the middle."""
+    # Narrower bars than a number of two digits.
     if columns > SOME_LABELLED:
         return
     for stack in axes.containers:
-        label = str(stack.get_label())
-        if not label.endswith(" bps"):
+        tier, _, unit = str(stack.get_label()).partition(" ")
+        if unit != "bps":
             continue
         tall = [bar for bar in stack if bar.get_height() >= LABEL_HEIGHT]
         if columns > ALL_LABELLED:
@@ -324,70 +430,93 @@ def _label_tiers(axes: Axes, columns: int) -> None:
             tall = [bar for bar in tall if bar.get_height() >= highest / 2]
             tall = tall[len(tall) // 2 :][:1]
         for bar in tall:
-            middle = (bar.get_x() + bar.get_width() / 2, bar.get_y() + bar.get_height() / 2)
             colour = bar.get_facecolor()
+            # What is written on a bar reads on its own colour, whatever the style.
+            is_dark = np.dot(to_rgb(colour), LUMA) < DARK
             dark_ink, light_ink = style.INKS
-            ink = light_ink if np.dot(to_rgb(colour), LUMA) < DARK else dark_ink
             box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
-            tier = label.removesuffix(" bps")
-            axes.annotate(tier, middle, ha="center", va="center", fontsize=9, color=ink, bbox=box)
+            axes.annotate(
+                tier,
+                bar.get_center(),
+                ha="center",
+                va="center",
+                fontsize=9,
+                color=light_ink if is_dark else dark_ink,
+                bbox=box,
+            )
 
 
 def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
     """Return a bar for each token, as long as its number of fills; the label of the axis, title and note."""
     table = as_pandas(fees.summary(trades))
     shown = _largest(table.assign(length=table["fills"]))
-    shown["label"] = [f"{count:,.0f}" for count in shown["length"]]
+    shown["label"] = shown["length"].map("{:,.0f}".format)
     shown["rate in bps"] = [MISSING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
-    zero = shown["zero_fee_share"] * 100
-    shown["without fee"] = [MISSING if pd.isna(share) else f"{share:.0f} %" for share in zero]
-    note = trade_count(table["fills"].sum(), table["fills"].sum())
+    shares = shown["zero_fee_share"] * 100
+    shown["without fee"] = [MISSING if pd.isna(share) else f"{share:.0f} %" for share in shares]
+    count = table["fills"].sum()
+    note = trade_count(count, count)
     unknown = int(table["unknown"].sum())
     if unknown:
         note += f", {unknown:,} with an amount that is not known"
     return shown, "number of fills", "Fills by the token their fee was paid in", note
 
 
-def _by_value(trades: Any, token: str, prices: Any) -> tuple[pd.DataFrame, str, str, str]:
+def _by_value(
+    trades: Any,
+    token: str,
+    prices: Any,
+) -> tuple[pd.DataFrame, str, str, str]:
     """Return the same with bars as long as the value of their fees."""
-    table = as_pandas(fees.in_token(trades, token, prices, by=[]))
+    answer = fees.in_token(trades, token, prices, by=[])
+    table = as_pandas(answer)
     values = to_float(table["fee_value"])
     if values.isna().all():
         hint = "Pass trades to take prices from as prices=."
         raise LabError(f"lab.figures.fees_by_token: no fee could be valued in {token}. {hint}")
-    shown = _largest(table.assign(fee_value=values, length=values.fillna(0)))
+    # A fee without a price still has a bar, of no length.
+    lengths = values.fillna(0)
+    shown = _largest(table.assign(fee_value=values, length=lengths))
     # All bars have as many places as DIGITS of their sum.
     whole = values.sum()
     places = max(0, DIGITS - 1 - Decimal(whole).adjusted()) if whole else 0
-    shown["label"] = ["no price" if pd.isna(value) else _cut(value, places) for value in shown["fee_value"]]
+
+    def cut(value: Any) -> str:
+        return f"{truncate(Decimal(str(value)), places):,.{places}f}"
+
+    shown["label"] = ["no price" if pd.isna(value) else cut(value) for value in shown["fee_value"]]
+    title = f"Fees by token, valued in {token}: {cut(whole)} {token} in all"
     count = int(table["fills"].sum())
+    # A fee before the first trade of its market has no price.
     lost = int(table["unpriced"].sum())
-    title = f"Fees by token, valued in {token}: {_cut(whole, places)} {token} in all"
     if lost:
-        title += f", {style.format_count(lost)} without a price"
+        title += f", {format_count(lost)} without a price"
     return shown, f"value ({token})", title, f"{trade_count(count - lost, count)} valued"
-
-
-def _cut(value: Any, places: int) -> str:
-    return f"{truncate(Decimal(str(value)), places):,.{places}f}"
 
 
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
     """Sort by length, write out fees, and merge all but the longest bars into one."""
     if table.empty:
         raise LabError("lab.figures.fees_by_token: no trade to draw. Pass other trades.")
-    table = table.sort_values(["length", "fills"], ascending=False, kind="stable")
-    table["name"] = [style.group_label(token) for token in table["fee_token"]]
+    table = table.sort_values(
+        ["length", "fills"],
+        ascending=False,
+        kind="stable",
+    )
+    table["name"] = table["fee_token"].astype(object).map(style.group_label)
     is_known = table["fee"].notna() & table["fee_token"].notna()
-    fees_paid = zip(table["fee"], table["name"], is_known, strict=True)
-    table["fees"] = [_amount(fee, token) if known else MISSING for fee, token, known in fees_paid]
+    digits = [style.truncate_digits(fee, DIGITS) for fee in table["fee"].fillna(0)]
+    table["fees"] = (pd.Series(digits, table.index) + " " + table["name"]).where(is_known, MISSING)
     rest = table.iloc[MOST_TOKENS:]
+    # A bar for one other token would say less than its own.
     if len(rest) < 2:
         return table
-    sums = {name: rest[name].sum() for name in ("fills", "length", "fee_value") if name in rest}
-    last = pd.DataFrame([sums | {"name": f"{len(rest)} others", "fees": MISSING}], dtype=object)
-    return pd.concat([table.iloc[:MOST_TOKENS].astype(object), last], ignore_index=True)
-
-
-def _amount(fee: Decimal, token: str) -> str:
-    return f"{style.truncate_digits(fee, DIGITS)} {token}"
+    sums = rest.filter(["fills", "length", "fee_value"]).sum().to_dict()
+    others = pd.DataFrame(
+        [sums | {"name": f"{len(rest)} others", "fees": MISSING}],
+        dtype=object,
+    )
+    return pd.concat(
+        [table.iloc[:MOST_TOKENS].astype(object), others],
+        ignore_index=True,
+    )

@@ -18,15 +18,28 @@ from loopring_lab.engine.groups import period_sql
 from loopring_lab.engine.query import ORDER_COLUMNS, Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
+from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import overview_of
-from loopring_lab.figures.style import FILL_TYPES, as_pandas, drawing, trade_count
+from loopring_lab.figures.style import (
+    FILL_TYPES,
+    as_pandas,
+    drawing,
+    format_count,
+    percent_axis,
+    select_quote,
+    stacked_bars,
+    trade_count,
+    write_counts,
+)
 
 # Bars of equal length in days in place of calendar periods, so that heights compare.
-EQUAL_PERIODS = {"1w": (7, "week"), "1mo": (30, "30 days"), "1q": (91, "91 days")}
+EQUAL_PERIODS = {
+    "1w": (7, "week"),
+    "1mo": (30, "30 days"),
+    "1q": (91, "91 days"),
+}
 # Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
-SHARE = ("share", "low", "high")
 Z = NormalDist().inv_cdf(0.975)  # of intervals of 95 %
 
 DAILY_VOLUMES = {
@@ -41,7 +54,12 @@ GROUP BY period, quote, fill_type""",
 }
 
 
-def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> Figure:
+def volume(
+    trades: Any,
+    *,
+    quote: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the volume traded over time, stacked by fill type.
 
     Parameters
@@ -73,25 +91,35 @@ def volume(trades: Any, *, quote: str | None = None, ax: Axes | None = None) -> 
     caller = "lab.figures.volume"
     needed = ("created_at", "quote", "fill_type", "notional")
     daily = as_pandas(ask(Question(caller, DAILY_VOLUMES, needed), trades))
-    daily, token = style.select_quote(daily, quote, caller)
+    daily, token = select_quote(daily, quote, caller)
     table, length, name = _in_equal_periods(daily)
-    periods = axis.timeline(table["period"], length, caller)._replace(name=name)
-    heights = periods.pivot(table, "fill_type", "notional").reindex(columns=["amm", "dex"])
+    periods = axis.timeline(
+        table["period"],
+        length,
+        caller,
+    )._replace(name=name)
+
     overview = overview_of(trades, caller)
     title = f"Traded volume per {name}, {token}-quoted markets"
     drawn = table["fills"].sum()
+    # Trades in other quote tokens, or without a type or a notional.
     if drawn < overview.trades:
         title += f", {trade_count(drawn, overview.trades)}"
-    with drawing(trades, ax, title, sides=overview.note) as axes:
-        drawn_types = style.stacked_bars(axes, periods.left, periods.width, heights, style.BARS)
+
+    def say(row: dict[Any, Any]) -> str:
+        heading = f"{FILL_TYPES[row['fill_type']].label}, {row['when']}"
+        return f"{heading}\n{format_amount(row['notional'])} {token}\n{format_count(row['fills'])}"
+
+    styles = {name: FILL_TYPES[name].bar for name in ("amm", "dex")}
+    bars = periods.located(table)
+    bars["name"] = bars["fill_type"]
+    bars["height"] = to_float(bars["notional"])
+    bars["text"] = [*map(say, bars.to_dict("records"))]
+    with drawing(trades, ax, title, overview.note) as axes:
+        marks = stacked_bars(axes, periods.left, periods.width, bars, styles)
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
-    texts = {
-        (row["fill_type"], place): f"{FILL_TYPES[row['fill_type']].label}, {period}\n"
-        f"{format_amount(row['notional'])} {token}\n{style.format_count(row['fills'])}"
-        for row, place, period in periods.rows(table)
-    }
-    return keep(axes, table, bar_marks(axes, texts, drawn_types))
+    return keep(axes, table, marks)
 
 
 def fill_shares(
@@ -141,41 +169,86 @@ def fill_shares(
         raise LabError(f"{caller}: of={of!r} is not known. Give 'fills' or 'notional'.")
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
-    needed = ("created_at", "quote", "fill_type", "notional")
     of_one_token = of == "notional" or bool(quote)
     steps = _shares_by_period(every, of, "quote" if of_one_token else "NULL")
-    question = Question(caller, steps, needed, may_have=ORDER_COLUMNS)
-    sums = as_pandas(ask(question, trades))
+    needed = ("created_at", "quote", "fill_type", "notional")
+    sums = as_pandas(
+        ask(
+            Question(
+                caller,
+                steps,
+                needed,
+                may_have=ORDER_COLUMNS,
+            ),
+            trades,
+        )
+    )
     markets = ""
     keys = ["period"]
     if of_one_token:
-        sums, token = style.select_quote(sums, quote, caller)
+        sums, token = select_quote(sums, quote, caller)
         markets = f", {token}-quoted markets"
+        # Notional adds up within one quote token only.
         keys = ["period", "quote"]
     if sums.empty:
         raise LabError(f"{caller}: no trade with a known time and fill type to draw. Pass other trades.")
     table = _with_shares(sums, keys, of)
     periods = axis.timeline(table["period"], every, caller)
-    places = periods.places(table["period"])
-    shares = table[[*SHARE]].set_axis(places).reindex(range(len(periods.left))) * 100
-    overall = float(to_float(table[f"pool_{of}"]).sum() / to_float(table[of]).sum() * 100)
+
+    # The share of sums, not the mean of shares: a quiet week counts for less.
+    pooled = to_float(table[f"pool_{of}"]).sum()
+    overall = float(pooled / to_float(table[of]).sum() * 100)
     counted = trade_count(table["fills"].sum(), overview.trades)
     note = f"{counted}; over the whole time AMM pool {style.format_number(overall, 3)} %"
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
     title = f"AMM pool's share of {of}, per {periods.name}{markets}"
-    with drawing(trades, ax, title, note, overview.note, counts_above=True) as axes:
-        pool = FILL_TYPES["amm"]
-        middles = periods.left + periods.width / 2
-        size = 5 if len(shares) <= MOST_DOTS else 2
-        style.draw_estimates(axes, middles, shares, SHARE, pool, markersize=size, linewidth=0.8)
-        axes.axhline(overall, color=style.ink(style.NOTE_STRENGTH), linewidth=1, linestyle="--", label="whole time")
+
+    points = periods.located(table).rename(columns={"share": "mean"})
+    points[["mean", "low", "high"]] *= 100
+    every_point = points.set_index("place").reindex(range(len(periods.left)))
+    middles = periods.left + periods.width / 2
+    points["x"] = middles[points["place"]]
+    pool = FILL_TYPES["amm"]
+    # Smaller marks stay apart on a line of many.
+    size = 5 if len(middles) <= MOST_DOTS else 2
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview.note,
+        counts_above=True,
+    ) as axes:
+        style.draw_estimates(
+            axes,
+            middles,
+            every_point,
+            pool,
+            markersize=size,
+            linewidth=0.8,
+        )
+        look = style.zero_line() | {"linewidth": 1, "linestyle": "--"}
+        axes.axhline(overall, **look, label="whole time")
         axis.format_dates(axes, periods)
-        style.percent_axis(axes, of)
-        style.write_line(axes, middles[places], table["fills"], pool.colour, (1, 6), periods.width.min())
-    return keep(axes, table, _share_marks(table, of, periods, middles))
+        percent_axis(axes, of)
+        write_counts(
+            axes,
+            points["x"],
+            points["fills"],
+            pool.colour,
+            (1, 6),
+            periods.width.min(),
+        )
+    return keep(axes, table, _share_marks(points, of))
 
 
-def size_profile(trades: Any, *, quantiles: int = 10, quote: str | None = None, ax: Axes | None = None) -> Figure:
+def size_profile(
+    trades: Any,
+    *,
+    quantiles: int = 10,
+    quote: str | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the shares of AMM pool and order book by fill size.
 
     Parameters
@@ -207,48 +280,96 @@ def size_profile(trades: Any, *, quantiles: int = 10, quote: str | None = None, 
     profile = as_pandas(fills.size_profile(trades, quantiles))
     sizes, token = axis.quantiles_of(profile, quote, caller)
     table = style.label_unknown_types(sizes)
-    shares = table.groupby(["quantile", "fill_type"])["share"].sum().unstack() * 100
+    places, known = pd.factorize(table["quantile"], sort=True)
+    count = len(known)
+
     drawn = table["fills"].sum()
     title = f"Share of fills by size, {token}-quoted markets"
     note = trade_count(drawn, profile["fills"].sum())
-    if len(shares) > 1:
-        note += f"; each bar about {drawn / len(shares):,.0f} fills"
-    with drawing(trades, ax, title, note, overview_of(trades, caller).note) as axes:
-        left = np.arange(len(shares)) - style.BAR_WIDTH / 2
-        drawn_types = style.stacked_bars(axes, left, np.ones(len(shares)), shares, style.BARS)
+    if count > 1:
+        note += f"; each bar about {drawn / count:,.0f} fills"
+
+    def say(row: dict[Any, Any]) -> str:
+        sizes = f"{format_amount(row['smallest'])} to {format_amount(row['largest'])} {token}"
+        share = f"{row['height']:.1f} % of the fills of this size"
+        return f"{FILL_TYPES[row['name']].label}, {sizes}\n{share}\n{format_count(row['fills'])}"
+
+    bars = table.assign(
+        place=places,
+        name=table["fill_type"],
+        height=100 * table["share"],
+    )
+    bars["text"] = [*map(say, bars.to_dict("records"))]
+    styles = {name: group.bar for name, group in FILL_TYPES.items() if name in set(table["fill_type"])}
+    with drawing(
+        trades,
+        ax,
+        title,
+        note,
+        overview_of(trades, caller).note,
+    ) as axes:
+        left = np.arange(count) - style.BAR_WIDTH / 2
+        marks = stacked_bars(
+            axes,
+            left,
+            np.ones(count),
+            bars,
+            styles,
+        )
         axis.format_sizes(axes, axis.bounds_of(table), token)
-        style.percent_axis(axes, "fills")
-    texts = {
-        (row["fill_type"], shares.index.get_loc(row["quantile"])): f"{FILL_TYPES[row['fill_type']].label}, "
-        f"{format_amount(row['smallest'])} to {format_amount(row['largest'])} {token}\n"
-        f"{100 * row['share']:.1f} % of the fills of this size\n{style.format_count(row['fills'])}"
-        for row in table.to_dict("records")
-    }
-    return keep(axes, table, bar_marks(axes, texts, drawn_types))
+        percent_axis(axes, "fills")
+    return keep(axes, table, marks)
 
 
 def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
     """Add up days to periods of equal length from the first day; return these, their length and its name."""
     days = daily["period"]
+    # From the first day, so that the first bar is as long as the others.
     start = days.min()
-    count, name = EQUAL_PERIODS.get(axis.period_for((days.max() - start).days), (1, "day"))
+    usual = axis.period_for((days.max() - start).days)
+    count, name = EQUAL_PERIODS.get(usual, (1, "day"))
     length = pd.Timedelta(days=count)
     periods = start + (days - start) // length * length
     groups = daily.assign(period=periods).groupby(["period", "quote", "fill_type"])
-    return groups[["fills", "notional"]].sum().reset_index(), f"{count}d", name
+    sums = groups[["fills", "notional"]].sum().reset_index()
+    return sums, f"{count}d", name
 
 
-def _with_shares(sums: pd.DataFrame, keys: list[str], of: str) -> pd.DataFrame:
+def _with_shares(
+    sums: pd.DataFrame,
+    keys: list[str],
+    of: str,
+) -> pd.DataFrame:
     """Return the fills, or the notional, of each period in all and of the pool, and the pool's share."""
     amounts = list(dict.fromkeys(["fills", of, f"pool_{of}"]))
-    table = sums.groupby(keys)[[*amounts, "orders", "weight", "squares"]].sum().reset_index()
+    table = (
+        sums.groupby(keys)[
+            [
+                *amounts,
+                "orders",
+                "weight",
+                "squares",
+            ]
+        ]
+        .sum()
+        .reset_index()
+    )
     share = to_float(table[f"pool_{of}"]) / to_float(table[of])
     # Kish: how many orders of equal size would say as much.
     low, high = _wilson(share, table["weight"] ** 2 / table["squares"])
-    return table[[*keys, *amounts]].assign(share=share, orders=table["orders"], low=low, high=high)
+    return table[[*keys, *amounts]].assign(
+        share=share,
+        orders=table["orders"],
+        low=low,
+        high=high,
+    )
 
 
-def _shares_by_period(every: str, of: str, token: str) -> dict[str, str]:
+def _shares_by_period(
+    every: str,
+    of: str,
+    token: str,
+) -> dict[str, str]:
     """Return the steps that add up fills, those of the pool, and orders by period and token."""
     known = "quote IS NOT NULL AND notional IS NOT NULL" if of == "notional" else "TRUE"
     return {
@@ -282,8 +403,12 @@ GROUP BY period, quote""",
     }
 
 
-def _wilson(share: pd.Series, orders: pd.Series) -> tuple[pd.Series, pd.Series]:
+def _wilson(
+    share: pd.Series,
+    orders: pd.Series,
+) -> tuple[pd.Series, pd.Series]:
     """Return the ends of Wilson's score interval of shares of so many orders."""
+    # E. B. Wilson: Probable inference, JASA 22 (1927).
     square = Z**2
     middle = (share + square / (2 * orders)) / (1 + square / orders)
     within = share * (1 - share) * square / orders + (square / (2 * orders)) ** 2
@@ -291,9 +416,13 @@ def _wilson(share: pd.Series, orders: pd.Series) -> tuple[pd.Series, pd.Series]:
     return (middle - reach).clip(0, 1), (middle + reach).clip(0, 1)
 
 
-def _share_marks(table: pd.DataFrame, of: str, periods: axis.Timeline, middles: np.ndarray) -> Iterator[Mark]:
-    for row, place, period in periods.rows(table):
-        share, low, high = (100 * row[name] for name in SHARE)
-        text = f"{period}\nAMM pool {share:.1f} % of {of} (95 %: {low:.1f} to {high:.1f} %)\n"
-        text += style.format_count(row["fills"])
-        yield Mark(text, (middles[place], middles[place]), (low, high))
+def _share_marks(points: pd.DataFrame, of: str) -> Iterator[Mark]:
+    for row in points.to_dict("records"):
+        interval = f"95 %: {row['low']:.1f} to {row['high']:.1f} %"
+        share = f"AMM pool {row['mean']:.1f} % of {of} ({interval})"
+        text = f"{row['when']}\n{share}\n{format_count(row['fills'])}"
+        yield Mark(
+            text,
+            (row["x"], row["x"]),
+            (row["low"], row["high"]),
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, cast
 
 import pandas as pd
@@ -18,9 +18,10 @@ from PIL import Image, ImageDraw
 DENSITY = 2
 # Colours of a picture: more are not seen.
 PALETTE = 64
-# Radius of its corners in pixels of the page, and steps from clear to white there.
+# Radius of its corners in pixels of the page, steps from clear to white there, and pixels in which each is drawn.
 CORNER = 8
 SMOOTH = 8
+FINER = 4
 
 
 class Mark(NamedTuple):
@@ -68,8 +69,14 @@ class Figure(_Figure):
 
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
+        # A token may be called "$".
         with rc_context({"text.parse_math": False}):
-            self.savefig(drawn, format="png", dpi=DENSITY * self.dpi, facecolor=self._paper())
+            self.savefig(
+                drawn,
+                format="png",
+                dpi=DENSITY * self.dpi,
+                facecolor=self._paper(),
+            )
         png = io.BytesIO()
         image, clear = _card(Image.open(drawn).convert("RGB"))
         image.save(png, format="png", optimize=True, transparency=clear)
@@ -80,16 +87,25 @@ class Figure(_Figure):
         *_, opacity = to_rgba(self.get_facecolor())
         return self.get_facecolor() if opacity else "white"
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _repr_mimebundle_(
+        self,
+        **options: Any,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         picture = base64.b64encode(self._repr_png_()).decode()
+        # The page shows it at half its pixels.
         width = {"width": round(self.bbox.width)}
         return {"text/plain": repr(self), "image/png": picture}, {"image/png": width}
 
 
-def keep(axes: Axes, table: pd.DataFrame, marks: Iterable[Mark]) -> Figure:
+def keep(
+    axes: Axes,
+    table: pd.DataFrame,
+    marks: Iterable[Mark],
+) -> Figure:
     """Attach the table drawn and its marks to a figure of ours; return the figure of the axes."""
     figure = axes.figure
     if isinstance(figure, Figure):
+        # Another drawing on the same axes replaces their marks only.
         number = figure.axes.index(axes)
         figure.table = table.reset_index(drop=True)
         figure.marks = [mark for mark in figure.marks if mark.axes != number]
@@ -97,15 +113,19 @@ def keep(axes: Axes, table: pd.DataFrame, marks: Iterable[Mark]) -> Figure:
     return cast("Figure", figure)
 
 
-def bar_marks(axes: Axes, texts: Mapping[Any, str], names: Iterable[Any]) -> Iterator[Mark]:
-    """Give a mark to each bar that has a height, from texts by the name of its stack and its place in it."""
-    for name, stack in zip(names, axes.containers, strict=False):
-        for place, bar in enumerate(cast("Any", stack)):
-            if bar.get_height():
-                left, start = bar.get_xy()
-                end = start + bar.get_height()
-                right = left + bar.get_width()
-                yield Mark(texts[name, place], (left, right), (min(start, end), max(start, end)))
+def bar_marks(
+    bars: Iterable[Any],
+    texts: Iterable[str],
+) -> Iterator[Mark]:
+    """Give a mark to each bar that has a height."""
+    for bar, text in zip(bars, texts, strict=True):
+        box = bar.get_bbox()
+        if box.height:
+            yield Mark(
+                text,
+                (box.xmin, box.xmax),
+                (box.ymin, box.ymax),
+            )
 
 
 def _card(image: Image.Image) -> tuple[Image.Image, bytes]:
@@ -114,13 +134,20 @@ def _card(image: Image.Image) -> tuple[Image.Image, bytes]:
     On white, because texts and thin lines in one ink do not read on a light and on a dark page.
     """
     paper = image.quantize(PALETTE, dither=Image.Dither.NONE)
-    colours = len(paper.getpalette() or ()) // 3
-    paper.putpalette([*(paper.getpalette() or ()), *[255] * (3 * SMOOTH)])
-    size = image.size
-    mask = Image.new("L", (4 * size[0], 4 * size[1]))
-    box = (0, 0, 4 * size[0] - 1, 4 * size[1] - 1)
-    ImageDraw.Draw(mask).rounded_rectangle(box, 4 * DENSITY * CORNER, fill=255)
-    steps = mask.resize(size, Image.Resampling.BOX).point(lambda shade: shade * SMOOTH // 255)
-    edge = steps.point(lambda step: colours + step)
-    paper.paste(edge, mask=steps.point(lambda step: 255 * (step < SMOOTH)))
-    return paper, bytes([255] * colours + [255 * step // SMOOTH for step in range(SMOOTH)])
+    palette = paper.getpalette() or []
+    colours = len(palette) // 3
+    # After the colours of the picture, white in steps from clear to opaque.
+    paper.putpalette([*palette, *[255] * (3 * SMOOTH)])
+    shape = Image.new("L", (image.width * FINER, image.height * FINER))
+    corners = (0, 0, shape.width - 1, shape.height - 1)
+    ImageDraw.Draw(shape).rounded_rectangle(
+        corners,
+        FINER * DENSITY * CORNER,
+        fill=255,
+    )
+    shades = shape.resize(image.size, Image.Resampling.BOX)
+    steps = shades.point(lambda shade: colours + shade * SMOOTH // 255)
+    is_edge = shades.point(lambda shade: 0 if shade == 255 else 255)
+    paper.paste(steps, mask=is_edge)
+    clear = [255 * step // SMOOTH for step in range(SMOOTH)]
+    return paper, bytes([255] * colours + clear)

@@ -46,13 +46,19 @@ class Overview(NamedTuple):
 
 def overview_of(trades: Any, caller: str) -> Overview:
     """Look once over all trades."""
+    # All of them may be missing: a figure that needs one says so by itself.
     columns = ("created_at", "trade_id", "side")
     question = Question(caller, STEPS, needs=(), may_have=columns)
     (found,) = collected(ask(question, trades), caller).to_pylist()
+    # Without a known time nothing is covered.
     days = 0.0
     if found["first"] is not None:
         days = (found["last"] - found["first"]) / DAY
-    return Overview(found["trades"] or 0, days, note_on_both_sides(found["both_sides"] or 0))
+    return Overview(
+        found["trades"] or 0,
+        days,
+        note_on_both_sides(found["both_sides"] or 0),
+    )
 
 
 def opened(trades: Any) -> Any:

@@ -1,6 +1,9 @@
 """The relayer's answers as DataFrames: tokens, markets and trades.
 
-Only this package knows the wire's names, the order of a row's members, and their types.
+Only this package knows the wire's names, the order of a row's members, and their types. Start with `trades`:
+`wire` reads pages into columns of text (and has the layouts of rows), `rows` makes typed columns of them, and
+`assemble` the frame. `listings` has tokens, markets and the lookup of both; `identity` what makes two rows the
+same trade; `irregular` lists odd rows; `numbers` reads text exactly; `closes` prices from elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +26,13 @@ from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
 
-__all__ = ["anomalies", "markets", "prices", "tokens", "trades"]
+__all__ = [
+    "anomalies",
+    "markets",
+    "prices",
+    "tokens",
+    "trades",
+]
 
 MAX_PAGES = 1_000_000
 PAGES_AT_ONCE = 800  # that arrived one by one: their text, joined, is far below the 2 GiB that Arrow joins
@@ -102,27 +111,48 @@ def trades(
     if not isinstance(pages, Iterable):
         raise LabError(f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}.")
     several = [pages] if isinstance(pages, (bytes, str, Mapping)) else pages
+    # An endless iterator ends here.
     every = list(itertools.islice(several, MAX_PAGES + 1))
     if len(every) > MAX_PAGES:
         raise LabError(f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive.")
+    # Before anything is read: a mistake in an argument shows at once.
     codes = _fill_type_codes(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
+    # No pages make one empty group, which gives an empty frame of the right types.
     groups = list(wire.group(every)) or [[]]
-    starts = itertools.accumulate(map(len, groups), initial=0)
+    starts = itertools.accumulate(
+        map(len, groups),
+        initial=0,
+    )
 
     def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
         stop = start + len(group)
         places = [f"pages[{number}]" for number in range(start, stop)]
-        batch = wire.read(group, places, ten_members=ten_members)
+        batch = wire.read(
+            group,
+            places,
+            ten_members=ten_members,
+        )
         has_trades = batch.columns["no_trade"].null_count > 0
-        table = _sort(rows.convert(batch, codes[start:stop], lookup, fee_token))
+        table = _sort(
+            rows.convert(
+                batch,
+                codes[start:stop],
+                lookup,
+                fee_token,
+            )
+        )
         return table, None if has_trades else batch
 
     pool = ThreadPoolExecutor(THREADS)
     try:
         parts, without_trades = zip(*pool.map(read, groups, starts), strict=True)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # neither an error nor Ctrl-C waits for other groups
+        pool.shutdown(
+            wait=False,
+            cancel_futures=True,
+        )  # neither an error nor Ctrl-C waits for other groups
+    # Some pages without a trade are odd rows; all of them are another endpoint.
     if all(without_trades):
         wire.refuse_without_trades(without_trades)
     return join_typed(parts, lookup, account_id)
@@ -138,19 +168,40 @@ def join_batches(
     """Make the frame of `trades` from parsed pages, given by fill type."""
     wire.refuse_without_trades(itertools.chain.from_iterable(batches.values()))
     lookup = MarketLookup(tokens, markets)
-    parts = [rows.convert(wire.concat([]), [], lookup, fee_token)]
+    parts = [
+        rows.convert(
+            wire.concat([]),
+            [],
+            lookup,
+            fee_token,
+        )
+    ]
     for fill_type, pages in batches.items():
         code = rows.FILL_TYPES.index(fill_type)
         for start in range(0, len(pages), PAGES_AT_ONCE):
             part = wire.concat(pages[start : start + PAGES_AT_ONCE])
-            parts.append(rows.convert(part, [code] * len(part.counts), lookup, fee_token))
+            parts.append(
+                rows.convert(
+                    part,
+                    [code] * len(part.counts),
+                    lookup,
+                    fee_token,
+                )
+            )
     return join_typed(parts, lookup, account_id)
 
 
-def join_typed(parts: Sequence[pa.Table], listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
+def join_typed(
+    parts: Sequence[pa.Table],
+    listing: MarketLookup,
+    account_id: int | None = None,
+) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
     # Parts that are sorted and follow each other in time are joined without a copy.
-    filled = sorted((part for part in parts if len(part)), key=lambda part: rows.sort_keys(part)[0][0])
+    filled = sorted(
+        (part for part in parts if len(part)),
+        key=lambda part: rows.sort_keys(part)[0][0],
+    )
     table = _sort(pa.concat_tables(filled or parts[:1]))
     if account_id is not None:
         table = rows.note_other_accounts(table, account_id)
@@ -191,20 +242,26 @@ def _sort(table: pa.Table) -> pa.Table:
     moments, trade_ids = rows.sort_keys(table)
     if _increase(moments, trade_ids):
         return table
-    if _increase(moments[::-1], trade_ids[::-1]):  # newest first, as a relayer sends them
-        return table.combine_chunks().take(np.arange(len(table))[::-1])
+    # Newest first is how a relayer sends them.
+    if _increase(moments[::-1], trade_ids[::-1]):
+        backwards = np.arange(len(table))[::-1]
+        return table.combine_chunks().take(backwards)
     # Both sides of a fill, such as of two accounts, have one moment and one id. They are two trades: without the
     # side among the keys, their order would depend on that of the pages.
     keys = (table["side"].to_numpy(), trade_ids, moments)
     order = np.lexsort(keys)
-    is_again = np.all([np.diff(key[order]) == 0 for key in keys], axis=0)
+    is_again = np.all(
+        [np.diff(key[order]) == 0 for key in keys],
+        axis=0,
+    )
     table = table.combine_chunks().take(order)
     return _drop_repetitions(table, is_again) if is_again.any() else table
 
 
 def _increase(moments: np.ndarray, trade_ids: np.ndarray) -> bool:
     steps = np.diff(moments)
-    return bool(np.all((steps > 0) | ((steps == 0) & (np.diff(trade_ids) > 0))))
+    is_tie_in_order = (steps == 0) & (np.diff(trade_ids) > 0)
+    return bool(np.all((steps > 0) | is_tie_in_order))
 
 
 def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
@@ -214,29 +271,62 @@ def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
     """
     group = np.append(0, np.cumsum(~is_again))
     is_tied = np.append(False, is_again) | np.append(is_again, False)
-    content = [column.cast(pa.string()) for column in table.filter(is_tied).columns]
+    tied = table.filter(is_tied)
+    content = [column.cast(pa.string()) for column in tied.columns]
     # Neither character is in the text of a number, and JSON does not allow either in a string.
-    texts = pc.binary_join_element_wise(*content, "\x1f", null_handling="replace", null_replacement="\x00")
+    texts = pc.binary_join_element_wise(
+        *content,
+        "\x1f",
+        null_handling="replace",
+        null_replacement="\x00",
+    )
     rank = np.zeros(len(table), np.int64)
-    rank[is_tied] = pc.rank(texts, tiebreaker="min")
+    rank[is_tied] = pc.rank(
+        texts,
+        tiebreaker="min",
+    )
     order = np.lexsort((rank, group))
-    again = (np.diff(group[order]) == 0) & (np.diff(rank[order]) == 0)
-    return table.take(order[np.append(True, ~again)])
+    is_same_group = np.diff(group[order]) == 0
+    is_same_content = np.diff(rank[order]) == 0
+    is_first = np.append(True, ~(is_same_group & is_same_content))
+    return table.take(order[is_first])
 
 
-def assemble(table: pa.Table, listing: MarketLookup, account_id: int | None = None) -> pd.DataFrame:
+def assemble(
+    table: pa.Table,
+    listing: MarketLookup,
+    account_id: int | None = None,
+) -> pd.DataFrame:
     """Make the frame of typed rows in their order: codes become categories, unknown accounts `account_id`."""
-    markets = [*listing.markets[: listing.known], *sorted(listing.markets[listing.known :])]
+    # Unlisted markets were met in the order of pages, on which a frame must not depend.
+    unlisted = sorted(listing.markets[listing.known :])
+    markets = [*listing.markets[: listing.known], *unlisted]
     place = {name: code for code, name in enumerate(markets)}
-    market = np.array([*(place[name] for name in listing.markets), -1])[table["market"].to_numpy()]
-    categories = {"side": SIDES, "fill_type": rows.FILL_TYPES, "role": rows.ROLES, "market": markets}
+    # The last one is where the code -1 leads to.
+    places = [place[name] for name in listing.markets] + [-1]
+    market = np.array(places)[table["market"].to_numpy()]
+    categories = {
+        "side": SIDES,
+        "fill_type": rows.FILL_TYPES,
+        "role": rows.ROLES,
+        "market": markets,
+    }
+    # Base, quote and fee token are codes into the same listing.
     categories |= dict.fromkeys(("base", "quote", "fee_token"), listing.tokens)
     data: dict[str, Any] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in categories:
             codes = market if name == "market" else column.to_numpy()
-            dtype = pd.CategoricalDtype(pd.Index(list(categories[name]), dtype=TEXT))
-            data[name] = pd.Categorical.from_codes(codes, dtype=dtype)
+            dtype = pd.CategoricalDtype(
+                pd.Index(
+                    list(categories[name]),
+                    dtype=TEXT,
+                )
+            )
+            data[name] = pd.Categorical.from_codes(
+                codes,
+                dtype=dtype,
+            )
         elif name == "created_at":
             data[name] = to_utc(as_series(column))
         elif name == "fee_bps":
@@ -252,7 +342,10 @@ def assemble(table: pa.Table, listing: MarketLookup, account_id: int | None = No
 
 def _fill_type_codes(fill_type: str | Sequence[str | None] | None, pages: int) -> list[int]:
     """Return the code of each page's fill type, -1 where it is not known."""
-    each = [fill_type] * pages if fill_type is None or isinstance(fill_type, str) else list(fill_type)
+    if fill_type is None or isinstance(fill_type, str):
+        each = [fill_type] * pages
+    else:
+        each = list(fill_type)
     if len(each) != pages:
         problem = f"{len(each)} labels for {pages} pages"
         raise LabError(f"fill_type: {problem}. Give one word, or one for each page.")
@@ -262,6 +355,10 @@ def _fill_type_codes(fill_type: str | Sequence[str | None] | None, pages: int) -
     return [-1 if label is None else rows.FILL_TYPES.index(label) for label in each]
 
 
-def _refuse_unknown(name: str, value: object, known: Sequence[str]) -> None:
+def _refuse_unknown(
+    name: str,
+    value: object,
+    known: Sequence[str],
+) -> None:
     if value not in known:
         raise LabError(f"{name}={value!r} is not known. Use one of {', '.join(map(repr, known))}.")

@@ -26,15 +26,22 @@ from loopring_lab.tables.rows import as_amount
 
 NEEDED = ("created_at", "market", "price")
 TOKENS = ("base", "quote")
+# Milliseconds in each.
 UNITS = {"s": 1000, "ms": 1}
-LARGEST = 512 << 20  # bytes; a year of minutes in seven markets takes 200 MiB
+# Bytes; a year of minutes in seven markets takes 200 MiB.
+LARGEST = 512 << 20
+# Ends in Z or an offset, after a date with a time.
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 _TYPE = AMOUNT.pyarrow_dtype
 _TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond, or unit='ms' for numbers"
 _HINT = "Correct the file, or write it with DataFrame.to_csv."
 
 
-def prices(file: str | os.PathLike[str], markets: pd.DataFrame | None = None, unit: str | None = None) -> pd.DataFrame:
+def prices(
+    file: str | os.PathLike[str],
+    markets: pd.DataFrame | None = None,
+    unit: str | None = None,
+) -> pd.DataFrame:
     """Read prices from outside of the exchange, such as minute closes, from a CSV file.
 
     Parameters
@@ -84,7 +91,16 @@ def prices(file: str | os.PathLike[str], markets: pd.DataFrame | None = None, un
     moment = f"a whole number of {unit} since 1970" if unit else _TEXT_TIME
     found = pd.DataFrame(
         {
-            "created_at": to_utc(closes.column("created_at", moment, partial(_milliseconds, unit=unit))),
+            "created_at": to_utc(
+                closes.column(
+                    "created_at",
+                    moment,
+                    partial(
+                        _milliseconds,
+                        unit=unit,
+                    ),
+                )
+            ),
             "market": closes.column("market", "a name"),
         }
     )
@@ -92,16 +108,27 @@ def prices(file: str | os.PathLike[str], markets: pd.DataFrame | None = None, un
         if markets is None or name in closes.names:
             found[name] = closes.column(name, "a name")
         else:
-            found[name] = found["market"].map(markets[name].to_dict())
+            listed = markets[name].to_dict()
+            found[name] = found["market"].map(listed)
     found["price"] = closes.column("price", f"a decimal number that fits {_TYPE}", _decimals)
+    # A price may be repeated, but not contradicted.
     once = found.drop_duplicates(["created_at", "market", "price"])
     again = once.index[once.duplicated(["created_at", "market"])]
     if len(again):
         at, market, price = found.loc[again[0], [*NEEDED]]
         got = f"{price:f}, but another price of {market} at {at} before"
-        raise closes.error("one price of a market and time", got, closes.line_of(again[0]), "price")
+        raise closes.error(
+            "one price of a market and time",
+            got,
+            closes.line_of(again[0]),
+            "price",
+        )
     categories = found.astype(dict.fromkeys(["market", *TOKENS], "category"))
-    return categories.sort_values(["created_at", "market"], kind="stable", ignore_index=True)
+    return categories.sort_values(
+        ["created_at", "market"],
+        kind="stable",
+        ignore_index=True,
+    )
 
 
 class _File:
@@ -109,9 +136,14 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._file = printable(path.name)
-        self._data = read_file(path, size=LARGEST, hint=_HINT)
-        first = self._data.lstrip().partition(b"\n")[0].decode("utf-8-sig", "replace")
-        self.names = [name.strip().strip('"') for name in first.split(",")]
+        self._data = read_file(
+            path,
+            size=LARGEST,
+            hint=_HINT,
+        )
+        line, _, _ = self._data.lstrip().partition(b"\n")
+        first = line.decode("utf-8-sig", "replace")
+        self.names = [name.strip(' \t\r"') for name in first.split(",")]
         if not {*NEEDED} <= {*self.names}:
             raise self.error(f"a line of names with {', '.join(NEEDED)}", shown(first), 1)
         for name in (*NEEDED, *TOKENS):
@@ -119,13 +151,23 @@ class _File:
                 raise self.error("each column once", f"{name} twice", 1)
         self._frame = self._read()
 
-    def column(self, name: str, expected: str, convert: Callable[[pa.Array], pa.Array] | None = None) -> pd.Series:
+    def column(
+        self,
+        name: str,
+        expected: str,
+        convert: Callable[[pa.Array], pa.Array] | None = None,
+    ) -> pd.Series:
         """Return a column, converted, which must be complete if it is the time or the market."""
         if name not in self.names:
             return pd.Series(None, self._frame.index, TEXT)
         column = self._frame[name]
         if name in ("created_at", "market") and column.isna().any():
-            raise self.error(expected, "nothing", self.line_of(int(column.isna().argmax())), name)
+            raise self.error(
+                expected,
+                "nothing",
+                self.line_of(int(column.isna().argmax())),
+                name,
+            )
         if convert is None:
             return column
         texts = combined(pa.array(column.array, pa.string()))
@@ -133,21 +175,39 @@ class _File:
             return as_series(convert(texts))
         except pa.ArrowInvalid:
             row, text = first_failure(texts, convert)
-        raise self.error(expected, shown(text), self.line_of(row), name)
+        raise self.error(
+            expected,
+            shown(text),
+            self.line_of(row),
+            name,
+        )
 
     def line_of(self, row: int) -> int:
         """Return the number of the line that holds a row; blank lines hold none."""
-        filled = [number for number, text in enumerate(self._data.split(b"\n"), 1) if text.strip()]
+        lines = enumerate(self._data.split(b"\n"), 1)
+        filled = [number for number, text in lines if text.strip()]
+        # The first one has the names.
         return filled[row + 1]
 
-    def error(self, expected: str, got: str, line: int | None = None, column: str = "") -> UnexpectedAnswer:
+    def error(
+        self,
+        expected: str,
+        got: str,
+        line: int | None = None,
+        column: str = "",
+    ) -> UnexpectedAnswer:
         """Build the error for a line."""
         where = self._file
         if line is not None:
             where += f", line {line}"
         if column:
             where += f", {column}"
-        return UnexpectedAnswer(where, expected=expected, got=got, hint=_HINT)
+        return UnexpectedAnswer(
+            where,
+            expected=expected,
+            got=got,
+            hint=_HINT,
+        )
 
     def _read(self) -> pd.DataFrame:
         try:
@@ -168,11 +228,20 @@ class _File:
         # pandas fills rows that are too short.
         if frame.iloc[:, -1].isna().any():
             self._refuse_uneven()
-        return frame.rename(columns=dict(zip(frame.columns, self.names, strict=True)))
+        # pandas gives repeated names a number, and leaves spaces.
+        return frame.set_axis(
+            self.names,
+            axis="columns",
+        )
 
     def _refuse_uneven(self) -> None:
         """Refuse the first row that has more or fewer columns than there are names."""
-        lines = csv.reader(io.StringIO(self._data.decode("utf-8-sig", "replace"), newline=""))
+        lines = csv.reader(
+            io.StringIO(
+                self._data.decode("utf-8-sig", "replace"),
+                newline="",
+            )
+        )
         with contextlib.suppress(csv.Error):  # such as for a cell of more than 128 KiB
             for cells in lines:
                 if cells and len(cells) != len(self.names):
@@ -188,9 +257,14 @@ def _milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
         times = pc.multiply_checked(numbers, UNITS[unit])
     else:
         zoned = pc.match_substring_regex(texts, WITH_ZONE)
-        parts = [pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC"))]
-        parts.append(pc.if_else(zoned, None, texts).cast(pa.timestamp("us")).cast(parts[0].type))
-        times = pc.coalesce(*parts).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        # Arrow reads texts with a zone and texts without one as different types. Read as microseconds, a time
+        # that is finer than milliseconds is refused by the cast to these.
+        with_zone = pc.if_else(zoned, texts, None)
+        with_zone = with_zone.cast(pa.timestamp("us", "UTC"))
+        without = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
+        instants = pc.coalesce(with_zone, without.cast(with_zone.type))
+        instants = instants.cast(pa.timestamp("ms", "UTC"))
+        times = instants.cast(pa.int64())
     first, last = pc.min_max(times).as_py().values()
     if first is not None and not 0 <= first <= last <= MAX_MOMENT:
         raise pa.ArrowInvalid("beyond the calendar")

@@ -14,6 +14,7 @@ from loopring_lab.bounded import parse_integer
 from loopring_lab.tables import wire
 from loopring_lab.tables.numbers import cast_integers
 
+# An id is of a fill, which both of its sides have; one order may fill several times.
 IDENTITY = ["trade_id", "side", "order_hash"]
 SIDES = ("BUY", "SELL")
 
@@ -31,32 +32,68 @@ class RowKeys(NamedTuple):
 
 def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
     """Return the keys of each batch, computed for all of them at once."""
+    # Joined first, as each call of Arrow has a cost of its own.
     columns = wire.concat(batches).columns
     ids = _integers(columns["id"])
     keys = (
-        hash_identities(ids, pc.ascii_upper(columns["side"]), columns["orderHash"], columns["no_trade"]),
+        hash_identities(
+            ids,
+            pc.ascii_upper(columns["side"]),
+            columns["orderHash"],
+            columns["no_trade"],
+        ),
         _hash_rows(columns.columns),
         _integers(columns["createdAt"]).fill_null(0).to_pylist(),
     )
-    borders = [0, *itertools.accumulate(len(batch.columns) for batch in batches)]
-    return [RowKeys(*(key[start:stop] for key in keys)) for start, stop in itertools.pairwise(borders)]
+    sizes = [len(batch.columns) for batch in batches]
+    borders = itertools.accumulate(
+        sizes,
+        initial=0,
+    )
+    found = []
+    for start, stop in itertools.pairwise(borders):
+        part = [key[start:stop] for key in keys]
+        found.append(RowKeys(*part))
+    return found
 
 
 def hash_identities(
-    trade_ids: pa.Array, sides: pa.Array, order_hashes: pa.Array, no_trades: pa.Array | None = None
+    trade_ids: pa.Array,
+    sides: pa.Array,
+    order_hashes: pa.Array,
+    no_trades: pa.Array | None = None,
 ) -> list[int]:
     """Hash the identities of rows, which for rows that are no trade are their text.
 
     Hashes can be compared within this process only.
     """
     # A side that is none of both is null in the frame and in archives, so it is here.
-    known = pc.if_else(pc.is_in(sides, value_set=pa.array(SIDES)), sides, None)
+    known = pc.if_else(
+        pc.is_in(
+            sides,
+            value_set=pa.array(SIDES),
+        ),
+        sides,
+        None,
+    )
     texts = pa.nulls(len(sides), pa.string()) if no_trades is None else no_trades
-    return _hash_rows([trade_ids.cast(pa.string()), known, order_hashes, texts])
+    return _hash_rows(
+        [
+            trade_ids.cast(pa.string()),
+            known,
+            order_hashes,
+            texts,
+        ]
+    )
 
 
 def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
-    texts = pc.binary_join_element_wise(*columns, _SEPARATOR, null_handling="replace", null_replacement="\0")
+    texts = pc.binary_join_element_wise(
+        *columns,
+        _SEPARATOR,
+        null_handling="replace",
+        null_replacement="\0",
+    )
     return list(map(hash, texts.to_numpy(zero_copy_only=False)))
 
 
@@ -65,4 +102,5 @@ def _integers(column: pa.Array) -> pa.Array:
     numbers = cast_integers(column)
     if numbers is not None:
         return numbers
-    return pa.array(list(map(parse_integer, column.to_pylist())), pa.int64())
+    each = [parse_integer(text) for text in column.to_pylist()]
+    return pa.array(each, pa.int64())

@@ -17,8 +17,25 @@ from loopring_lab.tables.identity import IDENTITY
 from loopring_lab.tables.listings import TEXT
 
 AMOUNTS = ("size", "price", "fee")
-COMPARED = [*IDENTITY, "created_at", "account_id", "market", "base", "quote", "fill_type", "role"]
-COMPARED += [*AMOUNTS, "fee_token", "block_id", "index_in_block", "token_id", "storage_id", "extra"]
+COMPARED = [
+    *IDENTITY,
+    "created_at",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "fill_type",
+    "role",
+]
+COMPARED += [
+    *AMOUNTS,
+    "fee_token",
+    "block_id",
+    "index_in_block",
+    "token_id",
+    "storage_id",
+    "extra",
+]
 # Ethereum began in 2015. Seconds read as milliseconds fall into 1970, microseconds far beyond 2099.
 FIRST_YEAR = 2015
 LAST_YEAR = 2099
@@ -66,14 +83,22 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     _refuse_other_frames(trades)
     numbered = trades.reset_index(drop=True)
     reasons: dict[int, list[str]] = defaultdict(list)
-    for row in np.flatnonzero(numbered["extra"].notna()).tolist():
-        reasons[row].append(parse_json(numbered["extra"].iloc[row], "extra")["anomaly"])
+    notes = numbered["extra"]
+    for row in np.flatnonzero(notes.notna()).tolist():
+        noted = parse_json(notes.iloc[row], "extra")
+        reasons[row].append(noted["anomaly"])
     for reason, rows in _found(numbered):
         for row in np.flatnonzero(rows).tolist():
             reasons[row].append(reason)
+    # In the order of the frame, whichever reason was found first.
     odd = sorted(reasons)
-    texts = pd.array(["; ".join(reasons[row]) for row in odd], dtype=TEXT)
-    return trades.iloc[odd].assign(reason=texts)[["reason", *trades.columns]]
+    # All reasons of a row, as each of them may need another answer.
+    texts = pd.array(
+        ["; ".join(reasons[row]) for row in odd],
+        dtype=TEXT,
+    )
+    found = trades.iloc[odd].assign(reason=texts)
+    return found[["reason", *trades.columns]]
 
 
 def _refuse_other_frames(trades: object) -> None:
@@ -89,33 +114,64 @@ def _refuse_other_frames(trades: object) -> None:
 def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
     """Yield reasons that values show, each with a mask of the rows."""
     size, price, fee = (as_array(trades[name]) for name in AMOUNTS)
-    unnoted = trades["extra"].isna().to_numpy()  # negative amounts are noted where they are read
+    # Negative amounts are noted where they are read.
+    unnoted = trades["extra"].isna().to_numpy()
     yield "price is 0, so the notional is unknown", _true(pc.equal(price, 0))
     yield "price is negative", _true(pc.less(price, 0))
     yield "size is 0", _true(pc.equal(size, 0))
     yield "size is negative", _true(pc.less(size, 0)) & unnoted
     yield "fee is negative", _true(pc.less(fee, 0)) & unnoted
-    yield "fee is more than the amount received", _exceeds(trades, size, price, fee)
+    yield (
+        "fee is more than the amount received",
+        _exceeds(
+            trades,
+            size,
+            price,
+            fee,
+        ),
+    )
     years = trades["created_at"].dt.year
     yield f"created_at is before {FIRST_YEAR}: sent in seconds?", (years < FIRST_YEAR).to_numpy()
     yield f"created_at is after {LAST_YEAR}: sent in microseconds?", (years > LAST_YEAR).to_numpy()
-    repeated = trades[trades["trade_id"].notna() & trades.duplicated(IDENTITY, keep=False)]
+    repeated = trades[
+        trades["trade_id"].notna()
+        & trades.duplicated(
+            IDENTITY,
+            keep=False,
+        )
+    ]
     # Not compared are `notional` and `fee_bps`, which follow from the others.
     copies = repeated[COMPARED].astype(str).duplicated()
     versions = repeated[~copies]
-    differing = versions.index[versions.duplicated(IDENTITY, keep=False)]
+    differing = versions.index[
+        versions.duplicated(
+            IDENTITY,
+            keep=False,
+        )
+    ]
     yield "repeated identity with other content", np.isin(trades.index, differing)
     yield "read twice: identical to another row", np.isin(trades.index, copies.index[copies])
 
 
-def _exceeds(trades: pd.DataFrame, size: pa.Array, price: pa.Array, fee: pa.Array) -> np.ndarray:
+def _exceeds(
+    trades: pd.DataFrame,
+    size: pa.Array,
+    price: pa.Array,
+    fee: pa.Array,
+) -> np.ndarray:
     """Tell where a fee is above all that can have been received at a price truncated to 8 decimals."""
-    token, base, quote = (trades[name].astype(object) for name in ("fee_token", "base", "quote"))
+    token = trades["fee_token"].astype(object)
+    base = trades["base"].astype(object)
+    quote = trades["quote"].astype(object)
     most = pc.multiply(size, pc.add(price, PRICE_STEP))
-    above_quote = pc.and_(pc.greater(fee.cast(most.type), most), pc.greater_equal(price, 0))
-    above_quote = _true(pc.and_(above_quote, pc.greater(size, 0)))
-    above_base = _true(pc.and_(pc.greater(fee, size), pc.greater(size, 0)))
-    return np.where(token == base, above_base, (token == quote).to_numpy() & above_quote)
+    # Of negative sizes and prices nothing follows; they have a reason of their own.
+    has_size = _true(pc.greater(size, 0))
+    has_price = _true(pc.greater_equal(price, 0))
+    above_base = _true(pc.greater(fee, size)) & has_size
+    above_quote = _true(pc.greater(fee.cast(most.type), most)) & has_size & has_price
+    in_quote = np.asarray(token == quote)
+    in_base = np.asarray(token == base)
+    return np.asarray(np.where(in_base, above_base, in_quote & above_quote))
 
 
 def _true(mask: pa.Array) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,14 +17,19 @@ from loopring_lab.bounded import MAX_INT64, parse_integer, printable, shown, to_
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.wire import parse, short
 
-TEXT = pd.StringDtype("pyarrow", na_value=np.nan)
+TEXT = pd.StringDtype(
+    "pyarrow",
+    na_value=np.nan,
+)
 INTEGER = pd.ArrowDtype(pa.int64())
 
 Answer = bytes | str | list[Any] | Mapping[str, Any]
 Records = list[tuple[str, dict[str, Any]]]
 
-MAX_MOMENT = 253_402_300_799_999  # ms: the last of the year 9999, beyond which Python and Arrow know no dates
-MAX_PLACES = 100  # decimals to show; those seen reach 18, and some are negative
+# Milliseconds: the last of the year 9999, beyond which Python and Arrow know no dates.
+MAX_MOMENT = 253_402_300_799_999
+# Decimals to show; those seen reach 18, and some are negative.
+MAX_PLACES = 100
 # Before a market's name, by the contract AMM- in fills of pools; public clients name the two others.
 PREFIXES = ("AMM-", "LP-", "COMBINE-")
 # Of a market's status, by the contract.
@@ -87,18 +93,29 @@ def tokens(answer: Answer) -> pd.DataFrame:
     2.00000000E-10
     """
     records = _records(answer, "tokens")
+    # Popped, so that what is left at the end is ``extra``.
     symbols = [_pop_name(record, "symbol", where) for where, record in records]
     data = _columns(records, _TOKEN_COLUMNS)
     _require(data, ("token_id", "decimals"), records)
     ids = data["token_id"]
+    # Trades refer to tokens by id, so two of one id could not be told apart.
     if not ids.is_unique:
         _refuse("tokenId", "each id once", got=f"{ids[ids.duplicated()].iloc[0]} twice")
     decimals = data["decimals"].to_list()
     for name in _TOKEN_AMOUNTS:
         column = _snake(name)
         labels = [f"{printable(symbol, 40)}.{name}" for symbol in symbols]
-        data[column] = to_units(data[column], decimals, token=labels.__getitem__, dtype=LIMIT)
-    index = pd.Index(_unique(symbols, map(str, ids)), dtype=TEXT, name="symbol")
+        data[column] = to_units(
+            data[column],
+            decimals,
+            token=labels.__getitem__,
+            dtype=LIMIT,
+        )
+    index = pd.Index(
+        _unique(symbols, map(str, ids)),
+        dtype=TEXT,
+        name="symbol",
+    )
     return pd.DataFrame(data).set_axis(index)
 
 
@@ -139,19 +156,32 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     created = data.pop("created_at")
     extra = data.pop("extra")
     data |= {
-        "amm_open": status.map(lambda mask: mask & AMM_BIT > 0, na_action="ignore").astype("boolean"),
-        "orderbook_open": status.map(lambda mask: mask & ORDERBOOK_BIT > 0, na_action="ignore").astype("boolean"),
+        "amm_open": status.map(
+            lambda mask: mask & AMM_BIT > 0,
+            na_action="ignore",
+        ).astype("boolean"),
+        "orderbook_open": status.map(
+            lambda mask: mask & ORDERBOOK_BIT > 0,
+            na_action="ignore",
+        ).astype("boolean"),
         # The relayer writes 0 where it does not know the time.
         "created_at": to_utc(created.replace(0, pd.NA)),
         "extra": extra,
     }
     pairs = zip(data["base_token_id"], data["quote_token_id"], strict=True)
     labels = _unique(names, (f"{base}-{quote}" for base, quote in pairs))
-    frame = pd.DataFrame(data).set_axis(pd.Index(labels, dtype=TEXT, name="market"))
+    frame = pd.DataFrame(data).set_axis(
+        pd.Index(
+            labels,
+            dtype=TEXT,
+            name="market",
+        )
+    )
     for place, side in enumerate(("base", "quote")):
         if tokens is None:
             # Symbols may hold hyphens, so that a name of several can be split in several ways.
-            symbols = [name.split("-")[place] if name.count("-") == 1 else None for name in names]
+            parts = [name.split("-") for name in names]
+            symbols = [part[place] if len(part) == 2 else None for part in parts]
         else:
             symbol_of = dict(zip(tokens["token_id"], tokens.index, strict=True))
             symbols = [symbol_of.get(token_id) for token_id in data[f"{side}_token_id"]]
@@ -178,9 +208,11 @@ class MarketLookup:
         self.tokens: list[str] = tokens.index.tolist()
         self.token_ids = _with_sentinel(tokens["token_id"])
         self.decimals = _with_sentinel(tokens["decimals"])
-        self._code = {int(token_id): code for code, token_id in enumerate(self.token_ids[:-1])}
+        listed = enumerate(self.token_ids[:-1])
+        self._code = {int(token_id): code for code, token_id in listed}
         self.markets: list[str] = markets.index.tolist()
-        self._ids = list(zip(markets["base_token_id"], markets["quote_token_id"], strict=True))
+        pairs = zip(markets["base_token_id"], markets["quote_token_id"], strict=True)
+        self._ids = list(pairs)
         # Markets from here on are not listed: they were met in rows.
         self.known = len(self.markets)
         self._exact = {name: code for code, name in enumerate(self.markets)}
@@ -201,24 +233,46 @@ class MarketLookup:
     def pair(self, raw: str | None) -> Pair:
         """Look up a market: as written, without a pool's prefix, or in another case."""
         if raw is None:
-            return Pair(-1, -1, -1, False, None)
+            return Pair(
+                -1,
+                -1,
+                -1,
+                False,
+                None,
+            )
+        # A prefix is of the fill, not of the market, which is listed without it.
         is_pool = raw.upper().startswith(PREFIXES[0])
         found = self._find(raw)
+        # Kept under its own name, so that trades of one unlisted market stay together.
         if not isinstance(found, int):
-            with self._lock:  # groups of pages are read in threads
+            # Groups of pages are read in threads.
+            with self._lock:
                 code = self._exact.setdefault(raw, len(self._exact))
                 if code == len(self.markets):
                     self.markets.append(raw)
-            return Pair(code, -1, -1, is_pool, found)
+            return Pair(
+                code,
+                -1,
+                -1,
+                is_pool,
+                found,
+            )
         ids = self.ids_of(found)
         missing = [token_id for token_id in ids if self.code(token_id) < 0]
         reason = f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table" if missing else None
         base, quote = map(self.code, ids)
-        return Pair(found, base, quote, is_pool, reason)
+        return Pair(
+            found,
+            base,
+            quote,
+            is_pool,
+            reason,
+        )
 
     def _find(self, raw: str) -> int | str:
         """Return the code of a market, or the reason why there is none."""
-        names = [raw, *(raw[len(prefix) :] for prefix in PREFIXES if raw.upper().startswith(prefix))]
+        prefixes = [prefix for prefix in PREFIXES if raw.upper().startswith(prefix)]
+        names = [raw, *(raw[len(prefix) :] for prefix in prefixes)]
         for name in names:
             code = self._exact.get(name, self.known)
             if code < self.known:
@@ -229,7 +283,8 @@ class MarketLookup:
             if len(codes) == 1:
                 return codes[0]
             if codes:
-                known = ", ".join(printable(self.markets[code], 40) for code in codes[:9])
+                several = [printable(self.markets[code], 40) for code in codes[:9]]
+                known = ", ".join(several)
                 return f"market {shown(raw, 60)} could be any of {known}"
         return f"market {shown(raw, 60)} is not in the markets table"
 
@@ -238,11 +293,19 @@ def to_utc(milliseconds: pd.Series) -> pd.Series:
     """Convert milliseconds since 1970 to UTC times, null to NaT."""
     empty = milliseconds.isna().to_numpy()
     times = milliseconds.fillna(0).to_numpy(np.int64).astype("datetime64[ms]")
+    # A missing time was read as 0, which is in 1970.
     times[empty] = np.datetime64("NaT", "ms")
-    return pd.Series(pd.DatetimeIndex(times).tz_localize("UTC"), index=milliseconds.index)
+    return pd.Series(
+        pd.DatetimeIndex(times).tz_localize("UTC"),
+        index=milliseconds.index,
+    )
 
 
-def check_frame(name: str, frame: object, needed: set[str]) -> None:
+def check_frame(
+    name: str,
+    frame: object,
+    needed: set[str],
+) -> None:
     """Refuse anything but the frame that `tokens` or `markets` makes."""
     if not isinstance(frame, pd.DataFrame) or not needed <= set(frame.columns):
         raise LabError(
@@ -254,6 +317,7 @@ def check_frame(name: str, frame: object, needed: set[str]) -> None:
 def _records(answer: Answer, key: str) -> Records:
     """Return the records of an answer, each with its place in it."""
     found = parse(answer, key)
+    # Relayers send the list itself, or an object around it.
     if isinstance(found, Mapping):
         found = found.get(key, found)
     if not isinstance(found, list):
@@ -270,16 +334,31 @@ def _columns(records: Records, wanted: Mapping[str, str]) -> dict[str, pd.Series
     for path, type_name in wanted.items():
         read, dtype = _TYPES[type_name]
         values = [read(_pop(record, path, where), f"{where}.{path}") for where, record in records]
-        data[_snake(path)] = pd.Series(values, dtype=dtype)
+        data[_snake(path)] = pd.Series(
+            values,
+            dtype=dtype,
+        )
     extra = []
     for _, record in records:
-        rest = {n: value for n, value in record.items() if n not in _GROUPS or value not in ({}, None)}
-        extra.append(to_json(dict(sorted(rest.items()))) if rest else None)
-    data["extra"] = pd.Series(extra, dtype=TEXT)
+        # A group whose members were all taken has nothing more to say.
+        for group in _GROUPS:
+            if record.get(group) in ({}, None):
+                record.pop(group, None)
+        # Sorted, so that the order in which a server writes its fields makes no difference.
+        rest = dict(sorted(record.items()))
+        extra.append(to_json(rest) if rest else None)
+    data["extra"] = pd.Series(
+        extra,
+        dtype=TEXT,
+    )
     return data
 
 
-def _pop(record: dict[str, Any], path: str, where: str) -> Any:
+def _pop(
+    record: dict[str, Any],
+    path: str,
+    where: str,
+) -> Any:
     group, _, name = path.rpartition(".")
     if not group:
         return record.pop(name, None)
@@ -288,11 +367,16 @@ def _pop(record: dict[str, Any], path: str, where: str) -> Any:
         return None
     if not isinstance(inner, Mapping):
         _refuse(f"{where}.{group}", "an object", inner)
+    # A copy: a parsed answer belongs to the caller.
     record[group] = dict(inner)
     return record[group].pop(name, None)
 
 
-def _pop_name(record: dict[str, Any], field: str, where: str) -> str:
+def _pop_name(
+    record: dict[str, Any],
+    field: str,
+    where: str,
+) -> str:
     name = record.pop(field, None)
     if not isinstance(name, str) or not name:
         _refuse(f"{where}.{field}", "a name", name)
@@ -300,10 +384,15 @@ def _pop_name(record: dict[str, Any], field: str, where: str) -> str:
 
 
 def _snake(path: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in path.replace(".", "_"))
+    words = re.sub("([A-Z])", r"_\1", path.replace(".", "_"))
+    return words.lower()
 
 
-def _require(data: Mapping[str, pd.Series], names: Sequence[str], records: Records) -> None:
+def _require(
+    data: Mapping[str, pd.Series],
+    names: Sequence[str],
+    records: Records,
+) -> None:
     for name in names:
         for row in np.flatnonzero(data[name].isna()):
             _refuse(f"{records[row][0]}.{name}", "a number", got="nothing")
@@ -312,10 +401,15 @@ def _require(data: Mapping[str, pd.Series], names: Sequence[str], records: Recor
 def _unique(names: list[str], suffixes: Iterable[str]) -> list[str]:
     """Add a suffix to names that occur more than once."""
     count = Counter(names)
-    return [n if count[n] == 1 else f"{n}#{suffix}" for n, suffix in zip(names, suffixes, strict=True)]
+    pairs = zip(names, suffixes, strict=True)
+    return [name if count[name] == 1 else f"{name}#{suffix}" for name, suffix in pairs]
 
 
-def _integer(expected: str, least: int, most: int) -> Callable[[Any, str], int | None]:
+def _integer(
+    expected: str,
+    least: int,
+    most: int,
+) -> Callable[[Any, str], int | None]:
     """Return a reader of whole numbers in a range."""
 
     def read(value: Any, where: str) -> int | None:
@@ -349,11 +443,22 @@ _TYPES: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
 }
 
 
-def _refuse(where: str, expected: str, value: Any = None, got: str = "") -> NoReturn:
+def _refuse(
+    where: str,
+    expected: str,
+    value: Any = None,
+    got: str = "",
+) -> NoReturn:
     hint = "Check that base_url or the saved file is this endpoint of a relayer."
-    raise UnexpectedAnswer(where, expected=expected, got=got or short(value), hint=hint)
+    raise UnexpectedAnswer(
+        where,
+        expected=expected,
+        got=got or short(value),
+        hint=hint,
+    )
 
 
 def _with_sentinel(numbers: pd.Series) -> np.ndarray:
     """Append -1, which is what the code -1 then finds."""
-    return np.append(numbers.fillna(-1).to_numpy(np.int64), -1)
+    known = numbers.fillna(-1)
+    return np.append(known.to_numpy(np.int64), -1)

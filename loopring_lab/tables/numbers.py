@@ -32,13 +32,17 @@ def cast_smallest(texts: pa.Array) -> pa.Array | None:
 def cast_decimals(texts: pa.Array) -> pa.Array | None:
     """Cast texts to the type of amounts and prices."""
     is_plain = pc.match_substring_regex(texts, PLAIN_DECIMAL)
-    return _cast(texts, AMOUNT.pyarrow_dtype) if pc.all(is_plain, min_count=0).as_py() else None
+    # Without `min_count`, Arrow says null of no texts at all.
+    if not pc.all(is_plain, min_count=0).as_py():
+        return None
+    return _cast(texts, AMOUNT.pyarrow_dtype)
 
 
 def _are_digits(texts: pa.Array) -> bool:
-    only_digits = pc.all(pc.ascii_is_decimal(texts), min_count=0).as_py()
-    longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    return bool(only_digits) and longest <= LONGEST_WHOLE
+    is_digits = pc.ascii_is_decimal(texts)
+    lengths = pc.binary_length(texts)
+    longest = pc.max(lengths).as_py() or 0
+    return bool(pc.all(is_digits, min_count=0).as_py()) and longest <= LONGEST_WHOLE
 
 
 def _cast(texts: pa.Array, to: pa.DataType) -> pa.Array | None:

@@ -28,20 +28,28 @@ Codes = np.ndarray
 """Positions in a list of names, -1 where unknown."""
 
 _TYPE = AMOUNT.pyarrow_dtype
+# The least amount that the type cannot hold, and the least that it can.
 _BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
 _LEAST = Decimal(1).scaleb(-_TYPE.scale)
 # `bounded` reads at most 160 digits on each side of the point, and exponents of three digits.
 _EXACT = Context(prec=2_000)
 
 
-def convert(batch: Batch, fill_types: Sequence[int], listing: MarketLookup, fee_token: str) -> pa.Table:
+def convert(
+    batch: Batch,
+    fill_types: Sequence[int],
+    listing: MarketLookup,
+    fee_token: str,
+) -> pa.Table:
     """Convert the rows of a batch to types and units; `fill_types` has a code for each page."""
-    each = np.repeat(np.asarray(fill_types, np.int8), batch.counts)
+    codes = np.asarray(fill_types, np.int8)
+    each = np.repeat(codes, batch.counts)
     return _Converter(batch, listing).table(each, fee_token)
 
 
 def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the sort keys of typed rows: milliseconds and trade id, unknown ones last."""
+    # Beyond all times and ids, so that nothing known comes after what is not.
     last = pa.scalar(MAX_INT64)
     moments = table["created_at"].fill_null(last)
     trade_ids = table["trade_id"].fill_null(last)
@@ -51,6 +59,7 @@ def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
     """Note on each row of another account that it is not the one asked for."""
     is_other = pc.not_equal(table["account_id"], account_id).fill_null(False)
+    # Almost always: texts of a million rows are not touched for nothing.
     if not pc.any(is_other).as_py():
         return table
     texts = table["extra"].to_pylist()
@@ -60,33 +69,52 @@ def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
         if "anomaly" in members:
             reasons.append(members.pop("anomaly"))
         texts[row] = note(reasons, members)
-    return table.set_column(table.column_names.index("extra"), "extra", pa.array(texts, pa.string()))
+    place = table.column_names.index("extra")
+    return table.set_column(place, "extra", pa.array(texts, pa.string()))
 
 
 def as_amount(number: Decimal | None) -> Decimal | None:
     """Return a number with the decimals of amounts, or None if these cannot hold it."""
     if number is None:
         return None
-    exact = number.quantize(_LEAST, context=_EXACT)
+    # Compared afterwards, as what is rounded is another amount.
+    exact = number.quantize(
+        _LEAST,
+        context=_EXACT,
+    )
     fits = exact == number and exact.copy_abs() < _BEYOND
     return exact if fits else None
 
 
-def fee_rates(fee: pa.Array, fee_code: Codes, *legs: tuple[Codes, pa.Array]) -> np.ndarray:
+def fee_rates(
+    fee: pa.Array,
+    fee_code: Codes,
+    *legs: tuple[Codes, pa.Array],
+) -> np.ndarray:
     """Return fees in basis points of the leg, a token and an amount, that they were charged on."""
     (base, size), (quote, notional) = legs
     in_quote = pc.if_else(pa.array(fee_code == quote), notional, None)
-    charged = _floats(pc.if_else(pa.array(fee_code == base), size, in_quote))
+    in_either = pc.if_else(pa.array(fee_code == base), size, in_quote)
+    charged = _floats(in_either)
+    # No rate follows from nothing.
     charged[charged == 0] = np.nan
     return np.asarray(_floats(fee) / charged * 1e4)
 
 
 def note(reasons: list[str], members: dict[str, str]) -> str | None:
     """Write what is irregular about a row, and the members that no column can hold, as JSON text."""
+    # Regular rows have no note, so that ``extra`` is null in nearly all of them.
     if not reasons:
         return None
-    found = {"anomaly": "; ".join(sorted(reasons)), **members}
-    return json.dumps(found, ensure_ascii=False, sort_keys=True)
+    found = {
+        "anomaly": "; ".join(sorted(reasons)),
+        **members,
+    }
+    return json.dumps(
+        found,
+        ensure_ascii=False,
+        sort_keys=True,
+    )
 
 
 class Conversion:
@@ -103,12 +131,25 @@ class Conversion:
         for row in np.flatnonzero(_known(rows)).tolist():
             self.reasons[row].append(reason)
 
-    def scaled(self, name: str, numbers: pa.Array, token: Codes, keep: Callable[[int, str | None], None]) -> pa.Array:
+    def scaled(
+        self,
+        name: str,
+        numbers: pa.Array,
+        token: Codes,
+        keep: Callable[[int, str | None], None],
+    ) -> pa.Array:
         """Scale amounts to units; those of unknown tokens, or that do not fit, become null and are kept."""
         decimals = self.listing.decimals[token]
-        for row in np.flatnonzero((token < 0) & _known(numbers.is_valid())).tolist():
+        is_unscaled = (token < 0) & _known(numbers.is_valid())
+        for row in np.flatnonzero(is_unscaled).tolist():
             keep(row, None)
-        found, beyond = scale_what_fits(numbers, decimals, _TYPE, name)
+        # What does not fit is that row's trouble, not the whole answer's.
+        found, beyond = scale_what_fits(
+            numbers,
+            decimals,
+            _TYPE,
+            name,
+        )
         for row in beyond.tolist():
             symbol = self.listing.tokens[token[row]]
             keep(row, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
@@ -116,6 +157,7 @@ class Conversion:
 
     def notes(self) -> pa.Array:
         """Describe each irregular row as JSON text; null for a regular one."""
+        # Objects, as nearly all are null.
         texts = np.full(self.rows, None, object)
         for row, reasons in self.reasons.items():
             texts[row] = note(reasons, self.verbatim.get(row, {}))
@@ -134,17 +176,37 @@ class _Converter(Conversion):
         """Convert all columns; `fill_type` has a code for each row."""
         is_trade = self.columns["no_trade"].is_null()
         for name in CORE:
-            self.flag(pc.and_(is_trade, self.columns[name].is_null()), f"{name} is missing")
+            is_missing = pc.and_(is_trade, self.columns[name].is_null())
+            self.flag(is_missing, f"{name} is missing")
         market, base, quote, is_pool = self.markets()
-        side = self.codes("side", SIDES, ignore_case=True)
+        side = self.codes(
+            "side",
+            SIDES,
+            ignore_case=True,
+        )
         token_id = self.integers("tokenId")
-        fee_code = self.fee_tokens(fee_token, side, base, quote, token_id)
+        fee_code = self.fee_tokens(
+            fee_token,
+            side,
+            base,
+            quote,
+            token_id,
+        )
         size = self.amounts("size", base)
         fee = self.amounts("feeAmount", fee_code)
         price = self.prices()
         notional = self.notionals(size, price)
-        self.flag(is_pool & (fill_type == FILL_TYPES.index("dex")), "a pool's market among order-book fills")
-        self.flag_wrong_token(side, base, quote, token_id)
+        of_book = fill_type == FILL_TYPES.index("dex")
+        self.flag(is_pool & of_book, "a pool's market among order-book fills")
+        # A pool's market tells the type of a page that does not.
+        is_unstated = (fill_type < 0) & is_pool
+        fill_type = np.where(is_unstated, np.int8(FILL_TYPES.index("amm")), fill_type)
+        self.flag_wrong_token(
+            side,
+            base,
+            quote,
+            token_id,
+        )
         role = self.codes("type", ROLES)
         self.keep_tails()
         self.keep_no_trades()
@@ -157,14 +219,19 @@ class _Converter(Conversion):
                 "base": base,
                 "quote": quote,
                 "side": side,
-                "fill_type": np.where((fill_type < 0) & is_pool, np.int8(FILL_TYPES.index("amm")), fill_type),
+                "fill_type": fill_type,
                 "role": role,
                 "size": size,
                 "price": price,
                 "notional": notional,
                 "fee": fee,
                 "fee_token": fee_code,
-                "fee_bps": fee_rates(fee, fee_code, (base, size), (quote, notional)),
+                "fee_bps": fee_rates(
+                    fee,
+                    fee_code,
+                    (base, size),
+                    (quote, notional),
+                ),
                 "order_hash": self.columns["orderHash"],
                 "block_id": self.integers("blockId"),
                 "index_in_block": self.integers("indexInBlock"),
@@ -174,7 +241,12 @@ class _Converter(Conversion):
             }
         )
 
-    def keep_text(self, row: int, name: str, reason: str | None = None) -> None:
+    def keep_text(
+        self,
+        row: int,
+        name: str,
+        reason: str | None = None,
+    ) -> None:
         """Keep the text of a member that its column cannot hold."""
         text = self.columns[name][row].as_py()
         self.verbatim[row][name] = text
@@ -183,6 +255,7 @@ class _Converter(Conversion):
 
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
+        # A page has a few markets in many rows, so each name is looked up once.
         encoded = self.columns["market"].dictionary_encode()
         pairs = [self.listing.pair(name) for name in encoded.dictionary.to_pylist()]
         pairs.append(self.listing.pair(None))
@@ -190,16 +263,28 @@ class _Converter(Conversion):
         is_odd = np.array([pair.reason is not None for pair in pairs])
         for row in np.flatnonzero(is_odd[codes]).tolist():
             self.reasons[row].append(pairs[codes[row]].reason)
-        market, base, quote = (np.array([pair[n] for pair in pairs], np.int32)[codes] for n in range(3))
-        is_pool = np.array([pair.is_pool for pair in pairs])[codes]
-        return market, base, quote, is_pool
+        market = np.array([pair.market for pair in pairs], np.int32)
+        base = np.array([pair.base for pair in pairs], np.int32)
+        quote = np.array([pair.quote for pair in pairs], np.int32)
+        is_pool = np.array([pair.is_pool for pair in pairs])
+        return market[codes], base[codes], quote[codes], is_pool[codes]
 
-    def codes(self, name: str, words: tuple[str, ...], *, ignore_case: bool = False) -> Codes:
+    def codes(
+        self,
+        name: str,
+        words: tuple[str, ...],
+        *,
+        ignore_case: bool = False,
+    ) -> Codes:
         """Return the codes of words; others are kept."""
         texts = self.columns[name]
         known = pc.ascii_upper(texts) if ignore_case else texts
-        found = pc.index_in(known, value_set=pa.array(words))
-        for row in np.flatnonzero(pc.and_(found.is_null(), texts.is_valid())).tolist():
+        found = pc.index_in(
+            known,
+            value_set=pa.array(words),
+        )
+        is_other = pc.and_(found.is_null(), texts.is_valid())
+        for row in np.flatnonzero(is_other).tolist():
             self.keep_text(row, name, f"is not {' or '.join(words)}")
         return np.asarray(found.fill_null(-1), np.int8)
 
@@ -208,9 +293,20 @@ class _Converter(Conversion):
         numbers = cast_integers(self.columns[name])
         if numbers is not None:
             return numbers
-        return self.each(name, parse_integer, pa.int64(), "is not a whole number of 64 bits")
+        return self.each(
+            name,
+            parse_integer,
+            pa.int64(),
+            "is not a whole number of 64 bits",
+        )
 
-    def each(self, name: str, parse: Callable[[str], Any], to: pa.DataType, problem: str) -> pa.Array:
+    def each(
+        self,
+        name: str,
+        parse: Callable[[str], Any],
+        to: pa.DataType,
+        problem: str,
+    ) -> pa.Array:
         """Read a column text by text; what cannot be parsed is null, and kept."""
         values = []
         for row, text in enumerate(self.columns[name].to_pylist()):
@@ -226,20 +322,34 @@ class _Converter(Conversion):
         # The relayer writes 0 where it does not know the time.
         is_unknown = pc.equal(created, 0)
         self.flag(is_unknown, "createdAt is 0")
-        is_wrong = pc.or_(pc.less(created, 0), pc.greater(created, MAX_MOMENT))
+        is_before = pc.less(created, 0)
+        is_after = pc.greater(created, MAX_MOMENT)
+        is_wrong = pc.or_(is_before, is_after)
         for row in np.flatnonzero(_known(is_wrong)).tolist():
             self.keep_text(row, "createdAt", "is not between the years 1970 and 9999 as milliseconds")
         return pc.if_else(pc.or_(is_unknown, is_wrong), None, created)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
         """Read amounts in smallest units, and scale them."""
+        # All at once where all are plain digits; text by text only where one is not.
         numbers = cast_smallest(self.columns[name])
         if numbers is None:
             problem = f"is not a whole number of at most {WHOLE.precision} digits"
-            numbers = self.each(name, _parse_smallest, WHOLE, problem)
-            for row in np.flatnonzero(_known(pc.less(numbers, 0))).tolist():
+            numbers = self.each(
+                name,
+                _parse_smallest,
+                WHOLE,
+                problem,
+            )
+            is_negative = _known(pc.less(numbers, 0))
+            for row in np.flatnonzero(is_negative).tolist():
                 self.keep_text(row, name, "is negative")
-        return self.scaled(name, numbers, token, lambda row, reason: self.keep_text(row, name, reason))
+        return self.scaled(
+            name,
+            numbers,
+            token,
+            lambda row, reason: self.keep_text(row, name, reason),
+        )
 
     def prices(self) -> pa.Array:
         """Read prices, which may have exponents."""
@@ -260,43 +370,69 @@ class _Converter(Conversion):
         # The relayer cuts prices to 8 decimals: a price of 0 is one below 1e-8, so nothing follows from it.
         positive = pc.if_else(pc.greater(price, 0), price, None)
         exact = pc.multiply(size, positive)
-        is_beyond = pc.greater_equal(pc.abs(exact), pa.scalar(_BEYOND, exact.type))
+        limit = pa.scalar(_BEYOND, exact.type)
+        is_beyond = pc.greater_equal(pc.abs(exact), limit)
         if pc.any(is_beyond).as_py():
             self.flag(is_beyond, f"size times price does not fit {_TYPE}")
             exact = pc.if_else(is_beyond, None, exact)
         return reduce_scale(exact, _TYPE, truncate=True)
 
-    def fee_tokens(self, rule: str, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> Codes:
+    def fee_tokens(
+        self,
+        rule: str,
+        side: Codes,
+        base: Codes,
+        quote: Codes,
+        token_id: pa.Array,
+    ) -> Codes:
         """Return the token of each fee, under one of `FEE_TOKENS`."""
         if rule == "base":
             return base
         if rule == "quote":
             return quote
         if rule == "row":
+            # Without the sentinel at the end.
             listed = pa.array(self.listing.token_ids[:-1])
-            return np.asarray(pc.index_in(token_id, value_set=listed).fill_null(-1))
+            return np.asarray(
+                pc.index_in(
+                    token_id,
+                    value_set=listed,
+                ).fill_null(-1)
+            )
         return _by_side(side, base, quote)
 
-    def flag_wrong_token(self, side: Codes, base: Codes, quote: Codes, token_id: pa.Array) -> None:
+    def flag_wrong_token(
+        self,
+        side: Codes,
+        base: Codes,
+        quote: Codes,
+        token_id: pa.Array,
+    ) -> None:
         """Note rows whose `tokenId` is not the token sold: the quote token of a BUY, the base token of a SELL."""
+        # The account sells quote with a BUY, and base with a SELL.
         sold = self.listing.token_ids[_by_side(side, quote, base)]
         sent = token_id.fill_null(-1).to_numpy()
-        self.flag((sold >= 0) & (sent >= 0) & (sent != sold), "tokenId is not the token sold")
+        is_known = (sold >= 0) & (sent >= 0)
+        self.flag(is_known & (sent != sold), "tokenId is not the token sold")
 
     def keep_tails(self) -> None:
         """Keep members beyond those that are known."""
         has_tail = self.columns["tail"].is_valid()
         self.flag(has_tail, "more members than are known")
         for row in np.flatnonzero(has_tail).tolist():
-            tail = parse_json(self.columns["tail"][row].as_py(), self.batch.where(row))
+            text = self.columns["tail"][row].as_py()
+            tail = parse_json(text, self.batch.where(row))
+            # Named by their place, as nobody knows what they are.
             for place, member in enumerate(tail, len(MEMBERS)):
                 self.verbatim[row][str(place)] = member
 
     def keep_no_trades(self) -> None:
         """Keep the text of rows that are not trades."""
-        for row in np.flatnonzero(self.columns["no_trade"].is_valid()).tolist():
-            text = self.columns["no_trade"][row].as_py()
-            expected, got = fault_of(parse_json(text, self.batch.where(row))) or ("", "")
+        texts = self.columns["no_trade"]
+        for row in np.flatnonzero(texts.is_valid()).tolist():
+            text = texts[row].as_py()
+            members = parse_json(text, self.batch.where(row))
+            expected, got = fault_of(members) or ("", "")
             self.reasons[row].append(f"the row is not a trade: expected {expected}, got {got}")
             self.verbatim[row]["row"] = text
 
@@ -306,16 +442,25 @@ def _parse_smallest(text: str) -> Decimal | None:
     return None if number is None else Decimal(number)
 
 
-def _by_side(side: Codes, of_buys: Codes, of_sells: Codes) -> Codes:
+def _by_side(
+    side: Codes,
+    of_buys: Codes,
+    of_sells: Codes,
+) -> Codes:
     """Choose by side; -1 where it is unknown."""
-    sold = np.where(side == SIDES.index("SELL"), of_sells, np.int32(-1))
+    is_sell = side == SIDES.index("SELL")
+    sold = np.where(is_sell, of_sells, np.int32(-1))
     return np.where(side == SIDES.index("BUY"), of_buys, sold)
 
 
 def _known(mask: pa.Array | np.ndarray) -> np.ndarray:
     """Return a mask in which null counts as False."""
-    return mask if isinstance(mask, np.ndarray) else mask.fill_null(False).to_numpy(zero_copy_only=False)
+    if isinstance(mask, np.ndarray):
+        return mask
+    return np.asarray(mask.fill_null(False))
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:
-    return np.array(amounts.cast(pa.float64()).fill_null(np.nan))
+    # A copy: Arrow's own memory is not to be written to.
+    floats = amounts.cast(pa.float64())
+    return np.array(floats.fill_null(np.nan))

@@ -34,17 +34,25 @@ from loopring_lab.errors import LabError, UnexpectedAnswer
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
 MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
 # One document shows ten members, which no recorded row has.
-TEN_MEMBERS = {"account": (*CORE, "accountId", "tokenId", "storageId"), "block": MEMBERS[:10]}
-NFT_MEMBERS = 19  # of the layout that trades of NFTs have, by its documentation
+TEN_MEMBERS = {
+    "account": (*CORE, "accountId", "tokenId", "storageId"),
+    "block": MEMBERS[:10],
+}
+# Of the layout that trades of NFTs have, by its documentation.
+NFT_MEMBERS = 19
 
 # Measured on pages of 10 KiB: reading takes 5 ms for a group of any size, so groups hold some hundred pages.
 # As text columns and typed columns, a group takes about four times its bytes.
 GROUP_BYTES = 4 << 20
-LEAST_BYTES = 4 << 10  # that a page counts for, so that a group of empty ones ends too
+# That a page counts for, so that a group of empty ones ends too.
+LEAST_BYTES = 4 << 10
+# A parsed answer has no size: 256 of them make a group.
+PARSED_BYTES = GROUP_BYTES // 256
 
 Page = bytes | str | Mapping[str, Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
-_COLUMNS = pa.schema([(name, pa.string()) for name in (*MEMBERS, "tail", "no_trade")])
+_NAMES = (*MEMBERS, "tail", "no_trade")
+_COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
 _JSON_HINT = "Ask for the page again; if it was saved, save it again. Check base_url too."
 _NFT_HINT = (
@@ -98,8 +106,10 @@ def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
     try:
         for page in pages:
             members.append(page)
-            # A parsed answer has no size: 256 of them make a group.
-            size += max(len(page), LEAST_BYTES) if isinstance(page, (bytes, str)) else GROUP_BYTES // 256
+            if isinstance(page, (bytes, str)):
+                size += max(len(page), LEAST_BYTES)
+            else:
+                size += PARSED_BYTES
             if size >= GROUP_BYTES:
                 yield members
                 members = []
@@ -111,10 +121,20 @@ def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
         yield members
 
 
-def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "account") -> Batch:
+def read(
+    pages: Sequence[Page],
+    places: Sequence[str],
+    *,
+    ten_members: str = "account",
+) -> Batch:
     """Read pages into text columns, or raise the error of the first that is none."""
     batches = []
-    for result in _read(pages, places, ten_members, MAX_DOCUMENT):
+    for result in _read(
+        pages,
+        places,
+        ten_members,
+        MAX_DOCUMENT,
+    ):
         if isinstance(result, UnexpectedAnswer):
             raise result
         batches.append(result)
@@ -122,11 +142,20 @@ def read(pages: Sequence[Page], places: Sequence[str], *, ten_members: str = "ac
 
 
 def read_each(
-    pages: Sequence[bytes], places: Sequence[str], *, ten_members: str = "account", size: int = MAX_PAGE
+    pages: Sequence[bytes],
+    places: Sequence[str],
+    *,
+    ten_members: str = "account",
+    size: int = MAX_PAGE,
 ) -> list[Reading]:
     """Read each page into a batch of its own, or into its error; regular pages are parsed together."""
     results: list[Reading] = []
-    for result in _read(pages, places, ten_members, size):
+    for result in _read(
+        pages,
+        places,
+        ten_members,
+        size,
+    ):
         if isinstance(result, Batch):
             results.extend(_split(result))
         else:
@@ -135,26 +164,44 @@ def read_each(
 
 
 def read_tolerantly(
-    pages: Sequence[Page], places: Sequence[str], ten_members: str, *, size: int = MAX_DOCUMENT
+    pages: Sequence[Page],
+    places: Sequence[str],
+    ten_members: str,
+    *,
+    size: int = MAX_DOCUMENT,
 ) -> Batch:
     """Read pages of any layout through the standard library, naming the page at fault."""
-    columns: dict[str, list[str | None]] = {name: [] for name in _COLUMNS.names}
+    columns: dict[str, list[str | None]] = {name: [] for name in _NAMES}
     counts = []
     totals = []
     for page, place in zip(pages, places, strict=True):
         answer = parse(page, place, size)
         trades = page_rows(answer, place)
         counts.append(len(trades))
+        # Numbers are text here, as they were sent.
         total = answer.get("totalNum")
         totals.append(whole_or_text(total) if isinstance(total, Number) else total)
         for row in trades:
             _append(columns, row, ten_members)
-    return Batch(pa.RecordBatch.from_pydict(columns, schema=_COLUMNS), counts, totals, places)
+    return Batch(
+        pa.RecordBatch.from_pydict(
+            columns,
+            schema=_COLUMNS,
+        ),
+        counts,
+        totals,
+        places,
+    )
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
     """Join batches that are in the order of their pages."""
-    columns = [batch.columns for batch in batches] or [pa.RecordBatch.from_pylist([], schema=_COLUMNS)]
+    columns = [batch.columns for batch in batches] or [
+        pa.RecordBatch.from_pylist(
+            [],
+            schema=_COLUMNS,
+        )
+    ]
     return Batch(
         pa.concat_batches(columns),
         [count for batch in batches for count in batch.counts],
@@ -176,14 +223,21 @@ def refuse_without_trades(batches: Iterable[Batch]) -> None:
     """Refuse pages that have rows, but no trade among them."""
     filled = [batch for batch in batches if len(batch.columns)]
     if filled and not any(batch.columns["no_trade"].null_count for batch in filled):
-        expected, got = fault_of(parse_json(filled[0].columns["no_trade"][0].as_py(), "row")) or ("", "")
+        text = filled[0].columns["no_trade"][0].as_py()
+        expected, got = fault_of(parse_json(text, "row")) or ("", "")
         hint = _NFT_HINT if "NFT" in got else _HINT
-        raise UnexpectedAnswer(filled[0].where(0), expected=expected, got=got, hint=hint)
+        raise UnexpectedAnswer(
+            filled[0].where(0),
+            expected=expected,
+            got=got,
+            hint=hint,
+        )
 
 
 def cut_rows(pages: Sequence[bytes]) -> pa.Array | None:
     """Cut pages into the JSON text of their rows, without white space; None if any page is not regular."""
     regular = _find_regular(pages, MAX_DOCUMENT)
+    # One irregular page, and the caller takes the rows of all of them through Python.
     if len(regular) < len(pages):
         return None
     rows = _ask(regular, '"JSON"', "members AS text")
@@ -208,17 +262,36 @@ def page_rows(answer: Any, where: str) -> list[Any]:
     """Take the rows out of a parsed page, or raise an `UnexpectedAnswer` that says what is wrong with it."""
     if not isinstance(answer, Mapping) or "trades" not in answer:
         expected = 'an object with "totalNum" and "trades"'
-        raise UnexpectedAnswer(where, expected=expected, got=short(answer), hint=_HINT)
+        raise UnexpectedAnswer(
+            where,
+            expected=expected,
+            got=short(answer),
+            hint=_HINT,
+        )
     trades = answer["trades"]
     if not isinstance(trades, list):
-        raise UnexpectedAnswer(f"{where}.trades", expected="a list of rows", got=short(trades), hint=_HINT)
+        raise UnexpectedAnswer(
+            f"{where}.trades",
+            expected="a list of rows",
+            got=short(trades),
+            hint=_HINT,
+        )
     return trades
 
 
-def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
+def parse(
+    page: Page | list[Any],
+    where: str,
+    size: int = MAX_DOCUMENT,
+) -> Any:
     """Parse JSON text, keeping numbers as the text they were sent as; parsed answers are treated alike."""
     if isinstance(page, (bytes, str)):
-        return parse_json(page, where, size=size, hint=_JSON_HINT)
+        return parse_json(
+            page,
+            where,
+            size=size,
+            hint=_JSON_HINT,
+        )
     try:
         text = json.dumps(page)
     except (TypeError, ValueError, RecursionError) as error:
@@ -226,7 +299,12 @@ def parse(page: Page | list[Any], where: str, size: int = MAX_DOCUMENT) -> Any:
         hint = "Give the answer as it was received, in bytes."
     else:
         return parse_json(text, where, hint=_JSON_HINT)
-    raise UnexpectedAnswer(where, expected="an answer of JSON values", got=got, hint=hint)
+    raise UnexpectedAnswer(
+        where,
+        expected="an answer of JSON values",
+        got=got,
+        hint=hint,
+    )
 
 
 def short(value: Any) -> str:
@@ -234,26 +312,41 @@ def short(value: Any) -> str:
     return "nothing (null)" if value is None else printable(f"{type(value).__name__.lower()} {to_json(value)}")
 
 
-def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: int) -> Iterator[Reading]:
+def _read(
+    pages: Sequence[Page],
+    places: Sequence[str],
+    ten_members: str,
+    size: int,
+) -> Iterator[Reading]:
     """Read pages in their order: regular ones that follow each other together, any other by itself."""
     regular = _find_regular(pages, size)
     totals: dict[int, str] = {}
     rows = _ask(regular, '["VARCHAR"]', _MEMBERS_SQL)
     if rows is not None:
-        totals = dict(zip(regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True))
-        counted = np.bincount(rows["page"], minlength=len(pages))
+        numbered = zip(regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True)
+        totals = dict(numbered)
+        counted = np.bincount(
+            rows["page"],
+            minlength=len(pages),
+        )
+        # No regular row has more members, or is no trade.
+        nothing = pa.nulls(len(rows), pa.string())
         for name in ("tail", "no_trade"):
-            rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
+            rows = rows.append_column(name, nothing)
         columns = rows.select(_COLUMNS.names)
     start = 0
     for is_regular, together in itertools.groupby(range(len(pages)), totals.__contains__):
         numbers = list(together)
         if is_regular:
+            # Rows come in the order of their pages, so each page is a slice.
             counts = counted[numbers].tolist()
             part = columns.slice(start, sum(counts))
             start += len(part)
             yield Batch(
-                pa.RecordBatch.from_arrays(list(map(combined, part.columns)), schema=_COLUMNS),
+                pa.RecordBatch.from_arrays(
+                    list(map(combined, part.columns)),
+                    schema=_COLUMNS,
+                ),
                 counts,
                 [int(totals[number]) for number in numbers],
                 [places[number] for number in numbers],
@@ -261,7 +354,12 @@ def _read(pages: Sequence[Page], places: Sequence[str], ten_members: str, size: 
             continue
         for number in numbers:
             try:
-                yield read_tolerantly([pages[number]], [places[number]], ten_members, size=size)
+                yield read_tolerantly(
+                    [pages[number]],
+                    [places[number]],
+                    ten_members,
+                    size=size,
+                )
             except UnexpectedAnswer as error:
                 yield error
 
@@ -273,14 +371,25 @@ def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
         is_plain = isinstance(page, (bytes, str)) and len(page) <= size and page.isascii()
         texts.append(page if is_plain else None)
     bodies = pa.array(texts, pa.string())
-    every = pa.table({"page": pa.array(range(len(pages)), pa.int32()), "body": bodies})
+    every = pa.table(
+        {
+            "page": pa.array(range(len(pages)), pa.int32()),
+            "body": bodies,
+        }
+    )
     is_regular = pc.match_substring_regex(bodies, _REGULAR).fill_null(False)
-    regular = every if pc.all(is_regular).as_py() else every.filter(is_regular).combine_chunks()
+    regular = every
+    if not pc.all(is_regular).as_py():
+        regular = every.filter(is_regular).combine_chunks()
     starts = pc.extract_regex(regular["body"], _START)
     return regular.append_column("total", pc.struct_field(starts, "total"))
 
 
-def _ask(regular: pa.Table, member_type: str, columns: str) -> pa.Table | None:
+def _ask(
+    regular: pa.Table,
+    member_type: str,
+    columns: str,
+) -> pa.Table | None:
     """Ask DuckDB for columns of the rows of regular pages, in order; None where there are none, or it cannot."""
     import duckdb
 
@@ -289,29 +398,45 @@ def _ask(regular: pa.Table, member_type: str, columns: str) -> pa.Table | None:
     structure = f'{{"trades": [{member_type}]}}'
     rows = f"page, unnest(from_json(body, '{structure}').trades) AS members"
     try:
-        found = session.cursor().from_arrow(regular).project(rows).project(f"page, {columns}").to_arrow_table()
+        of_page = session.cursor().from_arrow(regular).project(rows)
+        found = of_page.project(f"page, {columns}").to_arrow_table()
     except (duckdb.Error, LabError):
         # Such as without memory for all of them, or a folder to spill to: Python needs neither.
         return None
     # The order of rows is not promised, although one thread reads one chunk of Arrow from first to last.
     pages = found["page"].to_numpy()
     if (np.diff(pages) < 0).any():
-        found = found.take(np.argsort(pages, kind="stable"))
+        found = found.take(
+            np.argsort(
+                pages,
+                kind="stable",
+            )
+        )
     return found
 
 
 def _split(batch: Batch) -> Iterator[Batch]:
     start = 0
     for count, total, place in zip(batch.counts, batch.totals, batch.places, strict=True):
-        yield Batch(batch.columns.slice(start, count), [count], [total], [place])
+        yield Batch(
+            batch.columns.slice(start, count),
+            [count],
+            [total],
+            [place],
+        )
         start += count
 
 
-def _append(columns: dict[str, list[str | None]], row: Any, ten_members: str) -> None:
+def _append(
+    columns: dict[str, list[str | None]],
+    row: Any,
+    ten_members: str,
+) -> None:
     """Append the members of a row to their columns, or the whole of what is not a trade."""
     if fault_of(row):
         members: dict[str, str | None] = {"no_trade": to_json(row)}
     else:
+        # Ten members mean one of two things, which the caller must say.
         layout = TEN_MEMBERS[ten_members] if len(row) == 10 else MEMBERS
         texts = [one if one is None or isinstance(one, str) else to_json(one) for one in row]
         members = dict(zip(layout, texts, strict=False))
