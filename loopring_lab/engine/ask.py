@@ -12,10 +12,10 @@ from loopring_lab.engine.query import (
     ask_in_memory,
     ask_relation,
     beside_rows,
-    collected,
     finished,
     named,
     prices_in_memory,
+    summed,
     with_decimals,
     with_hugeints,
     without_note,
@@ -44,18 +44,22 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
         from loopring_lab.engine import spark
 
         return spark.ask(question, trades, prices, tables)
+    if kind in ("archive", "duckdb") and not (prices is None or kind == frames.kind_of(prices) == "duckdb"):
+        prices = with_decimals(prices_in_memory(question, prices))
     if kind == "archive":
         # The database of an archive finds no variables, only tables that are registered.
         given = {name: with_hugeints(table) for name, table in tables.items()}
         if prices is not None:
-            given["given_prices"] = with_decimals(prices_in_memory(question, prices))
-        with trades.opened(**given) as opened:
-            found = ask_relation(question, opened, prices, tables, as_table=True)
-            table = collected(found, question.caller)
-        return finished(frames.to_pandas(without_note(table)), table)
-    if kind == "duckdb":
-        return ask_relation(question, trades, prices, tables)
-    found = named(ask_in_memory(question, trades, prices, tables), question.keys)
-    if question.has_groups:
-        return finished(frames.like(trades, without_note(found)), found)
-    return beside_rows(question, trades, found)
+            given["given_prices"] = prices
+        with trades.opened(**given) as relation:
+            found = summed(question, ask_relation(question, relation, prices, tables))
+    elif kind == "duckdb":
+        answer = ask_relation(question, trades, prices, tables)
+        if not question.has_groups:
+            return answer
+        found = summed(question, answer)
+    else:
+        found = named(ask_in_memory(question, trades, prices, tables), question.keys)
+        if not question.has_groups:
+            return beside_rows(question, trades, found)
+    return finished(frames.like(trades, without_note(found)), found)
