@@ -16,7 +16,6 @@ from loopring_lab.engine.query import (
     named,
     prices_in_memory,
     summed,
-    with_decimals,
     with_hugeints,
     without_note,
 )
@@ -45,7 +44,7 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
 
         return spark.ask(question, trades, prices, tables)
     if kind in ("archive", "duckdb") and not (prices is None or kind == frames.kind_of(prices) == "duckdb"):
-        prices = with_decimals(prices_in_memory(question, prices))
+        prices = prices_in_memory(question, prices)
     if kind == "archive":
         # The database of an archive finds no variables, only tables that are registered.
         given = {name: with_hugeints(table) for name, table in tables.items()}

@@ -156,10 +156,11 @@ def to_table(frame: Any, caller: str, columns: Iterable[str] | None = None) -> p
 
 
 def to_arrow(frame: Any, columns: Sequence[str], caller: str) -> pa.Table:
-    """Read columns of a frame as DuckDB takes them: amounts as HUGEINT."""
+    """Read columns of a frame in which every amount is exact."""
     table = to_table(frame, caller, columns)
-    for name in {*AMOUNTS}.intersection(table.column_names):
-        table = replaced(table, name, to_hugeint(exact(table[name], name, caller)))
+    for name in AMOUNTS:
+        if name in columns:
+            table = replaced(table, name, exact(table[name], name, caller))
     return table
 
 
@@ -197,14 +198,6 @@ def not_exact(name: str, kind: Any, caller: str) -> AmountError:
     return AmountError(
         f"{caller}: {name} is {kind}, not an exact amount. Use decimals, as client.trades and "
         "lab.engine.portable return."
-    )
-
-
-def not_groupable(name: str, kind: Any, caller: str) -> LabError:
-    """Build the error for a column whose values cannot be grouped by."""
-    return LabError(
-        f"{caller}: {name!r} is {kind}, and such values cannot be ordered to group by them. Convert them to "
-        "strings or numbers."
     )
 
 

@@ -392,14 +392,6 @@ def with_hugeints(table: pa.Table) -> pa.Table:
     return table
 
 
-def with_decimals(table: pa.Table) -> pa.Table:
-    """Return a table with amounts as decimals."""
-    for entry in table.schema:
-        if entry.type == frames.HUGEINT:
-            table = frames.replaced(table, entry.name, frames.from_hugeint(table[entry.name]))
-    return table
-
-
 def named(table: pa.Table, keys: Keys) -> pa.Table:
     """Give the keys of an answer their names."""
     names = dict(zip(keys.aliases, keys.answer_names, strict=True))

@@ -24,7 +24,6 @@ from loopring_lab.engine.query import (
     named,
     prices_in_memory,
     run,
-    with_decimals,
     without_note,
 )
 from loopring_lab.errors import AmountError, LabError
@@ -47,7 +46,7 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
             "of it, or pass a part that fits one machine."
         )
     if prices is not None and frames.kind_of(prices) != "spark":
-        prices = trades.sparkSession.createDataFrame(_for_spark(with_decimals(prices_in_memory(question, prices))))
+        prices = trades.sparkSession.createDataFrame(_for_spark(prices_in_memory(question, prices)))
     if not question.has_groups:
 
         def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
@@ -60,7 +59,8 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
         if name in OVERALL:
             tables[name] = run(text, question.caller, **tables)
         elif name in GATHERED:
-            work = _step(question, name, tables)
+            known = {step: table for step, table in tables.items() if step in (*given, *OVERALL)}
+            work = _step(question, name, known)
             tables[name] = _gathered(_on_workers(question, trades, prices, work))
         elif name == "medians":
             tables[name] = _medians(question, trades, prices, given)
@@ -81,12 +81,12 @@ def _gathered(frame: Any) -> pa.Table:
     return found.combine_chunks()
 
 
-def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
-    """Return work that ends with a step of a market, given what is known of all markets."""
-    given = {step: table for step, table in known.items() if step not in (*GATHERED, "medians")}
+def _step(question: Question, name: str, known: Mapping[str, pa.Table], *columns: str) -> Work:
+    """Return work that ends with a step of a market, given what is known of all; `columns` are all of it by default."""
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return _for_spark(ask_in_memory(question, part, part_prices, given, last=name))
+        found = ask_in_memory(question, part, part_prices, known, last=name)
+        return found.select(columns or found.column_names)
 
     return work
 
@@ -96,12 +96,7 @@ def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, p
     from pyspark.sql import functions
 
     keys = [EVERYTHING, *question.keys.aliases]
-    columns = [*keys, *question.medians]
-
-    def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return _for_spark(ask_in_memory(question, part, part_prices, given, last="rows").select(columns))
-
-    rows = _on_workers(question, trades, prices, work)
+    rows = _on_workers(question, trades, prices, _step(question, "rows", given, *keys, *question.medians))
     middles = [functions.median(name).alias(name) for name in question.medians]
     return _gathered(rows.groupBy(*keys).agg(*middles))
 

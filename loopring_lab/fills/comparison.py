@@ -182,7 +182,7 @@ WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
         "rows": f"""
 -- fills with their value in one token and their cost to the taker, in basis points
 SELECT {group}, market, side, class, fill_type, order_id, is_taken,
-    CAST(notional AS DOUBLE) * worth AS value,
+    notional::DOUBLE * worth AS value,
     CASE WHEN {is_near} THEN {worse_sql("price", "found_price")} END AS worse,
     worse + fee_bps AS cost,
     fee_bps AS fee
@@ -209,7 +209,7 @@ def _difference_steps(keys: Keys, kind: str, level: float) -> dict[str, str]:
         "sums": f"""
 -- sums by cell and venue; without a venue, how many fills of a group are taken and not
 SELECT {group}, market, side, class, fill_type,
-    CAST(sum(fills) AS BIGINT) AS fills,
+    sum(fills) AS fills,
     count(*) AS orders,
     sum(value) AS value,
     sum(paid) AS paid,
@@ -242,7 +242,7 @@ venues AS (  -- costs over cells with both venues; orders of one cell vary alike
     SELECT *,
         sum(cell_value) FILTER (WHERE is_matched) OVER venue AS total,
         sum(cell_value * mean) FILTER (WHERE is_matched) OVER venue / total AS venue_bps,
-        coalesce(sum(variation) OVER venue / nullif(sum(orders - 1) OVER venue, 0), CAST('inf' AS DOUBLE)) AS variance
+        coalesce(sum(variation) OVER venue / nullif(sum(orders - 1) OVER venue, 0), 'inf'::DOUBLE) AS variance
     FROM cells
     WINDOW venue AS (PARTITION BY {group}, fill_type)
 )
@@ -299,8 +299,7 @@ venues AS (  -- both over the same mix of cells
     GROUP BY {group}
 ),
 errors AS (
-    SELECT {group}, CAST(sum(orders) AS BIGINT) AS orders,
-        sum(squares) AS squares,
+    SELECT {group}, sum(orders)::BIGINT AS orders, sum(squares) AS squares,
         least(sum(pool_orders), sum(book_orders)) AS fewest,
         greatest(sum(pool_squares), sum(book_squares)) AS largest
     FROM spreads

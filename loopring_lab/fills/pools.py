@@ -105,7 +105,7 @@ def pool_returns(
     kind = kind_of_prices(prices, trades, caller)
     steps = {
         **price_steps(prices, caller, "last", kind=kind),
-        "own": f"SELECT *, began AS anchor FROM fills WHERE account_id = {account}",
+        "own": f"-- the pool's fills\nSELECT *, began AS anchor FROM fills WHERE account_id = {account}",
         "now": asof_sql(trades, "own", "last"),
         "ahead": f"""
 -- the same, to be looked up as late as the horizon
@@ -178,6 +178,7 @@ def _check_pool(trades: Any, account: int, caller: str) -> None:
         caller,
         steps={
             "sums": f"""
+-- how many fills there are, are the account's, and are none of a pool
 SELECT count(*) AS rows, count(*) FILTER (WHERE account_id = {account}) AS own,
     count(*) FILTER (WHERE account_id = {account} AND (fill_type IS DISTINCT FROM 'amm' OR role = 'taker')) AS taken
 FROM trades""",

@@ -87,6 +87,7 @@ QUALIFY trade_id IS NULL OR row_number() OVER (
 
 # Whether a maker on the order book is seen to pay a fee: then fees there prove nothing.
 MAKERS_PAY = """
+-- whether a maker pays, by market
 SELECT bool_or(pays AND (known = -1 OR other_known = 1 OR other_pays)) AS makers_pay
 FROM paired
 WHERE fill_type IS DISTINCT FROM 'amm'"""
@@ -100,6 +101,7 @@ WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR othe
 
 # One round of what follows from that: a market has one pool, which never takes, and is one side of each fill there.
 ROUND = """
+-- the evidence with what follows from it
 WITH takers AS (
     SELECT DISTINCT account_id FROM evidence WHERE sign = 1
 ),
@@ -117,6 +119,7 @@ SELECT * REPLACE (CASE
 FROM evidence"""
 
 AT_POOLS = """
+-- accounts whose role at pools is known
 SELECT market AS pool_market, account_id AS pool_account, max(sign) AS at_pool
 FROM evidence
 WHERE is_open AND sign IS NOT NULL

@@ -123,7 +123,7 @@ SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM tr
         quantile = f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
     steps["sized"] = f"""
 -- fills with their quantile; equal sizes are in the same one
-SELECT *, {quantile} AS {keys.aliases[-1]} FROM {source}"""
+SELECT *, ({quantile})::BIGINT AS {keys.aliases[-1]} FROM {source}"""
     return steps, keys
 
 
