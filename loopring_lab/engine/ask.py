@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from loopring_lab.engine.query import (
     ask_in_memory,
     ask_relation,
     beside_rows,
+    collected,
     finished,
     named,
     prices_in_memory,
@@ -62,3 +64,15 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
         if not question.has_groups:
             return beside_rows(question, trades, found)
     return finished(frames.like(trades, without_note(found)), found)
+
+
+def counts(trades: Any, caller: str, needs: Sequence[str], prices: Any = None, **counted: str) -> dict[str, int]:
+    """Count rows of trades, by an aggregate of SQL for each count; of no rows all are 0."""
+    listed = ", ".join(f"{sql} AS {name}" for name, sql in counted.items())
+    totals = ", ".join(f"coalesce(sum({name}), 0)::BIGINT AS {name}" for name in counted)
+    steps = {
+        "sums": f"-- counts of each market\nSELECT {listed} FROM trades",
+        "answer": f"SELECT {totals} FROM sums",
+    }
+    found: dict[str, int] = collected(ask(Question(caller, steps, needs), trades, prices), caller).to_pylist()[0]
+    return found

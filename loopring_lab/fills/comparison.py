@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, Question, collected
+from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, collected
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted, question_of_prices, worse_sql
@@ -139,19 +139,16 @@ def compare_venues(
 
 def _check_markets(trades: Any, prices: Any, caller: str) -> None:
     """Raise a `LabError` if there are fills and prices, but none of the same market."""
-    question = Question(
+    found = counts(
+        trades,
         caller,
-        steps={
-            "sums": """
--- how many fills and prices there are, and how many fills are in a market that has a price
-SELECT count(*) AS fills, (SELECT count(*) FROM prices) AS prices,
-    count(*) FILTER (WHERE market IN (SELECT market FROM prices)) AS shared
-FROM trades""",
-            "answer": "SELECT sum(fills) > 0 AND sum(prices) > 0 AND sum(shared) = 0 AS differ FROM sums",
-        },
-        needs=("market",),
+        ("market",),
+        prices,
+        fills="count(*)",
+        listed="(SELECT count(*) FROM prices)",
+        shared="count(*) FILTER (WHERE market IN (SELECT market FROM prices))",
     )
-    if collected(ask(question, trades, prices), caller)["differ"][0].as_py():
+    if found["fills"] and found["listed"] and not found["shared"]:
         raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
 
 

@@ -11,11 +11,12 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, before_sql, prices_sql, spans_sql, time_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import Question, collected, with_note
+from loopring_lab.engine.query import Question, with_note
+from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_tolerance
@@ -93,8 +94,8 @@ def price_gap(
     """
     caller = "lab.fills.price_gap"
     keys = keys_of(trades, by, caller, *RESERVED)
-    if by is not None and "fill_type" not in keys.names:
-        keys = keys_of(trades, [*keys.names, "fill_type"], caller, *RESERVED)
+    if by is not None:
+        keys = with_key(keys, "fill_type")
     steps = {
         **price_steps(prices, caller, "last", "market", "side", "fill_type"),
         "lookups": """
@@ -334,19 +335,15 @@ def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
     if prices is None or "trade_id" in frames.column_names(prices, caller):
         return OWN_TRADES
     # An outside market shows a fill's price in the same millisecond by chance only.
-    question = Question(
+    found = counts(
+        trades,
         caller,
-        steps={
-            "sums": """
--- how many fills there are, and how many at a price of their millisecond
-SELECT count(*) AS fills, count(p.price) AS alike
-FROM trades AS t LEFT JOIN (SELECT DISTINCT market, ms, price FROM prices) AS p USING (market, ms, price)""",
-            "answer": f"SELECT sum(alike) > {CHANCE} * sum(fills) AS is_own FROM sums",
-        },
-        needs=("created_at", "market", "price"),
+        ("created_at", "market", "price"),
+        prices,
+        fills="count(*)",
+        alike="count(*) FILTER (WHERE (market, ms, price) IN (SELECT (market, ms, price) FROM prices))",
     )
-    is_own = collected(ask(question, trades, prices), caller)["is_own"][0].as_py()
-    return OWN_TRADES if is_own else OUTSIDE_PRICES
+    return OWN_TRADES if found["alike"] > found["fills"] * CHANCE else OUTSIDE_PRICES
 
 
 def noted(answer: Any, kind: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.groups import literal
 from loopring_lab.engine.query import PLACE, Question, collected, run
 from loopring_lab.errors import LabError
@@ -237,16 +237,8 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
     The question needs `ROLE_COLUMNS` and derives ``ms``.
     """
     given = _given_role(pools, caller)
-    unknown = Question(
-        caller,
-        steps={
-            "sums": "SELECT count(*) FILTER (WHERE role IS NULL) AS fills FROM trades",
-            "answer": "SELECT sum(fills)::BIGINT AS fills FROM sums",
-        },
-        needs=("role",),
-    )
-    if not collected(ask(unknown, trades), caller)["fills"][0].as_py():
-        return {"told": "SELECT *, role AS told_role, 'reported' AS told_source FROM trades"}, {}
+    if not counts(trades, caller, ("role",), unknown="count(*) FILTER (WHERE role IS NULL)")["unknown"]:
+        return {"told": "-- as reported\nSELECT *, role AS told_role, 'reported' AS told_source FROM trades"}, {}
 
     paired = {"signed": SIGNED.format(given=given), "sides": SIDES, "paired": PAIRED}
     asked = Question(
