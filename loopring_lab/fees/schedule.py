@@ -178,7 +178,7 @@ class _Audit:
 
     def question(self, kept: str, **last: str) -> Question:
         """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
-        steps = {"matched": self._matched(kept), "judged": self._judged(), **last}
+        steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(), **last}
         needs = ("created_at", "market", "fill_type", *FEE_COLUMNS)
         return Question(CALLER, steps, needs, keys=self.keys, shown=SHOWN)
 
@@ -190,15 +190,10 @@ class _Audit:
     def _matched(self, kept: str) -> str:
         # A comparison with an unknown value is neither true nor false in SQL, but NULL: the line might apply.
         conditions = [f"{self._condition(line)} AS line_{number}" for number, line in enumerate(self.lines)]
-        certain = [f"WHEN line_{number} THEN {number}" for number, _ in enumerate(self.lines)]
-        possible = [f"WHEN line_{number} IS DISTINCT FROM FALSE THEN {number}" for number, _ in enumerate(self.lines)]
         return f"""
--- fills, whether each line matches them, the first line that does for certain and the first that might; NULL for
--- what is not known, and for none
+-- fills, and of each line whether it matches them; NULL where that is not known
 SELECT {kept}, market, fill_type, fee, {MOST_RECEIVED} AS most,
-    {", ".join(conditions)},
-    CASE {" ".join(certain)} END AS certain,
-    CASE {" ".join(possible)} END AS possible
+    {", ".join(conditions)}
 FROM trades"""
 
     def _condition(self, line: _Line) -> str:
@@ -214,6 +209,14 @@ FROM trades"""
         if line.until is not None:
             parts.append(f"ms < {line.until}")
         return " AND ".join(parts) or "TRUE"
+
+    def _chosen(self) -> str:
+        numbers = range(len(self.lines))
+        certain = " ".join(f"WHEN line_{number} THEN {number}" for number in numbers)
+        possible = " ".join(f"WHEN line_{number} IS DISTINCT FROM FALSE THEN {number}" for number in numbers)
+        return f"""
+-- the first line that matches for certain, and the first that might; NULL for none
+SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM matched"""
 
     def _judged(self) -> str:
         """Judge fills by the lines that might apply: those that might match, up to the first that does."""
@@ -231,19 +234,24 @@ FROM trades"""
         all_fees = ", ".join(fees)
         is_ignored = " OR ".join(ignored)
         return f"""
--- fills with the highest rate and fee of the lines that might apply, and the verdict; NULL where the fee is within
--- the schedule, or no line has a rate
+-- fills with their verdict; NULL where the fee is within the schedule, or no line has a rate
+WITH rated AS (  -- the rates of the lines that might apply, and the highest fees that these allow
+    SELECT *,
+        least({all_rates}) AS lowest_bps,
+        greatest({all_rates}) AS bps,
+        least({all_fees}) AS least_allowed,
+        greatest({all_fees}) AS most_allowed,
+        certain IS NOT NULL AND NOT ({is_ignored}) AS is_rated
+    FROM chosen
+)
 SELECT *,
-    greatest({all_rates}) AS bps,
-    greatest({all_fees}) AS most_allowed,
-    certain IS NOT NULL AND NOT ({is_ignored}) AS is_rated,
     CASE WHEN bps IS NULL THEN NULL
         WHEN is_rated AND fee > most_allowed THEN 'above'
-        WHEN certain IS NOT NULL AND fee <= least({all_fees}) THEN NULL
+        WHEN certain IS NOT NULL AND fee <= least_allowed THEN NULL
         ELSE 'unknown' END AS verdict,
-    verdict = 'above' OR (is_rated AND least({all_rates}) = bps) AS is_agreed,
+    verdict = 'above' OR (is_rated AND lowest_bps = bps) AS is_agreed,
     CASE WHEN certain = possible THEN certain END AS line
-FROM matched"""
+FROM rated"""
 
     def _refuse_absent(self, values: frozenset[Any], name: str, line: int, absent: str) -> None:
         fixed = VOCABULARY.get(name, set())

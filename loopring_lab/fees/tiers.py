@@ -246,19 +246,20 @@ def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
 
 def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
-    # The digits after the point, less than one unit of 1e18.
+    ends = " ".join(f"WHEN digits % {10 ** (zeros + 1)} <> 0 THEN {zeros}" for zeros in range(PLACES))
+    # The digits after the point, less than one unit of 1e18, end in as many zeros.
     digits = f"({{0}} - ({whole_units('{0}', 10**PLACES)}) * {10**PLACES})::BIGINT"
-    places = f"""
--- of each token, how many digits after the point its fees and sizes have, without zeros at their end
+    zeros = f"""
+-- of each token, how many zeros the digits after the point of all fees and sizes end in
 WITH amounts AS (
     SELECT fee_token AS token, {digits.format("fee")} AS digits FROM trades
     UNION ALL
     SELECT base, {digits.format("size")} FROM trades
 )
-SELECT token, coalesce(max(length(rtrim(lpad(digits::VARCHAR, {PLACES}, '0'), '0'))), 0) AS places FROM amounts
+SELECT token, min(CASE {ends} ELSE {PLACES} END) AS zeros FROM amounts
 WHERE token IS NOT NULL
 GROUP BY token"""
-    steps = {"sums": places, "answer": "SELECT token, max(places) AS places FROM sums GROUP BY token"}
+    steps = {"sums": zeros, "answer": "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token"}
     question = Question(caller, steps, ("base", "fee_token", "size", "fee"))
     found = collected(ask(question, trades), caller).to_pylist()
-    return {row["token"]: row["places"] for row in found}
+    return {row["token"]: PLACES - row["zeros"] for row in found}
