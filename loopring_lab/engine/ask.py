@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from loopring_lab.engine.query import (
     finished,
     named,
     prices_in_memory,
-    with_decimals,
+    summed,
     with_hugeints,
     without_note,
 )
@@ -44,18 +45,34 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
         from loopring_lab.engine import spark
 
         return spark.ask(question, trades, prices, tables)
+    if kind in ("archive", "duckdb") and not (prices is None or kind == frames.kind_of(prices) == "duckdb"):
+        prices = prices_in_memory(question, prices)
     if kind == "archive":
         # The database of an archive finds no variables, only tables that are registered.
         given = {name: with_hugeints(table) for name, table in tables.items()}
         if prices is not None:
-            given["given_prices"] = with_decimals(prices_in_memory(question, prices))
-        with trades.opened(**given) as opened:
-            found = ask_relation(question, opened, prices, tables, as_table=True)
-            table = collected(found, question.caller)
-        return finished(frames.to_pandas(without_note(table)), table)
-    if kind == "duckdb":
-        return ask_relation(question, trades, prices, tables)
-    found = named(ask_in_memory(question, trades, prices, tables), question.keys)
-    if question.has_groups:
-        return finished(frames.like(trades, without_note(found)), found)
-    return beside_rows(question, trades, found)
+            given["given_prices"] = prices
+        with trades.opened(**given) as relation:
+            found = summed(question, ask_relation(question, relation, prices, tables))
+    elif kind == "duckdb":
+        answer = ask_relation(question, trades, prices, tables)
+        if not question.has_groups:
+            return answer
+        found = summed(question, answer)
+    else:
+        found = named(ask_in_memory(question, trades, prices, tables), question.keys)
+        if not question.has_groups:
+            return beside_rows(question, trades, found)
+    return finished(frames.like(trades, without_note(found)), found)
+
+
+def counts(trades: Any, caller: str, needs: Sequence[str], prices: Any = None, **counted: str) -> dict[str, int]:
+    """Count rows of trades, by an aggregate of SQL for each count; of no rows all are 0."""
+    listed = ", ".join(f"{sql} AS {name}" for name, sql in counted.items())
+    totals = ", ".join(f"coalesce(sum({name}), 0)::BIGINT AS {name}" for name in counted)
+    steps = {
+        "sums": f"-- counts of each market\nSELECT {listed} FROM trades",
+        "answer": f"SELECT {totals} FROM sums",
+    }
+    found: dict[str, int] = collected(ask(Question(caller, steps, needs), trades, prices), caller).to_pylist()[0]
+    return found

@@ -39,16 +39,6 @@ def quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def reach_sql(level: float, effective: str) -> str:
-    """Return how many standard errors an interval reaches to each side, as SQL of the effective number of orders.
-
-    The normal quantile z, widened by the first term of the expansion of Student's t in 1 / degrees of freedom
-    (Abramowitz and Stegun, 26.7.5): z + (z**3 + z) / (4 * degrees).
-    """
-    z = quantile(level)
-    return f"({z} + {(z**3 + z) / 4} / ({effective} - 1))"
-
-
 def with_estimates(
     question: Question,
     rates: Sequence[str],
@@ -86,6 +76,10 @@ def with_estimates(
     # All rates are over the same rows, so that parts of a cost add up.
     whole = " + ".join(rates)
     middles = [f"m.{name} AS median_{name}" for name in question.medians]
+    # The normal quantile z, widened by the first term of the expansion of Student's t in 1 / degrees of freedom
+    # (Abramowitz and Stegun, 26.7.5): z + (z**3 + z) / (4 * degrees).
+    z = quantile(level)
+    reach = f"{z} + {(z**3 + z) / 4} / (effective - 1)"
 
     def each(line: str) -> str:
         return ",\n    ".join(line.format(rate) for rate in rates)
@@ -93,7 +87,7 @@ def with_estimates(
     rows = f"""
 -- what is estimated: where one rate is unknown, all are
 SELECT {group}, order_id, market, quote, {day_sql()} AS day, {fills} AS fills,
-    CASE WHEN {whole} IS NOT NULL THEN CAST(notional AS DOUBLE) END AS value,
+    CASE WHEN {whole} IS NOT NULL THEN notional::DOUBLE END AS value,
     {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
 FROM costs"""
 
@@ -133,9 +127,9 @@ FROM (
     sums = f"""
 -- sums over orders by group
 SELECT {group},
-    CAST(sum(fills) AS BIGINT) AS fills,
-    CAST(sum(rows - priced) AS BIGINT) AS missing,
-    CAST(sum(priced) AS BIGINT) AS priced,
+    sum(fills) AS fills,
+    sum(rows - priced) AS missing,
+    sum(priced) AS priced,
     count(*) AS orders,
     count(*) FILTER (WHERE value > 0) AS weighing,
     sum(value) AS value,
@@ -146,18 +140,10 @@ GROUP BY {group}"""
 
     means = f"""
 -- means of each group
-SELECT {group},
-    CAST(sum(fills) AS BIGINT) AS fills,
-    CAST(sum(missing) AS BIGINT) AS missing,
-    CAST(sum(priced) AS BIGINT) AS priced,
-    CAST(sum(orders) AS BIGINT) AS orders,
-    sum(weighing) AS weighing,
-    sum(value) AS value,
-    sum(squares) AS squares,
-    {each("sum(sum_{0}) / nullif(sum(priced), 0) AS mean_{0}")},
-    {each("sum(paid_{0}) / nullif(sum(value), 0) AS weighted_{0}")}
-FROM sums
-GROUP BY {group}"""
+WITH totals AS (SELECT {group}, sum(COLUMNS(* EXCLUDE ({group}))) FROM sums GROUP BY {group})
+SELECT *,
+    {each("sum_{0} / nullif(priced, 0) AS mean_{0}, paid_{0} / nullif(value, 0) AS weighted_{0}")}
+FROM totals"""
 
     spreads = f"""
 -- squared distances of what each order paid from what it would have paid at the mean
@@ -168,39 +154,24 @@ GROUP BY {keys.columns("m")}"""
 
     answer = f"""
 WITH off AS (
-    SELECT {group}, {each("sum(off_{0}) AS off_{0}")} FROM spreads GROUP BY {group}
+    SELECT {group}, sum(COLUMNS('off_.*')) FROM spreads GROUP BY {group}
 ),
 errors AS (  -- Kish: how many orders of equal value would say as much; then the standard error of each mean
     SELECT m.*,
-        m.value * m.value / nullif(m.squares, 0) AS effective,
-        {each("sqrt(off_{0} * weighing / nullif(weighing - 1, 0)) / nullif(m.value, 0) AS error_{0}")}
+        value * value / nullif(squares, 0) AS effective,
+        CASE WHEN priced >= {FEWEST} AND effective >= {FEWEST} THEN {reach} END AS reach,
+        {each("sqrt(off_{0} * weighing / nullif(weighing - 1, 0)) / nullif(value, 0) AS error_{0}")}
     FROM means AS m JOIN off AS o ON {keys.same("m", "o")}
-),
-reached AS (
-    SELECT *, CASE WHEN priced >= {FEWEST} AND effective >= {FEWEST} THEN {reach_sql(level, "effective")} END AS reach
-    FROM errors
-),
-both_sides AS ({both_sides_sql(keys)}
 )
-SELECT {keys.columns("e")}, fills, missing AS {missing}, orders,
+SELECT {keys.columns("e")}, fills::BIGINT AS fills, missing::BIGINT AS {missing}, orders::BIGINT AS orders,
     {each(SHOWN)},
     {", ".join([both_sides_columns(True), *middles, *columns])}
-FROM reached AS e
+FROM errors AS e
 JOIN medians AS m ON {keys.same("e", "m")}
-LEFT JOIN both_sides AS b ON {keys.same("e", "b")}
+LEFT JOIN ({both_sides_sql(keys)}
+) AS b ON {keys.same("e", "b")}
 {keys.sorted_by(table="e")}"""
 
-    steps = {
-        **question.steps,
-        "rows": rows,
-        "quotes": quotes,
-        "weights": weights,
-        "orders": orders,
-        "valued": valued,
-        "sums": sums,
-        "means": means,
-        "spreads": spreads,
-        "pairs": pairs_sql(keys, sides),
-        "answer": answer,
-    }
+    steps = {**question.steps, "rows": rows, "quotes": quotes, "weights": weights, "orders": orders, "valued": valued}
+    steps |= {"sums": sums, "means": means, "spreads": spreads, "pairs": pairs_sql(keys, sides), "answer": answer}
     return replace(question, steps=steps, medians=(*question.medians, *rates))

@@ -16,9 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.engine.groups import quoted
 from loopring_lab.errors import AmountError, LabError, did_you_mean
 
+IN_MEMORY = ("pandas", "pyarrow", "polars")
 AMOUNTS = ("size", "price", "notional", "fee")
 DECIMAL_128 = pa.decimal128(38, 18)
 DECIMAL_256 = pa.decimal256(37, 18)
@@ -67,9 +67,9 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
     kind = kind_of(trades)
     if kind not in ("pandas", "pyarrow"):
         raise LabError(f"{caller} takes a pandas or pyarrow frame. A {kind} frame needs no conversion.")
-    table = _in_memory(trades, kind, column_names(trades, caller), caller)
-    for place, field in enumerate(table.schema):
-        table = table.set_column(place, field.name, _portable_column(table[field.name], field.name))
+    table = to_table(trades, caller)
+    for name in table.column_names:
+        table = replaced(table, name, _portable_column(table[name], name))
     return table
 
 
@@ -128,17 +128,55 @@ def check_columns(wanted: Iterable[str], names: Sequence[Any], caller: str) -> N
 # Into DuckDB
 
 
+def to_table(frame: Any, caller: str, columns: Iterable[str] | None = None) -> pa.Table:
+    """Read columns of a frame of any kind, by default all, into an Arrow table."""
+    if kind_of(frame) == "archive":
+        frame = frame.scan("duckdb")
+    kind = kind_of(frame)
+    names = column_names(frame, caller)
+    if columns is not None:
+        check_columns(columns, names, caller)
+        names = list(dict.fromkeys(columns))
+    if kind == "duckdb":
+        return with_milliseconds(frame.to_arrow_table()).select(names)
+    if kind == "spark":
+        return frame.toArrow().select(names)
+    if kind == "polars":
+        return frame.lazy().select(names).collect().to_arrow()
+    if kind == "pyarrow":
+        return frame.select(names).unify_dictionaries()
+    try:
+        table = pa.Table.from_pandas(_with_text_for_intervals(frame[names]), preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise LabError(
+            f"{caller}: Arrow cannot hold the frame's values: {'; '.join(map(str, error.args))}. Clean "
+            "that column first."
+        ) from None
+    return table.unify_dictionaries()
+
+
 def to_arrow(frame: Any, columns: Sequence[str], caller: str) -> pa.Table:
-    """Convert columns of a frame in memory to Arrow as DuckDB takes them: amounts as HUGEINT."""
-    table = _in_memory(frame, kind_of(frame), columns, caller)
-    for place, entry in enumerate(table.schema):
-        column = table[entry.name]
-        if entry.name in AMOUNTS:
-            column = to_hugeint(exact(column, entry.name, caller))
-        elif _is_nested(entry.type):
-            raise not_groupable(entry.name, entry.type, caller)
-        table = table.set_column(place, entry.name, column)
+    """Read columns of a frame in which every amount is exact."""
+    table = to_table(frame, caller, columns)
+    for name in AMOUNTS:
+        if name in columns:
+            table = replaced(table, name, exact(table[name], name, caller))
     return table
+
+
+def replaced(table: pa.Table, name: str, column: Any) -> pa.Table:
+    """Return a table with another column of a name that it has."""
+    return table.set_column(table.column_names.index(name), name, column)
+
+
+def category_order(frame: Any, name: str, caller: str) -> list[Any]:
+    """Return the values of a column of ordered categories in their order; empty for other columns."""
+    if kind_of(frame) not in IN_MEMORY or name not in column_names(frame, caller):
+        return []
+    column = to_table(frame, caller, [name])[name]
+    is_ordered = pa.types.is_dictionary(column.type) and column.type.ordered
+    # One dictionary is that of all chunks.
+    return column.chunk(0).dictionary.to_pylist() if is_ordered and column.num_chunks else []
 
 
 def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
@@ -160,14 +198,6 @@ def not_exact(name: str, kind: Any, caller: str) -> AmountError:
     return AmountError(
         f"{caller}: {name} is {kind}, not an exact amount. Use decimals, as client.trades and "
         "lab.engine.portable return."
-    )
-
-
-def not_groupable(name: str, kind: Any, caller: str) -> LabError:
-    """Build the error for a column whose values cannot be grouped by."""
-    return LabError(
-        f"{caller}: {name!r} is {kind}, and such values cannot be ordered to group by them. Convert them to "
-        "strings or numbers."
     )
 
 
@@ -199,44 +229,22 @@ def _first_that_does_not_fit(column: pa.ChunkedArray) -> int:
     return first
 
 
-def _in_memory(frame: Any, kind: str, columns: Sequence[str], caller: str) -> pa.Table:
-    """Convert columns of a frame in memory to Arrow, with one dictionary for each column of categories."""
-    check_columns(columns, column_names(frame, caller), caller)
-    names = list(dict.fromkeys(columns))
-    if kind == "pyarrow":
-        return frame.select(names).unify_dictionaries()
-    if kind == "polars":
-        return frame.lazy().select(names).collect().to_arrow()
-    try:
-        table = pa.Table.from_pandas(_with_text_for_intervals(frame[names]), preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise LabError(
-            f"{caller}: Arrow cannot hold the frame's values: {'; '.join(map(str, error.args))}. Clean "
-            "that column first."
-        ) from None
-    return table.unify_dictionaries()
-
-
 def _with_text_for_intervals(frame: pd.DataFrame) -> pd.DataFrame:
-    """Replace intervals and periods by their text."""
-    replaced: dict[Any, Any] = {}
+    """Replace intervals and periods by their text, as categories in their order."""
+    texts: dict[Any, Any] = {}
     for name, kind in frame.dtypes.items():
-        if isinstance(kind, TEXTUAL):
-            replaced[name] = frame[name].astype(str).where(frame[name].notna())
-        elif isinstance(kind, pd.CategoricalDtype) and isinstance(kind.categories.dtype, TEXTUAL):
-            replaced[name] = frame[name].cat.rename_categories(list(kind.categories.astype(str)))
-    return frame.assign(**replaced) if replaced else frame
-
-
-def _is_nested(kind: pa.DataType) -> bool:
-    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_nested(inner) or isinstance(inner, pa.BaseExtensionType))
+        column = frame[name].astype("category") if isinstance(kind, TEXTUAL) else frame[name]
+        if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(column.cat.categories.dtype, TEXTUAL):
+            if not column.cat.ordered:
+                column = column.cat.reorder_categories(sorted(column.cat.categories), ordered=True)
+            texts[name] = column.cat.rename_categories(list(column.cat.categories.astype(str)))
+    return frame.assign(**texts)
 
 
 def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
-        if _is_nested(kind):
+        if pa.types.is_nested(kind.value_type):
             raise LabError(f"{name!r} is {kind}, which engines cannot hold. Convert to strings or numbers.")
         column = column.cast(kind.value_type)
         kind = column.type
@@ -286,18 +294,16 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     Whole numbers of which some are unknown become Int64.
     """
     table = with_wide_amounts(table)
-    result: pd.DataFrame = table.to_pandas(types_mapper=_dtype)
-    partly_known = [
-        entry.name for entry in table.schema if pa.types.is_integer(entry.type) and table[entry.name].null_count
-    ]
-    for name in partly_known:
-        result[name] = pd.array(table[name].to_pandas(types_mapper=lambda _: pd.Int64Dtype()), "Int64")
+    result: pd.DataFrame = table.to_pandas(types_mapper={DECIMAL_256: pd.ArrowDtype(DECIMAL_256)}.get)
+    for entry in table.schema:
+        if pa.types.is_integer(entry.type) and table[entry.name].null_count:
+            result[entry.name] = table[entry.name].to_pandas(types_mapper=lambda _: pd.Int64Dtype())
     return result
 
 
 def with_wide_amounts(table: pa.Table) -> pa.Table:
     """Return 128-bit amounts as the 256-bit decimals that frames of trades hold."""
-    for place, entry in enumerate(table.schema):
+    for entry in table.schema:
         if pa.types.is_decimal(entry.type):
             try:
                 column = table[entry.name].cast(DECIMAL_256)
@@ -306,12 +312,24 @@ def with_wide_amounts(table: pa.Table) -> pa.Table:
                     f"{entry.name}: a sum needs more than 19 digits before the point. Select fewer trades, or "
                     "group them."
                 ) from None
-            table = table.set_column(place, entry.name, column)
+            table = replaced(table, entry.name, column)
     return table
 
 
-def _dtype(kind: pa.DataType) -> pd.ArrowDtype | None:
-    return pd.ArrowDtype(kind) if pa.types.is_decimal(kind) else None
+def with_milliseconds(table: pa.Table) -> pa.Table:
+    """Return an answer with times and lengths of time in milliseconds, as frames of trades have them."""
+    for entry in table.schema:
+        column = table[entry.name]
+        if pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
+            table = replaced(table, entry.name, column.cast(TIMESTAMP, safe=False))
+        elif entry.type == pa.month_day_nano_interval():
+            # DuckDB and Arrow keep lengths in parts; none has days or months.
+            lengths = [length and length.nanoseconds // 10**6 for length in column.to_pylist()]
+            table = replaced(table, entry.name, pa.array(lengths, pa.duration("ms")))
+        elif entry.type == pa.bool8():
+            # The connections of archives give truth values as bytes, which Spark cannot read.
+            table = replaced(table, entry.name, column.cast(pa.bool_()))
+    return table
 
 
 def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
@@ -322,66 +340,23 @@ def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
     return relation.query("trades", "FROM given_answer")
 
 
-def taken(frame: Any, columns: Sequence[str], rows: np.ndarray) -> Any:
-    """Take rows of some columns of a frame in memory."""
+def beside(frame: Any, columns: Sequence[str], rows: np.ndarray, added: pa.Table) -> Any:
+    """Put columns beside rows of a frame in memory, in place of its own of the same names."""
     kind = kind_of(frame)
-    if kind == "pyarrow":
-        return frame.select(list(columns)).take(pa.array(rows))
     if kind == "pandas":
-        return frame[list(columns)].take(rows)
-    return frame.lazy().select(list(columns)).collect()[rows]
-
-
-def beside(frame: Any, added: pa.Table) -> Any:
-    """Put columns beside those of a frame in memory, in place of its own of the same names."""
-    kind = kind_of(frame)
-    if kind == "pyarrow":
-        for name, column in zip(added.column_names, with_wide_amounts(added).columns, strict=True):
-            if name in frame.column_names:
-                frame = frame.set_column(frame.column_names.index(name), name, column)
-            else:
-                frame = frame.append_column(name, column)
-        return frame
-    if kind == "pandas":
+        taken = frame[list(columns)].take(rows)
         new = to_pandas(added)
         for name in new:
             # What was a category stays one, such as the role of a fill.
-            if name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype):
+            if name in taken and isinstance(taken[name].dtype, pd.CategoricalDtype):
                 new[name] = new[name].astype("category")
-        return frame.assign(**{str(name): new[name].array for name in new})
-    import polars
+        return taken.assign(**{str(name): new[name].array for name in new})
+    if kind == "polars":
+        import polars as pl
 
-    return frame.with_columns(polars.from_arrow(added))
-
-
-def column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
-    """Return a column of type `kind` as queries take it, as type `wanted`."""
-    source = quoted(name)
-    if name in AMOUNTS:
-        return _amount_sql(name, kind, caller)
-    if name == "created_at":
-        if kind == "TIMESTAMPTZ_NS":
-            return f"{source}::TIMESTAMPTZ"
-        if kind != "TIMESTAMP WITH TIME ZONE":
-            raise LabError(
-                f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "
-                "pandas.to_datetime(..., utc=True)."
-            )
-        return source
-    if name == "fee_bps" and kind in ("VARCHAR", "BOOLEAN"):
-        raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
-    if name == "fee_bps":
-        # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
-        return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"
-    return source if kind == wanted else f"{source}::{wanted}"
-
-
-def _amount_sql(name: str, kind: str, caller: str) -> str:
-    if kind == "HUGEINT":
-        return quoted(name)
-    if not kind.startswith("DECIMAL") and kind != '"NULL"':
-        raise not_exact(name, kind, caller)
-    # A DECIMAL(38, 18) has always 18 places as text: without its point it is the integer of 1e-18. Multiplying
-    # by 1e18 instead overflows the decimal on the way.
-    decimal = f"{quoted(name)}::DECIMAL(38, 18)"
-    return f"replace({decimal}::VARCHAR, '.', '')::HUGEINT"
+        answer = frame.lazy().select(columns).collect()[rows].with_columns(pl.from_arrow(added))
+        return answer.lazy() if isinstance(frame, pl.LazyFrame) else answer
+    taken = frame.select(list(columns)).take(pa.array(rows))
+    for name, column in zip(added.column_names, with_wide_amounts(added).columns, strict=True):
+        taken = replaced(taken, name, column) if name in taken.column_names else taken.append_column(name, column)
+    return taken

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
-import pyarrow as pa
-
+from loopring_lab.engine import frames
 from loopring_lab.errors import LabError
 
 SECOND = 1000
@@ -141,7 +139,11 @@ def keys_of(frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: 
     if every is not None:
         period_sql(every)  # raises where it is not a period
         reserved = (*reserved, "period")
-    names = _names(by)
+    if by is None:
+        by = []
+    elif isinstance(by, str) or not isinstance(by, Iterable):
+        by = [by]
+    names: list[Any] = list(by)
     for name in names:
         if name == "created_at":
             hint = "Use every= to group by period."
@@ -154,42 +156,5 @@ def keys_of(frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: 
         else:
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
-    order = {name: values for name in names if (values := _category_order(frame, name))}
+    order = {name: frames.category_order(frame, name, caller) for name in names}
     return Keys(tuple(names), every, order)
-
-
-def _names(by: str | Sequence[str] | None) -> list[Any]:
-    if by is None:
-        return []
-    if isinstance(by, str) or not isinstance(by, Iterable):
-        return [by]
-    return list(by)
-
-
-def _category_order(frame: Any, name: str) -> list[Any]:
-    """Return the values of a column of ordered categories in their order; empty for other columns."""
-    if isinstance(frame, pd.DataFrame):
-        return _order_in_pandas(frame[name]) if name in frame.columns else []
-    if isinstance(frame, pa.Table) and name in frame.column_names:
-        column = frame[name]
-        if pa.types.is_dictionary(column.type) and column.type.ordered and column.num_chunks:
-            return list(column.unify_dictionaries().chunk(0).dictionary.to_pylist())
-        return []
-    # An Enum of Polars is ordered; its Categorical is not.
-    schema: dict[str, Any] = {}
-    if type(frame).__module__.startswith("polars"):
-        schema = dict(frame.collect_schema())
-    categories = getattr(schema.get(name), "categories", None)
-    return [] if categories is None or str(schema[name]).startswith("Categorical") else list(categories)
-
-
-def _order_in_pandas(column: pd.Series) -> list[Any]:
-    kind = column.dtype
-    if isinstance(kind, pd.IntervalDtype):
-        return [str(interval) for interval in sorted(column.dropna().unique())]
-    if not isinstance(kind, pd.CategoricalDtype):
-        return []
-    if isinstance(kind.categories.dtype, pd.IntervalDtype):
-        ordered = kind.categories if kind.ordered else sorted(kind.categories)
-        return [str(interval) for interval in ordered]
-    return [str(value) for value in kind.categories] if kind.ordered else []

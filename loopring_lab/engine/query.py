@@ -38,9 +38,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,9 @@ import pyarrow as pa
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.groups import EVERYTHING, Keys, literal, quoted
 from loopring_lab.errors import AmountError, LabError
+
+if TYPE_CHECKING:
+    import duckdb
 
 log = logging.getLogger("loopring_lab.sql")
 
@@ -116,6 +120,22 @@ class Question:
         return "answer" in self.steps
 
 
+@contextmanager
+def opened(caller: str, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a connection with Arrow tables by name, and translate its errors."""
+    with translated(caller), session.cursor() as connection:
+        for name, table in tables.items():
+            connection.register(name, with_hugeints(table))
+        yield connection
+
+
+def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
+    """Run a query over Arrow tables by name, amounts as DECIMAL(38, 18) on both sides."""
+    log.debug("-- %s\n%s", caller, text)
+    with opened(caller, inputs) as connection:
+        return _fetched(connection.sql(text))
+
+
 def ask_in_memory(
     question: Question,
     trades: Any,
@@ -128,78 +148,48 @@ def ask_in_memory(
     `tables` may hold steps that are known already, under their names. The keys have their names of queries in
     what is returned.
     """
-    names = frames.column_names(trades, question.caller)
-    rows = frames.to_arrow(trades, _wanted(question, names), question.caller)
-    inputs = {"given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows))))}
+    wanted = _wanted(question, frames.column_names(trades, question.caller))
+    rows = frames.to_arrow(trades, wanted, question.caller)
+    inputs = {**tables, "given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows))))}
     if prices is not None:
         inputs["given_prices"] = prices_in_memory(question, prices)
-
-    def text_on(connection: Any) -> str:
+    with opened(question.caller, inputs) as connection:
         types = {name: _types(connection.table(name)) for name in inputs}
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", _as_logged(question, types, last, tables))
-        return _text(question, types["given_trades"], types.get("given_prices"), quoted(ROW), last, tables)
-
-    return _run_on(text_on, question.caller, {**inputs, **tables})
-
-
-def run(text: str, caller: str, **inputs: pa.Table) -> pa.Table:
-    """Run a query over Arrow tables by name, amounts as DECIMAL(38, 18) on both sides."""
-    log.debug("-- %s\n%s", caller, text)
-    return _run_on(lambda _: text, caller, inputs)
+            # What is logged runs on ``lab.engine.portable(trades)`` as a table of DuckDB.
+            decimals = {name: _with_decimals(types[name]) for name in types}
+            text = _text(question, decimals, "row_number() OVER () - 1", last)
+            _log(question, "lab.engine.portable(trades)", text, tables)
+        return _fetched(connection.sql(_text(question, types, quoted(ROW), last)))
 
 
-def _run_on(text_on: Callable[[Any], str], caller: str, inputs: Mapping[str, pa.Table]) -> pa.Table:
-    """Run the query that is the text on a connection with some tables."""
-    connection = session.cursor()
-    try:
-        for name, table in inputs.items():
-            connection.register(name, with_hugeints(table))
-        found = _to_arrow(connection.sql(text_on(connection)))
-    except Exception as error:
-        raise translated(error, caller) from None
-    finally:
-        connection.close()
-    return with_decimals(found)
-
-
-def ask_relation(
-    question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table], *, as_table: bool = False
-) -> Any:
-    """Ask a question of a relation, on the connection that it is of: DuckDB finds tables by name of variable."""
+def ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table]) -> Any:
+    """Ask a question of a relation, on the connection that it is of; a relation comes out."""
     caller = question.caller
-    types = _types(trades)
-    frames.check_columns(question.needs, list(types), caller)
-    shown = list(types) if question.shown is None else list(question.shown)
-    frames.check_columns(shown if not question.has_groups else (), list(types), caller)
-    # An answer by row comes in the order of the trades, as DuckDB reads them.
+    types = {"given_trades": _types(trades)}
+    names = list(types["given_trades"])
+    _wanted(question, names)
+    shown = names if question.shown is None else question.shown
+    # An answer by row has what is shown of its trades beside it, and comes in their order, as DuckDB reads them.
     fields = [f"{quoted(name)} := {quoted(name)}" for name in shown]
-    row = f"struct_pack({', '.join([*fields, f'{quoted(ROW)} := row_number() OVER ()'])})" if shown else "NULL"
-    # Variables of these names are what DuckDB finds.
+    fields.append(f"{quoted(ROW)} := row_number() OVER ()")
+    row = "NULL" if question.has_groups else f"struct_pack({', '.join(fields)})"
+    # DuckDB finds tables by name of variable.
     worth, pools, units = (tables.get(name) for name in TABLES)
-    given_prices: Any = None
-    price_types = None
+    given_prices = prices
     if prices is not None:
-        given_prices = prices
-        if frames.kind_of(prices) != "duckdb":
-            given_prices = with_decimals(prices_in_memory(question, prices))
-        price_types = _types(trades.query("given_trades", "FROM given_prices"))
-    text = _text(question, types, price_types, row, fits_memory=False)
-    if log.isEnabledFor(logging.DEBUG):
-        log.debug("-- %s: given_trades is the relation of trades\n%s", caller, _with_tables(text, tables))
-    try:
+        types["given_prices"] = _types(trades.query("given_trades", "FROM given_prices"))
+    text = _text(question, types, row, fits_memory=False)
+    _log(question, "the relation of trades", text, tables)
+    with translated(caller):
         found = trades.query("given_trades", text)
-        if not (question.has_groups or question.is_sorted):
+        if question.has_groups:
+            return found
+        if not question.is_sorted:
             # Rows of one trade stay in the order in which the last step has them.
             found = found.project(f"*, row_number() OVER () AS {quoted(ANSWERED)}")
             found = found.order(f"row.{quoted(ROW)}, {quoted(ANSWERED)}")
-        found = found.project(", ".join(_unpacked(found, () if question.has_groups else shown)))
-        if not question.has_groups:
-            return found
-        table = named(with_decimals(found.to_arrow_table()), question.keys)
-        return table if as_table else frames.like(trades, without_note(table))
-    except Exception as error:
-        raise translated(error, caller) from None
+        return found.project(", ".join(_unpacked(found, shown)))
 
 
 def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
@@ -212,11 +202,10 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
             yield _out_of_duckdb(name, kind)
 
 
-def _to_arrow(found: Any) -> pa.Table:
+def _fetched(found: Any) -> pa.Table:
     """Fetch an answer with amounts as decimals."""
     columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
-    table: pa.Table = found.project(", ".join(columns)).to_arrow_table()
-    return table
+    return frames.with_milliseconds(found.project(", ".join(columns)).to_arrow_table())
 
 
 def _out_of_duckdb(name: str, kind: str) -> str:
@@ -228,21 +217,22 @@ def _out_of_duckdb(name: str, kind: str) -> str:
     return f"{amount} AS {quoted(name)}"
 
 
+def summed(question: Question, found: Any) -> pa.Table:
+    """Fetch an answer by group, under the names of its keys."""
+    with translated(question.caller):
+        return named(_fetched(found), question.keys)
+
+
 def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
     """Put an answer by row beside the rows it is of, in the order of the trades unless it has one of its own."""
     if not question.is_sorted:
         found = found.take(pa.array(np.argsort(found["row"], kind="stable")))
-    place = np.asarray(found["row"])
-    found = found.drop_columns("row")
     shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
-    rows = frames.taken(trades, shown, place)
+    added = without_note(found).drop_columns("row")
+    result = frames.beside(trades, shown, np.asarray(found["row"]), added)
     # Columns added to trades stand in the rows of their index; other answers have rows of their own.
-    keeps_index = question.shown is None and not question.is_sorted
-    if isinstance(rows, pd.DataFrame) and not keeps_index:
-        rows = rows.reset_index(drop=True)
-    result = frames.beside(rows, without_note(found))
-    if frames.kind_of(trades) == "polars" and hasattr(trades, "collect"):
-        return result.lazy()
+    if isinstance(result, pd.DataFrame) and (question.is_sorted or question.shown is not None):
+        result = result.reset_index(drop=True)
     return finished(result, found)
 
 
@@ -251,23 +241,30 @@ def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
 
 def _text(
     question: Question,
-    types: Mapping[str, str],
-    price_types: Mapping[str, str] | None,
+    types: Mapping[str, Mapping[str, str]],
     row: str,
     last: str = "",
-    given: Collection[str] = (),
     *,
     fits_memory: bool = True,
 ) -> str:
-    """Put a question together: its tables, then its steps but for those `given`; `last` is what it returns."""
-    caller = question.caller
+    """Put a question together: its tables, then its steps but for those given; `last` is what it returns.
+
+    `types` are those of the columns of the tables that are given.
+    """
+    trade_types = types["given_trades"]
+    for name in question.keys.of_frame:
+        if trade_types[name].endswith("]") or trade_types[name].startswith(("STRUCT", "MAP")):
+            raise LabError(
+                f"{question.caller}: {name!r} is list or struct data ({trade_types[name]}), and such values cannot be "
+                "ordered to group by them. Convert them to strings or numbers."
+            )
+    keys = question.keys.definitions(trade_types)
     wanted = [*question.needs, *question.may_have]
-    keys = _key_lines(question, types)
-    texts = {"trades": _table("given_trades", wanted, types, caller, *keys, f"{row} AS row")}
-    if price_types is not None:
+    texts = {"trades": _table("given_trades", wanted, trade_types, question.caller, *keys, f"{row} AS row")}
+    if "given_prices" in types:
         wanted = [*question.price_needs, *question.price_may_have]
-        texts["prices"] = _table("given_prices", wanted, price_types, caller)
-    texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in given}
+        texts["prices"] = _table("given_prices", wanted, types["given_prices"], question.caller)
+    texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in types}
     final = f"FROM {last}" if last else texts.popitem()[1].strip()
     before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
     # The last step may have steps of its own, which then follow those before it; comments come first.
@@ -283,15 +280,14 @@ def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]
     if question.medians:
         answer = steps.pop("answer")
         make = _medians_in_memory if fits_memory else _medians_by_sorting
-        steps["medians"] = make(question)
-        steps["answer"] = answer
+        steps |= {"medians": make(question), "answer": answer}
     return steps
 
 
 def _medians_in_memory(question: Question) -> str:
     group = question.keys.columns()
     middles = ", ".join(f"median({name}) AS {name}" for name in question.medians)
-    return f"SELECT {group}, {middles} FROM rows GROUP BY {group}"
+    return f"-- the median of each column\nSELECT {group}, {middles} FROM rows GROUP BY {group}"
 
 
 def _medians_by_sorting(question: Question) -> str:
@@ -319,7 +315,7 @@ def _table(source: str, wanted: Sequence[str], types: Mapping[str, str], caller:
     lines = []
     for name in dict.fromkeys(wanted):
         kind = frames.TYPES.get(name, "HUGEINT" if name in frames.AMOUNTS else "TIMESTAMPTZ")
-        found = frames.column_sql(name, types[name], kind, caller) if name in types else f"NULL::{kind}"
+        found = _column_sql(name, types[name], kind, caller) if name in types else f"NULL::{kind}"
         lines.append(f"{found} AS {name}")
     columns = ",\n    ".join([*lines, *others])
     follow = [f"{sql} AS {name}" for name, (made_of, sql) in DERIVED.items() if set(made_of) <= set(wanted)]
@@ -327,19 +323,31 @@ def _table(source: str, wanted: Sequence[str], types: Mapping[str, str], caller:
     return f"SELECT {added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
 
-def _key_lines(question: Question, types: Mapping[str, str]) -> list[str]:
-    frames.check_columns(question.keys.of_frame, list(types), question.caller)
-    for name in question.keys.of_frame:
-        if types[name].endswith("]") or types[name].startswith(("STRUCT", "MAP")):
-            raise frames.not_groupable(name, types[name], question.caller)
-    return question.keys.definitions(types)
+def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
+    """Return a column of type `kind` as queries take it, as type `wanted`."""
+    source = quoted(name)
+    if name in frames.AMOUNTS and kind != "HUGEINT":
+        if not kind.startswith("DECIMAL") and kind != '"NULL"':
+            raise frames.not_exact(name, kind, caller)
+        # A DECIMAL(38, 18) has always 18 places as text: without its point it is the integer of 1e-18. Multiplying
+        # by 1e18 instead overflows the decimal on the way.
+        return f"replace({source}::DECIMAL(38, 18)::VARCHAR, '.', '')::HUGEINT"
+    if name == "created_at" and kind not in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"):
+        raise LabError(
+            f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "
+            "pandas.to_datetime(..., utc=True)."
+        )
+    if name == "fee_bps" and kind in ("VARCHAR", "BOOLEAN"):
+        raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
+    if name == "fee_bps":
+        # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
+        return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"
+    return source if kind == wanted else f"{source}::{wanted}"
 
 
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
-    frames.check_columns(question.needs, names, question.caller)
-    frames.check_columns(question.shown or (), names, question.caller)
-    frames.check_columns(question.keys.of_frame, names, question.caller)
+    frames.check_columns([*question.needs, *(question.shown or ()), *question.keys.of_frame], names, question.caller)
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
     return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame]))
@@ -347,45 +355,22 @@ def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
 
 def prices_in_memory(question: Question, prices: Any) -> pa.Table:
     """Read a frame of prices, of any kind, into an Arrow table."""
-    kind = frames.kind_of(prices)
-    if kind in ("archive", "duckdb"):
-        opened = prices.scan("duckdb") if kind == "archive" else prices
-        prices = opened.to_arrow_table()
-    elif kind == "spark":
-        prices = prices.toArrow()
     names = frames.column_names(prices, question.caller)
     frames.check_columns(question.price_needs, names, f"{question.caller}: prices=")
     optional = [name for name in question.price_may_have if name in names]
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
-def _as_logged(
-    question: Question, types: Mapping[str, Mapping[str, str]], last: str, tables: Mapping[str, pa.Table]
-) -> str:
-    """Write a query so that it runs on ``lab.engine.portable(trades)`` as a table of DuckDB."""
-    as_decimals = {
-        table: {name: "DECIMAL(38,18)" if kind == "HUGEINT" else kind for name, kind in columns.items()}
-        for table, columns in types.items()
-    }
-    text = _text(
-        question,
-        as_decimals["given_trades"],
-        as_decimals.get("given_prices"),
-        "row_number() OVER () - 1",
-        last,
-        tables,
-    )
-    return f"-- {question.caller}: given_trades is lab.engine.portable(trades)\n{_with_tables(text, tables)}"
-
-
-def _with_tables(text: str, tables: Mapping[str, pa.Table]) -> str:
-    """Write a query with the small tables that it is asked with as its first steps."""
+def _log(question: Question, trades: str, text: str, tables: Mapping[str, pa.Table]) -> None:
+    """Log a query, with the small tables that it is asked with as its first steps."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return
     for name, table in tables.items():
         types = _types(session.cursor().from_arrow(with_hugeints(table)))
         rows = literal(json.dumps(table.to_pylist(), default=str))
         given = f"SELECT unnest(from_json({rows}, {literal(json.dumps([types]))}), recursive := true)"
         text = f"WITH {name} AS (\n{given}\n), {text.removeprefix('WITH ')}"
-    return text
+    log.debug("-- %s: given_trades is %s\n%s", question.caller, trades, text)
 
 
 # Tables
@@ -395,57 +380,29 @@ def _types(relation: Any) -> dict[str, str]:
     return {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
 
 
-def with_decimals(table: pa.Table) -> pa.Table:
-    """Return an answer with amounts as decimals, and times in milliseconds as frames of trades have them."""
-    for place, entry in enumerate(table.schema):
-        if entry.type == frames.HUGEINT:
-            table = table.set_column(place, entry.name, frames.from_hugeint(table[entry.name]))
-        elif entry.type == pa.bool8():
-            # DuckDB gives truth values as bytes, as it does HUGEINT, which Spark cannot read.
-            table = table.set_column(place, entry.name, table[entry.name].cast(pa.bool_()))
-        elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
-            table = table.set_column(place, entry.name, table[entry.name].cast(frames.TIMESTAMP, safe=False))
-        elif entry.type == pa.month_day_nano_interval():
-            table = table.set_column(place, entry.name, _as_durations(table[entry.name]))
-    return table
-
-
-def _as_durations(column: pa.ChunkedArray) -> pa.Array:
-    """Convert lengths of time, which DuckDB and Arrow keep in parts, to milliseconds; none has days or months."""
-    lengths = [None if length is None else length.nanoseconds // 10**6 for length in column.to_pylist()]
-    return pa.array(lengths, pa.duration("ms"))
+def _with_decimals(types: Mapping[str, str]) -> dict[str, str]:
+    return {name: kind.replace("HUGEINT", "DECIMAL(38,18)") for name, kind in types.items()}
 
 
 def with_hugeints(table: pa.Table) -> pa.Table:
-    for place, entry in enumerate(table.schema):
+    """Return a table with amounts as DuckDB takes them."""
+    for entry in table.schema:
         if entry.type == frames.DECIMAL_128:
-            table = table.set_column(place, entry.name, frames.to_hugeint(table[entry.name]))
+            table = frames.replaced(table, entry.name, frames.to_hugeint(table[entry.name]))
     return table
 
 
 def named(table: pa.Table, keys: Keys) -> pa.Table:
     """Give the keys of an answer their names."""
     names = dict(zip(keys.aliases, keys.answer_names, strict=True))
-    if EVERYTHING in table.column_names:
-        table = table.drop_columns(EVERYTHING)
-    return table.rename_columns([names.get(name, name) for name in table.column_names])
+    kept = [name for name in table.column_names if name != EVERYTHING]
+    return table.select(kept).rename_columns([names.get(name, name) for name in kept])
 
 
 def collected(found: Any, caller: str) -> pa.Table:
     """Return an answer of any kind as an Arrow table."""
-    kind = frames.kind_of(found)
-    if kind == "pyarrow":
-        return found
-    if kind == "pandas":
-        return pa.Table.from_pandas(found, preserve_index=False)
-    if kind == "polars":
-        return found.lazy().collect().to_arrow()
-    if kind == "spark":
-        return found.toArrow()
-    try:
-        return with_decimals(found.to_arrow_table())
-    except Exception as error:
-        raise translated(error, caller) from None
+    with translated(caller):
+        return frames.to_table(found, caller)
 
 
 # Notes
@@ -453,7 +410,7 @@ def collected(found: Any, caller: str) -> pa.Table:
 
 def without_note(found: pa.Table) -> pa.Table:
     """Leave out the columns that only the notes under an answer are made of."""
-    return found.drop_columns([name for name in NOTES if name in found.column_names])
+    return found.select([name for name in found.column_names if name not in NOTES])
 
 
 def finished(result: Any, found: pa.Table) -> Any:
@@ -490,8 +447,16 @@ def note_on_left_out(count: int) -> str:
 NOTES = {BOTH_SIDES: note_on_both_sides, LEFT_OUT: note_on_left_out}
 
 
-def translated(error: Exception, caller: str) -> Exception:
+@contextmanager
+def translated(caller: str) -> Iterator[None]:
     """Say what went wrong in DuckDB, and what to do next."""
+    try:
+        yield
+    except Exception as error:
+        raise _explained(error, caller) from None
+
+
+def _explained(error: Exception, caller: str) -> Exception:
     import duckdb
 
     first_line = str(error).partition("\n")[0]

@@ -22,6 +22,8 @@ UNITS |= {f"{unit}IB": 1024**power for power, unit in enumerate("KMGT", 1)}
 # Below this, DuckDB cannot even hold the hash tables of a query of a few columns.
 LEAST = 64 << 20
 PREFIX = "loopring-lab-spill-"
+# What is set on each connection.
+EACH = "SET TimeZone = 'UTC'; SET enable_progress_bar = false"
 
 
 class _Session:
@@ -33,7 +35,7 @@ class _Session:
         self.spill_folder: Path | None = None  # made when first needed
         self.database: duckdb.DuckDBPyConnection | None = None
         self.shared: duckdb.DuckDBPyConnection | None = None
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
 
 _session = _Session()
@@ -85,47 +87,35 @@ def cursor() -> duckdb.DuckDBPyConnection:
     """Return a connection of its own to the database of this process, for one question in one thread."""
     with _session.lock:
         if _session.database is None:
-            _session.database = _open()
+            # A frame is given by name; a variable of the caller must never be taken for a table.
+            _session.database = _connect(python_enable_replacements="false")
         found = _session.database.cursor()
-    found.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    found.execute(EACH)
     return found
 
 
 def shared() -> duckdb.DuckDBPyConnection:
     """Return the connection of relations that a user asks, and may join with one another and with frames."""
-    import duckdb
-
     with _session.lock:
         if _session.shared is None:
-            _session.shared = duckdb.connect(config=_limits() | {"preserve_insertion_order": "false"})
-            _session.shared.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+            _session.shared = _connect()
+            _session.shared.execute(EACH)
         return _session.shared
 
 
 def limits() -> dict[str, Any]:
     """Return the settings of a DuckDB database that bound its memory, as for analyses."""
     with _session.lock:
-        return _limits()
+        if _session.spill_folder is None:
+            _session.spill_folder = _make_spill_folder()
+        return {"memory_limit": f"{_session.limit}B", "temp_directory": str(_session.spill_folder)}
 
 
-def _limits() -> dict[str, Any]:
-    if _session.spill_folder is None:
-        _session.spill_folder = _make_spill_folder()
-    return {"memory_limit": f"{_session.limit}B", "temp_directory": str(_session.spill_folder)}
-
-
-def _open() -> duckdb.DuckDBPyConnection:
+def _connect(**settings: str) -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    return duckdb.connect(
-        config=_limits()
-        | {
-            # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
-            "preserve_insertion_order": "false",
-            # A frame is given by name; a variable of the caller must never be taken for a table.
-            "python_enable_replacements": "false",
-        }
-    )
+    # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
+    return duckdb.connect(config={**limits(), "preserve_insertion_order": "false", **settings})
 
 
 def _make_spill_folder() -> Path:

@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.groups import EVERYTHING
-from loopring_lab.engine.query import Question, all_steps, ask_in_memory, beside_rows, named, run, without_note
+from loopring_lab.engine.query import (
+    Question,
+    all_steps,
+    ask_in_memory,
+    beside_rows,
+    named,
+    prices_in_memory,
+    run,
+    without_note,
+)
 from loopring_lab.errors import AmountError, LabError
 
 # Steps of all markets, which are run here on what the workers return; see `query`.
@@ -37,7 +46,7 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
             "of it, or pass a part that fits one machine."
         )
     if prices is not None and frames.kind_of(prices) != "spark":
-        prices = trades.sparkSession.createDataFrame(_for_spark(_as_arrow(prices)))
+        prices = trades.sparkSession.createDataFrame(_for_spark(prices_in_memory(question, prices)))
     if not question.has_groups:
 
         def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
@@ -50,7 +59,8 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
         if name in OVERALL:
             tables[name] = run(text, question.caller, **tables)
         elif name in GATHERED:
-            work = _step(question, name, tables)
+            known = {step: table for step, table in tables.items() if step in (*given, *OVERALL)}
+            work = _step(question, name, known)
             tables[name] = _gathered(_on_workers(question, trades, prices, work))
         elif name == "medians":
             tables[name] = _medians(question, trades, prices, given)
@@ -71,12 +81,12 @@ def _gathered(frame: Any) -> pa.Table:
     return found.combine_chunks()
 
 
-def _step(question: Question, name: str, known: Mapping[str, pa.Table]) -> Work:
-    """Return work that ends with a step of a market, given what is known of all markets."""
-    given = {step: table for step, table in known.items() if step not in (*GATHERED, "medians")}
+def _step(question: Question, name: str, known: Mapping[str, pa.Table], *columns: str) -> Work:
+    """Return work that ends with a step of a market, given what is known of all; `columns` are all of it by default."""
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return _for_spark(ask_in_memory(question, part, part_prices, given, last=name))
+        found = ask_in_memory(question, part, part_prices, known, last=name)
+        return found.select(columns or found.column_names)
 
     return work
 
@@ -86,60 +96,39 @@ def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, p
     from pyspark.sql import functions
 
     keys = [EVERYTHING, *question.keys.aliases]
-    columns = [*keys, *question.medians]
-
-    def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
-        return _for_spark(ask_in_memory(question, part, part_prices, given, last="rows").select(columns))
-
-    rows = _on_workers(question, trades, prices, work)
+    rows = _on_workers(question, trades, prices, _step(question, "rows", given, *keys, *question.medians))
     middles = [functions.median(name).alias(name) for name in question.medians]
     return _gathered(rows.groupBy(*keys).agg(*middles))
 
 
 def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any:
     """Do work on the trades of each market; DuckDB itself says which columns come out."""
-    with warnings.catch_warnings():
-        # Spark warns of a pandas newer than itself, of which nothing is used here: rows travel as Arrow.
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        return _deal_out(question, trades, prices, work)
-
-
-def _deal_out(question: Question, trades: Any, prices: Any, work: Work) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
         return _for_spark(work(part, part_prices))
 
-    empty = to_arrow_schema(trades.schema, timezone="UTC").empty_table()
-    groups = trades.groupBy(*question.split_by)
-    if prices is None:
-        schema = from_arrow_schema(answer(empty).schema)
+    frames_asked = [trades] if prices is None else [trades, prices]
+    empty = [to_arrow_schema(frame.schema, timezone="UTC").empty_table() for frame in frames_asked]
+    schema = from_arrow_schema(answer(*empty).schema)
+    groups = [frame.groupBy(*question.split_by) for frame in frames_asked]
+    with warnings.catch_warnings():
+        # Spark warns of a pandas newer than itself, of which nothing is used here: rows travel as Arrow.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         # Spark looks at how many arguments a function takes.
-        return groups.applyInArrow(lambda part: answer(part), schema)  # noqa: PLW0108
-    empty_prices = to_arrow_schema(prices.schema, timezone="UTC").empty_table()
-    schema = from_arrow_schema(answer(empty, empty_prices).schema)
-    both = groups.cogroup(prices.groupBy(*question.split_by))
-    return both.applyInArrow(lambda part, part_prices: answer(part, part_prices), schema)  # noqa: PLW0108
-
-
-def _as_arrow(prices: Any) -> pa.Table:
-    kind = frames.kind_of(prices)
-    if kind in ("pandas", "pyarrow"):
-        return frames.portable(prices)
-    if kind == "polars":
-        return prices.lazy().collect().to_arrow()
-    opened = prices.scan("duckdb") if kind == "archive" else prices
-    return opened.to_arrow_table()
+        if prices is None:
+            return groups[0].applyInArrow(lambda part: answer(part), schema)  # noqa: PLW0108
+        both = groups[0].cogroup(groups[1])
+        return both.applyInArrow(lambda part, part_prices: answer(part, part_prices), schema)  # noqa: PLW0108
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
     """Return amounts with the 38 digits that Spark's decimals have, and times as it expects them of workers."""
-    for place, entry in enumerate(table.schema):
+    for entry in table.schema:
         column = table[entry.name]
         if pa.types.is_decimal(entry.type):
-            column = frames.exact(column, entry.name, "Spark")
+            table = frames.replaced(table, entry.name, frames.exact(column, entry.name, "Spark"))
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             # A worker gets them in the time zone of the session.
-            column = column.cast(pa.timestamp("us", "UTC"))
-        table = table.set_column(place, entry.name, column)
+            table = frames.replaced(table, entry.name, column.cast(pa.timestamp("us", "UTC")))
     return table.combine_chunks()

@@ -5,19 +5,23 @@ Steps of a summary, as text for `query.Question`:
     rows     `RATES`, of which the engine takes the medians (``medians=["median_bps"]``)
     sums     `sums_sql`
     pairs    `pairs_sql`
-    answer   `with_sides` of a query over `totals_sql`
+    answer   a query over `totals_sql`; `asked` adds this step and the one before
 
 Amounts in different tokens are never added up: an amount is null where its group mixes tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from loopring_lab.engine import frames
+from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import Keys
-from loopring_lab.engine.query import BOTH_SIDES
+from loopring_lab.engine.query import BOTH_SIDES, Question
 
 # Columns that the steps below are about.
 NEEDS = ("created_at", "base", "quote", "fee_token", "size", "notional", "fee", "fee_bps")
@@ -48,11 +52,6 @@ SUMMARY = {
 def with_key(keys: Keys, name: str) -> Keys:
     """Return keys with a column after them, unless it is one of them."""
     return replace(keys, names=tuple(dict.fromkeys([*keys.names, name])))
-
-
-def has_sides(trades: Any, caller: str) -> bool:
-    """Whether trades tell which rows are the two sides of one fill."""
-    return set(SIDES) <= set(frames.column_names(trades, caller))
 
 
 def rates_sql(keys: Keys, rows: str = "trades") -> str:
@@ -118,19 +117,41 @@ SELECT {keys.columns()}, sum(fills)::BIGINT AS both_sides FROM pairs
 WHERE NOT is_all GROUP BY ALL"""
 
 
-def with_sides(shown: str, trades: Any, caller: str, keys: Keys, sides: Keys, *sorted_by: str) -> str:
-    """Return the last step of a summary: the query `shown` with ``both_sides``, in the order of its keys.
+def asked(
+    trades: Any,
+    caller: str,
+    keys: Keys,
+    steps: Mapping[str, str],
+    shown: str,
+    *,
+    sides: Keys | None = None,
+    rows: str = "trades",
+    needs: Sequence[str] = NEEDS,
+    may_have: Sequence[str] = (),
+    order: Sequence[str] = (),
+    prices: Any = None,
+    tables: Mapping[str, pa.Table] | None = None,
+    **others: Any,
+) -> Any:
+    """Ask for a summary: `steps` up to ``sums``, then the query `shown` over them with ``both_sides`` of `rows`.
 
-    `sides` are the keys of ``pairs``, and `sorted_by` what tells rows with the same keys apart.
+    The answer is in the order of its keys, and of the columns `order` within them. Where both sides are counted
+    by other keys than those of the answer, `sides` are these.
     """
-    return f"""
+    by = sides or keys
+    same = by.same("t", "b")
+    has_sides = set(SIDES) <= set(frames.column_names(trades, caller))
+    answer = f"""
 SELECT t.*,
-    {both_sides_columns(has_sides(trades, caller))}
+    {both_sides_columns(has_sides)}
 FROM ({shown}
 ) AS t
-LEFT JOIN ({both_sides_sql(sides)}
-) AS b ON {sides.same("t", "b")}
-{keys.sorted_by(*sorted_by, table="t")}"""
+LEFT JOIN ({both_sides_sql(by)}
+) AS b ON {same}
+{keys.sorted_by(*order, table="t")}"""
+    steps = {**steps, "pairs": pairs_sql(by, rows), "answer": answer}
+    question = Question(caller, steps, needs, (*may_have, *SIDES), keys=keys, **others)
+    return ask(question, trades, prices, **(tables or {}))
 
 
 def both_sides_columns(is_known: bool) -> str:

@@ -17,10 +17,16 @@ Pair = tuple[str, str]
 
 
 class Step(NamedTuple):
-    """A conversion along one market: from base to quote by its price, or from quote to base, divided by it."""
+    """A conversion along one market: from base to quote by its price (power 1), or back, divided by it (-1)."""
 
     pair: Pair
-    divides: bool
+    power: int
+
+    @property
+    def reached(self) -> str:
+        """The token converted to."""
+        base, quote = self.pair
+        return quote if self.power == 1 else base
 
 
 def day_sql(ms: str = "ms") -> str:
@@ -41,9 +47,9 @@ def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]
             return paths
         base, quote = max(open_pairs, key=lambda pair: (fills[pair], pair))
         if base in paths:
-            paths[quote] = [Step((base, quote), divides=True), *paths[base]]
+            paths[quote] = [Step((base, quote), -1), *paths[base]]
         else:
-            paths[base] = [Step((base, quote), divides=False), *paths[quote]]
+            paths[base] = [Step((base, quote), 1), *paths[quote]]
 
 
 DAILY_PRICES = f"""
@@ -89,5 +95,5 @@ def _worth_of(token: str, steps: list[Step], prices: pd.DataFrame) -> pd.DataFra
     """Return what a token is worth on each day, along the markets that it is converted in."""
     worth = pd.Series(1.0, prices.index)
     for step in steps:
-        worth *= 1 / prices[step.pair] if step.divides else prices[step.pair]
+        worth *= prices[step.pair] ** step.power
     return worth.rename("worth").reset_index().assign(token=token)

@@ -24,6 +24,16 @@ from loopring_lab.tables.rows import FILL_TYPES, ROLES
 CALLER = "lab.fees.schedule_check"
 SHOWN = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token", "fee")
 VALIDITY = ("since", "until")
+LINES = pa.schema(
+    {
+        "line": pa.int64(),
+        "applies_to": pa.string(),
+        "bps": pa.float64(),
+        "fills": pa.int64(),
+        "above": pa.int64(),
+        "unknown": pa.int64(),
+    }
+)
 # All values that these columns can have, whether or not they occur in a frame.
 VOCABULARY = {"fill_type": {*FILL_TYPES}, "side": {*SIDES}, "role": {*ROLES}}
 SEVERAL = "several lines might apply"
@@ -83,7 +93,7 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     0
     """
     audit = _Audit(trades, schedule, others, absent)
-    listed = ask(audit.question("row", {"rows": LISTED}), trades)
+    listed = ask(audit.question("row", rows=LISTED), trades)
     return with_note(listed, audit.note()) if len(audit.lines) > 1 else listed
 
 
@@ -123,16 +133,12 @@ def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     2  <NA>  several lines might apply   NaN
     """
     audit = _Audit(trades, schedule, others, absent)
-    numbers = [*range(len(audit.lines)), None]
-    rates = [None if line.rate is None else float(line.rate) for line in audit.lines]
-    found = {
-        "line": pa.array(numbers, pa.int64()),
-        "applies_to": pa.array([*map(str, audit.lines), SEVERAL]),
-        "bps": pa.array([*rates, None], pa.float64()),
-    }
-    for name in ("fills", "above", "unknown"):
-        found[name] = pa.array([audit.counts[number][name] for number in numbers], pa.int64())
-    return frames.like(trades, pa.table(found))
+    rows = []
+    for number, line in enumerate(audit.lines):
+        bps = None if line.rate is None else float(line.rate)
+        rows.append({"line": number, "applies_to": str(line), "bps": bps, **audit.counts[number]})
+    rows.append({"applies_to": SEVERAL, **audit.counts[None]})
+    return frames.like(trades, pa.Table.from_pylist(rows, LINES))
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class _Audit:
                 self._refuse_absent(values, name, number, absent)
         self.counts = self._count(trades)
 
-    def question(self, kept: str, last: Mapping[str, str]) -> Question:
+    def question(self, kept: str, **last: str) -> Question:
         """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
         steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(), **last}
         needs = ("created_at", "market", "fill_type", *FEE_COLUMNS)
@@ -187,7 +193,7 @@ class _Audit:
         return f"""
 -- fills, and of each line whether it matches them; NULL where that is not known
 SELECT {kept}, market, fill_type, fee, {MOST_RECEIVED} AS most,
-    {_listed(conditions)}
+    {", ".join(conditions)}
 FROM trades"""
 
     def _condition(self, line: _Line) -> str:
@@ -196,9 +202,8 @@ FROM trades"""
         for name, alias in zip(self.keys.names, self.keys.aliases, strict=True):
             if name in line.match:
                 there = [literal(str(value)) for value in self.known[name] if value in line.match[name]]
-                # Nothing there has one of these values, but an unknown one might.
-                nowhere = f"CASE WHEN {alias} IS NOT NULL THEN FALSE END"
-                parts.append(f"{alias} IN ({_listed(there)})" if there else nowhere)
+                # Nothing there has one of these values, but an unknown one might: then this is NULL.
+                parts.append(f"{alias} IN ({', '.join(there)})" if there else f"{alias} <> {alias}")
         if line.since is not None:
             parts.append(f"ms >= {line.since}")
         if line.until is not None:
@@ -225,15 +230,18 @@ SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM ma
             else:
                 rates.append(f"CASE WHEN {applies} THEN '{float(line.rate)}'::DOUBLE END")
                 fees.append(f"CASE WHEN {applies} THEN {_allowed(line.rate)} END")
+        all_rates = ", ".join(rates)
+        all_fees = ", ".join(fees)
+        is_ignored = " OR ".join(ignored)
         return f"""
 -- fills with their verdict; NULL where the fee is within the schedule, or no line has a rate
 WITH rated AS (  -- the rates of the lines that might apply, and the highest fees that these allow
     SELECT *,
-        least({_listed(rates)}) AS lowest_bps,
-        greatest({_listed(rates)}) AS bps,
-        least({_listed(fees)}) AS least_allowed,
-        greatest({_listed(fees)}) AS most_allowed,
-        certain IS NOT NULL AND NOT ({" OR ".join(ignored)}) AS is_rated
+        least({all_rates}) AS lowest_bps,
+        greatest({all_rates}) AS bps,
+        least({all_fees}) AS least_allowed,
+        greatest({all_fees}) AS most_allowed,
+        certain IS NOT NULL AND NOT ({is_ignored}) AS is_rated
     FROM chosen
 )
 SELECT *,
@@ -260,15 +268,16 @@ FROM rated"""
 
     def _count(self, trades: Any) -> dict[int | None, Counter[str]]:
         """Count the fills that each line decides, and under None those to which several might apply."""
-        counts: dict[int | None, Counter[str]] = defaultdict(Counter)
-        question = self.question("ms", {"sums": COUNTED, "answer": "FROM sums"})
+        counts: dict[int | None, Counter[str]] = defaultdict(lambda: Counter(fills=0, above=0, unknown=0))
+        example = None
+        question = self.question("ms", sums=COUNTED, answer="FROM sums")
         for row in collected(ask(question, trades), CALLER).to_pylist():
-            for name in ("fills", "above", "unknown", "unmatched"):
-                counts[row["line"]][name] += row[name]
-            example = row["example"]
-        if counts[None]["unmatched"]:
+            example = row.pop("example") or example
+            counts[row.pop("line")].update(row)
+        unmatched = counts[None]["unmatched"]
+        if unmatched:
             raise LabError(
-                f"{CALLER}: {counts[None]['unmatched']} fills match no line of the schedule, such as one in {example}. "
+                f"{CALLER}: {unmatched} fills match no line of the schedule, such as one in {example}. "
                 "Add a line, or use others=25 (basis points), or others=None to ignore them."
             )
         return counts
@@ -302,10 +311,6 @@ SELECT row, line::BIGINT AS line,
     verdict
 FROM judged
 WHERE verdict IS NOT NULL"""
-
-
-def _listed(parts: Iterable[str]) -> str:
-    return ", ".join(parts)
 
 
 def _allowed(rate: Fraction) -> str:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import Question
 
 
 def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
@@ -89,13 +87,8 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
 def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
     outer = keys_of(trades, by, caller, *RESERVED, every=every)
     keys = sums.with_key(outer, "fee_token")
-    steps = {
-        "rows": sums.rates_sql(keys),
-        "sums": sums.sums_sql(keys),
-        "pairs": sums.pairs_sql(outer),
-        "answer": sums.with_sides(sums.totals_sql(keys), trades, caller, keys, outer),
-    }
-    return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys, medians=["median_bps"]), trades)
+    steps = {"rows": sums.rates_sql(keys), "sums": sums.sums_sql(keys)}
+    return sums.asked(trades, caller, keys, steps, sums.totals_sql(keys), sides=outer, medians=["median_bps"])
 
 
 # Columns of the answer that are not also columns of trades.

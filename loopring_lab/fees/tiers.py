@@ -105,11 +105,17 @@ SELECT {tier}, sum(fills)::BIGINT AS fills,
     min(first) AS first, max(last) AS last
 FROM sums
 GROUP BY {tier}"""
-    answer = sums.with_sides(shown, trades, caller, keys, keys, "tier_bps", "certainty")
-    steps = _tier_steps(tokens, group)
-    steps |= {"sums": counted, "pairs": sums.pairs_sql(keys), "answer": answer}
-    question = Question(caller, steps, NEEDS, (*LIKE, *sums.SIDES), keys=keys)
-    return ask(question, trades, units=_units(trades, tokens, caller))
+    return sums.asked(
+        trades,
+        caller,
+        keys,
+        _tier_steps(tokens, group) | {"sums": counted},
+        shown,
+        needs=NEEDS,
+        may_have=LIKE,
+        order=("tier_bps", "certainty"),
+        tables={"units": _units(trades, tokens, caller)},
+    )
 
 
 def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:

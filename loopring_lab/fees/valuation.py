@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine import frames, sums
+from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.asof import asof_sql, time_sql
+from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS, Question, collected
+from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, collected
 from loopring_lab.engine.worth import Pair, Step, busiest_paths, day_sql
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.query import parse_tolerance
@@ -91,8 +90,8 @@ def in_token(
     steps = {
         "steps": _steps_sql(_paths(trades, prices, token)),
         "known_prices": KNOWN_PRICES.format(source=source),
-        "orders": _orders_sql(prices),
-        "lookups": LOOKUPS,
+        "orders": ORDERS,
+        "lookups": LOOKUPS.format(before=before_sql(prices, CALLER)),
         "before": asof_sql(trades, "lookups", "last", "base", "quote"),
         "next": NEXT,
         "after": asof_sql(trades, "next", "first", "base", "quote"),
@@ -100,23 +99,27 @@ def in_token(
     }
     needs = ("created_at", "fee_token", "fee")
     may_have = ("base", "quote", "price", *PLACE, *ORDER_COLUMNS)
+    others: dict[str, Any] = {"price_needs": PRICE_COLUMNS, "split_by": ()}
     if by is None:
-        steps |= {
-            "valued": _valued_sql("row", limit),
-            "rows": f"SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued",
-        }
-        question = Question(CALLER, steps, needs, may_have, shown=None)
-    else:
-        keys = sums.with_key(outer, "fee_token")
-        steps |= {
-            "valued": _valued_sql(keys.columns(), limit),
-            "rows": AGES,
-            "sums": _days_sql(keys),
-            "pairs": sums.pairs_sql(outer),
-            "answer": sums.with_sides(_shown_sql(keys, token), trades, CALLER, keys, outer),
-        }
-        question = Question(CALLER, steps, needs, may_have, keys=keys, medians=("age",))
-    return ask(replace(question, price_needs=PRICE_COLUMNS, split_by=()), trades, prices)
+        steps["valued"] = _valued_sql("row", limit)
+        steps["rows"] = f"SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued"
+        return ask(Question(CALLER, steps, needs, may_have, shown=None, **others), trades, prices)
+    keys = sums.with_key(outer, "fee_token")
+    steps["rows"] = _valued_sql(keys.columns(), limit)
+    steps["sums"] = DAYS.format(group=keys.columns())
+    return sums.asked(
+        trades,
+        CALLER,
+        keys,
+        steps,
+        _shown_sql(keys, token),
+        sides=outer,
+        needs=needs,
+        may_have=may_have,
+        prices=prices,
+        medians=("age",),
+        **others,
+    )
 
 
 # Paths
@@ -156,14 +159,9 @@ def _steps_sql(paths: dict[str, list[Step]]) -> str:
     """Return the step ``steps``: a row for each market of each token's path; the token valued in has one without."""
     rows = []
     for token, path in paths.items():
-        names = [token]
-        for (base, quote), divides in path:
-            names.append(base if divides else quote)
-        whole = f"{literal(token)}, {literal('>'.join(names))}"
-        for (base, quote), divides in path:
-            rows.append(f"({whole}, {literal(base)}, {literal(quote)}, {-1 if divides else 1})")
-        if not path:
-            rows.append(f"({whole}, NULL, NULL, 1)")
+        whole = ">".join([token, *(step.reached for step in path)])
+        markets = [f"{literal(step.pair[0])}, {literal(step.pair[1])}, {step.power}" for step in path]
+        rows += [f"({literal(token)}, {literal(whole)}, {market})" for market in markets or ["NULL, NULL, 1"]]
     return f"""
 -- how each token is converted: in these markets, by their prices (power 1) or divided by them (-1)
 SELECT * FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, power)"""
@@ -179,79 +177,63 @@ FROM {source}
 WHERE price > 0 AND moment IS NOT NULL
 GROUP BY ALL"""
 ORDER_NUMBER = "coalesce(order_id, hash(moment))"
+ORDERS = f"""
+-- orders and the token of their fees; fills of unknown orders stand for themselves
+SELECT {ORDER_NUMBER} AS number, fee_token, min(moment) AS first_fill, max(moment) AS last_fill
+FROM trades
+WHERE moment IS NOT NULL
+GROUP BY number, fee_token"""
 LOOKUPS = """
 -- each order in each market that its fee token is converted in, to be looked up before its first fill
-SELECT *, first AS anchor FROM orders JOIN steps ON fee_token = token"""
+SELECT *, {before} AS anchor FROM orders JOIN steps ON fee_token = token"""
 NEXT = """
 -- the same with the price before the order, to be looked up after its last fill
-SELECT * EXCLUDE (anchor, found_price, found_moment), last AS anchor,
+SELECT * EXCLUDE (anchor, found_price, found_moment), last_fill AS anchor,
     found_price AS price, found_moment AS price_moment
 FROM before"""
 RATES = f"""
 -- what a unit of each order's fee token is worth: at the last prices before it, and at the first ones after it
-SELECT number, fee_token, any_value(value_path) AS value_path, {time_sql("min(price_moment)")} AS priced_at,
+SELECT number, fee_token, any_value(value_path) AS path, {time_sql("min(price_moment)")} AS oldest,
     coalesce(product(pow(price, power)), 1) AS rate,
     coalesce(product(pow(coalesce(found_price, price), power)), 1) AS later_rate
 FROM after
 GROUP BY number, fee_token
 HAVING count(price) = count(base)"""
-
-
-def _orders_sql(prices: Any) -> str:
-    """Return the step ``orders``, in time that is as fine as that of prices from outside."""
-    has_places = prices is None or set(PLACE) <= set(frames.column_names(prices, CALLER))
-    moment = "moment" if has_places else f"ms * {1 << PLACE_BITS}"
-    return f"""
--- orders and the token of their fees; fills of unknown orders stand for themselves
-SELECT {ORDER_NUMBER} AS number, fee_token, min({moment}) AS first, max({moment}) AS last
-FROM trades
-WHERE moment IS NOT NULL
-GROUP BY number, fee_token"""
-
-
-def _valued_sql(kept: str, limit: int | None) -> str:
-    """Return the step ``valued``: each fill with the value of its fee, beside columns that are `kept`."""
-    is_fresh = "ms IS NOT NULL" if limit is None else f"ms - epoch_ms(price_time) <= {limit}"
-    return f"""
--- each fill with the value of its fee, and by how much that would change at the first prices after its order
-WITH joined AS (  -- fees in the token itself have their value at any time
-    SELECT t.*, rate, later_rate, value_path, coalesce(priced_at, created_at) AS price_time
-    FROM trades AS t LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND t.fee_token = r.fee_token
-),
-checked AS (
-    SELECT *, CASE WHEN {is_fresh} THEN fee::DOUBLE / 1e18 * rate END AS fee_value FROM joined
-)
-SELECT {kept}, ms, fee, fee_value, fee_value * (later_rate / rate - 1) AS change,
-    CASE WHEN fee_value IS NOT NULL THEN value_path END AS value_path,
-    CASE WHEN fee_value IS NOT NULL THEN price_time END AS priced_at
-FROM checked"""
-
-
-AGES = """
--- each fill with how old the oldest price of its value is
-SELECT *, (ms - epoch_ms(priced_at))::DOUBLE AS age FROM valued"""
-
-
-def _days_sql(keys: Keys) -> str:
-    group = keys.columns()
-    return f"""
+DAYS = f"""
 -- sums of each day, as what moves prices on a day moves all values of that day
-SELECT {group}, {day_sql()} AS day,
+SELECT {{group}}, {day_sql()} AS day,
     count(*) AS fills, count(fee_value) AS valued, sum(fee) AS fee,
     sum(fee_value) AS fee_value, sum(change) AS change, max(age) AS max_age
 FROM rows
 GROUP BY ALL"""
 
 
+def _valued_sql(kept: str, limit: int | None) -> str:
+    """Return the step of fills with the value of their fee, beside columns that are `kept`."""
+    is_fresh = "ms IS NOT NULL" if limit is None else f"ms - epoch_ms(price_time) <= {limit}"
+    return f"""
+-- each fill with the value of its fee, by how much that would change at the first prices after its order, and the
+-- age of its oldest price; fees in the token itself have their value at any time
+SELECT {kept}, ms, fee,
+    coalesce(oldest, created_at) AS price_time,
+    CASE WHEN {is_fresh} THEN fee::DOUBLE / 1e18 * rate END AS fee_value,
+    fee_value * (later_rate / rate - 1) AS change,
+    CASE WHEN fee_value IS NOT NULL THEN path END AS value_path,
+    CASE WHEN fee_value IS NOT NULL THEN price_time END AS priced_at,
+    (ms - epoch_ms(priced_at))::DOUBLE AS age
+FROM trades AS t LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND t.fee_token = r.fee_token"""
+
+
 def _shown_sql(keys: Keys, token: str) -> str:
     # A sum may be off by all of its change, and by 1.96 times the standard error of the days' changes.
     error = f"(abs(sum(change)) + {REACH} * sqrt(sum(change * change)))"
     group = keys.columns("s")
+    same = keys.same("s", "m")
     return f"""
 SELECT {group}, sum(fills)::BIGINT AS fills, sum(fills - valued)::BIGINT AS unpriced,
     sum(fee) AS fee, sum(fee_value) AS fee_value, {literal(token)} AS value_token,
     CASE WHEN {error} = 0 THEN 0 ELSE 10000 * {error} / nullif(abs(sum(fee_value)), 0) END AS within_bps,
     to_milliseconds(round(any_value(age))::BIGINT) AS median_age,
     to_milliseconds(max(max_age)::BIGINT) AS max_age
-FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
+FROM sums AS s JOIN medians AS m ON {same}
 GROUP BY ALL"""

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import Question
 from loopring_lab.fees.summary import RESERVED
 
 # What the average price of a group follows from, of the rows of `sums`: of fills whose amounts are all known.
@@ -69,19 +67,15 @@ def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None =
     1  SELL     56  0.000560394014186320
     """
     caller = "lab.fills.vwap"
-    given = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)
-    keys = keys_of(trades, list(dict.fromkeys([*given.names, "base", "quote"])), caller, every=every)
+    keys = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)
+    keys = sums.with_key(sums.with_key(keys, "base"), "quote")
     group = keys.columns()
     totals = f"""
-SELECT {group},
-    {sums.SUMMARY["fills"]} AS fills,
-    {sums.SUMMARY["unknown"]} AS unknown,
+SELECT {group}, {sums.SUMMARY["fills"]} AS fills, {sums.SUMMARY["unknown"]} AS unknown,
     {", ".join(KNOWN_SUMS)}
 FROM sums
 GROUP BY ALL"""
     shown = f"""
 SELECT {group}, fills, known_size AS volume, known_notional AS notional, average AS vwap, unknown
 FROM ({with_average(f"({totals})")})"""
-    answer = sums.with_sides(shown, trades, caller, keys, keys)
-    steps = {"sums": sums.sums_sql(keys), "pairs": sums.pairs_sql(keys), "answer": answer}
-    return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys), trades)
+    return sums.asked(trades, caller, keys, {"sums": sums.sums_sql(keys)}, shown)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import Question
 from loopring_lab.fees.summary import RESERVED
 
 
@@ -43,18 +42,13 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     1       dex     44   0.44
     """
     caller = "lab.fills.breakdown"
-    given = keys_of(trades, by, caller, *RESERVED, "share", every=every)
-    names = [name for name in given.names if name != "fill_type"]
-    outer = keys_of(trades, names, caller, every=every)
-    keys = keys_of(trades, [*names, "fill_type"], caller, every=every)
+    outer = keys_of(trades, by, caller, *RESERVED, "share", every=every)
+    outer = replace(outer, names=tuple(name for name in outer.names if name != "fill_type"))
+    keys = sums.with_key(outer, "fill_type")
+    group = keys.columns()
     shown = f"""
-SELECT {keys.columns()}, fills, fills / sum(fills) OVER (PARTITION BY {outer.columns()}) AS share,
-    * EXCLUDE ({keys.columns()}, fills)
+SELECT {group}, fills, fills / sum(fills) OVER (PARTITION BY {outer.columns()}) AS share,
+    * EXCLUDE ({group}, fills)
 FROM ({sums.totals_sql(keys)})"""
-    steps = {
-        "rows": sums.rates_sql(keys),
-        "sums": sums.sums_sql(keys),
-        "pairs": sums.pairs_sql(keys),
-        "answer": sums.with_sides(shown, trades, caller, keys, keys),
-    }
-    return ask(Question(caller, steps, sums.NEEDS, sums.SIDES, keys=keys, medians=["median_bps"]), trades)
+    steps = {"rows": sums.rates_sql(keys), "sums": sums.sums_sql(keys)}
+    return sums.asked(trades, caller, keys, steps, shown, medians=["median_bps"])

@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, Question, collected
+from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, collected
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted, question_of_prices, worse_sql
@@ -139,19 +139,16 @@ def compare_venues(
 
 def _check_markets(trades: Any, prices: Any, caller: str) -> None:
     """Raise a `LabError` if there are fills and prices, but none of the same market."""
-    question = Question(
+    found = counts(
+        trades,
         caller,
-        steps={
-            "sums": """
--- how many fills and prices there are, and how many fills are in a market that has a price
-SELECT count(*) AS fills, (SELECT count(*) FROM prices) AS prices,
-    count(*) FILTER (WHERE market IN (SELECT market FROM prices)) AS shared
-FROM trades""",
-            "answer": "SELECT sum(fills) > 0 AND sum(prices) > 0 AND sum(shared) = 0 AS differ FROM sums",
-        },
-        needs=("market",),
+        ("market",),
+        prices,
+        fills="count(*)",
+        listed="(SELECT count(*) FROM prices)",
+        shared="count(*) FILTER (WHERE market IN (SELECT market FROM prices))",
     )
-    if collected(ask(question, trades, prices), caller)["differ"][0].as_py():
+    if found["fills"] and found["listed"] and not found["shared"]:
         raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
 
 
@@ -182,7 +179,7 @@ WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
         "rows": f"""
 -- fills with their value in one token and their cost to the taker, in basis points
 SELECT {group}, market, side, class, fill_type, order_id, is_taken,
-    CAST(notional AS DOUBLE) * worth AS value,
+    notional::DOUBLE * worth AS value,
     CASE WHEN {is_near} THEN {worse_sql("price", "found_price")} END AS worse,
     worse + fee_bps AS cost,
     fee_bps AS fee
@@ -209,7 +206,7 @@ def _difference_steps(keys: Keys, kind: str, level: float) -> dict[str, str]:
         "sums": f"""
 -- sums by cell and venue; without a venue, how many fills of a group are taken and not
 SELECT {group}, market, side, class, fill_type,
-    CAST(sum(fills) AS BIGINT) AS fills,
+    sum(fills) AS fills,
     count(*) AS orders,
     sum(value) AS value,
     sum(paid) AS paid,
@@ -242,7 +239,7 @@ venues AS (  -- costs over cells with both venues; orders of one cell vary alike
     SELECT *,
         sum(cell_value) FILTER (WHERE is_matched) OVER venue AS total,
         sum(cell_value * mean) FILTER (WHERE is_matched) OVER venue / total AS venue_bps,
-        coalesce(sum(variation) OVER venue / nullif(sum(orders - 1) OVER venue, 0), CAST('inf' AS DOUBLE)) AS variance
+        coalesce(sum(variation) OVER venue / nullif(sum(orders - 1) OVER venue, 0), 'inf'::DOUBLE) AS variance
     FROM cells
     WINDOW venue AS (PARTITION BY {group}, fill_type)
 )
@@ -299,8 +296,7 @@ venues AS (  -- both over the same mix of cells
     GROUP BY {group}
 ),
 errors AS (
-    SELECT {group}, CAST(sum(orders) AS BIGINT) AS orders,
-        sum(squares) AS squares,
+    SELECT {group}, sum(orders)::BIGINT AS orders, sum(squares) AS squares,
         least(sum(pool_orders), sum(book_orders)) AS fewest,
         greatest(sum(pool_squares), sum(book_squares)) AS largest
     FROM spreads

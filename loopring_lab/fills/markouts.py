@@ -25,7 +25,6 @@ from loopring_lab.fills.prices import (
     noted,
     price_steps,
     question_of_prices,
-    with_answer,
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
@@ -124,24 +123,17 @@ def markouts(
     caller = "lab.fills.markouts"
     lengths = _parse_horizons(horizons, caller)
     keys = keys_of(trades, by, caller, *RESERVED)
-    columns = "*"
-    if by is not None:
-        keys = replace(
-            keys,
-            names=(*keys.names, "horizon"),
-            added=("horizon",),
-            order={**keys.order, "horizon": list(lengths)},
-        )
-        columns = f"*, horizon AS {keys.aliases[-1]}"
+    names = (*keys.names, "horizon")
+    keys = replace(keys, names=names, added=("horizon",), order={**keys.order, "horizon": list(lengths)})
     kind = kind_of_prices(prices, trades, caller)
     roles, tables = role_steps(trades, caller)
     named = [f"({number}, {literal(name)}, {lengths[name]})" for number, name in enumerate(lengths)]
     steps = {
         **roles,
         **price_steps(prices, caller, "last", rows="told", kind=kind),
-        "takers": "SELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
+        "takers": "-- takers' fills\nSELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
         "before": asof_sql(trades, "takers", "last", within=parse_tolerance(tolerance, caller)),
-        "horizons": f"SELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
+        "horizons": f"-- horizons in ms\nSELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
 SELECT b.* EXCLUDE (anchor, found_price, found_moment), found_price AS price_before, number, horizon,
@@ -156,18 +148,26 @@ SELECT *,
 FROM after""",
         "costs": f"""
 -- the effective cost, and the realized cost and impact that it is the sum of
-SELECT {columns},
+SELECT *, horizon AS {keys.aliases[-1]},
     {worse_sql("price", "price_before")} AS effective_bps,
     {worse_sql("price", "price_after", "price_before")} AS realized_bps,
     {worse_sql("price_after", "price_before")} AS impact_bps
 FROM priced""",
     }
     question = question_of_prices(caller, steps, (*SHOWN, *ROLE_COLUMNS), keys, shown=SHOWN)
-    beside = ("horizon", "price_before", "price_after", "after_at")
-    question = with_answer(
-        question, by, MARKOUTS, intervals, beside=beside, order="ORDER BY number", kind=kind, sides="costs"
+    return asked(
+        question,
+        trades,
+        prices,
+        MARKOUTS,
+        by,
+        intervals,
+        beside=("horizon", "price_before", "price_after", "after_at"),
+        order="ORDER BY number",
+        kind=kind,
+        tables=tables,
+        sides="costs",
     )
-    return noted(asked(question, trades, prices, **tables), kind)
 
 
 def shortfall(
@@ -266,6 +266,7 @@ SELECT *, known_notional AS notional, average AS average_price, found_price AS a
         / found_price::DOUBLE AS higher_bps
 FROM arrived""",
         "costs": f"""
+-- what each order cost, price and fee
 SELECT *, 0::BIGINT AS both_sides, {literal(kind)} AS reference,
     CASE side WHEN 'BUY' THEN higher_bps WHEN 'SELL' THEN 0 - higher_bps END AS shortfall_bps,
     shortfall_bps + fee_bps AS all_in_bps
@@ -274,8 +275,7 @@ FROM compared""",
     needs = (*sums.NEEDS, *sums.SIDES, "price", "market", "order_hash", "account_id")
     question = question_of_prices(caller, steps, needs, keys, medians=("seconds_to_fill",))
     if by is not None:
-        question = with_answer(question, by, SHORTFALLS, intervals, kind=kind, fills="fills")
-        return noted(asked(question, trades, prices), kind)
+        return asked(question, trades, prices, SHORTFALLS, by, intervals, kind=kind, fills="fills")
     check_level(intervals, caller)
     shown = ", ".join(ORDERS_SHOWN)
     steps["sums"] = f"SELECT {shown}, trade_id FROM costs"

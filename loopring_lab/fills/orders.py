@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from loopring_lab.engine import sums
-from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import keys_of
-from loopring_lab.engine.query import ORDER_COLUMNS, Question
+from loopring_lab.engine.query import ORDER_COLUMNS
 from loopring_lab.fills.averages import KNOWN_SUMS, with_average
 
 # The exchange counts what an order has filled by account, token sold and storage id. Orders with a hash need none.
@@ -67,12 +66,8 @@ def orders(trades: Any) -> Any:
     71    LRC-ETH      4      0.000572781593778306
     """
     caller = "lab.fills.orders"
-    names = ["order_hash", "account_id", "market", "side", "fee_token"]
-    keys = replace(
-        keys_of(trades, names, caller),
-        names=("order_hash", "account_id", "market", "side", "storage_id", "fee_token"),
-        added=("storage_id",),
-    )
+    keys = keys_of(trades, ["order_hash", "account_id", "market", "side", "fee_token"], caller)
+    keys = replace(keys, names=(*keys.names[:4], "storage_id", "fee_token"), added=("storage_id",))
     own = f"{keys.columns()}, fills, first, last, amm_fills, made, taken, known_size, known_notional, average, rest"
     totals = sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)
     shown = f"""
@@ -87,15 +82,15 @@ FROM ({with_average(f"({totals})")})"""
 SELECT *, {STORAGE_ID} AS {keys.aliases[4]} FROM trades""",
         "rows": sums.rates_sql(keys, "filed"),
         "sums": sums.sums_sql(keys, *OF_ORDERS, rows="filed"),
-        "pairs": sums.pairs_sql(keys, "filed"),
-        "answer": sums.with_sides(shown, trades, caller, keys, keys),
     }
-    question = Question(
+    return sums.asked(
+        trades,
         caller,
+        keys,
         steps,
+        shown,
+        rows="filed",
         needs=(*sums.NEEDS, "fill_type", "role"),
         may_have=ORDER_COLUMNS,
-        keys=keys,
         medians=["median_bps"],
     )
-    return ask(question, trades)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import PLACE_BITS, Question, collected
+from loopring_lab.engine.query import PLACE_BITS
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import kind_of_prices, noted, price_steps, question_of_prices
 from loopring_lab.query import parse_account_id, parse_length
@@ -105,7 +105,7 @@ def pool_returns(
     kind = kind_of_prices(prices, trades, caller)
     steps = {
         **price_steps(prices, caller, "last", kind=kind),
-        "own": f"SELECT *, began AS anchor FROM fills WHERE account_id = {account}",
+        "own": f"-- the pool's fills\nSELECT *, began AS anchor FROM fills WHERE account_id = {account}",
         "now": asof_sql(trades, "own", "last"),
         "ahead": f"""
 -- the same, to be looked up as late as the horizon
@@ -113,19 +113,16 @@ SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_now,
     (ms + {length + 1}) * {1 << PLACE_BITS} AS anchor
 FROM now""",
         "later": asof_sql(trades, "ahead", "last"),
-        "valued": f"""
--- what was bought or sold at the prices then and later, cut to 18 decimals as notional is
+        "gained": f"""
+-- what the pool was paid and gained with each fill, at the prices then and later; a gain is null unless all is known
 SELECT *, CASE side WHEN 'SELL' THEN 1 WHEN 'BUY' THEN -1 END AS sign,
     {product_sql("size", "price_now")} AS value_now,
-    CASE WHEN found_moment > ended THEN {product_sql("size", "found_price")} END AS value_later
-FROM later""",
-        "gained": """
--- what the pool was paid and what it gained with each fill; a gain is null unless all is known
-SELECT *, CASE sign WHEN 1 THEN notional ELSE value_now END AS paid,
+    CASE WHEN found_moment > ended THEN {product_sql("size", "found_price")} END AS value_later,
+    CASE sign WHEN 1 THEN notional ELSE value_now END AS paid,
     sign * (notional - value_now) AS net,
     sign * (notional - value_later) AS markout,
     net IS NOT NULL AND markout IS NOT NULL AS is_priced
-FROM valued""",
+FROM later""",
         "sums": f"""
 -- the same by period and market, fills without a price apart
 SELECT {group}, is_priced, count(*) AS fills,
@@ -174,23 +171,18 @@ def rate_sql(amount: str) -> str:
 
 def _check_pool(trades: Any, account: int, caller: str) -> None:
     """Raise a `LabError` that says why an account is no pool."""
-    question = Question(
+    is_own = f"account_id = {account}"
+    found = counts(
+        trades,
         caller,
-        steps={
-            "sums": f"""
-SELECT count(*) AS rows, count(*) FILTER (WHERE account_id = {account}) AS own,
-    count(*) FILTER (WHERE account_id = {account} AND (fill_type IS DISTINCT FROM 'amm' OR role = 'taker')) AS taken
-FROM trades""",
-            "answer": """
-SELECT coalesce(sum(rows) > 0 AND sum(own) = 0, FALSE) AS is_absent, coalesce(sum(taken) > 0, FALSE) AS is_taker
-FROM sums""",
-        },
-        needs=("account_id", "fill_type", "role"),
+        ("account_id", "fill_type", "role"),
+        rows="count(*)",
+        own=f"count(*) FILTER (WHERE {is_own})",
+        taken=f"count(*) FILTER (WHERE {is_own} AND (fill_type IS DISTINCT FROM 'amm' OR role = 'taker'))",
     )
-    found = collected(ask(question, trades), caller).to_pylist()[0]
-    if found["is_absent"]:
+    if found["rows"] and not found["own"]:
         problem = "has no fills in these trades"
-    elif found["is_taker"]:
+    elif found["taken"]:
         problem = "is no pool: it took liquidity, or traded on the order book"
     else:
         return

@@ -11,11 +11,12 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, before_sql, prices_sql, spans_sql, time_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import Question, collected, with_note
+from loopring_lab.engine.query import Question, with_note
+from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_tolerance
@@ -93,8 +94,8 @@ def price_gap(
     """
     caller = "lab.fills.price_gap"
     keys = keys_of(trades, by, caller, *RESERVED)
-    if by is not None and "fill_type" not in keys.names:
-        keys = keys_of(trades, [*keys.names, "fill_type"], caller, *RESERVED)
+    if by is not None:
+        keys = with_key(keys, "fill_type")
     steps = {
         **price_steps(prices, caller, "last", "market", "side", "fill_type"),
         "lookups": """
@@ -116,10 +117,8 @@ FROM found""",
     question = question_of_prices(
         caller, steps, GAPS_SHOWN if by is None else SHOWN, keys, shown=GAPS_SHOWN, price_needs=GAP_PRICES
     )
-    question = with_answer(
-        question, by, GAPS, intervals, beside=("other_price", "other_at"), missing="unmatched", sides="lookups"
-    )
-    return asked(question, trades, prices)
+    beside = ("other_price", "other_at")
+    return asked(question, trades, prices, GAPS, by, intervals, beside=beside, missing="unmatched", sides="lookups")
 
 
 def all_in_cost(
@@ -228,18 +227,18 @@ def cost_of(
         **price_steps(
             prices, caller, nearest, rows=asked_of, source=asked_of, kind=kind if reference == "given" else OWN_TRADES
         ),
-        "lookups": f"SELECT *, {anchor} AS anchor FROM fills",
+        "lookups": f"-- fills with the moment to look from\nSELECT *, {anchor} AS anchor FROM fills",
         "found": asof_sql(trades, "lookups", nearest, within=parse_tolerance(tolerance, caller)),
         "priced": f"""
 -- how much worse each fill's price is than its reference
 SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS price_bps
 FROM found""",
-        "costs": "SELECT *, price_bps + fee_bps AS all_in_bps FROM priced",
+        "costs": "-- with the fee\nSELECT *, price_bps + fee_bps AS all_in_bps FROM priced",
     }
     keys = by if isinstance(by, Keys) else keys_of(trades, by, caller, *RESERVED)
     question = question_of_prices(caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN)
-    question = with_answer(question, by, rates, intervals, beside=("reference_price",), kind=kind, sides=asked_of)
-    return noted(asked(question, trades, prices), kind)
+    beside = ("reference_price",)
+    return asked(question, trades, prices, rates, by, intervals, beside=beside, kind=kind, sides=asked_of)
 
 
 def price_steps(
@@ -287,35 +286,35 @@ def question_of_prices(
     )
 
 
-def with_answer(
+def asked(
     question: Question,
-    by: Any,
+    trades: Any,
+    prices: Any,
     rates: Sequence[str],
+    by: Any,
     level: float,
     *,
     beside: Sequence[str] = (),
     order: str = "",
     kind: str = "",
+    tables: Mapping[str, pa.Table] | None = None,
     **estimated: Any,
-) -> Question:
-    """Return a question with its answer from the step ``costs``: estimates of rates, or their rows without ``by=``.
+) -> Any:
+    """Ask for estimates of rates, from the step ``costs``; without ``by=`` for its rows.
 
     Rows have the columns `beside` before the rates; `order` is that of rows of one fill. The `kind` of the prices, if
     given, is the last column.
     """
     check_level(level, question.caller)
+    tables = dict(tables or {})
     last = [f"{literal(kind)} AS reference"] if kind else []
     if by is None:
         rows = f"SELECT row, {', '.join([*beside, *rates, *last])} FROM costs {order}"
-        return replace(question, steps={**question.steps, "rows": rows})
-    return with_estimates(question, rates, level, columns=last, **estimated)
-
-
-def asked(question: Question, trades: Any, prices: Any, **tables: pa.Table) -> Any:
-    """Ask a question of `with_answer`; only answers by group need what tokens were worth."""
-    if question.has_groups:
+        question = replace(question, steps={**question.steps, "rows": rows})
+    else:
+        question = with_estimates(question, rates, level, columns=last, **estimated)
         tables["worth"] = worth_by_day(trades, question.caller)
-    return ask(question, trades, prices, **tables)
+    return noted(ask(question, trades, prices, **tables), kind)
 
 
 def worse_sql(price: str, reference: str, base: str = "") -> str:
@@ -336,20 +335,15 @@ def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
     if prices is None or "trade_id" in frames.column_names(prices, caller):
         return OWN_TRADES
     # An outside market shows a fill's price in the same millisecond by chance only.
-    question = Question(
+    found = counts(
+        trades,
         caller,
-        steps={
-            "sums": """
-SELECT count(*) AS fills, count(p.price) AS alike
-FROM trades AS t LEFT JOIN (SELECT DISTINCT market, ms, price FROM prices) AS p USING (market, ms, price)""",
-            "answer": "SELECT sum(fills)::BIGINT AS fills, sum(alike)::BIGINT AS alike FROM sums",
-        },
-        needs=("created_at", "market", "price"),
+        ("created_at", "market", "price"),
+        prices,
+        fills="count(*)",
+        alike="count(*) FILTER (WHERE (market, ms, price) IN (SELECT (market, ms, price) FROM prices))",
     )
-    found = collected(ask(question, trades, prices), caller)
-    fills = found["fills"][0].as_py() or 0
-    alike = found["alike"][0].as_py() or 0
-    return OWN_TRADES if alike > fills * CHANCE else OUTSIDE_PRICES
+    return OWN_TRADES if found["alike"] > found["fills"] * CHANCE else OUTSIDE_PRICES
 
 
 def noted(answer: Any, kind: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loopring_lab.engine.ask import ask
+from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.groups import literal
 from loopring_lab.engine.query import PLACE, Question, collected, run
 from loopring_lab.errors import LabError
@@ -87,6 +87,7 @@ QUALIFY trade_id IS NULL OR row_number() OVER (
 
 # Whether a maker on the order book is seen to pay a fee: then fees there prove nothing.
 MAKERS_PAY = """
+-- whether a maker pays, by market
 SELECT bool_or(pays AND (known = -1 OR other_known = 1 OR other_pays)) AS makers_pay
 FROM paired
 WHERE fill_type IS DISTINCT FROM 'amm'"""
@@ -100,6 +101,7 @@ WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR othe
 
 # One round of what follows from that: a market has one pool, which never takes, and is one side of each fill there.
 ROUND = """
+-- the evidence with what follows from it
 WITH takers AS (
     SELECT DISTINCT account_id FROM evidence WHERE sign = 1
 ),
@@ -117,6 +119,7 @@ SELECT * REPLACE (CASE
 FROM evidence"""
 
 AT_POOLS = """
+-- accounts whose role at pools is known
 SELECT market AS pool_market, account_id AS pool_account, max(sign) AS at_pool
 FROM evidence
 WHERE is_open AND sign IS NOT NULL
@@ -234,16 +237,8 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
     The question needs `ROLE_COLUMNS` and derives ``ms``.
     """
     given = _given_role(pools, caller)
-    unknown = Question(
-        caller,
-        steps={
-            "sums": "SELECT count(*) FILTER (WHERE role IS NULL) AS fills FROM trades",
-            "answer": "SELECT sum(fills)::BIGINT AS fills FROM sums",
-        },
-        needs=("role",),
-    )
-    if not collected(ask(unknown, trades), caller)["fills"][0].as_py():
-        return {"told": "SELECT *, role AS told_role, 'reported' AS told_source FROM trades"}, {}
+    if not counts(trades, caller, ("role",), unknown="count(*) FILTER (WHERE role IS NULL)")["unknown"]:
+        return {"told": "-- as reported\nSELECT *, role AS told_role, 'reported' AS told_source FROM trades"}, {}
 
     paired = {"signed": SIGNED.format(given=given), "sides": SIDES, "paired": PAIRED}
     asked = Question(

@@ -80,19 +80,18 @@ WINDOW part AS (PARTITION BY {part.columns("s")})"""
     steps |= {
         "rows": sums.rates_sql(keys, "sized"),
         "sums": summed,
-        "pairs": sums.pairs_sql(keys, "sized"),
-        "answer": sums.with_sides(shown, trades, caller, keys, keys),
     }
-    question = Question(
+    return sums.asked(
+        trades,
         caller,
+        keys,
         steps,
+        shown,
+        rows="sized",
         needs=("notional", "fee_bps"),
-        may_have=sums.SIDES,
-        keys=keys,
         medians=["median_bps"],
         split_by=tuple(part.of_frame),
     )
-    return ask(question, trades)
 
 
 def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tuple[dict[str, str], Keys]:
@@ -124,7 +123,7 @@ SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM tr
         quantile = f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
     steps["sized"] = f"""
 -- fills with their quantile; equal sizes are in the same one
-SELECT *, {quantile} AS {keys.aliases[-1]} FROM {source}"""
+SELECT *, ({quantile})::BIGINT AS {keys.aliases[-1]} FROM {source}"""
     return steps, keys
 
 
