@@ -4,8 +4,6 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -151,21 +149,6 @@ def test_a_lie_is_named_and_nothing_is_signed(setup: LyingSetup, lie: str) -> No
     setup.refuses(told)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("given", [{}, {"max_fee": "0.00002"}])
-def test_units_stay_units_whatever_decimals_a_relayer_claims(setup: LyingSetup, given: dict[str, str]) -> None:
-    """An amount in units is signed as units * 10**known decimals, or not at all."""
-    for symbol, known in {"ETH": 18, "USDC": 6}.items():
-        units = Fraction(given["max_fee"]) if given else Fraction(UPDATE_FEES[symbol], 10**known)
-        for claimed in range(0, 60, 1):
-            setup.lie(TOKENS_PATH, token(symbol, decimals=claimed))
-            if claimed == known:
-                update = setup.prepare(signer=setup.signer(), fee_token=symbol, **given)
-                assert signed(update)[2:] == (TOKENS[symbol].id, units * 10**known)
-            else:
-                setup.refuses("decimals", fee_token=symbol, **given)
-
-
 def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup: LyingSetup) -> None:
     update = setup.prepare(signer=setup.signer(), max_fee="0.00002")
     lines = {line.field: f"{line.value}: {line.meaning}" for line in update.preview().lines}
@@ -175,39 +158,6 @@ def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup: LyingSetup) -> 
     assert lines["exchange"].endswith(
         "on chain 31337: the update is valid nowhere else. Vouched for by loopring_lab (embedded)"
     )
-
-
-def test_a_relayer_that_changes_its_mind_changes_nothing(setup: LyingSetup) -> None:
-    signer = setup.signer()
-    update = setup.prepare(signer=signer)
-    before = update.typed_data()
-    for path, change, _ in LIES.values():
-        setup.lie(path, change)
-    setup.claim(**MAINNET)
-    update._client = setup.client
-    assert (update.typed_data(), signer.signatures) == (before, 1)
-    assert signed(update) == (*EMBEDDED.values(), 0, UPDATE_FEES["ETH"])
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "told"),
-    [
-        ("offered", lambda offer: 20_000 * ETHER, r"ceiling is 0\.005 ETH"),
-        ("token", lambda offer: replace(offer.token, decimals=27), "decimals is 27 .* but 18"),
-        ("token", lambda offer: replace(offer.token, id=1), "id is 1 .* but 0"),
-    ],
-)
-def test_terms_are_checked_again_before_the_signer_is_asked(
-    setup: LyingSetup, name: str, change: Change, told: str
-) -> None:
-    signer = setup.signer()
-    update = setup.prepare(signer=signer)
-    offer = update._update.fee
-    object.__setattr__(offer, name, change(offer))
-    for ask in (update.typed_data, update.body, update.submit):
-        with pytest.raises(KeyUpdateError, match=told):
-            ask()
-    assert (signer.signatures, setup.transport.sent) == (1, [])
 
 
 # Other exchanges

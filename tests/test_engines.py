@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
 from support import oracle
 from support.engines import (
     ENGINES,
@@ -29,8 +28,8 @@ from support.engines import (
     without_warnings,
 )
 from support.optional import package_or_skip
-from support.trade_histories import Drawn, frame_of, histories, many
-from support.wire_rows import DECIMALS, SYMBOLS, row, tokens
+from support.trade_histories import many
+from support.wire_rows import DECIMALS, SYMBOLS, tokens
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
@@ -38,7 +37,6 @@ from loopring_lab.engine import portable
 from loopring_lab.errors import AmountError
 
 UNITS = {symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()}
-ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0"))
 BY = ["market", "fill_type", "role"]
 
 Ask = Callable[[Any], Any]
@@ -194,17 +192,6 @@ def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, questi
     found = oracle.to_rows(collected(IN_ORDER[question][0](odd_on(engine))))
     expected = counted_by_hand(question)
     assert_same_rows([{name: row[name] for name in expected[0]} for row in found], expected)
-
-
-@pytest.mark.thorough
-@settings(max_examples=8)
-@given(histories(6))
-def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
-    frame = frame_of([ETH_IN_USDT, *history])
-    for ask, count in (SUMS | IN_ORDER).values():
-        found, expected = oracle.to_rows(collected(ask(frame))), count(frame)
-        names = expected[0] if expected else []
-        assert_same_rows([{name: row[name] for name in names} for row in found], expected)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

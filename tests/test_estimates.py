@@ -6,8 +6,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from pandas.testing import assert_frame_equal
-from support.engines import on, result_rows
 from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import (
@@ -102,22 +100,3 @@ def test_a_pools_returns_are_those_of_the_true_prices(world: World, trades: pd.D
             assert abs(ours - true) / sums["notional"] * 10_000 < 0.75, (market, name)
         assert (found["fees"] - found["lvr"] == found["net"]).all()
         assert (found["lvr"] > 0).all()
-
-
-def test_a_pools_returns_depend_on_no_order_of_rows_and_no_engine(world: World, trades: pd.DataFrame) -> None:
-    account = world.pools["LRC-ETH"]
-    pool = trades[trades["account_id"] == account]
-    marks = minute_marks(world, of_pool(world, "LRC-ETH"), [5 * MINUTE])
-    for ask in (
-        lambda f: lab.fills.pool_returns(f, account, marks),
-        lambda f: lab.fills.pool_returns(f, account),
-    ):
-        found = ask(pool)
-        assert len(found) > 50
-        assert_frame_equal(ask(pool.sample(frac=1, random_state=2)), found)
-        for engine in ("pyarrow", "polars"):
-            assert result_rows(ask(on(engine, pool))) == result_rows(found)
-    assert "notes" in lab.fills.pool_returns(pool, account).attrs
-    everything = lab.fills.pool_returns(trades, account, marks)
-    assert_frame_equal(everything, lab.fills.pool_returns(pool, account, marks))
-    assert lab.fills.pool_returns(pool.iloc[:0], account).empty

@@ -1,7 +1,6 @@
 """A key update, from preparation to the account that has the new key."""
 
 import json
-import os
 import pickle
 import threading
 import time
@@ -150,13 +149,6 @@ def test_an_update_goes_through_its_states_and_ends_in_the_new_key(setup: KeyUpd
     assert not before.has_key(update.l2_key)
 
 
-def test_waiting_needs_no_help_of_the_caller() -> None:
-    with key_update_setup(update_seconds=0.02) as setup:
-        update = setup.prepare()
-        account = update.submit().wait(timeout=20)
-        assert account.has_key(update.l2_key)
-
-
 def test_the_same_request_again_has_no_second_effect(setup: KeyUpdateSetup) -> None:
     update = setup.prepare()
     first, second = update.submit(), update.submit()
@@ -179,17 +171,6 @@ def test_the_old_api_key_ends_and_the_new_one_works(setup: KeyUpdateSetup) -> No
     refused(lambda: setup.client.api_key(old_key, ACCOUNT), 104005)
     new = setup.client.with_api_key(setup.client.api_key(update.l2_key))
     assert new.count(ACCOUNT) == count > 0
-
-
-def test_the_next_update_goes_from_the_next_nonce(setup: KeyUpdateSetup) -> None:
-    keys = []
-    for _ in range(2):
-        update = setup.prepare()
-        receipt = update.submit()
-        setup.finish()
-        keys.append((receipt.wait().nonce, update.l2_key.x))
-    assert keys[1][0] == keys[0][0] + 1
-    assert keys[0][1] != keys[1][1]
 
 
 # Refusals
@@ -226,15 +207,6 @@ def test_a_signature_of_another_wallet_is_refused_by_the_relayer(setup: KeyUpdat
     assert not setup.client.account(ACCOUNT).frozen
 
 
-def test_a_signer_who_is_not_the_owner_is_refused_before_anything_is_sent(setup: KeyUpdateSetup) -> None:
-    other = setup.relayer.signer(11375)
-    with pytest.raises(KeyUpdateError, match="does not sign for this account") as caught:
-        setup.prepare(signer=other)
-    assert other.address in str(caught.value)
-    assert setup.relayer.signer(ACCOUNT).address in str(caught.value)
-    assert setup.transport.sent == []
-
-
 def test_a_fee_below_the_relayers_is_refused(setup: KeyUpdateSetup) -> None:
     quote = setup.client.update_fee(ACCOUNT).loc["ETH", "fee"]
     least = Decimal(1).scaleb(-18)
@@ -245,16 +217,6 @@ def test_a_fee_below_the_relayers_is_refused(setup: KeyUpdateSetup) -> None:
 def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup: KeyUpdateSetup) -> None:
     with pytest.raises(KeyUpdateError, match=r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"):
         setup.prepare(fee_token="WBTC")
-
-
-def test_another_exchange_is_refused(setup: KeyUpdateSetup) -> None:
-    terms = {"exchange": "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", "chain_id": 5}
-    terms["tokens"] = {"ETH": {"id": 0, "decimals": 18}}
-    update = setup.prepare(trust=terms, max_fee="0.001")
-    assert "exchange" in refused(update.submit, 102001)
-    assert "0x2e76EBd1" in update.key_seed_message()
-    wrong_chain = setup.prepare(trust=terms | {"exchange": setup.relayer.settings.exchange}, max_fee="0.001")
-    refused(wrong_chain.submit, 104005)
 
 
 def test_a_failed_update_ends_in_the_relayers_reason() -> None:
@@ -593,13 +555,6 @@ def test_the_preview_shows_each_field_that_is_sent(setup: KeyUpdateSetup, wallet
     assert all(line.meaning for line in preview.lines)
 
 
-def test_the_preview_says_what_the_numbers_mean(setup: KeyUpdateSetup) -> None:
-    preview = repr(setup.prepare(max_fee="0.002").preview())
-    assert "the most you pay: 0.002 ETH; the relayer asks for 0.000019 ETH" in preview
-    assert "not processed after 2030-01-01 00:00:00 UTC" in preview
-    assert "on chain 31337: the update is valid nowhere else" in preview
-
-
 def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:
     update = setup.prepare()
     assert "made by the signer in submit()" in repr(update.preview())
@@ -738,23 +693,6 @@ def test_receipts_tell_in_a_line_and_in_a_table() -> None:
         setup.finish()
         assert receipt.poll() == receipt.poll() == "failed"
         assert "out of &lt;ink&gt;" in receipt._repr_html_()
-
-
-def test_a_bar_shows_the_states_where_it_is_asked_for(
-    setup: KeyUpdateSetup, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TQDM_DISABLE", "1")
-    receipt = setup.prepare().submit()
-    setup.finish()
-    receipt.wait()
-    assert capsys.readouterr().err == ""
-    receipt.wait(progress=True)
-    assert "processed" in capsys.readouterr().err
-    monkeypatch.delenv("TQDM_DISABLE")
-    monkeypatch.delenv("CI", raising=False)
-    receipt.wait()
-    assert os.environ.get("CI") is None
-    assert capsys.readouterr().err.strip() == ""
 
 
 def test_updates_and_receipts_are_not_pickled(setup: KeyUpdateSetup) -> None:

@@ -17,9 +17,7 @@ from pandas.testing import assert_frame_equal
 from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
 
 from loopring_lab import tables
-from loopring_lab.amounts import to_smallest, to_units
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
-from loopring_lab.http.refusals import relayer_error
 from loopring_lab.relayer import World
 
 COLUMNS = [
@@ -163,14 +161,6 @@ def test_the_fee_s_token_is_a_choice(fee_token: str, side: str) -> None:
     assert got["fee_bps"] == pytest.approx(float(got["fee"] / gross) * 10_000, rel=1e-12)
 
 
-def test_fee_scales_by_the_decimals_of_its_own_token() -> None:
-    sell = read(page([row(market="ETH-USDT", tokenId="0", feeAmount="1500000")])).iloc[0]
-    assert (sell["fee"], sell["fee_token"]) == (Decimal("1.5"), "USDT")
-    unknown = read(page([row(tokenId="999")]), fee_token="row")
-    assert unknown["fee"].isna().all()
-    assert json.loads(unknown["extra"].iloc[0])["feeAmount"] == "1618680000000000"
-
-
 @pytest.mark.parametrize(
     "market", ["AMM-LRC-ETH", "LP-LRC-ETH", "COMBINE-LRC-ETH", "lrc-eth", "amm-Lrc-Eth", "LRC-ETH"]
 )
@@ -211,12 +201,6 @@ def test_numbers_and_nulls_are_read_as_their_text() -> None:
     assert read(text.replace(b"453794000000000000000", b"4.53794e+20") + b" 1618680000000000]]}")["size"].tolist() == [
         Decimal("453.794")
     ]
-
-
-def test_unknown_time_is_not_1970() -> None:
-    frame = read(page([row(createdAt="0"), row(id="2")]))
-    assert frame["created_at"].isna().tolist() == [False, True]
-    assert reasons(frame) == ["createdAt is 0"]
 
 
 def test_fill_types_can_be_given_for_each_page() -> None:
@@ -263,14 +247,6 @@ def test_an_odd_row_is_kept_and_listed_with_its_reason(members: dict[str, Any], 
     for name, value in members.items():
         if name in ("side", "type", "blockId", "storageId"):
             assert kept[name] == value
-
-
-def test_amounts_of_an_unknown_market_are_kept_as_integers() -> None:
-    frame = read(page([row(market="NEW-COIN")]))
-    assert frame[["size", "fee", "notional"]].isna().all(axis=None)
-    assert frame["market"].tolist() == ["NEW-COIN"]
-    kept = json.loads(frame["extra"].iloc[0])
-    assert (kept["size"], kept["feeAmount"]) == ("453794000000000000000", "1618680000000000")
 
 
 def test_a_market_whose_token_is_not_listed_is_odd() -> None:
@@ -386,11 +362,6 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(fill_type: str | N
     )
 
 
-def test_a_pool_s_fill_among_order_book_fills_is_odd() -> None:
-    frame = read(page([row(market="AMM-LRC-ETH")]), fill_type="dex")
-    assert reasons(frame) == ["a pool's market among order-book fills"]
-
-
 # Refusals
 
 
@@ -476,18 +447,6 @@ def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_rea
         assert kept.get(name, value) == value if isinstance(value, str) else kept[name] == json.dumps(value)
 
 
-@pytest.mark.parametrize("numbers", [False, True], ids=["text", "numbers"])
-def test_hundreds_of_odd_rows_take_no_longer_than_as_many_regular_ones(numbers: bool) -> None:
-    """Each has its own unknown market and unreadable amounts."""
-    odd = [row(id=str(n), market=f"X{n}-Y", size=f"{n}.5", price=f"{n}e-999") for n in range(5_000)]
-    text = page(odd).replace(b'"7.5"', b"7.5") if numbers else page(odd)
-    begin = time.process_time()
-    frame = read(text)
-    assert time.process_time() - begin < 2
-    assert len(tables.anomalies(frame)) == 5_000
-    assert frame["market"].nunique() == 5_000
-
-
 @settings(max_examples=50)
 @given(st.from_regex(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 def test_a_price_is_its_decimal_or_null_and_listed(text: str) -> None:
@@ -534,20 +493,6 @@ def test_parsed_answers_are_held_to_the_same_limits() -> None:
     with pytest.raises(UnexpectedAnswer, match="Exceeds the limit"):
         read({"totalNum": 1, "trades": [row(id=10**5_000)]})
     assert len(reasons(read({"totalNum": 1, "trades": [row(id=10**4_000)]}))) == 1
-
-
-@pytest.mark.parametrize("text", [b"[" * 200_000, b'{"trades": ' + b"[" * 200_000, b'{"a":' * 200_000])
-def test_absurd_nesting_is_refused_before_it_is_parsed(text: bytes) -> None:
-    import eth_account  # noqa: F401  - raises Python's recursion limit far beyond the stack
-
-    with pytest.raises(UnexpectedAnswer, match="got brackets nested over 64 deep"):
-        read(text)
-    assert relayer_error(400, text, "GET /x") is not None
-
-
-def test_a_history_in_one_long_page_is_not_nested_too_deep() -> None:
-    assert len(read([json.loads(page([row(id=str(number)) for number in range(2_000)]))])) == 2_000
-    assert len(read(page([row(id=str(number)) for number in range(2_000)]).decode())) == 2_000
 
 
 def test_options_are_checked() -> None:
@@ -673,17 +618,6 @@ def test_a_limit_that_does_not_fit_names_token_and_field() -> None:
         tables.tokens([record])
 
 
-def test_what_to_do_about_an_amount_names_only_arguments_that_exist() -> None:
-    """`tokens` has no dtype to choose, and `to_smallest` none that would help."""
-    limits = {"tokenId": 0, "symbol": "A", "decimals": 0, "orderAmounts": {"dust": "9" * 70}}
-    with pytest.raises(AmountError, match="never rounded: correct the value, or leave it out.$"):
-        tables.tokens([limits])
-    with pytest.raises(AmountError, match="never rounded: give a wider dtype, or leave the value out.$"):
-        to_units([10**30], 0)
-    with pytest.raises(AmountError, match="never rounded: correct the value, or leave it out.$"):
-        to_smallest(to_units([1], 18), 6)
-
-
 def test_unknown_fields_are_kept() -> None:
     frame = tables.tokens(
         [
@@ -740,9 +674,3 @@ def test_no_number_is_read_modulo_a_power_of_two(member: str) -> None:
                 assert member in named[place], text
             else:
                 assert EXACT.scaleb(got, decimals) == Decimal(text), text
-
-
-@pytest.mark.parametrize("price", ["9999999999999999999", "9999999999999999999.99999999", "1E-18"])
-def test_prices_as_long_as_the_column_are_exact(price: str) -> None:
-    frame = read([page([row(price=price), row(price="2", id="1")])])
-    assert sorted(frame["price"]) == sorted([Decimal(price), Decimal(2)])

@@ -142,14 +142,6 @@ def test_views_on_one_page_share_no_id_and_letters_are_found(notebook: Any) -> N
     assert (twice, lost) == (0, 0)
 
 
-def test_a_picture_is_sharp_and_900_pixels_wide(notebook: Any) -> None:
-    image = notebook.locator(".jp-CodeCell").nth(PICTURE).locator(".jp-RenderedImage img")
-    natural, shown = image.evaluate("e => [e.naturalWidth, e.getBoundingClientRect().width]")
-    assert natural == 1800
-    assert shown <= 900
-    assert image.get_attribute("width") == "900"
-
-
 def test_another_theme_needs_no_new_drawing(notebook: Any, theme: str) -> None:
     before, ink = drawn(notebook, 0), notebook.evaluate(INK, [0])
     other = next(name for key, name in THEMES.items() if key != theme)

@@ -281,20 +281,6 @@ def error_of(call: Callable[[], object]) -> str:
     return str(refused.value)
 
 
-def test_the_tab_key_reaches_every_control_in_order(place: Lab) -> None:
-    widget = place.widget("fills")
-    widget.control("Market").focus()
-    reached: list[str] = []
-    while (label := widget.focused()) is not None and len(reached) < 60:
-        reached += [label] * (reached[-1:] != [label])  # a field for a date is several stops
-        place.page.keyboard.press("Tab")
-    assert reached[:10] == [
-        *("Market", "Side", "Fills", "Role", "Period", "From", "Before", "Figure", "Table by", "Quoted in"),
-    ]
-    assert {"Zoom in", "Filter", "Save CSV", "Copy code", "Table", "fill_type", "fills"} < set(reached)
-    assert reached[-1] == "Code"
-
-
 def test_key_update_wizard(place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
     from playwright.sync_api import expect
 

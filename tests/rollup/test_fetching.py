@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attacks.traces import forms, leaks, shown
+from support.traces import forms, leaks, shown
 from support.rollup_blocks import submit, word, wrapped
 from support.rollup_kills import kill_again_and_again
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, abi_text, data_of, unpaced

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attacks.traces import forms, leaks, shown
+from support.traces import forms, leaks, shown
 from support.scripted_server import Answer, Request, scripted
 
 from loopring_lab.errors import LabError, RelayerTimeout, RpcError, TransportError

@@ -95,16 +95,6 @@ def test_a_zoom_stays_inside_the_whole_and_moves_on(view: FigureView) -> None:
         assert view.svg == nearest
 
 
-def test_rows_are_zoomed_from_the_top(trades: pd.DataFrame) -> None:
-    view = FigureView(figures.fees_by_token(trades))
-    names = [mark[-1].split(":")[0] for mark in view.marks]
-    assert view.panels[0][4] == "y"
-    zoom(view, 0, 0, 0.3)
-    shown = [mark[-1].split(":")[0] for mark in view.marks]
-    assert shown == names[: len(shown)]
-    assert 3 <= len(shown) <= 4
-
-
 def test_panels_are_zoomed_one_by_one(trades: pd.DataFrame) -> None:
     figure = Figure(figsize=(9, 8), layout="constrained")
     first, second = figure.subplots(2)
@@ -154,10 +144,6 @@ def test_the_svg_is_one_element_without_script_style_or_comment(trades: pd.DataF
     assert any(mark[-1].startswith(name[:8]) for mark in view.marks)
 
 
-def test_two_drawings_are_the_same(trades: pd.DataFrame, view: FigureView) -> None:
-    assert FigureView(figures.volume(trades)).svg == view.svg
-
-
 def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades: pd.DataFrame) -> None:
     figure = figures.volume(trades)
     before = figure._repr_png_()
@@ -175,7 +161,3 @@ def test_what_is_not_to_be_looked_into_is_refused(thing: Any) -> None:
 def test_an_empty_figure_is_refused() -> None:
     with pytest.raises(LabError, match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it "):
         lab.look(Figure())
-
-
-def test_look_gives_the_view_of_a_figure(trades: pd.DataFrame) -> None:
-    assert isinstance(lab.look(figures.volume(trades)), FigureView)

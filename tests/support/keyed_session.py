@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from attacks import traces
+from support import traces
 from support.key_update_setup import UNTIL, personal_sign
 
 import loopring_lab as lab
