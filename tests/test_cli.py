@@ -149,12 +149,6 @@ def test_without_a_display_no_browser_opens(
     assert ("--no-browser" in launches[0]) is not seen
 
 
-def test_the_log_is_shown_on_request(launches: Launches, bundled: Path, tmp_path: Path) -> None:
-    for more in ([], ["--log"]):
-        cli.main(["lab", str(tmp_path / "mine"), *more])
-    assert [any("--log-level" in word for word in words) for words in launches] == [True, False]
-
-
 def test_an_installed_package_copies_its_notebooks(
     bundled: Path, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,19 +173,6 @@ def test_a_changed_notebook_is_kept_and_named(
     said = capsys.readouterr().out
     assert "kept yours: 01.ipynb" in said
     assert "02.ipynb" not in said
-
-
-def test_copying_twice_changes_nothing(bundled: Path, tmp_path: Path) -> None:
-    assert templates.copy_notebooks(bundled, tmp_path / "mine") == []
-    before = [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())]
-    assert templates.copy_notebooks(bundled, tmp_path / "mine") == []
-    assert [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())] == before
-
-
-def test_checkpoints_are_not_copied(bundled: Path, tmp_path: Path) -> None:
-    (bundled / ".ipynb_checkpoints").mkdir()
-    templates.copy_notebooks(bundled, tmp_path / "mine")
-    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["01.ipynb", "02.ipynb"]
 
 
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])

@@ -12,7 +12,7 @@ from support.scripted_server import Answer, Request, scripted
 from support.wire_rows import whole
 
 import loopring_lab as lab
-from loopring_lab import query, tables
+from loopring_lab import tables
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized, RelayerError, UnexpectedAnswer
 from loopring_lab.http.transport import Transport
@@ -143,21 +143,6 @@ def test_an_argument_that_cannot_be_used_is_named(client: Client, arguments: dic
     with pytest.raises(LabError) as caught:
         client.trades(**arguments)
     assert said in str(caught.value)
-
-
-def test_a_market_with_its_tokens_swapped_is_found_whatever_the_case() -> None:
-    assert query.near_market("eth-lrc", pd.Index(["LRC-ETH", "ETH-USDC"])) == "LRC-ETH"
-
-
-def test_a_day_without_a_zone_is_read_in_utc() -> None:
-    assert query.parse_utc("since", "2022-03-31") == pd.Timestamp("2022-03-31", tz="UTC")
-
-
-def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
-    with pytest.raises(RelayerError, match=r"^The relayer refused: .*'lrc-eht'. Did you mean 'LRC-ETH'\? \(GET"):
-        client.trades(ACCOUNT, market="lrc-eht")
-    with pytest.raises(RelayerError, match=r"client.markets\(\) lists the markets."):
-        client.trades(ACCOUNT, market="XXXX")
 
 
 # Pages
@@ -407,12 +392,6 @@ def test_an_account_as_text_and_a_market_in_any_case_are_accepted(client: Client
             client.trades(text)  # type: ignore[arg-type]
     with pytest.raises(LabError, match="Give market='LRC-ETH' and fill_type='amm'"):
         client.trades(94680, market="amm-lrc-eth")
-
-
-def test_a_market_whose_name_differs_only_in_case_from_two_is_left_as_it_is() -> None:
-    names = pd.Index(["AB-ETH", "ab-ETH"])
-    assert query.known_market("aB-eth", (), lambda: names) == "aB-eth"
-    assert query.known_market("ab-ETH", (), lambda: names) == "ab-ETH"
 
 
 def test_reversed_dates_are_refused(client: Client) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
 from support import oracle
 from support.engines import (
     ENGINES,
@@ -28,13 +29,15 @@ from support.engines import (
     without_warnings,
 )
 from support.optional import package_or_skip
-from support.trade_histories import many
-from support.wire_rows import DECIMALS, SYMBOLS, tokens
+from support.trade_histories import Drawn, frame_of, histories, many
+from support.wire_rows import DECIMALS, SYMBOLS, row, tokens
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
 from loopring_lab.engine import portable
 from loopring_lab.errors import AmountError
+
+pytestmark = pytest.mark.contract
 
 UNITS = {symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()}
 BY = ["market", "fill_type", "role"]
@@ -437,3 +440,17 @@ print(json.dumps([*loaded, sorted(sys.modules)]))
     before, after = json.loads(subprocess.check_output([sys.executable, "-c", code]))
     engines = {"duckdb", "polars", "pyspark"}
     assert [engines & set(before), engines & set(after)] == [set(), {"duckdb"}]
+
+
+ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0"))
+
+
+@pytest.mark.thorough
+@settings(max_examples=8)
+@given(histories(6))
+def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
+    frame = frame_of([ETH_IN_USDT, *history])
+    for ask, count in (SUMS | IN_ORDER).values():
+        found, expected = oracle.to_rows(collected(ask(frame))), count(frame)
+        names = expected[0] if expected else []
+        assert_same_rows([{name: row[name] for name in names} for row in found], expected)

@@ -19,7 +19,7 @@ from pandas.testing import assert_frame_equal
 from support import oracle
 from support.engines import FAST, IN_MEMORY, assert_same_rows, on, result_rows
 from support.settled_block import Settled, client_of, settled_of, trades_of
-from support.trade_histories import Drawn, assert_refused, frame_of
+from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
 
 import loopring_lab as lab
@@ -624,3 +624,58 @@ def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) 
     large = frame.assign(fee=pd.array([Decimal(10**20)] * 4, pd.ArrowDtype(pa.decimal256(76, 18))))
     with pytest.raises(AmountError, match=r"fee of row 0 is 10+.*, which does not fit 20 digits before the point"):
         portable(large)
+
+
+def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | None:
+    """Judge a fill by every line that might be its own; None stands for within the schedule."""
+    verdicts = set()
+    for line in lines:
+        parts = [(getattr(fill, name), name, value) for name, value in line.items() if name != "bps"]
+        if any(cell is not None and not fits(cell, name, value) for cell, name, value in parts):
+            continue
+        gross = oracle.received(fill)
+        if None in (fill.fee, fill.size, gross):
+            verdicts.add("unknown")
+        else:
+            most = gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+            verdicts.add("above" if fill.fee > most * line["bps"] // 10_000 else None)
+        if all(cell is not None for cell, _, _ in parts):
+            return verdicts.pop() if len(verdicts) == 1 else "unknown"
+    return "unknown"  # it may match no line
+
+
+@pytest.mark.thorough
+@settings(max_examples=40)
+@given(histories(20), st.data())
+def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Drawn], data: Any) -> None:
+    frame = frame_of(history)
+    fills = oracle.fills_of(frame)
+    columns = {name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str) for name in
+               ("market", "fill_type", "role", "side", "account_id", "created_at")}  # fmt: skip
+    names = st.lists(
+        st.sampled_from([name for name, values in columns.items() if values] or [None]),
+        max_size=2,
+        unique=True,
+    )
+    lines = []
+    for _ in range(data.draw(st.integers(0, 3))):
+        line: dict[str, Any] = {"bps": data.draw(st.sampled_from([0, 10, 20]))}
+        for name in filter(None, data.draw(names)):
+            some = data.draw(st.lists(st.sampled_from(columns[name]), min_size=1, max_size=2))
+            line[name] = some[0] if name == "created_at" else some
+        lines.append(line)
+    lines.append({"bps": 15})
+    asked = [
+        {("since" if name == "created_at" else name): (
+            pd.Timestamp(value, unit="ms", tz="UTC") if name == "created_at" else value) for name, value in line.items()}
+        for line in lines
+    ]  # fmt: skip
+    found = lab.fees.schedule_check(frame, asked)
+    judged = {fill.trade_id: verdict_by_hand(fill, lines) for fill in fills}
+    assert dict(zip(found["trade_id"], found["verdict"], strict=True)) == {
+        number: verdict for number, verdict in judged.items() if verdict
+    }
+    counted = result_rows(lab.fees.schedule_lines(frame, asked))
+    assert sum(line["fills"] for line in counted) == len(frame)
+    for verdict in ("above", "unknown"):
+        assert sum(line[verdict] for line in counted) == list(judged.values()).count(verdict)

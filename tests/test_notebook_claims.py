@@ -27,7 +27,7 @@ from loopring_lab.relayer import Relayer
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.contract, pytest.mark.thorough]
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 EACH_NOTEBOOK = pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)

@@ -19,6 +19,8 @@ from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
 
+pytestmark = pytest.mark.contract
+
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 PUBLISHED = protocol_vectors.published()
 MADE = "4344ed5caa1ccc0ba7895861ff4a36fcab72669a2db6b0d3446492b461aca086"

@@ -13,6 +13,8 @@ from loopring_lab.relayer import Relayer
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
+pytestmark = pytest.mark.contract
+
 ACCOUNTS = [10083, 11519, 58344]
 MILLI = pd.Timedelta(1, "ms")
 

@@ -13,6 +13,8 @@ from support.relayer_kills import kill_repeatedly
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, Settings, World
 
+pytestmark = pytest.mark.contract
+
 ACCOUNT = 10083
 MANUAL = Settings(update_seconds=None)
 

@@ -11,6 +11,8 @@ from loopring_lab import protocol
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, World
 
+pytestmark = pytest.mark.contract
+
 ACCOUNT, OTHER, WALLET = 10083, 11519, 94680
 FREE = {"ETH": 0, "LRC": 0, "USDT": 0}
 ARGUMENT, BAD_SIGNATURE = 100001, 104005

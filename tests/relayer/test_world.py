@@ -21,6 +21,8 @@ from loopring_lab.relayer import World, simulation, venues
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
 from loopring_lab.relayer.rows import price_text
 
+pytestmark = pytest.mark.contract
+
 FULL_DIGEST = "b781161046c5cceee4fc3829d5543c176dc31e6bbad39d506b17f2858925e61e"
 SMALL_DIGEST = "2d422fc93c665a933c40065a6d05b425967638786d476361c99ae5c860abbdc4"
 

@@ -14,6 +14,8 @@ import loopring_lab as lab
 from loopring_lab import cli, templates
 from loopring_lab.relayer.server import embedded
 
+pytestmark = pytest.mark.contract
+
 MONTH = 11_365_814
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.traces import forms, leaks, shown
 from support.scripted_server import Answer, Request, scripted
+from support.traces import forms, leaks, shown
 
 from loopring_lab.errors import LabError, RelayerTimeout, RpcError, TransportError
 from loopring_lab.http.budget import Budget

@@ -14,6 +14,8 @@ from support.wire_rows import whole
 
 import loopring_lab as lab
 
+pytestmark = pytest.mark.contract
+
 RECORDINGS = Path(os.environ.get("LOOPRING_LAB_RECORDINGS", "no recordings"))
 RELAYER = RECORDINGS / "mainnet_block_a"
 NFT = 1 << 15
@@ -372,3 +374,8 @@ def test_a_value_of_a_fee_uses_no_price_that_comes_later_in_the_block() -> None:
     valued = lab.fees.in_token(read(*rows), "USDC")
     found = valued[(valued["account_id"] == 20_003)].iloc[0]
     assert found["fee_value"] == pytest.approx(1000 * float(found["fee"]), rel=1e-12)
+
+
+def test_prices_cut_to_eight_decimals_are_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+    for exact, cut in zip(trades["price"], served["price"], strict=True):
+        assert int(exact.scaleb(18)) // 10**10 * 10**10 == int(cut.scaleb(18))

@@ -30,6 +30,8 @@ from loopring_lab.rollup import Store
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.source import Source
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
