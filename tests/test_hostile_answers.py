@@ -31,7 +31,7 @@ TRADES_FILE = f"trades/{ACCOUNT}-dex.json"
 HASH = "0x" + "ab" * 32
 L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")
 SECONDS = 5  # of the processor, for one answer
-MEMORY = 200_000_000  # bytes that all answers together may add
+MEMORY = 400_000_000  # bytes that all answers together may add; a bomb would add gigabytes
 TIMEOUT = 840  # seconds; a child that hangs is ended
 LONGEST_MESSAGE = 600  # letters
 

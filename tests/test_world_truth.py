@@ -16,7 +16,6 @@ from loopring_lab.relayer.world import Fill, World
 pytestmark = pytest.mark.contract
 
 ACCOUNTS = [10083, 11519, 58344]
-MILLI = pd.Timedelta(1, "ms")
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,6 @@ from loopring_lab.relayer import Relayer
 
 WORLD = SettledWorld(3, 0.02)
 UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days
-SAME = ["market", "base", "quote", "side", "fill_type", "role", "fee_token"]
-EXACT = ["account_id", "size", "fee", "token_id", "storage_id", "block_id", "index_in_block"]
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,6 @@ PICTURE = """box => {
     return drawn.join(' ').replaceAll(/\\s+/g, ' ').trim();
 }"""
 
-FOCUSED = """box => {
-    const one = document.activeElement;
-    if (!box.contains(one)) return null;
-    return one.ariaLabel || (one.labels?.[0] ?? one).innerText.trim();
-}"""
 TOO_WIDE = """box => {
     const SCROLLS = '.ll-scroll, .ll-box, pre';
     const area = box.closest('.jp-OutputArea-output'), edge = area.getBoundingClientRect().right;
@@ -140,11 +135,6 @@ class DrivenWidget:
 
     def shows_no_problem(self) -> None:
         self.shows_problem("")
-
-    def focused(self) -> str | None:
-        """Return the label of what has the keyboard, or None where that is outside the widget."""
-        found: str | None = self.box.evaluate(FOCUSED)
-        return found
 
     def too_wide(self) -> list[str]:
         """Return what does not fit into the width it has; tables scroll by themselves."""

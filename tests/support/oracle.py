@@ -578,64 +578,6 @@ def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
     return [one for one in fills if order_name(one) == name] if name else [fill]
 
 
-def not_later(others: list[Fill], fill: Fill) -> list[Fill]:
-    """Leave out what follows a fill in the blocks at its own time, if it comes from a block."""
-    if getattr(fill, "order_hash", None) or place_of(fill) is None:
-        return others
-    same = [one for one in others if one.created_at == fill.created_at]
-    later = [one for one in same if (place := place_of(one)) and place > place_of(fill)]
-    return [one for one in others if not any(one is late for late in later)]
-
-
-def place_of(fill: Fill) -> tuple[float, int] | None:
-    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
-    return None if block == 0 or index is None else (math.inf if block is None else block, index)
-
-
-def not_its_own(fill: Fill, fills: list[Fill], known: list[Fill] | None = None) -> list[Fill]:
-    """Leave out of known prices, or the fills, both sides of the fills of a fill's order."""
-    known = fills if known is None else known
-
-    def both_sides(one: Fill) -> tuple[Any, ...] | None:
-        ids = (one.market, one.created_at, getattr(one, "trade_id", None))
-        return None if None in ids else ids
-
-    orders = order_of(fill, [*fills, *known])
-    own = {both_sides(one) for one in [fill, *orders]} - {None}
-    rows = {id(one) for one in orders}
-    alike = {(one.market, one.created_at, one.price) for one in [fill, *orders]}
-    return [
-        one
-        for one in known
-        if one.market
-        and both_sides(one) not in own
-        and id(one) not in rows
-        and (hasattr(one, "trade_id") or (one.market, one.created_at, one.price) not in alike)
-    ]
-
-
-def last_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
-    """Return the last usable price at or before a moment."""
-    near = [one for one in known if moment is not None and _usable(one) and one.created_at <= moment]
-    near = [one for one in near if tolerance is None or moment - one.created_at <= tolerance]
-    return max(near, key=total_order, default=None)
-
-
-def first_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
-    """Return the first usable price after a moment."""
-    near = [one for one in known if moment is not None and _usable(one) and one.created_at > moment]
-    near = [one for one in near if tolerance is None or one.created_at - moment <= tolerance]
-    return min(near, key=total_order, default=None)
-
-
-def total_order(fill: Fill) -> list[tuple[bool, Any]]:
-    """Return what rows are ordered by; unknown values last."""
-    names = ("created_at", "block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
-    values = [getattr(fill, name, None) for name in names]
-    values[1] = values[1] or None
-    return [(value is None, value) for value in values]
-
-
 def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Rows:
     typed = [fill for fill in fills if fill.fill_type]
     rows = price_gaps(fills, tolerance)
