@@ -123,7 +123,8 @@ def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
 
 
 def test_the_exchange_is_read(setup: KeyUpdateSetup) -> None:
-    told, settings = setup.client.exchange(), setup.relayer.settings
+    told = setup.client.exchange()
+    settings = setup.relayer.settings
     assert (told.address, told.chain_id) == (settings.exchange, settings.chain_id)
     with answering({"chainId": "1", "exchangeAddress": "0x12"}) as server, pytest.raises(UnexpectedAnswer):
         client_of(server.base_url).exchange()

@@ -31,7 +31,9 @@ class Process:
     """A running command whose output can be waited for."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process, self.seen, self._lines = process, [], queue.Queue()
+        self.process = process
+        self.seen = []
+        self._lines = queue.Queue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -219,7 +221,8 @@ def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(tmp_path: 
         opened = r"JupyterLab: http://\S+:\d+/lab/tree/01_first_look\.ipynb\?token=(\w+)"
         token = lab.until(opened)[1]
         lab.until(rf"ssh -N -L {port}:localhost:{port} ")
-        base, headers = f"http://127.0.0.1:{port}/api", {"Authorization": f"token {token}"}
+        base = f"http://127.0.0.1:{port}/api"
+        headers = {"Authorization": f"token {token}"}
         with requests.Session() as session:  # JupyterLab prints its address just before it listens there
             session.mount("http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.1, backoff_max=1)))
             assert session.get(f"{base}/status", headers=headers, timeout=PATIENCE).json()["kernels"] == 0
@@ -274,7 +277,10 @@ def test_without_the_request_the_key_is_not_shown() -> None:
 
 
 class FakeRelayer:
-    base_url, source, accounts, api_key = "http://127.0.0.1:1", "a source", [7], "k" * 64
+    base_url = "http://127.0.0.1:1"
+    source = "a source"
+    accounts = (7,)
+    api_key = "k" * 64
     rpc_url = f"{base_url}/rpc"
 
 

@@ -205,7 +205,8 @@ def test_keys_and_accounts_are_checked_by_the_relayer(small: World) -> None:
 def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small: World) -> None:
     with Relayer(small) as relayer:
         account = relayer.accounts[-1]
-        tokens, markets = json.dumps(small.tokens()).encode(), json.dumps(small.markets()).encode()
+        tokens = json.dumps(small.tokens()).encode()
+        markets = json.dumps(small.markets()).encode()
         rows = relayer.rows(account)[:40]
         body = json.dumps({"totalNum": len(rows), "trades": rows}).encode()
 

@@ -38,7 +38,8 @@ def points(draw: st.DrawFn) -> Point:
 
 @pytest.mark.parametrize("scalar", [*range(40), 255, 256, SUBGROUP_ORDER - 1, SUBGROUP_ORDER, 2**256 - 1])
 def test_edges_of_multiplication(scalar: int) -> None:
-    expected, addend = (0, 1), BASE
+    expected = (0, 1)
+    addend = BASE
     for bit in f"{scalar:b}"[::-1]:
         expected = add_affine(expected, addend) if bit == "1" else expected
         addend = add_affine(addend, addend)

@@ -77,8 +77,10 @@ def setup(relayer_setup: LyingSetup) -> LyingSetup:
 
 def signed(update: lab.KeyUpdate) -> tuple[str, int, int, int]:
     """Return exchange, chain, fee token and fee of what is signed, which is also what is sent."""
-    data, body = update.typed_data(), update.body()
-    message, domain = data["message"], data["domain"]
+    data = update.typed_data()
+    body = update.body()
+    message = data["message"]
+    domain = data["domain"]
     assert body["exchange"] == domain["verifyingContract"]
     assert body["maxFee"] == {"tokenId": message["feeTokenID"], "volume": str(message["maxFee"])}
     return domain["verifyingContract"], domain["chainId"], message["feeTokenID"], int(message["maxFee"])
@@ -106,7 +108,9 @@ def fee(amount: int, symbol: str = "ETH") -> Change:
     return lambda answer: answer | {"fees": [{"token": symbol, "fee": str(amount), "discount": 1.0}]}
 
 
-TOKENS_PATH, FEE_PATH, ACCOUNT_PATH = "/exchange/tokens", "/user/offchainFee", "/account"
+TOKENS_PATH = "/exchange/tokens"
+FEE_PATH = "/user/offchainFee"
+ACCOUNT_PATH = "/account"
 LIES: dict[str, tuple[str, Change, str]] = {
     "decimals": (
         TOKENS_PATH,
@@ -348,7 +352,8 @@ def test_the_pinned_facts_are_those_of_the_registry(recordings: Path) -> None:
 
 def test_an_update_for_the_embedded_relayer_is_valid_on_no_other_exchange(setup: LyingSetup) -> None:
     update = setup.prepare(signer=setup.signer())
-    body, key = update.body(), update.l2_key
+    body = update.body()
+    key = update.l2_key
     terms = {
         "owner": body["owner"], "account_id": ACCOUNT, "x": key.x, "y": key.y, "fee_token_id": 0,
         "max_fee": body["maxFee"]["volume"], "valid_until": body["validUntil"], "nonce": body["nonce"],

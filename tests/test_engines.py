@@ -237,7 +237,8 @@ COUNTED_TWICE = (
 @functools.cache
 def with_other_sides() -> pd.DataFrame:
     """Put the other side beside every second fill, and the same side once more beside every third."""
-    every_second, every_third = odd().iloc[::2], odd().iloc[::3]
+    every_second = odd().iloc[::2]
+    every_third = odd().iloc[::3]
     other = every_second.assign(side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"}))
     other["side"] = other["side"].cat.set_categories(odd()["side"].cat.categories)
     return pd.concat([odd(), other, every_third]).sample(frac=1, random_state=1)
@@ -451,6 +452,7 @@ ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0")
 def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
     frame = frame_of([ETH_IN_USDT, *history])
     for ask, count in (SUMS | IN_ORDER).values():
-        found, expected = oracle.to_rows(collected(ask(frame))), count(frame)
+        found = oracle.to_rows(collected(ask(frame)))
+        expected = count(frame)
         names = expected[0] if expected else []
         assert_same_rows([{name: row[name] for name in names} for row in found], expected)

@@ -81,10 +81,12 @@ def test_a_pools_returns_are_those_of_the_true_prices(world: World, trades: pd.D
         fills = of_pool(world, market)
         if len(fills) < 100:
             continue
-        base, quote = MARKETS[market].base.decimals, MARKETS[market].quote.decimals
+        base = MARKETS[market].base.decimals
+        quote = MARKETS[market].quote.decimals
         sums = dict.fromkeys(("notional", "fees", "net", "markout"), 0.0)
         for fill in fills:
-            size, moved = fill.size / 10**base, fill.quote / 10**quote
+            size = fill.size / 10**base
+            moved = fill.quote / 10**quote
             now, later = (float(true_price(world, market, fill.time_ms + lag)) for lag in (0, horizon))
             sign = 1 if fill.side == "BUY" else -1
             sums["notional"] += moved

@@ -103,13 +103,15 @@ def test_fills_above_a_schedule_are_those_the_chain_says(block: pd.DataFrame, se
 def test_excess_is_what_was_charged_beyond_the_exact_amount_allowed(
     client: lab.Client, block: pd.DataFrame, settled: Settled
 ) -> None:
-    decimals, bps = client.tokens()["decimals"], Fraction(19, 2)
+    decimals = client.tokens()["decimals"]
+    bps = Fraction(19, 2)
     found = lab.fees.schedule_check(block, "9.5")
     assert len(found) > 100
     for line, fact in zip(found.itertuples(), facts_of(found, settled), strict=True):
         leg = "size" if fact["side"] == "BUY" else "quote_amount"
         exact = Fraction(int(fact[leg]), 10 ** int(decimals[fact["fee_token"]])) * bps / 10_000
-        allowed, slack = Fraction(line.allowed), Fraction(1, UNIT)
+        allowed = Fraction(line.allowed)
+        slack = Fraction(1, UNIT)
         if leg == "size":
             assert allowed <= exact < allowed + slack
         else:  # the price was cut: never less is allowed than the chain's own amount allows
@@ -198,11 +200,11 @@ def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
 
 def mixed_tiers(chance: random.Random) -> tuple[list[tuple[int, int]], list[int]]:
     """Draw an account's fills of six tiers, by one of several plans, half of them small; also the tiers."""
-    tiers, plan = (
-        chance.sample([4, 8, 10, 20, 25, 30], 6),
-        chance.choice(["any", "mostly", "steps", "by size"]),
-    )
-    fills, charged, now = [], [], tiers[0]
+    tiers = chance.sample([4, 8, 10, 20, 25, 30], 6)
+    plan = chance.choice(["any", "mostly", "steps", "by size"])
+    fills = []
+    charged = []
+    now = tiers[0]
     for _ in range(chance.choice([30, 80, 150])):
         small = chance.random() < 0.5
         now = chance.choice(tiers) if chance.random() < 0.05 else now
@@ -312,11 +314,9 @@ def values_of(drawn: list[Traded], token: str = "USDT", **arguments: Any) -> lis
 
 
 def test_unpriced_fills_are_counted_and_left_null() -> None:
-    first, usdt, again = (
-        traded("LRC-ETH", 1, "0.5"),
-        traded("ETH-USDT", 2, "2000.0"),
-        traded("LRC-ETH", 3, "0.25"),
-    )
+    first = traded("LRC-ETH", 1, "0.5")
+    usdt = traded("ETH-USDT", 2, "2000.0")
+    again = traded("LRC-ETH", 3, "0.25")
     assert [value for value, _ in values_of([first, usdt, again])] == [None, None, 1000]
     (line,) = (
         line
@@ -504,8 +504,10 @@ def test_the_fills_that_each_line_decided_are_counted(history: pd.DataFrame, eng
         {"market": "LRC-ETH", "bps": 2},
         {"fill_type": "amm", "bps": 4},
     ]
-    taken, pool = frame["role"] == "taker", frame["fill_type"] == "amm"
-    lrc, unsure = frame["market"] == "LRC-ETH", frame["role"].isna() & pool
+    taken = frame["role"] == "taker"
+    pool = frame["fill_type"] == "amm"
+    lrc = frame["market"] == "LRC-ETH"
+    unsure = frame["role"].isna() & pool
     first = taken & pool
     counts = [first, lrc & ~first & ~unsure, pool & ~lrc & ~first & ~unsure, ~lrc & ~pool, unsure]
     found = result_rows(lab.fees.schedule_lines(on(engine, frame), lines, others=None))

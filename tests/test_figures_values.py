@@ -109,7 +109,8 @@ def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
 def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.DataFrame) -> None:
     figure = figures.fees_by_token(trades)
     axes = figure.axes[0]
-    texts, counts = words(figure), trades["fee_token"].value_counts()
+    texts = words(figure)
+    counts = trades["fee_token"].value_counts()
     tokens = [label.get_text() for label in axes.get_yticklabels()]
     widths = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
     assert dict(zip(tokens, widths, strict=True)) == counts[counts > 0].to_dict()
@@ -282,7 +283,8 @@ def by_size(mine: pd.DataFrame, parts: int) -> list[list[Any]]:
     """Put fills into parts by rank of their size; equal ones into the part of the first."""
     fills = sorted(mine.itertuples(), key=lambda fill: whole(fill.notional, 18))
     found: dict[int, list[Any]] = defaultdict(list)
-    part, last = 0, None
+    part = 0
+    last = None
     for place, fill in enumerate(fills):
         part = part if fill.notional == last else place * parts // len(fills)
         last = fill.notional
@@ -320,7 +322,9 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
     costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(["trade_id", "side"])["all_in_bps"]
     parts = by_size(trades[trades["quote"] == "ETH"], 10)
-    drawn, texts, segments = lines(figure), words(figure), []
+    drawn = lines(figure)
+    texts = words(figure)
+    segments = []
     for kind, label in LABELS.items():
         groups = [
             [
@@ -355,7 +359,8 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
 
 def test_what_is_next_is_looked_for_in_the_frame_that_is_named(trades: pd.DataFrame) -> None:
     some = trades[trades["account_id"].eq(10083) & (trades["side"] == "BUY")]
-    own, wide = figures.cost_curve(some), figures.cost_curve(some, prices=trades)
+    own = figures.cost_curve(some)
+    wide = figures.cost_curve(some, prices=trades)
     assert note(own).startswith("fee plus price difference to the market's next trade in this frame; ")
     assert note(wide).startswith("fee plus price difference to the market's next trade in prices; ")
     priced = [int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)]

@@ -125,7 +125,8 @@ def test_whatever_is_in_reach_shows_an_example() -> None:
 
 
 def test_tests_load_without_what_only_ci_installs() -> None:
-    missing, found = {name for name, extra in EXTRAS.items() if extra in ONLY_IN_CI}, []
+    missing = {name for name, extra in EXTRAS.items() if extra in ONLY_IN_CI}
+    found = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

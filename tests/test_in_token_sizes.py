@@ -62,7 +62,8 @@ def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(history: pd.
 def moved(fill: oracle.Fill, names: list[str], fills: list[oracle.Fill]) -> float:
     """Return by how much the prices of a path change from before an order to after it."""
     order = [one for one in oracle.order_of(fill, fills) if one.fee_token == fill.fee_token]
-    first, last = min(map(oracle.moment_of, order)), max(map(oracle.moment_of, order))
+    first = min(map(oracle.moment_of, order))
+    last = max(map(oracle.moment_of, order))
     factor = 1.0
     for here, there in pairwise(names):
         known = [one for one in fills if {one.base, one.quote} == {here, there} and one.price]

@@ -44,9 +44,11 @@ def estimated(fills: Any, by: list[str] | None = None, level: float = 0.95) -> A
 
 def by_definition(fills: pd.DataFrame) -> dict[str, float]:
     """Return a weighted mean and its interval from a loop over orders."""
-    weights, rates = fills["notional"].astype(float).tolist(), fills["fee_bps"].tolist()
+    weights = fills["notional"].astype(float).tolist()
+    rates = fills["fee_bps"].tolist()
     mean = sum(w * x for w, x in zip(weights, rates, strict=True)) / sum(weights)
-    values, off = defaultdict(float), defaultdict(float)
+    values = defaultdict(float)
+    off = defaultdict(float)
     for order, weight, rate in zip(fills["order_hash"], weights, rates, strict=True):
         values[order] += weight
         off[order] += weight * (rate - mean)
@@ -90,7 +92,8 @@ def test_few_fills_few_orders_and_unequal_ones_give_no_interval() -> None:
 def test_rows_without_a_rate_or_a_value_are_left_out() -> None:
     fills = drawn(60, 9, 1)
     odd = pd.concat([fills, fills.head(5).assign(fee_bps=np.nan), fills.head(3).assign(notional=None)])
-    found, expected = estimated(odd.astype({"notional": lab.amounts.AMOUNT})), estimated(fills)
+    found = estimated(odd.astype({"notional": lab.amounts.AMOUNT}))
+    expected = estimated(fills)
     assert found.loc[0, ["fills", "unpriced"]].tolist() == [len(odd), 5]
     names = ["weighted_fee_bps", "low_fee_bps", "high_fee_bps"]
     assert found[names].to_numpy() == pytest.approx(expected[names].to_numpy(), rel=1e-12)

@@ -150,7 +150,8 @@ def test_an_update_goes_through_its_states_and_ends_in_the_new_key(setup: KeyUpd
 
 def test_the_same_request_again_has_no_second_effect(setup: KeyUpdateSetup) -> None:
     update = setup.prepare()
-    first, second = update.submit(), update.submit()
+    first = update.submit()
+    second = update.submit()
     assert setup.transport.sent[0] == setup.transport.sent[1]
     assert (first.hash, False, True) == (second.hash, first.is_idempotent, second.is_idempotent)
     setup.finish()
@@ -176,7 +177,8 @@ def test_the_old_api_key_ends_and_the_new_one_works(setup: KeyUpdateSetup) -> No
 
 
 def test_a_stale_nonce_is_refused(setup: KeyUpdateSetup) -> None:
-    first, second = setup.prepare(), setup.prepare(max_fee="1")
+    first = setup.prepare()
+    second = setup.prepare(max_fee="1")
     first.submit()
     refused(second.submit, 100204)
     setup.finish()
@@ -303,7 +305,8 @@ def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind: str, taken: b
 
 def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> None:
     setup.connect(timeout=0.5)
-    update, done = setup.prepare(), threading.Event()
+    update = setup.prepare()
+    done = threading.Event()
 
     def late_at_first(number: int, request: Request) -> Answer:
         header = {"X-API-SIG": request.headers["x-api-sig"]}
@@ -418,7 +421,8 @@ def test_a_wallet_signs_twice_and_each_step_names_the_next(setup: KeyUpdateSetup
 
 
 def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup: KeyUpdateSetup) -> None:
-    wallet, update = setup.relayer.signer(ACCOUNT), setup.prepare(signer=None)
+    wallet = setup.relayer.signer(ACCOUNT)
+    update = setup.prepare(signer=None)
     update.attach(personal_sign(wallet, update.key_seed_message()))
     data = encode_typed_data(full_message=update.typed_data())
     digest = keccak(b"\x19" + data.version + data.header + data.body)
@@ -441,7 +445,8 @@ MALFORMED: list[Callable[[bytes], Any]] = [
 def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(
     setup: KeyUpdateSetup, change: Callable[[bytes], Any]
 ) -> None:
-    wallet, update = setup.relayer.signer(ACCOUNT), setup.prepare(signer=None)
+    wallet = setup.relayer.signer(ACCOUNT)
+    update = setup.prepare(signer=None)
     good = personal_sign(wallet, update.key_seed_message())
     with pytest.raises(KeyUpdateError, match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the key seed"):
         update.attach(change(good))
@@ -453,7 +458,8 @@ def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(
 
 
 def test_another_wallets_signature_or_text_is_refused_at_either_step(setup: KeyUpdateSetup) -> None:
-    wallet, other = setup.relayer.signer(ACCOUNT), setup.relayer.signer(11375)
+    wallet = setup.relayer.signer(ACCOUNT)
+    other = setup.relayer.signer(11375)
     update = setup.prepare(signer=None)
     for wrong in (personal_sign(other, update.key_seed_message()), personal_sign(wallet, "something else")):
         with pytest.raises(KeyUpdateError, match=rf"expected the signature by {wallet.address}, got one by 0x"):
@@ -506,7 +512,8 @@ def test_the_wallet_must_be_the_accounts(setup: KeyUpdateSetup, wallet: tuple[in
 
 
 def test_an_unknown_factory_is_refused_on_both_sides(setup: KeyUpdateSetup) -> None:
-    factory, code = "0x" + "11" * 20, "0x" + "22" * 32
+    factory = "0x" + "11" * 20
+    code = "0x" + "22" * 32
     signer = setup.relayer.signer(ACCOUNT)
     owner = protocol.wallet_address(factory, signer.address, 5, code)
     setup.relayer.add_account(7, owner)
@@ -518,7 +525,8 @@ def test_an_unknown_factory_is_refused_on_both_sides(setup: KeyUpdateSetup) -> N
 
 
 def test_a_factory_that_the_relayer_is_configured_with_works() -> None:
-    factory, code = "0x" + "11" * 20, "0x" + "22" * 32
+    factory = "0x" + "11" * 20
+    code = "0x" + "22" * 32
     with key_update_setup(wallet_factories={factory: code}) as setup:
         signer = setup.relayer.signer(ACCOUNT)
         setup.relayer.add_account(7, protocol.wallet_address(factory, signer.address, 5, code))
@@ -659,7 +667,9 @@ def test_a_fee_below_the_tokens_smallest_unit_is_refused(unused_setup: KeyUpdate
 def test_an_older_answer_never_overtakes_a_newer_one(setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting that was cancelled may still have an answer under way."""
     receipt = setup.prepare().submit()
-    ask, asked, let = setup.client.update_status, threading.Event(), threading.Event()
+    ask = setup.client.update_status
+    asked = threading.Event()
+    let = threading.Event()
 
     def held_back(*words: Any) -> Any:
         answer = ask(*words)
@@ -669,7 +679,8 @@ def test_an_older_answer_never_overtakes_a_newer_one(setup: KeyUpdateSetup, monk
         return answer
 
     monkeypatch.setattr(setup.client, "update_status", held_back)
-    older, newer = threading.Thread(target=receipt.poll), threading.Thread(target=receipt.poll)
+    older = threading.Thread(target=receipt.poll)
+    newer = threading.Thread(target=receipt.poll)
     older.start()
     assert asked.wait(20)
     setup.finish()

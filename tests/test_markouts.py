@@ -62,7 +62,8 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order() -> None:
     }
     assert dict(zip(zip(found["trade_id"], found["side"], strict=True), references(found), strict=True)) == expected
     of_order = both["order_hash"] == "0xa"
-    mine, others = both[of_order], both[~of_order]
+    mine = both[of_order]
+    others = both[~of_order]
     assert references(lab.fills.all_in_cost(mine, both)) == [90, 90]
     assert references(lab.fills.all_in_cost(mine, others)) == [90, 90]  # the other sides are all there is
     thin = both[["created_at", "market", "price"]]  # moment and price say whose they are
@@ -102,13 +103,15 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def test_prices_are_what_a_loop_over_all_of_them_finds(
     mine: list[dict[str, Any]], others: list[dict[str, Any]], known: str
 ) -> None:
-    frame, everything = drawn_frame(mine), drawn_frame(mine + others)
+    frame = drawn_frame(mine)
+    everything = drawn_frame(mine + others)
     prices = {
         "all": everything,
         "no places": everything.drop(columns=PLACE),
         "thin": everything[["created_at", "market", "price"]].assign(price=everything["price"].shift(1)),
     }[known]
-    fills, all_fills = oracle.fills_of(frame), oracle.fills_of(prices)
+    fills = oracle.fills_of(frame)
+    all_fills = oracle.fills_of(prices)
     for within in (2, None):
         tolerance = within and f"{within}ms"
         checks = [
@@ -236,7 +239,8 @@ def test_fills_are_put_together_into_orders_before_they_are_compared() -> None:
 def test_markouts_against_minute_prices_are_the_true_ones() -> None:
     world = World(seed=31, size=0.05)
     horizons = {"1min": 60 * SECOND, "1h": 3600 * SECOND}
-    frame, fills = trades_of(world), {fill.id: fill for fill in world.fills}
+    frame = trades_of(world)
+    fills = {fill.id: fill for fill in world.fills}
     marks = minute_marks(world, world.fills, horizons.values())
     rows = lab.fills.markouts(frame, marks, list(horizons))
     found = lab.fills.markouts(frame, marks, list(horizons), by="fill_type")

@@ -12,7 +12,8 @@ NOTEBOOKS = sorted(p for p in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_c
 MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:home|Users|root|tmp|work|private|var|mnt|opt)/\w|\b[A-Z]:\\\\?Users")
 LONG_WORD = re.compile(r"(?<![0-9A-Za-z+/=_-])(?!0x)[0-9A-Za-z]{64,}")
 LINK = re.compile(r"\]\(([0-9a-z_]+\.ipynb)\)")
-BYTES, LINES = 400_000, 6
+BYTES = 400_000
+LINES = 6
 
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:

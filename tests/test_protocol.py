@@ -79,7 +79,8 @@ def body_of(vector: Vector) -> dict[str, Any]:
 
 
 def check_key(vector: Vector, signature: str) -> None:
-    key, coordinates = protocol.l2_key(signature), vector["public_key"]
+    key = protocol.l2_key(signature)
+    coordinates = vector["public_key"]
     assert key.secret == int(vector["l2_secret"], 16)
     assert (key.x, key.y) == (int(coordinates["x"], 16), int(coordinates["y"], 16))
     assert protocol.public_key(vector["l2_secret"]) == (key.x, key.y)
@@ -119,8 +120,10 @@ def test_account_update(vector: Vector) -> None:
 
 def check_l2_update(vector: Vector) -> None:
     """Check the signature that the new key can add to an update; only its numbers, as nothing sends it."""
-    fee, coordinates = vector["max_fee"], vector["public_key"]
-    x, y = int(coordinates["x"], 16), int(coordinates["y"], 16)
+    fee = vector["max_fee"]
+    coordinates = vector["public_key"]
+    x = int(coordinates["x"], 16)
+    y = int(coordinates["y"], 16)
     fields = (int(vector["exchange"], 16), vector["account_id"], fee["tokenId"], int(fee["volume"]))
     fields += (x, y, vector["valid_until"], vector["nonce"])
     digest = curve.poseidon(fields, width=9, partial_rounds=53)
@@ -346,7 +349,8 @@ def test_coordinates_are_field_elements(x: Any) -> None:
 
 
 def test_readers_take_every_way_of_writing_the_same() -> None:
-    x, y = int(str(SAMPLE["x"]), 16), int(str(SAMPLE["y"]), 16)
+    x = int(str(SAMPLE["x"]), 16)
+    y = int(str(SAMPLE["y"]), 16)
     written: dict[str, Any] = {
         "exchange": SAMPLE["exchange"].lower(),
         "owner": SAMPLE["owner"][2:].upper(),
@@ -416,7 +420,8 @@ def test_a_signature_made_for_the_point_at_infinity_is_refused() -> None:
     point = Account.from_key((2).to_bytes(32, "big"))._key_obj.public_key.to_bytes()
     s = digest * pow(2, -1, SECP256K1_ORDER) % SECP256K1_ORDER
     flip = s > SECP256K1_ORDER // 2
-    s, odd = (SECP256K1_ORDER - s if flip else s), (point[63] & 1) ^ flip
+    s = SECP256K1_ORDER - s if flip else s
+    odd = (point[63] & 1) ^ flip
     signature = point[:32] + s.to_bytes(32, "big") + bytes([27 + odd, 2])
     with pytest.raises(ProtocolError, match="belong to no public key"):
         protocol.recover_signer(digest.to_bytes(32, "big"), signature)
@@ -560,7 +565,8 @@ def test_the_vectors_made_here_never_change() -> None:
 @needs_published
 def test_curve_and_hash_are_the_published_ones() -> None:
     numbers = {name: int(value) for name, value in PUBLISHED["curve"].items()}
-    order, cofactor = numbers.pop("order"), numbers.pop("cofactor")
+    order = numbers.pop("order")
+    cofactor = numbers.pop("cofactor")
     assert (order, cofactor) == (curve.ORDER, curve.ORDER // curve.SUBGROUP_ORDER)
     assert list(numbers.values()) == [curve.P, curve.A, curve.D, curve.SUBGROUP_ORDER, *curve.BASE]
     assert PUBLISHED["poseidon"]["api_signature"] == {"t": 6, "partial_rounds": 52}

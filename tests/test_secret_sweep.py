@@ -38,8 +38,10 @@ def line(process: subprocess.Popen[bytes], seconds: float = 60) -> str:
 @pytest.mark.thorough
 def test_ctrl_c_at_any_moment_shows_no_secret(tmp_path: Path) -> None:
     """A child reads, asks for a key and updates a key; real SIGINTs come at random moments of each."""
-    dice, log = random.Random(12), tmp_path / "debug.log"
-    interrupted, found = 0, []
+    dice = random.Random(12)
+    log = tmp_path / "debug.log"
+    interrupted = 0
+    found = []
     with (
         (tmp_path / "stderr").open("wb") as errors,
         subprocess.Popen(

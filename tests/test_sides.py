@@ -267,7 +267,8 @@ def test_the_book_s_share_is_that_of_fills_not_of_rows(everybody: pd.DataFrame, 
 
 
 def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_block() -> None:
-    buy, sell = drawn(1, "BUY", 5), drawn(1, "SELL", 6)
+    buy = drawn(1, "BUY", 5)
+    sell = drawn(1, "SELL", 6)
     assert lab.fills.one_side(trades_from(sell, buy))["side"].tolist() == ["BUY"]
     early = trades_from(drawn(1, "BUY", 5, blockId="0", indexInBlock="0"))
     late = trades_from(drawn(1, "BUY", 5, blockId="7", indexInBlock="3"))

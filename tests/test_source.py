@@ -172,7 +172,8 @@ def test_a_recording_is_named_alike_by_client_and_relayer(made_block: Path, tmp_
 @contextmanager
 def served(change: Callable[[int, dict[str, Any]], None]) -> Iterator[Client]:
     """Serve the trades of the small world, changed; `change` is given the number of the page."""
-    tokens, markets = json.dumps(WORLD.tokens()), json.dumps({"markets": WORLD.markets()})
+    tokens = json.dumps(WORLD.tokens())
+    markets = json.dumps({"markets": WORLD.markets()})
     with Relayer(WORLD) as relayer:
         rows = {kind: relayer.rows(ACCOUNT, kind) for kind in ("amm", "dex")}
     numbers = iter(range(100))

@@ -124,7 +124,8 @@ def test_a_full_row_has_every_documented_member() -> None:
 def test_shorter_rows_leave_what_they_lack_null(length: int, known: list[str]) -> None:
     full = row()
     members = [*full[:7], *full[9:12]] if length == 10 else full[:length]
-    got, whole_row = read(page([members])), read(page([full]))
+    got = read(page([members]))
+    whole_row = read(page([full]))
     optional = ["account_id", "role", "order_hash", "block_id", "index_in_block", "token_id", "storage_id"]
     assert [name for name in optional if got[name].notna().all()] == [n for n in optional if n in known]
     same = [name for name in COLUMNS if name not in optional or name in known]
@@ -269,7 +270,8 @@ def test_both_sides_of_a_fill_are_two_rows() -> None:
 
 
 def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy_too_many() -> None:
-    one, other = read(page([row()])), read(page([row(feeAmount="0")]))
+    one = read(page([row()]))
+    other = read(page([row(feeAmount="0")]))
     overlapping = pd.concat([one, read(page([row(), row(id="1")])), one])
     assert reasons(overlapping) == ["read twice: identical to another row"] * 2
     assert reasons(overlapping.drop_duplicates(["trade_id"])) == []
@@ -278,10 +280,8 @@ def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy
     assert reasons(pd.concat([unknown, unknown])) == ["id is missing"] * 4
 
 
-BEFORE, AFTER = (
-    "created_at is before 2015: sent in seconds?",
-    "created_at is after 2099: sent in microseconds?",
-)
+BEFORE = "created_at is before 2015: sent in seconds?"
+AFTER = "created_at is after 2099: sent in microseconds?"
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,9 @@ class ScriptedServer:
     """Requests on a clock of its own: each is on its way, and its answer too, for as long as is drawn."""
 
     def __init__(self, rate: float, ways: Iterable[tuple[float, float]]) -> None:
-        self.now, self.sent, self.arrivals = 0.0, list[float](), list[float]()
+        self.now = 0.0
+        self.sent = list[float]()
+        self.arrivals = list[float]()
         self.limiter = RateLimiter(rate, clock=lambda: self.now)
         self._ways = ways
         self._answers: list[float] = []

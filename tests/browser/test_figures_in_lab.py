@@ -100,7 +100,8 @@ def changed(page: Any, view: int, before: str) -> str:
 
 
 def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook: Any) -> None:
-    whole, other = drawn(notebook, 0), drawn(notebook, 1)
+    whole = drawn(notebook, 0)
+    other = drawn(notebook, 1)
     picture = notebook.locator(".ll-picture").nth(0)
     picture.scroll_into_view_if_needed()
     box = picture.bounding_box()
@@ -135,7 +136,8 @@ def test_views_on_one_page_share_no_id_and_letters_are_found(notebook: Any) -> N
 
 
 def test_another_theme_needs_no_new_drawing(notebook: Any, theme: str) -> None:
-    before, ink = drawn(notebook, 0), notebook.evaluate(INK, [0])
+    before = drawn(notebook, 0)
+    ink = notebook.evaluate(INK, [0])
     other = next(name for key, name in THEMES.items() if key != theme)
     for width in (700, 1280, 2560):
         notebook.set_viewport_size({"width": width, "height": 2300})

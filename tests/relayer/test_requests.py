@@ -6,7 +6,10 @@ import pytest
 import requests
 
 ACCOUNT = 58344
-EMPTY, WRONG, NO_ACCOUNT, ARGUMENT = 104001, 104002, 104003, 100001
+EMPTY = 104001
+WRONG = 104002
+NO_ACCOUNT = 104003
+ARGUMENT = 100001
 
 
 def refusal(answer):
@@ -129,7 +132,8 @@ def test_a_defect_answers_500_in_shape_and_shows_nothing(serve, monkeypatch):
 
 def test_tokens_and_markets_are_complete(serve, world):
     relayer = serve()
-    tokens, markets = relayer.get("/exchange/tokens").json(), relayer.get("/mix/markets").json()
+    tokens = relayer.get("/exchange/tokens").json()
+    markets = relayer.get("/mix/markets").json()
     assert tokens == world.tokens()
     assert markets == {"markets": world.markets()}
     fields = {

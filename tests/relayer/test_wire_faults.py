@@ -69,7 +69,9 @@ def test_whoever_tries_again_gets_through(serve, most):
 def test_a_complete_history_through_every_fault(serve):
     shares = dict.fromkeys(("429", "500", "503", "reset", "truncated", "slow"), 0.08)
     relayer = serve(faults=shares, slow_seconds=0.0)
-    truth, rows, failures = relayer.relayer.rows(10083), [], 0
+    truth = relayer.relayer.rows(10083)
+    rows = []
+    failures = 0
     while len(rows) < len(truth):
         try:
             answer = relayer.get("/user/trades", accountId=10083, offset=len(rows), limit=3)

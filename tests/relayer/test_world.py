@@ -190,12 +190,14 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
         if fill.side == "BUY":
             ideal = Fraction(quote * fill.size, base - fill.size) / Fraction(998, 1000)
             assert 0 <= fill.quote - ideal <= ideal / 52_428 + 1
-            base, quote = base - fill.size, quote + fill.quote
+            base = base - fill.size
+            quote = quote + fill.quote
         else:
             paid = fill.size * Fraction(998, 1000)
             ideal = quote * paid / (base + paid)
             assert 0 <= ideal - fill.quote <= ideal / 52_428 + 1
-            base, quote = base + fill.size, quote - fill.quote
+            base = base + fill.size
+            quote = quote - fill.quote
 
 
 @pytest.mark.parametrize(("seed", "size"), [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)])
@@ -388,7 +390,8 @@ def test_recorded_prices_are_printed_the_same(recordings):
         prices.update({(row[1], row[2]): row[4] for row in json.loads(path.read_text())["trades"]})
     for line in (block / "settled.jsonl").read_text().splitlines():
         fill = json.loads(line)
-        up, down = 10 ** (decimals[fill["base"]] + 8), 10 ** decimals[fill["quote"]]
+        up = 10 ** (decimals[fill["base"]] + 8)
+        down = 10 ** decimals[fill["quote"]]
         price = price_text(int(fill["quote_amount"]) * up // (int(fill["size"]) * down))
         assert prices[fill["id"], fill["side"]] == price
 

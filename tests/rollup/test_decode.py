@@ -72,7 +72,8 @@ FRAMES = {
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) -> None:
-    frame, table = getattr(blocks, FRAMES[kind])(), blocks.table(kind)
+    frame = getattr(blocks, FRAMES[kind])()
+    table = blocks.table(kind)
     assert (frame["block_id"] - 100).tolist() == frame["block"].tolist() == table["block"].to_pylist()
     for name in table.column_names[2:]:
         renamed = next(n for n in (f"{name}_id", f"{name.strip('_')}_address", name) if n in frame)

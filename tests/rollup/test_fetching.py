@@ -62,7 +62,8 @@ def test_every_block_is_stored_once_with_where_it_came_from(store: Store) -> Non
 
 
 def test_the_next_sync_asks_for_what_is_new_only(store: Store) -> None:
-    short, long = ScriptedChain(30), ScriptedChain(40)
+    short = ScriptedChain(30)
+    long = ScriptedChain(40)
     sync(store, short)
     sync(store, long)
     assert held(store) == long.data
@@ -307,7 +308,8 @@ Store(sys.argv[1]).sync(sys.argv[2], rate=None, progress=False)
 @pytest.mark.thorough
 @pytest.mark.parametrize("stalls", ["eth_getLogs", "eth_getTransactionByHash"])
 def test_ctrl_c_ends_a_sync_that_waits_and_shows_no_key(tmp_path: Path, stalls: str) -> None:
-    chain, reached = ScriptedChain(40), threading.Event()
+    chain = ScriptedChain(40)
+    reached = threading.Event()
     release = threading.Event()
 
     def stall(number: int, asked: Any) -> None:
@@ -340,7 +342,8 @@ def test_the_key_of_an_address_is_stored_and_shown_nowhere(
     """An endpoint repeats the key in every error; it is given as an argument, and by the environment."""
     caplog.set_level("DEBUG")
     secrets = {"key": forms(KEY)}
-    store, texts = Store(tmp_path / "blocks"), list[str]()
+    store = Store(tmp_path / "blocks")
+    texts = list[str]()
     for place in ("argument", "environment", "forgotten", "refused", "gone"):
         chain = ScriptedChain(9)
         if place == "forgotten":

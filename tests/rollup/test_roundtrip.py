@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from support import encoding
 from support.encoding import Header, Noop, encode_block
 
-FLAG, BIPS = st.integers(0, 1), st.integers(0, 2**14 - 1)
+FLAG = st.integers(0, 1)
+BIPS = st.integers(0, 2**14 - 1)
 
 
 def uint(width):
@@ -19,7 +20,8 @@ def floating(bits):
 
 
 BYTE, TOKEN, ACCOUNT, UINT96, ADDRESS, HASH = map(uint, (1, 2, 4, 12, 20, 32))
-FLOAT16, FLOAT24 = floating(11), floating(19)
+FLOAT16 = floating(11)
+FLOAT24 = floating(19)
 
 
 def number(value):

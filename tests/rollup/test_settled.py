@@ -149,11 +149,10 @@ def test_prices_are_exact_at_any_decimals_and_sizes() -> None:
     for row, case in zip(frame.iloc[::2].itertuples(), cases, strict=True):
         legs = {case["sell_a"]: case["fill_a"], case["sell_b"]: case["fill_b"]}
         amounts = {token: (raw & 0x7FFFF) * 10 ** (raw >> 19) for token, raw in legs.items()}
-        base, quote = names[row.base], names[row.quote]
-        top, bottom = (
-            amounts[quote] * 10 ** (18 + 48),
-            amounts[base] * 10 ** (48 + int(decimals[quote]) - int(decimals[base])),
-        )
+        base = names[row.base]
+        quote = names[row.quote]
+        top = amounts[quote] * 10 ** (18 + 48)
+        bottom = amounts[base] * 10 ** (48 + int(decimals[quote]) - int(decimals[base]))
         exact = top // bottom
         if exact >= 10**37:
             assert pd.isna(row.price)
@@ -284,7 +283,8 @@ def test_odd_fills_are_listed_and_lose_no_digit() -> None:
 
 
 def test_an_empty_block_gives_an_empty_frame() -> None:
-    frame, full = read(), read(fill())
+    frame = read()
+    full = read(fill())
     assert len(frame) == 0
     assert frame.columns.tolist() == full.columns.tolist()
     assert [str(one) for one in frame.dtypes] == [str(one) for one in full.dtypes]

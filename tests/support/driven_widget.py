@@ -73,7 +73,9 @@ class DrivenWidget:
     """
 
     def __init__(self, page: Any, box: Any, typed: list[str]) -> None:
-        self.page, self.box, self.typed = page, box, typed
+        self.page = page
+        self.box = box
+        self.typed = typed
 
     def control(self, label: str) -> Any:
         return self.box.get_by_label(label, exact=True)

@@ -293,7 +293,9 @@ def _valued(
         return nothing
     order = [one for one in order_of(fill, fills) if one.created_at is not None and one.fee_token == fill.fee_token]
     first = min(map(moment_of, order))
-    value, names, times = Fraction(fill.fee, UNIT), [fill.fee_token], [fill.created_at]
+    value = Fraction(fill.fee, UNIT)
+    names = [fill.fee_token]
+    times = [fill.created_at]
     for pair in paths[fill.fee_token]:
         earlier = [one for one in prices if (one.base, one.quote) == pair and moment_of(one) < first]
         if not earlier:
@@ -322,7 +324,8 @@ def breakdown(fills: list[Fill], around: Sequence[str]) -> Rows:
 def vwap(fills: list[Fill], by: Sequence[str]) -> Rows:
     def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
         sure = [fill for fill in some if clear(fill)]
-        volume, notional = total(fill.size for fill in sure), total(fill.notional for fill in sure)
+        volume = total(fill.size for fill in sure)
+        notional = total(fill.notional for fill in sure)
         return {
             "fills": len(some),
             "volume": volume,
@@ -364,7 +367,8 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
             placed.append(Fill(**vars(fill), quantile=first))
 
     def columns(some: list[Fill], part: list[Fill]) -> dict[str, Any]:
-        sizes, mine = known(fill.notional for fill in part), total(fill.notional for fill in some)
+        sizes = known(fill.notional for fill in part)
+        mine = total(fill.notional for fill in some)
         return {
             "smallest": min(sizes, default=None),
             "largest": max(sizes, default=None),
@@ -542,7 +546,8 @@ def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> R
 
 def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
     sums = amounts(parts)
-    complete, moments = all(map(clear, parts)), known(part.created_at for part in parts)
+    complete = all(map(clear, parts))
+    moments = known(part.created_at for part in parts)
     notional, volume = (sums[name] if complete else None for name in ("notional", "volume"))
     worse = None
     if before and notional is not None and volume:

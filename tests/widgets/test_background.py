@@ -36,7 +36,8 @@ class Keeping(Background):
 
 def held_back(result: object) -> tuple[Callable[[ReportProgress], object], threading.Event, threading.Event]:
     """Make work that waits for the second event after it set the first."""
-    started, let = threading.Event(), threading.Event()
+    started = threading.Event()
+    let = threading.Event()
 
     def work(report: ReportProgress) -> object:
         report(1, 4)
@@ -72,7 +73,8 @@ def test_waiting_too_long_says_what_for() -> None:
 
 def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
     """As in a notebook: cells and widget messages run on one thread, background work on others."""
-    state, threads = Keeping(), set()
+    state = Keeping()
+    threads = set()
     state.observe(lambda _: threads.add(threading.get_ident()), ["doing", "done", "whole", "problem"])
 
     def count(report: ReportProgress) -> int:
@@ -106,7 +108,8 @@ def test_waiting_in_a_cell_does_not_lock_up() -> None:
 
 
 def test_work_that_begins_more_work_can_be_waited_for_at_any_moment() -> None:
-    state, left = Background(), [0]
+    state = Background()
+    left = [0]
 
     def again(_: object) -> None:
         left[0] -= 1

@@ -60,7 +60,8 @@ def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
     explorer = FillExplorer(
         trades, market=MARKET, side="SELL", fill_type="dex", since="2022-03-01", until=dt.date(2022, 6, 1)
     )
-    start, end = pd.Timestamp("2022-03-01", tz="UTC"), pd.Timestamp("2022-06-01", tz="UTC")
+    start = pd.Timestamp("2022-03-01", tz="UTC")
+    end = pd.Timestamp("2022-06-01", tz="UTC")
     expected = [
         place
         for place, row in enumerate(trades.itertuples())
@@ -105,7 +106,8 @@ def test_the_code_has_the_names_of_the_notebook(
 
 
 def test_no_table_is_computed_twice_for_the_same_choices(trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    explorer, computed = FeeExplorer(trades, market=MARKET), []
+    explorer = FeeExplorer(trades, market=MARKET)
+    computed = []
     summary = lab.fees.summary
     monkeypatch.setattr(lab.fees, "summary", lambda *given, **how: computed.append(1) or summary(*given, **how))
     first = explorer.table
@@ -157,7 +159,8 @@ def test_unknown_roles_are_named_and_found_where_they_follow(trades: pd.DataFram
     explorer = FeeExplorer(early)
     page = OnPage(explorer)
     found = lab.fills.with_roles(early)
-    takers, unknown = found[found["role"] == "taker"], found[found["role"].isna()]
+    takers = found[found["role"] == "taker"]
+    unknown = found[found["role"].isna()]
     assert 100 < len(takers) < len(trades)
     assert_frame_equal(explorer.table, lab.fees.summary(takers, by=["market"]))
     counts = f"{len(takers):,} of {len(trades):,} trades: role taker"

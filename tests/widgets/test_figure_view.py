@@ -14,7 +14,8 @@ from loopring_lab.figures import Figure
 from loopring_lab.figures.style import COLOURS, INKS
 from loopring_lab.widgets.figure_view import FigureView
 
-DARK, PAPER = "#111111", "#ffffff"
+DARK = "#111111"
+PAPER = "#ffffff"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,9 @@ def test_the_static_copy_is_a_picture_and_a_text_that_does_not_change(view: Figu
 
 
 def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(view: FigureView) -> None:
-    whole, marks, panel = view.svg, view.marks, view.panels[0]
+    whole = view.svg
+    marks = view.marks
+    panel = view.panels[0]
     view._repr_mimebundle_()  # its picture is laid out as the view is
     zoom(view, 0, 0.25, 0.5)
     assert view.svg != whole

@@ -167,7 +167,8 @@ def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: Walk, text: 
 
 
 def test_a_strangers_signatures_are_refused_at_both_steps(wizard: Walk, setup: KeyUpdateSetup) -> None:
-    owner, stranger = setup.relayer.signer(ACCOUNT), setup.relayer.signer(STRANGER)
+    owner = setup.relayer.signer(ACCOUNT)
+    stranger = setup.relayer.signer(STRANGER)
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign)) == "key"
     assert f"got one by {stranger.address}" in wizard.problem
@@ -312,7 +313,8 @@ def test_a_demo_wallet_goes_from_any_step_to_the_end(
     begun: str, wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
-    signer, seen = setup.relayer.signer(ACCOUNT), []
+    signer = setup.relayer.signer(ACCOUNT)
+    seen = []
     steps = [
         wizard.next,
         lambda: wizard.give_signature(signature(signer, wizard.to_sign)),
