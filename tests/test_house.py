@@ -1,4 +1,4 @@
-"""The rules of the code base: import directions, sizes, docstrings, import time, documentation pages."""
+"""The rules of the code base: import directions, docstrings, import time, documentation pages."""
 
 import ast
 import inspect
