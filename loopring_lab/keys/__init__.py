@@ -170,6 +170,8 @@ class KeyUpdate:
         KeyUpdate(account 10083, nonce 1, next: key seed)
         """
         if signer is not None and as_signer(signer) is None:
+            # It may be a private key, and tracebacks show what variables hold.
+            signer = None
             raise KeyUpdateError(
                 "signer: expected an eth-account LocalAccount, or an object with its interface. A private "
                 "key as text is never accepted: load it where it is kept, with Account.from_key."
