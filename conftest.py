@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytest.register_assert_rewrite("support")
 
-collect_ignore_glob = ["tests/support/*", "tests/tools/*", "tests/attacks/[!t]*"]
+collect_ignore_glob = ["tests/support/*", "tests/tools/*"]
 """Modules that hold no tests are not searched for examples, which would import them twice."""
 LONG = ("tests/browser/", "notebooks/")
 ROOT = Path(__file__).parent

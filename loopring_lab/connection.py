@@ -204,7 +204,11 @@ def _names_in(folder: Path) -> Fingerprint:
 def _sizes(files: Iterable[Path]) -> Fingerprint:
     found = []
     for file in files:
-        stat = file.stat()
+        try:
+            stat = file.stat()
+        except OSError:
+            # A link that leads nowhere, or to itself: whoever reads it says what is wrong.
+            stat = file.lstat()
         found.append((str(file), stat.st_size, stat.st_mtime_ns))
     return tuple(found)
 

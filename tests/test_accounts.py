@@ -9,9 +9,9 @@ import pytest
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
 from support.scripted_server import Answer, Request, scripted
 
-from loopring_lab import models, protocol
+from loopring_lab import protocol
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError, RelayerError, TransportError, UnexpectedAnswer
+from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.http.transport import Transport
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
@@ -92,17 +92,6 @@ def test_an_account_without_what_it_must_have_is_an_unexpected_answer(name: str)
             client_of(server.base_url).account(7)
 
 
-@pytest.mark.parametrize(
-    "body", [b"a page of a hotel's network", b'{"a":' * 5000 + b"1" + b"}" * 5000], ids=["page", "deep"]
-)
-def test_an_answer_that_is_no_sound_json_is_an_unexpected_one(body: bytes) -> None:
-    with (
-        scripted(lambda number, request: Answer(body=body)) as server,
-        pytest.raises(UnexpectedAnswer, match="account: expected JSON, got "),
-    ):
-        client_of(server.base_url).account(7)
-
-
 def test_fees_are_exact_in_each_token(setup: KeyUpdateSetup) -> None:
     fees = setup.client.update_fee(ACCOUNT)
     decimals = {"ETH": 18, "LRC": 18, "USDT": 6, "DAI": 18, "USDC": 6}
@@ -134,7 +123,8 @@ def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
 
 
 def test_the_exchange_is_read(setup: KeyUpdateSetup) -> None:
-    told, settings = setup.client.exchange(), setup.relayer.settings
+    told = setup.client.exchange()
+    settings = setup.relayer.settings
     assert (told.address, told.chain_id) == (settings.exchange, settings.chain_id)
     with answering({"chainId": "1", "exchangeAddress": "0x12"}) as server, pytest.raises(UnexpectedAnswer):
         client_of(server.base_url).exchange()
@@ -198,19 +188,6 @@ def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
     assert (told.status, told.hash, told.is_idempotent, told.storage_id) == ("received", "0x1", True, 4)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_redirect_takes_an_update_elsewhere(status: int) -> None:
-    with answering({}) as thief:
-        redirect = Answer(status, headers={"Location": thief.base_url + "/api/v3/account"})
-        with (
-            scripted(lambda number, request: redirect) as server,
-            pytest.raises(TransportError, match="which is not followed") as refused,
-        ):
-            Transport(server.base_url, proxies=False).post("/account", b"{}", signature="0x1b")
-        assert not refused.value.maybe_received
-        assert (len(server.requests), thief.requests) == (1, [])
-
-
 def test_an_update_is_listed_or_not(setup: KeyUpdateSetup) -> None:
     receipt = setup.prepare(11375).submit()
     assert receipt.hash
@@ -218,17 +195,6 @@ def test_an_update_is_listed_or_not(setup: KeyUpdateSetup) -> None:
     assert listed
     assert (listed.status, listed.reason) == ("received", None)
     assert setup.client.update_status(11375, "0x12") is None
-
-
-def test_bodies_of_the_account_routes_are_read_into_models() -> None:
-    exchange = models.read_exchange(b'{"exchangeAddress": "0x0B", "chainId": 1}')
-    assert exchange == models.Exchange(address="0x0B", chain_id=1)
-    body = b'{"transactions": [{"hash": "0x1f", "status": "failed", "reason": "no funds"}]}'
-    failed = models.read_listed_update(body, "0x1f")
-    assert failed is not None
-    assert failed.reason == "no funds"
-    sent = models.read_submission(b'{"hash": "0x1f", "status": "received", "isIdempotent": false}')
-    assert sent.status == "received"
 
 
 def test_a_form_is_escaped_and_aligned() -> None:

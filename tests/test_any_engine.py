@@ -1,7 +1,6 @@
 """Every public function gives the same answer on every kind of frame."""
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pytest
 from support.engines import ENGINES, assert_same, on, without_warnings
 from support.questions import NOT_BY_MARKET, QUESTIONS, Ask
-from support.settled_block import client_of, trades_of
 from test_order_of_rows import drawn
 
 import loopring_lab as lab
@@ -72,18 +70,6 @@ def with_odd_categories(frame: pd.DataFrame) -> pa.Table:
 def test_categories_are_their_texts(question: str) -> None:
     asked = without_warnings(QUESTIONS[question], adversarial(), with_odd_categories)
     assert_same(asked, on_pandas(question))
-
-
-@pytest.fixture(scope="module")
-def block(any_block_folder: Path) -> pd.DataFrame:
-    frame: pd.DataFrame = trades_of(client_of(any_block_folder))
-    return frame
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_real_block_gives_the_same_digits(block: pd.DataFrame, question: str) -> None:
-    assert_same(answer(QUESTIONS[question], "duckdb", block), QUESTIONS[question](block))
 
 
 def test_duckdb_joins_answers_with_their_trades() -> None:

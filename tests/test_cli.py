@@ -31,7 +31,9 @@ class Process:
     """A running command whose output can be waited for."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process, self.seen, self._lines = process, [], queue.Queue()
+        self.process = process
+        self.seen = []
+        self._lines = queue.Queue()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -149,12 +151,6 @@ def test_without_a_display_no_browser_opens(
     assert ("--no-browser" in launches[0]) is not seen
 
 
-def test_the_log_is_shown_on_request(launches: Launches, bundled: Path, tmp_path: Path) -> None:
-    for more in ([], ["--log"]):
-        cli.main(["lab", str(tmp_path / "mine"), *more])
-    assert [any("--log-level" in word for word in words) for words in launches] == [True, False]
-
-
 def test_an_installed_package_copies_its_notebooks(
     bundled: Path, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,19 +175,6 @@ def test_a_changed_notebook_is_kept_and_named(
     said = capsys.readouterr().out
     assert "kept yours: 01.ipynb" in said
     assert "02.ipynb" not in said
-
-
-def test_copying_twice_changes_nothing(bundled: Path, tmp_path: Path) -> None:
-    assert templates.copy_notebooks(bundled, tmp_path / "mine") == []
-    before = [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())]
-    assert templates.copy_notebooks(bundled, tmp_path / "mine") == []
-    assert [(p.name, p.stat().st_mtime_ns) for p in sorted((tmp_path / "mine").iterdir())] == before
-
-
-def test_checkpoints_are_not_copied(bundled: Path, tmp_path: Path) -> None:
-    (bundled / ".ipynb_checkpoints").mkdir()
-    templates.copy_notebooks(bundled, tmp_path / "mine")
-    assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["01.ipynb", "02.ipynb"]
 
 
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
@@ -238,7 +221,8 @@ def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(tmp_path: 
         opened = r"JupyterLab: http://\S+:\d+/lab/tree/01_first_look\.ipynb\?token=(\w+)"
         token = lab.until(opened)[1]
         lab.until(rf"ssh -N -L {port}:localhost:{port} ")
-        base, headers = f"http://127.0.0.1:{port}/api", {"Authorization": f"token {token}"}
+        base = f"http://127.0.0.1:{port}/api"
+        headers = {"Authorization": f"token {token}"}
         with requests.Session() as session:  # JupyterLab prints its address just before it listens there
             session.mount("http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.1, backoff_max=1)))
             assert session.get(f"{base}/status", headers=headers, timeout=PATIENCE).json()["kernels"] == 0
@@ -293,7 +277,10 @@ def test_without_the_request_the_key_is_not_shown() -> None:
 
 
 class FakeRelayer:
-    base_url, source, accounts, api_key = "http://127.0.0.1:1", "a source", [7], "k" * 64
+    base_url = "http://127.0.0.1:1"
+    source = "a source"
+    accounts = (7,)
+    api_key = "k" * 64
     rpc_url = f"{base_url}/rpc"
 
 

@@ -1,10 +1,5 @@
-import io
 import json
-import logging
-import os
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,13 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import requests
 from pandas.testing import assert_frame_equal
 from support.scripted_server import Answer, Request, scripted
 from support.wire_rows import whole
 
 import loopring_lab as lab
-from loopring_lab import query, tables
+from loopring_lab import tables
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized, RelayerError, UnexpectedAnswer
 from loopring_lab.http.transport import Transport
@@ -88,20 +82,6 @@ def test_trades_equal_the_world_s_own_integers(client: Client, trades: pd.DataFr
     assert trades.attrs == {"source": "synthetic world, seed 1", "synthetic": True, "fee_token": "received"}
 
 
-def test_both_fill_types_add_up_to_the_relayer_s_count(trades: pd.DataFrame) -> None:
-    with Relayer() as relayer:
-        ask = {"accountId": ACCOUNT, "limit": 1}
-        for fill_type, filter_ in ((None, {}), ("amm", {"fillTypes": "amm"}), ("dex", {"fillTypes": "dex"})):
-            answer = requests.get(
-                f"{relayer.base_url}/api/v3/user/trades",
-                {**ask, **filter_},
-                headers={"X-API-KEY": relayer.api_key},
-                timeout=10,
-            ).json()
-            mine = trades if fill_type is None else trades[trades["fill_type"] == fill_type]
-            assert answer["totalNum"] == len(mine)
-
-
 # Arguments
 
 
@@ -125,14 +105,6 @@ def test_a_limit_gives_the_newest(small: World, order: Any) -> None:
         account = relayer.accounts[0]
         everything = client.trades(account)
         assert_frame_equal(client.trades(account, limit=70), everything.tail(70).reset_index(drop=True))
-
-
-def test_a_limit_asks_for_few_pages(client: Client, small: World) -> None:
-    with Relayer(small) as relayer:
-        busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
-        before = relayer.counts.requests["/user/trades"]
-        client_of(relayer).trades(busiest, limit=40)
-        assert relayer.counts.requests["/user/trades"] - before == 2
 
 
 def test_account_numbers_may_come_from_a_frame(client: Client, trades: pd.DataFrame) -> None:
@@ -171,21 +143,6 @@ def test_an_argument_that_cannot_be_used_is_named(client: Client, arguments: dic
     with pytest.raises(LabError) as caught:
         client.trades(**arguments)
     assert said in str(caught.value)
-
-
-def test_a_market_with_its_tokens_swapped_is_found_whatever_the_case() -> None:
-    assert query.near_market("eth-lrc", pd.Index(["LRC-ETH", "ETH-USDC"])) == "LRC-ETH"
-
-
-def test_a_day_without_a_zone_is_read_in_utc() -> None:
-    assert query.parse_utc("since", "2022-03-31") == pd.Timestamp("2022-03-31", tz="UTC")
-
-
-def test_a_market_that_is_nearly_right_is_suggested(client: Client) -> None:
-    with pytest.raises(RelayerError, match=r"^The relayer refused: .*'lrc-eht'. Did you mean 'LRC-ETH'\? \(GET"):
-        client.trades(ACCOUNT, market="lrc-eht")
-    with pytest.raises(RelayerError, match=r"client.markets\(\) lists the markets."):
-        client.trades(ACCOUNT, market="XXXX")
 
 
 # Pages
@@ -245,17 +202,11 @@ def test_keys_and_accounts_are_checked_by_the_relayer(small: World) -> None:
         assert unknown.value.code == 104003
 
 
-@pytest.mark.parametrize("shape", ["result_info", "flat", "ok"])
-def test_refusals_are_understood_in_every_shape(small: World, shape: Any) -> None:
-    with Relayer(small, Settings(error_shape=shape)) as relayer, pytest.raises(RelayerError) as caught:
-        client_of(relayer).trades(4_000_000)
-    assert caught.value.code == 104003
-
-
 def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small: World) -> None:
     with Relayer(small) as relayer:
         account = relayer.accounts[-1]
-        tokens, markets = json.dumps(small.tokens()).encode(), json.dumps(small.markets()).encode()
+        tokens = json.dumps(small.tokens()).encode()
+        markets = json.dumps(small.markets()).encode()
         rows = relayer.rows(account)[:40]
         body = json.dumps({"totalNum": len(rows), "trades": rows}).encode()
 
@@ -356,13 +307,6 @@ def test_what_was_probably_meant_is_said(client: Client, asked: dict[str, Any], 
         client.trades(**{"account_id": ACCOUNT} | asked)
 
 
-@pytest.mark.parametrize("address", ["/home/folder", "localhost:1234", "ftp://host"])
-def test_what_is_no_address_is_refused_without_repeating_it(address: str) -> None:
-    with pytest.raises(LabError, match="a folder of saved responses is recording=") as refused:
-        lab.connect(address)
-    assert address not in str(refused.value)
-
-
 # Progress
 
 
@@ -419,39 +363,6 @@ def test_what_a_function_raises_ends_the_read(client: Client) -> None:
 # Secrets and weight
 
 
-def test_the_key_is_in_no_repr_error_or_log(small: World, caplog: pytest.LogCaptureFixture) -> None:
-    out = io.StringIO()
-    handler = logging.StreamHandler(out)
-    logging.getLogger().addHandler(handler)
-    try:
-        with caplog.at_level(logging.DEBUG), Relayer(small) as relayer:
-            client = client_of(relayer)
-            client.trades(relayer.accounts[-1])
-            shown = [
-                repr(client),
-                repr(client._transport),
-                repr(relayer),
-                str(vars(client)),
-                str(vars(client._transport)),
-            ]
-            with pytest.raises(RelayerError) as caught:
-                client.trades(4_000_000)
-            shown += [str(caught.value), repr(caught.value)]
-            key = relayer.api_key
-    finally:
-        logging.getLogger().removeHandler(handler)
-    assert not any(key in text for text in [*shown, caplog.text, out.getvalue()])
-    assert "4000000" not in caplog.text
-
-
-@pytest.mark.thorough
-def test_an_embedded_relayer_is_not_asked_through_a_proxy() -> None:
-    code = "import loopring_lab as lab; print(len(lab.connect().tokens()))"
-    env = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=True)
-    assert int(done.stdout.split()[-1]) >= 12
-
-
 def test_frames_are_the_caller_s_own(client: Client) -> None:
     tokens = client.tokens()
     tokens["decimals"] = 0
@@ -484,12 +395,6 @@ def test_an_account_as_text_and_a_market_in_any_case_are_accepted(client: Client
         client.trades(94680, market="amm-lrc-eth")
 
 
-def test_a_market_whose_name_differs_only_in_case_from_two_is_left_as_it_is() -> None:
-    names = pd.Index(["AB-ETH", "ab-ETH"])
-    assert query.known_market("aB-eth", (), lambda: names) == "aB-eth"
-    assert query.known_market("ab-ETH", (), lambda: names) == "ab-ETH"
-
-
 def test_reversed_dates_are_refused(client: Client) -> None:
     with pytest.raises(LabError, match="since='2022-03-01' is after until='2022-02-01'.* Swap them"):
         client.trades(94680, since="2022-03-01", until="2022-02-01")
@@ -503,10 +408,3 @@ def test_no_trades_are_said_to_be_none(client: Client) -> None:
     late = client.trades(94680, until="2021-01-01")
     assert late.attrs["notes"] == ["There are no trades of account_id=94680 in the time asked for, 40 outside it."]
     assert "notes" not in client.trades(94680).attrs
-
-
-@pytest.mark.parametrize("source", ["embedded", "live"])
-def test_a_rate_of_0_is_refused_whatever_the_source(source: str) -> None:
-    address = None if source == "embedded" else "https://relayer.example"
-    with pytest.raises(LabError, match="rate=0: give requests per second above 0, or None for no limit"):
-        lab.connect(address, rate=0)

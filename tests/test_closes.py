@@ -150,7 +150,7 @@ def test_other_arguments_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.thorough
-def test_identical_lines_are_kept_and_large_files_take_seconds(tmp_path: Path) -> None:
+def test_identical_lines_are_kept_and_large_files_are_read(tmp_path: Path) -> None:
     assert len(read(tmp_path, HEAD + LINE + LINE)) == 2
     minutes = pd.date_range("2022-01-01", periods=200_000, freq="min", tz="UTC")
     table = pa.table({"created_at": minutes.astype(str), "market": ["LRC-ETH"] * len(minutes)})

@@ -50,7 +50,8 @@ def test_every_column_of_every_frame_is_described_and_nothing_else(made: dict[st
 def functions() -> Iterator[str]:
     """Yield the public functions that return a frame, by the names that columns.toml has."""
     for line in (ROOT / "tests" / "public_api.txt").read_text().splitlines():
-        name, returned = line.partition("(")[0].removeprefix("lab."), line.rpartition(" -> ")[2]
+        name = line.partition("(")[0].removeprefix("lab.")
+        returned = line.rpartition(" -> ")[2]
         of_trades = name.startswith(("fees.", "fills.")) and returned == "'Any'"
         if (of_trades or "pd.DataFrame" in returned) and not SERIES.match(line.removeprefix("lab.")):
             yield name

@@ -11,12 +11,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
-from support.engines import on, without_warnings
 from support.trade_histories import assert_refused
 from support.worlds import MINUTE, minute_marks, size_classes, trades_of, true_costs, true_difference
 
 import loopring_lab as lab
-from loopring_lab.engine.query import collected
 from loopring_lab.relayer import World
 from loopring_lab.relayer.world import Fill
 
@@ -283,26 +281,6 @@ def test_only_takers_count_and_each_fill_once(trades: pd.DataFrame, marks: pa.Ta
     assert_same(lab.fills.compare_venues(forgotten, marks, by="side"), found)
     makers = trades[trades["role"] == "maker"]
     assert lab.fills.compare_venues(makers, marks).empty
-
-
-def test_comparisons_depend_on_no_order_of_rows_and_no_engine(trades: pd.DataFrame, marks: pa.Table) -> None:
-    trades = trades.tail(1500)
-    for ask in (lambda f: lab.fills.compare_venues(f, marks, by="market"), lab.fills.compare_venues):
-        found = ask(trades)
-        assert_same(ask(trades.sample(frac=1, random_state=1)), found)
-        for engine in ("pyarrow", "polars", "polars, lazy", "duckdb"):
-            others = collected(ask(on(engine, trades)), "test").to_pandas()
-            assert_frame_equal(others, found, rtol=1e-12, check_dtype=False, check_categorical=False)
-
-
-@pytest.mark.thorough
-def test_venues_compare_alike_on_spark(trades: pd.DataFrame, marks: pa.Table) -> None:
-    trades = trades.assign(role=None)
-    for prices in (marks, None):
-        found = lab.fills.compare_venues(trades, prices, by="side")
-        answer = without_warnings(lab.fills.compare_venues, on("spark", trades), prices, "side")
-        others = collected(answer, "test").to_pandas()
-        assert_frame_equal(others, found, rtol=1e-12, check_dtype=False, check_categorical=False)
 
 
 def test_what_cannot_be_matched_is_undecided(trades: pd.DataFrame, marks: pa.Table) -> None:

@@ -1,6 +1,5 @@
 """Whatever a server does, an exchange ends in time and in little memory, and Ctrl-C ends it at once."""
 
-import _thread
 import contextlib
 import gc
 import os
@@ -324,41 +323,6 @@ def test_a_count_that_pages_do_not_deliver_ends(answer: Callable[[int], bytes], 
     assert read(answer, **how) <= 45  # four times the one page that it may have, and ten to spare
 
 
-def test_a_slow_page_does_not_let_the_others_run_past_the_limit() -> None:
-    """The limit holds for pages requested: those behind a slow one arrive, but are not counted before it."""
-
-    def answer(offset: int) -> bytes:
-        if offset == PAGE:
-            time.sleep(0.5)
-        return page([], 50_000_000)
-
-    assert read(answer) <= 45
-
-
-def test_a_large_limit_requests_only_the_pages_that_exist() -> None:
-    rows = [row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(90)]
-    assert read(lambda offset: page(rows[offset : offset + PAGE], 90), window=Window(limit=10**12)) == 2
-
-
-def test_while_pages_wait_for_an_earlier_one_few_are_requested() -> None:
-    """Each page may have 2 MiB, so that 60 of them take as much memory as reading may."""
-    count = 150
-    requested: list[int] = []
-    requested_meanwhile: list[int] = []
-
-    def fetch(_: History, offset: int) -> bytes:
-        requested.append(offset)
-        if offset == PAGE:
-            time.sleep(0.5)
-            requested_meanwhile.append(len(requested))
-        rows = [row(id=str(offset + number), orderHash=f"0x{offset + number:x}") for number in range(PAGE)]
-        return page(rows, count * PAGE)
-
-    reader = PageReader(fetch, [History(5, "dex")], lambda held, expected: None, at_once=1)
-    assert sum(1 for _ in reader) == count
-    assert requested_meanwhile[0] <= 62
-
-
 # Ctrl-C
 
 
@@ -397,19 +361,6 @@ def test_ctrl_c_ends_the_wait_for_another_attempt() -> None:
         interrupted(0.1),
     ):
         client_of(server.base_url).count(5)
-
-
-@pytest.mark.parametrize("wait", ["pause", "pages"])
-def test_ctrl_c_just_before_a_wait_ends_it(wait: str) -> None:
-    """Python notes this one, and wakes nothing that waits."""
-    never = threading.Event()
-    reader = PageReader(lambda *_: b"" * never.wait(1_000), [History(5, "dex")], lambda held, expected: None)
-    with interrupted(0.1, _thread.interrupt_main):
-        if wait == "pause":
-            Budget().pause(1_000)
-        else:
-            list(reader)
-    never.set()
 
 
 def test_after_ctrl_c_nothing_more_is_requested() -> None:

@@ -108,7 +108,8 @@ def test_every_figure_is_in_the_gallery_with_its_code(docs_html: Path, pages: di
 
 
 def test_every_notebook_and_page_is_reached_from_the_start(docs_html: Path, pages: dict[Path, Page]) -> None:
-    reached, waiting = set(), [(docs_html / "index.html").resolve()]
+    reached = set()
+    waiting = [(docs_html / "index.html").resolve()]
     while waiting:
         path = waiting.pop()
         if path in pages and path not in reached:

@@ -37,8 +37,9 @@ from loopring_lab.amounts import to_units
 from loopring_lab.engine import portable
 from loopring_lab.errors import AmountError
 
+pytestmark = pytest.mark.contract
+
 UNITS = {symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()}
-ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0"))
 BY = ["market", "fill_type", "role"]
 
 Ask = Callable[[Any], Any]
@@ -196,17 +197,6 @@ def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, questi
     assert_same_rows([{name: row[name] for name in expected[0]} for row in found], expected)
 
 
-@pytest.mark.thorough
-@settings(max_examples=8)
-@given(histories(6))
-def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
-    frame = frame_of([ETH_IN_USDT, *history])
-    for ask, count in (SUMS | IN_ORDER).values():
-        found, expected = oracle.to_rows(collected(ask(frame))), count(frame)
-        names = expected[0] if expected else []
-        assert_same_rows([{name: row[name] for name in names} for row in found], expected)
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
     for question in ("over_time every 1w", "orders", "tiers", "size_profile by label", "schedule_check"):
@@ -247,7 +237,8 @@ COUNTED_TWICE = (
 @functools.cache
 def with_other_sides() -> pd.DataFrame:
     """Put the other side beside every second fill, and the same side once more beside every third."""
-    every_second, every_third = odd().iloc[::2], odd().iloc[::3]
+    every_second = odd().iloc[::2]
+    every_third = odd().iloc[::3]
     other = every_second.assign(side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"}))
     other["side"] = other["side"].cat.set_categories(odd()["side"].cat.categories)
     return pd.concat([odd(), other, every_third]).sample(frac=1, random_state=1)
@@ -451,3 +442,18 @@ print(json.dumps([*loaded, sorted(sys.modules)]))
     before, after = json.loads(subprocess.check_output([sys.executable, "-c", code]))
     engines = {"duckdb", "polars", "pyspark"}
     assert [engines & set(before), engines & set(after)] == [set(), {"duckdb"}]
+
+
+ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0"))
+
+
+@pytest.mark.thorough
+@settings(max_examples=8)
+@given(histories(6))
+def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
+    frame = frame_of([ETH_IN_USDT, *history])
+    for ask, count in (SUMS | IN_ORDER).values():
+        found = oracle.to_rows(collected(ask(frame)))
+        expected = count(frame)
+        names = expected[0] if expected else []
+        assert_same_rows([{name: row[name] for name in names} for row in found], expected)

@@ -6,8 +6,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from pandas.testing import assert_frame_equal
-from support.engines import on, result_rows
 from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import (
@@ -83,10 +81,12 @@ def test_a_pools_returns_are_those_of_the_true_prices(world: World, trades: pd.D
         fills = of_pool(world, market)
         if len(fills) < 100:
             continue
-        base, quote = MARKETS[market].base.decimals, MARKETS[market].quote.decimals
+        base = MARKETS[market].base.decimals
+        quote = MARKETS[market].quote.decimals
         sums = dict.fromkeys(("notional", "fees", "net", "markout"), 0.0)
         for fill in fills:
-            size, moved = fill.size / 10**base, fill.quote / 10**quote
+            size = fill.size / 10**base
+            moved = fill.quote / 10**quote
             now, later = (float(true_price(world, market, fill.time_ms + lag)) for lag in (0, horizon))
             sign = 1 if fill.side == "BUY" else -1
             sums["notional"] += moved
@@ -102,22 +102,3 @@ def test_a_pools_returns_are_those_of_the_true_prices(world: World, trades: pd.D
             assert abs(ours - true) / sums["notional"] * 10_000 < 0.75, (market, name)
         assert (found["fees"] - found["lvr"] == found["net"]).all()
         assert (found["lvr"] > 0).all()
-
-
-def test_a_pools_returns_depend_on_no_order_of_rows_and_no_engine(world: World, trades: pd.DataFrame) -> None:
-    account = world.pools["LRC-ETH"]
-    pool = trades[trades["account_id"] == account]
-    marks = minute_marks(world, of_pool(world, "LRC-ETH"), [5 * MINUTE])
-    for ask in (
-        lambda f: lab.fills.pool_returns(f, account, marks),
-        lambda f: lab.fills.pool_returns(f, account),
-    ):
-        found = ask(pool)
-        assert len(found) > 50
-        assert_frame_equal(ask(pool.sample(frac=1, random_state=2)), found)
-        for engine in ("pyarrow", "polars"):
-            assert result_rows(ask(on(engine, pool))) == result_rows(found)
-    assert "notes" in lab.fills.pool_returns(pool, account).attrs
-    everything = lab.fills.pool_returns(trades, account, marks)
-    assert_frame_equal(everything, lab.fills.pool_returns(pool, account, marks))
-    assert lab.fills.pool_returns(pool.iloc[:0], account).empty

@@ -4,7 +4,6 @@ import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -18,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
-from support.engines import FAST, IN_MEMORY, assert_same_rows, collected, from_arrow, on, result_rows
+from support.engines import FAST, IN_MEMORY, assert_same_rows, on, result_rows
 from support.settled_block import Settled, client_of, settled_of, trades_of
-from support.trade_histories import ROWS, Drawn, assert_refused, frame_of, histories
+from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
 
 import loopring_lab as lab
@@ -104,13 +103,15 @@ def test_fills_above_a_schedule_are_those_the_chain_says(block: pd.DataFrame, se
 def test_excess_is_what_was_charged_beyond_the_exact_amount_allowed(
     client: lab.Client, block: pd.DataFrame, settled: Settled
 ) -> None:
-    decimals, bps = client.tokens()["decimals"], Fraction(19, 2)
+    decimals = client.tokens()["decimals"]
+    bps = Fraction(19, 2)
     found = lab.fees.schedule_check(block, "9.5")
     assert len(found) > 100
     for line, fact in zip(found.itertuples(), facts_of(found, settled), strict=True):
         leg = "size" if fact["side"] == "BUY" else "quote_amount"
         exact = Fraction(int(fact[leg]), 10 ** int(decimals[fact["fee_token"]])) * bps / 10_000
-        allowed, slack = Fraction(line.allowed), Fraction(1, UNIT)
+        allowed = Fraction(line.allowed)
+        slack = Fraction(1, UNIT)
         if leg == "size":
             assert allowed <= exact < allowed + slack
         else:  # the price was cut: never less is allowed than the chain's own amount allows
@@ -129,18 +130,6 @@ def one_fill(size: int, fee: int, **members: str) -> pd.DataFrame:
 def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
     (line,) = result_rows(lab.fees.with_tiers(frame, tokens=tokens()))
     return line["tier_bps"], line["certainty"]
-
-
-@settings(max_examples=20)
-@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(10**4, 10**30)), min_size=10))
-def test_a_tier_charged_on_a_large_amount_is_found_for_certain(charged: list[tuple[int, int]]) -> None:
-    members = [
-        row(side="BUY", tokenId="0", size=str(size), feeAmount=str(size * tier // 10_000)) for tier, size in charged
-    ]
-    frame = frame_of([("amm", one) for one in members]).sort_values("trade_id")
-    found = lab.fees.with_tiers(frame, tokens=tokens())
-    assert found["tier_bps"].tolist() == [tier for tier, _ in charged]
-    assert (found["certainty"] == "exact").all()
 
 
 @settings(max_examples=20)
@@ -211,11 +200,11 @@ def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
 
 def mixed_tiers(chance: random.Random) -> tuple[list[tuple[int, int]], list[int]]:
     """Draw an account's fills of six tiers, by one of several plans, half of them small; also the tiers."""
-    tiers, plan = (
-        chance.sample([4, 8, 10, 20, 25, 30], 6),
-        chance.choice(["any", "mostly", "steps", "by size"]),
-    )
-    fills, charged, now = [], [], tiers[0]
+    tiers = chance.sample([4, 8, 10, 20, 25, 30], 6)
+    plan = chance.choice(["any", "mostly", "steps", "by size"])
+    fills = []
+    charged = []
+    now = tiers[0]
     for _ in range(chance.choice([30, 80, 150])):
         small = chance.random() < 0.5
         now = chance.choice(tiers) if chance.random() < 0.05 else now
@@ -268,44 +257,7 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
         assert found["certainty"].tolist() == ["exact", "ambiguous"] * repeated
 
 
-@pytest.mark.thorough
-@settings(max_examples=25)
-@given(
-    st.integers(0, 18),
-    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(0, 12)), min_size=2),
-)
-def test_a_tier_named_without_a_token_list_is_the_one_charged(
-    decimals: int, charged: list[tuple[int, int, int]]
-) -> None:
-    """Round amounts make a token look as if it had fewer decimals than it has."""
-    unit, fills = 10 ** (18 - decimals), []
-    for tier, digit, zeros in charged:
-        size = digit * 10**zeros
-        fills.append((size * unit, size * tier // 10_000 * unit))
-    frame = like_fills(fills * 30)
-    for bounds in (lab.fees.with_tiers(frame), lab.fees.with_tiers(frame.head(len(fills)))):
-        named = bounds[bounds["tier_bps"].notna()]
-        truth = [charged[number % ROWS % len(fills)][0] for number in named["trade_id"]]
-        assert named["tier_bps"].tolist() == truth
-
-
-def test_columns_of_the_same_name_are_replaced(history: pd.DataFrame) -> None:
-    for engine in ("pandas", "pyarrow", "polars", "polars, lazy"):
-        once = lab.fees.with_tiers(on(engine, history))
-        assert collected(lab.fees.with_tiers(once)).equals(collected(once))
-        valued = collected(lab.fees.in_token(lab.fees.in_token(on(engine, history), "ETH"), "USDT"))
-        assert valued.equals(collected(lab.fees.in_token(on(engine, history), "USDT")))
-
-
 # Values in one token
-
-VALUE = ["fee_value", "value_path", "priced_at"]
-
-
-def test_the_world_s_fees_are_priced_along_paths(history: pd.DataFrame) -> None:
-    valued = lab.fees.in_token(history, "USDT")
-    assert valued["fee_value"].notna().mean() > 0.8
-    assert valued["value_path"].dropna().str.count(">").max() >= 1
 
 
 @pytest.mark.parametrize("token", ["ETH", "USDT", "LRC"])
@@ -319,19 +271,6 @@ def test_no_later_price_is_ever_used(history: pd.DataFrame, token: str) -> None:
     )
     longer = pd.concat([history, later], ignore_index=True)
     assert_frame_equal(lab.fees.in_token(history, token, longer), lab.fees.in_token(history, token, history))
-
-
-@settings(max_examples=15)
-@given(histories(), st.integers(0, 11))
-def test_no_later_price_is_ever_used_in_any_history(history: list[Drawn], cut: int) -> None:
-    anchor = ("amm", row(market="ETH-USDT", price="2000.0", createdAt="1"))
-    frame = frame_of([anchor, *history])
-    moment = frame["created_at"].sort_values(ignore_index=True)[min(cut, len(frame) - 1)]
-    known = frame[(frame["created_at"] < moment).fillna(False)]
-    later = frame.assign(price=frame["price"].where((frame["created_at"] < moment).fillna(False), frame["price"] * 2))
-    if len(known):
-        valued = lab.fees.in_token(known, "ETH", prices=frame)[VALUE]
-        assert_frame_equal(lab.fees.in_token(known, "ETH", prices=later)[VALUE], valued)
 
 
 def test_valued_in_the_token_itself_the_sum_is_unchanged(history: pd.DataFrame) -> None:
@@ -375,11 +314,9 @@ def values_of(drawn: list[Traded], token: str = "USDT", **arguments: Any) -> lis
 
 
 def test_unpriced_fills_are_counted_and_left_null() -> None:
-    first, usdt, again = (
-        traded("LRC-ETH", 1, "0.5"),
-        traded("ETH-USDT", 2, "2000.0"),
-        traded("LRC-ETH", 3, "0.25"),
-    )
+    first = traded("LRC-ETH", 1, "0.5")
+    usdt = traded("ETH-USDT", 2, "2000.0")
+    again = traded("LRC-ETH", 3, "0.25")
     assert [value for value, _ in values_of([first, usdt, again])] == [None, None, 1000]
     (line,) = (
         line
@@ -555,63 +492,8 @@ def test_unknown_roles_are_never_accused_nor_acquitted(block: pd.DataFrame, sett
     assert set(certain["schedule_bps"]) == {2.0}
 
 
-def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | None:
-    """Judge a fill by every line that might be its own; None stands for within the schedule."""
-    verdicts = set()
-    for line in lines:
-        parts = [(getattr(fill, name), name, value) for name, value in line.items() if name != "bps"]
-        if any(cell is not None and not fits(cell, name, value) for cell, name, value in parts):
-            continue
-        gross = oracle.received(fill)
-        if None in (fill.fee, fill.size, gross):
-            verdicts.add("unknown")
-        else:
-            most = gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
-            verdicts.add("above" if fill.fee > most * line["bps"] // 10_000 else None)
-        if all(cell is not None for cell, _, _ in parts):
-            return verdicts.pop() if len(verdicts) == 1 else "unknown"
-    return "unknown"  # it may match no line
-
-
 def fits(cell: Any, name: str, value: Any) -> bool:
     return cell >= value if name == "created_at" else cell in value
-
-
-@pytest.mark.thorough
-@settings(max_examples=40)
-@given(histories(20), st.data())
-def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Drawn], data: Any) -> None:
-    frame = frame_of(history)
-    fills = oracle.fills_of(frame)
-    columns = {name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str) for name in
-               ("market", "fill_type", "role", "side", "account_id", "created_at")}  # fmt: skip
-    names = st.lists(
-        st.sampled_from([name for name, values in columns.items() if values] or [None]),
-        max_size=2,
-        unique=True,
-    )
-    lines = []
-    for _ in range(data.draw(st.integers(0, 3))):
-        line: dict[str, Any] = {"bps": data.draw(st.sampled_from([0, 10, 20]))}
-        for name in filter(None, data.draw(names)):
-            some = data.draw(st.lists(st.sampled_from(columns[name]), min_size=1, max_size=2))
-            line[name] = some[0] if name == "created_at" else some
-        lines.append(line)
-    lines.append({"bps": 15})
-    asked = [
-        {("since" if name == "created_at" else name): (
-            pd.Timestamp(value, unit="ms", tz="UTC") if name == "created_at" else value) for name, value in line.items()}
-        for line in lines
-    ]  # fmt: skip
-    found = lab.fees.schedule_check(frame, asked)
-    judged = {fill.trade_id: verdict_by_hand(fill, lines) for fill in fills}
-    assert dict(zip(found["trade_id"], found["verdict"], strict=True)) == {
-        number: verdict for number, verdict in judged.items() if verdict
-    }
-    counted = result_rows(lab.fees.schedule_lines(frame, asked))
-    assert sum(line["fills"] for line in counted) == len(frame)
-    for verdict in ("above", "unknown"):
-        assert sum(line[verdict] for line in counted) == list(judged.values()).count(verdict)
 
 
 @pytest.mark.parametrize("engine", QUICK)
@@ -622,8 +504,10 @@ def test_the_fills_that_each_line_decided_are_counted(history: pd.DataFrame, eng
         {"market": "LRC-ETH", "bps": 2},
         {"fill_type": "amm", "bps": 4},
     ]
-    taken, pool = frame["role"] == "taker", frame["fill_type"] == "amm"
-    lrc, unsure = frame["market"] == "LRC-ETH", frame["role"].isna() & pool
+    taken = frame["role"] == "taker"
+    pool = frame["fill_type"] == "amm"
+    lrc = frame["market"] == "LRC-ETH"
+    unsure = frame["role"].isna() & pool
     first = taken & pool
     counts = [first, lrc & ~first & ~unsure, pool & ~lrc & ~first & ~unsure, ~lrc & ~pool, unsure]
     found = result_rows(lab.fees.schedule_lines(on(engine, frame), lines, others=None))
@@ -636,37 +520,6 @@ def test_the_fills_that_each_line_decided_are_counted(history: pd.DataFrame, eng
 
 
 # Whatever the trades
-
-
-@pytest.mark.thorough
-@settings(max_examples=15)
-@given(histories(), st.randoms(use_true_random=False))
-def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> None:
-    frame = frame_of(history)
-    order = list(range(len(frame)))
-    chance.shuffle(order)
-    mixed = frame.iloc[order]
-    for ask in (
-        lambda f: lab.fees.summary(f, by="market"),
-        lambda f: lab.fees.over_time(f, "1mo"),
-        lambda f: lab.fees.tiers(f, by="market"),
-    ):
-        assert_frame_equal(ask(mixed), ask(frame))
-
-
-@pytest.mark.thorough
-@settings(max_examples=15)
-@given(histories(), st.integers(0, 12))
-def test_sums_of_parts_add_up_to_the_sum_of_the_whole(history: list[Drawn], cut: int) -> None:
-    frame = frame_of(history)
-    parts: Counter[tuple[str | None, str]] = Counter()
-    for part in (frame.iloc[:cut], frame.iloc[cut:]):
-        for line in result_rows(lab.fees.summary(part, by="market")):
-            for name in ("fills", "fee", "volume", "notional", "received", "unknown"):
-                parts[line["market"], line["fee_token"], name] += line[name] or 0
-    for line in result_rows(lab.fees.summary(frame, by="market")):
-        for name in ("fills", "fee", "volume", "notional", "received", "unknown"):
-            assert parts[line["market"], line["fee_token"], name] == (line[name] or 0)
 
 
 # Edges and refusals
@@ -704,14 +557,6 @@ def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: s
         assert_same_rows(result_rows(FUNCTIONS[name](on(engine, frame))), expected)
     if name in ("summary", "over_time", "tiers", "in_token by"):
         assert sum(line["fills"] for line in expected) == len(frame)
-
-
-def test_fills_of_unknown_time_stand_under_a_null_period_last(history: pd.DataFrame) -> None:
-    odd = history.assign(created_at=history["created_at"].where(history.index % 5 != 0))
-    found = result_rows(lab.fees.over_time(odd, "1mo"))
-    unknown = [line for line in found if line["period"] is None]
-    assert found[-len(unknown) :] == unknown
-    assert sum(line["fills"] for line in unknown) == sum(history.index % 5 == 0)
 
 
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
@@ -769,20 +614,6 @@ def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: st
     assert_refused(*REFUSED[case], history.head(20))
 
 
-@pytest.mark.parametrize("engine", QUICK)
-@pytest.mark.parametrize("kind", [pa.float64(), pa.int64(), pa.string()], ids=str)
-def test_amounts_that_are_not_exact_are_refused(history: pd.DataFrame, engine: str, kind: pa.DataType) -> None:
-    loose = pa.array(["1"] * 20).cast(kind)
-    if engine in ("pandas", "pyarrow", "dask"):
-        frame = on(engine, history.head(20).assign(size=loose.to_pandas()))
-    else:
-        table = portable(history.head(20))
-        frame = from_arrow(engine, table.set_column(table.column_names.index("size"), "size", loose))
-    for ask in (lab.fees.summary, lab.fees.tiers):
-        with pytest.raises(AmountError, match=r"size is .*, not an exact amount. Use decimals"):
-            ask(frame)
-
-
 def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) -> None:
     frame = history.head(4)
     with pytest.raises(LabError, match=r"takes a pandas or pyarrow frame. A polars frame needs no conversion"):
@@ -797,10 +628,56 @@ def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) 
         portable(large)
 
 
-def test_a_tolerance_and_a_moment_are_read_however_they_are_given(history: pd.DataFrame) -> None:
-    lines = [{"since": moment, "bps": 0} for moment in ("2022-03-31", pd.Timestamp("2022-03-31"))]
-    found = [lab.fees.schedule_check(history, [line], others=None) for line in lines]
-    assert_frame_equal(*found)
-    gaps = [lab.fills.price_gap(history, tolerance=one) for one in ("1d", "24h", timedelta(days=1))]
-    assert_frame_equal(gaps[0], gaps[1])
-    assert_frame_equal(gaps[0], gaps[2])
+def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | None:
+    """Judge a fill by every line that might be its own; None stands for within the schedule."""
+    verdicts = set()
+    for line in lines:
+        parts = [(getattr(fill, name), name, value) for name, value in line.items() if name != "bps"]
+        if any(cell is not None and not fits(cell, name, value) for cell, name, value in parts):
+            continue
+        gross = oracle.received(fill)
+        if None in (fill.fee, fill.size, gross):
+            verdicts.add("unknown")
+        else:
+            most = gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+            verdicts.add("above" if fill.fee > most * line["bps"] // 10_000 else None)
+        if all(cell is not None for cell, _, _ in parts):
+            return verdicts.pop() if len(verdicts) == 1 else "unknown"
+    return "unknown"  # it may match no line
+
+
+@pytest.mark.thorough
+@settings(max_examples=40)
+@given(histories(20), st.data())
+def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Drawn], data: Any) -> None:
+    frame = frame_of(history)
+    fills = oracle.fills_of(frame)
+    columns = {name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str) for name in
+               ("market", "fill_type", "role", "side", "account_id", "created_at")}  # fmt: skip
+    names = st.lists(
+        st.sampled_from([name for name, values in columns.items() if values] or [None]),
+        max_size=2,
+        unique=True,
+    )
+    lines = []
+    for _ in range(data.draw(st.integers(0, 3))):
+        line: dict[str, Any] = {"bps": data.draw(st.sampled_from([0, 10, 20]))}
+        for name in filter(None, data.draw(names)):
+            some = data.draw(st.lists(st.sampled_from(columns[name]), min_size=1, max_size=2))
+            line[name] = some[0] if name == "created_at" else some
+        lines.append(line)
+    lines.append({"bps": 15})
+    asked = [
+        {("since" if name == "created_at" else name): (
+            pd.Timestamp(value, unit="ms", tz="UTC") if name == "created_at" else value) for name, value in line.items()}
+        for line in lines
+    ]  # fmt: skip
+    found = lab.fees.schedule_check(frame, asked)
+    judged = {fill.trade_id: verdict_by_hand(fill, lines) for fill in fills}
+    assert dict(zip(found["trade_id"], found["verdict"], strict=True)) == {
+        number: verdict for number, verdict in judged.items() if verdict
+    }
+    counted = result_rows(lab.fees.schedule_lines(frame, asked))
+    assert sum(line["fills"] for line in counted) == len(frame)
+    for verdict in ("above", "unknown"):
+        assert sum(line[verdict] for line in counted) == list(judged.values()).count(verdict)

@@ -1,21 +1,43 @@
-"""The volume figure: bars equal exact sums, and texts are legible at 900 pixels."""
+"""Every figure of one gallery: legible at 900 pixels, its table and marks kept, the same bytes each time."""
 
-import struct
-from decimal import Decimal
-from itertools import pairwise
+import base64
+import functools
+import io
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import style as styles
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from support.figures import stacks
-from support.wire_rows import page, read, row
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure as Plain
+from PIL import Image
+from support.figures import GALLERY, Gallery, note, overlapping, rendered, title, words
+from support.settled_block import client_of, trades_of
+from support.wire_rows import whole
 
 import loopring_lab as lab
+from loopring_lab import figures
 from loopring_lab.errors import LabError
-from loopring_lab.figures import volume
+from loopring_lab.figures import Figure
+
+LEAST_POINTS = 9
+LARGEST_PICTURE = 70_000  # bytes; a notebook keeps every picture
+COLUMNS = {
+    "volume": {"period", "quote", "fill_type", "fills", "notional"},
+    "rates": {"period", "fill_type", "fee_token", "fills", "fee", "received", "bps"},
+    "tiers": {"period", "tier_bps", "certainty", "fills", "share"},
+    "tokens": {"fee_token", "fills", "fee", "bps", "zero_fee_share"},
+    "shares": {"period", "fills", "pool_fills", "share"},
+    "gaps": {"trade_id", "fill_type", "price", "other_price", "worse_bps"},
+    "sizes": {"quantile", "smallest", "largest", "fill_type", "fills", "share"},
+    "costs": {"quantile", "smallest", "largest", "fills", "weighted_all_in_bps", "low_all_in_bps"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -23,131 +45,317 @@ def trades() -> pd.DataFrame:
     return lab.connect().trades(10083)
 
 
-def test_bars_are_the_exact_sums_of_notional(trades: pd.DataFrame) -> None:
-    figure = volume(trades, quote="USDC")
-    mine = trades[trades["quote"] == "USDC"]
-    heights = stacks(figure)
-    for fill_type, label in (("amm", "AMM pool"), ("dex", "order book")):
-        sums: dict[int, Decimal] = {}
-        start = mine["created_at"].min().floor("D")
-        for fill in mine[mine["fill_type"] == fill_type].itertuples():
-            week = (fill.created_at - start).days // 7
-            sums[week] = sums.get(week, Decimal(0)) + fill.notional
-        weeks = range(len(heights[label]))
-        assert heights[label] == pytest.approx([float(sums.get(week, 0)) for week in weeks], rel=1e-12)
+@pytest.fixture(scope="module")
+def few() -> pd.DataFrame:
+    return lab.connect().trades(10083, limit=40)
 
 
-def test_fill_types_are_stacked(trades: pd.DataFrame) -> None:
-    lower, upper = volume(trades).axes[0].containers
-    assert [bar.get_y() for bar in lower] == [0] * len(lower)
-    assert [bar.get_y() for bar in upper] == [bar.get_height() for bar in lower]
+@pytest.fixture(scope="module")
+def gallery(trades: pd.DataFrame, few: pd.DataFrame) -> Gallery:
+    """Draw each figure once for all tests that only look at it."""
+    frames = {"long": trades, "short": few}
+    return functools.cache(lambda name, whose="long": GALLERY[name].drawn(frames[whose]))
 
 
-def test_without_a_choice_the_most_traded_quote_is_drawn_and_named(trades: pd.DataFrame) -> None:
-    most = trades["quote"].value_counts()
-    axes = volume(trades).axes[0]
-    named = f"Traded volume per week, {most.index[0]}-quoted markets, {most.iloc[0]:,} of {len(trades):,} trades"
-    assert axes.get_title(loc="left") == named
-    assert axes.get_ylabel() == f"notional ({most.index[0]})"
-    assert axes.get_xlabel() == "time (UTC)"
-
-
-def test_synthetic_data_is_marked_and_real_data_is_not(trades: pd.DataFrame) -> None:
-    assert "synthetic data" in [text.get_text() for text in volume(trades).axes[0].texts]
-    real = trades.copy()
-    real.attrs = {}
-    assert not volume(real).axes[0].texts
-
-
-def test_the_picture_is_legible_at_900_pixels(trades: pd.DataFrame) -> None:
-    figure = volume(trades)
-    width, height = struct.unpack(">II", figure._repr_png_()[16:24])  # type: ignore[attr-defined]
-    assert (width, height) == (1800, 840)
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    figure.draw_without_rendering()
+def assert_legible(figure: Any) -> None:
+    boxes = rendered(figure)
+    assert overlapping(boxes) == []
+    for text, box in boxes.items():
+        words_ = text.get_text()
+        assert text.get_fontsize() >= LEAST_POINTS
+        assert box.x0 >= 0, words_
+        assert box.x1 <= figure.bbox.width, words_
+        assert box.y0 >= 0, words_
+        assert box.y1 <= figure.bbox.height, words_
+        assert not re.search(r"\d[eE][+-]?\d|\d\.\d{9}", words_)
     axes = figure.axes[0]
-    texts = [axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label, *axes.texts]  # type: ignore[attr-defined]
-    ticks = [
-        tick.label1
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in axis.get_major_ticks()
-        if min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
-    ]
-    assert len(ticks) >= 6
     legend = axes.get_legend()
-    assert legend is not None
-    for text in [*texts, *ticks, *legend.get_texts()]:
-        assert text.get_fontsize() >= 9
-        box = text.get_window_extent(renderer)
-        assert not text.get_text() or (box.x0 >= 0 and box.x1 <= 900 and box.y0 >= 0 and box.y1 <= 420)
-    boxes = [label.get_window_extent(renderer) for label in axes.get_xticklabels() if label.get_text()]
-    assert len(boxes) >= 3
-    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
-    assert legend.get_window_extent(renderer).x0 >= axes.get_window_extent(renderer).x1
-    marks = [axes.texts[0].get_window_extent(renderer), axes.xaxis.label.get_window_extent(renderer)]
-    assert not marks[0].overlaps(marks[1])
+    assert legend is None or legend.get_window_extent().x0 >= axes.get_window_extent().x1
 
 
-def test_fill_types_differ_by_more_than_colour(trades: pd.DataFrame) -> None:
-    bars = [bars[0] for bars in volume(trades).axes[0].containers]  # type: ignore[index]
-    assert [bar.get_hatch() for bar in bars] == [None, None]
-    pool, book = (sum(bar.get_facecolor()[:3]) for bar in bars)
-    assert book - pool > 1
-    assert bars[1].get_edgecolor() != bars[1].get_facecolor()
+@pytest.mark.parametrize("whose", ["long", "short"])
+@pytest.mark.parametrize("name", GALLERY)
+def test_texts_are_legible_inside_the_figure_and_apart(name: str, whose: str, gallery: Gallery) -> None:
+    assert_legible(gallery(name, whose))
 
 
-def test_large_numbers_are_written_out() -> None:
-    axes = volume(read(page([row(price="3000000.0", size="1" + "0" * 21)]), fill_type="dex")).axes[0]
-    axes.figure.draw_without_rendering()
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert "1,000,000,000" in labels or "2,000,000,000" in labels
-    assert not any("e" in label for label in labels)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_block_of_a_few_hundred_fills_reads_as_well(name: str, block_folder: Path) -> None:
+    figure = GALLERY[name].drawn(trades_of(client_of(block_folder)))
+    assert_legible(figure)
+    assert "synthetic data" not in words(figure)
 
 
-def test_a_given_axes_is_drawn_on_and_nothing_is_global(trades: pd.DataFrame) -> None:
+@pytest.fixture(scope="module")
+def estimates() -> dict[str, Any]:
+    client = lab.connect()
+    trades = client.trades(11519, since="2022-10-01")
+    prices = client.outside_prices(trades)
+    return {
+        "outside": figures.venue_differences(trades, prices=prices),
+        "own": figures.venue_differences(trades, by=["market", "side"], horizon="10min"),
+        "later": figures.markouts(trades, prices=prices),
+        "later, own": figures.markouts(trades),
+        "by size": figures.cost_curve(trades, reference=prices),
+    }
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["outside", "own", "later", "later, own", "by size"])
+def test_estimates_are_legible_and_name_their_reference(name: str, estimates: dict[str, Any]) -> None:
+    figure = estimates[name]
+    assert_legible(figure)
+    assert "synthetic data" in words(figure)
+    assert "95 % interval (clustered by order)" in note(figure)
+    assert ("differences are pulled towards 0" in note(figure)) == ("own" in name)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(name: str, gallery: Gallery) -> None:
+    figure = gallery(name)
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (GALLERY[name].along, GALLERY[name].up)
+    assert len(title(figure)) > 15
+    assert "synthetic data" in words(figure)
+
+
+def test_titles_say_what_is_drawn_and_what_is_left_out(trades: pd.DataFrame, gallery: Gallery) -> None:
+    eth = int((trades["quote"] == "ETH").sum())
+    count = f"{len(trades):,}"
+    assert title(gallery("volume")) == f"Traded volume per week, ETH-quoted markets, {eth:,} of {count} trades"
+    assert title(gallery("sizes")).endswith("ETH-quoted markets")
+    assert note(gallery("sizes")) == f"{eth:,} of {count} trades; each bar about {eth / 10:.0f} fills"
+    assert note(gallery("tiers")) == f"all {count} trades"
+    assert note(gallery("rates")).endswith(f"{(trades['fee_token'] == 'ETH').sum()} of {count} trades")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", GALLERY)
+def test_a_picture_is_twice_as_dense_small_a_white_card_and_the_same_each_time(
+    name: str, few: pd.DataFrame, gallery: Gallery
+) -> None:
+    figure = GALLERY[name].drawn(few)
+    data, metadata = figure._repr_mimebundle_()
+    assert data == gallery(name, "short")._repr_mimebundle_()[0]
+    assert metadata == {"image/png": {"width": 900}}
+    png = base64.b64decode(data["image/png"])
+    assert len(png) < LARGEST_PICTURE
+    image = Image.open(io.BytesIO(png)).convert("RGBA")
+    width, height = image.size
+    assert (width, height) == (1800, round(200 * figure.get_figheight()))
+    assert height == 840 or (height < 840 and name.startswith("tokens"))  # a figure of few rows is lower
+    corners = [(0, 0), (width - 1, 0), (0, height - 1), (width - 1, height - 1)]
+    assert [image.getpixel(corner)[3] for corner in corners] == [0] * 4  # type: ignore[index]
+    assert image.getpixel((900, 4)) == (255, 255, 255, 255)
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(name: str, few: pd.DataFrame) -> None:
     before = dict(mpl.rcParams)
-    figure = Figure()
-    axes = figure.subplots()
-    assert volume(trades, ax=axes) is figure
-    assert axes.containers
+    figure = Plain()
+    other, mine = figure.subplots(1, 2)
+    assert GALLERY[name].drawn(few, ax=mine) is figure
+    assert mine.has_data()
+    assert not other.has_data()
+    assert not hasattr(figure, "marks")
     assert dict(mpl.rcParams) == before
 
 
-def test_the_same_trades_give_the_same_bytes(trades: pd.DataFrame) -> None:
-    assert volume(trades)._repr_png_() == volume(trades)._repr_png_()  # type: ignore[attr-defined]
+def test_four_figures_share_one_page(trades: pd.DataFrame) -> None:
+    page = Plain(figsize=(18, 9), dpi=100, layout="constrained")
+    names = ["rates", "tiers by quarter", "tokens", "sizes"]
+    for name, axes in zip(names, page.subplots(2, 2).flat, strict=True):
+        GALLERY[name].drawn(trades, ax=axes)
+    boxes = rendered(page)
+    assert overlapping(boxes) == []
+    assert [text.get_text() for text in boxes].count("synthetic data") == 1
+    assert all(axes.get_window_extent().width > 400 for axes in page.axes)
 
 
-@pytest.mark.parametrize(("days", "period"), [(10, "day"), (100, "week"), (800, "30 days"), (3_000, "91 days")])
-def test_periods_follow_the_time_covered(days: int, period: str) -> None:
-    last = 1657638459610 + days * 86_400_000
-    frame = read(page([row(), row(id="2", createdAt=str(last))]), fill_type="dex")
-    assert f"per {period}," in volume(frame).axes[0].get_title(loc="left")
+@pytest.mark.parametrize("name", GALLERY)
+def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(name: str, trades: pd.DataFrame) -> None:
+    one = GALLERY[name]
+    with pytest.raises(LabError, match=rf"({one.draw.__name__}|in_token).*\.$"):
+        one.drawn(trades.head(0))
+    with pytest.raises(LabError, match="expected a trades DataFrame, got list"):
+        one.drawn([1, 2])
+    with pytest.raises(LabError, match="no column '[fn]"):
+        one.drawn(trades.drop(columns=["fee_bps", "fee", "fee_token", "fill_type", "notional"]))
 
 
-def test_only_one_fill_type_and_one_row_are_stacks() -> None:
-    heights = stacks(volume(read(page([row()]), fill_type="dex")))
-    assert heights["AMM pool"] == [0]
-    assert heights["order book"] == [pytest.approx(453.794 * 0.00035669)]
+def test_groups_differ_by_more_than_colour(trades: pd.DataFrame, gallery: Gallery) -> None:
+    for name in ("sizes", "volume"):
+        bars = gallery(name).axes[0].containers
+        assert len({sum(stack[0].get_facecolor()[:3]) > 1.5 for stack in bars}) == len(bars) == 2
+    for by in ("fill_type", "market", "fee_token"):
+        lines = figures.fee_rates(trades, by=by, every="1q").axes[0].lines
+        assert len({str(line._dash_pattern) for line in lines}) == len(lines) > 1  # type: ignore[attr-defined]
+        assert {line.get_drawstyle() for line in lines} == {"steps-post"}
 
 
-def test_bars_begin_on_the_first_day_and_are_equally_long(trades: pd.DataFrame) -> None:
+def test_a_tier_s_number_stands_in_its_bars(trades: pd.DataFrame) -> None:
+    figure = figures.fee_tiers(trades, every="1mo")
+    for bars in figure.axes[0].containers:
+        tier = str(bars.get_label()).removesuffix(" bps")
+        tall = [bar for bar in bars if bar.get_height() >= 6]
+        inside = [text for text in figure.axes[0].texts if text.get_text() == tier]
+        assert [text.xy[0] for text in inside] == [bar.get_x() + bar.get_width() / 2 for bar in tall]  # type: ignore[attr-defined]
+
+
+def test_dates_name_month_and_year(few: pd.DataFrame) -> None:
+    moment = few["created_at"].iloc[0]
+    texts = words(figures.fill_shares(few.head(1)))
+    days = {f"{moment + pd.Timedelta(days=day):%d %b}" for day in (0, 1)}
+    assert days | {f"{moment:%Y}"} <= set(texts)
+
+
+@pytest.mark.parametrize("count", [1, 5, 12])
+def test_a_figure_of_rows_is_as_high_as_they_need(count: int, few: pd.DataFrame) -> None:
+    trades = few.head(2 * count).assign(fee_token=[f"T{n}" for n in range(count)] * 2)
+    figure = figures.fees_by_token(trades)
+    bars = figure.axes[0].patches
+    low, high = sorted(figure.axes[0].get_ylim())
+    assert_legible(figure)
+    assert (figure.bbox.height < 420) == (count < 8)
+    assert len(bars) == count
+    assert high - low == pytest.approx(count + 0.2)  # no rows without a bar
+    assert {round(bar.get_height(), 9) for bar in bars} == {0.72}
+
+
+def test_what_is_zoomed_away_is_not_drawn_beside_the_axes(few: pd.DataFrame) -> None:
+    figure = figures.fill_shares(few, every="1d")
+    axes = figure.axes[0]
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    figure.set_layout_engine("none")
+    start, end = axes.get_xlim()
+    axes.set_xlim(start, (start + end) / 2)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[::-1]  # the first row is the lowest
+    box = axes.get_window_extent()
+    beside = round(box.x1) + 4
+    counts = pixels[round(box.y1) + 4 : round(box.y1) + 14]
+    below_legend = pixels[round(box.y0) + 4 : round(axes.get_legend().get_window_extent().y0) - 4, beside:]
+    assert (counts[:, beside:] == 255).all()
+    assert (counts[:, :beside] < 255).any()
+    assert (below_legend == 255).all()
+
+
+def luminance(colour: Any) -> float:
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Any, other: Any) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it."""
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("name", ["default", "dark_background", "Solarize_Light2"])
+def test_colours_follow_the_style_of_the_session(name: str, few: pd.DataFrame) -> None:
+    with styles.context(name):
+        figure = figures.fill_shares(few)
+        paper = mpl.rcParams["axes.facecolor"]
+        outside = mpl.rcParams["figure.facecolor"]
+        expected = mpl.rcParams["text.color"]
+    axes = figure.axes[0]
+    notes = [text for text in axes.texts if text.get_fontsize() == 10]
+    assert all(contrast(text.get_color(), outside) >= 4.5 for text in notes)
+    assert contrast(axes.title.get_color(), expected) == 1
+    *_, hollow = [line for line in axes.lines if line.get_markerfacecolor() != line.get_color()]
+    assert contrast(hollow.get_markerfacecolor(), paper) == 1
+    picture = Image.open(io.BytesIO(figure._repr_png_())).convert("RGBA")
+    margin = picture.getpixel((picture.width // 2, picture.height - 4))
+    assert contrast([part / 255 for part in margin[:3]], outside) < 1.1  # type: ignore[index]
+
+
+# Tables and marks
+
+
+def counted(text: str) -> int:
+    """Return the number of fills that a mark says in its last line."""
+    return int(re.fullmatch(r"([\d,]+) fills?", text.splitlines()[-1])[1].replace(",", ""))  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_each_figure_keeps_its_table_and_marks_inside_its_axes(name: str, gallery: Gallery) -> None:
+    figure = gallery(name)
+    assert set(figure.table) >= COLUMNS[name]
+    assert list(figure.table.index) == list(range(len(figure.table)))
+    low, high = figure.axes[0].get_xlim()
+    bottom, top = sorted(figure.axes[0].get_ylim())
+    assert figure.marks
+    for mark in figure.marks:
+        assert mark.axes == 0
+        assert mark.along == ("y" if name == "tokens" else "x")
+        assert low <= mark.x[0] <= mark.x[1] <= high
+        assert bottom <= mark.y[0] <= mark.y[1] <= top + 1e-9
+        assert "nan" not in mark.text.lower()
+
+
+@pytest.mark.parametrize("name", ["volume", "shares", "sizes", "rates", "tiers"])
+def test_marks_count_every_fill_drawn_once(name: str, gallery: Gallery) -> None:
+    figure = gallery(name)
+    assert sum(counted(mark.text) for mark in figure.marks) == figure.table["fills"].sum()
+
+
+def test_a_bar_says_the_exact_sum_of_its_week(trades: pd.DataFrame, gallery: Gallery) -> None:
     mine = trades[trades["quote"] == "ETH"]
-    bars = volume(mine).axes[0].containers[0]
-    days = mine["created_at"].min().floor("D").timestamp() / 86_400
-    assert [bar.get_x() for bar in bars] == [days + 7 * week for week in range(len(bars))]
-    assert [bar.get_width() for bar in bars] == pytest.approx([7 * 0.92] * len(bars))
+    start = mine["created_at"].min().floor("D")
+    sums: dict[Any, int] = defaultdict(int)
+    counts: Counter[Any] = Counter()
+    for fill in mine.itertuples():
+        week = start + pd.Timedelta(7 * ((fill.created_at - start).days // 7), "D")
+        sums[fill.fill_type, week] += whole(fill.notional, 18)
+        counts[fill.fill_type, week] += 1
+    table = gallery("volume").table
+    found = zip(table["fill_type"], table["period"], table["notional"], strict=True)
+    assert {(kind, week): whole(value, 18) for kind, week, value in found} == sums
+    labels = {"amm": "AMM pool", "dex": "order book"}
+    said = {mark.text for mark in gallery("volume").marks}
+    for (kind, week), units in sums.items():
+        amount = f"{units // 10**18:,}.{units % 10**18:018}".rstrip("0").rstrip(".")
+        count = counts[kind, week]
+        plural = "fill" if count == 1 else "fills"
+        assert f"{labels[kind]}, week from {week:%Y-%m-%d}\n{amount} ETH\n{count} {plural}" in said
 
 
-def test_trades_without_a_time_a_notional_or_a_type_are_left_out_and_counted() -> None:
-    rows = [row(id="1"), row(id="2", size=None), row(id="3", createdAt="0"), row(id="4", feeAmount=None)]
-    figure = volume(read(page(rows), fill_type="dex"))
-    assert figure.axes[0].get_title(loc="left").endswith("ETH-quoted markets, 2 of 4 trades")
-    assert stacks(figure)["order book"] == [pytest.approx(2 * 453.794 * 0.00035669)]
+def test_estimates_say_their_interval_and_whether_they_have_one(gallery: Gallery) -> None:
+    figure = gallery("costs")
+    table = figure.table.sort_values("fill_type", kind="stable")
+    for mark, (_, found) in zip(figure.marks, table.iterrows(), strict=True):
+        assert f"{found['weighted_all_in_bps']:,.2f} bps" in mark.text
+        assert counted(mark.text) == found["fills"] - found["unpriced"]
+        if np.isnan(found["low_all_in_bps"]):
+            assert "no interval" in mark.text
+        else:
+            assert mark.y == (found["low_all_in_bps"], found["high_all_in_bps"])
+            assert f"(95 %: {mark.y[0]:,.2f} bps to {mark.y[1]:,.2f} bps)" in mark.text
 
 
-@pytest.mark.parametrize("rows", [[], [row(createdAt="0")], [row(size=None)]])
-def test_nothing_to_draw_is_said(rows: Any) -> None:
-    with pytest.raises(LabError, match="no trade quoted in .* to draw. Pass other trades"):
-        volume(read(page(rows), fill_type="dex"))
-    with pytest.raises(LabError, match="no trade quoted in DOGE to draw"):
-        volume(read(page([row()]), fill_type="dex"), quote="DOGE")
+def test_balances_say_what_was_recomputed_and_published(tmp_path: Path) -> None:
+    store = lab.rollup.Store(tmp_path / "blocks.duckdb")
+    store.sync(to_block=11_153_000, progress=False)
+    figure = figures.pool_balance(store.blocks().balances(1, store.tokens()))
+    published = figure.table["published_units"].notna().sum()
+    assert len(figure.marks) == len(figure.table) + published
+    assert sum("published" in mark.text for mark in figure.marks) == published > 0
+
+
+def test_marks_name_their_panel(trades: pd.DataFrame) -> None:
+    two = Figure(figsize=(9, 8))
+    first, second = two.subplots(2)
+    figures.volume(trades, ax=first)
+    figures.fees_by_token(trades, ax=second)
+    assert {mark.axes for mark in two.marks} == {0, 1}
+    assert Counter(mark.axes for mark in two.marks)[1] == len(two.table) == trades["fee_token"].nunique()
+    figures.fill_shares(trades, ax=first)
+    assert not any("ETH" in mark.text for mark in two.marks if mark.axes == 0)
+
+
+def test_names_of_tokens_are_written_as_they_are(trades: pd.DataFrame) -> None:
+    names = {"LRC": "$\\frac{1}$", "ETH": "<b>$x$</b>"}
+    frame = trades.assign(fee_token=trades["fee_token"].astype(object).replace(names))
+    assert set(names.values()) <= set(words(figures.fees_by_token(frame)))

@@ -1,18 +1,16 @@
 """Figures show the right values: bars and lines compared with integer sums, counts and settled facts."""
 
-import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from support.figures import lines, note, rendered, stacks, title, words
+from support.figures import lines, note, stacks, title, words
 from support.settled_block import client_of, settled_of, trades_of
 from support.wire_rows import page, read, row, whole
 
@@ -46,11 +44,6 @@ def prefix(units: int, text: str) -> bool:
     return 0 <= units - whole(Decimal(written), 18) < last
 
 
-def units_of(value: float) -> int:
-    """Return a float as units of 1e-18."""
-    return round(Decimal(str(value)).scaleb(18))
-
-
 def known(values: list[float]) -> list[float]:
     return [value for value in values if not np.isnan(value)]
 
@@ -80,34 +73,10 @@ def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -
     assert f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades" in note(figure)
 
 
-def test_each_token_has_a_line_of_its_own_where_asked(trades: pd.DataFrame) -> None:
-    figure = figures.fee_rates(trades, by="fee_token", every="1y")
-    most = trades["fee_token"].value_counts().head(5)
-    table = lab.fees.summary(trades).set_index("fee_token")["bps"]
-    assert {label: points[1] for label, points in lines(figure).items()} == {
-        token: [pytest.approx(table[token], rel=1e-12)] * 2 for token in most.index
-    }
-    assert title(figure) == "Effective fee rate per year, each token by itself"
-    assert note(figure).endswith(
-        f"{most.sum():,} of {len(trades):,} trades; the 5 of {len(table)} lines with most fills"
-    )
-
-
 def test_lines_of_several_columns_are_named_after_both(trades: pd.DataFrame) -> None:
     drawn = lines(figures.fee_rates(trades, by=["quote", "side"], every="1y"))
     assert set(drawn) == {"ETH, SELL", "USDC, BUY", "DAI, BUY", "USDT, BUY"}
     assert list(lines(figures.fee_rates(trades, by=None, every="1y"))) == ["all fills"]
-
-
-def test_the_shortened_names_of_two_groups_do_not_merge_them() -> None:
-    hashes = [f"0x111111{middle * 50}7777" for middle in "ab"]
-    rows = [
-        row(id=str(n), orderHash=one, feeAmount=fee)
-        for n, (one, fee) in enumerate(zip(hashes, ["0", "1618680000000000"], strict=True))
-    ]
-    axes = figures.fee_rates(read(page(rows), fill_type="dex"), by="order_hash").axes[0]
-    assert [line.get_label() for line in axes.lines] == ["0x111111…7777"] * 2
-    assert sorted(known([float(line.get_ydata()[0]) for line in axes.lines])) == pytest.approx([0, 100], abs=0.1)  # type: ignore[index]
 
 
 # fee_tiers
@@ -118,12 +87,6 @@ def test_tiers_are_the_chain_s_basis_points(block: tuple[pd.DataFrame, list[dict
     counts = Counter(fact["fee_bips"] for fact in facts)
     drawn = stacks(figures.fee_tiers(frame, every="1y"))
     assert drawn == {f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))] for tier in sorted(counts)}
-
-
-def test_each_period_s_tiers_add_up_to_all_its_fills(trades: pd.DataFrame) -> None:
-    drawn = stacks(figures.fee_tiers(trades))
-    assert list(drawn) == [f"{tier} bps" for tier in (0, 4, 8, 10, 20, 25, 30)]
-    assert np.sum(list(drawn.values()), axis=0) == pytest.approx([100] * 53)
 
 
 def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
@@ -146,7 +109,8 @@ def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
 def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.DataFrame) -> None:
     figure = figures.fees_by_token(trades)
     axes = figure.axes[0]
-    texts, counts = words(figure), trades["fee_token"].value_counts()
+    texts = words(figure)
+    counts = trades["fee_token"].value_counts()
     tokens = [label.get_text() for label in axes.get_yticklabels()]
     widths = [bar.get_width() for bar in axes.patches]  # type: ignore[attr-defined]
     assert dict(zip(tokens, widths, strict=True)) == counts[counts > 0].to_dict()
@@ -159,39 +123,6 @@ def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.Dat
         assert beside.split()[0].replace(",", "").replace(".", "").lstrip("0") == digits
         zero = sum(1 for fee in fees if not fee)
         assert f"{100 * zero / len(fees):.0f} %" in texts
-
-
-def test_fees_valued_in_their_own_token_stay_what_they_are(trades: pd.DataFrame) -> None:
-    figure = figures.fees_by_token(trades, token="USDC")
-    bars = dict(
-        zip(
-            (label.get_text() for label in figure.axes[0].get_yticklabels()),
-            figure.axes[0].patches,
-            strict=True,
-        )
-    )
-    own = sum(whole(fee, 18) for fee in trades.loc[trades["fee_token"] == "USDC", "fee"])
-    assert bars["USDC"].get_width() == pytest.approx(own / 10**18, rel=1e-12)  # type: ignore[attr-defined]
-    table = lab.fees.in_token(trades, "USDC")
-    values = lab.to_float(table["fee_value"]).dropna()
-    lost = len(trades) - len(values)
-    said = r"Fees by token, valued in USDC: ([\d,.]+) USDC in all, (\d+) fills without a price"
-    amount, count = re.fullmatch(said, title(figure)).groups()  # type: ignore[union-attr]
-    assert prefix(units_of(values.sum()), amount)
-    assert len(amount.replace(",", "").replace(".", "")) == 5
-    assert int(count) == lost
-    assert note(figure) == f"{len(values):,} of {len(trades):,} trades valued"
-
-
-def test_values_beside_bars_are_cut_where_the_table_cuts_them(trades: pd.DataFrame) -> None:
-    table = lab.to_float(lab.fees.in_token(trades, "ETH"))
-    sums = table.groupby("fee_token", observed=True)["fee_value"].sum()
-    figure = figures.fees_by_token(trades, token="ETH")
-    axes, texts = figure.axes[0], words(figure)
-    labels = [text for text in texts if re.fullmatch(r"0\.\d{5}", text)]
-    in_order = [units_of(sums[label.get_text()]) for label in axes.get_yticklabels()]
-    assert labels == [f"0.{units // 10**13:05}" for units in in_order]
-    assert f" 0.{sum(in_order) // 10**13:05} ETH in all" in title(figure)
 
 
 @pytest.mark.parametrize(
@@ -210,16 +141,6 @@ def test_values_beside_bars_are_cut_where_the_table_cuts_them(trades: pd.DataFra
 def test_amounts_are_cut_and_never_rounded_up(fee: int, beside: str) -> None:
     figure = figures.fees_by_token(read(page([row(size=str(10**27), feeAmount=str(fee))]), fill_type="dex"))
     assert beside in words(figure)
-
-
-def test_one_fill_without_a_price_is_said_in_the_title(trades: pd.DataFrame) -> None:
-    first = trades.iloc[[0]].assign(market="UNI-ETH", base="UNI", quote="ETH", fee_token="UNI")
-    prices = trades[trades["market"] == "ETH-USDC"]
-    frame = pd.concat([first, prices.tail(3)], ignore_index=True)
-    figure = figures.fees_by_token(frame, token="USDC", prices=prices)
-    assert title(figure).endswith(" USDC in all, 1 fill without a price")
-    assert note(figure) == "3 of 4 trades valued"
-    assert title(figures.fees_by_token(prices.tail(3), token="USDC", prices=prices)).endswith("USDC in all")
 
 
 def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
@@ -275,38 +196,6 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(of: Any, t
             assert (week.share - end) ** 2 == pytest.approx(Z**2 * end * (1 - end) / float(effective), abs=1e-12)
 
 
-def orders_of_one_share(seed: int, share: float) -> pd.DataFrame:
-    """Return 300 weeks of 5 to 60 orders, of one to seven fills at one venue, the pool with this chance."""
-    random = np.random.default_rng(seed)
-    of_week = random.integers(5, 61, 300)
-    fills = random.choice([1, 1, 1, 1, 2, 3, 7], of_week.sum())
-    weeks = np.repeat(np.repeat(np.arange(300), of_week), fills)
-    pool = np.repeat(random.random(len(fills)) < share, fills)
-    units = random.lognormal(0, 1, len(weeks)).round(6).astype(str)
-    count = range(len(weeks))
-    frame = read(page([row()])).iloc[np.zeros(len(weeks), int)].reset_index(drop=True)
-    first = pd.Timestamp("2022-01-04", tz="UTC")
-    return frame.assign(
-        created_at=pd.Series(first + pd.to_timedelta(7 * weeks, "D")).astype(frame["created_at"].dtype),
-        trade_id=[*count],
-        order_hash=np.repeat([f"0x{number:064x}" for number in range(len(fills))], fills),
-        fill_type=pd.Series(np.where(pool, "amm", "dex")).astype(frame["fill_type"].dtype),
-        notional=pd.Series([*map(Decimal, units)], dtype=frame["notional"].dtype),
-    )
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("of", ["fills", "notional"])
-@pytest.mark.parametrize("share", [0.3, 0.55, 0.8, 0.95])
-def test_intervals_of_shares_hold_the_true_share(share: float, of: Any) -> None:
-    """Of 1,800 weeks, of which 15 in 1,000 more or fewer are chance."""
-    held: list[bool] = []
-    for seed in range(6):
-        table = figures.fill_shares(orders_of_one_share(seed, share), every="1w", of=of).table
-        held += [*table["low"].le(share) & table["high"].ge(share)]
-    assert 0.93 <= np.mean(held) <= 0.98
-
-
 def test_a_share_of_one_order_says_next_to_nothing(trades: pd.DataFrame) -> None:
     order = trades["order_hash"].value_counts().idxmax()
     fills = trades[trades["order_hash"] == order]
@@ -314,12 +203,6 @@ def test_a_share_of_one_order_says_next_to_nothing(trades: pd.DataFrame) -> None
     (year,) = figures.fill_shares(fills, every="1y").table.itertuples()
     assert (year.fills, year.orders) == (len(fills), 1)
     assert year.high - year.low == pytest.approx(Z**2 / (1 + Z**2))
-
-
-def test_weeks_without_fills_stay_empty(trades: pd.DataFrame) -> None:
-    _, shares = lines(figures.fill_shares(trades.iloc[[0, 400]], every="1w"))["AMM pool"]
-    assert len(shares) > 3
-    assert len(known(shares)) == 2
 
 
 def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> None:
@@ -393,43 +276,6 @@ def test_fewer_than_twenty_matches_are_single_dots_without_a_mean() -> None:
     assert figure.axes[0].get_ylabel() == "single fills"
 
 
-def test_one_half_does_not_push_the_other_out_of_sight() -> None:
-    book = [pair(n, f"100.{n:02}", "dex", n) for n in range(1, 31)]
-    figure = figures.price_gaps(frame_of(pair(0, "100.0", "amm", 0), *book, pair(99, "110.0", "amm", 40)))
-    (down,) = figure.axes[0].containers
-    assert sum(bar.get_height() for bar in down) == pytest.approx(-100)
-    ((dots, _),) = lines(figure).values()
-    left, right = figure.axes[0].get_xlim()
-    assert left < min(dots) <= max(dots) < right
-    assert "outside" not in note(figure)
-
-
-def test_halves_add_up_but_for_what_lies_outside(trades: pd.DataFrame) -> None:
-    trades = trades[trades["quote"] == "ETH"].reset_index(drop=True)
-    figure = figures.price_gaps(trades, tolerance=None)
-    table = lab.fills.price_gap(trades, None)
-    notional = lab.fills.all_in_cost(trades)["notional"]
-    outside = 0
-    for bars, kind in zip(figure.axes[0].containers, ("amm", "dex"), strict=True):
-        worse = table.loc[table["fill_type"] == kind, "worse_bps"].dropna()
-        left, right = bars[0].get_x(), bars[-1].get_x() + bars[-1].get_width()
-        beyond = int(((worse < left) | (worse > right)).sum())
-        assert abs(sum(bar.get_height() for bar in bars)) == pytest.approx(100 - 100 * beyond / len(worse))
-        values = table.assign(notional=notional).loc[worse.index]
-        weights = values["notional"].astype(float)
-        mean = float((weights * worse).sum() / weights.sum())
-        assert any(text.startswith(f"mean {mean:.1f} (") for text in words(figure))
-        outside += beyond
-    assert outside > 0
-    assert f"matched; {outside} lie outside this range\n" in note(figure)
-
-
-def test_the_age_of_the_other_fill_is_named(trades: pd.DataFrame) -> None:
-    assert title(figures.price_gaps(trades, tolerance="12h")).endswith("last fill in this frame, at most 12h old")
-    assert title(figures.price_gaps(trades, tolerance=pd.Timedelta("1h"))).endswith("at most 3,600 s old")
-    assert title(figures.price_gaps(trades, tolerance=None)).endswith("last fill in this frame, of any age")
-
-
 # size_profile and cost_curve
 
 
@@ -437,7 +283,8 @@ def by_size(mine: pd.DataFrame, parts: int) -> list[list[Any]]:
     """Put fills into parts by rank of their size; equal ones into the part of the first."""
     fills = sorted(mine.itertuples(), key=lambda fill: whole(fill.notional, 18))
     found: dict[int, list[Any]] = defaultdict(list)
-    part, last = 0, None
+    part = 0
+    last = None
     for place, fill in enumerate(fills):
         part = part if fill.notional == last else place * parts // len(fills)
         last = fill.notional
@@ -463,14 +310,6 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
     assert max(len(text.get_text().replace(".", "").lstrip("0")) for text in wide) == 3  # there is room
 
 
-def test_many_parts_have_fewer_labels_that_do_not_touch(trades: pd.DataFrame) -> None:
-    axes = figures.size_profile(trades, quantiles=100, quote="USDC").axes[0]
-    assert len(axes.containers[0]) > 90  # type: ignore[arg-type]
-    boxes = [box for text, box in rendered(axes.figure).items() if text in axes.get_xticklabels()]  # type: ignore[arg-type]
-    assert len(boxes) > 5
-    assert all(one.x1 < two.x0 for one, two in pairwise(boxes))
-
-
 def effective_orders(fills: list[Any]) -> float:
     """Count orders as Kish does: a few large ones count for less."""
     values: dict[str, Fraction] = defaultdict(Fraction)
@@ -483,7 +322,9 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
     costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(["trade_id", "side"])["all_in_bps"]
     parts = by_size(trades[trades["quote"] == "ETH"], 10)
-    drawn, texts, segments = lines(figure), words(figure), []
+    drawn = lines(figure)
+    texts = words(figure)
+    segments = []
     for kind, label in LABELS.items():
         groups = [
             [
@@ -518,35 +359,14 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
 
 def test_what_is_next_is_looked_for_in_the_frame_that_is_named(trades: pd.DataFrame) -> None:
     some = trades[trades["account_id"].eq(10083) & (trades["side"] == "BUY")]
-    own, wide = figures.cost_curve(some), figures.cost_curve(some, prices=trades)
+    own = figures.cost_curve(some)
+    wide = figures.cost_curve(some, prices=trades)
     assert note(own).startswith("fee plus price difference to the market's next trade in this frame; ")
     assert note(wide).startswith("fee plus price difference to the market's next trade in prices; ")
     priced = [int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)]
     assert priced[0] < priced[1]
     assert "last fill in this frame," in title(figures.price_gaps(trades))
     assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
-
-
-@pytest.mark.parametrize("tolerance", ["5min", "1h", None])
-def test_few_costs_make_few_and_wide_parts(tolerance: Any, trades: pd.DataFrame) -> None:
-    figure = figures.cost_curve(trades, quote="ETH", tolerance=tolerance)
-    costs = lab.fills.all_in_cost(trades[trades["quote"] == "ETH"], tolerance=tolerance)["all_in_bps"]
-    parts = min(10, max(3, costs.notna().sum() // 40))
-    assert max(len(points) for _, points in lines(figure).values()) == parts
-    asked = figures.cost_curve(trades, tolerance=tolerance, quantiles=4)
-    assert max(len(points) for _, points in lines(asked).values()) == 4
-
-
-def test_costs_against_given_prices_say_so(trades: pd.DataFrame) -> None:
-    reference = trades[["created_at", "market", "price"]]
-    reference = reference.assign(created_at=reference["created_at"] - pd.Timedelta(1, "ms"))
-    figure = figures.cost_curve(trades, reference=reference, quote="ETH")
-    assert note(figure).startswith("fee plus price difference to the reference; ")
-    fees = [fill.fee_bps for fill in trades[(trades["quote"] == "ETH") & (trades["fill_type"] == "amm")].itertuples()]
-    assert title(figure).endswith("ETH-quoted markets")
-    # the reference shows the price of each fill just before it: no price difference
-    assert min(lines(figure)["AMM pool"][1]) >= min(fees)
-    assert max(lines(figure)["AMM pool"][1]) <= max(fees)
 
 
 # venue_differences and markouts

@@ -2,31 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable
-from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pandas.testing import assert_frame_equal
 from support.engines import QUICK, assert_same_rows, on, result_rows
 from support.settled_block import COUNTS, Settled, client_of, settled_of, trades_of
-from support.trade_histories import Drawn, assert_refused, frame_of, histories
-from support.wire_rows import row
+from support.trade_histories import assert_refused
 
 import loopring_lab as lab
-from loopring_lab.engine.frames import DECIMAL_128
-from loopring_lab.engine.query import run
-from loopring_lab.fills.averages import with_average
-from loopring_lab.fills.pools import product_sql
-
-UNIT = 10**18
-EXACT = Context(prec=60)
 
 
 @pytest.fixture(scope="module")
@@ -94,197 +81,10 @@ def test_orders_filled_in_parts_are_put_together(block: pd.DataFrame) -> None:
 # Prices against others
 
 
-@pytest.mark.parametrize("tolerance", ["60s", "1h", None])
-def test_the_nearest_earlier_fill_of_the_other_type_is_taken(history: pd.DataFrame, tolerance: str | None) -> None:
-    found = lab.fills.price_gap(history, tolerance)
-    window = None if tolerance is None else pd.Timedelta(tolerance)
-    matched = found[found["other_at"].notna()]
-    assert len(found) == len(history)
-    assert len(matched) > 20
-    assert (matched["other_at"] <= matched["created_at"]).all()
-    for fill in pd.concat([found.iloc[::31], matched.iloc[:60]]).itertuples():
-        others = history[
-            (history["market"] == fill.market)
-            & (history["side"] == fill.side)
-            & (history["fill_type"] != fill.fill_type)
-            & (history["created_at"] <= fill.created_at)
-        ]
-        if window is not None:
-            others = others[others["created_at"] >= fill.created_at - window]
-        nearest = others["created_at"].max()
-        assert fill.other_at == nearest or (pd.isna(fill.other_at) and others.empty)
-        if not others.empty:
-            assert fill.other_price in set(others.loc[others["created_at"] == nearest, "price"])
-            relative = Fraction(fill.price) / Fraction(fill.other_price) - 1
-            assert fill.gap_bps == pytest.approx(float(relative * 10_000), rel=1e-12)
-            sign = 1 if fill.side == "BUY" else -1
-            assert fill.worse_bps == pytest.approx(sign * fill.gap_bps, rel=1e-12)
-
-
-def test_what_happens_later_changes_no_gap(history: pd.DataFrame) -> None:
-    for ask in (lab.fills.price_gap, lambda f: lab.fills.all_in_cost(f, "last")):
-        found = ask(history)
-        moment = history["created_at"].sort_values().iloc[1500]
-        known = history["created_at"] <= moment
-        whole = history.groupby("order_hash", observed=True)["created_at"].transform("max") <= moment
-        now = ask(history[known])
-        assert_frame_equal(now, found[known].reset_index(drop=True))
-        assert whole.any()
-
-
-def test_the_next_trade_is_the_first_after_the_order_is_done() -> None:
-    def fill(moment: int, price: str, order: str, side: str = "BUY") -> Drawn:
-        members = row(createdAt=str(moment), price=price, orderHash=order, side=side, market="ETH-USDT", size=str(UNIT),
-                      feeAmount=str(UNIT // 1000), tokenId="3" if side == "BUY" else "0")  # fmt: skip
-        return "amm", members
-
-    drawn = [
-        fill(1000, "100.0", "0xa"),
-        fill(2000, "101.0", "0xa"),
-        fill(2000, "500.0", "0xb"),
-        fill(3000, "99.0", "0xc"),
-    ]
-    frame = frame_of(drawn)
-    ahead = result_rows(lab.fills.all_in_cost(frame, "next"))
-    assert [line["reference_price"] for line in ahead] == [99 * UNIT, 99 * UNIT, 99 * UNIT, None]
-    behind = result_rows(lab.fills.all_in_cost(frame, "last"))
-    assert [line["reference_price"] for line in behind][:3] == [None, None, 100 * UNIT]
-    assert behind[3]["reference_price"] in (101 * UNIT, 500 * UNIT)
-    assert ahead[0]["all_in_bps"] == float(Fraction(1, 99) * 10_000) + 10.0
-    near = result_rows(lab.fills.all_in_cost(frame, "next", tolerance="1s"))
-    assert [line["reference_price"] for line in near] == [99 * UNIT, 99 * UNIT, 99 * UNIT, None]
-    assert all(
-        line["price_bps"] is None for line in result_rows(lab.fills.all_in_cost(frame, "next", tolerance="0.999s"))
-    )
-
-
-def test_an_order_with_a_fill_of_unknown_time_has_no_end_to_look_from() -> None:
-    def fill(moment: str, order: str) -> Drawn:
-        return "amm", row(createdAt=moment, orderHash=order)
-
-    frame = frame_of([fill("1000", "0xa"), fill("2000", "0xb"), fill("0", "0xb"), fill("3000", "0xc")])
-    for reference, expected in (("next", {0}), ("last", {3})):
-        costs = lab.fills.all_in_cost(frame, reference)
-        assert set(costs.loc[costs["reference_price"].notna(), "trade_id"]) == expected
-
-
-def test_a_frame_of_prices_is_a_reference(history: pd.DataFrame) -> None:
-    trades = history[history["market"] == "LRC-ETH"].head(40)
-    prices = trades[["created_at", "market"]].assign(price=lab.amounts.to_units(range(1, 41), 3).array).iloc[::4]
-    found = lab.fills.all_in_cost(trades, prices, tolerance=None)
-    at = prices["created_at"].tolist()
-    for line in found.itertuples():
-        before = [price for moment, price in zip(at, prices["price"], strict=True) if moment <= line.created_at]
-        assert line.reference_price == before[-1]
-    other_market = prices.assign(market="ETH-USDT")
-    assert lab.fills.all_in_cost(trades, other_market)["reference_price"].isna().all()
-
-
-def test_own_prices_without_ids_are_no_reference_either(history: pd.DataFrame) -> None:
-    trades = history[history["market"] == "LRC-ETH"].drop_duplicates("created_at").tail(400)
-    prices = trades[["created_at", "market", "price"]]
-    found = lab.fills.all_in_cost(trades, prices, tolerance=None)
-    assert set(found["reference"]) == {"own trades"}
-    fills = list(trades.sort_values("created_at").itertuples())
-    for line in found.tail(100).itertuples():
-        mine = next(fill for fill in fills if fill.trade_id == line.trade_id)
-        others = [fill for fill in fills if fill.created_at <= mine.created_at and fill.order_hash != mine.order_hash]
-        assert line.reference_price == others[-1].price
-
-
-def test_the_order_of_rows_changes_nothing_where_moments_differ(history: pd.DataFrame) -> None:
-    once = history.drop_duplicates("created_at").reset_index(drop=True)
-    assert len(once) > 1000
-    mixed = once.sample(frac=1, random_state=5)
-    for ask in (
-        lab.fills.price_gap,
-        lab.fills.all_in_cost,
-        lambda f: lab.fills.all_in_cost(f, "last"),
-        lambda f: lab.fees.in_token(f, "USDT"),
-        lab.fees.with_tiers,
-    ):
-        found = ask(mixed).sort_values("created_at", ignore_index=True)
-        assert_frame_equal(found, ask(once).sort_values("created_at", ignore_index=True))
-
-
 # Whatever the trades
 
 
-@pytest.mark.thorough
-@settings(max_examples=15)
-@given(histories(), st.randoms(use_true_random=False))
-def test_the_order_of_rows_changes_no_sum(history: list[Drawn], chance: Any) -> None:
-    frame = frame_of(history)
-    order = list(range(len(frame)))
-    chance.shuffle(order)
-    mixed = frame.iloc[order]
-    for ask in (
-        lambda f: lab.fills.breakdown(f, "1mo", by="market"),
-        lambda f: lab.fills.vwap(f, every="1d"),
-        lab.fills.orders,
-        lambda f: lab.fills.size_profile(f, 4),
-    ):
-        assert_frame_equal(ask(mixed), ask(frame))
-
-
-@pytest.mark.thorough
-@settings(max_examples=15)
-@given(histories())
-def test_parts_make_up_the_whole(history: list[Drawn]) -> None:
-    frame = frame_of(history)
-    summed = Counter({line["market"]: 0 for line in result_rows(lab.fills.breakdown(frame, by="market"))})
-    for line in result_rows(lab.fills.breakdown(frame, by="market")):
-        summed[line["market"]] += line["share"]
-    assert all(share == pytest.approx(1) for share in summed.values())
-    assert sum(line["fills"] for line in result_rows(lab.fills.orders(frame))) == len(frame)
-    profile = result_rows(lab.fills.size_profile(frame, 3))
-    assert sum(line["fills"] for line in profile) == len(frame)
-    for line in profile:
-        if line["quantile"]:
-            assert line["smallest"] <= line["largest"]
-    sizes = {
-        (line["quote"], line["quantile"]): (line["smallest"], line["largest"]) for line in profile if line["quantile"]
-    }
-    for (quote, number), (smallest, _) in sizes.items():
-        below = [largest for (other, part), (_, largest) in sizes.items() if other == quote and part < number]
-        assert all(largest < smallest for largest in below)
-
-
 # Whole numbers of 128 bits
-
-
-AMOUNTS = st.integers(0, 10**35) | st.integers(0, 10**22) | st.integers(0, 10**4)
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=20))
-def test_average_prices_are_exact_to_18_decimals(pairs: list[tuple[int, int]]) -> None:
-    pairs = [(notional, size) for notional, size in pairs if size == 0 or notional * UNIT // size < 10**37]
-    amounts = {
-        "known_notional": pa.array([Decimal(notional).scaleb(-18, EXACT) for notional, _ in pairs], DECIMAL_128),
-        "known_size": pa.array([Decimal(size).scaleb(-18, EXACT) for _, size in pairs], DECIMAL_128),
-    }
-    found = run(with_average("sums"), "test", sums=pa.table(amounts)).to_pylist()
-    for line in found:
-        size = int(line["known_size"].scaleb(18, EXACT))
-        notional = int(line["known_notional"].scaleb(18, EXACT))
-        average = line["average"]
-        assert average == (None if size == 0 else Decimal(notional * UNIT // size).scaleb(-18, EXACT))
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=20))
-def test_sizes_times_prices_are_cut_to_18_decimals(pairs: list[tuple[int, int]]) -> None:
-    pairs = [(size, price) for size, price in pairs if size * price < 10**55]
-    amounts = {
-        "size": pa.array([Decimal(size).scaleb(-18, EXACT) for size, _ in pairs], DECIMAL_128),
-        "price": pa.array([Decimal(price).scaleb(-18, EXACT) for _, price in pairs], DECIMAL_128),
-    }
-    text = f"SELECT *, {product_sql('size', 'price')} AS value FROM fills"
-    for line in run(text, "test", fills=pa.table(amounts)).to_pylist():
-        size = int(line["size"].scaleb(18, EXACT))
-        price = int(line["price"].scaleb(18, EXACT))
-        assert line["value"] == Decimal(size * price // UNIT).scaleb(-18, EXACT)
 
 
 # Edges and refusals

@@ -8,16 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from support import oracle
-from support.engines import collected, on, result_rows
+from support.engines import on, result_rows
 from support.worlds import trades_of, valued_accounts
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
 
-OUTSIDE = ["created_at", "base", "quote", "price"]
-KINDS = ("pandas", "pyarrow", "polars", "polars, lazy", "duckdb")
-SHOWN = ["trade_id", "side", "fee_value", "value_path", "priced_at"]
+pytestmark = pytest.mark.contract
 
 
 @pytest.fixture(scope="module")
@@ -33,63 +31,10 @@ def history() -> pd.DataFrame:
     )
 
 
-def in_order(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda row: [str(row[name]) for name in names])
-
-
-def nearly(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows to compare with: floats to 12 digits, whatever the order in which they were added up."""
-    return [
-        {name: pytest.approx(cell, rel=1e-12) if isinstance(cell, float) else cell for name, cell in row.items()}
-        for row in rows
-    ]
-
-
-@pytest.mark.parametrize("token", ["ETH", "USDC"])
-@pytest.mark.parametrize("tolerance", ["1d", None])
-def test_values_are_those_counted_by_hand(history: pd.DataFrame, token: str, tolerance: str | None) -> None:
-    some = history.head(250)
-    fills = [oracle.Fill(**row) for row in result_rows(some)]
-    expected = oracle.in_token(fills, token, None if tolerance is None else oracle.DAY)
-    found = result_rows(lab.fees.in_token(some, token, tolerance=tolerance)[SHOWN])
-    assert found == nearly([{name: row[name] for name in SHOWN} for row in expected])
-    assert sum(row["fee_value"] is not None for row in found) > 100
-
-
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_every_kind_of_frame_is_valued_alike(history: pd.DataFrame, kind: str) -> None:
-    trades = on(kind, history)
-    for prices in (None, history[OUTSIDE].iloc[::3]):
-        expected = result_rows(lab.fees.in_token(history, "USDC", prices))
-        found = result_rows(lab.fees.in_token(trades, "USDC", prices))
-        assert in_order(found, "trade_id", "side", "account_id") == nearly(
-            in_order(expected, "trade_id", "side", "account_id")
-        )
-        for by in ([], ["market", "account_id"]):
-            summed = lab.fees.in_token(trades, "USDC", prices, by)
-            assert type(summed) is type(trades)
-            rows = [without_parts(row) for row in result_rows(collected(summed))]
-            assert rows == nearly(result_rows(lab.fees.in_token(history, "USDC", prices, by)))
-
-
-def without_parts(row: dict[str, Any]) -> dict[str, Any]:
-    """Return lengths of time in milliseconds; DuckDB's arrive as months, days and nanoseconds."""
-    return {name: cell.nanoseconds // 10**6 if hasattr(cell, "nanoseconds") else cell for name, cell in row.items()}
-
-
 def test_ages_leave_duckdb_as_lengths_of_time(history: pd.DataFrame) -> None:
     summed = lab.fees.in_token(history, "USDC", by=[])
     assert summed[["median_age", "max_age"]].dtypes.astype(str).tolist() == ["timedelta64[ms]"] * 2
     assert summed["fee_value"].dtype == "float64"
-
-
-def test_of_several_markets_the_busiest_leads_on(history: pd.DataFrame) -> None:
-    """A token's path does not change from fill to fill, and each of its markets has prices."""
-    valued = lab.fees.in_token(history, "USDC", tolerance=None).dropna(subset="value_path")
-    assert (valued.groupby("fee_token", observed=True)["value_path"].nunique() == 1).all()
-    markets = {frozenset(pair) for pair in zip(history["base"], history["quote"], strict=True)}
-    for path in valued["value_path"].unique():
-        assert {frozenset(pair) for pair in pairwise(path.split(">"))} <= markets
 
 
 def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(history: pd.DataFrame) -> None:
@@ -117,7 +62,8 @@ def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(history: pd.
 def moved(fill: oracle.Fill, names: list[str], fills: list[oracle.Fill]) -> float:
     """Return by how much the prices of a path change from before an order to after it."""
     order = [one for one in oracle.order_of(fill, fills) if one.fee_token == fill.fee_token]
-    first, last = min(map(oracle.moment_of, order)), max(map(oracle.moment_of, order))
+    first = min(map(oracle.moment_of, order))
+    last = max(map(oracle.moment_of, order))
     factor = 1.0
     for here, there in pairwise(names):
         known = [one for one in fills if {one.base, one.quote} == {here, there} and one.price]
@@ -160,3 +106,25 @@ def test_a_token_without_a_market_has_its_own_fees_only(history: pd.DataFrame) -
     assert line["unpriced"] == history["created_at"].isna().sum()
     assert line["within_bps"] == 0
     assert lab.fees.in_token(alone, "USDC")["fee_value"].isna().all()
+
+
+SHOWN = ["trade_id", "side", "fee_value", "value_path", "priced_at"]
+
+
+def nearly(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows to compare with: floats to 12 digits, whatever the order in which they were added up."""
+    return [
+        {name: pytest.approx(cell, rel=1e-12) if isinstance(cell, float) else cell for name, cell in row.items()}
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize("token", ["ETH", "USDC"])
+@pytest.mark.parametrize("tolerance", ["1d", None])
+def test_values_are_those_counted_by_hand(history: pd.DataFrame, token: str, tolerance: str | None) -> None:
+    some = history.head(250)
+    fills = [oracle.Fill(**row) for row in result_rows(some)]
+    expected = oracle.in_token(fills, token, None if tolerance is None else oracle.DAY)
+    found = result_rows(lab.fees.in_token(some, token, tolerance=tolerance)[SHOWN])
+    assert found == nearly([{name: row[name] for name in SHOWN} for row in expected])
+    assert sum(row["fee_value"] is not None for row in found) > 100

@@ -11,10 +11,9 @@ import pandas as pd
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from pandas.testing import assert_frame_equal
 from support import oracle
 from support.engines import on, result_rows
-from support.trade_histories import assert_refused, frame_of, histories
+from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import minute_marks, trades_of, true_markouts, values_of
 
@@ -63,78 +62,14 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order() -> None:
     }
     assert dict(zip(zip(found["trade_id"], found["side"], strict=True), references(found), strict=True)) == expected
     of_order = both["order_hash"] == "0xa"
-    mine, others = both[of_order], both[~of_order]
+    mine = both[of_order]
+    others = both[~of_order]
     assert references(lab.fills.all_in_cost(mine, both)) == [90, 90]
     assert references(lab.fills.all_in_cost(mine, others)) == [90, 90]  # the other sides are all there is
     thin = both[["created_at", "market", "price"]]  # moment and price say whose they are
     assert references(lab.fills.all_in_cost(mine, thin)) == [90, 90]
     marks = thin.assign(created_at=thin["created_at"] - pd.Timedelta(1, "ms"))
     assert references(lab.fills.all_in_cost(mine, marks)) == [100, 101]
-
-
-def test_trades_of_a_millisecond_are_in_the_order_of_their_places_whatever_that_of_rows() -> None:
-    at_once = [
-        fill(2000, "103", id="40", blockId="9", indexInBlock="3"),
-        fill(2000, "104", id="41"),  # its place is not known: before those that are
-        fill(2000, "105", id="39"),
-        fill(2000, "102", id="43", blockId="9", indexInBlock="2"),
-    ]
-    for mixed in (at_once, at_once[::-1], at_once[2:] + at_once[:2]):
-        frame = trades(fill(1000, "90"), *mixed, fill(3000, "99", id="50"))
-        following = dict(zip(frame["trade_id"], references(lab.fills.all_in_cost(frame)), strict=True))
-        assert following == {0: 105, 39: 102, 41: 102, 43: 103, 40: 99, 50: None}
-        before = dict(zip(frame["trade_id"], references(lab.fills.all_in_cost(frame, "last")), strict=True))
-        assert before == {0: None, 39: 90, 41: 90, 43: 104, 40: 102, 50: 103}
-
-
-def test_a_price_is_older_than_the_whole_order_or_newer() -> None:
-    rests = {"id": "1", "orderHash": "0xa"}
-    frame = trades(
-        fill(1000, "90"), fill(2000, "100", **rests), fill(3000, "91"), fill(4000, "101", **rests), fill(5000, "92")
-    )
-    found = lab.fills.all_in_cost(frame)
-    of_order = (frame["order_hash"] == "0xa").to_numpy()
-    for reference, expected in (("next", 92), ("last", 90), (frame, 90)):
-        found = lab.fills.all_in_cost(frame, reference)
-        assert references(found[of_order]) == [expected, expected]
-    marks = frame.loc[~of_order, ["created_at", "market", "price"]].assign(price=frame["price"] + 1)
-    assert references(lab.fills.all_in_cost(frame, marks)[of_order]) == [91, 92]  # of outside, up to each fill
-
-
-def test_what_prices_know_of_an_order_counts_too() -> None:
-    mine = trades(fill(1000, "100", id="1", orderHash="0xa"))
-    market = pd.concat([mine, trades(fill(2000, "101", id="2", orderHash="0xa"), fill(3000, "102"), first=9)])
-    assert references(lab.fills.all_in_cost(mine, prices=market)) == [102]
-
-
-def test_an_order_of_which_a_time_is_unknown_has_no_reference() -> None:
-    frame = trades(
-        fill(1000, "90"), fill(2000, "91", orderHash="0xa"), fill(0, "92", orderHash="0xa"), fill(4000, "93")
-    )
-    assert references(lab.fills.all_in_cost(frame))[1:3] == [None, None]
-    assert lab.fills.shortfall(frame).set_index("order_hash").loc["0xa", "arrival_price"] is pd.NA
-
-
-def test_a_wider_frame_shows_the_market_s_next_trade() -> None:
-    mine = trades(fill(1000, "90"), fill(9000, "95"))
-    market = pd.concat([mine, trades(fill(500, "80"), fill(2000, "91"), fill(8000, "94"), first=10)])
-    assert references(lab.fills.all_in_cost(mine)) == [95, None]
-    assert references(lab.fills.all_in_cost(mine, prices=market)) == [91, None]
-    assert references(lab.fills.all_in_cost(mine, "last", prices=market)) == [80, 94]
-    book = trades(fill(8500, "93", id="77")).assign(fill_type="dex")
-    found = lab.fills.price_gap(mine.assign(fill_type="amm"), prices=book)
-    assert [value // UNIT if value else None for value in result_rows_of(found, "other_price")] == [None, 93]
-
-
-def result_rows_of(frame: Any, name: str) -> list[Any]:
-    return [line[name] for line in result_rows(frame)]
-
-
-def test_a_price_of_zero_is_unknown() -> None:
-    frame = trades(fill(1000, "90"), fill(2000, "0"), fill(3000, "91"))
-    found = lab.fills.all_in_cost(frame)
-    assert references(found) == [91, 91, None]
-    assert found["price_bps"].isna().tolist() == [False, True, True]
 
 
 DRAWN: dict[str, st.SearchStrategy[Any]] = {
@@ -168,13 +103,15 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 def test_prices_are_what_a_loop_over_all_of_them_finds(
     mine: list[dict[str, Any]], others: list[dict[str, Any]], known: str
 ) -> None:
-    frame, everything = drawn_frame(mine), drawn_frame(mine + others)
+    frame = drawn_frame(mine)
+    everything = drawn_frame(mine + others)
     prices = {
         "all": everything,
         "no places": everything.drop(columns=PLACE),
         "thin": everything[["created_at", "market", "price"]].assign(price=everything["price"].shift(1)),
     }[known]
-    fills, all_fills = oracle.fills_of(frame), oracle.fills_of(prices)
+    fills = oracle.fills_of(frame)
+    all_fills = oracle.fills_of(prices)
     for within in (2, None):
         tolerance = within and f"{within}ms"
         checks = [
@@ -198,42 +135,6 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(
                 {name: pytest.approx(value) if isinstance(value, float) else value for name, value in one.items()}
                 for one in by_hand
             ]
-
-
-ASKED: dict[str, Callable[[Any], Any]] = {
-    "price_gap": lambda f: lab.fills.price_gap(f, None),
-    "next": lab.fills.all_in_cost,
-    "last": lambda f: lab.fills.all_in_cost(f, "last", None),
-    "prices": lambda f: lab.fills.all_in_cost(f, f, None),
-    "markouts": lambda f: lab.fills.markouts(f, horizons=["1d", "365d"], tolerance=None),
-    "shortfall": lambda f: lab.fills.shortfall(f, tolerance=None),
-    "price_gap by": lambda f: lab.fills.price_gap(f, None, by="side"),
-    "next by": lambda f: lab.fills.all_in_cost(f, by=["market", "side"]),
-    "markouts by": lambda f: lab.fills.markouts(f, horizons=["1d", "365d"], by="side", tolerance=None),
-    "shortfall by": lambda f: lab.fills.shortfall(f, by="fill_type", tolerance=None),
-}
-
-
-@pytest.mark.thorough
-@settings(max_examples=6)
-@given(histories(16), st.randoms(use_true_random=False), st.integers(0, 16))
-def test_order_and_splitting_of_rows_change_nothing(history: list[Any], chance: Any, cut: int) -> None:
-    frame = frame_of(history).assign(created_at=lambda f: f["created_at"].dt.floor("400D"))  # many ties
-    order = list(range(len(frame)))
-    chance.shuffle(order)
-    mixed = frame.iloc[order]
-    mixed = pd.concat([mixed.iloc[:cut], mixed.iloc[cut:]], ignore_index=True)
-    for name, ask in ASKED.items():
-        found, again = ask(frame), ask(mixed)
-        if not name.endswith("by"):
-            found, again = (
-                answer.sort_values(
-                    [n for n in ("trade_id", "order_hash", "market", "side", "first", "horizon") if n in answer],
-                    ignore_index=True,
-                )
-                for answer in (found, again)
-            )
-        assert_frame_equal(found, again, check_dtype=False, rtol=1e-11, atol=1e-9)
 
 
 # Markouts
@@ -338,7 +239,8 @@ def test_fills_are_put_together_into_orders_before_they_are_compared() -> None:
 def test_markouts_against_minute_prices_are_the_true_ones() -> None:
     world = World(seed=31, size=0.05)
     horizons = {"1min": 60 * SECOND, "1h": 3600 * SECOND}
-    frame, fills = trades_of(world), {fill.id: fill for fill in world.fills}
+    frame = trades_of(world)
+    fills = {fill.id: fill for fill in world.fills}
     marks = minute_marks(world, world.fills, horizons.values())
     rows = lab.fills.markouts(frame, marks, list(horizons))
     found = lab.fills.markouts(frame, marks, list(horizons), by="fill_type")

@@ -27,11 +27,13 @@ from loopring_lab.relayer import Relayer
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.contract, pytest.mark.thorough]
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 EACH_NOTEBOOK = pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
-POOL, DAYS, DAY = 1, 30, 86_400_000
+POOL = 1
+DAYS = 30
+DAY = 86_400_000
 FEE = 6  # its place in a row as the relayer sends it
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
 
@@ -132,7 +134,8 @@ def compared(world: World) -> list[Fill]:
 
 @pytest.mark.thorough
 def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -> None:
-    accounts, fills = accounts_of(world), read(world)
+    accounts = accounts_of(world)
+    fills = read(world)
     rows = sum((fill.taker in accounts) + (fill.maker in accounts) for fill in fills)
     said = venues.numbers("# rows are # fills; the taker's side is known and read for #.")
     assert said == [rows, len(fills), len(taken(world))]
@@ -140,7 +143,8 @@ def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -
 
 @pytest.mark.thorough
 def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world: World, venues: Run) -> None:
-    accounts, fills = {fill.taker for fill in taken(world)}, compared(world)
+    accounts = {fill.taker for fill in taken(world)}
+    fills = compared(world)
     said = venues.numbers("# of # accounts used both venues, with # fills.")
     assert said == [len({fill.taker for fill in fills}), len(accounts), len(fills)]
     numbers = {fill.id for fill in fills}
@@ -410,7 +414,8 @@ def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path: Path) -
 )
 def test_another_account_is_taken_through_an_update(account: int, token: str, until: str) -> None:
     found = run("04_key_update.ipynb", account_id=account, fee_token=token, valid_until=until)
-    names, lines = found.names, found.text.splitlines()
+    names = found.names
+    lines = found.text.splitlines()
     world = World(size=0.01)
     count = sum(account in (fill.taker, fill.maker) for fill in world.fills)
     assert found.text.count(f"<hidden> reads {count} trades\n") == 2
@@ -435,7 +440,8 @@ def test_an_archive_says_what_it_holds(source: str, block: Path, one_fill: Path)
     with contextlib.ExitStack() as stack:
         folder = {"recording": block, "one fill": one_fill}.get(source)
         if folder is None:
-            place, accounts = {"base_url": stack.enter_context(served(World(7, 0.3)))}, [11519, 10083]
+            place = {"base_url": stack.enter_context(served(World(7, 0.3)))}
+            accounts = [11519, 10083]
         else:
             place = {"recording": str(folder)}
             names = (path.name.partition("-")[0] for path in (folder / "trades").glob("*-dex.json"))

@@ -96,12 +96,6 @@ def test_any_order_and_split_of_drawn_rows_gives_the_same(seed: int, question: s
     check(drawn(seed), QUESTIONS[question], SHUFFLES)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_any_order_and_split_of_a_block_s_rows_gives_the_same(block: pd.DataFrame, question: str) -> None:
-    check(block, QUESTIONS[question], 1)
-
-
 def test_anomalies_are_those_of_the_rows_in_any_order() -> None:
     check(drawn(0), lab.anomalies, SHUFFLES)
     assert set(lab.anomalies(drawn(0))["reason"]) >= {"read twice: identical to another row", "id is missing"}

@@ -20,7 +20,10 @@ from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, World
 from loopring_lab.relayer.mainnet import TOKENS
 
-ACCOUNT, MINUTE, HOUR, DAY = 94680, 60_000, 3_600_000, 86_400_000
+ACCOUNT = 94680
+MINUTE = 60_000
+HOUR = 3_600_000
+DAY = 86_400_000
 START = 1_640_995_200_000
 HEADER = "X-Loopring-Lab-Source"
 
@@ -160,7 +163,8 @@ def test_trades_of_no_market_and_no_time_have_no_prices(client: Client, trades: 
 
 
 def served(world: World, body: bytes, *, synthetic: bool) -> Callable[[int, Request], Answer]:
-    tokens, markets = json.dumps(world.tokens()), json.dumps({"markets": world.markets()})
+    tokens = json.dumps(world.tokens())
+    markets = json.dumps({"markets": world.markets()})
     answers = {"/api/v3/exchange/tokens": tokens.encode(), "/api/v3/mix/markets": markets.encode()}
     headers = {HEADER: json.dumps({"name": "scripted", "synthetic": synthetic})}
     return lambda _, request: Answer(body=answers.get(request.path, body), headers=headers)

@@ -1,7 +1,6 @@
 """Pages by both readers: what DuckDB reads is what Python's `json` reads, or it is left to Python."""
 
 import json
-import random
 from typing import Any
 from unittest.mock import patch
 
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support.wire_rows import histories, markets, page, row, tokens
 
-from loopring_lab import engine, tables
-from loopring_lab.bounded import to_json
+from loopring_lab import tables
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import wire
 
@@ -99,12 +97,6 @@ def test_a_member_of_any_kind_is_read_alike(member: str, place: int) -> None:
     assert_same([page([row(id="3")]), odd, page([row(id="4")]), page([])])
 
 
-@pytest.mark.parametrize("text", ['{"a": 1}', '"x"', "7", "null", "[]", '[["1"]]', '["1", "2"]', '{"0": "1"}'])
-def test_a_row_that_is_no_row_is_read_alike(text: str) -> None:
-    body = page([row(id="1"), row(id="2")]).decode()
-    assert_same([body.replace(json.dumps(row(id="2")), text).encode(), page([row(id="3")])])
-
-
 def test_rows_of_every_length_are_read_alike() -> None:
     for length in range(1, 21):
         members = [*row(), *"abcdef"][:length]
@@ -148,14 +140,6 @@ def test_bytes_that_are_not_text_are_read_alike(body: bytes) -> None:
     assert_same([page([row(id="1")]), body])
 
 
-def test_very_long_texts_are_read_alike() -> None:
-    long = row(id="1", orderHash="0x" + "ab" * 500_000, size="9" * 100_000)
-    assert is_regular(page([long]))
-    assert_same([page([long, row(id="2")])])
-    over = page([row(orderHash="x" * wire.MAX_PAGE)])
-    assert_same([page([row(id="1")]), over])
-
-
 # Text that stands in pages, and text that must not.
 PIECES = ['"', ",", "[", "]", "{", "}", ":", "\\", '","', '"],["', '", "', "], [", '\\"', "\\u0022", "\\ud800", "\n", " ", "\t", "",
           "null", "NaN", "true", "1.50", "12345678901234567890", "1e5", "-", "é", "\x7f", "\x00", '"x":1,', '"trades":[],', "//", "'"]  # fmt: skip
@@ -180,32 +164,6 @@ def test_mutated_pages_are_read_alike(
     assert_same([text.encode(errors="surrogatepass"), page([row(id="77")])])
 
 
-@pytest.mark.thorough
-def test_tens_of_thousands_of_mutated_pages_are_read_alike() -> None:
-    dice = random.Random(40)
-    checked = 0
-    for _ in range(400):
-        pages = []
-        for _ in range(50):
-            rows = [
-                row(id=str(dice.randrange(10**9)), size=str(dice.randrange(10**22)))[: dice.choice([7, 10, 13, 14])]
-                for _ in range(3)
-            ]
-            text = page(rows).decode()
-            for _ in range(dice.randrange(3)):
-                at = dice.randrange(len(text))
-                text = text[:at] + dice.choice(PIECES) + text[at + dice.randrange(3) :]
-            pages.append(text.encode())
-        places = list(map(str, range(len(pages))))
-        together = wire.read_each(pages, places)
-        with patch.object(wire, "_find_regular", nothing_regular):
-            alone = wire.read_each(pages, places)
-        for one, other in zip(together, alone, strict=True):
-            checked += 1
-            assert_same_reading(one, other)
-    assert checked == 20_000
-
-
 def test_regular_pages_are_read_by_duckdb_as_bytes_and_as_text() -> None:
     body = page([row(), row(id="2")[:7], [*row(id="3")[:8], None, 7, -5, "", "x"]])
     assert is_regular(body, body.decode(), page([]))
@@ -213,38 +171,6 @@ def test_regular_pages_are_read_by_duckdb_as_bytes_and_as_text() -> None:
         batch = wire.read([body, page([]), body.decode()], ["a", "b", "c"])
     assert (batch.counts, batch.totals) == ([3, 0, 3], [3, 0, 3])
     assert [batch.where(place) for place in (0, 2, 3)] == ["a.trades[0]", "a.trades[2]", "c.trades[0]"]
-
-
-def test_rows_stay_in_the_order_of_many_pages() -> None:
-    numbers = iter(range(20_000))
-    pages = [page([row(id=str(next(numbers))) for _ in range(4)]) for _ in range(5_000)]
-    pages[2_500] = pages[2_500].replace(b'"taker"', b"1.5")
-    batch = wire.read(pages, list(map(str, range(5_000))))
-    assert batch.columns["id"].to_pylist() == list(map(str, range(20_000)))
-    assert batch.where(19_999) == "4999.trades[3]"
-
-
-def test_the_text_of_rows_is_that_of_python() -> None:
-    rows_ = [row(), row(id="2", market="A/B -~{}[]:,")[:7], [*row(id="3")[:8], None, 7, -5, "", "x/y"]]
-    pages = [page(rows_), page([]), json.dumps({"totalNum": 1, "trades": rows_}, indent=2).encode()]
-    expected = [to_json(one) for body in pages for one in wire.page_rows(wire.parse(body, "page"), "page")]
-    assert wire.cut_rows(pages).to_pylist() == expected
-    assert wire.cut_rows([*pages, with_member("1.5")]) is None
-
-
-def test_where_memory_does_not_suffice_python_reads() -> None:
-    pages = [page([row(id=str(number)) for number in range(50 * at, 50 * at + 50)]) for at in range(400)]
-    expected = answer(pages)
-    try:
-        engine.set_memory("64MiB")  # the least that can be set; whether it suffices depends on threads
-        assert_frame_equal(answer(pages), expected)
-        engine.set_memory("256MiB")
-        with patch.object(wire, "read_tolerantly", side_effect=AssertionError):
-            assert_frame_equal(answer(pages), expected)
-        with patch.object(duckdb.DuckDBPyRelation, "project", side_effect=duckdb.OutOfMemoryException):
-            assert_frame_equal(answer(pages[:3]), expected.head(150))
-    finally:
-        engine.set_memory()
 
 
 def test_the_reader_of_json_is_part_of_duckdb() -> None:

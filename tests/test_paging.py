@@ -27,7 +27,9 @@ class Ledger:
     """A trades endpoint in memory; `grow` is called after every response and may change the rows."""
 
     def __init__(self, rows: Rows, grow: Callable[[Rows], None] = lambda rows: None) -> None:
-        self.rows, self.grow, self.requests = rows, grow, 0
+        self.rows = rows
+        self.grow = grow
+        self.requests = 0
         self._lock = threading.Lock()
 
     def __call__(self, offset: int) -> bytes:

@@ -164,7 +164,8 @@ def test_no_interrupted_calculation_shows_its_secret(
 ) -> None:
     """Stop inside the calculation, as Ctrl-C does, after some calls of a function it uses."""
     curve.multiply_base(1)
-    original, calls = getattr(curve, name), iter(range(before))
+    original = getattr(curve, name)
+    calls = iter(range(before))
 
     def interrupt(*args: Any, **kwargs: Any) -> Any:
         if next(calls, None) is None:

@@ -12,6 +12,8 @@ from support.wire_rows import whole
 
 import loopring_lab as lab
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture(scope="module")
 def client(block_folder: Path) -> lab.Client:

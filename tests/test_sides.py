@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.engines import IN_MEMORY, OTHERS, assert_same, collected, on, result_rows, without_warnings
+from support.engines import IN_MEMORY, assert_same, collected, on
 from support.figures import words
 from support.settled_block import Settled, client_of, settled_of, trades_of
 from support.trade_histories import Drawn, assert_refused, frame_of
@@ -158,12 +158,6 @@ def test_all_accounts_together_tell_every_role_but_those_of_free_book_fills(
     assert counts["dex", None] == 2 * free
 
 
-def test_roles_do_not_depend_on_the_order_of_rows(everybody: pd.DataFrame) -> None:
-    expected = lab.fills.with_roles(everybody)
-    shuffled = everybody.sample(frac=1, random_state=5)
-    pd.testing.assert_frame_equal(lab.fills.with_roles(shuffled).sort_index(), expected, check_categorical=False)
-
-
 def test_a_reported_role_is_kept_even_if_others_contradict_it() -> None:
     trades = trades_from(
         drawn(1, "BUY", 5, "7", "maker", kind="amm"),
@@ -180,21 +174,11 @@ def test_a_reported_role_is_kept_even_if_others_contradict_it() -> None:
     }
 
 
-def test_asking_again_changes_nothing(block: pd.DataFrame) -> None:
-    once = lab.fills.with_roles(block)
-    assert collected(lab.fills.with_roles(once)).equals(collected(once))
-
-
 def test_a_single_row_that_paid_took_and_one_that_did_not_is_unknown() -> None:
     assert roles_of(trades_from(drawn(1, "BUY", 5, "7"))) == [("taker", "fee")]
     assert roles_of(trades_from(drawn(1, "BUY", 5, "7", kind="amm"))) == [("taker", "fee")]
     assert roles_of(trades_from(drawn(1, "BUY", 5))) == [(None, None)]
     assert roles_of(trades_from(drawn(1, "BUY", 5, kind="amm"))) == [(None, None)]
-
-
-def test_two_sides_without_a_fee_are_unknown_on_the_book() -> None:
-    trades = trades_from(drawn(1, "BUY", 5), drawn(1, "SELL", 6))
-    assert roles_of(trades) == [(None, None)] * 2
 
 
 def test_fees_prove_nothing_on_a_book_where_a_maker_paid() -> None:
@@ -232,13 +216,6 @@ def test_pools_are_given_by_market_or_as_a_list(everybody: pd.DataFrame) -> None
     assert roles_of(free, [7]) == roles_of(free, {"WBTC-ETH": 900}) == [(None, None)] * 2
     for wrong in ("LRC-ETH", {"LRC-ETH": "x"}, [None], {1: 900}, 1.5):
         assert_refused(lambda frame, wrong=wrong: lab.fills.with_roles(frame, wrong), "pools=", free)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("engine", OTHERS)
-def test_roles_and_sides_are_the_same_on_frames_of_every_kind(block: pd.DataFrame, engine: str) -> None:
-    for ask in (lab.fills.with_roles, lab.fills.one_side):
-        assert_same(without_warnings(ask, on(engine, block)), ask(block))
 
 
 def test_what_is_known_of_one_market_tells_roles_in_others() -> None:
@@ -289,19 +266,9 @@ def test_the_book_s_share_is_that_of_fills_not_of_rows(everybody: pd.DataFrame, 
     assert "notes" not in once.attrs
 
 
-@settings(max_examples=4)
-@given(st.data())
-def test_neither_order_nor_overlapping_reads_change_what_is_kept(block: pd.DataFrame, data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(block)), min_size=2, max_size=2)))
-    again = block.iloc[cuts[0] : cuts[1]]
-    mixed = pd.concat([again, block.iloc[cuts[0] :], block.iloc[: cuts[1]]])
-    mixed = mixed.sample(frac=1, random_state=data.draw(st.integers(0, 99)))
-    for engine in IN_MEMORY[:3]:
-        assert collected(lab.fills.one_side(on(engine, mixed))).equals(collected(lab.fills.one_side(block)))
-
-
 def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_block() -> None:
-    buy, sell = drawn(1, "BUY", 5), drawn(1, "SELL", 6)
+    buy = drawn(1, "BUY", 5)
+    sell = drawn(1, "SELL", 6)
     assert lab.fills.one_side(trades_from(sell, buy))["side"].tolist() == ["BUY"]
     early = trades_from(drawn(1, "BUY", 5, blockId="0", indexInBlock="0"))
     late = trades_from(drawn(1, "BUY", 5, blockId="7", indexInBlock="3"))
@@ -322,13 +289,6 @@ def test_rows_without_a_trade_id_are_all_kept() -> None:
     unnumbered = trades.assign(trade_id=pd.array([None, None, 3], "Int64"))
     assert len(lab.fills.one_side(pd.concat([unnumbered, unnumbered]))) == 5
     assert len(lab.fills.one_side(trades.iloc[:0])) == len(lab.fills.with_roles(trades.iloc[:0])) == 0
-
-
-def test_large_ids_beside_unknown_ones_stay_apart() -> None:
-    first = 2**62
-    trades = trades_from(drawn(1, "BUY", 5), drawn(2, "BUY", 6), drawn(3, "BUY", 6))
-    trades = trades.assign(trade_id=pd.array([first, first + 1, None], "Int64"))
-    assert len(lab.fills.one_side(trades)) == 3
 
 
 # Results that say so
@@ -379,41 +339,6 @@ def test_one_fill_is_one_fill_in_words() -> None:
 def test_the_same_side_read_twice_is_no_other_side(block: pd.DataFrame) -> None:
     takers = lab.fills.one_side(block)
     assert lab.fills.breakdown(pd.concat([takers, takers]))["both_sides"].sum() == 0
-
-
-def test_both_sides_are_counted_under_unknown_keys_too() -> None:
-    trades = trades_from(drawn(1, "BUY", 5), drawn(1, "SELL", 6), drawn(2, "SELL", 6))
-    trades["fill_type"] = None
-    for engine in (*IN_MEMORY, "duckdb"):
-        found = result_rows(without_warnings(lab.fills.breakdown, on(engine, trades.astype({"fill_type": "str"}))))
-        assert [(line["fill_type"], line["fills"], line["both_sides"]) for line in found] == [(None, 3, 1)]
-
-
-def test_tiers_of_all_fills_together_count_both_sides_too(block: pd.DataFrame, settled: Settled) -> None:
-    found = lab.fees.tiers(block)
-    assert found["fills"].sum() == len(settled)
-    assert set(found["both_sides"]) == {len(settled) // 2}
-
-
-@pytest.mark.parametrize("name", ["side", "fill_type", "role"])
-def test_a_column_of_nothing_but_unknown_values_is_read(block: pd.DataFrame, name: str) -> None:
-    trades = block.assign(**{name: None})
-    assert lab.fills.breakdown(trades, by="market")["fills"].sum() == len(block)
-    assert lab.fees.tiers(trades)["fills"].sum() == len(block)
-    if name != "role":  # roles follow from fees
-        assert lab.fills.compare_venues(trades)["verdict"].tolist() in ([], ["undecided"])
-
-
-def test_both_sides_stand_beside_their_groups_whatever_orders_the_keys(block: pd.DataFrame) -> None:
-    sizes = pd.cut(lab.to_float(block["size"]), 4, labels=["d", "b", "c", "a"])
-    keyed = block.assign(size_class=sizes.cat.set_categories(["d", "b", "c", "a"], ordered=True))
-    found = lab.fills.vwap(keyed, by="size_class")
-    counts = Counter()
-    for (_, *key), part in keyed.groupby(["trade_id", "size_class", "base", "quote"], observed=True):
-        counts[tuple(key)] += set(part["side"]) == {"BUY", "SELL"}
-    keys = zip(found["size_class"], found["base"], found["quote"], strict=True)
-    assert found["both_sides"].tolist() == [counts[key] for key in keys]
-    assert list(dict.fromkeys(found["size_class"])) == [c for c in "dbca" if c in set(found["size_class"])]
 
 
 @pytest.mark.thorough

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from matplotlib.text import Text
-from support.ledger import Ledger
 from support.named_sources import HEADER, Named, addressed, silent
 from support.scripted_server import Answer, Request, scripted
 
@@ -173,7 +172,8 @@ def test_a_recording_is_named_alike_by_client_and_relayer(made_block: Path, tmp_
 @contextmanager
 def served(change: Callable[[int, dict[str, Any]], None]) -> Iterator[Client]:
     """Serve the trades of the small world, changed; `change` is given the number of the page."""
-    tokens, markets = json.dumps(WORLD.tokens()), json.dumps({"markets": WORLD.markets()})
+    tokens = json.dumps(WORLD.tokens())
+    markets = json.dumps({"markets": WORLD.markets()})
     with Relayer(WORLD) as relayer:
         rows = {kind: relayer.rows(ACCOUNT, kind) for kind in ("amm", "dex")}
     numbers = iter(range(100))
@@ -255,7 +255,3 @@ def test_trades_that_never_agree_are_incomplete() -> None:
         assert len(client.trades(ACCOUNT)) == 30
         with pytest.raises(IncompleteHistory, match=r"two readings that agree, got 4 readings that differ"):
             client.trades(ACCOUNT, check=True)
-
-
-def test_the_ledger_has_rows_of_both_fill_types() -> None:
-    assert {key.fill_type for key in Ledger(1, 30, 4).keys} == {"amm", "dex"}

@@ -187,7 +187,8 @@ def texts(path: Path) -> str:
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
 def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, any_block_folder: Path) -> None:
-    copy, done = tmp_path / "my.ipynb", tmp_path / "done.ipynb"
+    copy = tmp_path / "my.ipynb"
+    done = tmp_path / "done.ipynb"
     templates.new("fee-analysis", copy, {"account_id": 40659})
     papermill.execute_notebook(copy, done, {"every": "1q", "value_in": "USDC"}, cwd=tmp_path, progress_bar=False)
     count = len(lab.connect().trades(40659))

@@ -14,6 +14,8 @@ from loopring_lab.http.budget import Budget
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
 
+pytestmark = pytest.mark.contract
+
 ROWS = 263
 LENGTHS = [7, 8, 10, 12, 13, 14, 15]
 ORDERS = ["newest", "oldest", "shuffled"]

@@ -13,8 +13,9 @@ from loopring_lab.relayer import Relayer
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill, World
 
+pytestmark = pytest.mark.contract
+
 ACCOUNTS = [10083, 11519, 58344]
-MILLI = pd.Timedelta(1, "ms")
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +129,12 @@ def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed: int) -> N
     with Relayer(world) as relayer:
         client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
         rows = relayer.rows(overcharged)[::-1]
-        trades, odd = client.trades(overcharged), client.trades(irregular)
+        trades = client.trades(overcharged)
+        odd = client.trades(irregular)
     above = []
     for row in rows:
-        size, price = int(row[3]), Fraction(row[4])
+        size = int(row[3])
+        price = Fraction(row[4])
         base, quote = (world_decimals(name) for name in row[5].split("-"))
         received = size if row[2] == "BUY" else size * (price + Fraction(1, 10**8)) / 10 ** (base - quote)
         above += [int(row[1])] if int(row[6]) * 10_000 > received * 30 else []

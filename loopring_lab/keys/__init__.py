@@ -169,10 +169,9 @@ class KeyUpdate:
         >>> lab.KeyUpdate.prepare(client, account_id=10083, valid_for="12h")
         KeyUpdate(account 10083, nonce 1, next: key seed)
         """
-        is_given = signer is not None
-        # What is no signer may be a private key: no traceback shows a name that does not hold it any more.
-        signer = as_signer(signer)
-        if is_given and signer is None:
+        if signer is not None and as_signer(signer) is None:
+            # It may be a private key, and tracebacks show what variables hold.
+            signer = None
             raise KeyUpdateError(
                 "signer: expected an eth-account LocalAccount, or an object with its interface. A private "
                 "key as text is never accepted: load it where it is kept, with Account.from_key."

@@ -74,7 +74,8 @@ def serving(words: list[str], home: Path, probe: str, overrides: dict[str, Any] 
     own |= {f"JUPYTERLAB_{name}_DIR": str(home / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
     variables = {k: v for k, v in os.environ.items() if k != "JUPYTER_TOKEN"} | own
     port = free_port()
-    base, log = f"http://127.0.0.1:{port}/", home / "server.log"
+    base = f"http://127.0.0.1:{port}/"
+    log = home / "server.log"
     with log.open("wb") as out:
         server = subprocess.Popen(
             [sys.executable, "-m", *(word.replace("PORT", str(port)) for word in words)],

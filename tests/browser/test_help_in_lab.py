@@ -10,8 +10,6 @@ import nbformat
 import pytest
 from browser.conftest import in_lab, opened, run_cells, taken
 
-import loopring_lab as lab
-
 CELLS = [
     "import loopring_lab as lab\n\nclient = lab.connect()\nclient",
     'lab.Archive("trades")',
@@ -63,23 +61,6 @@ def test_a_tooltip_holds_what_is_asked_for_and_an_example(page: Any, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "offered"),
-    [('client.trades(10083, market="LR', "markets"), ('lab.fees.in_token(trades, "US', "tokens")],
-)
-def test_names_complete_with_tab(page: Any, text: str, offered: str) -> None:
-    begun = text.rpartition('"')[2]
-    names = [name for name in getattr(lab.connect(), offered)().index if name.startswith(begun)]
-    assert len(names) > 1
-    typed(page, text)
-    page.keyboard.press("Tab")
-    box = page.locator(".jp-Completer")
-    box.wait_for()
-    found = [one.strip() for one in box.locator(".jp-Completer-match").all_inner_texts()]
-    page.keyboard.press("Escape")
-    assert [name for name in names if name not in found] == []
-
-
-@pytest.mark.parametrize(
     ("code", "hint"),
     [
         ('client.trades(10083, market="LRC-ETHH")', "Did you mean 'LRC-ETH'?"),
@@ -99,11 +80,3 @@ def test_the_last_line_of_an_error_says_what_to_do(page: Any, code: str, hint: s
             break
     lines = [line for line in cell.locator(".jp-OutputArea-output").last.inner_text().split("\n") if line.strip()]
     assert hint in lines[-1]
-
-
-def test_client_and_archive_show_themselves_in_a_few_lines(page: Any) -> None:
-    shown = page.locator(".jp-CodeCell .jp-RenderedHTMLCommon").all_inner_texts()
-    assert len(shown) == 2
-    assert shown[0].startswith("Client of synthetic world, seed 1: 25 accounts")
-    assert shown[1].startswith("Archive")
-    assert all(len(words.strip().split("\n")) <= 3 for words in shown)

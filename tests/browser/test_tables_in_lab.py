@@ -91,29 +91,6 @@ def test_each_call_of_show_displays_its_table_once(page: Any) -> None:
     taken(page, f"tables-{page.theme}")
 
 
-def test_text_is_on_the_left_and_numbers_on_the_right_in_every_theme(page: Any) -> None:
-    table = page.locator(".jp-CodeCell").nth(0).locator("table.ll-table").nth(1)
-    align = "one => getComputedStyle(one).textAlign"
-    heads, cells = table.locator("thead th"), table.locator("tbody tr").first.locator("td")
-    assert [heads.nth(n).evaluate(align) for n in range(3)] == ["left", "left", "right"]
-    assert [cells.nth(n).evaluate(align) for n in range(3)] == ["left", "left", "right"]
-
-
-def test_a_view_of_a_table_looks_like_what_show_displays(page: Any) -> None:
-    looks = """table => [...table.querySelectorAll('tbody tr:first-child > *')].map(cell => {
-        const { textAlign, fontSize, lineHeight, padding, borderBottom, color } = getComputedStyle(cell);
-        return [textAlign, fontSize, lineHeight, padding, borderBottom, color].join(' ');
-    })"""
-    shown = page.locator(".jp-CodeCell").nth(0).locator("table.ll-table").nth(1)
-    same = view(page, 1).locator("table")
-    cells = [dict(zip(one.locator("thead th").all_inner_texts(), one.evaluate(looks), strict=True))
-             for one in (shown, same)]  # fmt: skip
-    assert {"quote", "fills"} <= cells[0].keys() & cells[1].keys()
-    assert {name: cells[1][name] for name in ("quote", "fills")} == {
-        name: cells[0][name] for name in ("quote", "fills")
-    }
-
-
 def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(page: Any, trades: pd.DataFrame) -> None:
     one = view(page)
     size = one.get_by_role("button", name="size")
@@ -127,22 +104,6 @@ def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(page: Any, trad
     assert one.locator("[aria-sort]").count() == 0
     heading = one.get_by_role("button", name="trade_id")
     assert heading.get_attribute("title") == "Number of the fill; both sides share it."
-
-
-def test_the_filter_leaves_matching_rows_and_their_exact_totals(page: Any, trades: pd.DataFrame) -> None:
-    one = view(page)
-    one.get_by_label("Filter").fill("lrc-eth")
-    matching = trades[trades["market"] == "LRC-ETH"]
-    expect(one.get_by_role("status")).to_have_text(f"{len(matching):,} of {len(trades):,} rows")
-    names = [name.strip() for name in one.locator("thead th").all_inner_texts()]
-    totals = dict(zip(names, one.locator("tfoot tr > *").all_inner_texts(), strict=True))
-    volume = sum((int(value.scaleb(18)) for value in matching["size"]), 0)
-    number, symbol = totals["size"].split(" ")
-    assert (int(Decimal(number.replace(",", "")).scaleb(18)), symbol) == (volume, "LRC")
-    assert totals["notional"].endswith(" ETH")
-    assert totals["fee"] == totals["price"] == totals["trade_id"] == ""  # two tokens, a price, an id
-    one.get_by_label("Filter").fill("")
-    expect(one.locator("tfoot tr")).to_have_count(0)  # several tokens in every column
 
 
 def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(page: Any, trades: pd.DataFrame) -> None:
@@ -166,25 +127,6 @@ def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(page: Any
     shows_column(one, "trade_id", [str(value) for value in trades["trade_id"].head(50)])
 
 
-def test_cut_digits_are_marked_and_shown_when_pointed_at(page: Any, trades: pd.DataFrame) -> None:
-    one = view(page)
-    cut = [value for value in trades["notional"].head(50) if value != value.quantize(Decimal("1e-4"))]
-    cells = one.locator("tbody td", has_text="…").and_(one.locator('td[align="right"]'))
-    titles = [cells.nth(n).get_attribute("title").split(" ")[0].replace(",", "") for n in range(cells.count())]
-    assert cut
-    assert {*map(Decimal, titles)} >= {*cut}
-    assert "truncated to 4 decimals where marked …" in one.inner_text()
-
-
-def test_pages_go_on_and_back(page: Any, trades: pd.DataFrame) -> None:
-    one = view(page)
-    one.get_by_role("button", name="Next").click()
-    one.get_by_text("Rows 51 to 100").wait_for()
-    shows_column(one, "trade_id", [str(value) for value in trades["trade_id"].iloc[50:100]])
-    one.get_by_role("button", name="Previous").click()
-    expect(one.get_by_role("button", name="Previous")).to_be_disabled()
-
-
 def test_help_on_a_heading_is_reached_by_keyboard(page: Any) -> None:
     one = view(page)
     one.get_by_role("button", name="fee_bps").focus()
@@ -196,14 +138,6 @@ def test_help_on_a_heading_is_reached_by_keyboard(page: Any) -> None:
     page.keyboard.press("Enter")
     expect(one.locator("[aria-sort]")).to_have_count(0)
     assert page.locator(".jp-CodeCell").count() == len(CELLS)  # no key reached JupyterLab's commands
-
-
-def test_the_code_is_copied(page: Any) -> None:
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    view(page).get_by_role("button", name="Copy code").click()
-    view(page).get_by_text("Code copied").wait_for()
-    assert page.evaluate("() => navigator.clipboard.readText()") == "lab.show(trades)"
-    assert view(page, 1).get_by_role("button", name="Copy code").count() == 0
 
 
 def test_a_row_is_chosen_by_click_and_by_key(page: Any) -> None:

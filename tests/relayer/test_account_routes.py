@@ -12,7 +12,10 @@ from loopring_lab import protocol
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, World
 
-ACCOUNT, OTHER, POOL, WALLET = 10083, 11519, 4, 94680
+ACCOUNT = 10083
+OTHER = 11519
+POOL = 4
+WALLET = 94680
 EXCHANGE = "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c"
 
 
@@ -72,7 +75,8 @@ def test_an_account_that_is_not_there(relayers, query, expected):
 
 
 def test_owners_differ_and_are_the_same_every_time(relayers):
-    relayer, again = relayers(), relayers()
+    relayer = relayers()
+    again = relayers()
     addresses = {get(relayer, "/account", accountId=a).json()["owner"] for a in relayer.accounts}
     assert len(addresses) == 25
     assert relayer.signer(ACCOUNT).address == again.signer(ACCOUNT).address
@@ -113,7 +117,8 @@ def test_the_wallet_account(relayers):
 
 def test_the_signed_url_is_what_the_client_sees(relayers):
     relayer = relayers(hosts=("relayer.example",))
-    port, key = int(relayer.base_url.rpartition(":")[2]), relayer.l2_key(ACCOUNT)
+    port = int(relayer.base_url.rpartition(":")[2])
+    key = relayer.l2_key(ACCOUNT)
     found = set()
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "relayer.example"):
         for scheme in ("http", "https"):
@@ -221,8 +226,10 @@ def test_updates_are_listed_newest_first_in_parts(relayers, posters):
 def test_no_secret_is_shown(relayers, posters, caplog):
     caplog.set_level(logging.DEBUG)
     relayer = relayers()
-    poster, body = posters(relayer), signed_update(relayer, ACCOUNT)
-    header, key = body["ecdsaSignature"], relayer.l2_key(ACCOUNT)
+    poster = posters(relayer)
+    body = signed_update(relayer, ACCOUNT)
+    header = body["ecdsaSignature"]
+    key = relayer.l2_key(ACCOUNT)
     sealed = request_signature(relayer.base_url, key, ACCOUNT)
     api_key = get(relayer, "/apiKey", {"X-API-SIG": sealed}, accountId=ACCOUNT).json()["apiKey"]
     texts = [

@@ -52,7 +52,8 @@ def test_every_demo_block_proves_itself_and_holds_the_worlds_fills(capsys):
     assert capsys.readouterr().out == "Demo blocks: synthetic world, seed 1. Nothing here is real market data.\n"
     trades = client.trades()
     assert (trades.attrs["source"], trades.attrs["synthetic"]) == (WORLD.name, True)
-    first, last = trades["block_id"].min(), trades["block_id"].max()
+    first = trades["block_id"].min()
+    last = trades["block_id"].max()
     fills = [fill for fill in WORLD.fills if first <= fill.block_id <= last]
     assert len(trades) == 2 * len(fills) > 9_000
     assert set(client.accounts) == {account for fill in fills for account in (fill.taker, fill.maker)}

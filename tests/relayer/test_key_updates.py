@@ -13,7 +13,8 @@ from loopring_lab import protocol
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer
 
-ACCOUNT, OTHER = 10083, 11519
+ACCOUNT = 10083
+OTHER = 11519
 
 
 def get_json(relayer: Relayer, path: str, key: str = "", **query) -> dict:
@@ -31,7 +32,8 @@ def api_key(relayer: Relayer, account_id: int, key: protocol.L2Key) -> dict:
 def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers, posters):
     times = iter(range(1_800_000_000, 1_800_001_000))
     relayer = relayers(now=lambda: float(next(times)))
-    before, body = get_json(relayer, "/account", accountId=ACCOUNT), signed_update(relayer, ACCOUNT)
+    before = get_json(relayer, "/account", accountId=ACCOUNT)
+    body = signed_update(relayer, ACCOUNT)
     assert (before["frozen"], before["nonce"], before["keyNonce"]) == (False, 1, 1)
     _, answer = posters(relayer).send(body)
     assert {**answer, "hash": None} == {
@@ -66,7 +68,8 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers
 
 
 def test_the_same_request_again_changes_nothing(relayers, posters):
-    relayer, body = (made := relayers()), signed_update(made, ACCOUNT)
+    relayer = relayers()
+    body = signed_update(relayer, ACCOUNT)
     poster = posters(relayer)
     first = poster.send(body)[1]
     for status in ("received", "processing"):
@@ -91,7 +94,8 @@ def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, pos
 
 @pytest.mark.parametrize("changes", [{"validUntil": 3_000_000_000}, {"keySeed": "Another text with key nonce: 1"}])
 def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes):
-    relayer, poster = (made := relayers()), posters(made)
+    relayer = relayers()
+    poster = posters(relayer)
     assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200
     dump = stored(relayer)
     assert error_code(poster.send(signed_update(relayer, ACCOUNT, **changes))) == 100204
@@ -101,7 +105,8 @@ def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes)
 
 def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(relayers, posters):
     relayer = relayers(fail_updates={2: "balance too low"})
-    poster, bodies = posters(relayer), [signed_update(relayer, each) for each in (OTHER, ACCOUNT)]
+    poster = posters(relayer)
+    bodies = [signed_update(relayer, each) for each in (OTHER, ACCOUNT)]
     hashes = [poster.send(body)[1]["hash"] for body in bodies]
     old = api_key(relayer, ACCOUNT, relayer.l2_key(ACCOUNT))["apiKey"]
     before = get_json(relayer, "/account", accountId=ACCOUNT)
@@ -134,7 +139,8 @@ def test_an_update_that_outlives_its_validity_fails(relayers, posters):
 
 
 def test_api_keys_end_with_the_update(relayers, posters):
-    relayer, body = (made := relayers()), signed_update(made, ACCOUNT)
+    relayer = relayers()
+    body = signed_update(relayer, ACCOUNT)
     old_key = relayer.l2_key(ACCOUNT)
     key = new_key(relayer.signer(ACCOUNT), body["keySeed"])
     old, other = (api_key(relayer, a, relayer.l2_key(a))["apiKey"] for a in (ACCOUNT, OTHER))
@@ -168,7 +174,8 @@ def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is
 def test_requests_at_the_same_time_have_one_effect(relayers, posters):
     relayer = relayers()
     bodies = [signed_update(relayer, ACCOUNT, validUntil=3_000_000_000 + n % 2) for n in range(8)]
-    senders, answers = [posters(relayer) for _ in bodies], []
+    senders = [posters(relayer) for _ in bodies]
+    answers = []
     threads = [
         threading.Thread(target=lambda s=sender, b=body: answers.append(s.send(b)))
         for sender, body in zip(senders, bodies, strict=True)
@@ -186,7 +193,8 @@ def test_requests_at_the_same_time_have_one_effect(relayers, posters):
 def test_the_worker_does_it_by_itself(relayers, posters):
     before = set(threading.enumerate())
     relayer = relayers(update_seconds=0.005)
-    poster, deadline = posters(relayer), time.monotonic() + 10
+    poster = posters(relayer)
+    deadline = time.monotonic() + 10
     for nonce in range(1, 11):
         assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
         while (account := get_json(relayer, "/account", accountId=ACCOUNT))["frozen"]:

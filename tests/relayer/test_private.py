@@ -55,7 +55,8 @@ def test_only_its_own_names_are_answered(relayers):
 
 
 def test_a_recordings_owners_are_a_secret_of_the_relayer(folder, tmp_path):
-    first, second = Relayer(recording=folder), Relayer(recording=folder)
+    first = Relayer(recording=folder)
+    second = Relayer(recording=folder)
     addresses = {relayer.signer(7).address for relayer in (first, second)}
     assert len(addresses) == 2
     kept = [Relayer(recording=folder, store=tmp_path / "a.json").signer(7).address for _ in range(2)]
@@ -69,7 +70,8 @@ def test_a_key_forged_from_public_text_opens_no_recording(folder):
     from eth_account.messages import encode_defunct
 
     def forge(relayer):
-        account, label = relayer.accounts[0], relayer.source
+        account = relayer.accounts[0]
+        label = relayer.source
         signer = Account.from_key(sha256(f"loopring_lab throwaway key: {label}, {account}".encode()).digest())
         text = protocol.key_seed(Settings().exchange, 0)
         key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=text)).signature))

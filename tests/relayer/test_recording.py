@@ -72,7 +72,8 @@ def test_a_short_row_is_not_filled_up(serve, folder):
 GOOD = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "LRC-ETH", "1"]
 
 
-SHORT, NO_TIME = GOOD[:6], ["soon", *GOOD[1:]]
+SHORT = GOOD[:6]
+NO_TIME = ["soon", *GOOD[1:]]
 
 
 def saved(total, *rows):

@@ -23,12 +23,15 @@ class SampleClient:
     """Sends requests as the sample client does; the key in `api_key` is empty until one was read."""
 
     def __init__(self, relayer, account):
-        self.host, self.account = relayer.base_url, account
+        self.host = relayer.base_url
+        self.account = account
         self.owner = relayer._accounts.owner(account).address
-        self.key, self.api_key = relayer.l2_key(account), ""
+        self.key = relayer.l2_key(account)
+        self.api_key = ""
 
     def get(self, path, params=None, *, security="none"):
-        path, headers = f"/api/v3/{path}", {}
+        path = f"/api/v3/{path}"
+        headers = {}
         if security != "none":
             headers = {
                 "Content-Type": "application/json",

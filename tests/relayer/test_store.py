@@ -13,6 +13,8 @@ from support.relayer_kills import kill_repeatedly
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, Settings, World
 
+pytestmark = pytest.mark.contract
+
 ACCOUNT = 10083
 MANUAL = Settings(update_seconds=None)
 
@@ -45,7 +47,8 @@ def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
 
 def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
     path = tmp_path / "relayer.json"
-    first, second = relayers(store=path), relayers(store=path)
+    first = relayers(store=path)
+    second = relayers(store=path)
     posters(first).send(signed_update(first, ACCOUNT))
     assert posters(second).send(signed_update(second, ACCOUNT))[1]["isIdempotent"] is True
     assert (first.step(), second.step(), first.step()) == (1, 1, 0)

@@ -10,7 +10,9 @@ from support.key_update_requests import signature_of, signed_update, stored
 
 from loopring_lab.relayer import Relayer
 
-ACCOUNT, OTHER, WALLET = 10083, 11519, 94680
+ACCOUNT = 10083
+OTHER = 11519
+WALLET = 94680
 CODES = {100001, 101001, 101002, 102001, 102021, 104004, 104005, 114001, 114002}
 OPTIONAL = {"ecdsaSignature", "counterFactualInfo"}
 
@@ -63,7 +65,8 @@ def other_members(body: dict[str, Any]) -> Iterator[bytes]:
     for path in paths(body):
         if path[0] not in OPTIONAL or len(path) > 1:
             yield encoded(changed(body, path))
-        text, name = json.dumps(body), json.dumps(path[-1])
+        text = json.dumps(body)
+        name = json.dumps(path[-1])
         yield text.replace(f"{name}: ", f'{name}: "0x1", {name}: ', 1).encode()
     for name in ("extra", "accountID", "Owner", "X", "", "__proto__", "é", "a" * 500, "\ud800", "maxfee"):
         yield encoded({**body, name: 1})
@@ -134,7 +137,8 @@ def other_headers(body: dict[str, Any], relayer: Relayer, random: Random) -> Ite
 
 
 def mutations(relayer: Relayer) -> Iterator[Request]:
-    random, body = Random(1), signed_update(relayer, ACCOUNT)
+    random = Random(1)
+    body = signed_update(relayer, ACCOUNT)
     header = [("X-API-SIG", body["ecdsaSignature"].encode())]
     for data in (*other_values(body), *other_members(body), *broken_bytes(body, random)):
         yield data, header
@@ -149,7 +153,9 @@ def mutations(relayer: Relayer) -> Iterator[Request]:
 def test_a_thousand_broken_requests_have_a_code_and_no_effect(relayers, posters):
     relayer = relayers()
     poster = posters(relayer)
-    before, count, codes = stored(relayer), 0, set()
+    before = stored(relayer)
+    count = 0
+    codes = set()
     for count, (body, headers) in enumerate(mutations(relayer), start=1):  # noqa: B007
         status, answer = poster.post(body, headers)
         shown = f"{body[:700]!r} {headers!r}"[:1000]

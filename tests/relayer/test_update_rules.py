@@ -11,9 +11,14 @@ from loopring_lab import protocol
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, World
 
-ACCOUNT, OTHER, WALLET = 10083, 11519, 94680
+pytestmark = pytest.mark.contract
+
+ACCOUNT = 10083
+OTHER = 11519
+WALLET = 94680
 FREE = {"ETH": 0, "LRC": 0, "USDT": 0}
-ARGUMENT, BAD_SIGNATURE = 100001, 104005
+ARGUMENT = 100001
+BAD_SIGNATURE = 104005
 
 
 def vectors(section: str) -> Any:
@@ -279,7 +284,8 @@ def test_a_plain_owner_is_no_wallet(relayers, posters):
 
 
 def test_the_table_of_factories_can_be_extended(relayers, posters):
-    factory, code = "0x" + 40 * "a", "0x" + 64 * "b"
+    factory = "0x" + 40 * "a"
+    code = "0x" + 64 * "b"
     for factories, expected in (({}, 400), ({factory.upper().replace("X", "x"): code}, 200)):
         relayer = relayers(wallet_factories=factories)
         signer = relayer.signer(ACCOUNT)

@@ -21,6 +21,8 @@ from loopring_lab.relayer import World, simulation, venues
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS
 from loopring_lab.relayer.rows import price_text
 
+pytestmark = pytest.mark.contract
+
 FULL_DIGEST = "b781161046c5cceee4fc3829d5543c176dc31e6bbad39d506b17f2858925e61e"
 SMALL_DIGEST = "2d422fc93c665a933c40065a6d05b425967638786d476361c99ae5c860abbdc4"
 
@@ -188,12 +190,14 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
         if fill.side == "BUY":
             ideal = Fraction(quote * fill.size, base - fill.size) / Fraction(998, 1000)
             assert 0 <= fill.quote - ideal <= ideal / 52_428 + 1
-            base, quote = base - fill.size, quote + fill.quote
+            base = base - fill.size
+            quote = quote + fill.quote
         else:
             paid = fill.size * Fraction(998, 1000)
             ideal = quote * paid / (base + paid)
             assert 0 <= ideal - fill.quote <= ideal / 52_428 + 1
-            base, quote = base + fill.size, quote - fill.quote
+            base = base + fill.size
+            quote = quote - fill.quote
 
 
 @pytest.mark.parametrize(("seed", "size"), [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)])
@@ -386,7 +390,8 @@ def test_recorded_prices_are_printed_the_same(recordings):
         prices.update({(row[1], row[2]): row[4] for row in json.loads(path.read_text())["trades"]})
     for line in (block / "settled.jsonl").read_text().splitlines():
         fill = json.loads(line)
-        up, down = 10 ** (decimals[fill["base"]] + 8), 10 ** decimals[fill["quote"]]
+        up = 10 ** (decimals[fill["base"]] + 8)
+        down = 10 ** decimals[fill["quote"]]
         price = price_text(int(fill["quote_amount"]) * up // (int(fill["size"]) * down))
         assert prices[fill["id"], fill["side"]] == price
 

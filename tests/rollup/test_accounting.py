@@ -40,7 +40,8 @@ def walked(blocks, account):
                     events.append((row["block"], row["index_in_block"], row[token], sign * int(row[amount]), None))
     stated = [row for row in blocks.table("amm_update").to_pylist() if row["account"] == account]
     events += [(row["block"], row["index_in_block"], row["token"], 0, int(row["balance"])) for row in stated]
-    balance, after = {}, {}
+    balance = {}
+    after = {}
     for block, index, token, change, published in sorted(events, key=lambda event: event[:2]):
         if token in balance:
             balance[token] += change

@@ -11,8 +11,6 @@ from loopring_lab.relayer import Relayer
 
 WORLD = SettledWorld(3, 0.02)
 UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days
-SAME = ["market", "base", "quote", "side", "fill_type", "role", "fee_token"]
-EXACT = ["account_id", "size", "fee", "token_id", "storage_id", "block_id", "index_in_block"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +62,8 @@ def test_accounts_are_listed_by_fills_and_pools_last(client) -> None:
 
 
 def test_markets_and_tokens_are_the_relayers(client, by_relayer) -> None:
-    known, traded = by_relayer.markets(), client.markets()
+    known = by_relayer.markets()
+    traded = client.markets()
     assert set(traded.index) == set(client.trades()["market"])
     for name in ("base", "quote", "base_token_id", "quote_token_id"):
         assert traded[name].tolist() == known.loc[traded.index, name].tolist()
@@ -74,7 +73,8 @@ def test_markets_and_tokens_are_the_relayers(client, by_relayer) -> None:
 
 def test_filters_select_as_the_relayers_client_does(client) -> None:
     everything = client.trades(WORLD.accounts[0])
-    market, middle = everything["market"].mode()[0], everything["created_at"].iloc[len(everything) // 2]
+    market = everything["market"].mode()[0]
+    middle = everything["created_at"].iloc[len(everything) // 2]
     assert len(client.trades(WORLD.accounts[0], market=market)) == (everything["market"] == market).sum()
     for fill_type in ("amm", "dex"):
         chosen = client.trades(WORLD.accounts[0], fill_type=fill_type)
@@ -133,7 +133,8 @@ def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(file, tm
     client = lab.connect(blocks=tmp_path / "blocks")
     served = lab.connect(recording=folder.parent / "mainnet_block_a")
     for account in served.accounts:
-        expected, found = served.trades(account, progress=False), client.trades(account)
+        expected = served.trades(account, progress=False)
+        found = client.trades(account)
         found = found[found["fee_token"].notna()]  # without the NFT's trade, which relayers list elsewhere
         keys = ["storage_id", "market", "size"]
         expected, found = (frame.sort_values(keys).reset_index(drop=True) for frame in (expected, found))

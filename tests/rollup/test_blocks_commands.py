@@ -40,10 +40,8 @@ def test_sync_report_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, bounds = (
-        str(tmp_path / "blocks"),
-        ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)],
-    )
+    folder = str(tmp_path / "blocks")
+    bounds = ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)]
     chain = ScriptedChain(12, chain_id=5)
     assert run(chain, monkeypatch, "sync", folder) == 2
     assert run(chain, monkeypatch, "sync", folder, *bounds, "--exchange", CONTRACT) == 0
@@ -53,7 +51,8 @@ def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_missing_blocks_are_exit_code_1_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, chain = str(tmp_path / "blocks"), ScriptedChain(12)
+    folder = str(tmp_path / "blocks")
+    chain = ScriptedChain(12)
     lost = [log["transactionHash"] for log in chain.logs if int(log["topics"][1], 16) in (3, 7)]
     for one in lost:
         del chain.transactions[one]

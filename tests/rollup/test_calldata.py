@@ -158,7 +158,8 @@ def verdict(content: bytes) -> str:
 
 
 def test_damage_is_refused_by_place_or_read_truly() -> None:
-    chance, calls = random.Random(14), sent_ones()
+    chance = random.Random(14)
+    calls = sent_ones()
     outcomes = [verdict(damaged(chance.choice(calls), chance)) for _ in range(10_000)]
     assert {outcome: outcomes.count(outcome) > 1_000 for outcome in outcomes} == {
         "refused": True,

@@ -13,7 +13,8 @@ from loopring_lab.rollup import Blocks
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.checks import check
 
-ACCOUNT, TOKEN = st.sampled_from([3, 4, 2**32 - 1]), st.sampled_from([0, 1, 2**16 - 1])
+ACCOUNT = st.sampled_from([3, 4, 2**32 - 1])
+TOKEN = st.sampled_from([0, 1, 2**16 - 1])
 # Below 2^96, as all amounts that the exchange settles; sums of them have less than 38 digits.
 FLOAT24 = st.integers(0, 22).flatmap(lambda exponent: st.integers(exponent << 19, (exponent + 1 << 19) - 1))
 FLOAT16 = st.integers(0, 2**16 - 1)
@@ -52,7 +53,9 @@ def apply(event: dict[str, Any], balances: dict[tuple[int, int], int]) -> None:
         case "spot_trade":
             sold = {"a": value(event["fill_a"], 19), "b": value(event["fill_b"], 19)}
             for side, other in ("ab", "ba"):
-                account, sells, buys = event[f"account_{side}"], event[f"sell_{side}"], event[f"sell_{other}"]
+                account = event[f"account_{side}"]
+                sells = event[f"sell_{side}"]
+                buys = event[f"sell_{other}"]
                 balances[account, sells] -= sold[side]
                 balances[account, buys] += sold[other]
                 bips = event[f"data_{side}"]
@@ -88,7 +91,9 @@ def test_every_statement_is_compared_with_the_one_before_it(
     events: list[list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     """Any amounts, any order, cut into any batches; a wrong statement is where the next one starts from."""
-    raw, problems, right = [], [], 0
+    raw = []
+    problems = []
+    right = 0
     balances: dict[tuple[int, int], int] = defaultdict(int)
     stated: set[tuple[int, int]] = set()
     for number, block in enumerate(events, 1):
@@ -187,7 +192,8 @@ def named_changes() -> list[tuple[int, int, int]]:
 
 
 def test_a_changed_fill_of_the_recorded_block_is_found() -> None:
-    data, changes = recorded_bytes("data.hex"), named_changes()
+    data = recorded_bytes("data.hex")
+    changes = named_changes()
     assert changes
     for index, field, pool in changes:
         at = 98 + 29 * index + field + 2

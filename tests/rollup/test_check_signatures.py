@@ -20,7 +20,9 @@ from loopring_lab.rollup import Blocks
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.checks import Check, check
 
-CHAIN_ID, TIME, SLOT = 1, 1_648_179_367, 3
+CHAIN_ID = 1
+TIME = 1_648_179_367
+SLOT = 3
 OWNER = Account.from_key(32 * b"7")
 X, Y = protocol.public_key(7)
 TERMS: dict[str, Any] = {
@@ -46,7 +48,8 @@ def signed(terms: dict[str, Any], kind: int = protocol.KIND_EIP712, chain_id: in
 def float16(value: int) -> int:
     exponent = 0
     while value >> 11:
-        value, exponent = value // 10, exponent + 1
+        value = value // 10
+        exponent = exponent + 1
     return exponent << 11 | value
 
 
@@ -102,7 +105,8 @@ RIGHT = consent(TERMS, signed(TERMS))
 
 
 def test_every_changed_byte_of_slot_and_consent_is_found() -> None:
-    slot, signature = update_slot(TERMS), signed(TERMS)
+    slot = update_slot(TERMS)
+    signature = signed(TERMS)
     fee = {28, 29}  # of a lower fee the signature stays right
     for at in set(range(1, 66)) - fee:
         altered = slot[:at] + bytes([slot[at] ^ 1]) + slot[at + 1 :]
@@ -187,7 +191,9 @@ def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(content: 
 
 def test_many_updates_over_one_large_text_stay_cheap() -> None:
     """The bytes of entries may overlap: 2,000 times 4 MiB would be 8 GiB, if they were copied."""
-    count, size, padding = 2_000, 2_048, 4 << 20
+    count = 2_000
+    size = 2_048
+    padding = 4 << 20
     heads = b"".join(word(32 * count + 96 * at) for at in range(count))
     to_content = [96 * (count - at) for at in range(count)]
     elements = b"".join(word(at) + word(to_content[at]) + word(0) for at in range(count))
@@ -221,7 +227,8 @@ forms = pytest.mark.parametrize("form", ["8dadd3af", "66ac492e", "53228430"])
 @forms
 def test_the_world_s_owners_sign_their_updates(form: str) -> None:
     """Every signature of an owner is right, of the whole world; that of a smart wallet is by its owner."""
-    world, settings = settlement(), Settings()
+    world = settlement()
+    settings = Settings()
     wallet = max(world._world.accounts)
     batches = [
         lab.rollup.decode(encode_calldata([world.submission(block)], form), first_block=block)

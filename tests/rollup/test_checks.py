@@ -199,7 +199,8 @@ def test_damaged_auxiliary_data_is_a_named_problem(form: str, data: st.DataObjec
 
 
 def test_a_check_reads_well(history: list[RawBlock]) -> None:
-    right, wrong = checked(history[:20]), checked([*history[:20], *history[21:30]])
+    right = checked(history[:20])
+    wrong = checked([*history[:20], *history[21:30]])
     assert repr(right).startswith("Nothing wrong found\n  indices      20 checked, 0 wrong, 0 not checkable\n")
     assert repr(wrong).startswith("1 wrong\n")
     assert repr(wrong).endswith("\nindices, block 21: block 21 is missing")

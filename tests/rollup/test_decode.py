@@ -3,11 +3,10 @@
 import random
 from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.rollup_blocks import EXCHANGE, TYPES, block_data, slot, varied_data, varied_slot
+from support.rollup_blocks import TYPES, block_data, slot, varied_data, varied_slot
 from support.rollup_judge import slow_rows
 
 import loopring_lab as lab
@@ -23,11 +22,6 @@ def blocks() -> lab.rollup.Blocks:
     return lab.rollup.decode_data(DATA, first_block=100)
 
 
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, Any]]:
-    return [{"block": block} | row for block, data in enumerate(DATA) for row in slow_rows(data)]
-
-
 @given(st.sampled_from(TYPES), st.integers(0, 2**32))
 @few
 def test_every_field_at_random(kind: str, seed: int) -> None:
@@ -38,14 +32,6 @@ def test_every_field_at_random(kind: str, seed: int) -> None:
     assert [row | {"block": 0} for row in found] == [
         {name: value for name, value in row.items() if name != "type"} | {"block": 0} for row in slow_rows(data)
     ]
-
-
-@given(st.lists(st.binary(min_size=67, max_size=67), min_size=1, max_size=9), st.sampled_from(range(10)))
-@few
-def test_any_bytes_of_a_known_type_are_read(bodies: list[bytes], kind: int) -> None:
-    data = block_data([bytes([kind]) + body for body in bodies])
-    table = lab.rollup.decode_data(data).table(TYPES[kind])
-    assert [row | {"type": TYPES[kind]} for row in table.drop_columns(["block"]).to_pylist()] == list(slow_rows(data))
 
 
 @pytest.mark.parametrize("high", [0, 1, 255])
@@ -78,18 +64,6 @@ def test_the_token_of_the_fee(sell_a: int, sell_b: int, expected: Any) -> None:
     assert tuple((row[f"fee_token_{side}"], int(row[f"fee_{side}"])) for side in "ab") == expected
 
 
-def test_the_header() -> None:
-    data = block_data([], size=3, before=b"\1" * 32, after=b"\2" * 32, timestamp=2**32 - 1, taker=20, maker=255,
-                      conditional=7, operator=2**32 - 1)  # fmt: skip
-    frame = lab.rollup.decode_data(data, first_block=5).headers()
-    row = frame.iloc[0]
-    assert row["exchange"] == "0x" + EXCHANGE.hex()
-    assert (row["merkle_root_before"], row["merkle_root_after"]) == ("0x" + "01" * 32, "0x" + "02" * 32)
-    assert row["created_at"] == pd.Timestamp(2**32 - 1, unit="s", tz="UTC")
-    numbers = ["block", "block_id", "taker_bips10", "maker_bips10", "conditional", "operator", "size"]
-    assert row[numbers].tolist() == [0, 5, 20, 255, 7, 2**32 - 1, 3]
-
-
 FRAMES = {
     "deposit": "deposits", "withdrawal": "withdrawals", "transfer": "transfers", "spot_trade": "fills",
     "account_update": "account_updates", "amm_update": "amm_updates", "nft_mint": "nft_mints",
@@ -98,7 +72,8 @@ FRAMES = {
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) -> None:
-    frame, table = getattr(blocks, FRAMES[kind])(), blocks.table(kind)
+    frame = getattr(blocks, FRAMES[kind])()
+    table = blocks.table(kind)
     assert (frame["block_id"] - 100).tolist() == frame["block"].tolist() == table["block"].to_pylist()
     for name in table.column_names[2:]:
         renamed = next(n for n in (f"{name}_id", f"{name.strip('_')}_address", name) if n in frame)

@@ -8,6 +8,8 @@ from support.rollup_blocks import TYPES, recorded, recorded_facts
 
 import loopring_lab as lab
 
+pytestmark = pytest.mark.contract
+
 FILES = ("data.hex", "calldata_plain.hex", "calldata_packed.hex")
 
 

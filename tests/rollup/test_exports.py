@@ -19,7 +19,8 @@ import loopring_lab as lab
 from loopring_lab.rollup import Store
 from loopring_lab.source import Source
 
-LabError, BlockError = lab.LabError, lab.errors.BlockError
+LabError = lab.LabError
+BlockError = lab.errors.BlockError
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
 DEPOSIT = "0x" + "ab" * 100  # a call of the exchange that submits no block

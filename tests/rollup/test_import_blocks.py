@@ -106,7 +106,8 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(archive: Archive, sto
 
 
 def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
-    report, frame = archive.report(), expected(store)
+    report = archive.report()
+    frame = expected(store)
     counts = frame.groupby(["account_id", "fill_type"], observed=True).agg(
         rows=("trade_id", "size"), odd=("extra", "count"), first=("created_at", "min"), last=("created_at", "max")
     ).reset_index()  # fmt: skip
@@ -123,7 +124,8 @@ def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
 
 
 def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path: Path) -> None:
-    store, archive = filled(tmp_path / "store", 10, 11, 14), Archive(tmp_path / "a")
+    store = filled(tmp_path / "store", 10, 11, 14)
+    archive = Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
     assert "blocks are missing" in archive._repr_html_()
     store.stored.add([fills_block(12), fills_block(13)])
@@ -150,7 +152,8 @@ def test_importing_again_adds_only_new_blocks(archive: Archive, store: Store, mo
 
 @pytest.mark.usefixtures("small_transactions")
 def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(store: Store, tmp_path: Path) -> None:
-    archive, seen = Archive(tmp_path / "a"), list[int]()
+    archive = Archive(tmp_path / "a")
+    seen = list[int]()
 
     def stop(held: int, of: int) -> None:
         assert of == 27
@@ -160,7 +163,8 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(store
 
     with pytest.raises(KeyboardInterrupt):
         archive.import_blocks(store, progress=stop)
-    part, whole = archive.trades(), expected(store)
+    part = archive.trades()
+    whole = expected(store)
     assert 0 < len(part) < len(whole)
     counts = whole.groupby("block_id").size()
     for block, count in part.groupby("block_id").size().items():
@@ -183,7 +187,9 @@ def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
 
 @pytest.mark.thorough
 def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
-    store, path, dice = filled(tmp_path / "store", *range(100, 400)), tmp_path / "a", random.Random(3)
+    store = filled(tmp_path / "store", *range(100, 400))
+    path = tmp_path / "a"
+    dice = random.Random(3)
     for _ in range(4):
         with importer(store.stored.file.path, path) as process:
             assert wait(process.stdout, 60)
@@ -236,7 +242,8 @@ def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Pa
 
 
 def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path: Path) -> None:
-    archive, store = Archive(tmp_path / "a"), opened(tmp_path / "store")
+    archive = Archive(tmp_path / "a")
+    store = opened(tmp_path / "store")
     with pytest.raises(NotAnArchive, match="no blocks here yet"):
         archive.import_blocks(Store(tmp_path / "nothing"))
     store.stored.add([fills_block(7)])

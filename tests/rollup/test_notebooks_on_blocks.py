@@ -14,6 +14,8 @@ import loopring_lab as lab
 from loopring_lab import cli, templates
 from loopring_lab.relayer.server import embedded
 
+pytestmark = pytest.mark.contract
+
 MONTH = 11_365_814
 
 
@@ -26,7 +28,8 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, block = tmp_path_factory.mktemp("real") / "blocks", recorded()
+    folder = tmp_path_factory.mktemp("real") / "blocks"
+    block = recorded()
     listing = block.parent / "mainnet_registered_tokens_v36.json"
     lab.rollup.Store(folder).import_files(block / "calldata_plain.hex", tokens=listing, progress=False)
     return folder
@@ -132,7 +135,8 @@ def test_what_is_proven_is_what_the_store_says(blocks: Path, trades_of_blocks: R
 
 
 def test_fills_makers_and_owners_are_counted(blocks: Path, trades_of_blocks: Run) -> None:
-    fills, owners = facts(blocks), owners_in(blocks)
+    fills = facts(blocks)
+    owners = owners_in(blocks)
     updates = lab.rollup.Store(blocks).blocks().table("amm_update")["account"].to_pylist()
     is_pool = {*updates, *range(1, 10_001)}
     at_pool = sum(fact["account_a"] in is_pool or fact["account_b"] in is_pool for fact in fills)
@@ -146,7 +150,8 @@ def test_fills_makers_and_owners_are_counted(blocks: Path, trades_of_blocks: Run
 
 def owners_in(blocks: Path) -> set[int]:
     """Return accounts whose owner some transaction names, read from the slots by the protocol's names."""
-    chain, found = lab.rollup.Store(blocks).blocks(), set()
+    chain = lab.rollup.Store(blocks).blocks()
+    found = set()
     names = {
         kind: [("account", "owner")] for kind in ("deposit", "account_update", "amm_update", "signature_verification")
     }

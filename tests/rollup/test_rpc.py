@@ -6,15 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attacks.traces import forms, leaks, shown
 from support.scripted_server import Answer, Request, scripted
+from support.traces import forms, leaks, shown
 
 from loopring_lab.errors import LabError, RelayerTimeout, RpcError, TransportError
 from loopring_lab.http.budget import Budget
 from loopring_lab.rollup.rpc import Busy, Call, Rpc, TooMuch, number, refused
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
-Asked = list[list[str]]
 
 
 @pytest.fixture(autouse=True)
@@ -279,20 +278,6 @@ def test_what_is_no_address_is_refused_and_not_shown(address: Any) -> None:
     with pytest.raises(LabError, match="not an address of an Ethereum endpoint") as caught:
         open_rpc(address)
     assert [leaks(text, {"key": forms(KEY)}) for text in shown(caught.value)] == [[], [], [], []]
-
-
-PLACES: dict[str, Callable[[str], Answer]] = {
-    "message": lambda text: body({"id": 1, "error": {"code": -32000, "message": f"no {text}"}}),
-    "message in 401": lambda text: Answer(401, json.dumps({"error": {"message": text}}).encode()),
-    "result": lambda text: body({"id": 1, "result": text}),
-    "member": lambda text: body({"id": 1, text: 5}),
-    "plain body": lambda text: Answer(500, text.encode()),
-    "page": lambda text: Answer(200, b"<html>" + text.encode()),
-    "header": lambda text: Answer(500, b"{}", {"X-Echo": text, "WWW-Authenticate": text}),
-    "source": lambda text: Answer(200, b'{"id": 1, "result": "0x1"}', {"X-Loopring-Lab-Source": json.dumps({"name": text})}),
-    "redirect": lambda text: Answer(302, b"", {"Location": text}),
-    "hang up": lambda text: Answer(hang_up=True),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("value", ["0x", "0x8000000000000000", "0x" + "f" * 65, "1f", "-0x1", "0x1g", "0x٣"])

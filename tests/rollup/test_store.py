@@ -30,6 +30,8 @@ from loopring_lab.rollup import Store
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.source import Source
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
@@ -240,7 +242,9 @@ def check_whole(path: Path, reported: int) -> int:
 
 @pytest.mark.thorough
 def test_killed_writers_leave_whole_batches_and_go_on(tmp_path: Path) -> None:
-    path, dice, held = tmp_path / "killed", random.Random(5), 0
+    path = tmp_path / "killed"
+    dice = random.Random(5)
+    held = 0
     for _ in range(3):
         with writer(path, held + 1) as process:
             assert wait(process.stdout, 60)
@@ -255,10 +259,13 @@ def test_killed_writers_leave_whole_batches_and_go_on(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc: run on Linux")
 def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
-    library, dice, held = compiled(tmp_path), random.Random(7), 0
+    library = compiled(tmp_path)
+    dice = random.Random(7)
+    held = 0
     if library is None:
         pytest.skip("needs a C compiler")
-    root, notes = tmp_path / "disk", tmp_path / "notes"
+    root = tmp_path / "disk"
+    notes = tmp_path / "notes"
     root.mkdir()
     notes.mkdir()
     path = root / "cut.duckdb"

@@ -9,6 +9,8 @@ from support.rollup_blocks import block_data, recorded_facts, slot
 import loopring_lab as lab
 from loopring_lab import protocol
 
+pytestmark = pytest.mark.contract
+
 few = settings(max_examples=60)
 
 

@@ -21,11 +21,6 @@ PICTURE = """box => {
     return drawn.join(' ').replaceAll(/\\s+/g, ' ').trim();
 }"""
 
-FOCUSED = """box => {
-    const one = document.activeElement;
-    if (!box.contains(one)) return null;
-    return one.ariaLabel || (one.labels?.[0] ?? one).innerText.trim();
-}"""
 TOO_WIDE = """box => {
     const SCROLLS = '.ll-scroll, .ll-box, pre';
     const area = box.closest('.jp-OutputArea-output'), edge = area.getBoundingClientRect().right;
@@ -78,7 +73,9 @@ class DrivenWidget:
     """
 
     def __init__(self, page: Any, box: Any, typed: list[str]) -> None:
-        self.page, self.box, self.typed = page, box, typed
+        self.page = page
+        self.box = box
+        self.typed = typed
 
     def control(self, label: str) -> Any:
         return self.box.get_by_label(label, exact=True)
@@ -140,11 +137,6 @@ class DrivenWidget:
 
     def shows_no_problem(self) -> None:
         self.shows_problem("")
-
-    def focused(self) -> str | None:
-        """Return the label of what has the keyboard, or None where that is outside the widget."""
-        found: str | None = self.box.evaluate(FOCUSED)
-        return found
 
     def too_wide(self) -> list[str]:
         """Return what does not fit into the width it has; tables scroll by themselves."""

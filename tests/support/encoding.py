@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from loopring_lab.errors import LabError
 
-SLOT, FIRST_PART = 68, 29
+SLOT = 68
+FIRST_PART = 29
 SIZES = (16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096)
 """The numbers of slots that a block can have here; mainnet's blocks have at most 384."""
 
@@ -20,7 +21,8 @@ AUXILIARY = {"8dadd3af": "(uint256,bytes)[]", "66ac492e": "(uint256,bool,bytes)[
 """The auxiliary data of a block by the selector of submitBlocks, oldest first."""
 PACKED_AUXILIARY = "(uint256,bool,bytes)[]"
 
-NEWEST_FORM, NEWEST_WRAPPER = "53228430", "dcb2aa31"
+NEWEST_FORM = "53228430"
+NEWEST_WRAPPER = "dcb2aa31"
 CALLBACKS = "((uint16,(uint16,uint16,uint16,bytes)[])[],address[])"
 LONGEST_RUN = 0xFFFF
 
@@ -128,7 +130,9 @@ def encode_slot(transaction: Transaction) -> bytes:
 def encode_float(value: int, kind: str) -> int:
     """Return a float16 or float24 with the smallest exponent that holds a whole number exactly."""
     bits = FLOATS[kind][1]
-    exponent, mantissa, rest = 0, value, 0
+    exponent = 0
+    mantissa = value
+    rest = 0
     while mantissa >> bits and not rest:
         mantissa, rest = divmod(mantissa, 10)
         exponent += 1
@@ -150,17 +154,21 @@ def encode_calldata(
     call = bytes.fromhex(form) + encode([block_type], [[_block_argument(block, form) for block in blocks]])
     if wrapper is None:
         return call
-    types, values = ["bool", "bytes"], [compressed, compress(call) if compressed else call]
+    types = ["bool", "bytes"]
+    values = [compressed, compress(call) if compressed else call]
     if wrapper == NEWEST_WRAPPER:
-        types, values = [*types, CALLBACKS], [*values, ([], [])]
+        types = [*types, CALLBACKS]
+        values = [*values, ([], [])]
     return bytes.fromhex(wrapper) + encode(types, values)
 
 
 def compress(data: bytes) -> bytes:
     """Compress data as the contracts do: numbers of literals and of zeros that follow, then the literals."""
-    parts, at = [], 0
+    parts = []
+    at = 0
     for run in re.finditer(rb"\0{5,%d}|\Z" % LONGEST_RUN, data):
-        literals, zeros = data[at : run.start()], len(run[0])
+        literals = data[at : run.start()]
+        zeros = len(run[0])
         while len(literals) > LONGEST_RUN:
             parts.append(LONGEST_RUN.to_bytes(2) + bytes(2) + literals[:LONGEST_RUN])
             literals = literals[LONGEST_RUN:]

@@ -1,16 +1,51 @@
-"""Inspect figures: the texts drawn and their boxes, and the numbers behind bars and lines."""
+"""A gallery of every figure, and how to inspect one: its texts and their boxes, the numbers of bars and lines."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from loopring_lab import figures
+
 Box = Any
-EXPONENT = re.compile(r"\d[eE][+-]?\d")
+Gallery = Callable[..., Any]
+"""Gives a figure by its name in `GALLERY`, drawn once."""
+
+
+class Kind(NamedTuple):
+    """A way to draw trades, and what its axes are to say."""
+
+    draw: Callable[..., Any]
+    along: str
+    up: str
+    options: dict[str, Any] = {}  # noqa: RUF012
+
+    def drawn(self, trades: Any, **more: Any) -> Any:
+        return self.draw(trades, **self.options, **more)
+
+
+TIME = "time (UTC)"
+RATE = "fee rate (basis points)"
+SHARE = "share of fills (%)"
+SIZE = "size of the fill (ETH)"
+DIFFERENCE = "difference (basis points; right of 0: worse for the account)"
+GALLERY = {
+    "volume": Kind(figures.volume, TIME, "notional (ETH)"),
+    "rates": Kind(figures.fee_rates, TIME, RATE),
+    "rates by market": Kind(figures.fee_rates, TIME, RATE, {"by": "market", "every": "1mo"}),
+    "tiers": Kind(figures.fee_tiers, TIME, SHARE),
+    "tiers by quarter": Kind(figures.fee_tiers, TIME, SHARE, {"every": "1q"}),
+    "tokens": Kind(figures.fees_by_token, "number of fills", "fee token"),
+    "tokens in ETH": Kind(figures.fees_by_token, "value (ETH)", "fee token", {"token": "ETH"}),
+    "shares": Kind(figures.fill_shares, TIME, SHARE),
+    "shares of notional": Kind(figures.fill_shares, TIME, "share of notional (%)", {"of": "notional"}),
+    "gaps": Kind(figures.price_gaps, DIFFERENCE, "share of matched fills (%)", {"tolerance": None}),
+    "sizes": Kind(figures.size_profile, SIZE, SHARE),
+    "costs": Kind(figures.cost_curve, SIZE, "all-in cost (basis points)", {"tolerance": None}),
+}
 
 
 def rendered(figure: Figure) -> dict[Text, Box]:

@@ -37,7 +37,8 @@ def signature_of(body: dict[str, Any], signer: Any, chain_id: int = CHAIN) -> st
 
 def signed_update(relayer: Relayer, account_id: int, nonce: int = 1, **changes: Any) -> dict[str, Any]:
     """Make the body of an update by the account's owner; changes come before the signature."""
-    signer, exchange = relayer.signer(account_id), relayer.settings.exchange
+    signer = relayer.signer(account_id)
+    exchange = relayer.settings.exchange
     seed = protocol.key_seed(exchange, nonce)
     key = new_key(signer, seed)
     wallet = relayer.counterfactual(account_id)

@@ -40,7 +40,9 @@ class CountingSigner:
     """A signer that counts the signatures it makes."""
 
     def __init__(self, signer: Any) -> None:
-        self.address, self._signer, self.signatures = signer.address, signer, 0
+        self.address = signer.address
+        self._signer = signer
+        self.signatures = 0
 
     def sign_message(self, signable_message: Any) -> Any:
         self.signatures += 1

@@ -26,15 +26,19 @@ class Ledger:
 
     def __init__(self, accounts: int, trades: int, seed: int = 1) -> None:
         self.accounts = [20_000 + number for number in range(accounts)]
-        self.rows, self.keys = [], []
+        self.rows = []
+        self.keys = []
         dice = random.Random(seed)
         for number in range(accounts * trades):
-            account, market = self.accounts[number % accounts], dice.choice(POOLS)
-            kind, side = dice.choice(FILL_TYPES), dice.choice(["BUY", "SELL"])
+            account = self.accounts[number % accounts]
+            market = dice.choice(POOLS)
+            kind = dice.choice(FILL_TYPES)
+            side = dice.choice(["BUY", "SELL"])
             base, quote = TOKENS[market]
             order = f"0x{dice.getrandbits(256):064x}"
             self.keys.append(RowKey(account, market, kind, order))
-            size, fee = dice.randrange(1, 10**12) * 10**6, dice.randrange(10**9)
+            size = dice.randrange(1, 10**12) * 10**6
+            fee = dice.randrange(10**9)
             at_price = size * 35_669 // 10**8 // 10 ** (12 if market == "ETH-USDC" else 0)
             self.rows.append((
                 str(1_640_000_000_000 + 977 * number), str(1_000 + 2 * number), side,

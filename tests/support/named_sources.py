@@ -27,7 +27,8 @@ class Named(Ledger):
 
     def __init__(self, name: str, seed: int, accounts: int = 1, trades: int = 30, synthetic: bool = True) -> None:
         super().__init__(accounts, trades, seed)
-        self.name, self.synthetic = name, synthetic
+        self.name = name
+        self.synthetic = synthetic
 
 
 class Racer(NamedTuple):
@@ -40,7 +41,8 @@ class Racer(NamedTuple):
 
 def addressed(relayer: Relayer | Racer, base_url: str | None = None) -> Client:
     """Connect by address only, as a user does."""
-    url, key = base_url or relayer.base_url, relayer.api_key[:]
+    url = base_url or relayer.base_url
+    key = relayer.api_key[:]
     return Client(Transport(url, api_key=key, rate=None, proxies=False))
 
 

@@ -293,7 +293,9 @@ def _valued(
         return nothing
     order = [one for one in order_of(fill, fills) if one.created_at is not None and one.fee_token == fill.fee_token]
     first = min(map(moment_of, order))
-    value, names, times = Fraction(fill.fee, UNIT), [fill.fee_token], [fill.created_at]
+    value = Fraction(fill.fee, UNIT)
+    names = [fill.fee_token]
+    times = [fill.created_at]
     for pair in paths[fill.fee_token]:
         earlier = [one for one in prices if (one.base, one.quote) == pair and moment_of(one) < first]
         if not earlier:
@@ -322,7 +324,8 @@ def breakdown(fills: list[Fill], around: Sequence[str]) -> Rows:
 def vwap(fills: list[Fill], by: Sequence[str]) -> Rows:
     def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
         sure = [fill for fill in some if clear(fill)]
-        volume, notional = total(fill.size for fill in sure), total(fill.notional for fill in sure)
+        volume = total(fill.size for fill in sure)
+        notional = total(fill.notional for fill in sure)
         return {
             "fills": len(some),
             "volume": volume,
@@ -364,7 +367,8 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
             placed.append(Fill(**vars(fill), quantile=first))
 
     def columns(some: list[Fill], part: list[Fill]) -> dict[str, Any]:
-        sizes, mine = known(fill.notional for fill in part), total(fill.notional for fill in some)
+        sizes = known(fill.notional for fill in part)
+        mine = total(fill.notional for fill in some)
         return {
             "smallest": min(sizes, default=None),
             "largest": max(sizes, default=None),
@@ -542,7 +546,8 @@ def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> R
 
 def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
     sums = amounts(parts)
-    complete, moments = all(map(clear, parts)), known(part.created_at for part in parts)
+    complete = all(map(clear, parts))
+    moments = known(part.created_at for part in parts)
     notional, volume = (sums[name] if complete else None for name in ("notional", "volume"))
     worse = None
     if before and notional is not None and volume:
@@ -576,64 +581,6 @@ def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
     """Return the fills of the same order; the fill itself where its order is unknown."""
     name = order_name(fill)
     return [one for one in fills if order_name(one) == name] if name else [fill]
-
-
-def not_later(others: list[Fill], fill: Fill) -> list[Fill]:
-    """Leave out what follows a fill in the blocks at its own time, if it comes from a block."""
-    if getattr(fill, "order_hash", None) or place_of(fill) is None:
-        return others
-    same = [one for one in others if one.created_at == fill.created_at]
-    later = [one for one in same if (place := place_of(one)) and place > place_of(fill)]
-    return [one for one in others if not any(one is late for late in later)]
-
-
-def place_of(fill: Fill) -> tuple[float, int] | None:
-    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
-    return None if block == 0 or index is None else (math.inf if block is None else block, index)
-
-
-def not_its_own(fill: Fill, fills: list[Fill], known: list[Fill] | None = None) -> list[Fill]:
-    """Leave out of known prices, or the fills, both sides of the fills of a fill's order."""
-    known = fills if known is None else known
-
-    def both_sides(one: Fill) -> tuple[Any, ...] | None:
-        ids = (one.market, one.created_at, getattr(one, "trade_id", None))
-        return None if None in ids else ids
-
-    orders = order_of(fill, [*fills, *known])
-    own = {both_sides(one) for one in [fill, *orders]} - {None}
-    rows = {id(one) for one in orders}
-    alike = {(one.market, one.created_at, one.price) for one in [fill, *orders]}
-    return [
-        one
-        for one in known
-        if one.market
-        and both_sides(one) not in own
-        and id(one) not in rows
-        and (hasattr(one, "trade_id") or (one.market, one.created_at, one.price) not in alike)
-    ]
-
-
-def last_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
-    """Return the last usable price at or before a moment."""
-    near = [one for one in known if moment is not None and _usable(one) and one.created_at <= moment]
-    near = [one for one in near if tolerance is None or moment - one.created_at <= tolerance]
-    return max(near, key=total_order, default=None)
-
-
-def first_known(known: list[Fill], moment: int | None, tolerance: int | None) -> Fill | None:
-    """Return the first usable price after a moment."""
-    near = [one for one in known if moment is not None and _usable(one) and one.created_at > moment]
-    near = [one for one in near if tolerance is None or one.created_at - moment <= tolerance]
-    return min(near, key=total_order, default=None)
-
-
-def total_order(fill: Fill) -> list[tuple[bool, Any]]:
-    """Return what rows are ordered by; unknown values last."""
-    names = ("created_at", "block_id", "index_in_block", "trade_id", "side", "order_hash", "price")
-    values = [getattr(fill, name, None) for name in names]
-    values[1] = values[1] or None
-    return [(value is None, value) for value in values]
 
 
 def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Rows:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 # DuckDB's blocks, after three headers. It rewrites a block of metadata in place, and a cut within such a write
 # does damage that `verify` names: blocks are lost or kept as wholes here.
-HEADERS, HEADER, BLOCK = 3, 4096, 262_144
+HEADERS = 3
+HEADER = 4096
+BLOCK = 262_144
 SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

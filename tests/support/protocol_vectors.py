@@ -25,7 +25,8 @@ SECTIONS = ("account_update", "request_signature", "counterfactual", "seed_signa
 SECTIONS += ("negative_signatures", "field_ranges")
 
 P = 21888242871839275222246405745257275088548364400416034343698204186575808495617
-A, D = 168700, 168696
+A = 168700
+D = 168696
 SUBGROUP_ORDER = 2736030358979909402780800718157159386076813972158567259200215660948447373041
 ORDER = 8 * SUBGROUP_ORDER
 BASE = (
@@ -49,7 +50,8 @@ def published() -> dict[str, Any]:
 @cache
 def every_vector() -> dict[str, list[Vector]]:
     """Return the published vectors and those made here, by section."""
-    known, made = published(), made_vectors()
+    known = published()
+    made = made_vectors()
     return {section: [*known.get(section, []), *made[section]] for section in SECTIONS}
 
 
@@ -59,7 +61,8 @@ def every_vector() -> dict[str, list[Vector]]:
 def add(left: Affine, right: Affine) -> Affine:
     (x1, y1), (x2, y2) = left, right
     product = D * x1 * x2 * y1 * y2
-    x, y = (x1 * y2 + y1 * x2) * pow(1 + product, -1, P), (y1 * y2 - A * x1 * x2) * pow(1 - product, -1, P)
+    x = (x1 * y2 + y1 * x2) * pow(1 + product, -1, P)
+    y = (y1 * y2 - A * x1 * x2) * pow(1 - product, -1, P)
     return x % P, y % P
 
 
@@ -82,7 +85,8 @@ def chain_of_hashes(seed: bytes, count: int) -> list[int]:
 
 def poseidon(inputs: list[int], partial_rounds: int) -> int:
     """Hash with as many inputs as the state holds but one, which stays 0."""
-    width, rounds = len(inputs) + 1, 6 + partial_rounds
+    width = len(inputs) + 1
+    rounds = 6 + partial_rounds
     x_and_y = chain_of_hashes(b"poseidon_matrix_0000", 2 * width)
     state = [*inputs, 0]
     for number, constant in enumerate(chain_of_hashes(b"poseidon_constants", rounds)):
@@ -99,7 +103,8 @@ def poseidon(inputs: list[int], partial_rounds: int) -> int:
 def sign(secret: int, message: int) -> str:
     digest = sha512(secret.to_bytes(32, "little") + message.to_bytes(32, "little")).digest()
     nonce = int.from_bytes(digest, "little") % SUBGROUP_ORDER
-    r, key = multiply(nonce, BASE), multiply(secret, BASE)
+    r = multiply(nonce, BASE)
+    key = multiply(secret, BASE)
     s = (nonce + secret * poseidon([*r, *key, message], 52)) % ORDER
     return "0x" + "".join(f"{number:064x}" for number in (*r, s))
 
@@ -124,7 +129,8 @@ def words(*parts: int | str | bytes) -> bytes:
 def typed_data(vector: Vector) -> Vector:
     """Return the EIP-712 hashes of an account update."""
     kind = b"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
-    name, version = keccak(b"Loopring Protocol"), keccak(b"3.6.0")
+    name = keccak(b"Loopring Protocol")
+    version = keccak(b"3.6.0")
     domain = keccak(words(keccak(kind), name, version, vector["chain_id"], vector["exchange"]))
     kind = b"AccountUpdate(address owner,uint32 accountID,uint16 feeTokenID,uint96 maxFee,"
     kind += b"uint256 publicKey,uint32 validUntil,uint32 nonce)"
@@ -154,7 +160,8 @@ def signed_directly(private_key: str, digest: str) -> str:
 
 def account_update(given: Vector) -> Vector:
     """Complete a vector from its inputs: key, account, exchange, fee, time, nonce and key seed."""
-    private_key, seed = given["l1_private_key"], given["key_seed"].encode()
+    private_key = given["l1_private_key"]
+    seed = given["key_seed"].encode()
     seed_signature = personally(private_key, encode_defunct(primitive=seed))
     vector = {**given, "owner": Account.from_key(private_key).address, **l2_key(seed_signature)}
     vector["key_seed_hash"] = "0x" + keccak(b"\x19Ethereum Signed Message:\n%d" % len(seed) + seed).hex()
@@ -164,7 +171,8 @@ def account_update(given: Vector) -> Vector:
     vector["ecdsa_signature"] = signed_directly(private_key, digest)
     vector["x_api_sig"] = vector["ecdsa_signature"] + "02"
     vector["x_api_sig_personal"] = personally(private_key, encode_defunct(hexstr=digest)) + "03"
-    fee, key = vector["max_fee"], vector["public_key"]
+    fee = vector["max_fee"]
+    key = vector["public_key"]
     fields = [int(vector["exchange"], 16), vector["account_id"], fee["tokenId"], int(fee["volume"])]
     fields += [int(key["x"], 16), int(key["y"], 16), vector["valid_until"], vector["nonce"]]
     update_hash = poseidon(fields, 53)
@@ -178,7 +186,9 @@ def account_update(given: Vector) -> Vector:
 
 def request_signature(given: Vector) -> Vector:
     """Complete the vector of a signed request from its secret, method, address and parameters."""
-    method, url, params = given["method"], given["base_url"] + given["path"], given["params"]
+    method = given["method"]
+    url = given["base_url"] + given["path"]
+    params = given["params"]
     if method == "GET":
         content = "&".join(f"{name}={params[name]}" for name in sorted(params))
     else:
@@ -201,7 +211,8 @@ def counterfactual(given: Vector) -> Vector:
     private_key = given["l1_private_key"]
     wallet_owner = Account.from_key(private_key).address
     salt = keccak(b"WALLET_CREATION" + bytes.fromhex(wallet_owner[2:]) + words(int(given["wallet_salt"])))
-    factory, code = bytes.fromhex(given["wallet_factory"][2:]), bytes.fromhex(given["init_code_hash"][2:])
+    factory = bytes.fromhex(given["wallet_factory"][2:])
+    code = bytes.fromhex(given["init_code_hash"][2:])
     seed_signature = personally(private_key, encode_defunct(text=given["key_seed"]))
     vector = given | {
         "wallet_owner": wallet_owner,
@@ -279,7 +290,9 @@ def _seed_variants(update: Vector) -> list[Vector]:
 
 def _broken_signatures(update: Vector) -> list[Vector]:
     signed = update["ecdsa_signature"]
-    r, s, v = signed[2:66], int(signed[66:130], 16), int(signed[130:], 16)
+    r = signed[2:66]
+    s = int(signed[66:130], 16)
+    v = int(signed[130:], 16)
     forms = {
         "EIP-712 signature sent with suffix 03": signed + "03",
         "type INVALID": signed + "01",

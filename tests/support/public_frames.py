@@ -63,7 +63,9 @@ def _of_archive(archive: Any, client: Any, store: Any, folder: Path) -> dict[str
 
 
 def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
-    blocks, tokens, pool = store.blocks(), client.tokens(), min(store.pools())
+    blocks = store.blocks()
+    tokens = client.tokens()
+    pool = min(store.pools())
     with_tokens = "account_updates amm_updates deposits fills nft_mints transfers withdrawals"
     return {
         **{f"Blocks.{name}": _call(getattr(blocks, name), tokens) for name in with_tokens.split()},
@@ -81,7 +83,8 @@ def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
 
 
 def _of_trades(trades: pd.DataFrame) -> dict[str, Callable[[], pd.DataFrame]]:
-    fees, fills = lab.fees, lab.fills
+    fees = lab.fees
+    fills = lab.fills
     per_fill = (fills.price_gap, fills.all_in_cost, fills.markouts, fills.shortfall)
     found = {
         "fees.summary": lambda: fees.summary(trades),

@@ -89,7 +89,8 @@ class Client:
 
     def run_until_killed(self, url: str, deadline: float, on_first_accepted: Callable[[], None]) -> None:
         """Send updates until the relayer is gone; call back when the first was accepted."""
-        self._url, self._session = url + "/api/v3", requests.Session()
+        self._url = url + "/api/v3"
+        self._session = requests.Session()
         self._on_first_accepted = on_first_accepted
         try:
             self.tally.pending_at_start += sum(self.account(each)["frozen"] for each in ACCOUNTS)
@@ -156,7 +157,8 @@ class Client:
 
 def kill_repeatedly(path: Path, kills: int, seed: int = 1) -> Tally:
     """Kill a relayer many times during updates; every accepted request must be processed exactly once."""
-    client, rng = Client(), random.Random(seed)
+    client = Client()
+    rng = random.Random(seed)
     with forking_host(path) as process:
         for _ in range(kills):
             pid, url = start_relayer(process)
@@ -188,7 +190,8 @@ def check(client: Client) -> None:
         time.sleep(0.01)
     found: list[str] = []
     for account_id in ACCOUNTS:
-        account, accepted = client.account(account_id), client.tally.accepted[account_id]
+        account = client.account(account_id)
+        accepted = client.tally.accepted[account_id]
         assert account["nonce"] == account["keyNonce"] == 1 + accepted, (account, accepted)
         if accepted:
             assert account["publicKey"] == client.expected_key(account_id, accepted)

@@ -118,7 +118,8 @@ def auxiliary(entries: Iterable[tuple[int, bytes]], form: str) -> bytes:
     listed = list(entries)
     flag = [] if form == "8dadd3af" else [word(1)]
     items = [b"".join([word(at), *flag, word(32 * (2 + len(flag))), text_of(data)]) for at, data in listed]
-    heads, tail = [], 32 * len(items)
+    heads = []
+    tail = 32 * len(items)
     for item in items:
         heads.append(word(tail))
         tail += len(item)
@@ -152,7 +153,8 @@ def submit(
             *map(word, offsets[1:]),
         ]
         structs.append(b"".join([*head, text_of(data), extra, text_of(b"")]))
-    starts, at = [], 32 * len(structs)
+    starts = []
+    at = 32 * len(structs)
     for struct in structs:
         starts.append(word(at))
         at += len(struct)
@@ -161,7 +163,8 @@ def submit(
 
 def packed(content: bytes) -> bytes:
     """Compress runs of zeros: (literals, zeros) of 16 bits each, then the literals."""
-    out, at = bytearray(), 0
+    out = bytearray()
+    at = 0
     while at < len(content):
         gap = content.find(bytes(5), at)  # shorter runs cost more than they save
         stop = min(len(content) if gap < 0 else gap, at + 65_535)

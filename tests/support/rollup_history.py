@@ -16,13 +16,18 @@ from support.rollup_blocks import EXCHANGE, TYPES, slot, text_of, word
 from loopring_lab import protocol
 from loopring_lab.rollup.calldata import RawBlock
 
-SIZE, BATCH = 384, 100
+SIZE = 384
+BATCH = 100
 LAYOUT = {"spot_trade": 326, "transfer": 24, "deposit": 10, "amm_update": 8, "account_update": 4}
-USERS, POOLS, SIGNERS = 2_000, 100, 256
+USERS = 2_000
+POOLS = 100
+SIGNERS = 256
 FIRST_USER, FIRST_TOKEN, BOOK_TRADES = 10_001, 0, 26  # the rest of the trades are with pools
-UNIT_EXPONENT, INITIAL = 9, 5 * 10**17
+UNIT_EXPONENT = 9
+INITIAL = 5 * 10**17
 CONDITIONAL = ("deposit", "amm_update", "account_update")
-CHAIN_ID, VALID_UNTIL = 1, 2**32 - 1
+CHAIN_ID = 1
+VALID_UNTIL = 2**32 - 1
 START, SECONDS = 1_604_000_000, 2_640  # of the first block; between two
 
 
@@ -41,7 +46,8 @@ class History:
     """Blocks in order, in batches of at most `BATCH`; equal seeds give equal bytes."""
 
     def __init__(self, blocks: int, seed: int = 1) -> None:
-        self.blocks, self.seed = blocks, seed
+        self.blocks = blocks
+        self.seed = seed
         self._updates, self._consents = _key_updates()
         self._entries, self._holes = _auxiliary(self._consents.shape[1])
 
@@ -76,7 +82,8 @@ class History:
         width = self._consents.shape[1]
         for place, hole in enumerate(self._holes):
             auxiliary[:, hole : hole + width] = self._consents[chosen[:, place]]
-        first_parts, second_parts = rows[:, :, :29].reshape(count, -1), rows[:, :, 29:].reshape(count, -1)
+        first_parts = rows[:, :, :29].reshape(count, -1)
+        second_parts = rows[:, :, 29:].reshape(count, -1)
         return [
             RawBlock(
                 _header(number) + first_parts[at].tobytes() + second_parts[at].tobytes(),
@@ -99,12 +106,16 @@ def _write(rows: np.ndarray, kind: str, start: int, width: int, values: np.ndarr
 
 def _write_trades(rows: np.ndarray, dice: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Write fills; return of every change of a pool's balance the pool and side, the place, and the amount."""
-    count, fills = len(rows), LAYOUT["spot_trade"]
-    shape, everyone = (count, fills), slice(None)
-    pool, side = dice.integers(0, POOLS, shape), dice.integers(0, 2, shape)
+    count = len(rows)
+    fills = LAYOUT["spot_trade"]
+    shape = (count, fills)
+    everyone = slice(None)
+    pool = dice.integers(0, POOLS, shape)
+    side = dice.integers(0, 2, shape)
     maker = 1 + pool
     maker[:, :BOOK_TRADES] = FIRST_USER + dice.integers(0, USERS, (count, BOOK_TRADES))
-    mantissa, exponent = dice.integers(1, 1 << 19, (2, *shape)), dice.integers(0, 4, (2, *shape))
+    mantissa = dice.integers(1, 1 << 19, (2, *shape))
+    exponent = dice.integers(0, 4, (2, *shape))
     floats = (exponent + UNIT_EXPONENT) << 19 | mantissa
     fields = [
         (1, 4, dice.integers(0, 1 << 32, shape)), (5, 4, dice.integers(0, 1 << 32, shape)),
@@ -129,7 +140,8 @@ def _write_amm_updates(
     balances: np.ndarray,
 ) -> None:
     """Write the balances of a few pools in turn, as they are at that place."""
-    count, updates = len(rows), LAYOUT["amm_update"]
+    count = len(rows)
+    updates = LAYOUT["amm_update"]
     stated = ((first + np.arange(count))[:, None] * updates + np.arange(updates)) % (2 * POOLS)
     place = np.arange(count)[:, None] * SIZE + PLACES["amm_update"]
     key = np.concatenate([np.arange(2 * POOLS), changes[0], stated.ravel()])
@@ -143,8 +155,10 @@ def _write_amm_updates(
     running[order] = sums - before[key[order]]
     balances[:] = sums[np.append(starts[1:], len(sums)) - 1] - before
     found = running[-stated.size :].reshape(stated.shape)
-    pool, side = stated // 2, stated % 2
-    low, high = (found & 0xFFFFFFFF) * 10**UNIT_EXPONENT, (found >> 32) * 10**UNIT_EXPONENT
+    pool = stated // 2
+    side = stated % 2
+    low = (found & 0xFFFFFFFF) * 10**UNIT_EXPONENT
+    high = (found >> 32) * 10**UNIT_EXPONENT
     high += low >> 32
     fields = [
         (17, 4, 1 + pool), (21, 4, 1 + pool), (25, 2, pool_tokens(pool, side)),
@@ -177,7 +191,8 @@ def _write_deposits(rows: np.ndarray, dice: np.random.Generator) -> None:
 @functools.cache
 def _key_updates() -> tuple[np.ndarray, np.ndarray]:
     """Return the slots of key updates, and what their owners signed."""
-    slots, consents = [], []
+    slots = []
+    consents = []
     for number in range(SIGNERS):
         signer = Account.from_key(hashlib.sha256(b"throwaway %d" % number).digest())
         x, y = protocol.public_key(number + 1)
@@ -204,7 +219,9 @@ def _auxiliary(width: int) -> tuple[np.ndarray, list[int]]:
     """Return the auxiliary data of every block, and where the bytes of its key updates stand."""
     places = np.sort(np.concatenate([PLACES[kind] for kind in CONDITIONAL])).tolist()
     updates = set(PLACES["account_update"].tolist())
-    items, starts, size = [], [], 0
+    items = []
+    starts = []
+    size = 0
     for place in places:
         items.append(word(place) + word(0) + word(96) + text_of(bytes(width if place in updates else 0)))
         starts.append(size)

@@ -34,7 +34,8 @@ def judged(calldata: bytes) -> list[Read]:
         raise NotReadable("long")
     call = calldata
     if calldata[:4].hex() not in FORMS:
-        flag, start = number(calldata, 4), 4 + number(calldata, 36)
+        flag = number(calldata, 4)
+        start = 4 + number(calldata, 36)
         call = exactly(calldata, start + 32, number(calldata, start))
         if flag > 1:
             raise NotReadable("flag")
@@ -69,7 +70,8 @@ def exactly(content: bytes, start: int, length: int) -> bytes:
 def unpacked(content: bytes) -> Iterator[bytes]:
     at = total = 0
     while at < len(content):
-        literals, zeros = number(content, at, 2), number(content, at + 2, 2)
+        literals = number(content, at, 2)
+        zeros = number(content, at + 2, 2)
         yield exactly(content, at + 4, literals)
         total += literals + zeros
         if total > MOST:
@@ -110,13 +112,16 @@ def transfer(row: dict[str, Any], _: bytes) -> dict[str, Any]:
 
 def spot_trade(row: dict[str, Any], _: bytes) -> dict[str, Any]:
     for own, other in ("ab", "ba"):
-        data, high = row.pop(f"data_{own}"), row.pop(f"high_{own}")
+        data = row.pop(f"data_{own}")
+        high = row.pop(f"high_{own}")
         row[f"fill_b_limit_{own}"], row[f"bit6_{own}"] = data >= 128, bool(data & 64)
         row[f"fee_bips_{own}"] = high * 64 + data % 64
         row[f"buy_{own}"] = row[f"buy_{own}"] or row[f"sell_{other}"]
     for own, other in ("ab", "ba"):
-        sold, bought = row[f"sell_{own}"], row[f"buy_{own}"]
-        amount, token = row[f"fill_{other}"], bought
+        sold = row[f"sell_{own}"]
+        bought = row[f"buy_{own}"]
+        amount = row[f"fill_{other}"]
+        token = bought
         if bought >= FIRST_NFT:
             amount, token = (row[f"fill_{own}"], sold) if sold < FIRST_NFT else (0, bought)
         row[f"fee_{own}"] = amount * row[f"fee_bips_{own}"] // 10_000

@@ -22,7 +22,8 @@ from support.settled_world import SettledWorld
 from loopring_lab.relayer import Relayer, Settings
 from loopring_lab.rollup import Store, calldata, fetching
 
-FIRST_L1, APART = 11_149_814, 150
+FIRST_L1 = 11_149_814
+APART = 150
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 FAULTS = {"429": 0.04, "500": 0.04, "503": 0.04, "reset": 0.04, "truncated": 0.04}
 COMMITTED_TOGETHER = 40
@@ -65,7 +66,8 @@ def sync_host(url: str, last: int) -> None:
 
 def one_at_a_time(url: str, exchange: str, last: int) -> dict[int, bytes]:
     """Read blocks as simply as can be: one request after the other, nothing stored."""
-    session, found = requests.Session(), dict[int, bytes]()
+    session = requests.Session()
+    found = dict[int, bytes]()
 
     def call(method: str, *parameters: Any) -> Any:
         asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
@@ -94,7 +96,8 @@ def kill_again_and_again(path: Path, kills: int, blocks: int, longest_life: floa
 
     AssertionError where a block is lost, doubled or other than the chain's, read one request at a time.
     """
-    dice, last = random.Random(seed), last_l1_block(blocks)
+    dice = random.Random(seed)
+    last = last_l1_block(blocks)
     finished = lives = before = 0
     troubled = {
         "faults": FAULTS,
@@ -122,10 +125,12 @@ def kill_again_and_again(path: Path, kills: int, blocks: int, longest_life: floa
                     drain(host.stdout)
                 now = held(stores[-1])
                 assert now >= before, "blocks were lost"
-                lives, before = lives + (now > before), now
+                lives = lives + (now > before)
+                before = now
                 if now == len(truth):
                     check(Store(stores[-1]), truth)
-                    stores, before = [*stores, path / str(len(stores))], 0
+                    stores = [*stores, path / str(len(stores))]
+                    before = 0
             for _ in range(10):
                 if held(stores[-1]) < len(truth):
                     begin(host, stores[-1])

@@ -14,7 +14,8 @@ from support.scripted_server import Answer, Request, scripted
 CONTRACT = f"0x{EXCHANGE.hex()}"
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
-SYMBOL, DECIMALS = "0x95d89b41", "0x313ce567"
+SYMBOL = "0x95d89b41"
+DECIMALS = "0x313ce567"
 FIRST_L1 = 11_149_814
 
 
@@ -41,7 +42,9 @@ class ScriptedChain:
     """
 
     def __init__(self, count: int = 40, apart: int = 100, chain_id: int = 1, exchange: str = CONTRACT) -> None:
-        self.chain_id, self.exchange, self.apart = chain_id, exchange, apart
+        self.chain_id = chain_id
+        self.exchange = exchange
+        self.apart = apart
         self.data = {number: data_of(number) for number in range(1, count + 1)}
         self.transactions: dict[str, dict[str, Any]] = {}
         self.logs: list[dict[str, Any]] = []
@@ -49,7 +52,9 @@ class ScriptedChain:
         self.head = FIRST_L1 + apart * (count + 1) + 64
         self.omitted: set[int] = set()
         self.honest = 0
-        self.most_l1_blocks, self.most_results, self.most_in_batch = 1 << 60, 1 << 60, 1 << 60
+        self.most_l1_blocks = 1 << 60
+        self.most_results = 1 << 60
+        self.most_in_batch = 1 << 60
         self.headers: dict[str, str] = {}
         self.trouble: Callable[[int, Any], Answer | None] = lambda number, asked: None
         self.asked: Counter[str] = Counter()
@@ -117,7 +122,8 @@ class ScriptedChain:
         return hex(self.head)
 
     def eth_getLogs(self, wanted: dict[str, Any]) -> list[dict[str, Any]]:  # noqa: N802
-        first, last = int(wanted["fromBlock"], 16), int(wanted["toBlock"], 16)
+        first = int(wanted["fromBlock"], 16)
+        last = int(wanted["toBlock"], 16)
         assert wanted["address"] == self.exchange.lower()
         assert wanted["topics"] == [[SUBMITTED, REGISTERED]]
         if last - first + 1 > self.most_l1_blocks:

@@ -16,7 +16,8 @@ from loopring_lab.relayer import World
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill
 
-RECORDED, MADE = "mainnet_block_a", "made_block"
+RECORDED = "mainnet_block_a"
+MADE = "made_block"
 COUNTS = {  # rows, accounts, AMM rows, order-book rows, rows whose fee says the basis points charged
     RECORDED: (364, 51, 312, 52, 359),
     MADE: (800, 36, 700, 100, 791),
@@ -70,7 +71,8 @@ def write_block(folder: Path) -> Path:
 def fact_of(fill: Fill, is_maker: bool) -> dict[str, Any]:
     """Return what the world knows of one side of a fill, in the form of the recorded block's facts."""
     buys = (fill.side == "BUY") is not is_maker
-    base, quote = MARKETS[fill.market].base.symbol, MARKETS[fill.market].quote.symbol
+    base = MARKETS[fill.market].base.symbol
+    quote = MARKETS[fill.market].quote.symbol
     return {
         "id": str(fill.id),
         "account_id": fill.maker if is_maker else fill.taker,

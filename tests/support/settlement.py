@@ -51,7 +51,8 @@ BLOCKS_A_DAY = 48
 POOL_WEIGHT = 10**6
 MONTH_SECONDS = 30 * 86_400
 MOVED = tuple(TOKENS[symbol] for symbol in ("ETH", "LRC", "USDC"))
-UPDATE_TYPES, AMM_TYPES = "(bytes,uint96,uint32)", "(bytes,uint32)"
+UPDATE_TYPES = "(bytes,uint96,uint32)"
+AMM_TYPES = "(bytes,uint32)"
 WITHDRAWAL_TYPES = "(bool,uint256,bytes,uint256,address,bytes,uint96,uint32)"
 
 
@@ -70,7 +71,8 @@ class Settlement:
     """The blocks of a world, each made when it is asked for; the world's last fills are in none."""
 
     def __init__(self, world: World, settings: Settings) -> None:
-        self._world, self._settings = world, settings
+        self._world = world
+        self._settings = settings
         self._storage: Counter[tuple[int, int]] = Counter()
 
     @property
@@ -98,7 +100,8 @@ class Settlement:
         return self._encode(block, self.transactions(block))
 
     def _encode(self, block: int, transactions: list[Transaction]) -> bytes:
-        exchange, roots = int(self._settings.exchange, 16), (self.root(block - 1), self.root(block))
+        exchange = int(self._settings.exchange, 16)
+        roots = (self.root(block - 1), self.root(block))
         header = Header(exchange, *roots, self.timestamp(block), 0, 0, OPERATOR)
         return encode_block(header, transactions)
 
@@ -143,7 +146,8 @@ class Settlement:
         for fills in self._fills.values():
             for fill in fills:
                 if fill.venue == "amm":
-                    pool, sign = pools[fill.maker], 1 if fill.side == "SELL" else -1
+                    pool = pools[fill.maker]
+                    sign = 1 if fill.side == "SELL" else -1
                     base, quote = pool.balances[-1]
                     pool.positions.append((fill.block_id, fill.index_in_block))
                     pool.balances.append((base + sign * fill.size, quote - sign * fill.quote))
@@ -214,7 +218,8 @@ class Settlement:
             storage = self._next_storage(sender, token.id)
             yield Transfer(0, sender, receiver, token.id, amount, token.id, fee, storage, 0, 0, token.id)
         if dice[6] < 4:
-            owner, storage = self._address(sender), self._next_storage(sender, token.id)
+            owner = self._address(sender)
+            storage = self._next_storage(sender, token.id)
             yield SignatureVerification(owner, sender, int.from_bytes(dice) >> 3)
             to = self._address(receiver)
             yield Transfer(1, sender, receiver, token.id, amount, token.id, 0, storage, to, owner, token.id)
@@ -225,12 +230,14 @@ class Settlement:
 
     def _add_savers(self, plan: dict[int, list[Transaction]], sender: int, after: int) -> None:
         """Add accounts opened by a transfer, whose keys change twice: first as signed on L1, then on L2."""
-        ether, fee = TOKENS["ETH"], TOKENS["ETH"].worth(1, 10)
+        ether = TOKENS["ETH"]
+        fee = TOKENS["ETH"].worth(1, 10)
         for number, saver in enumerate(SAVERS):
             begin = after + 1 + 250 * (1 + 9 * number)
             if begin + 5 * BLOCKS_A_DAY > self.last:
                 return
-            storage, address = self._next_storage(sender, ether.id), self._address(saver)
+            storage = self._next_storage(sender, ether.id)
+            address = self._address(saver)
             amount = ether.worth(1000 + 500 * number)
             plan[begin].append(
                 Transfer(0, sender, saver, ether.id, amount, ether.id, fee, storage, address, 0, ether.id)
@@ -241,7 +248,8 @@ class Settlement:
             plan[begin + 5 * BLOCKS_A_DAY].append(self._withdrawal(saver, ether.id, amount // 2, fee))
 
     def _withdrawal(self, account: int, token: int, amount: int, fee: int) -> Withdrawal:
-        owner, storage = self._address(account), self._next_storage(account, token)
+        owner = self._address(account)
+        storage = self._next_storage(account, token)
         details = int.from_bytes(sha256(owner.to_bytes(20)).digest()[:20])
         return Withdrawal(0, owner, account, token, amount, token, fee, storage, details)
 
@@ -315,7 +323,8 @@ class Settlement:
         from eth_account import messages
         from eth_typing import Hash32
 
-        owner, key = self._owner(update.account), self._key(update.account, update.nonce)
+        owner = self._owner(update.account)
+        key = self._key(update.account, update.nonce)
         digest = protocol.account_update_digest(
             exchange=self._settings.exchange, chain_id=self._settings.chain_id, owner=owner.address,
             account_id=update.account, x=key.x, y=key.y, fee_token_id=update.fee_token,
@@ -331,8 +340,10 @@ class Settlement:
 
 def _spot_trade(fill: Fill) -> SpotTrade:
     """Return a fill as it is settled: the taker, who pays the fee, is A."""
-    market, buys = MARKETS[fill.market], fill.side == "BUY"
-    base, quote = (market.base.id, fill.size), (market.quote.id, fill.quote)
+    market = MARKETS[fill.market]
+    buys = fill.side == "BUY"
+    base = (market.base.id, fill.size)
+    quote = (market.quote.id, fill.quote)
     (sold, paid), (bought, received) = (quote, base) if buys else (base, quote)
     return SpotTrade(
         fill.taker, fill.maker, fill.taker_storage, fill.maker_storage, sold, bought, bought, sold,

@@ -47,7 +47,8 @@ def fill(draw: st.DrawFn) -> Drawn:
     size = draw(st.one_of(whole, smallest(DECIMALS[base])))
     if name == "ETH-USDT":
         size %= 10**10 * 10 ** DECIMALS[base]  # so that the fee, valued in ETH, fits
-    mantissa, exponent = draw(st.integers(1, 999)), draw(st.integers(-6, -2))
+    mantissa = draw(st.integers(1, 999))
+    exponent = draw(st.integers(-6, -2))
     received = (
         size if side == "BUY" else size * mantissa * 10 ** (DECIMALS[quote] - DECIMALS[base] + 30 + exponent) // 10**30
     )

@@ -66,7 +66,8 @@ def wire_rows(draw: st.DrawFn, numbers: bool = False) -> list[Any]:
     size = draw(smallest(min(DECIMALS[base], 18)))
     size *= 10 ** max(0, DECIMALS[base] - 18)
     fee = draw(smallest(DECIMALS[base if side == "BUY" else quote]))
-    mantissa, exponent = draw(st.integers(1, 99_999)), draw(st.integers(-8, -1))
+    mantissa = draw(st.integers(1, 99_999))
+    exponent = draw(st.integers(-8, -1))
     length = draw(st.sampled_from([7, 10, 13, 14]))
     members = row(
         createdAt=str(draw(st.integers(1_420_070_400_000, 2_000_000_000_000))), id=str(draw(st.integers(0, 10**12))),

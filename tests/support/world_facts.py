@@ -66,7 +66,8 @@ class Shares(NamedTuple):
 
 
 def shares(world: World) -> Shares:
-    fills, arbitrageurs = world.fills, set(world.arbitrageurs)
+    fills = world.fills
+    arbitrageurs = set(world.arbitrageurs)
     values = sorted(dollars(world, fill) for fill in fills)
     takers = Counter(fill.taker for fill in fills)
     ranked = sorted(len(world.history.row_numbers(account)) for account in world.accounts)

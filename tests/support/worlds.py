@@ -27,7 +27,8 @@ AMOUNT = pa.decimal256(37, 18)
 
 def true_price(world: World, market: str, moment: int) -> Fraction:
     """Return what one base unit is worth in quote units at a moment (ms)."""
-    base, quote = MARKETS[market].base.symbol, MARKETS[market].quote.symbol
+    base = MARKETS[market].base.symbol
+    quote = MARKETS[market].quote.symbol
     return Fraction(world.latent_dollars(base, moment), world.latent_dollars(quote, moment))
 
 

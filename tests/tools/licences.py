@@ -60,8 +60,10 @@ def licence(package: metadata.Distribution) -> str:
 
 
 def main(wheels: list[str]) -> None:
-    known, have = listed(), found([*sys.path, *wheels])
-    rows, missing = [], []
+    known = listed()
+    have = found([*sys.path, *wheels])
+    rows = []
+    missing = []
     for name, versions in locked().items():
         version, text = have.get(name, ("", ""))
         if version not in versions.split(", ") or not text:

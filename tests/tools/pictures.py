@@ -76,7 +76,8 @@ def main() -> None:
 
     pictures = drawn()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        home, path = Path(folder), next(filter(None, map(shutil.which, BROWSERS)), None)
+        home = Path(folder)
+        path = next(filter(None, map(shutil.which, BROWSERS)), None)
         (home / "notebooks").mkdir()
         chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         with in_lab(home, "light") as base, opened(chromium) as page:

@@ -10,7 +10,8 @@ import loopring_lab as lab
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 BLOCK = re.compile(r"```sql\n.*?```\n", re.DOTALL)
-ACCOUNT, POOL = 10083, 15
+ACCOUNT = 10083
+POOL = 15
 # Few enough that the small table of daily prices, which some queries begin with, is short.
 FEW = 20
 # Arguments without a default.
@@ -37,7 +38,8 @@ class _Kept(logging.Handler):
 def logged(ask: Callable[[], Any]) -> list[str]:
     """Return the queries that a call asks."""
     log = logging.getLogger("loopring_lab.sql")
-    level, kept = log.level, _Kept()
+    level = log.level
+    kept = _Kept()
     log.addHandler(kept)
     log.setLevel(logging.DEBUG)
     try:

@@ -36,7 +36,8 @@ class Keeping(Background):
 
 def held_back(result: object) -> tuple[Callable[[ReportProgress], object], threading.Event, threading.Event]:
     """Make work that waits for the second event after it set the first."""
-    started, let = threading.Event(), threading.Event()
+    started = threading.Event()
+    let = threading.Event()
 
     def work(report: ReportProgress) -> object:
         report(1, 4)
@@ -46,84 +47,6 @@ def held_back(result: object) -> tuple[Callable[[ReportProgress], object], threa
         return result
 
     return work, started, let
-
-
-def test_a_result_is_taken_once() -> None:
-    state, (work, started, let) = Keeping(), held_back(7)
-    state.start(work)
-    assert started.wait(SECONDS)
-    let.set()
-    state.wait(SECONDS)
-    state.wait(SECONDS)
-    assert (state.taken, state.doing, state.problem) == ([7], "", "")
-
-
-def test_progress_is_reported_while_work_lasts() -> None:
-    state, (work, started, let) = Keeping(), held_back("done")
-    state.start(work)
-    assert started.wait(SECONDS)
-    assert (state.doing, state.done, state.whole) == ("Counting", 1, 4)
-    let.set()
-    state.wait(SECONDS)
-    assert (state.doing, state.taken) == ("", ["done"])
-
-
-def test_a_late_result_does_not_overwrite_a_newer_one() -> None:
-    state, (slow, started, let) = Keeping(), held_back("old")
-    state.start(slow)
-    assert started.wait(SECONDS)
-    state.start(lambda report: "new")
-    state.wait(SECONDS)
-    let.set()
-    state.join()
-    assert state.taken == ["new"]
-    assert (state.doing, state.problem) == ("", "")
-
-
-def test_a_late_failure_does_not_complain_about_newer_work() -> None:
-    state, started, let = Keeping(), threading.Event(), threading.Event()
-
-    def fail(report: ReportProgress) -> None:
-        started.set()
-        assert let.wait(SECONDS)
-        raise LabError("Old. Do something.")
-
-    state.start(fail)
-    assert started.wait(SECONDS)
-    state.start(lambda report: "new")
-    state.wait(SECONDS)
-    let.set()
-    state.join()
-    assert state.problem == ""
-
-
-def test_cancelling_says_so_and_stops_the_work() -> None:
-    state, (work, started, let) = Keeping(), held_back("never")
-    state.start(work)
-    assert started.wait(SECONDS)
-    state.cancel()
-    assert state.doing == ""
-    assert state.problem == "Counting: cancelled after 1 of 4. Start again whenever you like."
-    let.set()
-    state.join()
-    assert state.taken == []
-
-
-def test_cancelling_nothing_says_nothing() -> None:
-    state = Keeping()
-    state.cancel()
-    assert state.problem == ""
-
-
-def test_an_error_becomes_the_problem() -> None:
-    state = Keeping()
-
-    def fail(report: ReportProgress) -> None:
-        raise LabError("It is gone. Look elsewhere.")
-
-    state.start(fail)
-    state.wait(SECONDS)
-    assert (state.problem, state.doing) == ("It is gone. Look elsewhere.", "")
 
 
 def test_a_fault_of_ours_is_reported_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +73,8 @@ def test_waiting_too_long_says_what_for() -> None:
 
 def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
     """As in a notebook: cells and widget messages run on one thread, background work on others."""
-    state, threads = Keeping(), set()
+    state = Keeping()
+    threads = set()
     state.observe(lambda _: threads.add(threading.get_ident()), ["doing", "done", "whole", "problem"])
 
     def count(report: ReportProgress) -> int:
@@ -183,23 +107,9 @@ def test_waiting_in_a_cell_does_not_lock_up() -> None:
     assert state.taken == ["there"]
 
 
-def test_a_loop_that_is_gone_is_no_error() -> None:
-    state, (work, started, let) = Keeping(), held_back(1)
-
-    async def cell() -> None:
-        state.start(work)
-
-    asyncio.run(cell())
-    assert started.wait(SECONDS)
-    let.set()
-    state.join()
-    assert state.taken == []
-    state.wait(SECONDS)
-    assert state.taken == [1]
-
-
 def test_work_that_begins_more_work_can_be_waited_for_at_any_moment() -> None:
-    state, left = Background(), [0]
+    state = Background()
+    left = [0]
 
     def again(_: object) -> None:
         left[0] -= 1

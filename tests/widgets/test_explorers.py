@@ -3,7 +3,6 @@
 import datetime as dt
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.widgets import FeeExplorer, FillExplorer
-from loopring_lab.widgets.explorer import LibraryCall
 from loopring_lab.widgets.figure_view import FigureView
 from loopring_lab.widgets.table_view import TableView
 
@@ -62,7 +60,8 @@ def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
     explorer = FillExplorer(
         trades, market=MARKET, side="SELL", fill_type="dex", since="2022-03-01", until=dt.date(2022, 6, 1)
     )
-    start, end = pd.Timestamp("2022-03-01", tz="UTC"), pd.Timestamp("2022-06-01", tz="UTC")
+    start = pd.Timestamp("2022-03-01", tz="UTC")
+    end = pd.Timestamp("2022-06-01", tz="UTC")
     expected = [
         place
         for place, row in enumerate(trades.itertuples())
@@ -106,13 +105,9 @@ def test_the_code_has_the_names_of_the_notebook(
     assert "chosen = trades\n" in FeeExplorer(trades.tail(3), role=None).export()
 
 
-def test_code_leaves_out_arguments_that_are_none() -> None:
-    call = LibraryCall("fees.summary", {"by": ["market"], "every": None})
-    assert call.code("trades") == "lab.fees.summary(trades, by=['market'])"
-
-
 def test_no_table_is_computed_twice_for_the_same_choices(trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    explorer, computed = FeeExplorer(trades, market=MARKET), []
+    explorer = FeeExplorer(trades, market=MARKET)
+    computed = []
     summary = lab.fees.summary
     monkeypatch.setattr(lab.fees, "summary", lambda *given, **how: computed.append(1) or summary(*given, **how))
     first = explorer.table
@@ -164,7 +159,8 @@ def test_unknown_roles_are_named_and_found_where_they_follow(trades: pd.DataFram
     explorer = FeeExplorer(early)
     page = OnPage(explorer)
     found = lab.fills.with_roles(early)
-    takers, unknown = found[found["role"] == "taker"], found[found["role"].isna()]
+    takers = found[found["role"] == "taker"]
+    unknown = found[found["role"].isna()]
     assert 100 < len(takers) < len(trades)
     assert_frame_equal(explorer.table, lab.fees.summary(takers, by=["market"]))
     counts = f"{len(takers):,} of {len(trades):,} trades: role taker"
@@ -206,17 +202,6 @@ def test_choices_that_fit_no_trade_are_named_and_fixed(trades: pd.DataFrame) -> 
     assert page.table
 
 
-def test_reversed_dates_are_refused_in_words(trades: pd.DataFrame) -> None:
-    words = "since='2022-06-01' is after until='2022-03-01'"
-    with pytest.raises(LabError, match=words):
-        FillExplorer(trades, since="2022-06-01", until="2022-03-01")
-    page = OnPage(FillExplorer(trades, since="2022-06-01")).enter("Before", dt.date(2022, 3, 1))
-    assert words in page.problem
-    assert page.figure is None
-    page.enter("Before", dt.date(2022, 6, 1))
-    assert "(from 2022-06-01, before 2022-06-01). Widen the filters." in page.problem
-
-
 def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) -> None:
     page = OnPage(FillExplorer(trades, figure="price_gaps", tolerance="1d"))
     assert page.figure
@@ -224,11 +209,6 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) ->
     assert "price_gaps" in page.problem
     assert page.figure is None
     assert page.table.frame.equals(page.widget.table)
-
-
-def test_no_trades_at_all_are_reported(trades: pd.DataFrame) -> None:
-    with pytest.raises(LabError, match="There are no trades. Choose another account"):
-        _ = FeeExplorer(trades.head(0)).table
 
 
 @pytest.mark.parametrize("source", [None, 10083, pd.DataFrame({"fee": [1]}), "client"])
@@ -261,25 +241,6 @@ def test_each_control_changes_table_and_figure(trades: pd.DataFrame) -> None:
     assert (page.widget.market, page.widget.side, page.widget.fill_type, page.widget.every) == (None,) * 4
 
 
-def test_controls_follow_the_choices(trades: pd.DataFrame) -> None:
-    explorer = FillExplorer(trades)
-    page = OnPage(explorer)
-    explorer.market, explorer.by, explorer.every = MARKET, ("quote", "side"), "3d"
-    assert page.control("Per").value == "3d"
-    explorer.figure, explorer.tolerance = "price_gaps", "1d"
-    assert page.control("Market").value == MARKET
-    assert (page.control("Table by").value, page.control("Prices within").value) == (("quote", "side"), "1d")
-    explorer.market = None
-    assert page.control("Market").value == ""
-
-
-def test_only_what_the_figure_takes_is_offered(trades: pd.DataFrame) -> None:
-    page = OnPage(FillExplorer(trades))
-    assert (page.offers("Per"), page.offers("Prices within")) == (True, False)
-    page.enter("Figure", "price_gaps")
-    assert (page.offers("Per"), page.offers("Prices within")) == (False, True)
-
-
 def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
     explorer = FeeExplorer(trades)
     page = OnPage(explorer)
@@ -303,60 +264,6 @@ def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
     old = OnPage(FeeExplorer(trades[trades["created_at"] < "2022-03-31"]))
     for span, first in firsts.items():
         assert old.enter("Period", span).widget.since.isoformat() == first
-
-
-@pytest.mark.thorough
-def test_two_controls_changed_at_once_end_in_what_both_say(trades: pd.DataFrame) -> None:
-    """JupyterLab delivers widget messages on more than one thread."""
-    explorer = FeeExplorer(trades, role=None)
-    page = OnPage(explorer)
-    labels = {"Market": MARKET, "Side": "SELL", "Fills": "dex", "Per": "1mo"}
-    threads = [
-        threading.Thread(target=lambda label=label, value=value: setattr(page.control(label), "value", value))
-        for label, value in labels.items()
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(SECONDS)
-    shows_its_code(page, trades=trades)
-    assert (explorer.market, explorer.side, explorer.fill_type, explorer.every) == tuple(labels.values())
-
-
-class Shell:
-    """Stands for IPython's shell in a notebook's cell."""
-
-    def __init__(self, cell: str, run: str) -> None:
-        self.parent_header = {"header": {"msg_id": run}, "metadata": {"cellId": cell}}
-
-
-def test_a_cell_that_is_run_again_keeps_the_choices_made_in_it(
-    trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run(cell: str, message: str) -> None:
-        monkeypatch.setattr(IPython, "get_ipython", lambda: Shell(cell, message))
-
-    run("one", "first")
-    first, second = FeeExplorer(trades), FeeExplorer(trades)
-    first.market, first.by, first.since = MARKET, "side", "2022-05-01"
-    second.side = "SELL"
-    run("one", "again")
-    again = [FeeExplorer(trades), FeeExplorer(trades)]
-    assert [(one.market, one.by, one.side) for one in again] == [
-        (MARKET, ("side",), None),
-        (None, ("market",), "SELL"),
-    ]
-    run("one", "with other arguments")
-    given = FeeExplorer(trades, market="ETH-USDC", until="2022-04-01")
-    assert (given.market, given.by, given.since) == ("ETH-USDC", ("side",), None)
-    run("one", "with trades that lack the market")
-    assert FeeExplorer(trades[trades["market"] == MARKET].head(50)).market is None
-    run("another", "first")
-    assert FeeExplorer(trades).by == ("market",)
-    run("one", "of another class")
-    assert FillExplorer(trades).by == ()
-    monkeypatch.setattr(IPython, "get_ipython", lambda: None)
-    assert FeeExplorer(trades).by == ("market",)
 
 
 # Reading

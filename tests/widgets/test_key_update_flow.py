@@ -2,7 +2,6 @@
 
 import gc
 import json
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -144,15 +143,6 @@ def test_going_back_keeps_choices_and_forgets_secrets(wizard: Walk, setup: KeyUp
     )
 
 
-def test_going_back_from_submit_asks_for_the_signature_again(wizard: Walk, setup: KeyUpdateSetup) -> None:
-    signed(wizard, setup)
-    key = wizard.held.update.l2_key
-    wizard.back()
-    assert (wizard.step, wizard.held.signed) == ("sign", None)
-    assert after(wizard, wizard.give_signature, data_signature(setup.relayer.signer(ACCOUNT), wizard)) == "submit"
-    assert wizard.held.update.l2_key == key
-
-
 def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: Walk, setup: KeyUpdateSetup) -> None:
     nonce = setup.client.account(ACCOUNT).nonce
     own = f"a sentence of my own with key nonce: {nonce}"
@@ -169,13 +159,6 @@ def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: Walk, setup: KeyUpda
     assert setup.client.account(ACCOUNT).key_seed == own
 
 
-def test_a_seed_that_the_protocol_does_not_allow_is_refused(wizard: Walk) -> None:
-    after(wizard, wizard.next)
-    assert after(wizard, wizard.give_seed, "too short") == "key"
-    assert "does not end in 'with key nonce: 1'" in wizard.problem
-    assert wizard.to_sign
-
-
 @pytest.mark.parametrize("text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63])
 def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: Walk, text: str) -> None:
     after(wizard, wizard.next)
@@ -184,7 +167,8 @@ def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: Walk, text: 
 
 
 def test_a_strangers_signatures_are_refused_at_both_steps(wizard: Walk, setup: KeyUpdateSetup) -> None:
-    owner, stranger = setup.relayer.signer(ACCOUNT), setup.relayer.signer(STRANGER)
+    owner = setup.relayer.signer(ACCOUNT)
+    stranger = setup.relayer.signer(STRANGER)
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign)) == "key"
     assert f"got one by {stranger.address}" in wizard.problem
@@ -230,16 +214,6 @@ def test_a_fee_token_or_account_that_does_not_work_is_refused_at_the_first_step(
         wizard.choices.valid_for = "soon"
 
 
-def test_a_demand_above_the_ceiling_is_refused_at_the_first_step_and_allowed_on_request() -> None:
-    with key_update_setup(update_fees={"ETH": 5000 * 10**18}) as setup:
-        wizard = Walk(setup.client, account=ACCOUNT)
-        assert after(wizard, wizard.next) == "account"
-        assert "asks for 5,000 ETH" in wizard.problem
-        wizard.choices.max_fee = "5000"
-        assert after(wizard, wizard.next) == "key"
-        assert "the most you pay: 5,000 ETH" in wizard.preview._repr_html_()
-
-
 def test_another_exchange_needs_trust_which_the_preview_and_the_code_show() -> None:
     place = {"exchange": "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", "chain_id": 5}
     with key_update_setup(**place) as setup:
@@ -265,24 +239,6 @@ def test_a_refusal_at_submit_stays_there(wizard: Walk, setup: KeyUpdateSetup) ->
     assert wizard.receipt is None
 
 
-def test_whoever_sees_the_receipt_sees_the_step_that_it_led_to(wizard: Walk, setup: KeyUpdateSetup) -> None:
-    signed(wizard, setup)
-    wizard.observe(lambda _: time.sleep(0.1), "step")
-    seen = []
-
-    def watch() -> None:
-        while wizard.receipt is None:
-            time.sleep(0.001)
-        seen.append((wizard.step, wizard.choices.background.doing))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    wizard.next()
-    watcher.join(SECONDS)
-    assert seen == [("follow", "Waiting for the relayer")]
-    wizard.cancel()
-
-
 def test_waiting_is_cancelled_and_taken_up_again(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     wizard.next()
@@ -305,17 +261,6 @@ def test_an_update_that_fails_is_reported_with_the_relayers_reason() -> None:
         follow(wizard, setup)
         assert "fee too low by now" in wizard.problem
         assert not wizard.held.finished
-
-
-def test_starting_over_forgets_everything_but_the_choices(wizard: Walk, setup: KeyUpdateSetup) -> None:
-    signed(wizard, setup)
-    wizard.start_over()
-    assert (wizard.step, wizard.choices.account, wizard.held.update, wizard.to_sign) == (
-        "account",
-        ACCOUNT,
-        None,
-        None,
-    )
 
 
 def test_a_wallet_that_is_not_deployed_yet_walks_through(setup: KeyUpdateSetup) -> None:
@@ -351,23 +296,6 @@ def fields(sheet: Any) -> dict[str, object]:
     return {line.field: line.value for line in sheet.lines if line.field != "validUntil"}
 
 
-def test_the_code_for_a_typed_key_and_seed_asks_for_them(
-    wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key, seed = setup.relayer.signer(ACCOUNT).key.hex(), "a sentence of my own with key nonce: 1"
-    wizard.choices.way = "key"
-    after(wizard, wizard.next)
-    after(wizard, wizard.give_seed, seed)
-    after(wizard, wizard.give_key, key)
-    code = wizard.export()
-    assert key not in code
-    assert seed not in code
-    monkeypatch.setattr("getpass.getpass", {"Private key: ": key, "Key seed: ": seed}.__getitem__)
-    found = run(code)
-    assert found.pop("keySeed") == seed
-    assert found["publicKey.x"] == fields(wizard.preview)["publicKey.x"]
-
-
 def test_the_code_connects_to_the_relayer_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOOPRING_API_KEY", raising=False)
     assert "client = lab.connect()\n" in Walk(lab.connect(), account=ACCOUNT).export()
@@ -385,7 +313,8 @@ def test_a_demo_wallet_goes_from_any_step_to_the_end(
     begun: str, wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
-    signer, seen = setup.relayer.signer(ACCOUNT), []
+    signer = setup.relayer.signer(ACCOUNT)
+    seen = []
     steps = [
         wizard.next,
         lambda: wizard.give_signature(signature(signer, wizard.to_sign)),
@@ -405,21 +334,6 @@ def test_a_demo_wallet_goes_from_any_step_to_the_end(
         wizard.use_demo_wallet()
 
 
-def test_a_demo_wallet_signs_for_a_wallet_that_is_not_deployed_and_its_code_runs(
-    setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
-    wizard = Walk(setup.client, account=max(setup.relayer.accounts))
-    after(wizard, wizard.next)
-    follow(wizard, setup, wizard.use_demo_wallet)
-    assert wizard.held.finished
-    code = wizard.export()
-    assert code.endswith("update.submit().wait()")
-    assert setup.relayer.signer(wizard.choices.account).key.hex() not in code
-    found = run(code.replace("update.submit().wait()", "update.preview()"))
-    assert (found["accountId"], found["nonce"]) == (wizard.choices.account, 2)
-
-
 def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard: Walk, setup: KeyUpdateSetup) -> None:
     assert wizard.has_demo_wallet
     live = Walk(lab.connect("https://relayer.example"), account=ACCOUNT)
@@ -431,23 +345,9 @@ def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard: Walk
             refused.use_demo_wallet()
 
 
-def test_a_cancelled_demo_stays_where_it_is(wizard: Walk) -> None:
-    wizard.use_demo_wallet()
-    while wizard.step != "preview":
-        time.sleep(0.01)
-    wizard.cancel()
-    wizard.wait(SECONDS)
-    assert wizard.step == "preview"
-    assert wizard.problem.startswith("The preview, before the demo wallet signs: cancelled")
-
-
 def test_a_wizard_needs_a_client() -> None:
     with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
         KeyUpdateWizard(None)  # type: ignore[arg-type]
-
-
-def test_the_time_an_update_may_take_stays_as_written() -> None:
-    assert key_update.parse_lifetime("valid_for", "12h") == "12h"
 
 
 # On the page

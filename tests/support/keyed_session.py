@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from attacks import traces
+from support import traces
 from support.key_update_setup import UNTIL, personal_sign
 
 import loopring_lab as lab
@@ -20,7 +20,9 @@ from loopring_lab.errors import LabError
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
 
-READER, KEYED, UPDATED = 10083, 11375, 10083
+READER = 10083
+KEYED = 11375
+UPDATED = 10083
 _count = itertools.count()  # every third traceback is also shown by IPython and rich
 KEY = "k3y-0f-the-operator/+=&%\"'<>-that-must-never-be-seen"
 
@@ -46,7 +48,9 @@ def run(log: str) -> None:
 
 def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
     """Run an action; Ctrl-C ends it as usual, and does nothing before and after."""
-    began, found, interrupted = time.monotonic(), [], False
+    began = time.monotonic()
+    found = []
+    interrupted = False
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(LabError):  # an update that was interrupted makes the nonce of the next one stale
