@@ -152,14 +152,14 @@ def through_tables(bodies: dict[str, bytes]) -> pd.DataFrame:
     return frame
 
 
-def asked(script: Callable[[int, Request], Answer], ask: Callable[[Client], Any]) -> Any:
+def asked(script: Callable[[int, Request], Answer], ask: Callable[[Client], Any], max_seconds: float = 20) -> Any:
     with scripted(script) as server:
         transport = Transport(
             server.base_url,
             api_key="k3y-that-must-never-be-seen",
             rate=None,
             timeout=4,
-            max_seconds=20,
+            max_seconds=max_seconds,
             attempts=1,
             proxies=False,
         )
@@ -371,7 +371,7 @@ def told_a_lie(name: str) -> str | None:
         return Answer(200, json.dumps({"totalNum": total, "trades": rows}).encode())
 
     try:
-        frame = asked(script, lambda client: client.trades(ACCOUNT, progress=False))
+        frame = asked(script, lambda client: client.trades(ACCOUNT, progress=False), max_seconds=2)
     except LabError:
         return None
     return f"{len(frame)} rows of a history that no count confirms"
