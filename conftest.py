@@ -30,10 +30,16 @@ NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell would hide a 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the user's settings out; make nbval run cells as JupyterLab does."""
     _private_environment(config)
-    hypothesis.settings.register_profile("the same every time", deadline=None, derandomize=True)
+    hypothesis.settings.register_profile(
+        "the same every time", deadline=None, derandomize=True
+    )
     hypothesis.settings.load_profile("the same every time")
-    config.option.loadscopereorder = False  # files with many short tests are not to come first
-    if config.getoption("nbval", default=False) or config.getoption("nbval_lax", default=False):
+    config.option.loadscopereorder = (
+        False  # files with many short tests are not to come first
+    )
+    if config.getoption("nbval", default=False) or config.getoption(
+        "nbval_lax", default=False
+    ):
         _notebooks_as_in_jupyterlab(config)
 
 
@@ -48,14 +54,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _private_environment(config: pytest.Config) -> None:
-    for name in [n for n in os.environ if n.startswith("LOOPRING_") and not n.startswith("LOOPRING_LAB_")]:
-        del os.environ[name]  # the user's own address and key: tests use the embedded relayer only
+    for name in [
+        n
+        for n in os.environ
+        if n.startswith("LOOPRING_") and not n.startswith("LOOPRING_LAB_")
+    ]:
+        del os.environ[
+            name
+        ]  # the user's own address and key: tests use the embedded relayer only
     folder = tempfile.TemporaryDirectory(prefix="loopring-lab-tests-")
     config.add_cleanup(folder.cleanup)
     home = Path(folder.name)
     (home / "matplotlibrc").touch()
-    names = ["JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR"]
-    os.environ.update({name: str(home / name.lower()) for name in [*names, "JUPYTERLAB_WORKSPACES_DIR"]})
+    names = [
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_DATA_DIR",
+        "JUPYTER_RUNTIME_DIR",
+        "JUPYTERLAB_SETTINGS_DIR",
+    ]
+    os.environ.update(
+        {
+            name: str(home / name.lower())
+            for name in [*names, "JUPYTERLAB_WORKSPACES_DIR"]
+        }
+    )
     os.environ.update(
         IPYTHONDIR=str(home / "ipython"),
         JUPYTER_PLATFORM_DIRS="1",
@@ -63,21 +85,31 @@ def _private_environment(config: pytest.Config) -> None:
         PYDEVD_DISABLE_FILE_VALIDATION="1",
         TQDM_DISABLE="1",
     )
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # workers and kernels would compile everything each time
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # workers and kernels would compile everything each time
 
 
 def _notebooks_as_in_jupyterlab(config: pytest.Config) -> None:
     from nbval.kernel import RunningKernel
 
     option = config.option
-    option.nbval_sanitize_with = option.nbval_sanitize_with or str(ROOT / "tests" / "nbval.cfg")
+    option.nbval_sanitize_with = option.nbval_sanitize_with or str(
+        ROOT / "tests" / "nbval.cfg"
+    )
     if option.nbval_cell_timeout == NBVAL_DEFAULT_TIMEOUT:
         option.nbval_cell_timeout = 120
 
-    def execute(self: RunningKernel, cell_input: str, allow_stdin: bool | None = None) -> str:
-        return self.kc.execute(cell_input, store_history=True, allow_stdin=allow_stdin, stop_on_error=False)
+    def execute(
+        self: RunningKernel, cell_input: str, allow_stdin: bool | None = None
+    ) -> str:
+        return self.kc.execute(
+            cell_input, store_history=True, allow_stdin=allow_stdin, stop_on_error=False
+        )
 
-    RunningKernel.execute_cell_input = execute  # nbval#194: a trailing ';', In and Out need the history
+    RunningKernel.execute_cell_input = (
+        execute  # nbval#194: a trailing ';', In and Out need the history
+    )
 
 
 RECORDINGS = "LOOPRING_LAB_RECORDINGS"
@@ -87,7 +119,9 @@ RECORDINGS = "LOOPRING_LAB_RECORDINGS"
 def recordings() -> Path:
     """Folder of responses recorded from real relayers, which are not part of this repository."""
     if RECORDINGS not in os.environ:
-        pytest.skip(f"needs recorded responses: set {RECORDINGS} to the folder that holds them")
+        pytest.skip(
+            f"needs recorded responses: set {RECORDINGS} to the folder that holds them"
+        )
     folder = Path(os.environ[RECORDINGS]).resolve()
     assert folder.is_dir(), f"{RECORDINGS} is set to {folder}, which is not a folder"
     return folder
@@ -101,7 +135,10 @@ def made_block(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_block(tmp_path_factory.mktemp("saved") / MADE)
 
 
-@pytest.fixture(scope="session", params=[pytest.param("recorded", marks=pytest.mark.thorough), "made"])
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param("recorded", marks=pytest.mark.thorough), "made"],
+)
 def block_folder(request: pytest.FixtureRequest) -> Path:
     """Saved responses of a block whose settled facts are known: a recorded one, and one made here."""
     if request.param == "made":
@@ -114,7 +151,9 @@ def block_folder(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def any_block_folder(request: pytest.FixtureRequest) -> Path:
     """Saved responses for tests that need any recording: the recorded block where there is one."""
-    found: Path = request.getfixturevalue("recordings" if RECORDINGS in os.environ else "made_block")
+    found: Path = request.getfixturevalue(
+        "recordings" if RECORDINGS in os.environ else "made_block"
+    )
     return found / "mainnet_block_a" if RECORDINGS in os.environ else found
 
 
@@ -159,9 +198,13 @@ def _names_of_examples(request: pytest.FixtureRequest) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             names = {"lab": lab, "client": lab.connect()}
         if request.node.name.startswith("loopring_lab.archive."):
-            names["archive"] = lab.Archive(request.getfixturevalue("tmp_path") / "my-trades.duckdb")
+            names["archive"] = lab.Archive(
+                request.getfixturevalue("tmp_path") / "my-trades.duckdb"
+            )
             names["archive"].sync(names["client"], account_id=71468)
-        if request.node.name.startswith(("loopring_lab.rollup.store.", "loopring_lab.rollup.blocks_client.")):
+        if request.node.name.startswith(
+            ("loopring_lab.rollup.store.", "loopring_lab.rollup.blocks_client.")
+        ):
             names |= _store_of_one_block(request.getfixturevalue("tmp_path"))
         request.getfixturevalue("doctest_namespace").update(names)
 
@@ -170,7 +213,9 @@ def _store_of_one_block(folder: Path) -> dict[str, object]:
     import loopring_lab as lab
 
     roots = "aa" * 32 + "bb" * 32
-    (folder / "block.hex").write_text(f"0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4{roots}5f9bd5f0{0:012}00002711")
+    (folder / "block.hex").write_text(
+        f"0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4{roots}5f9bd5f0{0:012}00002711"
+    )
     store = lab.rollup.Store(folder / "my-blocks")
     store.import_files(folder / "block.hex", first_block=20)
     return {"folder": folder, "store": store}

@@ -73,7 +73,9 @@ def main(words: "list[str]") -> int:
 def install(extras: "list[str]") -> None:
     """Install the locked packages of some extras into VENV, beside those that it has."""
     if HOME_NOTE.exists() and HOME_NOTE.read_text(encoding="utf-8") != str(ROOT):
-        say("removing .venv: the project was moved, and commands in .venv name the folder they were made in")
+        say(
+            "removing .venv: the project was moved, and commands in .venv name the folder they were made in"
+        )
         shutil.rmtree(str(VENV))
     is_first = not VENV.exists()
     if is_first:
@@ -82,9 +84,14 @@ def install(extras: "list[str]") -> None:
     sync = [uv(), "sync", "--quiet", "--frozen", "--inexact", "--python", base_python()]
     chosen = [word for extra in extras for word in ("--extra", extra)]
     # First what builds packages, so that nothing is built by what an index happens to offer.
-    for part in (["--only-group", "build"], ["--group", "build", "--no-build-isolation", *chosen]):
+    for part in (
+        ["--only-group", "build"],
+        ["--group", "build", "--no-build-isolation", *chosen],
+    ):
         if not works([*sync, *part]):
-            stop(f"uv could not install the locked packages (see above). {REFUSED} Otherwise update uv.")
+            stop(
+                f"uv could not install the locked packages (see above). {REFUSED} Otherwise update uv."
+            )
     HOME_NOTE.write_text(str(ROOT), encoding="utf-8")
     if is_first:
         say(f"ready after {time.monotonic() - start:.0f} s")
@@ -99,8 +106,20 @@ def uv() -> str:
         locked = VENV / "uv.txt"
         pip = venv_with_pip()
         locked.write_text(locked_uv(), encoding="utf-8")
-        if not works([*pip, "install", "--quiet", "--no-deps", "--require-hashes", "--requirement", str(locked)]):
-            stop(f"pip could not install uv (see above). {REFUSED} Otherwise install uv yourself and try again.")
+        if not works(
+            [
+                *pip,
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--require-hashes",
+                "--requirement",
+                str(locked),
+            ]
+        ):
+            stop(
+                f"pip could not install uv (see above). {REFUSED} Otherwise install uv yourself and try again."
+            )
     return str(OWN_UV)
 
 
@@ -122,10 +141,15 @@ def venv_with_pip() -> "list[str]":
         options = [] if has_pip else ["--without-pip"]
         if not works([base_python(), "-m", "venv", *options, str(VENV)]):
             stop(f"Python could not create {VENV} (see above). Fix that and try again.")
-    pips = ([str(PYTHON), "-m", "pip"], [sys.executable, "-m", "pip", "--python", str(PYTHON)])
+    pips = (
+        [str(PYTHON), "-m", "pip"],
+        [sys.executable, "-m", "pip", "--python", str(PYTHON)],
+    )
     usable = [pip for pip in pips if works([*pip, "--version"], quiet=True)]
     if not usable:
-        stop("pip is missing. Install uv, or python3-venv or python3-pip, and try again.")
+        stop(
+            "pip is missing. Install uv, or python3-venv or python3-pip, and try again."
+        )
     return usable[0]
 
 
@@ -136,7 +160,11 @@ def base_python() -> str:
 
 def environment() -> "dict[str, str]":
     """Return the environment variables of an activated VENV."""
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONHOME", "PYTHONPATH")
+    }
     variables["PATH"] = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
     variables["VIRTUAL_ENV"] = variables["UV_PROJECT_ENVIRONMENT"] = str(VENV)
     return variables
@@ -157,14 +185,23 @@ def become(words: "list[str]") -> int:
 def works(words: "list[str]", quiet: bool = False) -> bool:
     """Run a command in ROOT; return whether it succeeded."""
     output = subprocess.DEVNULL if quiet else None
-    return subprocess.call(words, cwd=str(ROOT), stdout=output, stderr=output, env=environment()) == 0
+    return (
+        subprocess.call(
+            words, cwd=str(ROOT), stdout=output, stderr=output, env=environment()
+        )
+        == 0
+    )
 
 
 def wrong_python(words: "list[str]") -> str:
     """Return a message for an unsupported Python that names a supported one on this machine."""
     names = [f"python3.{minor}" for minor in range(TOO_NEW[1] - 1, OLDEST[1] - 1, -1)]
     found = [name for name in names if shutil.which(name)]
-    advice = f"run `{found[0]} run.py {' '.join(words)}`" if found else "install one of those and try again"
+    advice = (
+        f"run `{found[0]} run.py {' '.join(words)}`"
+        if found
+        else "install one of those and try again"
+    )
     return f"needs Python 3.11 to 3.14, this is {sys.version.split()[0]}; {advice}."
 
 

@@ -69,7 +69,9 @@ LARGE: dict[str, Callable[[Any], Any]] = {
     "fees.summary(by=market)": lambda t: lab.fees.summary(t, by="market"),
     "fees.tiers": lab.fees.tiers,
     "fees.in_token(by=[])": lambda t: lab.fees.in_token(t, TOKEN, by=[]),
-    "fills.all_in_cost(by=fill_type)": lambda t: lab.fills.all_in_cost(t, by="fill_type"),
+    "fills.all_in_cost(by=fill_type)": lambda t: lab.fills.all_in_cost(
+        t, by="fill_type"
+    ),
     "fills.price_gap(by=[])": lambda t: lab.fills.price_gap(t, by=[]),
     "fills.compare_venues": lab.fills.compare_venues,
     "figures.volume": lambda t: drawn(lab.figures.volume(t)),
@@ -80,13 +82,23 @@ LARGE: dict[str, Callable[[Any], Any]] = {
 
 
 # What the float version of a function means differently: it values fees along the freshest path of markets.
-DIFFERENT = {"fees.in_token(by=[])": ["unpriced", "fee_value", "within_bps", "median_age", "max_age"]}
+DIFFERENT = {
+    "fees.in_token(by=[])": [
+        "unpriced",
+        "fee_value",
+        "within_bps",
+        "median_age",
+        "max_age",
+    ]
+}
 
 
 def without_ties(trades: pd.DataFrame) -> pd.DataFrame:
     """Return the fills that are alone in their market and millisecond, with both of their sides."""
     fills = trades.groupby(["market", "created_at"], observed=True)["trade_id"]
-    return trades[fills.transform("min") == fills.transform("max")].reset_index(drop=True)
+    return trades[fills.transform("min") == fills.transform("max")].reset_index(
+        drop=True
+    )
 
 
 def numbers(column: pd.Series) -> np.ndarray:
@@ -94,13 +106,21 @@ def numbers(column: pd.Series) -> np.ndarray:
         column = column.dt.tz_localize(None) - pd.Timestamp(0)
     if column.dtype.kind == "m":
         return (column / pd.Timedelta("1ms")).to_numpy(float)
-    return np.asarray(lab.to_float(column) if "decimal" in str(column.dtype) else pd.to_numeric(column), float)
+    return np.asarray(
+        lab.to_float(column)
+        if "decimal" in str(column.dtype)
+        else pd.to_numeric(column),
+        float,
+    )
 
 
-def check_agreement(exact: pd.DataFrame, floats: pd.DataFrame, keys: Sequence[str]) -> None:
+def check_agreement(
+    exact: pd.DataFrame, floats: pd.DataFrame, keys: Sequence[str]
+) -> None:
     """Raise an `AssertionError` unless two answers have the same rows and numbers, but for rounding."""
     exact, floats = (
-        found.astype(dict.fromkeys(keys, str)).sort_values([*keys], ignore_index=True) for found in (exact, floats)
+        found.astype(dict.fromkeys(keys, str)).sort_values([*keys], ignore_index=True)
+        for found in (exact, floats)
     )
     for name in exact.columns.intersection(floats.columns):
         mine, other = exact[name], floats[name]
@@ -111,11 +131,19 @@ def check_agreement(exact: pd.DataFrame, floats: pd.DataFrame, keys: Sequence[st
                 reach = np.full(len(mine), WEIGHED)
             if name.startswith(("low_", "high_")):
                 rate = name.partition("_")[2]
-                reach = (numbers(exact[f"high_{rate}"]) - numbers(exact[f"low_{rate}"])) * DRAWN
-            same = np.isclose(mine, other, rtol=0, atol=np.nan_to_num(reach), equal_nan=True)
+                reach = (
+                    numbers(exact[f"high_{rate}"]) - numbers(exact[f"low_{rate}"])
+                ) * DRAWN
+            same = np.isclose(
+                mine, other, rtol=0, atol=np.nan_to_num(reach), equal_nan=True
+            )
         else:
-            same = (mine.astype(str).fillna("") == other.astype(str).fillna("")).to_numpy()
-        assert same.all(), f"{name}: {np.count_nonzero(~same):,} of {len(same):,} rows differ"
+            same = (
+                mine.astype(str).fillna("") == other.astype(str).fillna("")
+            ).to_numpy()
+        assert same.all(), (
+            f"{name}: {np.count_nonzero(~same):,} of {len(same):,} rows differ"
+        )
 
 
 def beside_floats(trades: int = 1_000_000, rounds: int = ROUNDS) -> None:
@@ -134,7 +162,9 @@ def beside_floats(trades: int = 1_000_000, rounds: int = ROUNDS) -> None:
         if keys:
             answer = ours(compared).drop(columns=DIFFERENT.get(name, []))
             check_agreement(answer, theirs(compared_floats), keys)
-        mine, other, ratios = paired(lambda ours=ours: ours(exact), lambda theirs=theirs: theirs(floats), rounds)
+        mine, other, ratios = paired(
+            lambda ours=ours: ours(exact), lambda theirs=theirs: theirs(floats), rounds
+        )
         ratio = statistics.median(ratios)
         all_ratios.append(ratio)
         verdict = "" if ratio <= MOST_RATIO else "  SLOWER"
@@ -176,7 +206,10 @@ def larger_than_memory(small: str, large: str, *names: str) -> None:
         (short, begun, _), (long, ended, peak) = runs
         verdict = " NOT LINEAR" if long > MOST_TIMES * short else ""
         verdict += " OVER 2 GiB" if peak > MOST_BYTES else ""
-        cells = (f"{used:.1f} s, {wall:.1f} s, {most / 2**30:.2f} GiB" for used, wall, most in runs)
+        cells = (
+            f"{used:.1f} s, {wall:.1f} s, {most / 2**30:.2f} GiB"
+            for used, wall, most in runs
+        )
         times = f"{long / short:.1f}, {ended / begun:.1f}{verdict} |"
         print(f"| `{name}`", *cells, times, sep=" | ", flush=True)
 

@@ -17,13 +17,18 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.file_trials import flip_bits, hostile_files, make_archive, open_all
 
 
-def harm(folder: Path, good: Path, canary: Path, number: int) -> tuple[str, str, float, int]:
+def harm(
+    folder: Path, good: Path, canary: Path, number: int
+) -> tuple[str, str, float, int]:
     """Open one file in a process of its own; return its kind, the outcome, CPU seconds and MB more than before."""
     ways = hostile_files(folder, good, canary, random.Random(number))
     name = list(ways)[number % len(ways)]
     path = folder / f"{number}.duckdb"
     ways[name](path)
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    before, began = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        time.process_time(),
+    )
     ended = open_all(path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return name, ended, time.process_time() - began, grown >> 10
@@ -48,13 +53,21 @@ def main(flips: int = 1_000, files: int = 300) -> int:
         # A process that crashes fails the whole run.
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=20) as pool:
             for number in range(files):
-                found = pool.apply_async(harm, (Path(folder, "work"), base, canary, number)).get(60)
+                found = pool.apply_async(
+                    harm, (Path(folder, "work"), base, canary, number)
+                ).get(60)
                 outcomes[found[1]] += 1
                 seconds, megabytes = max(seconds, found[2]), max(megabytes, found[3])
         after = canary.stat()
-        assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)
+        assert (after.st_mtime_ns, after.st_size, after.st_ino) == (
+            before.st_mtime_ns,
+            before.st_size,
+            before.st_ino,
+        )
         assert [file.name for file in canary.parent.iterdir()] == ["secret.txt"]
-        print(f"{files} hostile files: {dict(outcomes)}; at most {seconds:.1f} s of CPU and {megabytes} MB each")
+        print(
+            f"{files} hostile files: {dict(outcomes)}; at most {seconds:.1f} s of CPU and {megabytes} MB each"
+        )
     print(f"{time.perf_counter() - began:.0f} s")
     return 0
 

@@ -26,9 +26,16 @@ def kills(name: str, number: int) -> None:
     print(
         f"{name}: {tally.kills} lives in {time.perf_counter() - began:.0f} s, {tally.finished} ended before their kill"
     )
-    print(f"  {tally.acknowledged:,} commits acknowledged in {tally.lives_with_commits} lives: none lost or doubled")
-    print(f"  {tally.lives_that_added} lives added something; {tally.files} files, each as its source in the end")
-    print(f"  {tally.faults.total():,} failing requests {dict(sorted(tally.faults.items()))}", flush=True)
+    print(
+        f"  {tally.acknowledged:,} commits acknowledged in {tally.lives_with_commits} lives: none lost or doubled"
+    )
+    print(
+        f"  {tally.lives_that_added} lives added something; {tally.files} files, each as its source in the end"
+    )
+    print(
+        f"  {tally.faults.total():,} failing requests {dict(sorted(tally.faults.items()))}",
+        flush=True,
+    )
 
 
 def power(cuts: int, most_syncs: int = 40) -> None:
@@ -37,7 +44,10 @@ def power(cuts: int, most_syncs: int = 40) -> None:
         library = compiled(Path(folder))
         assert library, "needs a C compiler"
         rows = cut_power_again_and_again(Path(folder), library, cuts, most_syncs)
-    print(f"{cuts} power cuts in {time.perf_counter() - began:.0f} s: none of {rows:,} reported rows lost", flush=True)
+    print(
+        f"{cuts} power cuts in {time.perf_counter() - began:.0f} s: none of {rows:,} reported rows lost",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

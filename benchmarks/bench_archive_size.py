@@ -24,11 +24,16 @@ from loopring_lab.archive import Archive
 from loopring_lab.relayer import World
 
 ACCOUNTS, LITTLE, LITTLE_TRADES = 40, 10_000, 20_000
-PRICES = {"LRC-ETH": (35_669, "3.5669E-4", 1), "ETH-USDC": (312_880_508_326, "3128.80508326", 10**12)}
+PRICES = {
+    "LRC-ETH": (35_669, "3.5669E-4", 1),
+    "ETH-USDC": (312_880_508_326, "3128.80508326", 10**12),
+}
 DECIMALS = {"ETH": 18, "LRC": 18, "USDC": 6}
 
 
-def save(folder: Path, account: int, kind: str, trades: int) -> tuple[int, int, Counter[str]]:
+def save(
+    folder: Path, account: int, kind: str, trades: int
+) -> tuple[int, int, Counter[str]]:
     """Write pages of one history, newest first; give bytes of JSON, bytes packed, and fees by token (1e-18)."""
     dice, fees, size = random.Random(f"{account} {kind}"), Counter[str](), 0
     file = folder / f"{account}-{kind}.jsonl.gz"
@@ -50,7 +55,12 @@ def save(folder: Path, account: int, kind: str, trades: int) -> tuple[int, int, 
                     prefix + market, str(fee), str(20_000 + number // 300), str(number % 300), str(account),
                     str(TOKENS[market][side == "BUY"]), str(dice.randrange(10**6)), f"0x{dice.getrandbits(256):064x}", "taker",
                 ])  # fmt: skip
-            line = json.dumps({"totalNum": trades, "trades": rows}, separators=(",", ":")).encode() + b"\n"
+            line = (
+                json.dumps(
+                    {"totalNum": trades, "trades": rows}, separators=(",", ":")
+                ).encode()
+                + b"\n"
+            )
             size += len(line)
             out.write(line)
     return size, file.stat().st_size, fees
@@ -71,7 +81,9 @@ def summary(path: Path) -> Any:
     frame = Archive(path).scan("duckdb")
     lab.fees.summary(frame, by=["market", "fill_type"])
     rows = frame.aggregate("fee_token, sum(fee)").fetchall()
-    return {token: int(str(total.scaleb(18)).partition(".")[0]) for token, total in rows}
+    return {
+        token: int(str(total.scaleb(18)).partition(".")[0]) for token, total in rows
+    }
 
 
 def one_account(path: Path) -> Any:
@@ -83,7 +95,9 @@ def one_account(path: Path) -> Any:
 
 
 def tell(name: str, seconds: float, peak: int, more: str = "") -> None:
-    print(f"{name}: {seconds:.1f} s, peak memory {peak / 2**30:.2f} GiB{more}", flush=True)
+    print(
+        f"{name}: {seconds:.1f} s, peak memory {peak / 2**30:.2f} GiB{more}", flush=True
+    )
 
 
 def main(trades: int) -> None:
@@ -94,24 +108,44 @@ def main(trades: int) -> None:
         (saved / "markets.json").write_text(json.dumps({"markets": World().markets()}))
         each = (trades - LITTLE_TRADES) // (2 * (ACCOUNTS - 1))
         wanted = [(LITTLE, kind, LITTLE_TRADES // 2) for kind in ("amm", "dex")]
-        wanted += [(LITTLE + n, kind, each) for n in range(1, ACCOUNTS) for kind in ("amm", "dex")]
+        wanted += [
+            (LITTLE + n, kind, each)
+            for n in range(1, ACCOUNTS)
+            for kind in ("amm", "dex")
+        ]
         with ProcessPoolExecutor(2) as pool:
-            sizes = list(pool.map(save, [saved] * len(wanted), *zip(*wanted, strict=True)))
+            sizes = list(
+                pool.map(save, [saved] * len(wanted), *zip(*wanted, strict=True))
+            )
         plain, packed = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
         truth = sum((size[2] for size in sizes), Counter[str]())
         count = sum(number for _, _, number in wanted)
         held, seconds, peak = alone(fill, path, saved)
         assert held == count
-        tell(f"{count:,} trades imported", seconds, peak, f", {count / seconds:,.0f} a second")
+        tell(
+            f"{count:,} trades imported",
+            seconds,
+            peak,
+            f", {count / seconds:,.0f} a second",
+        )
         (rows, complete), seconds, peak = alone(report, path)
         assert (rows, complete) == (count, True)
         tell("report", seconds, peak)
         sums, seconds, peak = alone(summary, path)
         assert sums == truth
-        tell("fee summary and sums on DuckDB", seconds, peak, f", {len(sums)} tokens equal to integer sums")
+        tell(
+            "fee summary and sums on DuckDB",
+            seconds,
+            peak,
+            f", {len(sums)} tokens equal to integer sums",
+        )
         (read, taken), seconds, peak = alone(one_account, path)
         assert read == LITTLE_TRADES
-        tell(f"one account of {read:,} trades in {taken:.3f} s; with start", seconds, peak)
+        tell(
+            f"one account of {read:,} trades in {taken:.3f} s; with start",
+            seconds,
+            peak,
+        )
         live = path.stat().st_size
         print(
             f"bytes per trade: {live / count:.0f} on disk; gzipped JSON {packed / count:.0f}, JSON {plain / count:.0f}"

@@ -46,7 +46,9 @@ def sync(path: Path, saved: Path) -> Any:
     path = path.with_name(f"{path.name}-synced")
     accounts = [20_000 + number for number in range(SYNCED[0])]
     with running(*SYNCED) as (client, _):
-        return int(Archive(path).sync(client, accounts=accounts, progress=False)["rows"].sum())
+        return int(
+            Archive(path).sync(client, accounts=accounts, progress=False)["rows"].sum()
+        )
 
 
 def sync_again(path: Path, saved: Path) -> Any:
@@ -79,7 +81,16 @@ def nothing(path: Path, saved: Path) -> Any:
 
 
 STEPS: dict[str, Callable[[Path, Path], Any]] = {
-    one.__name__: one for one in (import_pages, sync, sync_again, nothing, report, one_account, everything)
+    one.__name__: one
+    for one in (
+        import_pages,
+        sync,
+        sync_again,
+        nothing,
+        report,
+        one_account,
+        everything,
+    )
 }
 
 
@@ -110,15 +121,34 @@ def main(other: Path, trades: int) -> None:
         trees = {"here": HERE, "other": other}
         for name in STEPS:
             for which, tree in trees.items():
-                paths = [str(tree), str(tree / "tests"), str(tree / "benchmarks"), str(tree / "tests" / "benchmarks")]
+                paths = [
+                    str(tree),
+                    str(tree / "tests"),
+                    str(tree / "benchmarks"),
+                    str(tree / "tests" / "benchmarks"),
+                ]
                 environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-                words = [sys.executable, "-W", "ignore", __file__, "step", name, str(Path(folder, which)), str(saved)]
-                said = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+                words = [
+                    sys.executable,
+                    "-W",
+                    "ignore",
+                    __file__,
+                    "step",
+                    name,
+                    str(Path(folder, which)),
+                    str(saved),
+                ]
+                said = subprocess.run(
+                    words, env=environment, capture_output=True, text=True, check=False
+                )
                 if said.returncode:
                     print(name, which, said.stderr[-600:], flush=True)
                     continue
                 found, worked, wall = json.loads(said.stdout.splitlines()[-1])
-                print(f"{name:14} {which:6} {worked:8.3f} s of processors, {wall:8.3f} s: {found}", flush=True)
+                print(
+                    f"{name:14} {which:6} {worked:8.3f} s of processors, {wall:8.3f} s: {found}",
+                    flush=True,
+                )
         for which in trees:
             size = size_of(Path(folder, which)) / trades
             synced = size_of(Path(folder, f"{which}-synced")) / (SYNCED[0] * SYNCED[1])
@@ -129,4 +159,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "step":
         step(*sys.argv[2:])
     else:
-        main(Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000)
+        main(
+            Path(sys.argv[1]).resolve(),
+            int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000,
+        )

@@ -23,16 +23,27 @@ from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings
 
-FAULTS = {"429": 0.12, "500": 0.12, "503": 0.08, "reset": 0.12, "truncated": 0.12, "slow": 0.09}
+FAULTS = {
+    "429": 0.12,
+    "500": 0.12,
+    "503": 0.08,
+    "reset": 0.12,
+    "truncated": 0.12,
+    "slow": 0.09,
+}
 
 
-def serve(channel: Connection, ledger: tuple[int, int], settings: dict[str, Any]) -> None:
+def serve(
+    channel: Connection, ledger: tuple[int, int], settings: dict[str, Any]
+) -> None:
     with Relayer(Ledger(*ledger), Settings(**settings)) as relayer:
         channel.send((relayer.base_url, relayer.api_key[:]))
         while channel.recv():
             counts = relayer.counts
             asked = counts.requests["/user/trades"]
-            channel.send((asked, sum(counts.rate_limited.values()), dict(counts.faults)))
+            channel.send(
+                (asked, sum(counts.rate_limited.values()), dict(counts.faults))
+            )
 
 
 @contextmanager
@@ -50,7 +61,14 @@ def running(
         found: tuple[int, int, dict[str, int]] = ours.recv()
         return found
 
-    yield Client(Transport(url, api_key=key, rate=rate, proxies=False), "ledger", synthetic=True), counts
+    yield (
+        Client(
+            Transport(url, api_key=key, rate=rate, proxies=False),
+            "ledger",
+            synthetic=True,
+        ),
+        counts,
+    )
     ours.send(False)
     process.join()
 
@@ -72,7 +90,9 @@ def paced() -> None:
         )
         archive.sync(client, accounts=ledger.accounts, progress=False)
         again = counts()[0] - asked
-        print(f"second sync, nothing new: {again} requests for {2 * 4} histories: {again / 8:.2f} each (at most 2)")
+        print(
+            f"second sync, nothing new: {again} requests for {2 * 4} histories: {again / 8:.2f} each (at most 2)"
+        )
         check(Path(folder) / "a", *ledger.truth())
 
 
@@ -83,7 +103,9 @@ def faulty() -> None:
         running(40, 11_500, faults=FAULTS, slow_seconds=0.02) as (client, counts),
     ):
         begin = time.perf_counter()
-        Archive(Path(folder) / "a").sync(client, accounts=ledger.accounts, progress=False)
+        Archive(Path(folder) / "a").sync(
+            client, accounts=ledger.accounts, progress=False
+        )
         elapsed = time.perf_counter() - begin
         asked, _, faults = counts()
         check(Path(folder) / "a", *ledger.truth())

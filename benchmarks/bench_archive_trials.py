@@ -22,7 +22,11 @@ from loopring_lab.archive import Archive, sync
 from loopring_lab.errors import DiskRefused, LabError
 from loopring_lab.relayer import Relayer, Settings
 
-SIZES = [*range(0, 20_000, 2_500), *range(20_000, 900_000, 55_000), *range(900_000, 6_000_000, 500_000)]
+SIZES = [
+    *range(0, 20_000, 2_500),
+    *range(20_000, 900_000, 55_000),
+    *range(900_000, 6_000_000, 500_000),
+]
 
 
 def full() -> None:
@@ -32,24 +36,35 @@ def full() -> None:
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder, Relayer(ledger) as relayer:
             path = Path(folder) / "a.duckdb"
-            Archive(path).sync(client_of(relayer), account_id=first.accounts[0], progress=False)
+            Archive(path).sync(
+                client_of(relayer), account_id=first.accounts[0], progress=False
+            )
             before = Archive(path).trades()
             _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
             try:
-                Archive(path).sync(client_of(relayer), accounts=ledger.accounts, progress=False)
+                Archive(path).sync(
+                    client_of(relayer), accounts=ledger.accounts, progress=False
+                )
                 outcomes["there was room"] += 1
             except DiskRefused as error:
-                if "the disk is full. What was committed before is safe" not in str(error):
+                if "the disk is full. What was committed before is safe" not in str(
+                    error
+                ):
                     raise
                 outcomes["disk full"] += 1
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
             assert before.equals(Archive(path).trades(first.accounts[0])), size
             assert Archive(path).verify().empty
-            Archive(path).sync(client_of(relayer), accounts=ledger.accounts, progress=False)
+            Archive(path).sync(
+                client_of(relayer), accounts=ledger.accounts, progress=False
+            )
             check(path, *ledger.truth())
-    print(f"a disk that is full at {len(SIZES)} sizes: {dict(outcomes)}; none lost, and each goes on", flush=True)
+    print(
+        f"a disk that is full at {len(SIZES)} sizes: {dict(outcomes)}; none lost, and each goes on",
+        flush=True,
+    )
 
 
 def together(seconds: float = 60.0) -> None:
@@ -67,7 +82,11 @@ def together(seconds: float = 60.0) -> None:
             while time.time() < end:
                 begun = time.perf_counter()
                 try:
-                    rows = int(Archive(path).query("SELECT count(*) AS rows FROM rows")["rows"][0])
+                    rows = int(
+                        Archive(path).query("SELECT count(*) AS rows FROM rows")[
+                            "rows"
+                        ][0]
+                    )
                 except LabError as error:
                     if "no trades here yet" not in str(error):
                         raise
@@ -79,9 +98,9 @@ def together(seconds: float = 60.0) -> None:
         truth = ledger.truth()
         for _ in range(settings.growth_reserve):
             # Each request lets a history grow, until all rows are listed.
-            if Archive(path).sync(client_of(relayer), accounts=ledger.accounts, progress=False)["rows"].sum() == len(
-                ledger.rows
-            ):
+            if Archive(path).sync(
+                client_of(relayer), accounts=ledger.accounts, progress=False
+            )["rows"].sum() == len(ledger.rows):
                 break
         check(path, *truth)
     median = sorted(waits)[len(waits) // 2]
@@ -97,10 +116,14 @@ def _sync_until(path: str, url: str, key: str, accounts: list[int], end: float) 
     from loopring_lab.http.transport import Transport
 
     sync.BATCH_ROWS, sync.BATCH_SECONDS = 500, 0.2
-    client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
+    client = Client(
+        Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True
+    )
     count = 0
     while time.time() < end:
-        Archive(path).sync(client, accounts=accounts, full=count % 3 == 2, progress=False)
+        Archive(path).sync(
+            client, accounts=accounts, full=count % 3 == 2, progress=False
+        )
         count += 1
     return count
 
@@ -131,11 +154,24 @@ for one in (archive, fresh):
         for mode, of_folder in ((0o444, 0o555), (0o444, 0o755), (0o644, 0o555)):
             path.chmod(mode)
             path.parent.chmod(of_folder)
-            words = [sys.executable, "-W", "ignore", "-c", code, str(path), str(path.with_name("new.duckdb"))]
-            said = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False).stdout
+            words = [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-c",
+                code,
+                str(path),
+                str(path.with_name("new.duckdb")),
+            ]
+            said = subprocess.run(
+                words, capture_output=True, text=True, timeout=300, check=False
+            ).stdout
             lines = said.splitlines()
             assert lines[0] == "400 4 True", said
-            assert [line.split()[0] for line in lines[1:]] == ["DiskRefused", "DiskRefused"], said
+            assert [line.split()[0] for line in lines[1:]] == [
+                "DiskRefused",
+                "DiskRefused",
+            ], said
             print(
                 f"user nobody, file {mode:o} in a folder {of_folder:o}: reads; writing is refused:\n  {lines[1][-150:]}"
             )
@@ -151,15 +187,29 @@ def clocks() -> None:
         for change in range(30):
             now[0] = int(next(times))
             ledger = Ledger(1, 120)
-            ledger.rows[-1] = (*ledger.rows[-1][:7], str(770_000 + change % 7), *ledger.rows[-1][8:])
+            ledger.rows[-1] = (
+                *ledger.rows[-1][:7],
+                str(770_000 + change % 7),
+                *ledger.rows[-1][8:],
+            )
             with Relayer(ledger) as relayer:
-                report = Archive(path).sync(client_of(relayer), accounts=ledger.accounts, full=True, progress=False)
-            current = Archive(path).query("SELECT block_id FROM rows WHERE current ORDER BY trade_id DESC LIMIT 1")
+                report = Archive(path).sync(
+                    client_of(relayer),
+                    accounts=ledger.accounts,
+                    full=True,
+                    progress=False,
+                )
+            current = Archive(path).query(
+                "SELECT block_id FROM rows WHERE current ORDER BY trade_id DESC LIMIT 1"
+            )
             assert int(current["block_id"][0]) == 770_000 + change % 7
             assert report["complete"].all()
             assert len(Archive(path).trades()) == 120
         assert report["second_versions"].sum() == 6
-    print("30 syncs with a clock that jumps by decades: what was committed last is current, and counts", flush=True)
+    print(
+        "30 syncs with a clock that jumps by decades: what was committed last is current, and counts",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

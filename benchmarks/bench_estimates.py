@@ -16,7 +16,14 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.worlds import MINUTE, minute_marks, size_classes, trades_of, true_costs, true_difference
+from support.worlds import (
+    MINUTE,
+    minute_marks,
+    size_classes,
+    trades_of,
+    true_costs,
+    true_difference,
+)
 
 import loopring_lab as lab
 from loopring_lab.fills.prices import OUTSIDE_PRICES
@@ -51,7 +58,12 @@ def estimates_of(world: World) -> list[dict[str, Any]]:
             for row in estimates.to_dict("records"):
                 group = row[by] if by else None
                 if group in truth:
-                    about = {"cheaper": world.cheaper, "by": grouping, "group": str(group), "seed": world.seed}
+                    about = {
+                        "cheaper": world.cheaper,
+                        "by": grouping,
+                        "group": str(group),
+                        "seed": world.seed,
+                    }
                     found.append({**about, "truth": truth[group], **row})
     return found
 
@@ -69,8 +81,10 @@ def judged(estimates: pd.DataFrame) -> pd.DataFrame:
     return estimates.assign(
         error=estimates["difference_bps"] - estimates["truth"],
         has_interval=has_interval,
-        holds_population=has_interval & population.between(estimates["low_bps"], estimates["high_bps"]),
-        holds_sample=has_interval & estimates["truth"].between(estimates["low_bps"], estimates["high_bps"]),
+        holds_population=has_interval
+        & population.between(estimates["low_bps"], estimates["high_bps"]),
+        holds_sample=has_interval
+        & estimates["truth"].between(estimates["low_bps"], estimates["high_bps"]),
         is_told=is_told,
         is_wrong=is_told & (estimates["verdict"] != true_verdict),
     )
@@ -106,7 +120,11 @@ def main(first: int = 3001, seeds: int = 24, size: float = 0.05) -> None:
     print(whole.to_string())
     outside = whole.loc[OUTSIDE_PRICES]
     share = outside["population"] / outside["intervals"]
-    is_met = LEAST_HELD <= share <= MOST_HELD and abs(outside["median_error"]) < BIAS_BPS and whole["wrong"].sum() == 0
+    is_met = (
+        LEAST_HELD <= share <= MOST_HELD
+        and abs(outside["median_error"]) < BIAS_BPS
+        and whole["wrong"].sum() == 0
+    )
     verdict = "met" if is_met else "MISSED"
     print(
         f"{outside['population']:.0f} of {outside['intervals']:.0f} hold the population's value ({share:.1%}): {verdict}"

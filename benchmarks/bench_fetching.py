@@ -17,7 +17,10 @@ from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
 
 RATE = 5.0
-HUNDRED_THOUSAND, FIVE_THOUSAND = 5.0, 0.52  # the busiest account of a world of size 1 has 20,000 trades
+HUNDRED_THOUSAND, FIVE_THOUSAND = (
+    5.0,
+    0.52,
+)  # the busiest account of a world of size 1 has 20,000 trades
 
 
 def serve(channel: Connection, size: float, settings: dict[str, float]) -> None:
@@ -29,9 +32,13 @@ def serve(channel: Connection, size: float, settings: dict[str, float]) -> None:
 
 
 @contextmanager
-def running(size: float, **settings: float) -> Iterator[tuple[str, str, dict[int, int], Connection]]:
+def running(
+    size: float, **settings: float
+) -> Iterator[tuple[str, str, dict[int, int], Connection]]:
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, size, settings))
+    process = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(theirs, size, settings)
+    )
     process.start()
     yield (*ours.recv(), ours)
     process.join()
@@ -43,15 +50,25 @@ def bare(base_url: str, key: str, account: int, totals: dict[str, int]) -> float
         session.trust_env = False
         for fill_type, total in totals.items():
             for offset in range(0, max(total, 1), 50):
-                query = {"accountId": account, "fillTypes": fill_type, "offset": offset, "limit": 50}
+                query = {
+                    "accountId": account,
+                    "fillTypes": fill_type,
+                    "offset": offset,
+                    "limit": 50,
+                }
                 answer = session.get(
-                    f"{base_url}/api/v3/user/trades", params=query, headers={"X-API-KEY": key}, timeout=30
+                    f"{base_url}/api/v3/user/trades",
+                    params=query,
+                    headers={"X-API-KEY": key},
+                    timeout=30,
                 )
                 assert len(answer.content) > 20
     return time.perf_counter() - begin
 
 
-def whole(base_url: str, key: str, account: int, rate: float | None = None) -> tuple[float, int]:
+def whole(
+    base_url: str, key: str, account: int, rate: float | None = None
+) -> tuple[float, int]:
     client = Client(Transport(base_url, api_key=key, rate=rate, proxies=False))
     client.markets()
     begin = time.perf_counter()
@@ -80,7 +97,9 @@ def compare(name: str, size: float, rounds: int, **settings: float) -> None:
 def paced() -> tuple[int, int, float]:
     """Read the busiest account at the rate of a relayer's limit; return trades, 429s and the share used."""
     with running(FIVE_THOUSAND, rate_limit=RATE) as (base_url, key, counts, channel):
-        elapsed, read = whole(base_url, key, max(counts, key=lambda one: counts[one]), RATE)
+        elapsed, read = whole(
+            base_url, key, max(counts, key=lambda one: counts[one]), RATE
+        )
         channel.send(None)
         asked, refused = channel.recv()
     return read, sum(refused.values()), (asked["/user/trades"] - 1) / elapsed / RATE
@@ -90,4 +109,6 @@ if __name__ == "__main__":
     compare("loopback (at least 0.9)", HUNDRED_THOUSAND, 3)
     compare("50 ms latency (at least 6)", 1.0, 1, latency=0.05)
     read, refused, used = paced()
-    print(f"5 per second: {read:,} trades, {used:.1%} of the rate used, 429s: {refused}")
+    print(
+        f"5 per second: {read:,} trades, {used:.1%} of the rate used, 429s: {refused}"
+    )

@@ -18,10 +18,16 @@ def main(kills: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tally = kill_repeatedly(Path(folder) / "relayer.db", kills)
     seconds = time.perf_counter() - began
-    print(f"{kills} kills in {seconds:.1f} s; {tally.accepted.total():,} requests accepted, each processed once")
+    print(
+        f"{kills} kills in {seconds:.1f} s; {tally.accepted.total():,} requests accepted, each processed once"
+    )
     print(f"updates pending when a relayer came back: {tally.pending_at_start}")
-    resolved = ", ".join(f"{count} {name}" for name, count in sorted(tally.resolved.items()))
-    print(f"responses lost by a kill: {tally.resolved.total()}, of requests that were: {resolved}")
+    resolved = ", ".join(
+        f"{count} {name}" for name, count in sorted(tally.resolved.items())
+    )
+    print(
+        f"responses lost by a kill: {tally.resolved.total()}, of requests that were: {resolved}"
+    )
     return 0
 
 

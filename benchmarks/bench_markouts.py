@@ -23,25 +23,65 @@ RATES = ("effective", "realized", "impact")
 def compared(world: World) -> pd.DataFrame:
     """Return the error of each estimate of a world, and whether its interval holds the true value."""
     frame, fills = trades_of(world), {fill.id: fill for fill in world.fills}
-    marks, values = minute_marks(world, world.fills, HORIZONS.values()), values_of(frame)
-    priced = lab.fills.markouts(frame, marks, list(HORIZONS)).dropna(subset=["effective_bps", "realized_bps"])
+    marks, values = (
+        minute_marks(world, world.fills, HORIZONS.values()),
+        values_of(frame),
+    )
+    priced = lab.fills.markouts(frame, marks, list(HORIZONS)).dropna(
+        subset=["effective_bps", "realized_bps"]
+    )
     found = lab.fills.markouts(frame, marks, list(HORIZONS), by="fill_type")
     lines = []
     for line in found.itertuples():
-        mine = priced[(priced["fill_type"] == line.fill_type) & (priced["horizon"] == line.horizon)]
-        true = true_markouts(world, [fills[number] for number in mine["trade_id"]], HORIZONS[line.horizon])
+        mine = priced[
+            (priced["fill_type"] == line.fill_type)
+            & (priced["horizon"] == line.horizon)
+        ]
+        true = true_markouts(
+            world,
+            [fills[number] for number in mine["trade_id"]],
+            HORIZONS[line.horizon],
+        )
         for rate in RATES:
             expected = np.average(true[rate], weights=values.loc[mine["trade_id"]])
-            estimate, low, high = (getattr(line, f"{name}_{rate}_bps") for name in ("weighted", "low", "high"))
+            estimate, low, high = (
+                getattr(line, f"{name}_{rate}_bps")
+                for name in ("weighted", "low", "high")
+            )
             width = high - low
-            held = float(low <= expected <= high) if width >= 0 else np.nan  # too few fills for an interval
-            lines.append((line.fill_type, line.horizon, rate, len(mine), expected, estimate - expected, width, held))
-    columns = ["venue", "horizon", "rate", "priced", "true_bps", "error_bps", "width_bps", "held"]
+            held = (
+                float(low <= expected <= high) if width >= 0 else np.nan
+            )  # too few fills for an interval
+            lines.append(
+                (
+                    line.fill_type,
+                    line.horizon,
+                    rate,
+                    len(mine),
+                    expected,
+                    estimate - expected,
+                    width,
+                    held,
+                )
+            )
+    columns = [
+        "venue",
+        "horizon",
+        "rate",
+        "priced",
+        "true_bps",
+        "error_bps",
+        "width_bps",
+        "held",
+    ]
     return pd.DataFrame(lines, columns=columns)
 
 
 if __name__ == "__main__":
-    worlds, first, size, cheaper = [*sys.argv[1:], *["20", "1001", "0.1", "pool"][len(sys.argv) - 1 :]]
+    worlds, first, size, cheaper = [
+        *sys.argv[1:],
+        *["20", "1001", "0.1", "pool"][len(sys.argv) - 1 :],
+    ]
     seeds = range(int(first), int(first) + int(worlds))
     found = pd.concat([compared(World(seed, float(size), cheaper)) for seed in seeds])
     groups = found.groupby(["venue", "horizon", "rate"])

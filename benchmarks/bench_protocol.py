@@ -25,7 +25,9 @@ from loopring_lab.protocol.curve import BASE, ORDER, SUBGROUP_ORDER, P
 
 ROUNDS, FASTER, MILLISECONDS = 31, 8, 2.0
 SIGNATURE = bytes(range(64)) + b"\x1b"
-MESSAGE = protocol.request_message("GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001})
+MESSAGE = protocol.request_message(
+    "GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001}
+)
 
 
 def affine_key() -> tuple[int, int, int]:
@@ -63,11 +65,19 @@ def main() -> int:
     for name in calls:
         ours, plain = median(times[name, 0]), median(times[name, 1])
         kept &= ours < MILLISECONDS and plain / ours >= FASTER
-        print(f"{name}: {ours:.2f} ms, affine {plain:.2f} ms, {plain / ours:.1f} times faster")
+        print(
+            f"{name}: {ours:.2f} ms, affine {plain:.2f} ms, {plain / ours:.1f} times faster"
+        )
     signature = protocol.sign_request(secret, MESSAGE)
-    check = median(1000 * seconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature)) for _ in range(9))
+    check = median(
+        1000
+        * seconds(lambda: protocol.verify_request(key.x, key.y, MESSAGE, signature))
+        for _ in range(9)
+    )
     print(f"verification: {check:.2f} ms (no target)")
-    print(f"target for the two above: under {MILLISECONDS} ms, at least {FASTER} times faster")
+    print(
+        f"target for the two above: under {MILLISECONDS} ms, at least {FASTER} times faster"
+    )
     return 0 if kept else 1
 
 

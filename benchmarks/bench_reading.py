@@ -27,7 +27,13 @@ TRADES = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
 ROUNDS, LIBRARY_ROUNDS = 7, 5
 REPEATED = 10
 """How often we read in a round beside the library, so that both take seconds and what disturbs meets both."""
-TOKENS = {"ETH": (0, 18), "LRC": (1, 18), "USDT": (3, 6), "WBTC": (4, 8), "USDC": (6, 6)}
+TOKENS = {
+    "ETH": (0, 18),
+    "LRC": (1, 18),
+    "USDT": (3, 6),
+    "WBTC": (4, 8),
+    "USDC": (6, 6),
+}
 MARKETS = ["LRC-ETH", "ETH-USDC", "LRC-USDT", "WBTC-ETH", "ETH-USDT"]
 PRICES = {
     "LRC-ETH": "3.5669E-4",
@@ -47,7 +53,10 @@ def made_up_pages(trades: int) -> list[bytes]:
         base, quote = market.split("-")
         sold = base if side == "SELL" else quote
         size = chance.randrange(1, 10**6) * 10 ** (TOKENS[base][1] - 4)
-        moment, order = 1_600_000_000_000 + number * 977, f"0x{chance.getrandbits(256):064x}"
+        moment, order = (
+            1_600_000_000_000 + number * 977,
+            f"0x{chance.getrandbits(256):064x}",
+        )
         members = [
             moment, 9_000_000 + number * 3, side, size, PRICES[market], chance.choice(["", "AMM-"]) + market,
             chance.randrange(10**6), chance.randrange(30_000), chance.randrange(300), 10083, TOKENS[sold][0],
@@ -55,22 +64,38 @@ def made_up_pages(trades: int) -> list[bytes]:
         ]  # fmt: skip
         rows.append([str(member) for member in members])
     return [
-        json.dumps({"totalNum": trades, "trades": rows[at : at + 50]}, separators=(",", ":")).encode()
+        json.dumps(
+            {"totalNum": trades, "trades": rows[at : at + 50]}, separators=(",", ":")
+        ).encode()
         for at in range(0, trades, 50)
     ]
 
 
 def listing() -> tuple[pd.DataFrame, pd.DataFrame]:
-    tokens = tables.tokens([{"tokenId": i, "symbol": s, "decimals": d} for s, (i, d) in TOKENS.items()])
+    tokens = tables.tokens(
+        [{"tokenId": i, "symbol": s, "decimals": d} for s, (i, d) in TOKENS.items()]
+    )
     names = [name.split("-") for name in MARKETS]
-    ids = [{"market": f"{b}-{q}", "baseTokenId": TOKENS[b][0], "quoteTokenId": TOKENS[q][0]} for b, q in names]
+    ids = [
+        {
+            "market": f"{b}-{q}",
+            "baseTokenId": TOKENS[b][0],
+            "quoteTokenId": TOKENS[q][0],
+        }
+        for b, q in names
+    ]
     return tokens, tables.markets(ids, tokens)
 
 
 def library_parser(pages: list[bytes]) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return what ccxt does with rows already decoded: `safe_trade` alone, and with the trade it is given."""
     exchange = ccxt.Exchange()
-    markets = {name: exchange.safe_market_structure({"symbol": name, "base": name.split("-")[0]}) for name in MARKETS}
+    markets = {
+        name: exchange.safe_market_structure(
+            {"symbol": name, "base": name.split("-")[0]}
+        )
+        for name in MARKETS
+    }
     rows = [row for page in pages for row in orjson.loads(page)["trades"]]
 
     def trade(row: list[str]) -> dict[str, Any]:
@@ -84,21 +109,33 @@ def library_parser(pages: list[bytes]) -> tuple[Callable[[], Any], Callable[[], 
     market = [markets[row[5].removeprefix("AMM-")] for row in rows]
     made = list(map(trade, rows))
     return (
-        lambda: [exchange.safe_trade(one, where) for one, where in zip(made, market, strict=True)],
-        lambda: [exchange.safe_trade(trade(one), where) for one, where in zip(rows, market, strict=True)],
+        lambda: [
+            exchange.safe_trade(one, where)
+            for one, where in zip(made, market, strict=True)
+        ],
+        lambda: [
+            exchange.safe_trade(trade(one), where)
+            for one, where in zip(rows, market, strict=True)
+        ],
     )
 
 
 def arrow_parser(pages: list[bytes]) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return how pyarrow reads the same rows as objects of text, one on a line, and the pages as they are."""
     rows = (row for page in pages for row in orjson.loads(page)["trades"])
-    lines = b"\n".join(orjson.dumps(dict(zip(MEMBERS, row, strict=False))) for row in rows)
+    lines = b"\n".join(
+        orjson.dumps(dict(zip(MEMBERS, row, strict=False))) for row in rows
+    )
     members = pa.schema([(name, pa.string()) for name in MEMBERS[:13]])
-    page = pa.schema([("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))])
+    page = pa.schema(
+        [("totalNum", pa.int64()), ("trades", pa.list_(pa.list_(pa.string())))]
+    )
 
     def read(text: bytes, schema: pa.Schema) -> pa.Table:
         options = paj.ParseOptions(explicit_schema=schema)
-        return paj.read_json(pa.BufferReader(text), paj.ReadOptions(block_size=8 << 20), options)
+        return paj.read_json(
+            pa.BufferReader(text), paj.ReadOptions(block_size=8 << 20), options
+        )
 
     return lambda: read(lines, members), lambda: read(b"\n".join(pages), page)
 
@@ -120,7 +157,9 @@ def in_turns(ours: Callable[[], Any], theirs: Callable[[], Any]) -> str:
         rounds.append((both_times(ours), both_times(theirs)))
     texts = []
     for place, clock in enumerate(("wall", "processor")):
-        mine, other = (statistics.median(times[who][place] for times in rounds) for who in (0, 1))
+        mine, other = (
+            statistics.median(times[who][place] for times in rounds) for who in (0, 1)
+        )
         ratio = statistics.median(one[place] / two[place] for one, two in rounds)
         texts.append(f"{clock} {mine:.3f} s to {other:.3f} s, ratio {ratio:.2f}")
     return "; ".join(texts)
@@ -153,7 +192,9 @@ def main() -> None:
     frame = tables.trades(pages, tokens, markets)
     assert len(frame) == TRADES
     assert frame["extra"].isna().all()
-    print(f"{TRADES:,} trades, {size / 1e6:.0f} MB of JSON in {len(pages):,} pages; medians of {ROUNDS} rounds")
+    print(
+        f"{TRADES:,} trades, {size / 1e6:.0f} MB of JSON in {len(pages):,} pages; medians of {ROUNDS} rounds"
+    )
 
     def ours() -> pd.DataFrame:
         return tables.trades(pages, tokens, markets)
@@ -180,7 +221,9 @@ def main() -> None:
         other, _, ratios = paired(parse, repeated, LIBRARY_ROUNDS)
         shown = ", ".join(f"{REPEATED * ratio:.1f}" for ratio in ratios)
         print(f"ccxt, {name} {other:.2f} s: {shown} times ours ({limit})")
-    print(f"peak memory {peak_memory(pages) / size:.1f} times the JSON, pages included (at most 6.5)")
+    print(
+        f"peak memory {peak_memory(pages) / size:.1f} times the JSON, pages included (at most 6.5)"
+    )
 
 
 if __name__ == "__main__":

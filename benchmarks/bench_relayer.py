@@ -32,13 +32,25 @@ class Million:
         world = World(size=0.01)
         self.tokens, self.markets = world.tokens, world.markets
         self.pool_records, self.pool_owners = world.pool_records, world.pool_owners
-        keys = (RowKey(ACCOUNT, MARKETS[n % 4], "amm" if n % 3 else "dex", f"0x{n // 3:064x}") for n in range(ROWS))
+        keys = (
+            RowKey(
+                ACCOUNT, MARKETS[n % 4], "amm" if n % 3 else "dex", f"0x{n // 3:064x}"
+            )
+            for n in range(ROWS)
+        )
         self.history = History(keys, self.row)
 
     @staticmethod
     def row(n: int) -> tuple[str, ...]:
         market = ("AMM-" if n % 3 else "") + MARKETS[n % 4]
-        head = (str(1_640_995_200_000 + 31 * n), str(n), "BUY", "453794000000000000000", "3.5669E-4", market)
+        head = (
+            str(1_640_995_200_000 + 31 * n),
+            str(n),
+            "BUY",
+            "453794000000000000000",
+            "3.5669E-4",
+            market,
+        )
         return (
             *head,
             "1618680000000000",
@@ -52,7 +64,9 @@ class Million:
         )
 
 
-def measure(session: requests.Session, url: str, query: dict[str, Any]) -> tuple[float, float]:
+def measure(
+    session: requests.Session, url: str, query: dict[str, Any]
+) -> tuple[float, float]:
     """Median and largest time of an answer, in ms."""
     times = []
     for _ in range(TIMES):
@@ -76,9 +90,15 @@ def main() -> int:
             "fill type": {"fillTypes": "amm"},
             "market": {"market": "LRC-ETH"},
         }.items():
-            total = session.get(url, params={"accountId": ACCOUNT, **filters}).json()["totalNum"]
+            total = session.get(url, params={"accountId": ACCOUNT, **filters}).json()[
+                "totalNum"
+            ]
             for offset in OFFSETS:
-                query = {"accountId": ACCOUNT, "offset": offset * (total - 50) // (ROWS - 50), **filters}
+                query = {
+                    "accountId": ACCOUNT,
+                    "offset": offset * (total - 50) // (ROWS - 50),
+                    **filters,
+                }
                 median, most = measure(session, url, query)
                 slowest = max(slowest, median)
                 where = f"{name:>9} of {total:>9,}, offset {query['offset']:>7,}"

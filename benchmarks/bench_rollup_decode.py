@@ -18,7 +18,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.rollup_blocks import TYPES, block_data, recorded_bytes, slot, submit, varied_slot, wrapped
+from support.rollup_blocks import (
+    TYPES,
+    block_data,
+    recorded_bytes,
+    slot,
+    submit,
+    varied_slot,
+    wrapped,
+)
 from support.rollup_judge import NotReadable, damaged, judged
 
 import loopring_lab as lab
@@ -69,7 +77,12 @@ def fields(slot: bytes) -> tuple[object, ...]:
     """Read any other type."""
     kind = slot[0]
     if kind == 1:
-        return slot[1:21], number(slot, 21, 4), number(slot, 25, 2), number(slot, 27, 12)
+        return (
+            slot[1:21],
+            number(slot, 21, 4),
+            number(slot, 25, 2),
+            number(slot, 27, 12),
+        )
     if kind == 2:
         return (slot[1], slot[2:22], number(slot, 22, 4), number(slot, 26, 2), number(slot, 28, 12),
                 number(slot, 40, 2), amount(slot, 42, 2, 11), number(slot, 44, 4), slot[48:68])  # fmt: skip
@@ -88,7 +101,15 @@ def fields(slot: bytes) -> tuple[object, ...]:
     if kind == 8:
         return (slot[1], number(slot, 2, 4), number(slot, 6, 2), number(slot, 8, 2), amount(slot, 10, 2, 11),
                 number(slot, 12, 12), number(slot, 24, 4), slot[28], number(slot, 29, 4), slot[33:65], slot[65])  # fmt: skip
-    return (slot[1], number(slot, 2, 4), number(slot, 6, 2), slot[8:40], slot[40], slot[41], slot[42:62])
+    return (
+        slot[1],
+        number(slot, 2, 4),
+        number(slot, 6, 2),
+        slot[8:40],
+        slot[40],
+        slot[41],
+        slot[42:62],
+    )
 
 
 def plain_loop(several: Sequence[bytes]) -> dict[int, list[tuple[object, ...]]]:
@@ -98,7 +119,10 @@ def plain_loop(several: Sequence[bytes]) -> dict[int, list[tuple[object, ...]]]:
         size = (len(data) - 98) // 68
         second = 98 + 29 * size
         for at in range(size):
-            slot = data[98 + 29 * at : 98 + 29 * at + 29] + data[second + 39 * at : second + 39 * at + 39]
+            slot = (
+                data[98 + 29 * at : 98 + 29 * at + 29]
+                + data[second + 39 * at : second + 39 * at + 39]
+            )
             if slot[0]:
                 row = trade(slot) if slot[0] == 4 else fields(slot)
                 found[slot[0]].append((block, at, *row))
@@ -121,8 +145,13 @@ def compare(name: str, several: list[bytes], calls: dict[str, list[bytes]]) -> N
                 return columns(lab.rollup.decode_data(several))
             return columns(Blocks([raw for one in sent for raw in read(one)]))
 
-        rounds = [(cpu_seconds(ours, 10), cpu_seconds(lambda: plain_loop(several))) for _ in range(ROUNDS)]
-        taken, loop = (statistics.median(column) for column in zip(*rounds, strict=True))
+        rounds = [
+            (cpu_seconds(ours, 10), cpu_seconds(lambda: plain_loop(several)))
+            for _ in range(ROUNDS)
+        ]
+        taken, loop = (
+            statistics.median(column) for column in zip(*rounds, strict=True)
+        )
         ratio = statistics.median(one / two for one, two in rounds)
         print(
             f"{name}, {kind}: {total / taken / 1e6:.2f} million transactions a second; "
@@ -139,7 +168,9 @@ def likely_slot(kind: str, chance: random.Random) -> bytes:
     for side in "ab":
         fields[f"account_{side}"] = chance.randrange(1, 200_000)
         fields[f"storage_{side}"] = chance.randrange(1, 1 << 20)
-        fields[f"fill_{side}"] = chance.randrange(2, 20) << 19 | chance.randrange(1 << 19)
+        fields[f"fill_{side}"] = chance.randrange(2, 20) << 19 | chance.randrange(
+            1 << 19
+        )
     return slot(kind, **fields, data_a=chance.choice((10, 30, 138)), data_b=0)
 
 
@@ -147,7 +178,12 @@ def made_blocks() -> list[bytes]:
     chance = random.Random(3)
     weights = [0, 2, 1, 5, 85, 2, 3, 1, 1, 0]
     return [
-        block_data([likely_slot(kind, chance) for kind in chance.choices(TYPES, weights, k=SIZE)])
+        block_data(
+            [
+                likely_slot(kind, chance)
+                for kind in chance.choices(TYPES, weights, k=SIZE)
+            ]
+        )
         for _ in range(BLOCKS)
     ]
 
@@ -165,10 +201,16 @@ def damage(sent: list[bytes], rounds: int) -> None:
             found = [raw.data for raw in lab.rollup.decode(content).raw]
             outcomes["read truly" if found == truth else "WRONG"] += 1
         except lab.errors.BlockError as error:
-            outcomes["refused" if truth is None or "overlaps" in str(error) else "WRONGLY REFUSED"] += 1
+            outcomes[
+                "refused"
+                if truth is None or "overlaps" in str(error)
+                else "WRONGLY REFUSED"
+            ] += 1
         slowest = max(slowest, time.perf_counter() - begin)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{rounds:,} damaged: {dict(outcomes)}; slowest {slowest * 1e3:.0f} ms; peak memory {peak:.0f} MiB")
+    print(
+        f"{rounds:,} damaged: {dict(outcomes)}; slowest {slowest * 1e3:.0f} ms; peak memory {peak:.0f} MiB"
+    )
 
 
 def main() -> None:

@@ -19,7 +19,13 @@ SIZE = 384
 DIFFERENT = 20  # blocks; the others repeat these
 ROUNDS = 7
 PAGE = 50
-TOKENS = {"ETH": (0, 18), "LRC": (1, 18), "USDT": (3, 6), "WBTC": (4, 8), "USDC": (6, 6)}
+TOKENS = {
+    "ETH": (0, 18),
+    "LRC": (1, 18),
+    "USDT": (3, 6),
+    "WBTC": (4, 8),
+    "USDC": (6, 6),
+}
 MARKETS = ["LRC-ETH", "ETH-USDC", "LRC-USDT", "WBTC-ETH", "ETH-USDT"]
 
 
@@ -28,14 +34,19 @@ def made_up_block(chance: random.Random) -> bytes:
     for _number in range(SIZE):
         base, quote = chance.choice(MARKETS).split("-")
         sold, bought = (base, quote) if chance.random() < 0.5 else (quote, base)
-        exponents = {token: TOKENS[token][1] - chance.randrange(2, 6) << 19 for token in (sold, bought)}
+        exponents = {
+            token: TOKENS[token][1] - chance.randrange(2, 6) << 19
+            for token in (sold, bought)
+        }
         slots.append(
             slot(
                 "spot_trade",
                 storage_a=2 * chance.randrange(10**6),
                 storage_b=2 * chance.randrange(10**6),
                 account_a=chance.randrange(10_001, 200_000),
-                account_b=chance.choice((1, 22, 107, chance.randrange(10_001, 200_000))),
+                account_b=chance.choice(
+                    (1, 22, 107, chance.randrange(10_001, 200_000))
+                ),
                 sell_a=TOKENS[sold][0],
                 sell_b=TOKENS[bought][0],
                 fill_a=chance.randrange(1, 1 << 19) | exponents[sold],
@@ -59,7 +70,10 @@ def as_pages(trades: pd.DataFrame) -> list[bytes]:
     ]  # fmt: skip
     rows.reverse()
     return [
-        json.dumps({"totalNum": len(rows), "trades": rows[at : at + PAGE]}, separators=(",", ":")).encode()
+        json.dumps(
+            {"totalNum": len(rows), "trades": rows[at : at + PAGE]},
+            separators=(",", ":"),
+        ).encode()
         for at in range(0, len(rows), PAGE)
     ]
 
@@ -68,23 +82,37 @@ def main() -> None:
     chance = random.Random(7)
     made = [made_up_block(chance) for _ in range(DIFFERENT)]
     tokens = lab.tables.tokens(
-        [{"tokenId": i, "symbol": symbol, "decimals": places} for symbol, (i, places) in TOKENS.items()]
+        [
+            {"tokenId": i, "symbol": symbol, "decimals": places}
+            for symbol, (i, places) in TOKENS.items()
+        ]
     )
     ids = {name: [TOKENS[symbol][0] for symbol in name.split("-")] for name in MARKETS}
-    listed = [{"market": m, "baseTokenId": b, "quoteTokenId": q} for m, (b, q) in ids.items()]
+    listed = [
+        {"market": m, "baseTokenId": b, "quoteTokenId": q} for m, (b, q) in ids.items()
+    ]
     markets = lab.tables.markets(listed, tokens)
-    blocks = lab.rollup.decode_data([made[number % DIFFERENT] for number in range(BLOCKS)], first_block=1)
+    blocks = lab.rollup.decode_data(
+        [made[number % DIFFERENT] for number in range(BLOCKS)], first_block=1
+    )
     blocks.table("spot_trade")
     frame = blocks.trades(tokens)
     taken = [seconds(lambda: blocks.trades(tokens)) for _ in range(ROUNDS)]
-    print(f"{len(frame):,} rows from decoded blocks: {len(frame) / min(taken):,.0f} rows a second at best")
+    print(
+        f"{len(frame):,} rows from decoded blocks: {len(frame) / min(taken):,.0f} rows a second at best"
+    )
     print(f"  median of {ROUNDS}: {len(frame) / sorted(taken)[ROUNDS // 2]:,.0f}")
     begin = time.process_time()
     for _ in range(ROUNDS):
         blocks.trades(tokens)
-    print(f"  in time of the processor: {ROUNDS * len(frame) / (time.process_time() - begin):,.0f}")
+    print(
+        f"  in time of the processor: {ROUNDS * len(frame) / (time.process_time() - begin):,.0f}"
+    )
     raw = [one.data for one in blocks.raw]
-    whole = min(seconds(lambda: lab.rollup.decode_data(raw).trades(tokens)) for _ in range(ROUNDS))
+    whole = min(
+        seconds(lambda: lab.rollup.decode_data(raw).trades(tokens))
+        for _ in range(ROUNDS)
+    )
     print(f"from block data: {len(frame) / whole:,.0f} rows a second")
     some = lab.rollup.decode_data(raw[:100], first_block=1)
     pages = as_pages(some.trades(tokens))

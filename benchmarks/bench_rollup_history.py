@@ -33,12 +33,19 @@ def write(folder: Path, blocks: int) -> str:
     """Generate the blocks and their events, and add them to a store."""
     store, history = Store(folder / "store.duckdb"), History(blocks)
     store.stored.bind(SOURCE)
-    tokens = ",".join(f'{{"symbol": "T{one}", "tokenId": {one}, "decimals": 18}}' for one in range(TOKENS))
+    tokens = ",".join(
+        f'{{"symbol": "T{one}", "tokenId": {one}, "decimals": 18}}'
+        for one in range(TOKENS)
+    )
     store.stored.store_tokens(f"[{tokens}]")
     added = sum(store.stored.add(batch) for batch in history.batches())
     submissions = history.submissions()
-    events = (Submission(**row) for row in submissions.select(Submission._fields).to_pylist())
-    store.stored.add_events(events, (11_149_814, int(submissions["l1_block"][-1].as_py())))
+    events = (
+        Submission(**row) for row in submissions.select(Submission._fields).to_pylist()
+    )
+    store.stored.add_events(
+        events, (11_149_814, int(submissions["l1_block"][-1].as_py()))
+    )
     store.stored.file.settle()
     assert added == blocks
     return f"{size_of(folder / 'store.duckdb'):,.0f} MB"
@@ -51,14 +58,18 @@ def check(folder: Path, blocks: int) -> str:
 
 
 def import_blocks(folder: Path, blocks: int) -> str:
-    report = lab.Archive(folder / "archive.duckdb").import_blocks(Store(folder / "store.duckdb"), progress=False)
+    report = lab.Archive(folder / "archive.duckdb").import_blocks(
+        Store(folder / "store.duckdb"), progress=False
+    )
     assert report["complete"].all()
     assert report["rows"].sum() == 2 * blocks * LAYOUT["spot_trade"]
     return f"{report['rows'].sum():,} rows of {report['account_id'].nunique():,} accounts, {size_of(folder / 'archive.duckdb'):,.0f} MB"
 
 
 def import_again(folder: Path, blocks: int) -> str:
-    report = lab.Archive(folder / "archive.duckdb").import_blocks(Store(folder / "store.duckdb"), progress=False)
+    report = lab.Archive(folder / "archive.duckdb").import_blocks(
+        Store(folder / "store.duckdb"), progress=False
+    )
     return f"{report['rows'].sum():,} rows"
 
 
@@ -73,7 +84,14 @@ def one_account(folder: Path, blocks: int) -> str:
     return f"{len(trades):,} rows"
 
 
-STEPS: list[Callable[[Path, int], str]] = [write, check, import_blocks, import_again, summarise, one_account]
+STEPS: list[Callable[[Path, int], str]] = [
+    write,
+    check,
+    import_blocks,
+    import_again,
+    summarise,
+    one_account,
+]
 
 
 def size_of(folder: Path) -> float:
@@ -85,17 +103,28 @@ def measured(step: int, folder: Path, blocks: int, channel: Any) -> None:
     """Run one step; send what it says, its seconds, those of the processors, and the peak of memory."""
     begin, worked = time.perf_counter(), time.process_time()
     said = STEPS[step](folder, blocks)
-    channel.send((said, time.perf_counter() - begin, time.process_time() - worked, status("VmHWM")))
+    channel.send(
+        (
+            said,
+            time.perf_counter() - begin,
+            time.process_time() - worked,
+            status("VmHWM"),
+        )
+    )
 
 
 def main() -> None:
     blocks = int(sys.argv[1]) if len(sys.argv) > 1 else BLOCKS
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="history-"))
+    folder = Path(
+        sys.argv[2] if len(sys.argv) > 2 else tempfile.mkdtemp(prefix="history-")
+    )
     print(f"{blocks:,} blocks, {blocks * SIZE:,} transactions, in {folder}", flush=True)
     for step, function in enumerate(STEPS):
         ours, theirs = multiprocessing.Pipe()
         arguments = (step, folder, blocks, theirs)
-        process = multiprocessing.get_context("spawn").Process(target=measured, args=arguments)
+        process = multiprocessing.get_context("spawn").Process(
+            target=measured, args=arguments
+        )
         process.start()
         theirs.close()
         said, seconds, worked, peak = ours.recv()

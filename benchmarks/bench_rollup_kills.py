@@ -18,8 +18,12 @@ def kills(kills: int = 100, blocks: int = 2_000, longest: float = 4.0) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tally = kill_again_and_again(Path(folder) / "blocks", kills, blocks, longest)
     seconds = time.perf_counter() - began
-    print(f"{kills} kills in {seconds:.0f} s; {tally.finished} syncs finished before theirs")
-    print(f"{tally.stores} stores of {tally.blocks:,} blocks: none lost or doubled, each byte as on the chain")
+    print(
+        f"{kills} kills in {seconds:.0f} s; {tally.finished} syncs finished before theirs"
+    )
+    print(
+        f"{tally.stores} stores of {tally.blocks:,} blocks: none lost or doubled, each byte as on the chain"
+    )
     print(f"{tally.lives_with_commits} lives committed blocks")
     print(f"{tally.faults.total():,} faults: {dict(sorted(tally.faults.items()))}")
 

@@ -24,7 +24,9 @@ def speed(blocks: int = 2_000, latency: float = 0.02, rounds: int = 3) -> None:
         tempfile.TemporaryDirectory() as folder,
     ):
         url, exchange = say(chain).split()
-        Store(Path(folder) / "first").sync(url, rate=None, to_block=last, progress=False)
+        Store(Path(folder) / "first").sync(
+            url, rate=None, to_block=last, progress=False
+        )
         for number in range(rounds):
             began = time.perf_counter()
             truth = one_at_a_time(url, exchange, last)

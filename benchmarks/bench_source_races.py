@@ -26,7 +26,9 @@ def main(rounds: int) -> None:
         ThreadPoolExecutor(SOURCES) as threads,
         ProcessPoolExecutor(SOURCES, mp_context=spawn) as processes,
     ):
-        list(processes.map(time.sleep, [0.5] * SOURCES))  # so that all are there when the first race begins
+        list(
+            processes.map(time.sleep, [0.5] * SOURCES)
+        )  # so that all are there when the first race begins
         begin, winners = time.perf_counter(), Counter[int]()
         for number in range(rounds):
             pool = processes if number % 2 else threads

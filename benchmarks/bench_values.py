@@ -24,7 +24,9 @@ def line(found: list[Valued]) -> dict[str, float]:
         "largest_error_bps": round(max(errors), 1),
         "beyond_20_bps": len(beyond),
         "beyond_20_bps_unsaid": sum(one.within_bps < 20 for one in beyond),
-        "within_stated": round(sum(abs(o.error_bps) <= o.within_bps for o in found) / len(found), 3),
+        "within_stated": round(
+            sum(abs(o.error_bps) <= o.within_bps for o in found) / len(found), 3
+        ),
         "median_stated_bps": round(median(one.within_bps for one in found), 1),
         "unpriced": round(sum(one.unpriced for one in found) / len(found), 3),
     }
@@ -42,7 +44,10 @@ def main() -> None:
         world = World(seed, chosen.size)
         trades = trades_of(world)
         for name, prices in {"all accounts": trades, "own trades": None}.items():
-            rows.append({"seed": seed, "prices": name} | line(valued_accounts(world, trades, chosen.token, prices)))
+            rows.append(
+                {"seed": seed, "prices": name}
+                | line(valued_accounts(world, trades, chosen.token, prices))
+            )
     table = pd.DataFrame(rows)
     print(table.to_string(index=False))
     print(table.drop(columns="seed").groupby("prices").mean().round(3).T.to_string())

@@ -22,9 +22,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser.conftest import BROWSERS, in_lab, opened, run_cells
 
 TARGET, HOVER_TARGET = 300, 50  # ms
-MARKETS = [("Market", name, "market", name) for name in ("LRC-ETH", "ETH-USDT", "ETH-USDC")]
+MARKETS = [
+    ("Market", name, "market", name) for name in ("LRC-ETH", "ETH-USDT", "ETH-USDC")
+]
 SIDES = [("Side", "buy", "side", "BUY"), ("Side", "sell", "side", "SELL")]
-REST = [("Market", "all markets", "market", None), ("Fills", "AMM pool", "fill_type", "amm")]
+REST = [
+    ("Market", "all markets", "market", None),
+    ("Fills", "AMM pool", "fill_type", "amm"),
+]
 CHANGES = {  # label and option on the page, choice and value in the state; each wants a picture not drawn yet
     "FeeExplorer": [
         *MARKETS, *SIDES,
@@ -115,10 +120,16 @@ HOVER = """async (picture, most) => {
 
 
 def notebook() -> nbformat.NotebookNode:
-    sources = [SETUP, *(f"lab.widgets.{name}(trades)" for name in CHANGES), f"CHANGES = {CHANGES!r}\n{ALONE}"]
+    sources = [
+        SETUP,
+        *(f"lab.widgets.{name}(trades)" for name in CHANGES),
+        f"CHANGES = {CHANGES!r}\n{ALONE}",
+    ]
     sources.append("lab.look(lab.figures.volume(trades))")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(s) for s in sources], metadata=kernel)
+    return nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(s) for s in sources], metadata=kernel
+    )
 
 
 def measured(page: Page) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
@@ -126,7 +137,9 @@ def measured(page: Page) -> tuple[dict[str, list[float]], dict[str, list[float]]
     page.locator(".ll-drawing svg").nth(1).wait_for()
     boxes = page.locator(".loopring-lab")
     shown = {
-        name: [boxes.nth(place).evaluate(CHANGE, list(change[:2])) for change in changes]
+        name: [
+            boxes.nth(place).evaluate(CHANGE, list(change[:2])) for change in changes
+        ]
         for place, (name, changes) in enumerate(CHANGES.items())
     }
     page.get_by_role("button", name="Draw alone").click()
@@ -137,13 +150,24 @@ def measured(page: Page) -> tuple[dict[str, list[float]], dict[str, list[float]]
 
 def report(shown: dict[str, list[float]], alone: dict[str, list[float]]) -> None:
     for name, changes in CHANGES.items():
-        for (label, option, *_), whole, drawing in zip(changes, shown[name], alone[name], strict=True):
-            print(f"{name:<14}{label + ': ' + option:<32}{whole:6.0f} ms {drawing:6.0f} ms {whole / drawing:6.2f}")
-    pairs = [pair for name in CHANGES for pair in zip(shown[name], alone[name], strict=True)]
+        for (label, option, *_), whole, drawing in zip(
+            changes, shown[name], alone[name], strict=True
+        ):
+            print(
+                f"{name:<14}{label + ': ' + option:<32}{whole:6.0f} ms {drawing:6.0f} ms {whole / drawing:6.2f}"
+            )
+    pairs = [
+        pair for name in CHANGES for pair in zip(shown[name], alone[name], strict=True)
+    ]
     times = [whole for whole, _ in pairs]
-    median, ratio = statistics.median(times), statistics.median(whole / drawing for whole, drawing in pairs)
+    median, ratio = (
+        statistics.median(times),
+        statistics.median(whole / drawing for whole, drawing in pairs),
+    )
     kept = "kept" if median < TARGET else "MISSED"
-    print(f"{len(times)} changes: median {median:.0f} ms (target: under {TARGET}, {kept}), slowest {max(times):.0f} ms")
+    print(
+        f"{len(times)} changes: median {median:.0f} ms (target: under {TARGET}, {kept}), slowest {max(times):.0f} ms"
+    )
     print(f"against drawing the same figure in the kernel alone: {ratio:.2f} (median)")
 
 
@@ -154,7 +178,9 @@ def report_hover(times: list[tuple[float, float]]) -> None:
         f"hover over {len(times)} marks: median {told:.1f} ms (target: under {HOVER_TARGET}, {kept}), ",
         end="",
     )
-    print(f"slowest {max(time for time, _ in times):.1f} ms; painted after {painted:.0f} ms (median)")
+    print(
+        f"slowest {max(time for time, _ in times):.1f} ms; painted after {painted:.0f} ms (median)"
+    )
 
 
 def main() -> None:

@@ -19,7 +19,9 @@ SETTINGS = ("pool", "neither", "book")
 
 
 def main(seeds: list[int]) -> None:
-    print("seed size cheaper   fills  pool arbitrage five busiest  accounts   step   median  1/1000  pool-book    s")
+    print(
+        "seed size cheaper   fills  pool arbitrage five busiest  accounts   step   median  1/1000  pool-book    s"
+    )
     for seed, size, cheaper in product(seeds, SIZES, SETTINGS):
         world = World(seed=seed, size=size, cheaper=cheaper)
         began = time.perf_counter()
@@ -35,4 +37,8 @@ def main(seeds: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main([int(seed) for seed in sys.argv[1].split(",")] if len(sys.argv) > 1 else [1, 2, 3, 4, 5])
+    main(
+        [int(seed) for seed in sys.argv[1].split(",")]
+        if len(sys.argv) > 1
+        else [1, 2, 3, 4, 5]
+    )

@@ -29,8 +29,14 @@ def float_columns(trades: pd.DataFrame) -> pd.DataFrame:
     """Return the same trades with float64 amounts and times without a zone, oldest first."""
     columns = {name: lab.to_float(trades[name]) for name in AMOUNTS}
     columns["created_at"] = trades["created_at"].dt.tz_localize(None)
-    columns |= {name: trades[name].astype(int) for name in ("trade_id", "block_id", "index_in_block")}
-    columns |= {name: trades[name].astype(int) for name in ("account_id", "token_id", "storage_id")}
+    columns |= {
+        name: trades[name].astype(int)
+        for name in ("trade_id", "block_id", "index_in_block")
+    }
+    columns |= {
+        name: trades[name].astype(int)
+        for name in ("account_id", "token_id", "storage_id")
+    }
     in_order = ["created_at", "block_id", "index_in_block", "trade_id"]
     return trades.assign(**columns).sort_values(in_order, ignore_index=True)
 
@@ -50,17 +56,30 @@ def orders(trades: pd.DataFrame) -> np.ndarray:
 
 def other_orders(trades: pd.DataFrame, order: np.ndarray) -> np.ndarray:
     """Return the order of the other side of each fill, 0 where that is not there."""
-    return pd.Series(order).groupby(trades["trade_id"].to_numpy()).transform("sum").to_numpy() - order
+    return (
+        pd.Series(order)
+        .groupby(trades["trade_id"].to_numpy())
+        .transform("sum")
+        .to_numpy()
+        - order
+    )
 
 
 def both_sides(trades: pd.DataFrame, by: Any = None) -> Any:
     """Count the fills of which both sides are there."""
     second = trades.duplicated("trade_id")
-    return int(second.sum()) if by is None else second.groupby([trades[name] for name in by], observed=True).sum()
+    return (
+        int(second.sum())
+        if by is None
+        else second.groupby([trades[name] for name in by], observed=True).sum()
+    )
 
 
 def summary(trades: pd.DataFrame) -> pd.DataFrame:
-    in_base = trades["fee_token"].astype(str).to_numpy() == trades["base"].astype(str).to_numpy()
+    in_base = (
+        trades["fee_token"].astype(str).to_numpy()
+        == trades["base"].astype(str).to_numpy()
+    )
     rows = trades.assign(
         received=np.where(in_base, trades["size"], trades["notional"]),
         free=trades["fee"] == 0,
@@ -86,7 +105,9 @@ def all_in_cost(trades: pd.DataFrame) -> pd.DataFrame:
     order = orders(trades)
     end = trades["created_at"].groupby(order).transform("max")
     left = trades.assign(end=end, order=order).sort_values("end")
-    known = trades[["created_at", "market", "price"]].rename(columns={"price": "reference_price"})
+    known = trades[["created_at", "market", "price"]].rename(
+        columns={"price": "reference_price"}
+    )
     found = pd.merge_asof(
         left,
         known.rename(columns={"created_at": "reference_at"}),
@@ -97,8 +118,22 @@ def all_in_cost(trades: pd.DataFrame) -> pd.DataFrame:
         allow_exact_matches=False,
         tolerance=HOUR,
     )
-    cost = (found["price"] - found["reference_price"]) / found["reference_price"] * 1e4 * sign(found)
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
+    cost = (
+        (found["price"] - found["reference_price"])
+        / found["reference_price"]
+        * 1e4
+        * sign(found)
+    )
+    shown = [
+        "created_at",
+        "trade_id",
+        "market",
+        "side",
+        "fill_type",
+        "quote",
+        "notional",
+        "price",
+    ]
     rates = {"price_bps": cost, "all_in_bps": cost + found["fee_bps"]}
     return found[[*shown, "reference_price", "fee_bps", "order"]].assign(**rates)
 
@@ -108,19 +143,31 @@ def values(rows: pd.DataFrame, trades: pd.DataFrame) -> np.ndarray:
     most = rows["quote"].mode()[0]
     value = np.where(rows["quote"] == most, rows["notional"], np.nan)
     for token in rows["quote"].cat.categories.drop(most):
-        part = rows.loc[rows["quote"] == token, ["created_at", "notional"]].sort_values("created_at")
-        market = trades.loc[(trades["base"] == most) & (trades["quote"] == token), ["created_at", "price"]]
+        part = rows.loc[rows["quote"] == token, ["created_at", "notional"]].sort_values(
+            "created_at"
+        )
+        market = trades.loc[
+            (trades["base"] == most) & (trades["quote"] == token),
+            ["created_at", "price"],
+        ]
         if len(part):
             lowest = market.groupby("created_at", as_index=False).min()
-            price = pd.merge_asof(part, lowest, on="created_at", direction="nearest")["price"]
+            price = pd.merge_asof(part, lowest, on="created_at", direction="nearest")[
+                "price"
+            ]
             value[part.index] = part["notional"].to_numpy() / price.to_numpy()
     return value
 
 
-def estimates(costs: pd.DataFrame, by: list[str], rates: list[str], weight: np.ndarray) -> pd.DataFrame:
+def estimates(
+    costs: pd.DataFrame, by: list[str], rates: list[str], weight: np.ndarray
+) -> pd.DataFrame:
     """Return means, means by value, medians, and intervals from a bootstrap of whole orders."""
     groups = costs.groupby(by, observed=True)
-    named: dict[str, Any] = {"fills": (rates[0], "size"), "orders": ("order", "nunique")}
+    named: dict[str, Any] = {
+        "fills": (rates[0], "size"),
+        "orders": ("order", "nunique"),
+    }
     for name in rates:
         named |= {f"mean_{name}": (name, "mean"), f"median_{name}": (name, "median")}
     found = groups.agg(**named)
@@ -129,15 +176,26 @@ def estimates(costs: pd.DataFrame, by: list[str], rates: list[str], weight: np.n
     unit = group * UNITS + order % UNITS
     for name in rates:
         known = costs[name].notna().to_numpy() & ~np.isnan(weight)
-        weighed, product = np.where(known, weight, 0.0), np.where(known, costs[name] * weight, 0.0)
-        sums = [np.bincount(unit, part, len(found) * UNITS).reshape(-1, UNITS) for part in (weighed, product)]
+        weighed, product = (
+            np.where(known, weight, 0.0),
+            np.where(known, costs[name] * weight, 0.0),
+        )
+        sums = [
+            np.bincount(unit, part, len(found) * UNITS).reshape(-1, UNITS)
+            for part in (weighed, product)
+        ]
         total = sums[0].sum(axis=1)
         found[f"weighted_{name}"] = sums[1].sum(axis=1) / total
         with np.errstate(invalid="ignore"):
-            ends = np.nanquantile(drawn @ sums[1].T / (drawn @ sums[0].T), [0.025, 0.975], axis=0)
+            ends = np.nanquantile(
+                drawn @ sums[1].T / (drawn @ sums[0].T), [0.025, 0.975], axis=0
+            )
         of_orders = pd.Series(weighed).groupby([group, order]).sum()
         effective = total**2 / (of_orders**2).groupby(level=0).sum().to_numpy()
-        enough = np.minimum(np.bincount(group[known], minlength=len(found)), effective) >= FEWEST
+        enough = (
+            np.minimum(np.bincount(group[known], minlength=len(found)), effective)
+            >= FEWEST
+        )
         found[f"low_{name}"], found[f"high_{name}"] = np.where(enough, ends, np.nan)
     return found.reset_index()
 
@@ -147,26 +205,47 @@ def costs_by_type(trades: pd.DataFrame) -> pd.DataFrame:
     # All rates are over the same fills.
     costs["fee_bps"] = costs["fee_bps"].where(costs["price_bps"].notna())
     found = estimates(costs, ["fill_type"], RATES, values(costs, trades))
-    unpriced = costs["price_bps"].isna().groupby(costs["fill_type"], observed=True).sum()
+    unpriced = (
+        costs["price_bps"].isna().groupby(costs["fill_type"], observed=True).sum()
+    )
     sides = both_sides(trades, ["fill_type"])
     return found.assign(unpriced=unpriced.to_numpy(), both_sides=sides.to_numpy())
 
 
-def past_own(at: np.ndarray, rows: pd.DataFrame, prices: pd.DataFrame, step: int) -> np.ndarray:
+def past_own(
+    at: np.ndarray, rows: pd.DataFrame, prices: pd.DataFrame, step: int
+) -> np.ndarray:
     """Move positions past prices of a row's own order, of its other side, and of later fills of its block.
 
     A fill without an order hash is only known by its block's time. Prices have positions group by group.
     """
     at, asked = at.copy(), np.flatnonzero(at >= 0)
-    names = ["group", "trade_id", "order", "other_order", "created_at", "index_in_block"]
-    group, trade, order, other, moment, index = (prices[name].to_numpy() for name in names)
+    names = [
+        "group",
+        "trade_id",
+        "order",
+        "other_order",
+        "created_at",
+        "index_in_block",
+    ]
+    group, trade, order, other, moment, index = (
+        prices[name].to_numpy() for name in names
+    )
     row = {name: rows[name].to_numpy() for name in names}
     unhashed = rows["order_hash"].isna().to_numpy()
     while len(asked):
         there, mine = at[asked], {name: column[asked] for name, column in row.items()}
-        own = (trade[there] == mine["trade_id"]) | (order[there] == mine["order"]) | (other[there] == mine["order"])
+        own = (
+            (trade[there] == mine["trade_id"])
+            | (order[there] == mine["order"])
+            | (other[there] == mine["order"])
+        )
         if step < 0:
-            later = unhashed[asked] & (moment[there] == mine["created_at"]) & (index[there] > mine["index_in_block"])
+            later = (
+                unhashed[asked]
+                & (moment[there] == mine["created_at"])
+                & (index[there] > mine["index_in_block"])
+            )
             own |= later
         asked = asked[own]
         at[asked] += step
@@ -180,7 +259,9 @@ def past_own(at: np.ndarray, rows: pd.DataFrame, prices: pd.DataFrame, step: int
 def price_gap(trades: pd.DataFrame) -> pd.DataFrame:
     """Find the last fill of the other type in the same market and side before each order, at most an hour old."""
     first = trades["created_at"].groupby(orders(trades)).transform("min")
-    rows = trades.assign(first=first, group=trades.groupby(["market", "side"], observed=True).ngroup())
+    rows = trades.assign(
+        first=first, group=trades.groupby(["market", "side"], observed=True).ngroup()
+    )
     shown = ["created_at", "trade_id", "market", "side", "fill_type", "price"]
     parts = []
     for mine, other in (("amm", "dex"), ("dex", "amm")):
@@ -198,7 +279,9 @@ def price_gap(trades: pd.DataFrame) -> pd.DataFrame:
         parts.append(found)
     found = pd.concat(parts, ignore_index=True)
     gap = (found["price"] - found["other_price"]) / found["other_price"] * 1e4
-    return found.drop(columns=["group", "first"]).assign(gap_bps=gap, worse_bps=gap * sign(found))
+    return found.drop(columns=["group", "first"]).assign(
+        gap_bps=gap, worse_bps=gap * sign(found)
+    )
 
 
 class Markets:
@@ -206,13 +289,23 @@ class Markets:
 
     def __init__(self, trades: pd.DataFrame) -> None:
         order = orders(trades)
-        rows = trades.assign(order=order, other_order=other_orders(trades, order), group=trades["market"].cat.codes)
+        rows = trades.assign(
+            order=order,
+            other_order=other_orders(trades, order),
+            group=trades["market"].cat.codes,
+        )
         self.fills = rows
-        once = rows[~rows.duplicated("trade_id")].sort_values("group", kind="stable", ignore_index=True)
+        once = rows[~rows.duplicated("trade_id")].sort_values(
+            "group", kind="stable", ignore_index=True
+        )
         self.prices, self.logs = once, np.log(once["price"].to_numpy())
         self.times = once["created_at"].to_numpy()
-        pairs = once.drop_duplicates("group")[["group", "base", "quote"]].astype({"base": str, "quote": str})
-        self.pairs = {group: (base, quote) for group, base, quote in pairs.itertuples(index=False)}
+        pairs = once.drop_duplicates("group")[["group", "base", "quote"]].astype(
+            {"base": str, "quote": str}
+        )
+        self.pairs = {
+            group: (base, quote) for group, base, quote in pairs.itertuples(index=False)
+        }
         ends = [*pairs.index, len(once)]
         self.parts = dict(zip(self.pairs, map(slice, ends[:-1], ends[1:]), strict=True))
 
@@ -239,8 +332,14 @@ class Markets:
     def around(self, rows: pd.DataFrame, market: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the last price at or before each row and of the first one after it."""
         part = self.parts[market]
-        at = np.searchsorted(self.times[part], rows["created_at"].to_numpy(), "right") + part.start
-        last, later = np.where(at > part.start, at - 1, -1), np.where(at < part.stop, at, -1)
+        at = (
+            np.searchsorted(self.times[part], rows["created_at"].to_numpy(), "right")
+            + part.start
+        )
+        last, later = (
+            np.where(at > part.start, at - 1, -1),
+            np.where(at < part.stop, at, -1),
+        )
         own = np.flatnonzero(rows["group"].to_numpy() == market)
         if len(own):
             last[own] = past_own(last[own], rows.iloc[own], self.prices, -1)
@@ -255,21 +354,37 @@ class Markets:
             squares = np.diff(self.logs[part])[gaps > 0] ** 2
             gaps = gaps[gaps > 0]
             short = np.sort(gaps)[: -(-len(gaps) // 4)]
-            found[market] = squares[gaps <= short[-1]].mean() / 2, squares.sum() / gaps.sum()
+            found[market] = (
+                squares[gaps <= short[-1]].mean() / 2,
+                squares.sum() / gaps.sum(),
+            )
         return found
 
 
 def _age(moments: np.ndarray, times: np.ndarray) -> np.ndarray:
-    return np.where(np.isnat(times), 1 << 60, (moments - times).astype("timedelta64[ms]").astype(int))
+    return np.where(
+        np.isnat(times),
+        1 << 60,
+        (moments - times).astype("timedelta64[ms]").astype(int),
+    )
 
 
-def freshest(paths: list[list[tuple[int, bool]]], ages: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def freshest(
+    paths: list[list[tuple[int, bool]]], ages: dict[int, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the path whose oldest price is freshest, the shortest of equals, and the age of that price."""
     best, chosen = np.full(len(next(iter(ages.values()))), 1 << 60), None
     for _, alike in groupby(enumerate(paths), lambda one: (len(one[1]), one[1][0])):
-        numbers, tails = zip(*((number, path[1:]) for number, path in alike), strict=True)
+        numbers, tails = zip(
+            *((number, path[1:]) for number, path in alike), strict=True
+        )
         first = ages[paths[numbers[0]][0][0]]
-        rest = np.stack([np.max([ages[market] for market, _ in tail] or [first * 0], axis=0) for tail in tails])
+        rest = np.stack(
+            [
+                np.max([ages[market] for market, _ in tail] or [first * 0], axis=0)
+                for tail in tails
+            ]
+        )
         age = np.maximum(first, rest.min(axis=0))
         number = np.array(numbers)[rest.argmin(axis=0)]
         chosen = number if chosen is None else np.where(age < best, number, chosen)
@@ -287,9 +402,14 @@ def in_token(trades: pd.DataFrame) -> pd.DataFrame:
         uses = []
         if token != TOKEN:
             paths = markets.paths(str(token))
-            found = {market: markets.around(rows, market) for market, _ in set(chain(*paths))}
+            found = {
+                market: markets.around(rows, market) for market, _ in set(chain(*paths))
+            }
             times = np.append(markets.times, np.datetime64("NaT"))
-            age_of = {market: _age(moments, times[last]) for market, (last, _) in found.items()}
+            age_of = {
+                market: _age(moments, times[last])
+                for market, (last, _) in found.items()
+            }
             chosen, age = freshest(paths, age_of)
             oldest = np.where(
                 age <= WEEK // pd.Timedelta("1ms"),
@@ -303,7 +423,12 @@ def in_token(trades: pd.DataFrame) -> pd.DataFrame:
                     last, later = (positions[mine] for positions in found[market])
                     way = 1 if forward else -1
                     rate[mine] *= markets.prices["price"].to_numpy()[last] ** way
-                    change[mine] += np.where(later < 0, 0.0, markets.logs[later] - markets.logs[last]) * way
+                    change[mine] += (
+                        np.where(
+                            later < 0, 0.0, markets.logs[later] - markets.logs[last]
+                        )
+                        * way
+                    )
                     uses.append((mine, market, last))
         value = rows["fee"].to_numpy() * rate
         known = np.flatnonzero(~np.isnan(value))
@@ -312,9 +437,15 @@ def in_token(trades: pd.DataFrame) -> pd.DataFrame:
             errors = []
             for mine, market, last in uses:
                 noise, drift = variances[market]
-                age = (moments[mine] - markets.times[last]).astype("timedelta64[ms]").astype(float)
+                age = (
+                    (moments[mine] - markets.times[last])
+                    .astype("timedelta64[ms]")
+                    .astype(float)
+                )
                 errors.append(np.abs(value[mine]) * np.sqrt(noise + drift * age))
-            shared = np.bincount(np.concatenate([last for *_, last in uses]), np.concatenate(errors))
+            shared = np.bincount(
+                np.concatenate([last for *_, last in uses]), np.concatenate(errors)
+            )
             square = (shared**2).sum()
         off = 1.96 * np.sqrt(square) + abs((value * np.expm1(change))[known].sum())
         age = pd.Series(moments[known] - oldest[known])
@@ -330,23 +461,39 @@ def in_token(trades: pd.DataFrame) -> pd.DataFrame:
 
 def with_tiers(trades: pd.DataFrame) -> pd.DataFrame:
     """Round the fee rate where only one whole number of basis points fits a fee that was cut."""
-    in_base = trades["fee_token"].astype(str).to_numpy() == trades["base"].astype(str).to_numpy()
-    size, notional, fee = (trades[name].to_numpy() for name in ("size", "notional", "fee"))
+    in_base = (
+        trades["fee_token"].astype(str).to_numpy()
+        == trades["base"].astype(str).to_numpy()
+    )
+    size, notional, fee = (
+        trades[name].to_numpy() for name in ("size", "notional", "fee")
+    )
     least = np.where(in_base, size, notional)
     most = np.where(in_base, size, notional + size * 1e-8)
     unit = trades["fee_token"].astype(str).map(UNIT_OF).fillna(1e-18).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.ceil(fee * 1e4 / most - 1e-9) + 0.0, np.ceil((fee + unit) * 1e4 / least + 1e-9) - 1
+        low, high = (
+            np.ceil(fee * 1e4 / most - 1e-9) + 0.0,
+            np.ceil((fee + unit) * 1e4 / least + 1e-9) - 1,
+        )
     certainty = np.select([low == high, low < high], ["exact", "ambiguous"], "none")
     tier = pd.array(np.where(low == high, low, np.nan)).astype("Int64")
     return trades.assign(tier_bps=tier, certainty=certainty)
 
 
 def tiers(trades: pd.DataFrame) -> pd.DataFrame:
-    known = with_tiers(trades[["created_at", "base", "quote", "fee_token", "size", "notional", "fee"]])
+    known = with_tiers(
+        trades[["created_at", "base", "quote", "fee_token", "size", "notional", "fee"]]
+    )
     groups = known.groupby(["tier_bps", "certainty"], dropna=False)["created_at"]
-    found = groups.agg(fills="size", first="min", last="max").reset_index().astype({"tier_bps": "Int64"})
-    return found.assign(share=found["fills"] / len(trades), both_sides=both_sides(trades))
+    found = (
+        groups.agg(fills="size", first="min", last="max")
+        .reset_index()
+        .astype({"tier_bps": "Int64"})
+    )
+    return found.assign(
+        share=found["fills"] / len(trades), both_sides=both_sides(trades)
+    )
 
 
 def size_profile(trades: pd.DataFrame) -> pd.DataFrame:
@@ -373,17 +520,25 @@ def size_profile(trades: pd.DataFrame) -> pd.DataFrame:
 def cost_curve(trades: pd.DataFrame) -> Figure:
     most = trades["quote"].mode()[0]
     costs = all_in_cost(trades[trades["quote"] == most])
-    costs = costs.assign(part=((costs["notional"].rank() - 1) * 10 // len(costs)).astype(int))
-    found = estimates(costs, ["fill_type", "part"], ["all_in_bps"], costs["notional"].to_numpy())
+    costs = costs.assign(
+        part=((costs["notional"].rank() - 1) * 10 // len(costs)).astype(int)
+    )
+    found = estimates(
+        costs, ["fill_type", "part"], ["all_in_bps"], costs["notional"].to_numpy()
+    )
     figure = Figure((9, 4.2))
     axes = figure.subplots()
     axes.axhline(0, color="grey", linewidth=0.8)
-    for (name, rows), shift in zip(found.groupby("fill_type", observed=True), (-0.1, 0.1), strict=True):
+    for (name, rows), shift in zip(
+        found.groupby("fill_type", observed=True), (-0.1, 0.1), strict=True
+    ):
         middle, at = rows["weighted_all_in_bps"], rows["part"] + shift
         axes.errorbar(
             at, middle, np.abs(rows[["low_all_in_bps", "high_all_in_bps"]].to_numpy().T - middle.to_numpy()), fmt="o", label=name
         )  # fmt: skip
-        for place, height, fills in zip(at, rows["high_all_in_bps"], rows["fills"], strict=True):
+        for place, height, fills in zip(
+            at, rows["high_all_in_bps"], rows["fills"], strict=True
+        ):
             axes.annotate(f"{fills:,}", (place, height), fontsize=7, ha="center")
     axes.set_title(f"All-in cost by size, {most}-quoted markets")
     axes.set_ylabel("all-in cost (basis points)")
@@ -395,7 +550,13 @@ def cost_curve(trades: pd.DataFrame) -> Figure:
 def volume(trades: pd.DataFrame) -> Figure:
     most = trades["quote"].mode()[0]
     rows = trades[trades["quote"] == most]
-    sums = rows.groupby([rows["created_at"].dt.floor("D"), "fill_type"], observed=True)["notional"].sum().unstack()
+    sums = (
+        rows.groupby([rows["created_at"].dt.floor("D"), "fill_type"], observed=True)[
+            "notional"
+        ]
+        .sum()
+        .unstack()
+    )
     counted = both_sides(rows)
     figure = Figure((9, 4.2))
     axes = figure.subplots()

@@ -18,7 +18,9 @@ def seconds(call: Callable[[], Any]) -> float:
     return elapsed
 
 
-def paired(ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int) -> tuple[float, float, list[float]]:
+def paired(
+    ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int
+) -> tuple[float, float, list[float]]:
     """Time two calls in turns; return the median of each, and the ratio of each round in order."""
     taken = []
     for _ in range(rounds):
@@ -30,14 +32,20 @@ def paired(ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int) -> t
 
 def status(name: str) -> int:
     """Return bytes that the system counts for this process, such as ``VmHWM``, the peak of its memory."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith(name)
+    )
     return int(line.split()[1]) * 1024
 
 
 def alone(work: Callable[..., Any], *words: Any) -> tuple[Any, float, int]:
     """Do something in a fresh process: what it gives, seconds, and peak memory."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_measured, args=(theirs, work, words))
+    process = multiprocessing.get_context("spawn").Process(
+        target=_measured, args=(theirs, work, words)
+    )
     process.start()
     theirs.close()
     found: tuple[Any, float, int] = ours.recv()

@@ -18,7 +18,9 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "pydata_sphinx_theme"
 html_title = project
-html_sidebars = {page: [] for page in ("index", "start", "gallery", "changelog", "search")}  # of no section
+html_sidebars = {
+    page: [] for page in ("index", "start", "gallery", "changelog", "search")
+}  # of no section
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
@@ -28,7 +30,9 @@ html_theme_options = {
     "header_links_before_dropdown": 4,
     "navigation_with_keys": False,
 }
-nb_execution_mode = "off"  # the saved outputs, which nbval keeps true; only the gallery is run
+nb_execution_mode = (
+    "off"  # the saved outputs, which nbval keeps true; only the gallery is run
+)
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 myst_heading_anchors = 3

@@ -59,8 +59,17 @@ def columns_page() -> str:
             "|---|---|---|---|---|---|",
         ]
         for row in rows.itertuples():
-            cells = (f"`{row.column}`", row.meaning, row.type, row.unit, row.source, row.exact)
-            lines.append(f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in cells)} |")
+            cells = (
+                f"`{row.column}`",
+                row.meaning,
+                row.type,
+                row.unit,
+                row.source,
+                row.exact,
+            )
+            lines.append(
+                f"| {' | '.join(str(cell).replace('|', '&#124;') for cell in cells)} |"
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -82,7 +91,9 @@ def queries_page() -> str:
 def api_pages() -> Iterator[tuple[str, str]]:
     """Return a page for each module, and one for what `lab.` holds itself."""
     pages: dict[str, list[tuple[str, str]]] = {}
-    for line in sorted(set(public_api.public_names()), key=lambda line: re.split("[(:]", line)[0]):
+    for line in sorted(
+        set(public_api.public_names()), key=lambda line: re.split("[(:]", line)[0]
+    ):
         name, kind = re.match(r"([\w.]+)(?:: (\w+))?", line).groups("")
         pages.setdefault(module_of(name), []).append((name, kind))
     for module, members in pages.items():
@@ -103,18 +114,36 @@ def home_of(name: str) -> str:
     """Return where what `lab.` holds is described: in one of its modules, if that lists it too."""
     member = getattr(lab, name)
     homes = [one for one in map(lab.__dict__.get, lab.__all__) if inspect.ismodule(one)]
-    return next((f"{home.__name__}.{name}" for home in homes if getattr(home, name, None) is member), "")
+    return next(
+        (
+            f"{home.__name__}.{name}"
+            for home in homes
+            if getattr(home, name, None) is member
+        ),
+        "",
+    )
 
 
 def listing(module: str, members: list[tuple[str, str]]) -> str:
     """Return a table of a module's names with their first lines."""
-    inside = [name.removeprefix("lab.").removeprefix(module.removeprefix("loopring_lab.") + ".") for name, _ in members]
+    inside = [
+        name.removeprefix("lab.").removeprefix(
+            module.removeprefix("loopring_lab.") + "."
+        )
+        for name, _ in members
+    ]
     names = [
-        home_of(name) or f"loopring_lab.{name}" if module == "loopring_lab" else f"{module}.{name}"
+        home_of(name) or f"loopring_lab.{name}"
+        if module == "loopring_lab"
+        else f"{module}.{name}"
         for name in inside
         if "." not in name
     ]
-    return ".. autosummary::\n   :nosignatures:\n\n" + "".join(f"   ~{name}\n" for name in names) + "\n"
+    return (
+        ".. autosummary::\n   :nosignatures:\n\n"
+        + "".join(f"   ~{name}\n" for name in names)
+        + "\n"
+    )
 
 
 def directive(module: str, name: str, kind: str) -> str:
@@ -125,6 +154,10 @@ def directive(module: str, name: str, kind: str) -> str:
         return "" if parts[1:] else f"``{name}`` is :py:obj:`{home}`.\n"
     within = "   " * (len(parts) - 1)
     if kind == "trait":
-        return f"{within}.. py:attribute:: {full.rpartition('.')[2] if within else full}\n"
-    chosen = KINDS.get(kind) or ("autodata" if kind else "automethod" if within else "autofunction")
+        return (
+            f"{within}.. py:attribute:: {full.rpartition('.')[2] if within else full}\n"
+        )
+    chosen = KINDS.get(kind) or (
+        "autodata" if kind else "automethod" if within else "autofunction"
+    )
     return f"{within}.. {chosen}:: {full}\n"

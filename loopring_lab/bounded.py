@@ -22,8 +22,12 @@ import numpy as np
 
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
-MAX_PAGE = 2 << 20  # bytes of a page of trades from a relayer; 50 rows take about 12 KiB
-MAX_ANSWER = 16 << 20  # bytes of any other answer; the longest known list of tokens takes 200 KiB
+MAX_PAGE = (
+    2 << 20
+)  # bytes of a page of trades from a relayer; 50 rows take about 12 KiB
+MAX_ANSWER = (
+    16 << 20
+)  # bytes of any other answer; the longest known list of tokens takes 200 KiB
 MAX_DOCUMENT = 32 << 20  # bytes of a saved file, or of a line in one
 MAX_VALUES = 500_000  # in one JSON text, or 35,000 rows; as Python objects they take 75 MB at most
 MAX_DEPTH = 64  # of nested brackets; raised recursion limits would otherwise let deep ones crash Python
@@ -48,7 +52,9 @@ _SURROGATE = re.compile(_PAIR + rb"|(?P<found>\\u[dD][89a-fA-F])|\\.", re.DOTALL
 
 _DIGITS = f"[0-9]{{1,{MAX_DIGITS}}}"
 _PLACES = f"[0-9]{{0,{MAX_DIGITS}}}"
-_NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.{_PLACES})?|\.{_DIGITS})(?:[eE][+-]?[0-9]{{1,3}})?")
+_NUMBER = re.compile(
+    rf"[+-]?(?:{_DIGITS}(?:\.{_PLACES})?|\.{_DIGITS})(?:[eE][+-]?[0-9]{{1,3}})?"
+)
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
 _FILE_HINT = "Save it again, or give another file."
 
@@ -166,10 +172,14 @@ def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         got = f"bytes that are not UTF-8 at {error.start}"
-    raise UnexpectedAnswer(printable(path.name), expected="text in UTF-8", got=got, hint=hint)
+    raise UnexpectedAnswer(
+        printable(path.name), expected="text in UTF-8", got=got, hint=hint
+    )
 
 
-def read_lines(path: Path, where: str = "", *, hint: str = _FILE_HINT) -> Iterator[bytes]:
+def read_lines(
+    path: Path, where: str = "", *, hint: str = _FILE_HINT
+) -> Iterator[bytes]:
     """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
     where = where or printable(path.name)
     # The parts of a line that has not ended yet; joined once, so that a long line is not copied for each.
@@ -251,13 +261,17 @@ def find_files(
     return found
 
 
-def _files_in(path: Path, endings: tuple[str, ...], hint: str, inside: str, besides: str) -> list[Path]:
+def _files_in(
+    path: Path, endings: tuple[str, ...], hint: str, inside: str, besides: str
+) -> list[Path]:
     try:
         if path.is_file():
             return [path]
         folder = path / inside if (path / inside).is_dir() else path
         others = [file for file in folder.iterdir() if file.name != besides]
-        found = sorted(file for file in others if file.name.removesuffix(".gz").endswith(endings))
+        found = sorted(
+            file for file in others if file.name.removesuffix(".gz").endswith(endings)
+        )
     except (FileNotFoundError, NotADirectoryError, ValueError):
         problem = "no such file or folder"
     except OSError as error:

@@ -55,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     words = split_arguments(sys.argv[1:] if argv is None else argv)
     try:
-        code: int | None = cli.main(words.own, "loopring-lab", standalone_mode=False, obj=words)
+        code: int | None = cli.main(
+            words.own, "loopring-lab", standalone_mode=False, obj=words
+        )
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return FAILED
@@ -64,7 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         said = ADDRESS.sub("<address>", error.format_message())
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "loopring-lab"
-        print(f"loopring-lab: {said} {command} --help says what it takes.", file=sys.stderr)
+        print(
+            f"loopring-lab: {said} {command} --help says what it takes.",
+            file=sys.stderr,
+        )
         return FAILED
     except (LabError, OSError) as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
@@ -88,9 +93,15 @@ class AccountId(click.ParamType[int]):
 
     name = "id"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         if not ACCOUNT_ID.fullmatch(str(value)):
-            self.fail(f"{str(value)[:40]!r} is not an account id; repeat --account for several", param, ctx)
+            self.fail(
+                f"{str(value)[:40]!r} is not an account id; repeat --account for several",
+                param,
+                ctx,
+            )
         return int(value)
 
 
@@ -103,9 +114,13 @@ class Ordered(click.Group):
 
 PATH = click.Path(path_type=Path)
 ACCOUNT = AccountId()
-several_accounts = click.option("--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable.")
+several_accounts = click.option(
+    "--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable."
+)
 base_url = click.option("--base-url", metavar="URL", help="Address of a live relayer.")
-recording_folder = click.option("--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses.")
+recording_folder = click.option(
+    "--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses."
+)
 archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
 block_store = click.argument("path", type=PATH, metavar="STORE")
 
@@ -116,7 +131,9 @@ block_store = click.argument("path", type=PATH, metavar="STORE")
 def cli(context: click.Context) -> None:
     """Research toolkit for a layer-2 exchange."""
     if context.obj.jupyter and context.invoked_subcommand != "lab":
-        raise click.UsageError("Arguments after -- go to JupyterLab, so only the lab command takes them.")
+        raise click.UsageError(
+            "Arguments after -- go to JupyterLab, so only the lab command takes them."
+        )
 
 
 # Notebooks
@@ -124,7 +141,9 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 @click.argument("folder", type=PATH, required=False)
-@click.option("--no-browser", is_flag=True, help="Only print the address, such as over SSH.")
+@click.option(
+    "--no-browser", is_flag=True, help="Only print the address, such as over SSH."
+)
 @click.option("--log", is_flag=True, help="Show JupyterLab's own log.")
 @click.pass_obj
 def lab(words: Words, folder: Path | None, no_browser: bool, log: bool) -> int:
@@ -136,14 +155,25 @@ def lab(words: Words, folder: Path | None, no_browser: bool, log: bool) -> int:
     return open_lab(folder, words.jupyter, browser=not no_browser, log=log)
 
 
-def open_lab(folder: Path | None, jupyter: Sequence[str] = (), *, browser: bool = True, log: bool = False) -> int:
+def open_lab(
+    folder: Path | None,
+    jupyter: Sequence[str] = (),
+    *,
+    browser: bool = True,
+    log: bool = False,
+) -> int:
     """Open copies of the notebooks in JupyterLab, and return when it exits."""
     launch = _launcher()
     bundled, in_source_tree = templates.find_notebooks()
     if folder is None:
         folder = bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER
     kept = templates.copy_notebooks(bundled, folder)
-    print(f"Notebooks are copied to {folder}", *(f"  kept yours: {name}" for name in kept), sep="\n", flush=True)
+    print(
+        f"Notebooks are copied to {folder}",
+        *(f"  kept yours: {name}" for name in kept),
+        sep="\n",
+        flush=True,
+    )
     first_notebook = min(folder.glob("*.ipynb"), default=folder)
     options = []
     if not (browser and has_display()):
@@ -173,23 +203,33 @@ def lab_address(server: ServerApp, opened: bool) -> str:
         address += f"?token={server.identity_provider.token}"
     lines = [f"JupyterLab: {address}"]
     if not opened:
-        tunnel = f"ssh -N -L {server.port}:localhost:{server.port} {socket.gethostname()}"
-        lines.append(f"From another machine, run `{tunnel}` there, then open the address.")
+        tunnel = (
+            f"ssh -N -L {server.port}:localhost:{server.port} {socket.gethostname()}"
+        )
+        lines.append(
+            f"From another machine, run `{tunnel}` there, then open the address."
+        )
     lines.append("Press Ctrl-C twice to stop. --log shows JupyterLab's own log.")
     return "\n".join(lines)
 
 
 def _launcher() -> Callable[[list[str]], object]:
     if util.find_spec("jupyterlab") is None:
-        raise LabError("JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'")
+        raise LabError(
+            "JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'"
+        )
     from jupyterlab.labapp import LabApp
 
     class Lab(LabApp):  # type: ignore[misc]
         @classmethod
         def initialize_server(cls, argv: Any = None, **options: Any) -> ServerApp:
-            logging.captureWarnings(True)  # Voila shows a warning of its own about deprecated settings
+            logging.captureWarnings(
+                True
+            )  # Voila shows a warning of its own about deprecated settings
             server: ServerApp = super().initialize_server(argv, **options)
-            server.identity_provider.token_generated = False  # else it prints an address without a notebook
+            server.identity_provider.token_generated = (
+                False  # else it prints an address without a notebook
+            )
             print(lab_address(server, server.open_browser), flush=True)
             return server
 
@@ -202,10 +242,18 @@ def _launcher() -> Callable[[list[str]], object]:
 @several_accounts
 @click.option("--recording", metavar="FOLDER", help="Folder of saved responses.")
 @click.option(
-    "--blocks", metavar="PATH", help="File of blocks, from loopring-lab blocks, or a folder of exported ones."
+    "--blocks",
+    metavar="PATH",
+    help="File of blocks, from loopring-lab blocks, or a folder of exported ones.",
 )
 @base_url
-@click.option("--set", "settings", metavar="NAME=VALUE", multiple=True, help="Any other parameter; repeatable.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Any other parameter; repeatable.",
+)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def new(
     template: str | None,
@@ -224,7 +272,9 @@ def new(
     """
     if template is None:
         for known in templates.templates():
-            print(f"{known.name:22} {known.title}\n{'':22} {', '.join(known.parameters)}")
+            print(
+                f"{known.name:22} {known.title}\n{'':22} {', '.join(known.parameters)}"
+            )
         return DONE
     sources = {"recording": recording, "blocks": blocks, "base_url": base_url}
     values = dict(map(_parse_setting, settings))
@@ -232,10 +282,16 @@ def new(
     values |= {name: value for name, value in sources.items() if value is not None}
     chosen = _chosen_for_source(template, values)
     for name, value in chosen.items():
-        print(f"{name} = {value!r}, chosen for {values.get('blocks') or values['recording']}")
+        print(
+            f"{name} = {value!r}, chosen for {values.get('blocks') or values['recording']}"
+        )
     target = target or Path(f"{template}.ipynb")
     templates.new(template, target, chosen | values, force=force)
-    jupyter = "jupyter" if shutil.which("jupyter") else Path(sys.executable).with_name("jupyter")
+    jupyter = (
+        "jupyter"
+        if shutil.which("jupyter")
+        else Path(sys.executable).with_name("jupyter")
+    )
     print(f"Wrote {target}. Open it with: {jupyter} lab {target}")
     return DONE
 
@@ -252,7 +308,9 @@ def _chosen_for_source(template: str, values: dict[str, Any]) -> dict[str, Any]:
 def _parse_setting(argument: str) -> tuple[str, Any]:
     name, sign, text = argument.partition("=")
     if not sign:
-        raise LabError(f"--set {argument}: give a name and a value, such as --set every=1w.")
+        raise LabError(
+            f"--set {argument}: give a name and a value, such as --set every=1w."
+        )
     return name, templates.parse_value(text)
 
 
@@ -260,9 +318,13 @@ def _parse_setting(argument: str) -> tuple[str, Any]:
 
 
 @cli.command()
-@click.option("--port", type=int, default=0, help="Port to listen on (default: any free one).")
+@click.option(
+    "--port", type=int, default=0, help="Port to listen on (default: any free one)."
+)
 @click.option("--seed", type=int, help="Seed of the synthetic world (default: 1).")
-@click.option("--recording", type=PATH, metavar="FOLDER", help="Serve saved responses instead.")
+@click.option(
+    "--recording", type=PATH, metavar="FOLDER", help="Serve saved responses instead."
+)
 @click.option(
     "--cheaper",
     type=click.Choice(["pool", "book", "neither"]),
@@ -276,7 +338,10 @@ def _parse_setting(argument: str) -> tuple[str, Any]:
     help="A setting of the relayer, such as order=oldest; repeatable.",
 )
 @click.option(
-    "--store", type=PATH, metavar="FILE", help="Keep accounts and key updates in this file (default: in memory)."
+    "--store",
+    type=PATH,
+    metavar="FILE",
+    help="Keep accounts and key updates in this file (default: in memory).",
 )
 @click.option("--show-key", is_flag=True, help="Print the relayer's API key.")  # fmt: skip
 def serve(
@@ -297,9 +362,13 @@ def serve(
     _only_one({"--seed": seed, "--recording": recording})
     parsed = Settings.from_text(settings)
     if recording is not None and not recording.is_dir():
-        raise LabError(f"{recording} is not a folder. Give the folder that holds the recording's tokens.json.")
+        raise LabError(
+            f"{recording} is not a folder. Give the folder that holds the recording's tokens.json."
+        )
     if recording is not None and cheaper is not None:
-        raise LabError("--cheaper is a setting of the synthetic world, not of a recording. Leave it out.")
+        raise LabError(
+            "--cheaper is a setting of the synthetic world, not of a recording. Leave it out."
+        )
     world = None
     if recording is None:
         world = World(seed=1 if seed is None else seed, cheaper=cheaper or "pool")
@@ -312,7 +381,11 @@ def serve(
 def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
     """Describe where a running relayer is and how to query it."""
     api = f"{relayer.base_url}/api/v3"
-    key = relayer.api_key if show_key else "not shown; trades need it: start with --show-key to see it"
+    key = (
+        relayer.api_key
+        if show_key
+        else "not shown; trades need it: start with --show-key to see it"
+    )
     return "\n".join(
         [
             f"address   {relayer.base_url}  (API reference: {relayer.base_url}/docs)",
@@ -330,7 +403,9 @@ def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
 def _only_one(options: dict[str, Any]) -> None:
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other. Give one of them.")
+        raise click.UsageError(
+            f"{' and '.join(given)} exclude each other. Give one of them."
+        )
 
 
 # Archives of trades
@@ -339,9 +414,20 @@ def _only_one(options: dict[str, Any]) -> None:
 @cli.command()
 @archive_file
 @several_accounts
-@click.option("--accounts-file", type=PATH, metavar="FILE", help="Account ids, one per line; # starts a comment.")
-@click.option("--since", metavar="TIME", help="Only trades since then, such as 2022-03-31 (UTC).")
-@click.option("--full", is_flag=True, help="Read every page again, to find what changed inside histories.")
+@click.option(
+    "--accounts-file",
+    type=PATH,
+    metavar="FILE",
+    help="Account ids, one per line; # starts a comment.",
+)
+@click.option(
+    "--since", metavar="TIME", help="Only trades since then, such as 2022-03-31 (UTC)."
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Read every page again, to find what changed inside histories.",
+)
 @base_url
 @recording_folder
 @click.pass_obj
@@ -368,11 +454,15 @@ def sync(
     if accounts_file is not None:
         wanted += _read_accounts(accounts_file)
     if not wanted:
-        raise LabError("no accounts given. Use --account ID, once per account, or --accounts-file.")
+        raise LabError(
+            "no accounts given. Use --account ID, once per account, or --accounts-file."
+        )
     archive = Archive(path)
     client = _connect(base_url, recording)
     try:
-        return _print_report(archive.sync(client, accounts=wanted, since=since, full=full))
+        return _print_report(
+            archive.sync(client, accounts=wanted, since=since, full=full)
+        )
     except IncompleteHistory as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
         _print_report(archive.report())
@@ -395,8 +485,16 @@ def report(path: Path) -> int:
 @cli.command("import")
 @archive_file
 @click.argument("files", type=PATH, nargs=-1, required=True)
-@click.option("--account", type=ACCOUNT, help="Account of the trades, if neither file names nor rows say it.")
-@click.option("--fill-type", type=click.Choice(["amm", "dex"]), help="Fill type, if file names do not say it.")
+@click.option(
+    "--account",
+    type=ACCOUNT,
+    help="Account of the trades, if neither file names nor rows say it.",
+)
+@click.option(
+    "--fill-type",
+    type=click.Choice(["amm", "dex"]),
+    help="Fill type, if file names do not say it.",
+)
 @click.option(
     "--source",
     metavar="NAME",
@@ -404,7 +502,12 @@ def report(path: Path) -> int:
 )
 @click.pass_obj  # fmt: skip
 def import_files(
-    words: Words, path: Path, files: tuple[Path, ...], account: int | None, fill_type: str | None, source: str | None
+    words: Words,
+    path: Path,
+    files: tuple[Path, ...],
+    account: int | None,
+    fill_type: str | None,
+    source: str | None,
 ) -> int:
     """Add saved responses to an archive, without a relayer.
 
@@ -459,7 +562,10 @@ def _connect(base_url: str | None, recording: Path | None) -> Client:
         return cast("Client", connect(recording=recording))
     if os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
         return cast("Client", connect(base_url))
-    return cast("Client", connect(base_url, api_key=click.prompt("API key (not shown)", hide_input=True)))
+    return cast(
+        "Client",
+        connect(base_url, api_key=click.prompt("API key (not shown)", hide_input=True)),
+    )
 
 
 def _read_accounts(file: Path) -> list[int]:
@@ -472,7 +578,9 @@ def _read_accounts(file: Path) -> list[int]:
         if not text:
             continue
         if not ACCOUNT_ID.fullmatch(text):
-            raise LabError(f"{file}, line {number}: {text[:40]!r} is not an account id. Write one per line.")
+            raise LabError(
+                f"{file}, line {number}: {text[:40]!r} is not an account id. Write one per line."
+            )
         found.append(int(text))
     return found
 
@@ -497,7 +605,11 @@ def format_report(report: pd.DataFrame) -> str:
         return f"{table}\n{total}, complete per the source's count"
     missing = int(lacking["missing"].fillna(0).sum())
     unfinished = int(lacking["missing"].isna().sum())
-    note = f"; {unfinished} histories have not been read completely yet" if unfinished else ""
+    note = (
+        f"; {unfinished} histories have not been read completely yet"
+        if unfinished
+        else ""
+    )
     return f"{table}\n{total}, {missing:,} missing{note}. Run sync to download them."
 
 
@@ -519,10 +631,21 @@ def blocks() -> None:
 
 @blocks.command("sync")
 @block_store
-@click.option("--exchange", metavar="ADDRESS", help="The exchange's contract (default: Ethereum's).")
-@click.option("--from-block", type=int, metavar="N", help="Ethereum block to begin with.")
+@click.option(
+    "--exchange",
+    metavar="ADDRESS",
+    help="The exchange's contract (default: Ethereum's).",
+)
+@click.option(
+    "--from-block", type=int, metavar="N", help="Ethereum block to begin with."
+)
 @click.option("--to-block", type=int, metavar="N", help="Ethereum block to end with.")
-@click.option("--rate", type=float, metavar="N", help="HTTP requests per second (default: as lab.connect).")
+@click.option(
+    "--rate",
+    type=float,
+    metavar="N",
+    help="HTTP requests per second (default: as lab.connect).",
+)
 @click.pass_obj
 def sync_blocks(
     words: Words,
@@ -544,7 +667,13 @@ def sync_blocks(
     store = Store(path)
     pace: dict[str, Any] = {} if rate is None else {"rate": rate}
     try:
-        store.sync(_rpc_address(), exchange=exchange, from_block=from_block, to_block=to_block, **pace)
+        store.sync(
+            _rpc_address(),
+            exchange=exchange,
+            from_block=from_block,
+            to_block=to_block,
+            **pace,
+        )
     except MissingBlocks as error:
         print(f"loopring-lab: {error}", file=sys.stderr)
         _print_blocks(store.report())
@@ -558,8 +687,17 @@ def sync_blocks(
 @block_store
 @click.argument("files", type=PATH, nargs=-1, required=True)
 @click.option("--tokens", type=PATH, metavar="FILE", help="Listing of tokens, as JSON.")
-@click.option("--first-block", type=int, metavar="N", help="Number of the first block, where nothing else tells it.")
-@click.option("--source", metavar="NAME", help="Name of the files' source (default: the exchange).")
+@click.option(
+    "--first-block",
+    type=int,
+    metavar="N",
+    help="Number of the first block, where nothing else tells it.",
+)
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="Name of the files' source (default: the exchange).",
+)
 @click.pass_obj
 def import_blocks(
     words: Words,
@@ -615,7 +753,9 @@ def _rpc_address() -> SecretText | None:
 
     if os.environ.get(RPC_VARIABLE) or not sys.stdin.isatty():
         return None
-    question = "Address of an Ethereum endpoint (not shown; empty for the embedded chain)"
+    question = (
+        "Address of an Ethereum endpoint (not shown; empty for the embedded chain)"
+    )
     answer = click.prompt(question, default="", hide_input=True, show_default=False)
     return hide(answer or None)  # type: ignore[no-any-return]
 

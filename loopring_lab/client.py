@@ -27,7 +27,9 @@ __all__ = ["Client"]
 
 POOL_PREFIX = "AMM-"  # of a market in the rows of its pool's fills
 NOT_FOUND = 404
-UPDATE_REQUEST = 2  # the relayer's request type for key updates, where fees are asked for
+UPDATE_REQUEST = (
+    2  # the relayer's request type for key updates, where fees are asked for
+)
 
 
 class Client:
@@ -82,7 +84,11 @@ class Client:
 
     def _repr_html_(self) -> str:
         known = self.accounts or []
-        some = f"{len(known)} accounts, such as {known[0]}" if known else "accounts not listed"
+        some = (
+            f"{len(known)} accounts, such as {known[0]}"
+            if known
+            else "accounts not listed"
+        )
         note = "Synthetic data. " if self.synthetic else ""
         next_step = "<code>client.trades(account_id)</code> reads a history."
         return f"<p><b>Client</b> of {escape(self.source)}: {some}.<br><small>{note}{next_step}</small></p>"
@@ -262,9 +268,15 @@ class Client:
                 )
                 histories, batches = paging.read_histories(plan, read, check=check)
         except RelayerError as error:
-            raise query.with_suggestion(error, market, self.accounts, self._market_names) from None
-        tables.refuse_shared_fills(paging.count_shared(histories), "Read one of them, with fill_type=.")
-        frame = tables.join_batches(batches, self._tokens, self._markets, account_id, fee_token)
+            raise query.with_suggestion(
+                error, market, self.accounts, self._market_names
+            ) from None
+        tables.refuse_shared_fills(
+            paging.count_shared(histories), "Read one of them, with fill_type=."
+        )
+        frame = tables.join_batches(
+            batches, self._tokens, self._markets, account_id, fee_token
+        )
         if account_id is not None and not other_accounts:
             tables.refuse_other_accounts(frame, account_id)
         frame.attrs["fee_token"] = fee_token
@@ -317,7 +329,9 @@ class Client:
         planned = (_planned(one, budget) for one in histories)
         try:
             with track("trades", progress) as report:
-                yield from paging.PageReader(self._fetch_page, planned, report, at_once, ten_members)
+                yield from paging.PageReader(
+                    self._fetch_page, planned, report, at_once, ten_members
+                )
         finally:
             budget.stop()
 
@@ -402,12 +416,16 @@ class Client:
             try:
                 found[market] = self._transport.get("/lab/outsidePrices", asked)
             except RelayerError as error:
-                if error.status == NOT_FOUND:  # of an embedded relayer that serves a recording
+                if (
+                    error.status == NOT_FOUND
+                ):  # of an embedded relayer that serves a recording
                     return None
                 raise
         return self._labelled(models.read_outside_prices(found, self._markets))
 
-    def account(self, account_id: int | None = None, owner: str | None = None) -> Account:
+    def account(
+        self, account_id: int | None = None, owner: str | None = None
+    ) -> Account:
         """Read an account; needs no API key.
 
         Parameters
@@ -433,7 +451,9 @@ class Client:
         False
         """
         if (account_id is None) == (owner is None):
-            raise LabError("Give the account's account_id=, or its owner=, but not both.")
+            raise LabError(
+                "Give the account's account_id=, or its owner=, but not both."
+            )
         asked = None
         query: Params = {"owner": owner or ""}
         if not owner:
@@ -517,16 +537,24 @@ class Client:
         key = _l2_key_or_none(l2_key)
         del l2_key
         if key is None:
-            raise LabError("api_key: expected an L2Key. Make one with lab.protocol.l2_key(signature).")
+            raise LabError(
+                "api_key: expected an L2Key. Make one with lab.protocol.l2_key(signature)."
+            )
         if account_id is None:
             account_id = self._accounts_by_key.get((f"{key.x:#066x}", f"{key.y:#066x}"))
         if account_id is None:
-            raise LabError("api_key: the account of this key is not known. Give account_id=.")
+            raise LabError(
+                "api_key: the account of this key is not known. Give account_id=."
+            )
         query = {"accountId": parse_account_id(account_id)}
-        message = request_message("GET", f"{self._transport.base_url}/api/v3/apiKey", query)
+        message = request_message(
+            "GET", f"{self._transport.base_url}/api/v3/apiKey", query
+        )
         signature = SecretText(sign_request(key.secret, message))
         # The answer has no name: a Ctrl-C just then would show the key in it.
-        return models.read_api_key(self._transport.get("/apiKey", query, signature=signature))
+        return models.read_api_key(
+            self._transport.get("/apiKey", query, signature=signature)
+        )
 
     def with_api_key(self, api_key: str) -> Self:
         """Return a client with another API key, such as that of a new L2 key.
@@ -581,7 +609,10 @@ class Client:
         ...     client.update_account(update.body()).status
         'received'
         """
-        hidden = {name: hide(value) if isinstance(value, str) else value for name, value in body.items()}
+        hidden = {
+            name: hide(value) if isinstance(value, str) else value
+            for name, value in body.items()
+        }
         del body
         signature = hidden.get("ecdsaSignature") or ""
         encoded = models.encode_update(hidden)
@@ -624,7 +655,9 @@ class Client:
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}
         with history.budget.activate():
-            return self._transport.get("/user/trades", params, keyed=True, largest=MAX_PAGE)
+            return self._transport.get(
+                "/user/trades", params, keyed=True, largest=MAX_PAGE
+            )
 
     @cached_property
     def _tokens(self) -> pd.DataFrame:
@@ -642,12 +675,16 @@ class Client:
         return self._markets.index
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
-        labelled = frame.copy()  # the listings are kept, and the caller may change what it gets
+        labelled = (
+            frame.copy()
+        )  # the listings are kept, and the caller may change what it gets
         labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
         return labelled
 
 
-def _planned(one: paging.History | tuple[int, str], operation: Budget) -> paging.History:
+def _planned(
+    one: paging.History | tuple[int, str], operation: Budget
+) -> paging.History:
     """Return a history to be read as a part of an operation, with bytes of its own."""
     if not isinstance(one, paging.History):
         account_id, fill_type = one

@@ -101,7 +101,9 @@ def is_id(name: str) -> bool:
     """Tell whether whole numbers under a name are numbers of something, not counts."""
     if name.endswith("_id") or name == "year":
         return True
-    return any(name in columns and columns[name].kind == "id" for columns in frames().values())
+    return any(
+        name in columns and columns[name].kind == "id" for columns in frames().values()
+    )
 
 
 def reference() -> pd.DataFrame:
@@ -116,7 +118,17 @@ def reference() -> pd.DataFrame:
     for frame, columns in frames().items():
         for one in columns.values():
             type_name = TYPES.get(one.kind, one.kind)
-            rows.append((frame, one.name, type_name, one.unit, one.source, one.exact, one.meaning))
+            rows.append(
+                (
+                    frame,
+                    one.name,
+                    type_name,
+                    one.unit,
+                    one.source,
+                    one.exact,
+                    one.meaning,
+                )
+            )
     return pd.DataFrame(
         rows,
         columns=[

@@ -32,7 +32,9 @@ Fingerprint = tuple[tuple[str, int, int], ...]
 DEFAULT_RATE = 5.0
 DEMO = "demo"
 DEMO_BLOCKS = Path(__file__).parent / "relayer" / "demo"
-MARK_OF_OLD_STORE = "blocks.json"  # in folders that earlier versions wrote; `Store` says what to do
+MARK_OF_OLD_STORE = (
+    "blocks.json"  # in folders that earlier versions wrote; `Store` says what to do
+)
 
 
 def connect(
@@ -112,7 +114,9 @@ def connect(
     given = {"base_url": base_url, "recording": recording, "blocks": blocks}
     named = [name for name, value in given.items() if value]
     if len(named) > 1:
-        raise LabError(f"{' and '.join(named)} are given, and each is a source of its own. Give one of them.")
+        raise LabError(
+            f"{' and '.join(named)} are given, and each is a source of its own. Give one of them."
+        )
     if blocks:
         return _read_blocks(blocks, source)
     if base_url is None and recording is None:
@@ -125,12 +129,16 @@ def connect(
     }
     if base_url is not None:
         key = key or hide(os.environ.get("LOOPRING_API_KEY"))
-        transport = Transport(base_url, api_key=key, rate=rate, allow_http=allow_http, **limits)
+        transport = Transport(
+            base_url, api_key=key, rate=rate, allow_http=allow_http, **limits
+        )
         return Client(transport, source)
     if recording:
         return _read_recording(Path(recording).resolve(), source, limits)
     if source is not None:
-        raise LabError("connect: source= names a relayer or a recording, and neither is given. Leave it out.")
+        raise LabError(
+            "connect: source= names a relayer or a recording, and neither is given. Leave it out."
+        )
     relayer = _embedded()
     print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
     return _client_of(relayer, relayer.source, limits, synthetic=True)
@@ -151,7 +159,9 @@ def _client_of(
         proxies=False,
         **limits,
     )
-    return Client(transport, source, synthetic=synthetic, accounts=list(relayer.accounts))
+    return Client(
+        transport, source, synthetic=synthetic, accounts=list(relayer.accounts)
+    )
 
 
 def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> Client:
@@ -163,7 +173,9 @@ def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> C
     return _client_of(relayer, known, limits, synthetic=known.synthetic)
 
 
-def _read_blocks(blocks: str | os.PathLike[str] | Store, source: str | None) -> BlocksClient:
+def _read_blocks(
+    blocks: str | os.PathLike[str] | Store, source: str | None
+) -> BlocksClient:
     from loopring_lab.rollup.blocks_client import BlocksClient
     from loopring_lab.rollup.store import Store
 
@@ -192,7 +204,9 @@ def _store_of_exported(folder: Path, names: Fingerprint) -> Store:
     atexit.register(private.cleanup)
     store = Store(Path(private.name) / "blocks.duckdb")
     tokens = folder / "tokens.json"
-    store.import_files(folder, tokens=tokens if tokens.is_file() else None, progress=False)
+    store.import_files(
+        folder, tokens=tokens if tokens.is_file() else None, progress=False
+    )
     return store
 
 
@@ -224,7 +238,10 @@ def _missing_fill_types(folder: Path) -> str:
     """Warn of accounts with a file for one fill type only; the other counts as no trades."""
     saved = {path.stem for path in (folder / "trades").glob("*.json")}
     accounts = {stem.partition("-")[0] for stem in saved}
-    expected = {f"{account}-{fill_type}" for account, fill_type in itertools.product(accounts, FILL_TYPES)}
+    expected = {
+        f"{account}-{fill_type}"
+        for account, fill_type in itertools.product(accounts, FILL_TYPES)
+    }
     missing = sorted(expected - saved)
     if not missing:
         return ""

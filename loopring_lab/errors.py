@@ -96,10 +96,27 @@ class RelayerError(LabError):
         What was asked for, such as ``GET /api/v3/account``.
     """
 
-    def __init__(self, message: str, *, status: int, code: int | None = None, hint: str, endpoint: str = "") -> None:
-        self.status, self.code, self.message, self.endpoint = status, code, message, endpoint
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: int | None = None,
+        hint: str,
+        endpoint: str = "",
+    ) -> None:
+        self.status, self.code, self.message, self.endpoint = (
+            status,
+            code,
+            message,
+            endpoint,
+        )
         refused = f"The relayer {'failed' if status >= 500 else 'refused'}"
-        problem = f"{refused}: {message.rstrip('.')}." if message else f"{refused} without a reason."
+        problem = (
+            f"{refused}: {message.rstrip('.')}."
+            if message
+            else f"{refused} without a reason."
+        )
         known = [endpoint] if endpoint else []
         known += [] if code is None else [f"code {code}"]
         super().__init__(with_details(f"{problem} {hint}", *known, f"HTTP {status}"))

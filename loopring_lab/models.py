@@ -69,7 +69,11 @@ class Account:
         frozen = "yes" if self.frozen else "no"
         lines = [
             Line("owner", self.owner, "the wallet that controls the account"),
-            Line("public key x", self.x, "of the L2 key that currently signs its requests"),
+            Line(
+                "public key x",
+                self.x,
+                "of the L2 key that currently signs its requests",
+            ),
             Line("public key y", self.y, "of the same key: it is a point"),
             Line("nonce", self.nonce, "the next update must carry this number"),
             Line("key seed", self.key_seed, "the text whose signature made the key"),
@@ -162,7 +166,9 @@ def listed_fees(fees: list[UpdateFee], tokens: pd.Index) -> list[UpdateFee]:
     unlisted = [fee.token for fee in fees if fee.token not in tokens]
     if unlisted:
         hint = "This relayer charges fees in tokens that it does not list."
-        raise UnexpectedAnswer("fees", expected="listed tokens", got=shown(unlisted), hint=hint)
+        raise UnexpectedAnswer(
+            "fees", expected="listed tokens", got=shown(unlisted), hint=hint
+        )
     return fees
 
 
@@ -180,7 +186,9 @@ def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(columns, index=symbols)
 
 
-def read_outside_prices(bodies: Mapping[str, bytes], markets: pd.DataFrame) -> pd.DataFrame:
+def read_outside_prices(
+    bodies: Mapping[str, bytes], markets: pd.DataFrame
+) -> pd.DataFrame:
     """Read the prices of each market, which are sent as whole numbers of 10**-12 quote."""
     # Each list begins with nothing, because numpy cannot join a list of no arrays.
     nothing = np.empty(0, np.int64)
@@ -217,7 +225,9 @@ def read_api_key(body: bytes) -> SecretText:
     key = _api_key(SecretBytes(body))
     del body
     if not key:
-        raise UnexpectedAnswer("apiKey", expected="text", got="something else", hint=_HINT)
+        raise UnexpectedAnswer(
+            "apiKey", expected="text", got="something else", hint=_HINT
+        )
     return key
 
 
@@ -228,7 +238,9 @@ def encode_update(body: dict[str, Any]) -> SecretBytes:
         return SecretBytes(text.encode())
     except (TypeError, ValueError):
         problem = "update_account: the body cannot be written as JSON"
-    raise LabError(f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does.")
+    raise LabError(
+        f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does."
+    )
 
 
 def _fee(fee: object) -> UpdateFee:
@@ -283,13 +295,17 @@ def _padded_hex(text: Any) -> str:
         coordinate = parse_coordinate("publicKey", text or "")
     except ProtocolError:
         return ""
-    return f"{coordinate:#066x}"  # 0x and 32 bytes: some relayers leave out leading zeros
+    return (
+        f"{coordinate:#066x}"  # 0x and 32 bytes: some relayers leave out leading zeros
+    )
 
 
 def _json_object(body: bytes, name: str) -> dict[str, Any]:
     answer = parse_json(body, name, size=MAX_ANSWER, hint=_HINT)
     if not isinstance(answer, dict):
-        raise UnexpectedAnswer(name, expected="a JSON object", got="something else", hint=_HINT)
+        raise UnexpectedAnswer(
+            name, expected="a JSON object", got="something else", hint=_HINT
+        )
     return answer
 
 
@@ -331,6 +347,8 @@ def _api_key(body: SecretBytes) -> SecretText | None:
     """Return the key in an answer, or None; no error, so that no traceback has a frame with it."""
     # No name for the answer: a Ctrl-C just then would show it.
     try:
-        return cast("SecretText | None", hide(_json_object(body, "apiKey").get("apiKey")))
+        return cast(
+            "SecretText | None", hide(_json_object(body, "apiKey").get("apiKey"))
+        )
     except UnexpectedAnswer:
         return None

@@ -25,7 +25,9 @@ def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
 
     is_asked_for = bool(progress)
     delay = 0 if is_asked_for else 1  # second: shorter reads need no bar
-    with tqdm(desc=label, delay=delay, leave=is_asked_for, disable=False, **options) as shown:
+    with tqdm(
+        desc=label, delay=delay, leave=is_asked_for, disable=False, **options
+    ) as shown:
         yield shown
 
 

@@ -48,11 +48,17 @@ def validate_trade_query(
 ) -> None:
     """Refuse a query that no relayer could answer."""
     if account_id is None and not order_hash:
-        raise LabError("trades: neither an account nor an order is given. Give account_id= or order_hash=.")
+        raise LabError(
+            "trades: neither an account nor an order is given. Give account_id= or order_hash=."
+        )
     if fill_type is not None and fill_type not in FILL_TYPES:
-        raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing for both.")
+        raise LabError(
+            f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing for both."
+        )
     if limit is not None and _whole(limit) < 1:
-        raise LabError(f"limit={shown(limit)}: give a number of trades above 0, or nothing for all.")
+        raise LabError(
+            f"limit={shown(limit)}: give a number of trades above 0, or nothing for all."
+        )
 
 
 def parse_account_id(value: Any, name: str = "account_id") -> int:
@@ -60,7 +66,9 @@ def parse_account_id(value: Any, name: str = "account_id") -> int:
     is_digits = isinstance(value, str) and _DIGITS.fullmatch(value)
     account_id = int(value) if is_digits else _whole(value)
     if not 0 <= account_id <= MAX_INT64:
-        raise LabError(f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083.")
+        raise LabError(
+            f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083."
+        )
     return account_id
 
 
@@ -82,17 +90,25 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
             "like '2022-03-31T18:00Z', or pandas.Timestamp(number, unit='ms', tz='UTC')."
         )
     # pandas makes times of the columns of a dict, and raises where it has none.
-    stamp = None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
+    stamp = (
+        None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
+    )
     if not isinstance(stamp, pd.Timestamp):
-        raise LabError(f"{name}={shown(moment)} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'.")
+        raise LabError(
+            f"{name}={shown(moment)} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'."
+        )
     return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
 
 
-def parse_span(since: Moment, until: Moment) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
+def parse_span(
+    since: Moment, until: Moment
+) -> tuple[pd.Timestamp | None, pd.Timestamp | None]:
     """Read two times, the first of which is not after the second."""
     start, end = parse_utc("since", since), parse_utc("until", until)
     if start is not None and end is not None and start > end:
-        raise LabError(f"since={shown(since)} is after until={shown(until)}, so nothing is between them. Swap them.")
+        raise LabError(
+            f"since={shown(since)} is after until={shown(until)}, so nothing is between them. Swap them."
+        )
     return start, end
 
 
@@ -124,11 +140,15 @@ def to_milliseconds(moment: pd.Timestamp | None) -> int | None:
     return None if moment is None else int(moment.timestamp() * 1000)
 
 
-def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str, dict[str, Any]]:
+def outside_prices(
+    trades: Any, known_markets: pd.Index, every: str
+) -> dict[str, dict[str, Any]]:
     """Return what to ask an outside market, for each market of trades: from an hour before to a day after."""
     length = parse_length(every, "outside_prices", "every")
     if length < MINUTE_MS or length % MINUTE_MS:
-        raise LabError(f"outside_prices: every={every!r} is no number of whole minutes. Give '1min' or '1h'.")
+        raise LabError(
+            f"outside_prices: every={every!r} is no number of whole minutes. Give '1min' or '1h'."
+        )
     spans = collected(ask(SPANS, trades), SPANS.caller).to_pylist()
     known = [span for span in spans if span["first_ms"] is not None]
     if not known:
@@ -138,7 +158,10 @@ def outside_prices(trades: Any, known_markets: pd.Index, every: str) -> dict[str
     last = max(span["last_ms"] for span in known) + DAY_MS
     traded = {span["market"] for span in spans}
     names = sorted(traded & set(known_markets))
-    return {name: {"market": name, "start": first, "end": last, "every": length} for name in names}
+    return {
+        name: {"market": name, "start": first, "end": last, "every": length}
+        for name in names
+    }
 
 
 def known_market(
@@ -156,7 +179,9 @@ def known_market(
     for prefix in prefixes:
         if prefix and folded.startswith(prefix.casefold()):
             plain = market[len(prefix) :].upper()
-            raise LabError(f"market={market!r} is the name of a pool. Give market={plain!r} and fill_type='amm'.")
+            raise LabError(
+                f"market={market!r} is the name of a pool. Give market={plain!r} and fill_type='amm'."
+            )
     return market
 
 
@@ -170,9 +195,13 @@ def with_suggestion(
     if error.code == NO_ACCOUNT and accounts:
         some = ", ".join(map(str, accounts[:3]))
         hint = f"There are {len(accounts)} here, such as {some}: client.accounts lists them."
-    elif error.code == NO_MARKET and market is not None and market not in known_markets():
+    elif (
+        error.code == NO_MARKET and market is not None and market not in known_markets()
+    ):
         near = near_market(market, known_markets())
-        hint = f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
+        hint = (
+            f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
+        )
     else:
         return error
     return RelayerError(
@@ -215,7 +244,9 @@ def filter_trades(
     selected = selected.reset_index(drop=True)
     if selected.empty:
         note = "There are no trades"
-        given = [f"{name}={value!r}" for name, value in asked.items() if value is not None]
+        given = [
+            f"{name}={value!r}" for name, value in asked.items() if value is not None
+        ]
         if given:
             note += f" of {', '.join(given)}"
         if len(frame):

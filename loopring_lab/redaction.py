@@ -35,7 +35,9 @@ class Hidden:
         return "<hidden>"
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
-        raise TypeError("hidden values are not pickled or copied. Derive the value again where it is needed.")
+        raise TypeError(
+            "hidden values are not pickled or copied. Derive the value again where it is needed."
+        )
 
 
 class Secret(Hidden, int):
@@ -100,7 +102,10 @@ class Redactor:
                     quote(text, safe=""),
                 }
         # The longest first: one that is part of another would leave the rest of it in the clear.
-        self._spellings: list[bytes] = [SecretBytes(one.encode()) for one in sorted(spellings, key=len, reverse=True)]
+        self._spellings: list[bytes] = [
+            SecretBytes(one.encode())
+            for one in sorted(spellings, key=len, reverse=True)
+        ]
 
     def __call__(self, text: bytes) -> bytes:
         """Return the text without the secrets; nothing of it if one cannot be cut out."""

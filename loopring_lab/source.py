@@ -41,9 +41,13 @@ class Source:
     def __post_init__(self) -> None:
         """Keep the name and the exchange in one form, so that equal ones compare as equal."""
         if not self.name or len(self.name + (self.exchange or "")) > LONGEST:
-            raise LabError(f"source: expected a name of 1 to {LONGEST:,} characters. Give another name.")
+            raise LabError(
+                f"source: expected a name of 1 to {LONGEST:,} characters. Give another name."
+            )
         object.__setattr__(self, "name", _visible(self.name))
-        object.__setattr__(self, "exchange", self.exchange and _visible(self.exchange.lower()))
+        object.__setattr__(
+            self, "exchange", self.exchange and _visible(self.exchange.lower())
+        )
 
     def __str__(self) -> str:
         known = []
@@ -125,7 +129,9 @@ class Source:
         for place in places:
             stated = cls._stated_in(place)
             if stated and name not in (None, stated.name):
-                raise LabError(f"source={name!r}: the saved {FILE} names {stated.name!r}. Leave one of them out.")
+                raise LabError(
+                    f"source={name!r}: the saved {FILE} names {stated.name!r}. Leave one of them out."
+                )
             if stated:
                 return stated
         if name is None:
@@ -149,4 +155,7 @@ def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:
 
 def _visible(text: str) -> str:
     """Write what no screen shows as escapes, so that two names that look alike are alike."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in text
+    )

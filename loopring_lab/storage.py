@@ -25,7 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loopring_lab import errors
 from loopring_lab.bounded import printable
 from loopring_lab.engine import session
-from loopring_lab.errors import ArchiveError, DiskRefused, LabError, NewerArchive, NotAnArchive
+from loopring_lab.errors import (
+    ArchiveError,
+    DiskRefused,
+    LabError,
+    NewerArchive,
+    NotAnArchive,
+)
 from loopring_lab.source import Source
 
 if TYPE_CHECKING:
@@ -35,10 +41,18 @@ FORMAT = 1
 # DuckDB writes three headers of 4,096 bytes before anything else. A shorter file is of a process that was
 # killed while it created the file, and holds nothing.
 HEADERS = 3 * 4096
-BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".tmp")  # files that DuckDB makes beside its own
+BESIDE = (
+    ".wal",
+    ".wal.checkpoint",
+    ".wal.recovery",
+    ".tmp",
+)  # files that DuckDB makes beside its own
 PATIENCE = 60.0  # seconds to wait for others; their transactions take less than five
 QUIET = 3.0  # seconds until waiting is worth a word
-PAUSE = (0.002, 0.05)  # seconds between attempts to open a file, drawn so that no two processes keep in step
+PAUSE = (
+    0.002,
+    0.05,
+)  # seconds between attempts to open a file, drawn so that no two processes keep in step
 SETTINGS = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
@@ -122,7 +136,9 @@ class _Readers:
         self.of_parents.append(self.databases)
         self.counts = Counter[Path]()
 
-    def join(self, path: Path, attach: Callable[[], duckdb.DuckDBPyConnection]) -> duckdb.DuckDBPyConnection:
+    def join(
+        self, path: Path, attach: Callable[[], duckdb.DuckDBPyConnection]
+    ) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own to an open file; `attach` opens it for the first reader."""
         with self.turn:
             if not self.counts[path]:
@@ -148,16 +164,22 @@ class StoredFile:
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
         self.kind = kind
         if _ADDRESS.match(os.fsdecode(path)):
-            raise LabError(f"An address, which may hold a key, is no path of {kind.one}. Give a file.")
+            raise LabError(
+                f"An address, which may hold a key, is no path of {kind.one}. Give a file."
+            )
         self.shown = Path(path)
-        self.advice = f"Restore a backup, or move the file away and fill a new one: {kind.fill}."
+        self.advice = (
+            f"Restore a backup, or move the file away and fill a new one: {kind.fill}."
+        )
         try:
             # A link is followed once, here: the file and its write-ahead log are side by side.
             self.path = self.shown.resolve()
             str(self.path).encode()  # DuckDB takes names that are text
             is_folder = self.path.is_dir()
         except (OSError, ValueError, RuntimeError) as error:
-            raise LabError(f"{printable(str(path), 200)}: no file can have this path ({error}). Use another.") from None
+            raise LabError(
+                f"{printable(str(path), 200)}: no file can have this path ({error}). Use another."
+            ) from None
         if is_folder:
             raise NotAnArchive(
                 f"{path}: is a folder, as earlier versions of loopring-lab kept {kind.contents} in. Now it is "
@@ -166,7 +188,9 @@ class StoredFile:
 
     @functools.cached_property
     def _duckdb(self) -> Any:
-        return importlib.import_module("duckdb")  # which takes a while, so not before it is needed
+        return importlib.import_module(
+            "duckdb"
+        )  # which takes a while, so not before it is needed
 
     def described(self) -> str:
         """Describe the file in a representation."""
@@ -179,13 +203,17 @@ class StoredFile:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise ArchiveError(f"{self.shown}: cannot be read ({error.strerror}). Use another path.") from None
+            raise ArchiveError(
+                f"{self.shown}: cannot be read ({error.strerror}). Use another path."
+            ) from None
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes with every transaction."""
         files = (self.path, Path(f"{self.path}.wal"))
         states = [file.stat() for file in files if file.exists()]
-        return tuple((state.st_size, state.st_mtime_ns, state.st_ino) for state in states)
+        return tuple(
+            (state.st_size, state.st_mtime_ns, state.st_ino) for state in states
+        )
 
     def source(self) -> Source | None:
         """Return the source that the file is bound to, or None while nothing is stored."""
@@ -197,14 +225,18 @@ class StoredFile:
 
     def nothing_yet(self) -> NothingStored:
         """Return the error for reading before anything was stored."""
-        return NothingStored(f"{self.shown}: no {self.kind.contents} here yet. Fill it first: {self.kind.fill}.")
+        return NothingStored(
+            f"{self.shown}: no {self.kind.contents} here yet. Fill it first: {self.kind.fill}."
+        )
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Open the file to read; it cannot change meanwhile."""
         if not self.exists():
             raise self.nothing_yet()
-        connection = self._patiently(lambda: _readers.join(self.path, lambda: self._attach("READ_ONLY")))
+        connection = self._patiently(
+            lambda: _readers.join(self.path, lambda: self._attach("READ_ONLY"))
+        )
         try:
             with self._closing(connection):
                 yield connection
@@ -212,7 +244,9 @@ class StoredFile:
             _readers.leave(self.path)
 
     @contextmanager
-    def writing(self, source: Source | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    def writing(
+        self, source: Source | None = None
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
         """Open the file for one transaction, which is stored whole or not at all.
 
         The file is created if there is none. It must be bound to `source`, and is by its first transaction.
@@ -222,9 +256,18 @@ class StoredFile:
             if source is None or connection.execute(DEFINITIONS).fetchall():
                 self._check(connection)
             else:
-                facts = [FORMAT, self.kind.noun, source.name, source.synthetic, source.exchange, source.chain_id]
+                facts = [
+                    FORMAT,
+                    self.kind.noun,
+                    source.name,
+                    source.synthetic,
+                    source.exchange,
+                    source.chain_id,
+                ]
                 connection.execute(SOURCE_TABLE + self.kind.schema)
-                connection.execute("INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)", facts)
+                connection.execute(
+                    "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)", facts
+                )
             self._join_source(connection, source or bound_source(connection))
             yield connection
             connection.commit()
@@ -246,18 +289,26 @@ class StoredFile:
                 if not _BUSY.search(str(error)):
                     raise self.translated(error) from None
                 process = _HOLDER.search(str(error))
-            holder = f"process {process[1]}" if process else "another thread of this process"
+            holder = (
+                f"process {process[1]}" if process else "another thread of this process"
+            )
             waited = time.monotonic() - start
             if waited > QUIET and not is_said:
-                _log.warning("%s: waiting for %s, which is using it.", self.shown, holder)
+                _log.warning(
+                    "%s: waiting for %s, which is using it.", self.shown, holder
+                )
                 is_said = True
             if waited > PATIENCE:
                 used = f"{self.shown}: used by {holder} for more than {PATIENCE:.0f} seconds"
-                raise ArchiveError(f"{used}. Nothing was changed: try again when it is done.")
+                raise ArchiveError(
+                    f"{used}. Nothing was changed: try again when it is done."
+                )
             time.sleep(_own.uniform(*PAUSE))
 
     @contextmanager
-    def _closing(self, connection: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _closing(
+        self, connection: duckdb.DuckDBPyConnection
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
             yield connection
         except self._duckdb.Error as error:
@@ -270,7 +321,9 @@ class StoredFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             problem = f"the folder cannot be created ({error.strerror})"
-            raise DiskRefused(f"{self.shown}: {problem}. Choose another place.") from None
+            raise DiskRefused(
+                f"{self.shown}: {problem}. Choose another place."
+            ) from None
         with _readers.turn:
             try:
                 return self._attach("READ_WRITE")
@@ -285,11 +338,17 @@ class StoredFile:
         """Attach the file to a database of its own that can do nothing else."""
         for suffix in BESIDE:
             if Path(f"{self.path}{suffix}").is_symlink():
-                link = f"{self.shown}{suffix} is a link, and DuckDB would write through it"
+                link = (
+                    f"{self.shown}{suffix} is a link, and DuckDB would write through it"
+                )
                 raise NotAnArchive(f"{link}. Remove it first.")
-        connection: duckdb.DuckDBPyConnection = self._duckdb.connect(config=session.limits() | SETTINGS)
+        connection: duckdb.DuckDBPyConnection = self._duckdb.connect(
+            config=session.limits() | SETTINGS
+        )
         try:
-            connection.execute(ATTACH.format(path=str(self.path).replace("'", "''"), mode=mode))
+            connection.execute(
+                ATTACH.format(path=str(self.path).replace("'", "''"), mode=mode)
+            )
             if mode == "READ_ONLY":
                 self._check(connection)
         except BaseException:
@@ -297,7 +356,9 @@ class StoredFile:
             raise
         return connection
 
-    def _join_source(self, connection: duckdb.DuckDBPyConnection, source: Source) -> None:
+    def _join_source(
+        self, connection: duckdb.DuckDBPyConnection, source: Source
+    ) -> None:
         """Refuse a source that the file is not bound to; keep what it says more of the bound one."""
         bound = bound_source(connection)
         joined = bound.joined(source)
@@ -310,7 +371,9 @@ class StoredFile:
             )
         if joined != bound:
             known = [joined.exchange, joined.chain_id]
-            connection.execute("UPDATE held.main.source SET exchange = ?, chain_id = ?", known)
+            connection.execute(
+                "UPDATE held.main.source SET exchange = ?, chain_id = ?", known
+            )
 
     def _check(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Refuse a file whose tables are not defined as ours are; a definition names types and defaults."""
@@ -320,14 +383,22 @@ class StoredFile:
         expected = _expected(self.kind.schema)
         states: list[tuple[str, int]] = []
         if found.get("source") == expected["source"]:
-            states = connection.execute("SELECT kind, format FROM held.main.source LIMIT 2").fetchall()
+            states = connection.execute(
+                "SELECT kind, format FROM held.main.source LIMIT 2"
+            ).fetchall()
         if states == [(self.kind.noun, FORMAT)] and expected.items() <= found.items():
             return
-        if len(states) == 1 and states[0][0] == self.kind.noun and states[0][1] > FORMAT:
+        if (
+            len(states) == 1
+            and states[0][0] == self.kind.noun
+            and states[0][1] > FORMAT
+        ):
             later = f"format {states[0][1]}; this version reads up to {FORMAT}"
             raise NewerArchive(f"{self.shown}: {later}. Upgrade loopring-lab.")
         other = f"a DuckDB file, but not the one of {self.kind.one}"
-        raise NotAnArchive(f"{self.shown}: {other}. Nothing was changed. Use another file.")
+        raise NotAnArchive(
+            f"{self.shown}: {other}. Nothing was changed. Use another file."
+        )
 
     def translated(self, error: Exception) -> ArchiveError:
         """Say in words what DuckDB could not do."""
@@ -336,13 +407,17 @@ class StoredFile:
         for pattern, kind, words in _WORDS:
             if re.search(pattern, text):
                 return kind(errors.with_details(f"{self.shown}: {words}.", detail))
-        damage = f"{self.shown}: the file is damaged. Nothing was changed. {self.advice}"
+        damage = (
+            f"{self.shown}: the file is damaged. Nothing was changed. {self.advice}"
+        )
         return errors.DamagedArchive(errors.with_details(damage, detail))
 
 
 def bound_source(connection: duckdb.DuckDBPyConnection) -> Source:
     """Return the source that an open file is bound to."""
-    [row] = connection.execute("SELECT name, synthetic, exchange, chain_id FROM held.main.source").fetchall()
+    [row] = connection.execute(
+        "SELECT name, synthetic, exchange, chain_id FROM held.main.source"
+    ).fetchall()
     return Source(*row)
 
 

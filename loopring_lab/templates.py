@@ -39,13 +39,17 @@ def find_notebooks() -> tuple[Path, bool]:
     beside = package.parent / "notebooks"
     if beside.is_dir():
         return beside, True
-    raise LabError(f"no notebooks found in {package}: an incomplete installation. Reinstall loopring-lab.")
+    raise LabError(
+        f"no notebooks found in {package}: an incomplete installation. Reinstall loopring-lab."
+    )
 
 
 def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
     """Copy notebooks into a working folder; return the names of changed files, which are kept."""
     if folder.exists() and not folder.is_dir():
-        raise LabError(f"{folder} is a file, so notebooks cannot be copied into it. Name a folder.")
+        raise LabError(
+            f"{folder} is a file, so notebooks cannot be copied into it. Name a folder."
+        )
     folder.mkdir(
         parents=True,
         exist_ok=True,
@@ -75,9 +79,13 @@ def new(
     """Copy a template, without outputs, and fill in its parameters."""
     template = _find(name)
     if target.suffix != ".ipynb":
-        raise LabError(f"{target} does not end in .ipynb. Name a notebook, such as {name}.ipynb.")
+        raise LabError(
+            f"{target} does not end in .ipynb. Name a notebook, such as {name}.ipynb."
+        )
     if target.exists() and not force:
-        raise LabError(f"{target} already exists. Choose another name, or use --force to overwrite it.")
+        raise LabError(
+            f"{target} already exists. Choose another name, or use --force to overwrite it."
+        )
     values = _checked_values(template, dict(values or {}), target)
     notebook = _load(template.path)
     for cell in notebook["cells"]:
@@ -124,7 +132,9 @@ def account_parameters(template: str, accounts: Sequence[int]) -> dict[str, Any]
     if "accounts" in _find(template).parameters:
         return {"accounts": list(accounts)}
     if len(accounts) > 1:
-        raise LabError(f"{template} takes one account, but {len(accounts)} are given. Use --account once.")
+        raise LabError(
+            f"{template} takes one account, but {len(accounts)} are given. Use --account once."
+        )
     return {"account_id": accounts[0]}
 
 
@@ -203,7 +213,9 @@ def _assignments(source: str) -> list[tuple[str, ast.Assign]]:
 def _find(name: str) -> Template:
     known = {template.name: template for template in templates()}
     if name not in known:
-        raise LabError(f"there is no template {name!r}. {_suggestion(name, list(known))}")
+        raise LabError(
+            f"there is no template {name!r}. {_suggestion(name, list(known))}"
+        )
     return known[name]
 
 
@@ -214,7 +226,9 @@ def _checked_values(
 ) -> dict[str, Any]:
     for name in values:
         if name not in template.parameters:
-            raise LabError(f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}")
+            raise LabError(
+                f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}"
+            )
     for name, meaning in FOLDERS.items():
         folder = values.get(name)
         if folder is None:
@@ -228,7 +242,9 @@ def _checked_values(
         if not is_made and not is_there:
             raise LabError(f"{folder} does not exist. Name the place of {meaning}.")
         if name == "recording" and not (place / "tokens.json").is_file():
-            raise LabError(f"{folder} has no tokens.json. Name the folder of {meaning}.")
+            raise LabError(
+                f"{folder} has no tokens.json. Name the folder of {meaning}."
+            )
         # A notebook runs in its own folder, which need not be that of the command.
         if not place.is_absolute():
             relative = os.path.relpath(place, target.parent)

@@ -43,20 +43,27 @@ def answering(value: object) -> Any:
     return scripted(lambda number, request: Answer(body=json.dumps(value).encode()))
 
 
-def test_an_account_is_found_by_its_number_and_by_its_owner(setup: KeyUpdateSetup) -> None:
+def test_an_account_is_found_by_its_number_and_by_its_owner(
+    setup: KeyUpdateSetup,
+) -> None:
     found = setup.client.account(ACCOUNT)
     owner = setup.relayer.signer(ACCOUNT).address
     assert (found.account_id, found.owner, found.frozen) == (ACCOUNT, owner, False)
     assert setup.client.account(owner=owner.lower()) == found
     assert found.has_key(setup.relayer.l2_key(ACCOUNT))
-    for code, unknown in ((101002, {"account_id": 4_000_000}), (101001, {"owner": "0x" + "12" * 20})):
+    for code, unknown in (
+        (101002, {"account_id": 4_000_000}),
+        (101001, {"owner": "0x" + "12" * 20}),
+    ):
         with pytest.raises(RelayerError) as refused:
             setup.client.account(**unknown)  # type: ignore[arg-type]
         assert refused.value.code == code
 
 
 @pytest.mark.parametrize("arguments", [{}, {"account_id": 7, "owner": "0x12"}])
-def test_one_of_number_and_owner_is_given(setup: KeyUpdateSetup, arguments: dict[str, Any]) -> None:
+def test_one_of_number_and_owner_is_given(
+    setup: KeyUpdateSetup, arguments: dict[str, Any]
+) -> None:
     with pytest.raises(LabError, match="its owner=, but not both"):
         setup.client.account(**arguments)
 
@@ -70,25 +77,44 @@ def test_an_account_has_a_number(setup: KeyUpdateSetup, account_id: Any) -> None
 def test_a_key_is_read_however_it_is_written() -> None:
     with answering(ANSWER) as server:
         account = client_of(server.base_url).account(7)
-    assert (account.nonce, account.key_nonce, account.key_seed) == (3, 2, ANSWER["keySeed"])
+    assert (account.nonce, account.key_nonce, account.key_seed) == (
+        3,
+        2,
+        ANSWER["keySeed"],
+    )
     assert (account.x, account.y) == (f"{KEY.x:#066x}", f"{KEY.y:#066x}")
     assert account.has_key(KEY)
     assert "<td" in account._repr_html_()
     assert "a seed with key nonce: 2" in account._repr_html_()
 
 
-@pytest.mark.parametrize("key", [None, {}, {"x": "", "y": ""}, {"x": "0x0", "y": None}, {"x": "zz", "y": "0x1"}, 7])
+@pytest.mark.parametrize(
+    "key",
+    [None, {}, {"x": "", "y": ""}, {"x": "0x0", "y": None}, {"x": "zz", "y": "0x1"}, 7],
+)
 def test_an_account_may_have_no_key_yet(key: object) -> None:
-    with answering(ANSWER | {"publicKey": key, "keyNonce": None, "keySeed": None, "tags": None}) as server:
+    with answering(
+        ANSWER | {"publicKey": key, "keyNonce": None, "keySeed": None, "tags": None}
+    ) as server:
         account = client_of(server.base_url).account(7)
     assert not account.has_key(KEY)
     assert (account.key_nonce, account.key_seed, account.tags) == (None, "", "")
 
 
 @pytest.mark.parametrize("name", ["accountId", "owner", "frozen", "nonce"])
-def test_an_account_without_what_it_must_have_is_an_unexpected_answer(name: str) -> None:
-    for wrong in ({k: v for k, v in ANSWER.items() if k != name}, ANSWER | {name: [1]}, [ANSWER], None):
-        with answering(wrong) as server, pytest.raises(UnexpectedAnswer, match="expected .* got"):
+def test_an_account_without_what_it_must_have_is_an_unexpected_answer(
+    name: str,
+) -> None:
+    for wrong in (
+        {k: v for k, v in ANSWER.items() if k != name},
+        ANSWER | {name: [1]},
+        [ANSWER],
+        None,
+    ):
+        with (
+            answering(wrong) as server,
+            pytest.raises(UnexpectedAnswer, match="expected .* got"),
+        ):
             client_of(server.base_url).account(7)
 
 
@@ -96,19 +122,36 @@ def test_fees_are_exact_in_each_token(setup: KeyUpdateSetup) -> None:
     fees = setup.client.update_fee(ACCOUNT)
     decimals = {"ETH": 18, "LRC": 18, "USDT": 6, "DAI": 18, "USDC": 6}
     expected = {
-        symbol: Decimal(fee).scaleb(-decimals[symbol]) for symbol, fee in setup.relayer.settings.update_fees.items()
+        symbol: Decimal(fee).scaleb(-decimals[symbol])
+        for symbol, fee in setup.relayer.settings.update_fees.items()
     }
     assert dict(fees["fee"]) == expected
     assert fees.index.name == "fee_token"
-    assert dict(fees["token_id"]) == {"ETH": 0, "LRC": 1, "USDT": 3, "DAI": 5, "USDC": 6}
+    assert dict(fees["token_id"]) == {
+        "ETH": 0,
+        "LRC": 1,
+        "USDT": 3,
+        "DAI": 5,
+        "USDC": 6,
+    }
     assert fees["discount"].tolist() == [1.0] * 5
 
 
 @pytest.mark.parametrize(
-    "fees", [None, {}, [7], [{"token": "ETH", "fee": 7, "discount": 1}], [{"token": "ETH", "fee": "7"}]]
+    "fees",
+    [
+        None,
+        {},
+        [7],
+        [{"token": "ETH", "fee": 7, "discount": 1}],
+        [{"token": "ETH", "fee": "7"}],
+    ],
 )
 def test_fees_of_another_shape_are_an_unexpected_answer(fees: object) -> None:
-    with answering({"gasPrice": "1", "fees": fees}) as server, pytest.raises(UnexpectedAnswer):
+    with (
+        answering({"gasPrice": "1", "fees": fees}) as server,
+        pytest.raises(UnexpectedAnswer),
+    ):
         client_of(server.base_url).update_fee(7)
 
 
@@ -116,7 +159,9 @@ def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
     def script(number: int, request: Request) -> Answer:
         listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
         fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
-        return Answer(body=json.dumps(listed if "tokens" in request.path else fees).encode())
+        return Answer(
+            body=json.dumps(listed if "tokens" in request.path else fees).encode()
+        )
 
     with scripted(script) as server, pytest.raises(UnexpectedAnswer, match="PEPE"):
         client_of(server.base_url).update_fee(7)
@@ -126,7 +171,10 @@ def test_the_exchange_is_read(setup: KeyUpdateSetup) -> None:
     told = setup.client.exchange()
     settings = setup.relayer.settings
     assert (told.address, told.chain_id) == (settings.exchange, settings.chain_id)
-    with answering({"chainId": "1", "exchangeAddress": "0x12"}) as server, pytest.raises(UnexpectedAnswer):
+    with (
+        answering({"chainId": "1", "exchangeAddress": "0x12"}) as server,
+        pytest.raises(UnexpectedAnswer),
+    ):
         client_of(server.base_url).exchange()
 
 
@@ -135,7 +183,9 @@ def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
         client = client_of(server.base_url + "/", api_key="an-old-key")
         found = client.api_key(KEY, 7)
     (request,) = server.requests
-    text = protocol.request_message("GET", f"{server.base_url}/api/v3/apiKey", {"accountId": 7})
+    text = protocol.request_message(
+        "GET", f"{server.base_url}/api/v3/apiKey", {"accountId": 7}
+    )
     assert request.path == "/api/v3/apiKey?accountId=7"
     assert protocol.verify_request(KEY.x, KEY.y, text, request.headers["x-api-sig"])
     assert "x-api-key" not in request.headers
@@ -143,7 +193,9 @@ def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
     assert (found, repr(found)) == ("a-new-key", "<hidden>")
 
 
-@pytest.mark.parametrize("answer", [{}, {"apiKey": None}, {"apiKey": ""}, {"apiKey": [1]}, [], "key"])
+@pytest.mark.parametrize(
+    "answer", [{}, {"apiKey": None}, {"apiKey": ""}, {"apiKey": [1]}, [], "key"]
+)
 def test_an_answer_without_an_api_key_is_an_unexpected_one(answer: object) -> None:
     with answering(answer) as server, pytest.raises(UnexpectedAnswer, match="apiKey"):
         client_of(server.base_url).api_key(KEY, 7)
@@ -170,14 +222,20 @@ def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
         first = client_of(server.base_url, api_key="one")
         second = first.with_api_key("two")
         assert (first.count(7), second.count(7), first.count(7)) == (5, 5, 5)
-    assert [request.headers["x-api-key"] for request in server.requests] == ["one", "two", "one"]
+    assert [request.headers["x-api-key"] for request in server.requests] == [
+        "one",
+        "two",
+        "one",
+    ]
     assert first._transport._sessions is second._transport._sessions
     assert first._transport._limiters is second._transport._limiters
 
 
 def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
     body = {"keySeed": "ü", "ecdsaSignature": "0x1b02"}
-    with answering({"hash": "0x1", "status": "received", "isIdempotent": True, "storageId": 4}) as server:
+    with answering(
+        {"hash": "0x1", "status": "received", "isIdempotent": True, "storageId": 4}
+    ) as server:
         told = client_of(server.base_url, api_key="one").update_account(body)
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/api/v3/account")
@@ -185,7 +243,12 @@ def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
     assert request.headers["content-type"] == "application/json"
     assert request.headers["x-api-sig"] == "0x1b02"
     assert "x-api-key" not in request.headers
-    assert (told.status, told.hash, told.is_idempotent, told.storage_id) == ("received", "0x1", True, 4)
+    assert (told.status, told.hash, told.is_idempotent, told.storage_id) == (
+        "received",
+        "0x1",
+        True,
+        4,
+    )
 
 
 def test_an_update_is_listed_or_not(setup: KeyUpdateSetup) -> None:
@@ -201,4 +264,6 @@ def test_a_form_is_escaped_and_aligned() -> None:
     sheet = Sheet("<form>", [Line("a", "<b>", "x & y"), Line("long", 7)], ["a < b"])
     assert repr(sheet) == "<form>\n  a     <b>\n        x & y\n  long  7\na < b"
     html = sheet._repr_html_()
-    assert [part in html for part in ("&lt;form&gt;", "&lt;b&gt;", "x &amp; y", "a &lt; b")] == [True] * 4
+    assert [
+        part in html for part in ("&lt;form&gt;", "&lt;b&gt;", "x &amp; y", "a &lt; b")
+    ] == [True] * 4

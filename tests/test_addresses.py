@@ -30,7 +30,9 @@ def refusal(call: Callable[[], object]) -> tuple[str, str]:
     with pytest.raises(LabError) as caught:
         call()
     frames = [frame for frame, _ in traceback.walk_tb(caught.tb)]
-    ours = [frame.f_locals for frame in frames if frame.f_globals["__name__"] != __name__]
+    ours = [
+        frame.f_locals for frame in frames if frame.f_globals["__name__"] != __name__
+    ]
     return str(caught.value), repr(ours) + repr(caught.value.__context__)
 
 
@@ -44,18 +46,26 @@ SPOILED = {
     "\t" + KEY: "it begins with a space",
     KEY[:4] + "\r\nX-Other: 1" + KEY[4:]: "character 5 of 52 cannot be sent",
     KEY[:4] + "\0" + KEY[4:]: "character 5 of 41 cannot be sent",
-    KEY[:4] + "€" + KEY[4:]: "character 5 of 41 cannot be sent, because it is not plain ASCII. Copy it again",
+    KEY[:4]
+    + "€"
+    + KEY[
+        4:
+    ]: "character 5 of 41 cannot be sent, because it is not plain ASCII. Copy it again",
     KEY + "\x7f": "character 41 of 41",
     KEY + "\ud800": "character 41 of 41",
 }
 
 
 @pytest.mark.parametrize(("key", "said"), SPOILED.items(), ids=map(ascii, SPOILED))
-@pytest.mark.parametrize("door", ["connect", "environment", "with_api_key", "Transport", "signature"])
+@pytest.mark.parametrize(
+    "door", ["connect", "environment", "with_api_key", "Transport", "signature"]
+)
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
     key: str, said: str, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if ("\ud800" in key and door in ("environment", "signature")) or ("\0" in key and door == "environment"):
+    if ("\ud800" in key and door in ("environment", "signature")) or (
+        "\0" in key and door == "environment"
+    ):
         pytest.skip("it does not come that far")
     if door == "environment":
         monkeypatch.setenv("LOOPRING_API_KEY", key)
@@ -64,7 +74,9 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
         "environment": lambda: lab.connect("https://host"),
         "with_api_key": lambda: lab.connect("https://host").with_api_key(key),
         "Transport": lambda: Transport("https://host", api_key=key),
-        "signature": lambda: lab.connect("https://host").update_account({"ecdsaSignature": key}),
+        "signature": lambda: lab.connect("https://host").update_account(
+            {"ecdsaSignature": key}
+        ),
     }
     message, trace = refusal(doors[door])
     assert said in message
@@ -90,7 +102,9 @@ def test_any_key_is_accepted_if_it_can_be_sent(key: str) -> None:
 # Numbers
 
 
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), "5", True, 10**400, [1]])
+@pytest.mark.parametrize(
+    "value", [0, -1, float("nan"), float("inf"), "5", True, 10**400, [1]]
+)
 @pytest.mark.parametrize("name", ["timeout", "rate", "max_seconds", "max_bytes"])
 def test_limits_are_numbers_above_0(name: str, value: Any) -> None:
     message, _ = refusal(lambda: lab.connect("https://host", **{name: value}))
@@ -100,8 +114,13 @@ def test_limits_are_numbers_above_0(name: str, value: Any) -> None:
 
 
 def test_a_timeout_is_at_most_a_day() -> None:
-    assert "at most 86400" in refusal(lambda: lab.connect("https://host", timeout=86_401))[0]
-    lab.connect("https://host", timeout=86_400, rate=None, max_seconds=None, max_bytes=None)
+    assert (
+        "at most 86400"
+        in refusal(lambda: lab.connect("https://host", timeout=86_401))[0]
+    )
+    lab.connect(
+        "https://host", timeout=86_400, rate=None, max_seconds=None, max_bytes=None
+    )
 
 
 # Addresses
@@ -132,15 +151,32 @@ NOT_ADDRESSES = [
         "https://host\0",
         "https://hößt",
     ),
-    *("https://good\\@evil", "https://host?key=pw", "https://host#pw", "https://a..b", "https://" + 64 * "a"),
-    *("https://%31", "file:///etc", "javascript:1", "https://host\ud800", "https://", ""),
+    *(
+        "https://good\\@evil",
+        "https://host?key=pw",
+        "https://host#pw",
+        "https://a..b",
+        "https://" + 64 * "a",
+    ),
+    *(
+        "https://%31",
+        "file:///etc",
+        "javascript:1",
+        "https://host\ud800",
+        "https://",
+        "",
+    ),
 ]
 
 
-@pytest.mark.parametrize("address", [*NOT_ADDRESSES, 7, b"https://host", None], ids=ascii)
+@pytest.mark.parametrize(
+    "address", [*NOT_ADDRESSES, 7, b"https://host", None], ids=ascii
+)
 def test_what_is_not_an_address_is_refused_and_not_repeated(address: Any) -> None:
     message, _ = refusal(lambda: Transport(address))
-    assert message.startswith("base_url: this is not a relayer's address. Give one like https://host")
+    assert message.startswith(
+        "base_url: this is not a relayer's address. Give one like https://host"
+    )
     assert "pw" not in message
     assert "evil" not in message
 
@@ -206,11 +242,16 @@ def test_secrets_need_https_unless_asked_for(monkeypatch: pytest.MonkeyPatch) ->
         assert KEY not in trace
     monkeypatch.setenv("LOOPRING_API_KEY", KEY)
     refusal(lambda: lab.connect("http://relayer.example"))
-    assert lab.connect("http://relayer.example", allow_http=True).source == "http://relayer.example"
+    assert (
+        lab.connect("http://relayer.example", allow_http=True).source
+        == "http://relayer.example"
+    )
     assert lab.connect("http://127.0.0.1:9").source == "http://127.0.0.1:9"
 
 
-def test_a_loopback_address_is_not_asked_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loopback_address_is_not_asked_through_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with scripted(lambda number, request: Answer()) as server:
         assert Transport(server.base_url, attempts=1).get("/exchange/tokens") == b"{}"
@@ -233,12 +274,18 @@ def test_no_retry_after_breaks_its_reader(text: str) -> None:
     assert seconds is None or 0 <= seconds <= 60
 
 
-def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def lookup(*args: object, **options: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    message, _ = refusal(lambda: Transport("https://no.example", attempts=1, proxies=False).get("/account"))
+    message, _ = refusal(
+        lambda: Transport("https://no.example", attempts=1, proxies=False).get(
+            "/account"
+        )
+    )
     assert "https://no.example cannot be reached" in message
 
 
@@ -249,7 +296,9 @@ def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number: int) -
         lambda: Transport("http://127.0.0.1:1", timeout=number),
         lambda: client.count(number),
         lambda: client.trades(5, since=number),
-        lambda: lab.keys.deployments.FeeToken("a test", "ETH", 0, 18).smallest("max_fee", number),
+        lambda: lab.keys.deployments.FeeToken("a test", "ETH", 0, 18).smallest(
+            "max_fee", number
+        ),
         lambda: lab.keys.request.parse_valid_until(number),  # type: ignore[arg-type]
         lambda: protocol.fields.parse_uint("nonce", number, 32),
         lambda: Settings(chain_id=number),

@@ -8,18 +8,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.wire_rows import whole
 
-from loopring_lab.amounts import AMOUNT, LIMIT, fit, to_float, to_smallest, to_units, total
+from loopring_lab.amounts import (
+    AMOUNT,
+    LIMIT,
+    fit,
+    to_float,
+    to_smallest,
+    to_units,
+    total,
+)
 from loopring_lab.errors import AmountError, LabError
 
 WIDE = pd.ArrowDtype(pa.decimal256(76, 30))
 decimals_of_tokens = st.integers(0, 30)
 
 
-@given(st.lists(st.tuples(st.integers(-(10**44), 10**44), decimals_of_tokens), min_size=1))
-def test_units_are_the_integers_divided_by_a_power_of_ten_and_come_back(pairs: list[tuple[int, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(-(10**44), 10**44), decimals_of_tokens), min_size=1)
+)
+def test_units_are_the_integers_divided_by_a_power_of_ten_and_come_back(
+    pairs: list[tuple[int, int]],
+) -> None:
     numbers, decimals = map(list, zip(*pairs, strict=True))
     units = to_units(numbers, decimals, dtype=WIDE)
-    assert [whole(unit, places) for unit, places in zip(units, decimals, strict=True)] == numbers
+    assert [
+        whole(unit, places) for unit, places in zip(units, decimals, strict=True)
+    ] == numbers
     assert to_smallest(units, decimals).tolist() == numbers
 
 
@@ -29,18 +43,43 @@ def test_a_value_is_held_exactly_or_refused(number: int, decimals: int) -> None:
     if fits:
         assert whole(to_units([str(number)], decimals)[0], decimals) == number
     else:
-        with pytest.raises(AmountError, match=r"TKN.*does not fit decimal256\(37, 18\): at most 19 digits"):
+        with pytest.raises(
+            AmountError,
+            match=r"TKN.*does not fit decimal256\(37, 18\): at most 19 digits",
+        ):
             to_units([str(number)], decimals, token="TKN")
 
 
-@pytest.mark.parametrize("text", ["1.5", "", " 1", "1 ", "0x1", "1_0", "٣", "NaN", "Infinity", "-", 1.0, True, "ten"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.5",
+        "",
+        " 1",
+        "1 ",
+        "0x1",
+        "1_0",
+        "٣",
+        "NaN",
+        "Infinity",
+        "-",
+        1.0,
+        True,
+        "ten",
+    ],
+)
 def test_what_is_not_a_whole_number_is_named(text: Any) -> None:
-    with pytest.raises(AmountError, match="LRC, value 1: .*not a whole number of smallest units"):
+    with pytest.raises(
+        AmountError, match="LRC, value 1: .*not a whole number of smallest units"
+    ):
         to_units(["1", text], 18, token="LRC")
 
 
 def test_more_digits_than_any_decimal_holds_are_refused() -> None:
-    assert to_units([10**75], 30, dtype=pd.ArrowDtype(pa.decimal256(76, 30)))[0] == Decimal(10) ** 45
+    assert (
+        to_units([10**75], 30, dtype=pd.ArrowDtype(pa.decimal256(76, 30)))[0]
+        == Decimal(10) ** 45
+    )
     with pytest.raises(AmountError, match="more than 76 digits"):
         to_units([10**76], 30)
 
@@ -83,7 +122,9 @@ def test_totals_equal_the_sums_of_integers(pairs: list[tuple[str, int]]) -> None
 
 
 def test_a_total_over_unknown_amounts_is_refused() -> None:
-    with pytest.raises(AmountError, match=r"1 of 2 amounts in 'fee' are null.*anomalies"):
+    with pytest.raises(
+        AmountError, match=r"1 of 2 amounts in 'fee' are null.*anomalies"
+    ):
         total(to_units([1, None], 0).rename("fee"))
 
 
@@ -110,7 +151,9 @@ def test_floats_are_correctly_rounded(number: int) -> None:
 
 
 def test_only_exact_columns_become_floats() -> None:
-    frame = pd.DataFrame({"size": to_units(["25", None], 1), "market": ["LRC-ETH", "ETH-USDC"]})
+    frame = pd.DataFrame(
+        {"size": to_units(["25", None], 1), "market": ["LRC-ETH", "ETH-USDC"]}
+    )
     floats = to_float(frame)
     assert floats["size"].dtype == "float64"
     assert floats["size"].isna().tolist() == [False, True]

@@ -28,7 +28,9 @@ ASKED = [
 def adversarial() -> pd.DataFrame:
     """Return drawn rows, many at one moment, some of them long before 1970, in files of their own order."""
     frame = drawn(3)
-    early = frame.assign(created_at=frame["created_at"] - BEFORE_1970, trade_id=frame["trade_id"] + 1000)
+    early = frame.assign(
+        created_at=frame["created_at"] - BEFORE_1970, trade_id=frame["trade_id"] + 1000
+    )
     return pd.concat([frame, early], ignore_index=True)
 
 
@@ -47,7 +49,9 @@ def test_every_engine_gives_the_same_digits(engine: str, question: str) -> None:
         with pytest.raises(LabError, match="needs the rows of all markets at once"):
             answer(QUESTIONS[question], engine, adversarial())
     else:
-        assert_same(answer(QUESTIONS[question], engine, adversarial()), on_pandas(question))
+        assert_same(
+            answer(QUESTIONS[question], engine, adversarial()), on_pandas(question)
+        )
 
 
 def with_odd_categories(frame: pd.DataFrame) -> pa.Table:
@@ -55,13 +59,28 @@ def with_odd_categories(frame: pd.DataFrame) -> pa.Table:
     table = on("pyarrow", frame)
     for place, name in enumerate(table.column_names):
         column = table[name].combine_chunks()
-        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        plain = (
+            column.dictionary_decode()
+            if pa.types.is_dictionary(column.type)
+            else column
+        )
         if pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type):
             codes = plain.dictionary_encode()
-            words = ["not used", None, *codes.dictionary.to_pylist(), *codes.dictionary.to_pylist()]
+            words = [
+                "not used",
+                None,
+                *codes.dictionary.to_pylist(),
+                *codes.dictionary.to_pylist(),
+            ]
             seconds = len(codes.dictionary) * (np.arange(len(plain)) % 2)
-            numbers = codes.indices.fill_null(-1).to_numpy() + 2 + seconds * np.asarray(plain.is_valid())
-            odd = pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(words, pa.large_string()))
+            numbers = (
+                codes.indices.fill_null(-1).to_numpy()
+                + 2
+                + seconds * np.asarray(plain.is_valid())
+            )
+            odd = pa.DictionaryArray.from_arrays(
+                pa.array(numbers), pa.array(words, pa.large_string())
+            )
             table = table.set_column(place, name, odd)
     return table
 

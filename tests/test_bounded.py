@@ -26,7 +26,10 @@ def digits(most: int) -> st.SearchStrategy[str]:
 NUMBERS = st.builds(
     "{}{}{}{}{}".format,
     st.sampled_from(["", "-", "+", " "]),
-    digits(40) | st.builds("{}{}".format, digits(3), st.integers(100, 6_000).map(lambda n: n * "7")),
+    digits(40)
+    | st.builds(
+        "{}{}".format, digits(3), st.integers(100, 6_000).map(lambda n: n * "7")
+    ),
     st.just("") | digits(30).map(".{}".format),
     st.sampled_from(["", "e", "E+", "e-", "E"]),
     st.just("") | digits(4) | st.integers(0, 10**12).map(str),
@@ -38,7 +41,9 @@ def value_of(text: str) -> Fraction | None:
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, part = mantissa.partition(".")
     signless = whole.lstrip("+-") + part
-    wellformed = signless.isdigit() and len(signless) < 4_000 and len(exponent.lstrip("+-")) < 6
+    wellformed = (
+        signless.isdigit() and len(signless) < 4_000 and len(exponent.lstrip("+-")) < 6
+    )
     if not wellformed or ("e" in text.lower() and not exponent.lstrip("+-").isdigit()):
         return None
     sign = -1 if whole.startswith("-") else 1
@@ -46,22 +51,33 @@ def value_of(text: str) -> Fraction | None:
 
 
 @given(NUMBERS)
-def test_a_number_is_what_integers_say_or_refused_and_never_takes_long(text: str) -> None:
+def test_a_number_is_what_integers_say_or_refused_and_never_takes_long(
+    text: str,
+) -> None:
     begin = time.process_time()
     number = bounded.parse_decimal(text)
     integer = bounded.parse_integer(text, LIMIT)
     assert time.process_time() - begin < 1
     expected = value_of(text)
     assert number is None or Fraction(number) == expected
-    if expected is not None and expected.denominator == 1 and abs(expected) <= LIMIT and len(text) < 50:
-        assert integer == expected or abs(int(text.lower().partition("e")[2] or 0)) > 999
+    if (
+        expected is not None
+        and expected.denominator == 1
+        and abs(expected) <= LIMIT
+        and len(text) < 50
+    ):
+        assert (
+            integer == expected or abs(int(text.lower().partition("e")[2] or 0)) > 999
+        )
     else:
         assert integer is None or integer == expected
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+    ),
 )
 
 
@@ -74,7 +90,9 @@ def with_text_numbers(value: Any) -> Any:
 
 
 @given(JSON, st.booleans())
-def test_json_is_read_as_it_was_written_with_numbers_as_text(value: Any, escaped: bool) -> None:
+def test_json_is_read_as_it_was_written_with_numbers_as_text(
+    value: Any, escaped: bool
+) -> None:
     text = json.dumps(value, ensure_ascii=escaped)
     assert bounded.parse_json(text, "here") == with_text_numbers(value)
     assert bounded.parse_json(text.encode(), "here") == with_text_numbers(value)
@@ -89,7 +107,10 @@ DEEP = b"[" * 300_000
         (DEEP, "brackets nested over 64 deep"),
         (b'{"a":' * 200_000, "brackets nested over 64 deep"),
         (b'{"a":"' + b"]" * 300_000 + b'","b":' + DEEP, "brackets nested over 64 deep"),
-        (b'{"a":"\\\\\\"' + b"]" * 300_000 + b'","b":' + DEEP, "brackets nested over 64 deep"),
+        (
+            b'{"a":"\\\\\\"' + b"]" * 300_000 + b'","b":' + DEEP,
+            "brackets nested over 64 deep",
+        ),
         (b"[" + b"1," * 1_000_000 + b"1]", "more than 500,000 values"),
         (b'["' + b" " * bounded.MAX_DOCUMENT + b'"]', "more than 32 MiB"),
         (rb'{"name": "\ud800"}', "half of a surrogate pair at 10"),
@@ -129,7 +150,9 @@ def test_files_and_lines_are_read_packed_or_not(tmp_path: Path) -> None:
     lines = [b"a" * 3_000_000, b"b", b" ", b"", b"\r", b"c c"]
     for name, packed in (("plain", False), ("packed", True)):
         path = tmp_path / name
-        path.write_bytes(gzip.compress(b"\n".join(lines)) if packed else b"\n".join(lines))
+        path.write_bytes(
+            gzip.compress(b"\n".join(lines)) if packed else b"\n".join(lines)
+        )
         assert bounded.read_file(path) == b"\n".join(lines)
         assert list(bounded.read_lines(path)) == [lines[0], b"b", b"c c"]
     (tmp_path / "empty").touch()
@@ -154,7 +177,9 @@ MAKE = {
     "nothing": lambda _: None,
     "10 GiB": sparse,
     "bomb": lambda path: path.write_bytes(gzip.compress(bytes(64 << 20), 1)),
-    "bomb of lines": lambda path: path.write_bytes(gzip.compress(b"\n" * (64 << 20), 9)),
+    "bomb of lines": lambda path: path.write_bytes(
+        gzip.compress(b"\n" * (64 << 20), 9)
+    ),
     "cut": lambda path: path.write_bytes(gzip.compress(b"[]" * 999)[:-9]),
     "damaged": lambda path: path.write_bytes(damaged(15)),
     "wrong sum": lambda path: path.write_bytes(damaged(-6)),
@@ -163,7 +188,9 @@ MAKE = {
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_what_is_no_file_of_a_moderate_size_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+def test_what_is_no_file_of_a_moderate_size_is_refused_by_name(
+    kind: str, tmp_path: Path
+) -> None:
     path = tmp_path / "saved.json"
     MAKE[kind](path)
     for read in (bounded.read_file, lambda path: list(bounded.read_lines(path))):
@@ -174,11 +201,16 @@ def test_what_is_no_file_of_a_moderate_size_is_refused_by_name(kind: str, tmp_pa
         assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/stdin", "/proc/self/mem", "with\0nul"])
+@pytest.mark.parametrize(
+    "path", ["/dev/zero", "/dev/stdin", "/proc/self/mem", "with\0nul"]
+)
 def test_devices_are_refused(path: str) -> None:
     with pytest.raises(UnexpectedAnswer):
         bounded.read_file(Path(path))
 
 
 def test_numbers_are_finite() -> None:
-    assert all(math.isfinite(float(bounded.parse_decimal(text) or 0)) for text in ("9" * 160, "1e-999", "nan", "inf"))
+    assert all(
+        math.isfinite(float(bounded.parse_decimal(text) or 0))
+        for text in ("9" * 160, "1e-999", "nan", "inf")
+    )

@@ -122,9 +122,17 @@ def test_in_a_clone_copies_open_that_git_ignores(
     assert launches[0][0] == str(copies / "01.ipynb")
     (copies / "01.ipynb").write_text("my work")
     assert cli.open_lab(None) == 0
-    assert [(copies / name).read_text() for name in ("01.ipynb", "02.ipynb")] == ["my work", "two"]
-    assert [(bundled / name).read_text() for name in ("01.ipynb", "02.ipynb")] == ["one", "two"]
-    ignored = subprocess.run(["git", "check-ignore", "my-notebooks/01_first_look.ipynb"], cwd=ROOT)
+    assert [(copies / name).read_text() for name in ("01.ipynb", "02.ipynb")] == [
+        "my work",
+        "two",
+    ]
+    assert [(bundled / name).read_text() for name in ("01.ipynb", "02.ipynb")] == [
+        "one",
+        "two",
+    ]
+    ignored = subprocess.run(
+        ["git", "check-ignore", "my-notebooks/01_first_look.ipynb"], cwd=ROOT
+    )
     assert ignored.returncode in (0, 128)  # 128: not a clone
 
 
@@ -164,7 +172,10 @@ def test_an_installed_package_copies_its_notebooks(
 
 
 def test_a_changed_notebook_is_kept_and_named(
-    bundled: Path, launches: Launches, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bundled: Path,
+    launches: Launches,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     mine = tmp_path / "mine" / "deep"
     mine.mkdir(parents=True)
@@ -179,15 +190,24 @@ def test_a_changed_notebook_is_kept_and_named(
 
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
 def test_only_root_is_allowed_as_root(
-    launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, allowed: bool
+    launches: Launches,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    user: int,
+    allowed: bool,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
     cli.open_lab(tmp_path)
     assert ("--allow-root" in launches[0]) is allowed
 
 
-def test_arguments_after_two_dashes_reach_jupyterlab(launches: Launches, tmp_path: Path) -> None:
-    assert cli.main(["lab", str(tmp_path), "--no-browser", "--", "--port=9000", "--", "x"]) == 0
+def test_arguments_after_two_dashes_reach_jupyterlab(
+    launches: Launches, tmp_path: Path
+) -> None:
+    assert (
+        cli.main(["lab", str(tmp_path), "--no-browser", "--", "--port=9000", "--", "x"])
+        == 0
+    )
     assert launches[0][1] == "--no-browser"
     assert launches[0][-3:] == ["--port=9000", "--", "x"]
 
@@ -203,7 +223,10 @@ def test_without_jupyterlab_it_names_the_extra(
 
 
 def test_a_file_in_the_folders_place_is_refused(
-    bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bundled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(cli, "_launcher", Launches)
     (tmp_path / "taken").touch()
@@ -211,23 +234,50 @@ def test_a_file_in_the_folders_place_is_refused(
     assert "is a file" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(util.find_spec("jupyterlab") is None, reason="needs JupyterLab: pip install -e '.[lab]'")
-def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    util.find_spec("jupyterlab") is None,
+    reason="needs JupyterLab: pip install -e '.[lab]'",
+)
+def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(
+    tmp_path: Path,
+) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    jupyter = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1"]
+    jupyter = [
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        "--ServerApp.ip=127.0.0.1",
+    ]
     with running("lab", str(tmp_path / "work"), "--no-browser", "--", *jupyter) as lab:
-        opened = r"JupyterLab: http://\S+:\d+/lab/tree/01_first_look\.ipynb\?token=(\w+)"
+        opened = (
+            r"JupyterLab: http://\S+:\d+/lab/tree/01_first_look\.ipynb\?token=(\w+)"
+        )
         token = lab.until(opened)[1]
         lab.until(rf"ssh -N -L {port}:localhost:{port} ")
         base = f"http://127.0.0.1:{port}/api"
         headers = {"Authorization": f"token {token}"}
-        with requests.Session() as session:  # JupyterLab prints its address just before it listens there
-            session.mount("http://", HTTPAdapter(max_retries=Retry(connect=60, backoff_factor=0.1, backoff_max=1)))
-            assert session.get(f"{base}/status", headers=headers, timeout=PATIENCE).json()["kernels"] == 0
-            listed = session.get(f"{base}/contents", headers=headers, timeout=PATIENCE).json()["content"]
-        assert {entry["name"] for entry in listed} == {p.name for p in (ROOT / "notebooks").glob("*.ipynb")}
+        with (
+            requests.Session() as session
+        ):  # JupyterLab prints its address just before it listens there
+            session.mount(
+                "http://",
+                HTTPAdapter(
+                    max_retries=Retry(connect=60, backoff_factor=0.1, backoff_max=1)
+                ),
+            )
+            assert (
+                session.get(f"{base}/status", headers=headers, timeout=PATIENCE).json()[
+                    "kernels"
+                ]
+                == 0
+            )
+            listed = session.get(
+                f"{base}/contents", headers=headers, timeout=PATIENCE
+            ).json()["content"]
+        assert {entry["name"] for entry in listed} == {
+            p.name for p in (ROOT / "notebooks").glob("*.ipynb")
+        }
         assert lab.end(signal.SIGTERM) == 0
         lab.close()
         assert len(lab.seen) <= 5, lab.seen
@@ -243,7 +293,9 @@ def address(server: Process) -> str:
 @pytest.mark.thorough
 def test_serve_answers_until_ctrl_c(tmp_path: Path) -> None:
     store = tmp_path / "relayer.db"
-    with running("serve", "--seed", "3", "--set", "order=oldest", "--store", str(store)) as server:
+    with running(
+        "serve", "--seed", "3", "--set", "order=oldest", "--store", str(store)
+    ) as server:
         base = address(server)
         assert "synthetic world, seed 3" in server.until("source")[0] + server.seen[-1]
         tokens = requests.get(f"{base}/api/v3/exchange/tokens", timeout=PATIENCE).json()
@@ -328,7 +380,9 @@ def test_what_serve_cannot_use_is_refused_in_one_line(
     assert named in said.err
 
 
-def test_a_port_in_use_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -358,14 +412,24 @@ def test_invalid_arguments_are_refused(words: list[str]) -> None:
 
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"loopring-lab {metadata.version('loopring-lab')}\n"
+    assert (
+        capsys.readouterr().out == f"loopring-lab {metadata.version('loopring-lab')}\n"
+    )
 
 
-@pytest.mark.parametrize("command", [["loopring-lab"], [sys.executable, "-m", "loopring_lab"]], ids=["script", "-m"])
+@pytest.mark.parametrize(
+    "command",
+    [["loopring-lab"], [sys.executable, "-m", "loopring_lab"]],
+    ids=["script", "-m"],
+)
 def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
     scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        [*command, "--help"], capture_output=True, text=True, env=dict(os.environ, PATH=scripts), check=True
+        [*command, "--help"],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ, PATH=scripts),
+        check=True,
     )
     assert done.stdout.startswith("Usage: loopring-lab ")
     assert "serve" in done.stdout
@@ -373,6 +437,16 @@ def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
 
 def test_help_loads_neither_frames_nor_servers() -> None:
     code = "import sys\nfrom loopring_lab.cli import main\nmain(['--help'])\nprint(*sys.modules)"
-    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
-    slow = {"jupyterlab", "fastapi", "uvicorn", "matplotlib", "numpy", "pandas", "requests"}
+    loaded = set(
+        subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    )
+    slow = {
+        "jupyterlab",
+        "fastapi",
+        "uvicorn",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "requests",
+    }
     assert loaded & (slow | {"loopring_lab.relayer"}) == set()

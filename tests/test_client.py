@@ -37,16 +37,28 @@ def small() -> World:
 
 
 def client_of(relayer: Relayer, **how: Any) -> Client:
-    return Client(Transport(relayer.base_url, api_key=relayer.api_key, proxies=False, **{"rate": None, **how}))
+    return Client(
+        Transport(
+            relayer.base_url,
+            api_key=relayer.api_key,
+            proxies=False,
+            **{"rate": None, **how},
+        )
+    )
 
 
 # The tour
 
 
-def test_the_embedded_relayer_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_embedded_relayer_says_what_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     client = lab.connect()
     said = capsys.readouterr().out
-    assert said == "Embedded relayer: synthetic world, seed 1. Nothing here is real market data.\n"
+    assert (
+        said
+        == "Embedded relayer: synthetic world, seed 1. Nothing here is real market data.\n"
+    )
     assert repr(client) == "Client(synthetic world, seed 1, 25 accounts)"
     assert client.accounts is not None
     assert ACCOUNT in client.accounts
@@ -63,11 +75,16 @@ def test_tokens_and_markets_are_the_relayer_s(client: Client) -> None:
         assert frame[column].tolist() == [record[key] for record in answer]
 
 
-def test_trades_equal_the_world_s_own_integers(client: Client, trades: pd.DataFrame) -> None:
+def test_trades_equal_the_world_s_own_integers(
+    client: Client, trades: pd.DataFrame
+) -> None:
     mine = {
         (fill.id, "BUY" if buys else "SELL"): fill
         for fill in World().fills
-        for who, buys in ((fill.taker, fill.side == "BUY"), (fill.maker, fill.side == "SELL"))
+        for who, buys in (
+            (fill.taker, fill.side == "BUY"),
+            (fill.maker, fill.side == "SELL"),
+        )
         if who == ACCOUNT
     }
     decimals = client.tokens()["decimals"].to_dict()
@@ -79,7 +96,11 @@ def test_trades_equal_the_world_s_own_integers(client: Client, trades: pd.DataFr
         assert whole(row.fee, decimals[row.fee_token]) == due
         assert row.created_at == pd.Timestamp(fill.time_ms, unit="ms", tz="UTC")
     assert lab.anomalies(trades).empty
-    assert trades.attrs == {"source": "synthetic world, seed 1", "synthetic": True, "fee_token": "received"}
+    assert trades.attrs == {
+        "source": "synthetic world, seed 1",
+        "synthetic": True,
+        "fee_token": "received",
+    }
 
 
 # Arguments
@@ -87,15 +108,22 @@ def test_trades_equal_the_world_s_own_integers(client: Client, trades: pd.DataFr
 
 def test_one_fill_type(client: Client, trades: pd.DataFrame) -> None:
     only = client.trades(ACCOUNT, fill_type="amm")
-    assert_frame_equal(only, trades[trades["fill_type"] == "amm"].reset_index(drop=True))
+    assert_frame_equal(
+        only, trades[trades["fill_type"] == "amm"].reset_index(drop=True)
+    )
 
 
 def test_a_period_is_half_open_and_utc(client: Client, trades: pd.DataFrame) -> None:
     start, end = trades["created_at"].iloc[[100, 200]]
     got = client.trades(ACCOUNT, since=start, until=end)
     assert_frame_equal(got, trades.iloc[100:200].reset_index(drop=True))
-    assert_frame_equal(client.trades(ACCOUNT, since=start.tz_convert("Asia/Tokyo"), until=str(end)), got)
-    assert client.trades(ACCOUNT, since="2022-06-01")["created_at"].min() >= pd.Timestamp("2022-06-01", tz="UTC")
+    assert_frame_equal(
+        client.trades(ACCOUNT, since=start.tz_convert("Asia/Tokyo"), until=str(end)),
+        got,
+    )
+    assert client.trades(ACCOUNT, since="2022-06-01")[
+        "created_at"
+    ].min() >= pd.Timestamp("2022-06-01", tz="UTC")
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
@@ -104,28 +132,50 @@ def test_a_limit_gives_the_newest(small: World, order: Any) -> None:
         client = client_of(relayer)
         account = relayer.accounts[0]
         everything = client.trades(account)
-        assert_frame_equal(client.trades(account, limit=70), everything.tail(70).reset_index(drop=True))
+        assert_frame_equal(
+            client.trades(account, limit=70), everything.tail(70).reset_index(drop=True)
+        )
 
 
-def test_account_numbers_may_come_from_a_frame(client: Client, trades: pd.DataFrame) -> None:
+def test_account_numbers_may_come_from_a_frame(
+    client: Client, trades: pd.DataFrame
+) -> None:
     number = np.int64(ACCOUNT)
     assert len(client.trades(number, limit=5)) == 5
 
 
-def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: pd.DataFrame) -> None:
-    order = trades.loc[trades["fill_type"] == "dex", "order_hash"].value_counts().index[0]
+def test_an_order_s_fills_are_found_without_its_account(
+    client: Client, trades: pd.DataFrame
+) -> None:
+    order = (
+        trades.loc[trades["fill_type"] == "dex", "order_hash"].value_counts().index[0]
+    )
     found = client.trades(order_hash=order)
-    assert_frame_equal(found, trades[trades["order_hash"] == order].reset_index(drop=True))
+    assert_frame_equal(
+        found, trades[trades["order_hash"] == order].reset_index(drop=True)
+    )
     assert set(found["account_id"]) == {ACCOUNT}
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "neither an account nor an order is given. Give account_id= or order_hash=."),
-        ({"account_id": -1}, "account_id=-1 is not a valid account id. Give a whole number, such as 10083."),
-        ({"account_id": "10083x"}, "account_id='10083x' is not a valid account id. Give a whole number"),
-        ({"account_id": 1, "fill_type": "pool"}, "fill_type='pool': give 'amm', 'dex', or nothing for both."),
+        (
+            {},
+            "neither an account nor an order is given. Give account_id= or order_hash=.",
+        ),
+        (
+            {"account_id": -1},
+            "account_id=-1 is not a valid account id. Give a whole number, such as 10083.",
+        ),
+        (
+            {"account_id": "10083x"},
+            "account_id='10083x' is not a valid account id. Give a whole number",
+        ),
+        (
+            {"account_id": 1, "fill_type": "pool"},
+            "fill_type='pool': give 'amm', 'dex', or nothing for both.",
+        ),
         ({"account_id": 1, "limit": 0}, "limit=0: give a number of trades above 0"),
         (
             {"account_id": 1, "since": "last week"},
@@ -135,11 +185,16 @@ def test_an_order_s_fills_are_found_without_its_account(client: Client, trades: 
             {"account_id": 1, "since": 1648752226000},
             "since=1648752226000 is not a time: a number may count seconds or",
         ),
-        ({"account_id": 1, "until": 1648752226.5}, "pandas.Timestamp(number, unit='ms', tz='UTC')"),
+        (
+            {"account_id": 1, "until": 1648752226.5},
+            "pandas.Timestamp(number, unit='ms', tz='UTC')",
+        ),
         ({"account_id": 1, "until": "2022-13-01"}, "until='2022-13-01' is not a time."),
     ],
 )
-def test_an_argument_that_cannot_be_used_is_named(client: Client, arguments: dict[str, Any], said: str) -> None:
+def test_an_argument_that_cannot_be_used_is_named(
+    client: Client, arguments: dict[str, Any], said: str
+) -> None:
     with pytest.raises(LabError) as caught:
         client.trades(**arguments)
     assert said in str(caught.value)
@@ -148,10 +203,17 @@ def test_an_argument_that_cannot_be_used_is_named(client: Client, arguments: dic
 # Pages
 
 
-def test_pages_hold_the_history_as_it_was_sent(client: Client, trades: pd.DataFrame) -> None:
+def test_pages_hold_the_history_as_it_was_sent(
+    client: Client, trades: pd.DataFrame
+) -> None:
     pages = list(client.pages([(ACCOUNT, "amm"), (ACCOUNT, "dex")]))
-    offsets = {kind: [page.offset for page in pages if page.history.fill_type == kind] for kind in ("amm", "dex")}
-    assert all(starts == list(range(0, len(starts) * 50, 50)) for starts in offsets.values())
+    offsets = {
+        kind: [page.offset for page in pages if page.history.fill_type == kind]
+        for kind in ("amm", "dex")
+    }
+    assert all(
+        starts == list(range(0, len(starts) * 50, 50)) for starts in offsets.values()
+    )
     frame = tables.trades(
         [page.body for page in pages],
         client.tokens(),
@@ -163,13 +225,19 @@ def test_pages_hold_the_history_as_it_was_sent(client: Client, trades: pd.DataFr
     assert sum(len(page.batch.columns) for page in pages) == len(trades)
 
 
-def test_the_error_of_one_history_is_raised_when_the_others_are_read(small: World) -> None:
+def test_the_error_of_one_history_is_raised_when_the_others_are_read(
+    small: World,
+) -> None:
     with Relayer(small) as relayer:
         account = relayer.accounts[0]
-        pages = client_of(relayer).pages([(4_000_000, "amm"), (account, "amm"), (account, "dex")])
+        pages = client_of(relayer).pages(
+            [(4_000_000, "amm"), (account, "amm"), (account, "dex")]
+        )
         read: list[Any] = []
         with pytest.raises(RelayerError, match="No such account"):
-            read.extend(row for page in pages for row in json.loads(page.body)["trades"])
+            read.extend(
+                row for page in pages for row in json.loads(page.body)["trades"]
+            )
         assert len(read) == len(relayer.rows(account))
 
 
@@ -192,8 +260,13 @@ def test_histories_that_cannot_be_read_are_named(client: Client, history: Any) -
 
 def test_keys_and_accounts_are_checked_by_the_relayer(small: World) -> None:
     with Relayer(small) as relayer:
-        for key, code, kind in ((None, 104001, NotAuthorized), ("wrong", 104002, NotAuthorized)):
-            client = Client(Transport(relayer.base_url, api_key=key, rate=None, proxies=False))
+        for key, code, kind in (
+            (None, 104001, NotAuthorized),
+            ("wrong", 104002, NotAuthorized),
+        ):
+            client = Client(
+                Transport(relayer.base_url, api_key=key, rate=None, proxies=False)
+            )
             with pytest.raises(kind) as caught:
                 client.trades(relayer.accounts[0])
             assert caught.value.code == code
@@ -202,7 +275,9 @@ def test_keys_and_accounts_are_checked_by_the_relayer(small: World) -> None:
         assert unknown.value.code == 104003
 
 
-def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small: World) -> None:
+def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(
+    small: World,
+) -> None:
     with Relayer(small) as relayer:
         account = relayer.accounts[-1]
         tokens = json.dumps(small.tokens()).encode()
@@ -211,12 +286,17 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small: Wo
         body = json.dumps({"totalNum": len(rows), "trades": rows}).encode()
 
     def script(number: int, request: Request) -> Answer:
-        return Answer(body={"tokens": tokens, "markets": markets}.get(request.path.rpartition("/")[2], body))
+        return Answer(
+            body={"tokens": tokens, "markets": markets}.get(
+                request.path.rpartition("/")[2], body
+            )
+        )
 
     with scripted(script) as server:
         client = Client(Transport(server.base_url, rate=None, proxies=False))
         with pytest.raises(
-            UnexpectedAnswer, match=rf"got {len(rows)} fills as both. .*Read one of them, with fill_type="
+            UnexpectedAnswer,
+            match=rf"got {len(rows)} fills as both. .*Read one of them, with fill_type=",
         ):
             client.trades(account)
         assert len(client.trades(account, fill_type="dex")) == len(rows)
@@ -231,11 +311,19 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, small: World) 
         monkeypatch.setenv("LOOPRING_BASE_URL", relayer.base_url)
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key)
         client = lab.connect(rate=None)
-        assert (client.source, client.synthetic, client.accounts) == (relayer.base_url, False, None)
-        assert len(client.trades(relayer.accounts[-1])) == len(relayer.rows(relayer.accounts[-1]))
+        assert (client.source, client.synthetic, client.accounts) == (
+            relayer.base_url,
+            False,
+            None,
+        )
+        assert len(client.trades(relayer.accounts[-1])) == len(
+            relayer.rows(relayer.accounts[-1])
+        )
 
 
-def test_a_recording_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, any_block_folder: Path) -> None:
+def test_a_recording_can_come_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, any_block_folder: Path
+) -> None:
     monkeypatch.setenv("LOOPRING_RECORDING", str(any_block_folder))
     assert lab.connect().source == str(any_block_folder.resolve())
 
@@ -267,7 +355,15 @@ def saved(folder: Path, trades: dict[str, list[list[str]]]) -> Path:
     return folder
 
 
-ROW = ["1648752226000", "7", "SELL", "12" + 20 * "0", "0.00042", "LRC-ETH", "504" + 12 * "0"]
+ROW = [
+    "1648752226000",
+    "7",
+    "SELL",
+    "12" + 20 * "0",
+    "0.00042",
+    "LRC-ETH",
+    "504" + 12 * "0",
+]
 
 
 def test_a_recording_that_grew_is_read_again(tmp_path: Path) -> None:
@@ -280,8 +376,13 @@ def test_a_recording_that_grew_is_read_again(tmp_path: Path) -> None:
     assert client.trades(5)["fill_type"].tolist() == ["amm", "dex"]
 
 
-def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = saved(tmp_path / "halves", {"5-amm": [ROW], "5-dex": [], "6-amm": [ROW], "7-amm": [ROW]})
+def test_a_recording_with_half_a_history_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = saved(
+        tmp_path / "halves",
+        {"5-amm": [ROW], "5-dex": [], "6-amm": [ROW], "7-amm": [ROW]},
+    )
     capsys.readouterr()
     lab.connect(recording=folder)
     assert capsys.readouterr().out == (
@@ -293,8 +394,14 @@ def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"market": "ETH-LRC"}, "Did you mean 'LRC-ETH'? (GET /api/v3/user/trades, code 100001, HTTP 400)"),
-        ({"market": "AMM-LRC-ETH"}, "is the name of a pool. Give market='LRC-ETH' and fill_type='amm'."),
+        (
+            {"market": "ETH-LRC"},
+            "Did you mean 'LRC-ETH'? (GET /api/v3/user/trades, code 100001, HTTP 400)",
+        ),
+        (
+            {"market": "AMM-LRC-ETH"},
+            "is the name of a pool. Give market='LRC-ETH' and fill_type='amm'.",
+        ),
         (
             {"account_id": 7},
             "There are 25 here, such as 58344, 11519, 23100: client.accounts lists them "
@@ -302,7 +409,9 @@ def test_a_recording_with_half_a_history_says_so(tmp_path: Path, capsys: pytest.
         ),
     ],
 )
-def test_what_was_probably_meant_is_said(client: Client, asked: dict[str, Any], words: str) -> None:
+def test_what_was_probably_meant_is_said(
+    client: Client, asked: dict[str, Any], words: str
+) -> None:
     with pytest.raises(LabError, match=re.escape(words) + "$"):
         client.trades(**{"account_id": ACCOUNT} | asked)
 
@@ -310,7 +419,9 @@ def test_what_was_probably_meant_is_said(client: Client, asked: dict[str, Any], 
 # Progress
 
 
-def test_progress_can_be_asked_for(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_can_be_asked_for(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
     client.trades(ACCOUNT, fill_type="amm", progress=True)
     shown = capsys.readouterr().err
     assert "amm trades" in shown
@@ -343,7 +454,9 @@ def test_progress_appears_when_it_takes_longer_than_a_second(
 
 def test_a_function_is_told_of_both_fill_types_together(client: Client) -> None:
     reports: list[tuple[int, int]] = []
-    trades = client.trades(ACCOUNT, progress=lambda held, expected: reports.append((held, expected)))
+    trades = client.trades(
+        ACCOUNT, progress=lambda held, expected: reports.append((held, expected))
+    )
     held = [one for one, _ in reports]
     assert held == sorted(held)
     pool = client.count(ACCOUNT, "amm")
@@ -367,7 +480,9 @@ def test_frames_are_the_caller_s_own(client: Client) -> None:
     tokens = client.tokens()
     tokens["decimals"] = 0
     assert client.tokens()["decimals"].max() == 18
-    assert tables.tokens(World().tokens()).index.tolist() == client.tokens().index.tolist()
+    assert (
+        tables.tokens(World().tokens()).index.tolist() == client.tokens().index.tolist()
+    )
 
 
 def test_a_notebook_shows_a_client_in_two_lines() -> None:
@@ -375,7 +490,9 @@ def test_a_notebook_shows_a_client_in_two_lines() -> None:
     assert "synthetic world, seed 1" in shown
     assert "25 accounts, such as 58344" in shown
     assert "Synthetic data." in shown
-    odd = lab.Client(Transport("https://a.example", api_key="KEY-abc"), source="<b>odd</b>")
+    odd = lab.Client(
+        Transport("https://a.example", api_key="KEY-abc"), source="<b>odd</b>"
+    )
     assert "&lt;b&gt;odd" in odd._repr_html_()
     assert "KEY-abc" not in odd._repr_html_()
 
@@ -383,7 +500,9 @@ def test_a_notebook_shows_a_client_in_two_lines() -> None:
 # What can be understood is accepted; what cannot be meant is refused
 
 
-def test_an_account_as_text_and_a_market_in_any_case_are_accepted(client: Client) -> None:
+def test_an_account_as_text_and_a_market_in_any_case_are_accepted(
+    client: Client,
+) -> None:
     wanted = client.trades(94680, market="LRC-ETH")
     assert len(wanted) > 0
     assert client.trades("94680", market="lrc-eth").equals(wanted)  # type: ignore[arg-type]
@@ -396,15 +515,23 @@ def test_an_account_as_text_and_a_market_in_any_case_are_accepted(client: Client
 
 
 def test_reversed_dates_are_refused(client: Client) -> None:
-    with pytest.raises(LabError, match="since='2022-03-01' is after until='2022-02-01'.* Swap them"):
+    with pytest.raises(
+        LabError, match="since='2022-03-01' is after until='2022-02-01'.* Swap them"
+    ):
         client.trades(94680, since="2022-03-01", until="2022-02-01")
     assert client.trades(94680, since="2022-03-01", until="2022-03-01").empty
 
 
 def test_no_trades_are_said_to_be_none(client: Client) -> None:
     empty = client.trades(94680, market="WBTC-ETH")
-    assert empty.attrs["notes"] == ["There are no trades of account_id=94680, market='WBTC-ETH'."]
-    assert "There are no trades of account_id=94680, market='WBTC-ETH'." in str(lab.show(empty))
+    assert empty.attrs["notes"] == [
+        "There are no trades of account_id=94680, market='WBTC-ETH'."
+    ]
+    assert "There are no trades of account_id=94680, market='WBTC-ETH'." in str(
+        lab.show(empty)
+    )
     late = client.trades(94680, until="2021-01-01")
-    assert late.attrs["notes"] == ["There are no trades of account_id=94680 in the time asked for, 40 outside it."]
+    assert late.attrs["notes"] == [
+        "There are no trades of account_id=94680 in the time asked for, 40 outside it."
+    ]
     assert "notes" not in client.trades(94680).attrs

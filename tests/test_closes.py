@@ -37,23 +37,33 @@ def read(folder: Path, text: str | bytes, **how: Any) -> pd.DataFrame:
 
 @pytest.mark.parametrize("with_tokens", [True, False])
 @pytest.mark.parametrize("numbers", [True, False])
-def test_a_frame_written_with_to_csv_is_read_as_it_was(tmp_path: Path, with_tokens: bool, numbers: bool) -> None:
+def test_a_frame_written_with_to_csv_is_read_as_it_was(
+    tmp_path: Path, with_tokens: bool, numbers: bool
+) -> None:
     """With every digit of the price, times to the millisecond, and what is unknown unknown."""
     names = [*NAMES, "NOT-LISTED"]
     moments = [1_648_749_600_123 + 60_000 * number for number in range(50)]
     made = pd.DataFrame(
         {
-            "created_at": pd.to_datetime(moments, unit="ms", utc=True).astype("datetime64[ms, UTC]"),
-            "market": pd.Categorical([names[number % len(names)] for number in range(50)]),
+            "created_at": pd.to_datetime(moments, unit="ms", utc=True).astype(
+                "datetime64[ms, UTC]"
+            ),
+            "market": pd.Categorical(
+                [names[number % len(names)] for number in range(50)]
+            ),
         }
     )
     pairs = [NAMES.get(name) for name in made["market"]]
     for place, name in enumerate(("base", "quote")):
         made[name] = pd.Categorical([pair and SYMBOLS[pair[place]] for pair in pairs])
-    made["price"] = pd.array([EXACT[number % len(EXACT)] for number in range(50)], AMOUNT)
+    made["price"] = pd.array(
+        [EXACT[number % len(EXACT)] for number in range(50)], AMOUNT
+    )
     written = made.assign(created_at=moments) if numbers else made
     file = tmp_path / "closes.csv"
-    (written if with_tokens else written.drop(columns=["base", "quote"])).sample(frac=1, random_state=1).to_csv(file)
+    (written if with_tokens else written.drop(columns=["base", "quote"])).sample(
+        frac=1, random_state=1
+    ).to_csv(file)
     how = {"unit": "ms"} if numbers else {}
     found = tables.prices(file, None if with_tokens else markets(), **how)
     assert_frame_equal(found, made)
@@ -70,7 +80,10 @@ def test_a_price_is_its_text_or_refused(number: Decimal) -> None:
         if number == round(number, 18):
             assert read(Path(folder), text)["price"].tolist() == [number]
         else:
-            with pytest.raises(UnexpectedAnswer, match="line 2, price: expected a decimal number that fits"):
+            with pytest.raises(
+                UnexpectedAnswer,
+                match="line 2, price: expected a decimal number that fits",
+            ):
                 read(Path(folder), text)
 
 
@@ -137,10 +150,15 @@ def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
     assert str(caught.value).endswith(".")
 
 
-def test_other_arguments_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_arguments_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(LabError, match="unit='minutes' is not known. Use 's' or 'ms'"):
         read(tmp_path, HEAD, unit="minutes")
-    with pytest.raises(LabError, match="markets: expected the frame that tables.markets makes, got list"):
+    with pytest.raises(
+        LabError,
+        match="markets: expected the frame that tables.markets makes, got list",
+    ):
         read(tmp_path, HEAD, markets=[])
     with pytest.raises(UnexpectedAnswer, match="nothing.csv: expected a readable file"):
         tables.prices(tmp_path / "nothing.csv")
@@ -153,8 +171,12 @@ def test_other_arguments_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_identical_lines_are_kept_and_large_files_are_read(tmp_path: Path) -> None:
     assert len(read(tmp_path, HEAD + LINE + LINE)) == 2
     minutes = pd.date_range("2022-01-01", periods=200_000, freq="min", tz="UTC")
-    table = pa.table({"created_at": minutes.astype(str), "market": ["LRC-ETH"] * len(minutes)})
-    frame = table.to_pandas().assign(price=[f"0.{number:08}" for number in range(1, len(minutes) + 1)])
+    table = pa.table(
+        {"created_at": minutes.astype(str), "market": ["LRC-ETH"] * len(minutes)}
+    )
+    frame = table.to_pandas().assign(
+        price=[f"0.{number:08}" for number in range(1, len(minutes) + 1)]
+    )
     frame.to_csv(tmp_path / "many.csv", index=False)
     found = tables.prices(tmp_path / "many.csv", markets())
     assert [Decimal(text) for text in frame["price"]] == found["price"].tolist()

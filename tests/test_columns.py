@@ -26,18 +26,27 @@ SERIES = re.compile(r"amounts\.|show\(|to_float")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pd.DataFrame]:
-    return {name: make() for name, make in public_frames(tmp_path_factory.mktemp("frames")).items()}
+    return {
+        name: make()
+        for name, make in public_frames(tmp_path_factory.mktemp("frames")).items()
+    }
 
 
 def described() -> dict[str, dict[str, columns.Column]]:
-    return {name: found for names, found in columns.frames().items() for name in names.split(", ")}
+    return {
+        name: found
+        for names, found in columns.frames().items()
+        for name in names.split(", ")
+    }
 
 
 def names_of(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame.index.names if name] + frame.columns.tolist()
 
 
-def test_every_column_of_every_frame_is_described_and_nothing_else(made: dict[str, pd.DataFrame]) -> None:
+def test_every_column_of_every_frame_is_described_and_nothing_else(
+    made: dict[str, pd.DataFrame],
+) -> None:
     found = described()
     assert len(made) > 50
     for name, frame in made.items():
@@ -53,7 +62,9 @@ def functions() -> Iterator[str]:
         name = line.partition("(")[0].removeprefix("lab.")
         returned = line.rpartition(" -> ")[2]
         of_trades = name.startswith(("fees.", "fills.")) and returned == "'Any'"
-        if (of_trades or "pd.DataFrame" in returned) and not SERIES.match(line.removeprefix("lab.")):
+        if (of_trades or "pd.DataFrame" in returned) and not SERIES.match(
+            line.removeprefix("lab.")
+        ):
             yield name
 
 
@@ -62,23 +73,36 @@ def test_every_public_function_that_returns_a_frame_is_described() -> None:
     found = described()
     names = [name for name in functions() if name not in NO_FRAME]
     assert len(names) > 40
-    short = [name if name in found else name.removeprefix("rollup.").removeprefix("tables.") for name in names]
+    short = [
+        name if name in found else name.removeprefix("rollup.").removeprefix("tables.")
+        for name in names
+    ]
     assert [name for name in short if name not in found] == []
 
 
 def test_every_described_frame_is_made_here(made: dict[str, pd.DataFrame]) -> None:
-    assert {name for name in described() if NAMED_ELSEWHERE.get(name, name) not in made} == set()
+    assert {
+        name for name in described() if NAMED_ELSEWHERE.get(name, name) not in made
+    } == set()
 
 
 def test_every_description_is_used() -> None:
     text = tomllib.loads((ROOT / "loopring_lab" / "columns.toml").read_text())
-    meanings = {one.meaning for found in columns.frames().values() for one in found.values()}
-    entries = [text["columns"], *(frame.get("own", {}) for frame in text["frames"].values())]
+    meanings = {
+        one.meaning for found in columns.frames().values() for one in found.values()
+    }
+    entries = [
+        text["columns"],
+        *(frame.get("own", {}) for frame in text["frames"].values()),
+    ]
     unused = [
         name
         for place in entries
         for name, entry in place.items()
-        if not any(re.fullmatch(re.escape(entry["meaning"]).replace(r"\{\}", ".+"), one) for one in meanings)
+        if not any(
+            re.fullmatch(re.escape(entry["meaning"]).replace(r"\{\}", ".+"), one)
+            for one in meanings
+        )
     ]
     assert unused == []
 
@@ -90,7 +114,9 @@ TYPES = {
     "time": lambda dtype: isinstance(dtype, pd.DatetimeTZDtype),
     "duration": pd.api.types.is_timedelta64_dtype,
     "yes or no": pd.api.types.is_bool_dtype,
-    "text": lambda dtype: isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)) or dtype.kind == "O",
+    "text": lambda dtype: (
+        isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)) or dtype.kind == "O"
+    ),
 }
 
 
@@ -101,14 +127,24 @@ def test_types_are_those_of_the_frames(made: dict[str, pd.DataFrame]) -> None:
         for name, frame in made.items()
         for column, dtype in frame.dtypes.items()
         if not (frame.empty and dtype.kind == "O")
-        and not TYPES[columns.TYPES.get(found[name][column].kind, found[name][column].kind)](dtype)
+        and not TYPES[
+            columns.TYPES.get(found[name][column].kind, found[name][column].kind)
+        ](dtype)
     ]
     assert wrong == []
 
 
 def test_the_reference_lists_each_column_of_each_frame_once() -> None:
     listed = columns.reference()
-    assert listed.columns.tolist() == ["frame", "column", "type", "unit", "source", "exact", "meaning"]
+    assert listed.columns.tolist() == [
+        "frame",
+        "column",
+        "type",
+        "unit",
+        "source",
+        "exact",
+        "meaning",
+    ]
     assert not listed.duplicated(["frame", "column"]).any()
     assert len(listed) == sum(map(len, columns.frames().values()))
     assert listed["meaning"].str.endswith(".").all()
@@ -120,7 +156,10 @@ def test_the_reference_lists_each_column_of_each_frame_once() -> None:
 def test_amounts_name_their_unit() -> None:
     listed = columns.reference()
     amounts = listed[listed["type"].eq("decimal") & listed["column"].ne("weight")]
-    assert amounts.loc[amounts["unit"] == "", ["frame", "column"]].to_numpy().tolist() == []
+    assert (
+        amounts.loc[amounts["unit"] == "", ["frame", "column"]].to_numpy().tolist()
+        == []
+    )
 
 
 def test_one_name_means_what_it_means_in_its_own_frame() -> None:

@@ -12,7 +12,14 @@ import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
 from support.trade_histories import assert_refused
-from support.worlds import MINUTE, minute_marks, size_classes, trades_of, true_costs, true_difference
+from support.worlds import (
+    MINUTE,
+    minute_marks,
+    size_classes,
+    trades_of,
+    true_costs,
+    true_difference,
+)
 
 import loopring_lab as lab
 from loopring_lab.relayer import World
@@ -49,16 +56,30 @@ Cells = dict[Any, dict[str, dict[str, Part]]]
 """Of each market, side and size class, of each venue, the orders."""
 
 
-def cells_of(takers: pd.DataFrame, prices: dict[int, Decimal], price_of_eth: pd.Series) -> Cells:
+def cells_of(
+    takers: pd.DataFrame, prices: dict[int, Decimal], price_of_eth: pd.Series
+) -> Cells:
     """Return the cells of takers' fills, with values in ETH."""
     classes = size_classes_of(takers)
-    cells: Cells = defaultdict(lambda: {"amm": defaultdict(Part), "dex": defaultdict(Part)})
+    cells: Cells = defaultdict(
+        lambda: {"amm": defaultdict(Part), "dex": defaultdict(Part)}
+    )
     for fill in takers.itertuples():
         if fill.trade_id in prices:
-            worse = float(fill.price / prices[fill.trade_id] - 1) * 10_000 * (1 if fill.side == "BUY" else -1)
-            value = float(fill.notional) * (1 / price_of_eth[fill.created_at.floor("D")] if fill.quote == "USDC" else 1)
+            worse = (
+                float(fill.price / prices[fill.trade_id] - 1)
+                * 10_000
+                * (1 if fill.side == "BUY" else -1)
+            )
+            value = float(fill.notional) * (
+                1 / price_of_eth[fill.created_at.floor("D")]
+                if fill.quote == "USDC"
+                else 1
+            )
             cell = cells[fill.market, fill.side, classes[fill.trade_id]]
-            cell[fill.fill_type][fill.order_hash].add(value, worse + fill.fee_bps, fill.fee_bps)
+            cell[fill.fill_type][fill.order_hash].add(
+                value, worse + fill.fee_bps, fill.fee_bps
+            )
     return cells
 
 
@@ -79,20 +100,32 @@ def size_classes_of(takers: pd.DataFrame) -> dict[int, int]:
 def daily_price(trades: pd.DataFrame) -> pd.Series:
     """Return the mean price of ETH in USDC on each day: the last one known, before the first day that one."""
     fills = trades[trades["market"] == "ETH-USDC"]
-    sums = fills[["notional", "size"]].map(float).groupby(fills["created_at"].dt.floor("D")).sum()
+    sums = (
+        fills[["notional", "size"]]
+        .map(float)
+        .groupby(fills["created_at"].dt.floor("D"))
+        .sum()
+    )
     days = trades["created_at"].dt.floor("D").drop_duplicates().sort_values()
     return (sums["notional"] / sums["size"]).reindex(days).ffill().bfill()
 
 
 def mean_of(orders: dict[str, Part], what: str) -> float:
-    return sum(getattr(part, what) for part in orders.values()) / sum(part.value for part in orders.values())
+    return sum(getattr(part, what) for part in orders.values()) / sum(
+        part.value for part in orders.values()
+    )
 
 
 def over_cells(cells: Cells, venue: str, what: str) -> float:
     """Return the mean at a venue, each cell weighted by the value of all its fills."""
-    values = [sum(part.value for orders in cell.values() for part in orders.values()) for cell in cells.values()]
+    values = [
+        sum(part.value for orders in cell.values() for part in orders.values())
+        for cell in cells.values()
+    ]
     means = [mean_of(cell[venue], what) for cell in cells.values()]
-    return sum(value * mean for value, mean in zip(values, means, strict=True)) / sum(values)
+    return sum(value * mean for value, mean in zip(values, means, strict=True)) / sum(
+        values
+    )
 
 
 def difference_of(cells: Cells, what: str = "paid") -> float:
@@ -104,7 +137,10 @@ def difference_by_order(cells: Cells) -> float:
     total = 0.0
     count = 0
     for cell in cells.values():
-        means = {v: sum(p.paid / p.value for p in orders.values()) / len(orders) for v, orders in cell.items()}
+        means = {
+            v: sum(p.paid / p.value for p in orders.values()) / len(orders)
+            for v, orders in cell.items()
+        }
         orders = len(cell["amm"]) + len(cell["dex"])
         total += orders * (means["amm"] - means["dex"])
         count += orders
@@ -122,7 +158,10 @@ def squares_within(cells: Cells) -> float:
     pulls: dict[str, float] = defaultdict(float)
     alone = 0.0
     for venue, sign in (("amm", 1), ("dex", -1)):
-        costs = [[part.paid / part.value for part in cell[venue].values()] for cell in cells.values()]
+        costs = [
+            [part.paid / part.value for part in cell[venue].values()]
+            for cell in cells.values()
+        ]
         several = [some for some in costs if len(some) > 1]
         variation = sum((len(some) - 1) * variance(some) for some in several)
         spread = variation / sum(len(some) - 1 for some in several)
@@ -148,15 +187,27 @@ def squares_of_matching(cells: Cells) -> float:
     squares = 0.0
     for (market, _, size_class), cell in cells.items():
         alike = [c for (m, _, k), c in cells.items() if (m, k) == (market, size_class)]
-        below = [c for (m, _, k), c in cells.items() if (m, k) == (market, size_class - 1)]
+        below = [
+            c for (m, _, k), c in cells.items() if (m, k) == (market, size_class - 1)
+        ]
         chance = 1.0
         for venue in ("amm", "dex"):
-            expected = sum(len(c[venue]) for c in alike) or sum(len(c[venue]) for c in below) / 10
+            expected = (
+                sum(len(c[venue]) for c in alike)
+                or sum(len(c[venue]) for c in below) / 10
+            )
             chance *= 1 - exp(-expected / len(alike))
-        costs = {v: mean_of(orders, "paid") if orders else over_cells(both, v, "paid") for v, orders in cell.items()}
+        costs = {
+            v: mean_of(orders, "paid") if orders else over_cells(both, v, "paid")
+            for v, orders in cell.items()
+        }
         value = value_of(*cell.values())
         off = value * (costs["amm"] - costs["dex"] - difference_of(both))
-        squares += ((1 - chance) * off / (total - value) if all(cell.values()) else chance * off / (total + value)) ** 2
+        squares += (
+            (1 - chance) * off / (total - value)
+            if all(cell.values())
+            else chance * off / (total + value)
+        ) ** 2
     return squares
 
 
@@ -171,12 +222,15 @@ def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
     ends = trades.groupby("order_hash")["created_at"].max()
     found = {}
     of_markets = {
-        name: some.sort_values(["created_at", "trade_id"]) for name, some in trades.groupby("market", observed=True)
+        name: some.sort_values(["created_at", "trade_id"])
+        for name, some in trades.groupby("market", observed=True)
     }
     for fill in trades[trades["role"] == "taker"].itertuples():
         others = of_markets[fill.market]
         end = ends[fill.order_hash]
-        others = others[(others["created_at"] > end) & (others["created_at"] <= end + DAY)]
+        others = others[
+            (others["created_at"] > end) & (others["created_at"] <= end + DAY)
+        ]
         if len(others):
             found[fill.trade_id] = others.iloc[-1]["price"]
     return found
@@ -186,7 +240,11 @@ def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
 def test_the_comparison_is_its_definition_in_plain_python(
     trades: pd.DataFrame, marks: pa.Table, is_outside: bool
 ) -> None:
-    some = trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])].sort_values("created_at").tail(1200)
+    some = (
+        trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])]
+        .sort_values("created_at")
+        .tail(1200)
+    )
     takers = some[some["role"] == "taker"].reset_index(drop=True)
     assert takers["quote"].mode().tolist() == ["ETH"]
     if is_outside:
@@ -194,25 +252,45 @@ def test_the_comparison_is_its_definition_in_plain_python(
         ends = takers.groupby("order_hash")["created_at"].transform("max")
         minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
         keys = zip(takers["market"], minutes, strict=True)
-        prices = {number: closes[key] for number, key in zip(takers["trade_id"], keys, strict=True)}
+        prices = {
+            number: closes[key]
+            for number, key in zip(takers["trade_id"], keys, strict=True)
+        }
         found = lab.fills.compare_venues(some, marks).iloc[0]
     else:
         prices = own_references(some)
         found = lab.fills.compare_venues(some, horizon="1d").iloc[0]
     every_cell = cells_of(takers, prices, daily_price(some))
     cells = matched(every_cell)
-    parts = [(order, part) for cell in cells.values() for venue in cell.values() for order, part in venue.items()]
+    parts = [
+        (order, part)
+        for cell in cells.values()
+        for venue in cell.values()
+        for order, part in venue.items()
+    ]
     assert found["fills"] == sum(part.fills for _, part in parts)
     assert found["orders"] == len({order for order, _ in parts})
     assert found["matched_share"] == found["fills"] / len(takers)
-    assert found["pool_bps"] == pytest.approx(over_cells(cells, "amm", "paid"), rel=1e-9)
-    assert found["book_bps"] == pytest.approx(over_cells(cells, "dex", "paid"), rel=1e-9)
+    assert found["pool_bps"] == pytest.approx(
+        over_cells(cells, "amm", "paid"), rel=1e-9
+    )
+    assert found["book_bps"] == pytest.approx(
+        over_cells(cells, "dex", "paid"), rel=1e-9
+    )
     assert found["difference_bps"] == found["pool_bps"] - found["book_bps"]
-    assert found["fee_difference_bps"] == pytest.approx(difference_of(cells, "fees"), rel=1e-9)
-    assert found["fee_difference_bps"] + found["price_difference_bps"] == pytest.approx(found["difference_bps"])
+    assert found["fee_difference_bps"] == pytest.approx(
+        difference_of(cells, "fees"), rel=1e-9
+    )
+    assert found["fee_difference_bps"] + found["price_difference_bps"] == pytest.approx(
+        found["difference_bps"]
+    )
     assert found["by_order_bps"] == pytest.approx(difference_by_order(cells), rel=1e-9)
-    assert (found["high_bps"] - found["low_bps"]) / 2 == pytest.approx(reach_of(every_cell), rel=1e-9)
-    assert (found["high_bps"] + found["low_bps"]) / 2 == pytest.approx(found["difference_bps"])
+    assert (found["high_bps"] - found["low_bps"]) / 2 == pytest.approx(
+        reach_of(every_cell), rel=1e-9
+    )
+    assert (found["high_bps"] + found["low_bps"]) / 2 == pytest.approx(
+        found["difference_bps"]
+    )
 
 
 # The truth
@@ -233,7 +311,9 @@ GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
         pytest.param(33, "neither", marks=pytest.mark.thorough),
     ],
 )
-def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, cheaper: str) -> None:
+def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
+    seed: int, cheaper: str
+) -> None:
     """A sample of benchmarks/bench_estimates.py."""
     world = World(seed=seed, size=0.05, cheaper=cheaper)
     trades = trades_of(world)
@@ -252,10 +332,14 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, c
                     assert line.verdict == ("pool" if truth[group] < 0 else "book")
                 if found is outside and line.fills:
                     errors.append(line.difference_bps - truth[group])
-                    assert pd.isna(line.low_bps) or line.low_bps <= truth[group] <= line.high_bps
+                    assert (
+                        pd.isna(line.low_bps)
+                        or line.low_bps <= truth[group] <= line.high_bps
+                    )
         assert (own["reference"] == "own trades").all()
-        assert "intervals cover sampling only, and trades as reference pull the difference towards 0" in repr(
-            lab.show(own)
+        assert (
+            "intervals cover sampling only, and trades as reference pull the difference towards 0"
+            in repr(lab.show(own))
         )
         assert (outside["reference"] == "outside prices").all()
         assert "notes" not in outside.attrs
@@ -263,7 +347,9 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed: int, c
     assert abs(median(errors)) < 0.5
 
 
-def test_a_higher_level_makes_a_wider_interval(trades: pd.DataFrame, marks: pa.Table) -> None:
+def test_a_higher_level_makes_a_wider_interval(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
     wide = lab.fills.compare_venues(trades, marks).iloc[0]
     narrow = lab.fills.compare_venues(trades, marks, intervals=0.5).iloc[0]
     assert wide["low_bps"] < narrow["low_bps"] < narrow["high_bps"] < wide["high_bps"]
@@ -272,7 +358,9 @@ def test_a_higher_level_makes_a_wider_interval(trades: pd.DataFrame, marks: pa.T
 # Frames
 
 
-def test_only_takers_count_and_each_fill_once(trades: pd.DataFrame, marks: pa.Table) -> None:
+def test_only_takers_count_and_each_fill_once(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
     takers = trades[trades["role"] == "taker"]
     found = lab.fills.compare_venues(takers, marks, by="side")
     twice = pd.concat([trades, trades.iloc[:500]], ignore_index=True)
@@ -283,23 +371,43 @@ def test_only_takers_count_and_each_fill_once(trades: pd.DataFrame, marks: pa.Ta
     assert lab.fills.compare_venues(makers, marks).empty
 
 
-def test_what_cannot_be_matched_is_undecided(trades: pd.DataFrame, marks: pa.Table) -> None:
+def test_what_cannot_be_matched_is_undecided(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
     pool = trades[trades["fill_type"] == "amm"]
     alone = lab.fills.compare_venues(pool, marks).iloc[0]
-    assert (alone["fills"], alone["matched_share"], alone["verdict"]) == (0, 0.0, "undecided")
-    assert pd.isna(alone[["pool_bps", "book_bps", "difference_bps", "low_bps", "by_order_bps"]]).all()
+    assert (alone["fills"], alone["matched_share"], alone["verdict"]) == (
+        0,
+        0.0,
+        "undecided",
+    )
+    assert pd.isna(
+        alone[["pool_bps", "book_bps", "difference_bps", "low_bps", "by_order_bps"]]
+    ).all()
     unpriced = lab.fills.compare_venues(trades, marks.slice(0, 0))
     assert unpriced["fills"].tolist() == [0]
     empty = lab.fills.compare_venues(trades.iloc[:0], marks, by="market")
     found = lab.fills.compare_venues(trades, marks, by="market")
     assert empty.empty
-    assert empty.drop(columns="market").dtypes.equals(found.drop(columns="market").dtypes)
+    assert empty.drop(columns="market").dtypes.equals(
+        found.drop(columns="market").dtypes
+    )
 
 
-def test_fills_with_something_unknown_do_not_match(trades: pd.DataFrame, marks: pa.Table) -> None:
+def test_fills_with_something_unknown_do_not_match(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     whole = lab.fills.compare_venues(takers, marks).iloc[0]
-    for name in ("size", "price", "notional", "fee_bps", "market", "side", "created_at"):
+    for name in (
+        "size",
+        "price",
+        "notional",
+        "fee_bps",
+        "market",
+        "side",
+        "created_at",
+    ):
         odd = takers.copy()
         odd.loc[odd.index[::7], name] = None
         found = lab.fills.compare_venues(odd, marks).iloc[0]
@@ -314,15 +422,23 @@ def test_fills_with_something_unknown_do_not_match(trades: pd.DataFrame, marks: 
         assert (found.attrs.get("notes") == [note]) is is_left_out
 
 
-def test_where_no_taker_is_known_a_note_says_so(trades: pd.DataFrame, marks: pa.Table) -> None:
-    book = trades[(trades["fill_type"] == "dex") & (trades["role"] == "maker")].assign(role=None)
+def test_where_no_taker_is_known_a_note_says_so(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
+    book = trades[(trades["fill_type"] == "dex") & (trades["role"] == "maker")].assign(
+        role=None
+    )
     found = lab.fills.compare_venues(book, marks)
     assert found["verdict"].tolist() == ["undecided"]
     assert found["matched_share"].isna().all()
-    assert found.attrs["notes"] == [f"{len(book):,} fills are left out: taker or type unknown."]
+    assert found.attrs["notes"] == [
+        f"{len(book):,} fills are left out: taker or type unknown."
+    ]
 
 
-def test_one_order_with_almost_all_value_gives_no_narrow_interval(trades: pd.DataFrame, marks: pa.Table) -> None:
+def test_one_order_with_almost_all_value_gives_no_narrow_interval(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
     """Next to an order of 10**12 times the value, what the others paid is lost in rounding."""
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     some = takers[takers["market"] == "ETH-USDC"].reset_index(drop=True)
@@ -355,5 +471,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(trades: pd.DataFrame, case: str) -> None:
+def test_what_makes_no_sense_is_refused_in_words(
+    trades: pd.DataFrame, case: str
+) -> None:
     assert_refused(*REFUSED[case], trades)

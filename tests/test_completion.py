@@ -13,7 +13,9 @@ from loopring_lab import completion
 
 @pytest.fixture(scope="module")
 def shell() -> Iterator[InteractiveShell]:
-    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    shell = InteractiveShell.instance(
+        config=Config({"HistoryManager": {"enabled": False}})
+    )
     yield shell
     InteractiveShell.clear_instance()
 
@@ -44,7 +46,9 @@ def completed(shell: InteractiveShell, code: str) -> list[str]:
         "x = 1\ny = client.trades(market='LRC-",
     ],
 )
-def test_markets_complete(shell: InteractiveShell, client: lab.Client, code: str) -> None:
+def test_markets_complete(
+    shell: InteractiveShell, client: lab.Client, code: str
+) -> None:
     listed = sorted(name for name in client.markets().index if name.startswith("LRC-"))
     assert len(listed) > 1
     assert completed(shell, code) == [code[:-4] + name for name in listed]
@@ -59,18 +63,25 @@ def test_markets_complete(shell: InteractiveShell, client: lab.Client, code: str
         'trades[trades["fee_token"] == "US',
     ],
 )
-def test_tokens_complete(shell: InteractiveShell, client: lab.Client, code: str) -> None:
+def test_tokens_complete(
+    shell: InteractiveShell, client: lab.Client, code: str
+) -> None:
     listed = sorted(name for name in client.tokens().index if name.startswith("US"))
     assert listed == ["USDC", "USDT"]
     assert completed(shell, code) == [code[:-2] + name for name in listed]
 
 
-@pytest.mark.parametrize("code", ['print("LRC', 'open("US', 'side = "LR', "market = LR", 'market="LRC-ETH", x="'])
+@pytest.mark.parametrize(
+    "code",
+    ['print("LRC', 'open("US', 'side = "LR', "market = LR", 'market="LRC-ETH", x="'],
+)
 def test_elsewhere_nothing_is_offered(client: lab.Client, code: str) -> None:
     assert completion.complete_name(code) == ("", [])
 
 
-def test_the_completer_is_hooked_in_once(shell: InteractiveShell, client: lab.Client) -> None:
+def test_the_completer_is_hooked_in_once(
+    shell: InteractiveShell, client: lab.Client
+) -> None:
     before = len(shell.Completer.custom_matchers)
     lab.connect().tokens()
     assert len(shell.Completer.custom_matchers) == before

@@ -36,7 +36,9 @@ def points(draw: st.DrawFn) -> Point:
     return x * z % P, y * z % P, z, x * y * z % P
 
 
-@pytest.mark.parametrize("scalar", [*range(40), 255, 256, SUBGROUP_ORDER - 1, SUBGROUP_ORDER, 2**256 - 1])
+@pytest.mark.parametrize(
+    "scalar", [*range(40), 255, 256, SUBGROUP_ORDER - 1, SUBGROUP_ORDER, 2**256 - 1]
+)
 def test_edges_of_multiplication(scalar: int) -> None:
     expected = (0, 1)
     addend = BASE
@@ -48,7 +50,9 @@ def test_edges_of_multiplication(scalar: int) -> None:
 
 
 def test_the_generator_has_the_subgroups_order() -> None:
-    assert curve.is_equal(curve.multiply(SUBGROUP_ORDER, curve.to_extended(*BASE)), NEUTRAL)
+    assert curve.is_equal(
+        curve.multiply(SUBGROUP_ORDER, curve.to_extended(*BASE)), NEUTRAL
+    )
     assert curve.is_valid_point(*BASE)
     assert pow(A, (P - 1) // 2, P) == 1, "a is a square"
     assert pow(D, (P - 1) // 2, P) == P - 1, "d is none, so the law is complete"
@@ -71,14 +75,24 @@ def test_a_point_with_a_part_of_low_order_is_sound() -> None:
 @given(st.integers(0, P - 1), st.integers(0, P - 1))
 @few
 def test_points_off_the_curve_are_refused(x: int, y: int) -> None:
-    for point in ((x, y), (BASE[0], y)):  # hypothesis also draws the numbers of this very source
-        off = (A * point[0] ** 2 + point[1] ** 2 - 1 - D * (point[0] * point[1]) ** 2) % P
+    for point in (
+        (x, y),
+        (BASE[0], y),
+    ):  # hypothesis also draws the numbers of this very source
+        off = (
+            A * point[0] ** 2 + point[1] ** 2 - 1 - D * (point[0] * point[1]) ** 2
+        ) % P
         assert not (off and curve.is_valid_point(*point))
 
 
 @pytest.mark.parametrize(
     ("x", "y"),
-    [(BASE[0] + P, BASE[1]), (BASE[0], BASE[1] + P), (BASE[0] - P, BASE[1]), (BASE[0], BASE[1] - P)],
+    [
+        (BASE[0] + P, BASE[1]),
+        (BASE[0], BASE[1] + P),
+        (BASE[0] - P, BASE[1]),
+        (BASE[0], BASE[1] - P),
+    ],
 )
 def test_coordinates_outside_the_field_are_refused(x: int, y: int) -> None:
     assert not curve.is_valid_point(x, y)
@@ -87,11 +101,20 @@ def test_coordinates_outside_the_field_are_refused(x: int, y: int) -> None:
 @pytest.mark.parametrize(
     ("inputs", "width", "partial_rounds", "expected"),
     [
-        ((1,), 2, 53, 11316722965829087614032985243432266723826890185209218714357779037968059437034),
+        (
+            (1,),
+            2,
+            53,
+            11316722965829087614032985243432266723826890185209218714357779037968059437034,
+        ),
     ],
 )
-def test_published_hashes(inputs: tuple[int, ...], width: int, partial_rounds: int, expected: int) -> None:
-    assert curve.poseidon(inputs, width=width, partial_rounds=partial_rounds) == expected
+def test_published_hashes(
+    inputs: tuple[int, ...], width: int, partial_rounds: int, expected: int
+) -> None:
+    assert (
+        curve.poseidon(inputs, width=width, partial_rounds=partial_rounds) == expected
+    )
 
 
 # Printed by the tests of two public clients.
@@ -106,7 +129,9 @@ SIGNATURE = (
 
 def test_a_published_signature() -> None:
     assert curve.sign(Secret(SECRET), MESSAGE) == SIGNATURE
-    assert curve.verify(*curve.to_affine(curve.multiply_base(SECRET)), MESSAGE, SIGNATURE)
+    assert curve.verify(
+        *curve.to_affine(curve.multiply_base(SECRET)), MESSAGE, SIGNATURE
+    )
 
 
 def test_s_has_a_range() -> None:

@@ -92,16 +92,25 @@ def test_an_answer_without_an_end_is_cut_off(talk: Talk) -> None:
     assert late.value.maybe_received
     if talk is not ENDLESS["size of a chunk"]:  # of too many digits, which ends sooner
         assert isinstance(late.value, RelayerTimeout)
-        assert "within 0.3 s. Try again later, or allow more time: connect(..., timeout=...)" in str(late.value)
+        assert (
+            "within 0.3 s. Try again later, or allow more time: connect(..., timeout=...)"
+            in str(late.value)
+        )
     assert talk is ENDLESS["silence"] or hung_up.wait(PATIENCE)
 
 
-def test_a_head_that_drips_through_tls_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_drips_through_tls_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     lookup = socket.getaddrinfo
-    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **how: lookup("127.0.0.1", *rest, **how))
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *rest, **how: lookup("127.0.0.1", *rest, **how),
+    )
 
     def listen(connection: socket.socket) -> None:
         with context.wrap_socket(connection, server_side=True) as wrapped:
@@ -110,11 +119,19 @@ def test_a_head_that_drips_through_tls_is_cut_off(monkeypatch: pytest.MonkeyPatc
 
     with talking(listen, at_once=True) as base_url:
         port = base_url.rpartition(":")[2]
-        with pytest.raises(RelayerTimeout, match="No complete answer arrived within 0.5 s"):
-            transport(f"https://relayer.example:{port}", timeout=0.5, proxies=True).get("/exchange/tokens")
+        with pytest.raises(
+            RelayerTimeout, match="No complete answer arrived within 0.5 s"
+        ):
+            transport(f"https://relayer.example:{port}", timeout=0.5, proxies=True).get(
+                "/exchange/tokens"
+            )
 
 
-@pytest.mark.parametrize("body", [b" " * 65536, zlib.compress(bytes(1 << 20), wbits=31)], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    "body",
+    [b" " * 65536, zlib.compress(bytes(1 << 20), wbits=31)],
+    ids=["plain", "gzip"],
+)
 def test_an_endless_body_at_full_speed_takes_little_memory(body: bytes) -> None:
     coding = b"Content-Encoding: gzip\r\n" if body[:1] == b"\x1f" else b""
     with talking(trickle(OK + coding + b"\r\n", body, 0)) as base_url:
@@ -136,7 +153,12 @@ def test_the_body_of_a_redirect_is_not_read() -> None:
         while True:
             sent.append(connection.send(bytes(1 << 16)))
 
-    with talking(talk) as base_url, pytest.raises(TransportError, match="redirects to http://.*/other, which is not"):
+    with (
+        talking(talk) as base_url,
+        pytest.raises(
+            TransportError, match="redirects to http://.*/other, which is not"
+        ),
+    ):
         transport(base_url, timeout=PATIENCE).get("/exchange/tokens")
     assert sum(sent) < 16 << 20
 
@@ -146,10 +168,16 @@ def chunk(data: bytes) -> bytes:
 
 
 def packed(data: bytes, coding: str = "gzip") -> bytes:
-    return OK + f"Content-Encoding: {coding}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+    return (
+        OK
+        + f"Content-Encoding: {coding}\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
 
 
-BOMB = zlib.compress(bytes(1 << 26), wbits=31) * 64  # 4 GiB of zeros, in members of 64 MiB
+BOMB = (
+    zlib.compress(bytes(1 << 26), wbits=31) * 64
+)  # 4 GiB of zeros, in members of 64 MiB
 HOSTILE = {
     "4 GiB in gzip": packed(BOMB),
     "4 GiB in gzip, as an error": packed(BOMB).replace(b"200 OK", b"500 Oops"),
@@ -190,12 +218,18 @@ def test_a_hostile_answer_is_an_error_and_takes_little_memory(answer: bytes) -> 
 def test_gzip_is_expanded() -> None:
     text = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
     parts = [zlib.compress(part, wbits=31) for part in (text[:5], text[5:])]
-    with scripted(lambda number, request: Answer(200, b"".join(parts), {"Content-Encoding": "gzip"})) as server:
+    with scripted(
+        lambda number, request: Answer(
+            200, b"".join(parts), {"Content-Encoding": "gzip"}
+        )
+    ) as server:
         assert transport(server.base_url).get("/exchange/tokens") == text
 
 
 def test_an_answer_sets_no_cookie() -> None:
-    with scripted(lambda number, request: Answer(headers={"Set-Cookie": "a=b"})) as server:
+    with scripted(
+        lambda number, request: Answer(headers={"Set-Cookie": "a=b"})
+    ) as server:
         client = transport(server.base_url)
         client.get("/exchange/tokens")
         client.get("/exchange/tokens")
@@ -210,18 +244,26 @@ def client_of(base_url: str, **how: Any) -> Client:
 
 
 def test_a_wait_beyond_the_budget_is_not_begun() -> None:
-    with scripted(lambda number, request: Answer(429, b"", {"Retry-After": "20"})) as server:
-        with pytest.raises(RelayerTimeout, match=r"would come after 20.0 s, beyond max_seconds=15\. Allow"):
+    with scripted(
+        lambda number, request: Answer(429, b"", {"Retry-After": "20"})
+    ) as server:
+        with pytest.raises(
+            RelayerTimeout,
+            match=r"would come after 20.0 s, beyond max_seconds=15\. Allow",
+        ):
             client_of(server.base_url, max_seconds=15).count(5)
         assert len(server.requests) == 1
 
 
 def test_waiting_for_a_turn_counts() -> None:
-    with scripted(lambda number, request: Answer(body=b'{"totalNum": 1, "trades": []}')) as server:
+    with scripted(
+        lambda number, request: Answer(body=b'{"totalNum": 1, "trades": []}')
+    ) as server:
         client = Client(Transport(server.base_url, rate=0.01, max_seconds=15))
         client.count(5)
         with pytest.raises(
-            RelayerTimeout, match=r"A request's turn would come in \d+\.\d s .*, beyond max_seconds=15\."
+            RelayerTimeout,
+            match=r"A request's turn would come in \d+\.\d s .*, beyond max_seconds=15\.",
         ):
             client.count(5)
 
@@ -237,10 +279,19 @@ def test_all_answers_of_an_operation_count_together() -> None:
     with scripted(script) as server:
         with pytest.raises(RelayerTimeout, match="beyond max_seconds=0.3"):
             list(client_of(server.base_url, max_seconds=0.3).pages([(5, "dex")]))
-        with pytest.raises(TransportError, match=r"together are larger than max_bytes\. Allow more: connect"):
+        with pytest.raises(
+            TransportError,
+            match=r"together are larger than max_bytes\. Allow more: connect",
+        ):
             list(client_of(server.base_url, max_bytes=100_000).pages([(5, "dex")]))
         assert len(server.requests) < 150  # of 200
-        assert sum(page.batch.counts[0] for page in client_of(server.base_url).pages([(5, "dex")])) == 5_000
+        assert (
+            sum(
+                page.batch.counts[0]
+                for page in client_of(server.base_url).pages([(5, "dex")])
+            )
+            == 5_000
+        )
 
 
 def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path: Path) -> None:
@@ -248,13 +299,21 @@ def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path: Path) -> None:
         accounts = relayer.accounts[:4]
         histories = [(account, kind) for account in accounts for kind in FILL_TYPES]
         free = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
-        sizes = {one: sum(len(page.body) for page in free.pages([one])) for one in histories}
+        sizes = {
+            one: sum(len(page.body) for page in free.pages([one])) for one in histories
+        }
         most = max(*sizes.values(), sum(map(len, free.listings())))
         assert sum(sizes.values()) > 1.5 * most
-        limited = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None, max_bytes=most)
+        limited = lab.connect(
+            relayer.base_url, api_key=relayer.api_key, rate=None, max_bytes=most
+        )
         report = lab.Archive(tmp_path / "archive").sync(limited, accounts=accounts)
-        assert report["rows"].sum() == sum(len(relayer.rows(account)) for account in accounts)
-        limited = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None, max_bytes=most - 1)
+        assert report["rows"].sum() == sum(
+            len(relayer.rows(account)) for account in accounts
+        )
+        limited = lab.connect(
+            relayer.base_url, api_key=relayer.api_key, rate=None, max_bytes=most - 1
+        )
         with pytest.raises(TransportError, match="larger than max_bytes"):
             list(limited.pages([max(sizes, key=lambda one: sizes[one])]))
 
@@ -265,7 +324,9 @@ def test_a_sync_is_one_operation(tmp_path: Path) -> None:
 
     with scripted(script) as server:
         with pytest.raises(RelayerTimeout, match=r"beyond max_seconds=15"):
-            lab.Archive(tmp_path / "archive").sync(client_of(server.base_url, max_seconds=15), 5)
+            lab.Archive(tmp_path / "archive").sync(
+                client_of(server.base_url, max_seconds=15), 5
+            )
         assert len(server.requests) == 1
 
 
@@ -293,16 +354,23 @@ def read(answer: Callable[[int], bytes], **how: Any) -> int:
         return answer(offset)
 
     with contextlib.suppress(IncompleteHistory):
-        for _ in PageReader(fetch, [History(5, "dex", **how)], lambda held, expected: None, at_once=1):
+        for _ in PageReader(
+            fetch, [History(5, "dex", **how)], lambda held, expected: None, at_once=1
+        ):
             pass
     return len(requests)
 
 
-FIFTY = [row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}") for number in range(50)]
+FIFTY = [
+    row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}")
+    for number in range(50)
+]
 WITHOUT_END: dict[str, Callable[[int], bytes]] = {
     "empty pages": lambda offset: page([], 50_000_000),
     "one page again and again": lambda offset: page(FIFTY, 50_000_000),
-    "a page, then nothing": lambda offset: page(FIFTY if offset == 0 else [], 50_000_000),
+    "a page, then nothing": lambda offset: page(
+        FIFTY if offset == 0 else [], 50_000_000
+    ),
     "a count beyond sense": lambda offset: page(FIFTY, 10**12),
 }
 
@@ -319,8 +387,12 @@ WITHOUT_END: dict[str, Callable[[int], bytes]] = {
     ],
     ids=["all", "rest", "recent rest", "newest", "recent"],
 )
-def test_a_count_that_pages_do_not_deliver_ends(answer: Callable[[int], bytes], how: dict[str, Any]) -> None:
-    assert read(answer, **how) <= 45  # four times the one page that it may have, and ten to spare
+def test_a_count_that_pages_do_not_deliver_ends(
+    answer: Callable[[int], bytes], how: dict[str, Any]
+) -> None:
+    assert (
+        read(answer, **how) <= 45
+    )  # four times the one page that it may have, and ten to spare
 
 
 # Ctrl-C
@@ -333,9 +405,13 @@ def press_ctrl_c() -> None:
 
 
 @contextmanager
-def interrupted(seconds: float, press: Callable[[], None] = press_ctrl_c) -> Iterator[None]:
+def interrupted(
+    seconds: float, press: Callable[[], None] = press_ctrl_c
+) -> Iterator[None]:
     """Press Ctrl-C after some seconds; the block, which would go on for longer, must then end."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores it
     timer = threading.Timer(seconds, press)
     timer.start()
     try:
@@ -357,7 +433,9 @@ def test_ctrl_c_ends_a_call(stage: str, call: str) -> None:
 
 def test_ctrl_c_ends_the_wait_for_another_attempt() -> None:
     with (
-        scripted(lambda number, request: Answer(429, b"", {"Retry-After": "20"})) as server,
+        scripted(
+            lambda number, request: Answer(429, b"", {"Retry-After": "20"})
+        ) as server,
         interrupted(0.1),
     ):
         client_of(server.base_url).count(5)
@@ -379,10 +457,12 @@ def test_after_ctrl_c_nothing_more_is_requested() -> None:
 
 
 def python(program: str, base_url: str) -> None:
-    begin = (
-        "import os, sys, threading, loopring_lab as lab\nclient = lab.connect(sys.argv[1], rate=None, timeout=1_000)\n"
+    begin = "import os, sys, threading, loopring_lab as lab\nclient = lab.connect(sys.argv[1], rate=None, timeout=1_000)\n"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", begin + program, base_url],
+        check=True,
+        timeout=4 * PATIENCE,
     )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", begin + program, base_url], check=True, timeout=4 * PATIENCE)
 
 
 def test_a_dead_exchange_does_not_delay_the_end_of_a_process() -> None:
@@ -399,7 +479,9 @@ def test_a_forked_process_has_connections_of_its_own() -> None:
         "assert client.count(5) == 7\n"
         "if child: assert os.waitpid(child, 0)[1] == 0\n"
     )
-    with scripted(lambda number, request: Answer(body=b'{"totalNum": 7, "trades": []}')) as server:
+    with scripted(
+        lambda number, request: Answer(body=b'{"totalNum": 7, "trades": []}')
+    ) as server:
         python(program, server.base_url)
         assert len(server.requests) == 3
 
@@ -408,7 +490,9 @@ def test_a_client_that_is_gone_leaves_no_connection_open() -> None:
     """Without waiting for the garbage collector, which a session of many clients may outrun."""
     gc.disable()
     try:
-        with scripted(lambda number, request: Answer(body=b'{"totalNum": 7}')) as server:
+        with scripted(
+            lambda number, request: Answer(body=b'{"totalNum": 7}')
+        ) as server:
             transport = Transport(server.base_url, rate=None)
             assert transport.get("/user/trades")
             gone = weakref.ref(transport)

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.key_update_setup import ACCOUNT, CountingSigner, KeyUpdateSetup, key_update_setup
+from support.key_update_setup import (
+    ACCOUNT,
+    CountingSigner,
+    KeyUpdateSetup,
+    key_update_setup,
+)
 from support.protocol_vectors import every_vector
 
 import loopring_lab as lab
@@ -38,7 +43,11 @@ class LyingSetup(KeyUpdateSetup):
 
         def get(asked: str, *arguments: Any, **options: Any) -> bytes:
             answer = truthful(asked, *arguments, **options)
-            return json.dumps(change(json.loads(answer))).encode() if asked == path else answer
+            return (
+                json.dumps(change(json.loads(answer))).encode()
+                if asked == path
+                else answer
+            )
 
         self.transport.get = get  # type: ignore[method-assign]
 
@@ -82,8 +91,16 @@ def signed(update: lab.KeyUpdate) -> tuple[str, int, int, int]:
     message = data["message"]
     domain = data["domain"]
     assert body["exchange"] == domain["verifyingContract"]
-    assert body["maxFee"] == {"tokenId": message["feeTokenID"], "volume": str(message["maxFee"])}
-    return domain["verifyingContract"], domain["chainId"], message["feeTokenID"], int(message["maxFee"])
+    assert body["maxFee"] == {
+        "tokenId": message["feeTokenID"],
+        "volume": str(message["maxFee"]),
+    }
+    return (
+        domain["verifyingContract"],
+        domain["chainId"],
+        message["feeTokenID"],
+        int(message["maxFee"]),
+    )
 
 
 # Lies
@@ -91,21 +108,30 @@ def signed(update: lab.KeyUpdate) -> tuple[str, int, int, int]:
 
 def token(symbol: str, /, **claims: Any) -> Change:
     """Change a token of the list."""
-    return lambda tokens: [each | claims if each["symbol"] == symbol else each for each in tokens]
+    return lambda tokens: [
+        each | claims if each["symbol"] == symbol else each for each in tokens
+    ]
 
 
 def second(symbol: str, /, **claims: Any) -> Change:
     """List a token a second time."""
-    return lambda tokens: [*tokens, *(each | claims for each in tokens if each["symbol"] == symbol)]
+    return lambda tokens: [
+        *tokens,
+        *(each | claims for each in tokens if each["symbol"] == symbol),
+    ]
 
 
 def swapped(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = {"ETH": "USDC", "USDC": "ETH"}
-    return [each | {"symbol": names.get(each["symbol"], each["symbol"])} for each in tokens]
+    return [
+        each | {"symbol": names.get(each["symbol"], each["symbol"])} for each in tokens
+    ]
 
 
 def fee(amount: int, symbol: str = "ETH") -> Change:
-    return lambda answer: answer | {"fees": [{"token": symbol, "fee": str(amount), "discount": 1.0}]}
+    return lambda answer: (
+        answer | {"fees": [{"token": symbol, "fee": str(amount), "discount": 1.0}]}
+    )
 
 
 TOKENS_PATH = "/exchange/tokens"
@@ -119,12 +145,32 @@ LIES: dict[str, tuple[str, Change, str]] = {
     ),
     "id": (TOKENS_PATH, token("ETH", tokenId=300), "id is 300 .* but 0 "),
     "swapped names": (TOKENS_PATH, swapped, "symbol is 'USDC' .* but 'ETH'"),
-    "endless name": (TOKENS_PATH, token("ETH", symbol=10_000 * "X"), "listed tokens|symbol is 'XXX"),
-    "new name": (TOKENS_PATH, token("ETH", symbol="WETH"), "listed tokens|symbol is 'WETH'"),
-    "address": (TOKENS_PATH, token("ETH", address="0x" + 40 * "1"), "address is '0x1111"),
-    "listed twice": (TOKENS_PATH, second("ETH", tokenId=300, decimals=27), "listed tokens|symbol is 'ETH#0'"),
+    "endless name": (
+        TOKENS_PATH,
+        token("ETH", symbol=10_000 * "X"),
+        "listed tokens|symbol is 'XXX",
+    ),
+    "new name": (
+        TOKENS_PATH,
+        token("ETH", symbol="WETH"),
+        "listed tokens|symbol is 'WETH'",
+    ),
+    "address": (
+        TOKENS_PATH,
+        token("ETH", address="0x" + 40 * "1"),
+        "address is '0x1111",
+    ),
+    "listed twice": (
+        TOKENS_PATH,
+        second("ETH", tokenId=300, decimals=27),
+        "listed tokens|symbol is 'ETH#0'",
+    ),
     "id twice": (TOKENS_PATH, second("USDC", tokenId=0), "each id once, got 0 twice"),
-    "5,000 ETH": (FEE_PATH, fee(5000 * ETHER), r"asks for 5,000 ETH .*ceiling is 0\.005 ETH.*max_fee='5000'"),
+    "5,000 ETH": (
+        FEE_PATH,
+        fee(5000 * ETHER),
+        r"asks for 5,000 ETH .*ceiling is 0\.005 ETH.*max_fee='5000'",
+    ),
     "two fees": (
         FEE_PATH,
         lambda answer: answer | {"fees": answer["fees"] + fee(1)({})["fees"]},
@@ -140,9 +186,21 @@ LIES: dict[str, tuple[str, Change, str]] = {
         lambda account: account | {"owner": "0x" + 40 * "1"},
         "does not sign for this",
     ),
-    "nonce below 0": (ACCOUNT_PATH, lambda account: account | {"nonce": -1}, "nonce: expected"),
-    "nonce too large": (ACCOUNT_PATH, lambda account: account | {"nonce": 2**32}, "nonce: expected"),
-    "nonce true": (ACCOUNT_PATH, lambda account: account | {"nonce": True}, "nonce: expected"),
+    "nonce below 0": (
+        ACCOUNT_PATH,
+        lambda account: account | {"nonce": -1},
+        "nonce: expected",
+    ),
+    "nonce too large": (
+        ACCOUNT_PATH,
+        lambda account: account | {"nonce": 2**32},
+        "nonce: expected",
+    ),
+    "nonce true": (
+        ACCOUNT_PATH,
+        lambda account: account | {"nonce": True},
+        "nonce: expected",
+    ),
 }
 
 
@@ -155,10 +213,17 @@ def test_a_lie_is_named_and_nothing_is_signed(setup: LyingSetup, lie: str) -> No
 
 def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup: LyingSetup) -> None:
     update = setup.prepare(signer=setup.signer(), max_fee="0.00002")
-    lines = {line.field: f"{line.value}: {line.meaning}" for line in update.preview().lines}
+    lines = {
+        line.field: f"{line.value}: {line.meaning}" for line in update.preview().lines
+    }
     assert signed(update)[2:] == (0, 20_000_000_000_000)
-    assert lines["maxFee.volume"].startswith("20000000000000: in smallest units; the most you pay: 0.00002 ETH")
-    assert lines["maxFee.tokenId"] == "0: ETH, with 18 decimals, pays the fee. Vouched for by loopring_lab (embedded)"
+    assert lines["maxFee.volume"].startswith(
+        "20000000000000: in smallest units; the most you pay: 0.00002 ETH"
+    )
+    assert (
+        lines["maxFee.tokenId"]
+        == "0: ETH, with 18 decimals, pays the fee. Vouched for by loopring_lab (embedded)"
+    )
     assert lines["exchange"].endswith(
         "on chain 31337: the update is valid nowhere else. Vouched for by loopring_lab (embedded)"
     )
@@ -170,12 +235,19 @@ def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup: LyingSetup) -> 
 def test_another_exchange_is_refused_with_what_to_write(setup: LyingSetup) -> None:
     for claimed in (UNKNOWN, MAINNET | {"chain_id": 5}, EMBEDDED | {"chain_id": 1}):
         setup.claim(**claimed)
-        told = setup.refuses("If you know the values from a source other than this relayer, write them: trust=")
-        assert f"claims to serve the exchange {claimed['exchange']} on chain {claimed['chain_id']}" in told
+        told = setup.refuses(
+            "If you know the values from a source other than this relayer, write them: trust="
+        )
+        assert (
+            f"claims to serve the exchange {claimed['exchange']} on chain {claimed['chain_id']}"
+            in told
+        )
         assert f"mainnet is {MAINNET['exchange']} on chain 1," in told
         example = re.search(r"trust=(\{.*\}\}\})", told)
         assert example
-        written = ast.literal_eval(example[1].replace("'id': ..., 'decimals': ...", "'id': 0, 'decimals': 18"))
+        written = ast.literal_eval(
+            example[1].replace("'id': ..., 'decimals': ...", "'id': 0, 'decimals': 18")
+        )
         update = setup.prepare(signer=setup.signer(), trust=written, max_fee="0.001")
         assert signed(update) == (*claimed.values(), 0, 10**15)
     for nonsense in ("0x12", "nobody", ""):
@@ -185,22 +257,34 @@ def test_another_exchange_is_refused_with_what_to_write(setup: LyingSetup) -> No
     setup.refuses("chain(_id|Id): expected")
 
 
-def test_a_known_exchange_in_another_case_is_spelled_as_it_is_known(setup: LyingSetup) -> None:
+def test_a_known_exchange_in_another_case_is_spelled_as_it_is_known(
+    setup: LyingSetup,
+) -> None:
     """The seed contains the address as written, and another seed is another key."""
     usual = setup.prepare(signer=setup.signer())
-    for spelled in (EMBEDDED["exchange"].lower(), "0X" + EMBEDDED["exchange"][2:].upper()):
+    for spelled in (
+        EMBEDDED["exchange"].lower(),
+        "0X" + EMBEDDED["exchange"][2:].upper(),
+    ):
         setup.claim(**EMBEDDED | {"exchange": spelled})
         update = setup.prepare(signer=setup.signer())
-        assert (update.key_seed_message(), update.l2_key) == (usual.key_seed_message(), usual.l2_key)
+        assert (update.key_seed_message(), update.l2_key) == (
+            usual.key_seed_message(),
+            usual.l2_key,
+        )
         assert update.body() == usual.body()
 
 
-def test_the_real_exchange_is_known_and_its_tokens_are_checked(setup: LyingSetup) -> None:
+def test_the_real_exchange_is_known_and_its_tokens_are_checked(
+    setup: LyingSetup,
+) -> None:
     for how in ({}, {"trust": "mainnet"}, {"trust": "relayer"}):
         setup.claim(**MAINNET)
         update = setup.prepare(signer=setup.signer(), **how)
         assert signed(update) == (*MAINNET.values(), 0, UPDATE_FEES["ETH"])
-        assert repr(update.preview()).count("Vouched for by loopring_lab (mainnet)") == 2
+        assert (
+            repr(update.preview()).count("Vouched for by loopring_lab (mainnet)") == 2
+        )
         setup.lie(TOKENS_PATH, token("ETH", decimals=27))
         setup.refuses("decimals is 27", **{**how, "trust": "mainnet"})
 
@@ -225,19 +309,30 @@ def test_what_the_caller_states_is_signed_and_shown_as_such(setup: LyingSetup) -
 
 def test_a_relayer_cannot_contradict_what_the_caller_states(setup: LyingSetup) -> None:
     setup.lie(TOKENS_PATH, token("ETH", decimals=27))
-    setup.refuses("decimals is 27 according to the relayer alone, but 18 according to the caller", trust=STATED)
+    setup.refuses(
+        "decimals is 27 according to the relayer alone, but 18 according to the caller",
+        trust=STATED,
+    )
     setup.connect()
-    setup.refuses("id is 0 .* but 9 according to the caller", trust=UNKNOWN | {"tokens": {"ETH": ETH | {"id": 9}}})
+    setup.refuses(
+        "id is 0 .* but 9 according to the caller",
+        trust=UNKNOWN | {"tokens": {"ETH": ETH | {"id": 9}}},
+    )
 
 
-def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(setup: LyingSetup) -> None:
+def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(
+    setup: LyingSetup,
+) -> None:
     told = "'ETH': only the relayer says which token that is .* Known are LRC. .*'tokens': {'ETH': {'id': "
     setup.refuses(told, trust=UNKNOWN | {"tokens": {"LRC": {"id": 1, "decimals": 18}}})
 
 
 def test_a_caller_cannot_contradict_what_is_known(setup: LyingSetup) -> None:
     wrong = MAINNET | {"tokens": {"ETH": ETH | {"decimals": 27}}}
-    setup.refuses(r"decimals is 27 according to the caller \(trust=\), but 18 according to loopring_lab", trust=wrong)
+    setup.refuses(
+        r"decimals is 27 according to the caller \(trust=\), but 18 according to loopring_lab",
+        trust=wrong,
+    )
     more = EMBEDDED | {"tokens": {"WETH": {"id": 2, "decimals": 18, "ceiling": "1"}}}
     setup.refuses("'WETH': pays no fees", trust=more, fee_token="WETH")
     assert signed(setup.prepare(signer=setup.signer(), trust=more)) == (
@@ -247,9 +342,14 @@ def test_a_caller_cannot_contradict_what_is_known(setup: LyingSetup) -> None:
     )
 
 
-def test_the_relayers_word_is_taken_on_request_and_shown_as_such(setup: LyingSetup) -> None:
+def test_the_relayers_word_is_taken_on_request_and_shown_as_such(
+    setup: LyingSetup,
+) -> None:
     setup.claim(**UNKNOWN)
-    setup.refuses(r"asks for 0\.000019 ETH .*no ceiling is known.*max_fee='0\.000019'", trust="relayer")
+    setup.refuses(
+        r"asks for 0\.000019 ETH .*no ceiling is known.*max_fee='0\.000019'",
+        trust="relayer",
+    )
     update = setup.prepare(signer=setup.signer(), trust="relayer", max_fee="0.001")
     assert signed(update) == (*UNKNOWN.values(), 0, 10**15)
     for text in (repr(update.preview()), update.preview()._repr_html_()):
@@ -258,7 +358,9 @@ def test_the_relayers_word_is_taken_on_request_and_shown_as_such(setup: LyingSet
     setup.lie(TOKENS_PATH, token("ETH", decimals=78))
     setup.refuses("decimals", trust="relayer")
     setup.claim(**UNKNOWN)
-    setup.refuses("'NONE': pays no fees at this relayer", trust="relayer", fee_token="NONE")
+    setup.refuses(
+        "'NONE': pays no fees at this relayer", trust="relayer", fee_token="NONE"
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,7 +383,9 @@ def test_the_relayers_word_is_taken_on_request_and_shown_as_such(setup: LyingSet
         STATED | {"name": "mine"},
     ],
 )
-def test_what_cannot_be_trusted_is_refused_with_an_example(setup: LyingSetup, trust: Any) -> None:
+def test_what_cannot_be_trusted_is_refused_with_an_example(
+    setup: LyingSetup, trust: Any
+) -> None:
     told = setup.refuses("trust|Token ETH|exchange: |chain_id: ", trust=trust)
     assert told.endswith(".")
 
@@ -289,7 +393,9 @@ def test_what_cannot_be_trusted_is_refused_with_an_example(setup: LyingSetup, tr
 # Ceilings
 
 
-def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(setup: LyingSetup) -> None:
+def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(
+    setup: LyingSetup,
+) -> None:
     ceilings = {
         "ETH": 5 * 10**15,
         "LRC": 10 * 10**18,
@@ -301,18 +407,30 @@ def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(setup: Lyin
         setup.lie(FEE_PATH, fee(most, symbol))
         assert signed(setup.prepare(signer=setup.signer(), fee_token=symbol))[3] == most
         setup.lie(FEE_PATH, fee(most + 1, symbol))
-        told = setup.refuses(f"{most + 1} smallest units.; the ceiling is", fee_token=symbol)
+        told = setup.refuses(
+            f"{most + 1} smallest units.; the ceiling is", fee_token=symbol
+        )
         allowed = re.search(r"write max_fee='([\d.]+)'", told)
         assert allowed
-        update = setup.prepare(signer=setup.signer(), fee_token=symbol, max_fee=allowed[1])
+        update = setup.prepare(
+            signer=setup.signer(), fee_token=symbol, max_fee=allowed[1]
+        )
         assert signed(update)[3] == most + 1
 
 
 def test_the_fees_of_recorded_updates_lie_far_below_the_ceilings() -> None:
-    known = {token.id: token for token in deployments.known_deployments()["mainnet"].tokens.values()}
+    known = {
+        token.id: token
+        for token in deployments.known_deployments()["mainnet"].tokens.values()
+    }
     groups = [*every_vector()["account_update"], *every_vector()["counterfactual"]]
-    fees = [each["max_fee"] for each in groups if int(each["max_fee"]["volume"]) < 2**95]  # the rest are limits
-    fees += [{"tokenId": TOKENS[symbol].id, "volume": amount} for symbol, amount in UPDATE_FEES.items()]
+    fees = [
+        each["max_fee"] for each in groups if int(each["max_fee"]["volume"]) < 2**95
+    ]  # the rest are limits
+    fees += [
+        {"tokenId": TOKENS[symbol].id, "volume": amount}
+        for symbol, amount in UPDATE_FEES.items()
+    ]
     for paid in fees:
         token = known[paid["tokenId"]]
         assert 5 * int(paid["volume"]) <= token.smallest("ceiling", token.ceiling)
@@ -320,9 +438,15 @@ def test_the_fees_of_recorded_updates_lie_far_below_the_ceilings() -> None:
 
 def test_a_token_without_a_ceiling_needs_a_max_fee() -> None:
     with key_update_setup(update_fees={"LINK": 10**16}) as setup:
-        with pytest.raises(KeyUpdateError, match=r"asks for 0\.01 LINK .*no ceiling is known.*max_fee='0\.01'"):
+        with pytest.raises(
+            KeyUpdateError,
+            match=r"asks for 0\.01 LINK .*no ceiling is known.*max_fee='0\.01'",
+        ):
             setup.prepare(fee_token="LINK")
-        assert signed(setup.prepare(fee_token="LINK", max_fee="0.01"))[2:] == (9, 10**16)
+        assert signed(setup.prepare(fee_token="LINK", max_fee="0.01"))[2:] == (
+            9,
+            10**16,
+        )
 
 
 # The facts
@@ -336,21 +460,36 @@ def test_the_pinned_facts_are_those_of_the_embedded_relayer() -> None:
     }
     for each in known.values():
         assert {s: (t.id, t.decimals, t.address) for s, t in each.tokens.items()} == {
-            symbol: (token.id, token.decimals, token.address) for symbol, token in TOKENS.items()
+            symbol: (token.id, token.decimals, token.address)
+            for symbol, token in TOKENS.items()
         }
-    assert {name for name, token in known["mainnet"].tokens.items() if token.ceiling} == set(UPDATE_FEES)
+    assert {
+        name for name, token in known["mainnet"].tokens.items() if token.ceiling
+    } == set(UPDATE_FEES)
 
 
 def test_the_pinned_facts_are_those_of_the_registry(recordings: Path) -> None:
-    registered = json.loads((recordings / "mainnet_registered_tokens_v36.json").read_text())
-    facts = {token["symbol"]: (token["tokenId"], token["decimals"], token["address"]) for token in registered}
+    registered = json.loads(
+        (recordings / "mainnet_registered_tokens_v36.json").read_text()
+    )
+    facts = {
+        token["symbol"]: (token["tokenId"], token["decimals"], token["address"])
+        for token in registered
+    }
     listed = json.loads((recordings / "mainnet_block_a" / "tokens.json").read_text())
-    served = {token["symbol"]: (token["tokenId"], token["decimals"], token["address"]) for token in listed}
+    served = {
+        token["symbol"]: (token["tokenId"], token["decimals"], token["address"])
+        for token in listed
+    }
     for symbol, token in deployments.known_deployments()["mainnet"].tokens.items():
-        assert (token.id, token.decimals, token.address) == facts[symbol] == served[symbol]
+        assert (
+            (token.id, token.decimals, token.address) == facts[symbol] == served[symbol]
+        )
 
 
-def test_an_update_for_the_embedded_relayer_is_valid_on_no_other_exchange(setup: LyingSetup) -> None:
+def test_an_update_for_the_embedded_relayer_is_valid_on_no_other_exchange(
+    setup: LyingSetup,
+) -> None:
     update = setup.prepare(signer=setup.signer())
     body = update.body()
     key = update.l2_key
@@ -359,7 +498,12 @@ def test_an_update_for_the_embedded_relayer_is_valid_on_no_other_exchange(setup:
         "max_fee": body["maxFee"]["volume"], "valid_until": body["validUntil"], "nonce": body["nonce"],
     }  # fmt: skip
     recovered = [
-        protocol.recover_signer(protocol.account_update_digest(**place, **terms), body["ecdsaSignature"])
+        protocol.recover_signer(
+            protocol.account_update_digest(**place, **terms), body["ecdsaSignature"]
+        )
         for place in (EMBEDDED, MAINNET)
     ]
-    assert (recovered[0] == body["owner"], recovered[1] == body["owner"]) == (True, False)
+    assert (recovered[0] == body["owner"], recovered[1] == body["owner"]) == (
+        True,
+        False,
+    )

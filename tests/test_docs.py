@@ -30,9 +30,13 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
         self.text = " ".join("".join(self.words).split())
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(
+        self, tag: str, attributes: list[tuple[str, str | None]]
+    ) -> None:
         values = dict(attributes)
-        self.anchors |= {values[name] or "" for name in ("id", "name") if name in values}
+        self.anchors |= {
+            values[name] or "" for name in ("id", "name") if name in values
+        }
         if tag == "img":
             self.pictures.append(values.get("src") or "")
         found = values.get("href" if tag in ("a", "link") else "src")
@@ -45,7 +49,11 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(docs_html: Path) -> dict[Path, Page]:
-    return {path: Page(path) for path in docs_html.rglob("*.html") if "_static" not in path.parts}
+    return {
+        path: Page(path)
+        for path in docs_html.rglob("*.html")
+        if "_static" not in path.parts
+    }
 
 
 def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
@@ -55,7 +63,9 @@ def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc or link in ("#", ""):
                 continue
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = (
+                (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            )
             missing = not target.exists()
             if target in pages and parts.fragment:
                 missing = unquote(parts.fragment) not in pages[target].anchors
@@ -66,20 +76,31 @@ def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
-    loaded = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc="https?://|<link[^>]*rel="stylesheet"[^>]*https?://""")
+    loaded = re.compile(
+        r"""<(?:script|img|iframe)[^>]*\ssrc="https?://|<link[^>]*rel="stylesheet"[^>]*https?://"""
+    )
     texts = {path.name: path.read_text(encoding="utf-8") for path in pages}
     assert [name for name, text in texts.items() if loaded.search(text)] == []
 
 
-def test_every_public_name_is_in_the_reference(docs_html: Path, pages: dict[Path, Page]) -> None:
-    reference = [page for path, page in pages.items() if path.parent == docs_html / "reference"]
+def test_every_public_name_is_in_the_reference(
+    docs_html: Path, pages: dict[Path, Page]
+) -> None:
+    reference = [
+        page for path, page in pages.items() if path.parent == docs_html / "reference"
+    ]
     anchors = set().union(*(page.anchors for page in reference))
     top = pages[docs_html / "reference" / "loopring_lab.html"].text
     same = dict(re.findall(r"lab\.(\w+) is (loopring_lab(?:\.\w+)+)", top))
     assert {"show", "KeyUpdate"} <= same.keys()
     missing = []
     for line in NAMES:
-        parts = re.split(r"[(:]", line)[0].removeprefix("loopring_lab.").removeprefix("lab.").split(".")
+        parts = (
+            re.split(r"[(:]", line)[0]
+            .removeprefix("loopring_lab.")
+            .removeprefix("lab.")
+            .split(".")
+        )
         full = ".".join([same.get(parts[0], f"loopring_lab.{parts[0]}"), *parts[1:]])
         if full not in anchors:
             missing.append(full)
@@ -87,9 +108,17 @@ def test_every_public_name_is_in_the_reference(docs_html: Path, pages: dict[Path
     assert missing == []
 
 
-def test_every_column_is_in_the_reference(docs_html: Path, pages: dict[Path, Page]) -> None:
-    _, *sections = (docs_html / "reference" / "columns.html").read_text(encoding="utf-8").split("<h2>")
-    shown = {html.unescape(part.partition("<a")[0]): html.unescape(part) for part in sections}
+def test_every_column_is_in_the_reference(
+    docs_html: Path, pages: dict[Path, Page]
+) -> None:
+    _, *sections = (
+        (docs_html / "reference" / "columns.html")
+        .read_text(encoding="utf-8")
+        .split("<h2>")
+    )
+    shown = {
+        html.unescape(part.partition("<a")[0]): html.unescape(part) for part in sections
+    }
     for frame, rows in reference().groupby("frame"):
         named = [
             f'<span class="pre">{column}</span></code></p></td>\n<td><p>{meaning}'
@@ -98,7 +127,9 @@ def test_every_column_is_in_the_reference(docs_html: Path, pages: dict[Path, Pag
         assert [words for words in named if words not in shown[frame]] == [], frame
 
 
-def test_every_figure_is_in_the_gallery_with_its_code(docs_html: Path, pages: dict[Path, Page]) -> None:
+def test_every_figure_is_in_the_gallery_with_its_code(
+    docs_html: Path, pages: dict[Path, Page]
+) -> None:
     gallery = pages[docs_html / "gallery.html"]
     drawn = Counter(re.findall(r"lab\.figures\.(\w+)\(", gallery.text))
     assert drawn == Counter(FIGURES)
@@ -107,15 +138,25 @@ def test_every_figure_is_in_the_gallery_with_its_code(docs_html: Path, pages: di
     assert all((docs_html / picture).stat().st_size > 10_000 for picture in pictures)
 
 
-def test_every_notebook_and_page_is_reached_from_the_start(docs_html: Path, pages: dict[Path, Page]) -> None:
+def test_every_notebook_and_page_is_reached_from_the_start(
+    docs_html: Path, pages: dict[Path, Page]
+) -> None:
     reached = set()
     waiting = [(docs_html / "index.html").resolve()]
     while waiting:
         path = waiting.pop()
         if path in pages and path not in reached:
             reached.add(path)
-            links = [urlsplit(link).path for link in pages[path].links if not urlsplit(link).scheme]
-            waiting += [(path.parent / unquote(link)).resolve() for link in links if link]
-    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {path.stem for path in reached}
+            links = [
+                urlsplit(link).path
+                for link in pages[path].links
+                if not urlsplit(link).scheme
+            ]
+            waiting += [
+                (path.parent / unquote(link)).resolve() for link in links if link
+            ]
+    assert {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")} <= {
+        path.stem for path in reached
+    }
     written = {path.stem for path in (ROOT / "docs").glob("*.md")}
     assert written <= {path.stem for path in reached}

@@ -13,18 +13,30 @@ NOT_OF_TRADES = {"figures.Figure", "figures.pool_balance"}
 
 def rows() -> dict[str, list[str]]:
     """Return the cells beside each function of the table."""
-    lines = [line.split("|")[1:-1] for line in TABLE.read_text().splitlines() if line.startswith("| `f")]
+    lines = [
+        line.split("|")[1:-1]
+        for line in TABLE.read_text().splitlines()
+        if line.startswith("| `f")
+    ]
     return {
-        name: [cell.strip() for cell in cells] for first, *cells in lines for name in re.findall(r"`([\w.]+)`", first)
+        name: [cell.strip() for cell in cells]
+        for first, *cells in lines
+        for name in re.findall(r"`([\w.]+)`", first)
     }
 
 
 def test_every_public_function_is_in_the_table_once() -> None:
-    public = {f"{room}.{name}" for room in ("fees", "fills", "figures") for name in getattr(lab, room).__all__}
+    public = {
+        f"{room}.{name}"
+        for room in ("fees", "fills", "figures")
+        for name in getattr(lab, room).__all__
+    }
     assert set(rows()) == public - NOT_OF_TRADES
 
 
 def test_the_table_says_what_spark_cannot_do() -> None:
     """On Spark itself tests/test_any_engine.py asks all of them."""
-    refused = {name for name, cells in rows().items() if cells[1].startswith(("no", "with"))}
+    refused = {
+        name for name, cells in rows().items() if cells[1].startswith(("no", "with"))
+    }
     assert refused == NOT_BY_MARKET | {"figures.fees_by_token"}

@@ -39,7 +39,9 @@ from loopring_lab.errors import AmountError
 
 pytestmark = pytest.mark.contract
 
-UNITS = {symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()}
+UNITS = {
+    symbol: 10 ** max(0, 18 - DECIMALS[number]) for number, symbol in SYMBOLS.items()
+}
 BY = ["market", "fill_type", "role"]
 
 Ask = Callable[[Any], Any]
@@ -51,8 +53,13 @@ def odd() -> pd.DataFrame:
     """Many histories, each with its own label, with irregular rows of every kind."""
     frame = many(200)
     assert len(frame) > 500
-    odd_rows = [frame[name].isna().sum() for name in ("price", "size", "fee", "created_at", "base", "side", "role")]
-    assert min(*odd_rows, frame["fill_type"].isna().sum(), (frame["fee"] == 0).sum()) > 5
+    odd_rows = [
+        frame[name].isna().sum()
+        for name in ("price", "size", "fee", "created_at", "base", "side", "role")
+    ]
+    assert (
+        min(*odd_rows, frame["fill_type"].isna().sum(), (frame["fee"] == 0).sum()) > 5
+    )
     return frame
 
 
@@ -70,7 +77,10 @@ SUMS: dict[str, tuple[Ask, ByHand]] = {
         lambda f: lab.fees.summary(f, by="label"),
         lambda f: oracle.summary(fills(f), ["label"]),
     ),
-    "summary by three": (lambda f: lab.fees.summary(f, BY), lambda f: oracle.summary(fills(f), BY)),
+    "summary by three": (
+        lambda f: lab.fees.summary(f, BY),
+        lambda f: oracle.summary(fills(f), BY),
+    ),
     **{
         f"over_time every {every}": (
             lambda f, every=every: lab.fees.over_time(f, every, by="label"),
@@ -101,7 +111,10 @@ SUMS: dict[str, tuple[Ask, ByHand]] = {
         lambda f: lab.fees.tiers(f, every="1q", tokens=tokens()),
         lambda f: oracle.tiers(over("1q", f), ["period"], UNITS),
     ),
-    "size_profile": (lab.fills.size_profile, lambda f: oracle.size_profile(fills(f), 10, [])),
+    "size_profile": (
+        lab.fills.size_profile,
+        lambda f: oracle.size_profile(fills(f), 10, []),
+    ),
     "size_profile by label": (
         lambda f: lab.fills.size_profile(f, 3, by="label"),
         lambda f: oracle.size_profile(fills(f), 3, ["label"]),
@@ -116,13 +129,22 @@ ROWS: dict[str, tuple[Ask, ByHand]] = {
         lambda f: lab.fees.with_tiers(f, tokens=tokens()),
         lambda f: oracle.with_tiers(fills(f), UNITS),
     ),
-    "in_token": (lambda f: lab.fees.in_token(f, "USDT"), lambda f: oracle.in_token(fills(f), "USDT")),
-    "price_gap": (lab.fills.price_gap, lambda f: oracle.price_gaps(fills(f), 3_600_000)),
+    "in_token": (
+        lambda f: lab.fees.in_token(f, "USDT"),
+        lambda f: oracle.in_token(fills(f), "USDT"),
+    ),
+    "price_gap": (
+        lab.fills.price_gap,
+        lambda f: oracle.price_gaps(fills(f), 3_600_000),
+    ),
     "price_gap of any age": (
         lambda f: lab.fills.price_gap(f, tolerance=None),
         lambda f: oracle.price_gaps(fills(f), None),
     ),
-    "all_in_cost": (lab.fills.all_in_cost, lambda f: oracle.costs(fills(f), "next", 3_600_000)),
+    "all_in_cost": (
+        lab.fills.all_in_cost,
+        lambda f: oracle.costs(fills(f), "next", 3_600_000),
+    ),
     "all_in_cost, last": (
         lambda f: lab.fills.all_in_cost(f, "last", tolerance=None),
         lambda f: oracle.costs(fills(f), "last", None),
@@ -135,9 +157,17 @@ ROWS |= {
     ),
     "markouts": (
         lambda f: lab.fills.markouts(f, horizons=["1min", "1h"], tolerance=None),
-        lambda f: oracle.markouts(fills(lab.fills.with_roles(f)), fills(f), {"1min": 60_000, "1h": 3_600_000}, None),
+        lambda f: oracle.markouts(
+            fills(lab.fills.with_roles(f)),
+            fills(f),
+            {"1min": 60_000, "1h": 3_600_000},
+            None,
+        ),
     ),
-    "shortfall": (lab.fills.shortfall, lambda f: oracle.shortfalls(fills(f), fills(f), 3_600_000)),
+    "shortfall": (
+        lab.fills.shortfall,
+        lambda f: oracle.shortfalls(fills(f), fills(f), 3_600_000),
+    ),
 }
 SUMMED_ROWS: dict[str, tuple[Ask, ByHand]] = {
     "in_token by label": (
@@ -162,7 +192,12 @@ TWICE = {  # which slow engines need not answer as well: another question takes 
     *("summary", "breakdown", "vwap", "size_profile", "tiers every 1q"),
     *(f"over_time every {every}" for every in ("30s", "1d", "1q", "1y")),
 }
-ASKED = [(engine, name) for engine in ENGINES for name in SUMS if engine in FAST or name not in TWICE]
+ASKED = [
+    (engine, name)
+    for engine in ENGINES
+    for name in SUMS
+    if engine in FAST or name not in TWICE
+]
 
 
 @functools.cache
@@ -181,9 +216,13 @@ def odd_on(engine: str) -> Any:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("engine", "question"), ASKED)
 def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
-    found = oracle.to_rows(collected(without_warnings(SUMS[question][0], odd_on(engine))))
+    found = oracle.to_rows(
+        collected(without_warnings(SUMS[question][0], odd_on(engine)))
+    )
     expected = counted_by_hand(question)
-    if engine == "spark" and question == "schedule_check":  # its rows are those of the markets, in no order
+    if (
+        engine == "spark" and question == "schedule_check"
+    ):  # its rows are those of the markets, in no order
         found, expected = (sorted(rows, key=order_of_row) for rows in (found, expected))
     assert_same_rows(found, expected)
 
@@ -191,21 +230,47 @@ def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("question", IN_ORDER)
 @pytest.mark.parametrize("engine", QUICK)
-def test_what_looks_at_single_fills_is_what_is_found_by_hand(engine: str, question: str) -> None:
+def test_what_looks_at_single_fills_is_what_is_found_by_hand(
+    engine: str, question: str
+) -> None:
     found = oracle.to_rows(collected(IN_ORDER[question][0](odd_on(engine))))
     expected = counted_by_hand(question)
-    assert_same_rows([{name: row[name] for name in expected[0]} for row in found], expected)
+    assert_same_rows(
+        [{name: row[name] for name in expected[0]} for row in found], expected
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
-    for question in ("over_time every 1w", "orders", "tiers", "size_profile by label", "schedule_check"):
+    for question in (
+        "over_time every 1w",
+        "orders",
+        "tiers",
+        "size_profile by label",
+        "schedule_check",
+    ):
         asked = SUMS[question][0]
-        types = {field.name: field.type for field in collected(without_warnings(asked, odd_on(engine))).schema}
-        assert types == {field.name: field.type for field in collected(asked(odd())).schema}
-        exact = {"volume", "notional", "received", "fee", "average_price", "smallest", "largest", "allowed"}
+        types = {
+            field.name: field.type
+            for field in collected(without_warnings(asked, odd_on(engine))).schema
+        }
+        assert types == {
+            field.name: field.type for field in collected(asked(odd())).schema
+        }
+        exact = {
+            "volume",
+            "notional",
+            "received",
+            "fee",
+            "average_price",
+            "smallest",
+            "largest",
+            "allowed",
+        }
         assert {types[name] for name in types.keys() & exact} <= {WIDE}
-        assert {types[name] for name in types.keys() & {"fills", "unknown"}} <= {pa.int64()}
+        assert {types[name] for name in types.keys() & {"fills", "unknown"}} <= {
+            pa.int64()
+        }
 
 
 @pytest.mark.thorough
@@ -213,7 +278,11 @@ def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
 def test_the_answer_is_of_the_engine_that_asked(engine: str) -> None:
     asked = odd_on(engine)
     kind = pd.DataFrame if engine == "archive" else type(asked)
-    for answer in (lab.fees.summary(asked), lab.fills.orders(asked), lab.fees.schedule_check(asked, 15)):
+    for answer in (
+        lab.fees.summary(asked),
+        lab.fills.orders(asked),
+        lab.fees.schedule_check(asked, 15),
+    ):
         assert type(answer) is kind
     for name in IN_ORDER if engine in QUICK else ("price_gap", "price_gap by label"):
         assert type(without_warnings(IN_ORDER[name][0], asked)) is kind
@@ -229,7 +298,12 @@ def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
 
 
 COUNTED_TWICE = (
-    *("summary by three", "over_time every 1w", "breakdown by label", "vwap every 1mo by label"),
+    *(
+        "summary by three",
+        "over_time every 1w",
+        "breakdown by label",
+        "vwap every 1mo by label",
+    ),
     *("tiers", "tiers every 1q", "size_profile by label"),
 )
 
@@ -239,20 +313,26 @@ def with_other_sides() -> pd.DataFrame:
     """Put the other side beside every second fill, and the same side once more beside every third."""
     every_second = odd().iloc[::2]
     every_third = odd().iloc[::3]
-    other = every_second.assign(side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"}))
+    other = every_second.assign(
+        side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"})
+    )
     other["side"] = other["side"].cat.set_categories(odd()["side"].cat.categories)
     return pd.concat([odd(), other, every_third]).sample(frac=1, random_state=1)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fills_of_which_both_sides_are_counted_are_those_counted_by_hand(engine: str) -> None:
+def test_fills_of_which_both_sides_are_counted_are_those_counted_by_hand(
+    engine: str,
+) -> None:
     asked = COUNTED_TWICE if engine in QUICK else COUNTED_TWICE[:1]
     trades = on(engine, with_other_sides())
     for question in asked:
         found = oracle.to_rows(collected(without_warnings(SUMS[question][0], trades)))
         expected = SUMS[question][1](with_other_sides())
-        assert [row["both_sides"] for row in found] == [row["both_sides"] for row in expected]
+        assert [row["both_sides"] for row in found] == [
+            row["both_sides"] for row in expected
+        ]
         assert sum(row["both_sides"] for row in found) > 30
         assert list(found[0])[-1] == "both_sides"
 
@@ -271,14 +351,21 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_parquet_is_read_by_every_engine(engine: str, parquet: Path) -> None:
     trades = read_from(engine, parquet)
-    for question in ("summary by label", "over_time every 1w", "tiers", "size_profile by label"):
+    for question in (
+        "summary by label",
+        "over_time every 1w",
+        "tiers",
+        "size_profile by label",
+    ):
         found = oracle.to_rows(collected(without_warnings(SUMS[question][0], trades)))
         assert_same_rows(found, counted_by_hand(question))
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
 @pytest.mark.parametrize("engine", QUICK)
-def test_periods_are_cut_in_utc_whatever_zone_times_carry(engine: str, zone: str) -> None:
+def test_periods_are_cut_in_utc_whatever_zone_times_carry(
+    engine: str, zone: str
+) -> None:
     moved = odd().assign(created_at=odd()["created_at"].dt.tz_convert(zone))
     trades = on(engine, moved)
     for question in ("over_time every 1mo", "breakdown every 1w by side"):
@@ -299,23 +386,41 @@ def test_finer_times_give_the_same(unit: str) -> None:
 def test_a_table_put_together_of_differing_dictionaries_gives_the_same() -> None:
     here = odd()["market"] == "LRC-ETH"
     parts = [odd()[here], odd()[~here]]
-    parts = [part.assign(market=part["market"].cat.remove_unused_categories()) for part in parts]
-    table = pa.concat_tables([pa.Table.from_pandas(part, preserve_index=False) for part in parts])
+    parts = [
+        part.assign(market=part["market"].cat.remove_unused_categories())
+        for part in parts
+    ]
+    table = pa.concat_tables(
+        [pa.Table.from_pandas(part, preserve_index=False) for part in parts]
+    )
     assert len({str(chunk.dictionary) for chunk in table["market"].chunks}) > 1
     found = lab.fees.summary(table, by=["label", "market"])
     assert_same(found, lab.fees.summary(odd(), by=["label", "market"]))
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_groups_stand_in_the_order_of_their_values_with_unknown_ones_last(engine: str) -> None:
-    flags = [None if number % 3 == 0 else bool(number % 2) for number in range(len(odd()))]
+def test_groups_stand_in_the_order_of_their_values_with_unknown_ones_last(
+    engine: str,
+) -> None:
+    flags = [
+        None if number % 3 == 0 else bool(number % 2) for number in range(len(odd()))
+    ]
     keys = {
         "flag": pd.array(flags, dtype="bool[pyarrow]"),
-        "number": pd.array([None if flag is None else 9 + flag for flag in flags], dtype="int64[pyarrow]"),
-        "text": pd.array([None if flag is None else f"b{flag}" for flag in flags], dtype="str"),
+        "number": pd.array(
+            [None if flag is None else 9 + flag for flag in flags],
+            dtype="int64[pyarrow]",
+        ),
+        "text": pd.array(
+            [None if flag is None else f"b{flag}" for flag in flags], dtype="str"
+        ),
     }
     trades = on(engine, odd().assign(**keys))
-    asked = {"flag": lab.fees.summary, "number": lab.fills.size_profile, "text": lab.fills.vwap}
+    asked = {
+        "flag": lab.fees.summary,
+        "number": lab.fills.size_profile,
+        "text": lab.fills.vwap,
+    }
     for key, ask in asked.items():
         found = list(dict.fromkeys(collected(ask(trades, by=key))[key].to_pylist()))
         assert found[:-1] == sorted(found[:-1])
@@ -342,14 +447,18 @@ def keys_of(ask: Ask, trades: Any) -> list[Any]:
 
 def keyed() -> tuple[pd.DataFrame, np.ndarray]:
     """Return trades at known times, with a number from 0 to 4 for each."""
-    frame = odd()[odd()["created_at"].notna() & odd()["fill_type"].notna()].reset_index(drop=True)
+    frame = odd()[odd()["created_at"].notna() & odd()["fill_type"].notna()].reset_index(
+        drop=True
+    )
     return frame, np.arange(len(frame)) % 5
 
 
 @pytest.mark.parametrize("engine", QUICK)
 def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None:
     frame, number = keyed()
-    frame = frame.assign(key=np.select([number == 0, number == 1], [-0.0, 0.0], number / 2))
+    frame = frame.assign(
+        key=np.select([number == 0, number == 1], [-0.0, 0.0], number / 2)
+    )
     for name in GROUPED:
         found = keys_of(GROUPED[name], on(engine, frame))
         assert [str(key) for key in found] == ["0.0", "1.0", "1.5", "2.0"], name
@@ -365,9 +474,16 @@ def test_ordered_categories_stand_in_their_order(engine: str, name: str) -> None
     frame, number = keyed()
     for words in (["small", "medium", "large"], [30, 2, 10]):
         values = pd.Categorical.from_codes(number % 4 - 1, words, ordered=True)
-        assert keys_of(GROUPED[name], on(engine, frame.assign(key=values))) == [*words, None]
+        assert keys_of(GROUPED[name], on(engine, frame.assign(key=values))) == [
+            *words,
+            None,
+        ]
     unordered = pd.Categorical.from_codes(number % 3, ["small", "medium", "large"])
-    assert keys_of(GROUPED[name], on(engine, frame.assign(key=unordered))) == ["large", "medium", "small"]
+    assert keys_of(GROUPED[name], on(engine, frame.assign(key=unordered))) == [
+        "large",
+        "medium",
+        "small",
+    ]
 
 
 def test_an_enum_of_polars_stands_in_its_order() -> None:
@@ -380,7 +496,9 @@ def test_an_enum_of_polars_stands_in_its_order() -> None:
 
 
 @pytest.mark.parametrize("name", GROUPED)
-def test_intervals_and_periods_are_groups_of_their_text_in_their_order(name: str) -> None:
+def test_intervals_and_periods_are_groups_of_their_text_in_their_order(
+    name: str,
+) -> None:
     frame, number = keyed()
     borders = [-1.0, 0.0, 2.0, 10.0]
     cut = pd.cut(pd.Series(np.array([0, 1, 9, 9, 99])[number]), borders)
@@ -395,12 +513,18 @@ def test_intervals_and_periods_are_groups_of_their_text_in_their_order(name: str
     }  # fmt: skip
     for kind, (key, expected) in kinds.items():
         assert keys_of(GROUPED[name], frame.assign(key=key)) == expected, kind
-    sums = lab.fees.summary(frame.assign(key=cut), by="key").groupby("key", dropna=False)["fills"].sum()
+    sums = (
+        lab.fees.summary(frame.assign(key=cut), by="key")
+        .groupby("key", dropna=False)["fills"]
+        .sum()
+    )
     assert sums.tolist() == cut.value_counts(sort=False, dropna=False).tolist()
 
 
 def test_categories_of_numbers_stay_numbers() -> None:
-    numbers = odd().assign(desk=pd.Categorical([(2, 10)[label % 2] for label in odd()["label"]]))
+    numbers = odd().assign(
+        desk=pd.Categorical([(2, 10)[label % 2] for label in odd()["label"]])
+    )
     assert lab.fees.summary(numbers, by="desk")["desk"].unique().tolist() == [2, 10]
     assert collected(portable(numbers)).schema.field("desk").type == pa.int64()
 
@@ -409,21 +533,35 @@ def test_categories_of_numbers_stay_numbers() -> None:
 
 
 def huge(fees: list[int], engine: str) -> Any:
-    one = odd()[odd()["fee"].notna() & odd()["fee_token"].notna()].iloc[[0] * len(fees)].reset_index(drop=True)
+    one = (
+        odd()[odd()["fee"].notna() & odd()["fee_token"].notna()]
+        .iloc[[0] * len(fees)]
+        .reset_index(drop=True)
+    )
     return on(engine, one.assign(fee=to_units([str(fee) for fee in fees], 0)))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_largest_sum_that_fits_is_exact(engine: str) -> None:
-    found = collected(without_warnings(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine)))
+    found = collected(
+        without_warnings(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine))
+    )
     assert oracle.to_rows(found)[0]["fee"] == (10**19 - 1) * 10**18
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("times", [19, 38])  # 38 times nearly nothing is left where 128 bits wrap round
-def test_a_sum_that_does_not_fit_is_refused_not_wrapped(engine: str, times: int) -> None:
+@pytest.mark.parametrize(
+    "times", [19, 38]
+)  # 38 times nearly nothing is left where 128 bits wrap round
+def test_a_sum_that_does_not_fit_is_refused_not_wrapped(
+    engine: str, times: int
+) -> None:
     with pytest.raises(AmountError, match="Select fewer trades"):
-        collected(without_warnings(lab.fees.summary, huge([2**128 // 38 // 10**18 + 1] * times, engine)))
+        collected(
+            without_warnings(
+                lab.fees.summary, huge([2**128 // 38 // 10**18 + 1] * times, engine)
+            )
+        )
 
 
 # What loads
@@ -456,4 +594,6 @@ def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None
         found = oracle.to_rows(collected(ask(frame)))
         expected = count(frame)
         names = expected[0] if expected else []
-        assert_same_rows([{name: row[name] for name in names} for row in found], expected)
+        assert_same_rows(
+            [{name: row[name] for name in names} for row in found], expected
+        )

@@ -8,11 +8,7 @@ import pandas as pd
 import pytest
 from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
-from support.worlds import (
-    MINUTE,
-    minute_marks,
-    true_price,
-)
+from support.worlds import MINUTE, minute_marks, true_price
 
 import loopring_lab as lab
 from loopring_lab.relayer import World
@@ -29,7 +25,9 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(trades: pd.DataFrame, case: str) -> None:
+def test_what_makes_no_sense_is_refused_in_words(
+    trades: pd.DataFrame, case: str
+) -> None:
     assert_refused(*REFUSED[case], trades)
 
 
@@ -37,7 +35,9 @@ def test_what_makes_no_sense_is_refused_in_words(trades: pd.DataFrame, case: str
 
 
 def of_pool(world: World, market: str) -> list[Fill]:
-    return [fill for fill in world.fills if fill.market == market and fill.venue == "amm"]
+    return [
+        fill for fill in world.fills if fill.market == market and fill.venue == "amm"
+    ]
 
 
 def test_a_pool_earns_and_loses_what_integers_say() -> None:
@@ -50,9 +50,30 @@ def test_a_pool_earns_and_loses_what_integers_say() -> None:
         "feeAmount": "0",
     }
     rows = [
-        row(**members, id="1", side="SELL", price="2010.0", createdAt="100000", orderHash="0x1"),
-        row(**members, id="2", side="BUY", price="1980.0", createdAt="200000", orderHash="0x2"),
-        row(**members, id="3", side="BUY", price="1980.0", createdAt="90000000", orderHash="0x3"),
+        row(
+            **members,
+            id="1",
+            side="SELL",
+            price="2010.0",
+            createdAt="100000",
+            orderHash="0x1",
+        ),
+        row(
+            **members,
+            id="2",
+            side="BUY",
+            price="1980.0",
+            createdAt="200000",
+            orderHash="0x2",
+        ),
+        row(
+            **members,
+            id="3",
+            side="BUY",
+            price="1980.0",
+            createdAt="90000000",
+            orderHash="0x3",
+        ),
     ]
     pool = read([page(rows)], fill_type="amm")
     prices = pd.DataFrame({
@@ -75,7 +96,9 @@ def test_a_pool_earns_and_loses_what_integers_say() -> None:
     assert found.loc[1, ["fees", "lvr", "net", "markout", "net_bps"]].isna().all()
 
 
-def test_a_pools_returns_are_those_of_the_true_prices(world: World, trades: pd.DataFrame) -> None:
+def test_a_pools_returns_are_those_of_the_true_prices(
+    world: World, trades: pd.DataFrame
+) -> None:
     horizon = 5 * MINUTE
     for market, account in world.pools.items():
         fills = of_pool(world, market)
@@ -87,7 +110,10 @@ def test_a_pools_returns_are_those_of_the_true_prices(world: World, trades: pd.D
         for fill in fills:
             size = fill.size / 10**base
             moved = fill.quote / 10**quote
-            now, later = (float(true_price(world, market, fill.time_ms + lag)) for lag in (0, horizon))
+            now, later = (
+                float(true_price(world, market, fill.time_ms + lag))
+                for lag in (0, horizon)
+            )
             sign = 1 if fill.side == "BUY" else -1
             sums["notional"] += moved
             sums["fees"] += 0.002 * (moved if fill.side == "BUY" else size * now)

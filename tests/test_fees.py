@@ -53,7 +53,9 @@ def history() -> pd.DataFrame:
 
 
 def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
-    return [settled[pair] for pair in zip(frame["trade_id"], frame["side"], strict=True)]
+    return [
+        settled[pair] for pair in zip(frame["trade_id"], frame["side"], strict=True)
+    ]
 
 
 # Against the facts of a settled block
@@ -64,18 +66,30 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
 def test_tiers_are_the_chain_s_basis_points(
     client: lab.Client, block: pd.DataFrame, settled: Settled, engine: str, listed: bool
 ) -> None:
-    found = result_rows(lab.fees.with_tiers(on(engine, block), tokens=client.tokens() if listed else None))
-    assert [fill["tier_bps"] for fill in found] == [fact["fee_bips"] for fact in facts_of(block, settled)]
+    found = result_rows(
+        lab.fees.with_tiers(
+            on(engine, block), tokens=client.tokens() if listed else None
+        )
+    )
+    assert [fill["tier_bps"] for fill in found] == [
+        fact["fee_bips"] for fact in facts_of(block, settled)
+    ]
     assert {fill["certainty"] for fill in found} == {"exact"}
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_tiers_count_the_chain_s_fills(block: pd.DataFrame, settled: Settled, engine: str) -> None:
+def test_tiers_count_the_chain_s_fills(
+    block: pd.DataFrame, settled: Settled, engine: str
+) -> None:
     counts = Counter((fact["market"], fact["fee_bips"]) for fact in settled.values())
     markets = Counter(fact["market"] for fact in settled.values())
     found = result_rows(lab.fees.tiers(on(engine, block), by="market"))
-    assert {(line["market"], line["tier_bps"]): line["fills"] for line in found} == counts
-    assert all(line["share"] == line["fills"] / markets[line["market"]] for line in found)
+    assert {
+        (line["market"], line["tier_bps"]): line["fills"] for line in found
+    } == counts
+    assert all(
+        line["share"] == line["fills"] / markets[line["market"]] for line in found
+    )
 
 
 @pytest.mark.parametrize("engine", QUICK)
@@ -85,13 +99,17 @@ def test_fee_totals_are_the_chain_s_integers(
     decimals = client.tokens()["decimals"]
     sums: dict[str, int] = defaultdict(int)
     for fact in settled.values():
-        sums[fact["fee_token"]] += int(fact["fee"]) * 10 ** (18 - int(decimals[fact["fee_token"]]))
+        sums[fact["fee_token"]] += int(fact["fee"]) * 10 ** (
+            18 - int(decimals[fact["fee_token"]])
+        )
     found = result_rows(lab.fees.summary(on(engine, block)))
     assert {line["fee_token"]: line["fee"] for line in found} == sums
 
 
 @pytest.mark.parametrize("bps", [0, 9, 10, 24, 24.5, 30])
-def test_fills_above_a_schedule_are_those_the_chain_says(block: pd.DataFrame, settled: Settled, bps: float) -> None:
+def test_fills_above_a_schedule_are_those_the_chain_says(
+    block: pd.DataFrame, settled: Settled, bps: float
+) -> None:
     """Fees are whole basis points: one that was charged 1 more cannot hide, unless it is less than a unit."""
     found = lab.fees.schedule_check(block, bps)
     above = {pair for pair, fact in settled.items() if fact["fee_bips"] > bps}
@@ -109,14 +127,22 @@ def test_excess_is_what_was_charged_beyond_the_exact_amount_allowed(
     assert len(found) > 100
     for line, fact in zip(found.itertuples(), facts_of(found, settled), strict=True):
         leg = "size" if fact["side"] == "BUY" else "quote_amount"
-        exact = Fraction(int(fact[leg]), 10 ** int(decimals[fact["fee_token"]])) * bps / 10_000
+        exact = (
+            Fraction(int(fact[leg]), 10 ** int(decimals[fact["fee_token"]]))
+            * bps
+            / 10_000
+        )
         allowed = Fraction(line.allowed)
         slack = Fraction(1, UNIT)
         if leg == "size":
             assert allowed <= exact < allowed + slack
         else:  # the price was cut: never less is allowed than the chain's own amount allows
             size = Fraction(int(fact["size"]), 10 ** int(decimals[fact["base"]]))
-            assert exact - slack < allowed < exact + (size / 10**8 + 3 * slack) * bps / 10_000
+            assert (
+                exact - slack
+                < allowed
+                < exact + (size / 10**8 + 3 * slack) * bps / 10_000
+            )
         assert Fraction(line.excess) == Fraction(line.fee) - allowed
 
 
@@ -124,7 +150,20 @@ def test_excess_is_what_was_charged_beyond_the_exact_amount_allowed(
 
 
 def one_fill(size: int, fee: int, **members: str) -> pd.DataFrame:
-    return frame_of([("amm", row(side="BUY", tokenId="0", size=str(size), feeAmount=str(fee), **members))])
+    return frame_of(
+        [
+            (
+                "amm",
+                row(
+                    side="BUY",
+                    tokenId="0",
+                    size=str(size),
+                    feeAmount=str(fee),
+                    **members,
+                ),
+            )
+        ]
+    )
 
 
 def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
@@ -135,7 +174,12 @@ def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
 @settings(max_examples=20)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 10_000), st.integers(1, 10**30), st.integers(1, 99_999), st.integers(0, 9)),
+        st.tuples(
+            st.integers(0, 10_000),
+            st.integers(1, 10**30),
+            st.integers(1, 99_999),
+            st.integers(0, 9),
+        ),
         min_size=10,
     )
 )
@@ -146,11 +190,15 @@ def test_the_tier_charged_on_what_was_really_received_is_never_left_out(
     drawn: list[Drawn] = []
     for tier, size, price, more in sold:
         fee = size * (price * 10 + more) // 10**9 * tier // 10_000
-        drawn.append(("dex", row(size=str(size), price=f"{price}E-8", feeAmount=str(fee))))
+        drawn.append(
+            ("dex", row(size=str(size), price=f"{price}E-8", feeAmount=str(fee)))
+        )
     frame = frame_of(drawn)
     fits = [oracle.fitting(fill, 1) for fill in oracle.fills_of(frame)]
     found = result_rows(lab.fees.with_tiers(frame, tokens=tokens()))
-    for line, fill, tiers in zip(found, (sold[n % 1000] for n in frame["trade_id"]), fits, strict=True):
+    for line, fill, tiers in zip(
+        found, (sold[n % 1000] for n in frame["trade_id"]), fits, strict=True
+    ):
         assert fill[0] in (tiers or [])
         assert line["certainty"] not in ("none", "unknown")
         assert line["certainty"] != "exact" or line["tier_bps"] == fill[0]
@@ -159,7 +207,13 @@ def test_the_tier_charged_on_what_was_really_received_is_never_left_out(
 def like_fills(fees: list[tuple[int, int]], **columns: Any) -> pd.DataFrame:
     """Make fills of one account, a minute apart, by size and fee in smallest units of an 18-digit token."""
     rows = [
-        row(side="BUY", tokenId="0", size=str(size), feeAmount=str(fee), createdAt=str(60_000 * number))
+        row(
+            side="BUY",
+            tokenId="0",
+            size=str(size),
+            feeAmount=str(fee),
+            createdAt=str(60_000 * number),
+        )
         for number, (size, fee) in enumerate(fees, start=1)
     ]
     return frame_of([("amm", one) for one in rows]).assign(**columns)
@@ -169,8 +223,12 @@ LARGE, SMALL = (10**20, 10**17), (9_000, 9)  # 10 bps for certain; 10 or 11
 
 
 def small_ones(*frames: pd.DataFrame) -> set[tuple[int | None, str]]:
-    found = result_rows(lab.fees.with_tiers(pd.concat(frames, ignore_index=True), tokens=tokens()))
-    return {(line["tier_bps"], line["certainty"]) for line in found if line["size"] < UNIT}
+    found = result_rows(
+        lab.fees.with_tiers(pd.concat(frames, ignore_index=True), tokens=tokens())
+    )
+    return {
+        (line["tier_bps"], line["certainty"]) for line in found if line["size"] < UNIT
+    }
 
 
 def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after() -> None:
@@ -224,13 +282,17 @@ def mixed_tiers(chance: random.Random) -> tuple[list[tuple[int, int]], list[int]
 def test_likely_tiers_are_right_in_adversarial_mixes_of_six() -> None:
     chance = random.Random(13)
     drawn = [mixed_tiers(chance) for _ in range(80)]
-    frames = [like_fills(fills, account_id=number) for number, (fills, _) in enumerate(drawn)]
+    frames = [
+        like_fills(fills, account_id=number) for number, (fills, _) in enumerate(drawn)
+    ]
     charged = np.concatenate([tiers for _, tiers in drawn])
     found = lab.fees.with_tiers(pd.concat(frames, ignore_index=True), tokens=tokens())
     for certainty_, wrong in (("exact", 0), ("likely", 0.001)):
         named = (found["certainty"] == certainty_).to_numpy()
         assert named.mean() > 0.05
-        assert (found["tier_bps"][named].to_numpy(np.int64) != charged[named]).mean() <= wrong
+        assert (
+            found["tier_bps"][named].to_numpy(np.int64) != charged[named]
+        ).mean() <= wrong
 
 
 def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
@@ -250,7 +312,9 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
     assert certainty(even) == (10, "exact")
     assert result_rows(lab.fees.with_tiers(even))[0]["certainty"] == "ambiguous"
     # In smallest units of 6 decimals: 12 bps and 10 bps, or one of 10 to 19 if the token had only 4.
-    pair = like_fills([(10_000_000 * 10**12, 12_000 * 10**12), (100_000 * 10**12, 100 * 10**12)])
+    pair = like_fills(
+        [(10_000_000 * 10**12, 12_000 * 10**12), (100_000 * 10**12, 100 * 10**12)]
+    )
     for repeated in (1, 60):
         found = lab.fees.with_tiers(pd.concat([pair] * repeated, ignore_index=True))
         assert set(found["tier_bps"].dropna()) == {12}
@@ -264,17 +328,25 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
 def test_no_later_price_is_ever_used(history: pd.DataFrame, token: str) -> None:
     """Of the whole history only the numbers of trades count, which say which markets lead on."""
     valued = lab.fees.in_token(history, token)
-    assert (valued["priced_at"].isna() | (valued["priced_at"] <= valued["created_at"])).all()
+    assert (
+        valued["priced_at"].isna() | (valued["priced_at"] <= valued["created_at"])
+    ).all()
     later = history.assign(
         created_at=(history["created_at"] + pd.Timedelta(days=4000)).dt.as_unit("ms"),
         price=lab.amounts.to_units(["7"] * len(history), 0).array,
     )
     longer = pd.concat([history, later], ignore_index=True)
-    assert_frame_equal(lab.fees.in_token(history, token, longer), lab.fees.in_token(history, token, history))
+    assert_frame_equal(
+        lab.fees.in_token(history, token, longer),
+        lab.fees.in_token(history, token, history),
+    )
 
 
 def test_valued_in_the_token_itself_the_sum_is_unchanged(history: pd.DataFrame) -> None:
-    fees = {line["fee_token"]: line["fee"] for line in result_rows(lab.fees.summary(history))}
+    fees = {
+        line["fee_token"]: line["fee"]
+        for line in result_rows(lab.fees.summary(history))
+    }
     assert len(fees) > 2
     for token, fee in fees.items():
         lines = result_rows(lab.fees.in_token(history, token, by=[]))
@@ -290,25 +362,41 @@ def test_valued_in_the_token_itself_the_sum_is_unchanged(history: pd.DataFrame) 
 Traded = tuple[str, list[Any]]
 
 
-def traded(market: str, second: float, price: str, order: int = 0, **members: str) -> Traded:
+def traded(
+    market: str, second: float, price: str, order: int = 0, **members: str
+) -> Traded:
     """Make a fill that receives one unit of a token of 18 decimals and pays it all as the fee."""
     paid = {"side": "BUY", "tokenId": "0", "size": str(UNIT), "feeAmount": str(UNIT)}
-    times = {"createdAt": str(int(second * 1000)), "orderHash": f"0x{order or int(second * 1000):064x}"}
+    times = {
+        "createdAt": str(int(second * 1000)),
+        "orderHash": f"0x{order or int(second * 1000):064x}",
+    }
     return market, row(price=price, **(paid | times | members))
 
 
 def frame_traded(drawn: list[Traded]) -> pd.DataFrame:
     pairs = [market.split("-") for market, _ in drawn]
-    frame = frame_of([("amm", members) for _, members in drawn]).sort_values("trade_id", ignore_index=True)
-    columns = {"market": [market for market, _ in drawn], "base": [base for base, _ in pairs]}
-    return frame.assign(**columns, quote=[quote for _, quote in pairs], fee_token=columns["base"])
+    frame = frame_of([("amm", members) for _, members in drawn]).sort_values(
+        "trade_id", ignore_index=True
+    )
+    columns = {
+        "market": [market for market, _ in drawn],
+        "base": [base for base, _ in pairs],
+    }
+    return frame.assign(
+        **columns, quote=[quote for _, quote in pairs], fee_token=columns["base"]
+    )
 
 
-def values_of(drawn: list[Traded], token: str = "USDT", **arguments: Any) -> list[tuple[float | None, str | None]]:
+def values_of(
+    drawn: list[Traded], token: str = "USDT", **arguments: Any
+) -> list[tuple[float | None, str | None]]:
     frame = frame_traded(drawn)
     found = lab.fees.in_token(frame, token, **arguments)
     shuffled = frame.sample(frac=1, random_state=len(drawn))
-    mixed = lab.fees.in_token(shuffled, token, **arguments).sort_values("trade_id", ignore_index=True)
+    mixed = lab.fees.in_token(shuffled, token, **arguments).sort_values(
+        "trade_id", ignore_index=True
+    )
     assert_frame_equal(mixed, found)
     return [(line["fee_value"], line["value_path"]) for line in result_rows(found)]
 
@@ -320,19 +408,33 @@ def test_unpriced_fills_are_counted_and_left_null() -> None:
     assert [value for value, _ in values_of([first, usdt, again])] == [None, None, 1000]
     (line,) = (
         line
-        for line in result_rows(lab.fees.in_token(frame_traded([first, usdt, again]), "USDT", by=[]))
+        for line in result_rows(
+            lab.fees.in_token(frame_traded([first, usdt, again]), "USDT", by=[])
+        )
         if line["fee_token"] == "LRC"
     )
-    assert (line["fills"], line["unpriced"], line["fee"], line["fee_value"]) == (2, 1, 2 * UNIT, 1000)
+    assert (line["fills"], line["unpriced"], line["fee"], line["fee_value"]) == (
+        2,
+        1,
+        2 * UNIT,
+        1000,
+    )
 
 
 def test_the_busiest_markets_lead_to_the_token_however_old_their_prices_are() -> None:
     direct = traded("LRC-USDT", 10, "9.0")
-    around = [traded("LRC-ETH", 1, "0.5"), traded("LRC-ETH", 2, "0.5"), traded("ETH-USDT", 3, "2000.0")]
+    around = [
+        traded("LRC-ETH", 1, "0.5"),
+        traded("LRC-ETH", 2, "0.5"),
+        traded("ETH-USDT", 3, "2000.0"),
+    ]
     busy = [*around, traded("ETH-USDT", 4, "2000.0")]
     fill = traded("LRC-ETH", 20, "0.7")
     assert values_of([*busy, direct, fill])[-1] == (1000, "LRC>ETH>USDT")
-    assert values_of([*around, direct, traded("LRC-USDT", 11, "8.0"), fill])[-1] == (8, "LRC>USDT")
+    assert values_of([*around, direct, traded("LRC-USDT", 11, "8.0"), fill])[-1] == (
+        8,
+        "LRC>USDT",
+    )
 
 
 def test_a_price_older_than_the_tolerance_is_no_price() -> None:
@@ -340,14 +442,24 @@ def test_a_price_older_than_the_tolerance_is_no_price() -> None:
     assert values_of(drawn, tolerance="60s")[1] == (2, "LRC>USDT")
     assert values_of(drawn, tolerance="59s")[1] == (None, None)
     week = 7 * 86_400
-    assert values_of([drawn[0], traded("LRC-USDT", week + 1, "3.0")])[1] == (2, "LRC>USDT")
-    assert values_of([drawn[0], traded("LRC-USDT", week + 1.001, "3.0")])[1] == (None, None)
-    assert values_of([drawn[0], traded("LRC-USDT", week + 1.001, "3.0")], tolerance=None)[1] == (2, "LRC>USDT")
+    assert values_of([drawn[0], traded("LRC-USDT", week + 1, "3.0")])[1] == (
+        2,
+        "LRC>USDT",
+    )
+    assert values_of([drawn[0], traded("LRC-USDT", week + 1.001, "3.0")])[1] == (
+        None,
+        None,
+    )
+    assert values_of(
+        [drawn[0], traded("LRC-USDT", week + 1.001, "3.0")], tolerance=None
+    )[1] == (2, "LRC>USDT")
 
 
 def test_a_fill_is_not_valued_at_its_own_price_nor_its_order_s() -> None:
     orders = [(1, "2.0", 1), (2, "3.0", 2), (3, "4.0", 2)]
-    frame = frame_traded([traded("LRC-USDT", second, price, order) for second, price, order in orders])
+    frame = frame_traded(
+        [traded("LRC-USDT", second, price, order) for second, price, order in orders]
+    )
     other_side = frame.assign(side="SELL", account_id=9, order_hash="0x" + "f" * 64)
     outside = frame[["created_at", "base", "quote", "price"]]
     for prices in (None, frame, pd.concat([other_side, frame]), outside):
@@ -355,7 +467,9 @@ def test_a_fill_is_not_valued_at_its_own_price_nor_its_order_s() -> None:
         assert [line["fee_value"] for line in found] == [None, 2, 2]
 
 
-def test_of_prices_in_one_millisecond_the_last_in_the_block_counts_and_of_one_place_the_mean() -> None:
+def test_of_prices_in_one_millisecond_the_last_in_the_block_counts_and_of_one_place_the_mean() -> (
+    None
+):
     places = [("4.0", "1"), ("5.0", "2"), ("3.0", "2")]
     ties = [
         traded("LRC-USDT", 1, price, number, blockId="8", indexInBlock=index)
@@ -366,10 +480,18 @@ def test_of_prices_in_one_millisecond_the_last_in_the_block_counts_and_of_one_pl
     assert values_of([*ties[:2], later])[-1] == (5, "LRC>USDT")
 
 
-def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(history: pd.DataFrame) -> None:
-    valued, summed = (result_rows(lab.fees.in_token(history, "USDC", by=by)) for by in (None, []))
+def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(
+    history: pd.DataFrame,
+) -> None:
+    valued, summed = (
+        result_rows(lab.fees.in_token(history, "USDC", by=by)) for by in (None, [])
+    )
     for line in summed:
-        mine = [one for one in valued if one["fee_token"] == line["fee_token"] and one["priced_at"] is not None]
+        mine = [
+            one
+            for one in valued
+            if one["fee_token"] == line["fee_token"] and one["priced_at"] is not None
+        ]
         ages = sorted(one["created_at"] - one["priced_at"] for one in mine)
         assert line["unpriced"] == line["fills"] - len(ages)
         assert line["max_age"] == max(ages, default=None)
@@ -377,13 +499,18 @@ def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(history: 
             assert line["median_age"] == pytest.approx(statistics.median(ages), abs=0.5)
             assert (line["within_bps"] == 0) == (line["fee_token"] == "USDC")
     mixed = history.sample(frac=1, random_state=3)
-    assert_frame_equal(lab.fees.in_token(mixed, "USDC", by=[]), lab.fees.in_token(history, "USDC", by=[]))
+    assert_frame_equal(
+        lab.fees.in_token(mixed, "USDC", by=[]),
+        lab.fees.in_token(history, "USDC", by=[]),
+    )
 
 
 # Schedules
 
 
-def test_the_first_line_that_fits_counts_from_and_until_its_moments(history: pd.DataFrame) -> None:
+def test_the_first_line_that_fits_counts_from_and_until_its_moments(
+    history: pd.DataFrame,
+) -> None:
     """The world records what it charged each taker."""
     truth = {fill.id: fill for fill in World(seed=1).fills}
     taken = history[history["role"] == "taker"]
@@ -403,26 +530,40 @@ def test_the_first_line_that_fits_counts_from_and_until_its_moments(history: pd.
         return 7.5 if fill.fee_token == "ETH" else 21
 
     found = lab.fees.schedule_check(taken, lines, others=21)
-    charged = {fill.trade_id: due(fill) for fill in taken.itertuples() if truth[fill.trade_id].fee_bps > due(fill)}
+    charged = {
+        fill.trade_id: due(fill)
+        for fill in taken.itertuples()
+        if truth[fill.trade_id].fee_bps > due(fill)
+    }
     assert dict(zip(found["trade_id"], found["schedule_bps"], strict=True)) == charged
     assert set(charged.values()) == {25.0, 19.0, 9.0, 7.5, 21.0}
     as_frame = pd.DataFrame([*lines, {"bps": 21}])
     assert_frame_equal(lab.fees.schedule_check(taken, as_frame), found)
 
 
-def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(history: pd.DataFrame) -> None:
+def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(
+    history: pd.DataFrame,
+) -> None:
     lines = [{"market": "LRC-ETH", "bps": 0}]
-    with pytest.raises(LabError, match=r"fills match no line of the schedule, such as one in .*others=None"):
+    with pytest.raises(
+        LabError,
+        match=r"fills match no line of the schedule, such as one in .*others=None",
+    ):
         lab.fees.schedule_check(history, lines)
     left_out = lab.fees.schedule_check(history, lines, others=None)
     assert set(left_out["market"]) == {"LRC-ETH"}
     rated = lab.fees.schedule_check(history, lines, others=10_000)
     assert_frame_equal(rated, left_out)
-    everywhere = [lab.fees.schedule_check(history, lines, others=0), lab.fees.schedule_check(history, 0)]
+    everywhere = [
+        lab.fees.schedule_check(history, lines, others=0),
+        lab.fees.schedule_check(history, 0),
+    ]
     assert_frame_equal(*(found.drop(columns="line") for found in everywhere))
 
 
-def test_fills_that_cannot_be_checked_are_listed_as_unknown(history: pd.DataFrame) -> None:
+def test_fills_that_cannot_be_checked_are_listed_as_unknown(
+    history: pd.DataFrame,
+) -> None:
     odd = history.assign(fee=history["fee"].where(history.index != 5))
     found = lab.fees.schedule_check(odd, 10_000)
     assert found["trade_id"].tolist() == [history["trade_id"][5]]
@@ -434,7 +575,10 @@ def test_fills_that_cannot_be_checked_are_listed_as_unknown(history: pd.DataFram
 NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "a venue in capitals": ({"fill_type": "AMM"}, "Did you mean 'amm'?"),
     "a market in small letters": ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
-    "a market with its pool's prefix": ({"market": "AMM-LRC-ETH"}, "Did you mean 'LRC-ETH'?"),
+    "a market with its pool's prefix": (
+        {"market": "AMM-LRC-ETH"},
+        "Did you mean 'LRC-ETH'?",
+    ),
     "an account as text": ({"account_id": "10083"}, "Did you mean 10083?"),
     "one of a list": ({"market": ["LRC-ETH", "ETH-USDTT"]}, "Did you mean 'ETH-USDT'?"),
     "a role misspelt": ({"role": "tkaer"}, "Did you mean 'taker'?"),
@@ -444,38 +588,61 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", NAMED)
 @pytest.mark.parametrize("engine", FAST)
-def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(history: pd.DataFrame, case: str, engine: str) -> None:
+def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(
+    history: pd.DataFrame, case: str, engine: str
+) -> None:
     match, hint = NAMED[case]
     frame = on(engine, history.head(500))
     for others in (100, "refuse"):
-        with pytest.raises(LabError, match="line 1 of the schedule: .* occurs nowhere") as refused:
-            lab.fees.schedule_check(frame, [{"bps": 1, "side": "BUY"}, {**match, "bps": 0}], others)
+        with pytest.raises(
+            LabError, match="line 1 of the schedule: .* occurs nowhere"
+        ) as refused:
+            lab.fees.schedule_check(
+                frame, [{"bps": 1, "side": "BUY"}, {**match, "bps": 0}], others
+            )
         assert hint in str(refused.value)
 
 
 def test_a_value_that_may_be_absent_is_allowed_by_name(history: pd.DataFrame) -> None:
     lines = [{"market": "NEW-USDT", "bps": 0}, {"bps": 30}]
-    with pytest.raises(LabError, match=r"'NEW-USDT' occurs nowhere .* Use absent='ignore' if it need not"):
+    with pytest.raises(
+        LabError,
+        match=r"'NEW-USDT' occurs nowhere .* Use absent='ignore' if it need not",
+    ):
         lab.fees.schedule_check(history, lines)
     assert lab.fees.schedule_check(history, lines, absent="ignore").empty
     pools = history[history["fill_type"] == "amm"]
-    assert lab.fees.schedule_check(pools, [{"fill_type": "dex", "bps": 0}, {"bps": 30}]).empty
+    assert lab.fees.schedule_check(
+        pools, [{"fill_type": "dex", "bps": 0}, {"bps": 30}]
+    ).empty
     with pytest.raises(LabError, match="Did you mean 'dex'"):
-        lab.fees.schedule_check(pools, [{"fill_type": "dexx", "bps": 0}, {"bps": 30}], absent="ignore")
+        lab.fees.schedule_check(
+            pools, [{"fill_type": "dexx", "bps": 0}, {"bps": 30}], absent="ignore"
+        )
     assert lab.fees.schedule_check(history.iloc[:0], lines).empty
 
 
-@pytest.mark.parametrize("several", [list, tuple, set, frozenset, np.array, pd.Series], ids=lambda kind: kind.__name__)
-def test_a_line_takes_any_of_several_values(history: pd.DataFrame, several: Any) -> None:
+@pytest.mark.parametrize(
+    "several",
+    [list, tuple, set, frozenset, np.array, pd.Series],
+    ids=lambda kind: kind.__name__,
+)
+def test_a_line_takes_any_of_several_values(
+    history: pd.DataFrame, several: Any
+) -> None:
     markets = ["LRC-ETH", "ETH-USDT"]
     one_by_one = [{"market": market, "bps": 3} for market in markets]
-    found = lab.fees.schedule_check(history, [{"market": several(markets), "bps": 3}], others=None)
+    found = lab.fees.schedule_check(
+        history, [{"market": several(markets), "bps": 3}], others=None
+    )
     apart = lab.fees.schedule_check(history, one_by_one, others=None)
     assert set(found["market"]) == set(markets)
     assert_frame_equal(found.drop(columns="line"), apart.drop(columns="line"))
 
 
-def test_unknown_roles_are_never_accused_nor_acquitted(block: pd.DataFrame, settled: Settled) -> None:
+def test_unknown_roles_are_never_accused_nor_acquitted(
+    block: pd.DataFrame, settled: Settled
+) -> None:
     """Each fill of the block is the taker's or the maker's, and the block does not say which."""
     nobody = block.assign(role=pd.array([None] * len(block), "str"))
     paid = {pair for pair, fact in settled.items() if int(fact["fee"])}
@@ -483,9 +650,13 @@ def test_unknown_roles_are_never_accused_nor_acquitted(block: pd.DataFrame, sett
     assert set(found["verdict"]) == {"unknown"}
     assert set(zip(found["trade_id"], found["side"], strict=True)) == paid
     assert found[["line", "schedule_bps", "allowed", "excess"]].isna().all(axis=None)
-    acquitted = lab.fees.schedule_check(nobody, [{"role": "maker", "bps": 0}, {"role": "taker", "bps": 1}])
+    acquitted = lab.fees.schedule_check(
+        nobody, [{"role": "maker", "bps": 0}, {"role": "taker", "bps": 1}]
+    )
     assert set(acquitted["verdict"]) == {"unknown"}
-    by_all = lab.fees.schedule_check(nobody, [{"role": "taker", "bps": 1}, {"role": "maker", "bps": 0}, {"bps": 2}])
+    by_all = lab.fees.schedule_check(
+        nobody, [{"role": "taker", "bps": 1}, {"role": "maker", "bps": 0}, {"bps": 2}]
+    )
     above = {pair for pair, fact in settled.items() if fact["fee_bips"] > 2}
     certain = by_all[by_all["verdict"] == "above"]
     assert set(zip(certain["trade_id"], certain["side"], strict=True)) == above
@@ -497,8 +668,12 @@ def fits(cell: Any, name: str, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_the_fills_that_each_line_decided_are_counted(history: pd.DataFrame, engine: str) -> None:
-    frame = history.head(300).assign(role=history["role"].where(history.index % 5 > 0).head(300))
+def test_the_fills_that_each_line_decided_are_counted(
+    history: pd.DataFrame, engine: str
+) -> None:
+    frame = history.head(300).assign(
+        role=history["role"].where(history.index % 5 > 0).head(300)
+    )
     lines = [
         {"role": "taker", "fill_type": "amm", "bps": 1},
         {"market": "LRC-ETH", "bps": 2},
@@ -509,7 +684,13 @@ def test_the_fills_that_each_line_decided_are_counted(history: pd.DataFrame, eng
     lrc = frame["market"] == "LRC-ETH"
     unsure = frame["role"].isna() & pool
     first = taken & pool
-    counts = [first, lrc & ~first & ~unsure, pool & ~lrc & ~first & ~unsure, ~lrc & ~pool, unsure]
+    counts = [
+        first,
+        lrc & ~first & ~unsure,
+        pool & ~lrc & ~first & ~unsure,
+        ~lrc & ~pool,
+        unsure,
+    ]
     found = result_rows(lab.fees.schedule_lines(on(engine, frame), lines, others=None))
     assert [line["fills"] for line in found] == [int(mask.sum()) for mask in counts]
     assert [line["line"] for line in found] == [0, 1, 2, 3, None]
@@ -528,9 +709,13 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "summary": lambda f: lab.fees.summary(f, by=["market", "account_id"]),
     "over_time": lambda f: lab.fees.over_time(f, "1w", by="fill_type"),
     "tiers": lambda f: lab.fees.tiers(f, every="1d", by="market"),
-    "tiers with decimals": lambda f: lab.fees.tiers(f, every="1d", by="role", tokens=tokens()),
+    "tiers with decimals": lambda f: lab.fees.tiers(
+        f, every="1d", by="role", tokens=tokens()
+    ),
     "schedule_check": lambda f: lab.fees.schedule_check(f, 20),
-    "schedule_lines": lambda f: lab.fees.schedule_lines(f, [{"fill_type": "amm", "bps": 10}, {"bps": 20}]),
+    "schedule_lines": lambda f: lab.fees.schedule_lines(
+        f, [{"fill_type": "amm", "bps": 10}, {"bps": 20}]
+    ),
     "with_tiers": lab.fees.with_tiers,
     "in_token": lambda f: lab.fees.in_token(f, "ETH"),
     "in_token by": lambda f: lab.fees.in_token(f, "ETH", by=["market", "account_id"]),
@@ -542,15 +727,21 @@ NULLS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "unknown fee tokens": lambda f: f.assign(fee_token=None),
     "unknown fill types": lambda f: f.assign(fill_type=None),
     "unknown accounts": lambda f: f.assign(account_id=None),
-    "unknown times": lambda f: f.assign(created_at=pd.Series(pd.NaT, f.index, "datetime64[ms, UTC]")),
-    "unknown fees": lambda f: f.assign(fee=f["fee"].where(f["fee"].isna()), fee_bps=np.nan),
+    "unknown times": lambda f: f.assign(
+        created_at=pd.Series(pd.NaT, f.index, "datetime64[ms, UTC]")
+    ),
+    "unknown fees": lambda f: f.assign(
+        fee=f["fee"].where(f["fee"].isna()), fee_bps=np.nan
+    ),
 }
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("edge", NULLS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:
+def test_edges_are_answered_alike_on_every_engine(
+    history: pd.DataFrame, name: str, edge: str
+) -> None:
     frame = NULLS[edge](history.head(60))
     expected = result_rows(FUNCTIONS[name](frame))
     for engine in ("polars, lazy", "duckdb"):
@@ -610,21 +801,36 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: str) -> None:
+def test_what_makes_no_sense_is_refused_in_words(
+    history: pd.DataFrame, case: str
+) -> None:
     assert_refused(*REFUSED[case], history.head(20))
 
 
 def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) -> None:
     frame = history.head(4)
-    with pytest.raises(LabError, match=r"takes a pandas or pyarrow frame. A polars frame needs no conversion"):
+    with pytest.raises(
+        LabError,
+        match=r"takes a pandas or pyarrow frame. A polars frame needs no conversion",
+    ):
         portable(on("polars", frame))
     with pytest.raises(LabError, match=r"expected a trades DataFrame, got list"):
         portable([1])
-    with pytest.raises(LabError, match=r"a time is finer than a millisecond. Round it down with"):
+    with pytest.raises(
+        LabError, match=r"a time is finer than a millisecond. Round it down with"
+    ):
         portable(frame.assign(seen=pd.Timestamp("2022-01-01T00:00:00.0001", tz="UTC")))
-    assert portable(frame.assign(part=pd.cut(frame["fee_bps"], 3)))["part"].type == pa.string()
-    large = frame.assign(fee=pd.array([Decimal(10**20)] * 4, pd.ArrowDtype(pa.decimal256(76, 18))))
-    with pytest.raises(AmountError, match=r"fee of row 0 is 10+.*, which does not fit 20 digits before the point"):
+    assert (
+        portable(frame.assign(part=pd.cut(frame["fee_bps"], 3)))["part"].type
+        == pa.string()
+    )
+    large = frame.assign(
+        fee=pd.array([Decimal(10**20)] * 4, pd.ArrowDtype(pa.decimal256(76, 18)))
+    )
+    with pytest.raises(
+        AmountError,
+        match=r"fee of row 0 is 10+.*, which does not fit 20 digits before the point",
+    ):
         portable(large)
 
 
@@ -632,14 +838,23 @@ def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | Non
     """Judge a fill by every line that might be its own; None stands for within the schedule."""
     verdicts = set()
     for line in lines:
-        parts = [(getattr(fill, name), name, value) for name, value in line.items() if name != "bps"]
-        if any(cell is not None and not fits(cell, name, value) for cell, name, value in parts):
+        parts = [
+            (getattr(fill, name), name, value)
+            for name, value in line.items()
+            if name != "bps"
+        ]
+        if any(
+            cell is not None and not fits(cell, name, value)
+            for cell, name, value in parts
+        ):
             continue
         gross = oracle.received(fill)
         if None in (fill.fee, fill.size, gross):
             verdicts.add("unknown")
         else:
-            most = gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+            most = (
+                gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+            )
             verdicts.add("above" if fill.fee > most * line["bps"] // 10_000 else None)
         if all(cell is not None for cell, _, _ in parts):
             return verdicts.pop() if len(verdicts) == 1 else "unknown"
@@ -649,7 +864,9 @@ def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | Non
 @pytest.mark.thorough
 @settings(max_examples=40)
 @given(histories(20), st.data())
-def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Drawn], data: Any) -> None:
+def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
+    history: list[Drawn], data: Any
+) -> None:
     frame = frame_of(history)
     fills = oracle.fills_of(frame)
     columns = {name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str) for name in
@@ -663,7 +880,9 @@ def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Dr
     for _ in range(data.draw(st.integers(0, 3))):
         line: dict[str, Any] = {"bps": data.draw(st.sampled_from([0, 10, 20]))}
         for name in filter(None, data.draw(names)):
-            some = data.draw(st.lists(st.sampled_from(columns[name]), min_size=1, max_size=2))
+            some = data.draw(
+                st.lists(st.sampled_from(columns[name]), min_size=1, max_size=2)
+            )
             line[name] = some[0] if name == "created_at" else some
         lines.append(line)
     lines.append({"bps": 15})
@@ -680,4 +899,6 @@ def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history: list[Dr
     counted = result_rows(lab.fees.schedule_lines(frame, asked))
     assert sum(line["fills"] for line in counted) == len(frame)
     for verdict in ("above", "unknown"):
-        assert sum(line[verdict] for line in counted) == list(judged.values()).count(verdict)
+        assert sum(line[verdict] for line in counted) == list(judged.values()).count(
+            verdict
+        )

@@ -36,7 +36,14 @@ COLUMNS = {
     "shares": {"period", "fills", "pool_fills", "share"},
     "gaps": {"trade_id", "fill_type", "price", "other_price", "worse_bps"},
     "sizes": {"quantile", "smallest", "largest", "fill_type", "fills", "share"},
-    "costs": {"quantile", "smallest", "largest", "fills", "weighted_all_in_bps", "low_all_in_bps"},
+    "costs": {
+        "quantile",
+        "smallest",
+        "largest",
+        "fills",
+        "weighted_all_in_bps",
+        "low_all_in_bps",
+    },
 }
 
 
@@ -54,7 +61,9 @@ def few() -> pd.DataFrame:
 def gallery(trades: pd.DataFrame, few: pd.DataFrame) -> Gallery:
     """Draw each figure once for all tests that only look at it."""
     frames = {"long": trades, "short": few}
-    return functools.cache(lambda name, whose="long": GALLERY[name].drawn(frames[whose]))
+    return functools.cache(
+        lambda name, whose="long": GALLERY[name].drawn(frames[whose])
+    )
 
 
 def assert_legible(figure: Any) -> None:
@@ -70,18 +79,24 @@ def assert_legible(figure: Any) -> None:
         assert not re.search(r"\d[eE][+-]?\d|\d\.\d{9}", words_)
     axes = figure.axes[0]
     legend = axes.get_legend()
-    assert legend is None or legend.get_window_extent().x0 >= axes.get_window_extent().x1
+    assert (
+        legend is None or legend.get_window_extent().x0 >= axes.get_window_extent().x1
+    )
 
 
 @pytest.mark.parametrize("whose", ["long", "short"])
 @pytest.mark.parametrize("name", GALLERY)
-def test_texts_are_legible_inside_the_figure_and_apart(name: str, whose: str, gallery: Gallery) -> None:
+def test_texts_are_legible_inside_the_figure_and_apart(
+    name: str, whose: str, gallery: Gallery
+) -> None:
     assert_legible(gallery(name, whose))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", GALLERY)
-def test_a_block_of_a_few_hundred_fills_reads_as_well(name: str, block_folder: Path) -> None:
+def test_a_block_of_a_few_hundred_fills_reads_as_well(
+    name: str, block_folder: Path
+) -> None:
     figure = GALLERY[name].drawn(trades_of(client_of(block_folder)))
     assert_legible(figure)
     assert "synthetic data" not in words(figure)
@@ -94,7 +109,9 @@ def estimates() -> dict[str, Any]:
     prices = client.outside_prices(trades)
     return {
         "outside": figures.venue_differences(trades, prices=prices),
-        "own": figures.venue_differences(trades, by=["market", "side"], horizon="10min"),
+        "own": figures.venue_differences(
+            trades, by=["market", "side"], horizon="10min"
+        ),
         "later": figures.markouts(trades, prices=prices),
         "later, own": figures.markouts(trades),
         "by size": figures.cost_curve(trades, reference=prices),
@@ -103,7 +120,9 @@ def estimates() -> dict[str, Any]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["outside", "own", "later", "later, own", "by size"])
-def test_estimates_are_legible_and_name_their_reference(name: str, estimates: dict[str, Any]) -> None:
+def test_estimates_are_legible_and_name_their_reference(
+    name: str, estimates: dict[str, Any]
+) -> None:
     figure = estimates[name]
     assert_legible(figure)
     assert "synthetic data" in words(figure)
@@ -112,22 +131,37 @@ def test_estimates_are_legible_and_name_their_reference(name: str, estimates: di
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(name: str, gallery: Gallery) -> None:
+def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(
+    name: str, gallery: Gallery
+) -> None:
     figure = gallery(name)
     axes = figure.axes[0]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == (GALLERY[name].along, GALLERY[name].up)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        GALLERY[name].along,
+        GALLERY[name].up,
+    )
     assert len(title(figure)) > 15
     assert "synthetic data" in words(figure)
 
 
-def test_titles_say_what_is_drawn_and_what_is_left_out(trades: pd.DataFrame, gallery: Gallery) -> None:
+def test_titles_say_what_is_drawn_and_what_is_left_out(
+    trades: pd.DataFrame, gallery: Gallery
+) -> None:
     eth = int((trades["quote"] == "ETH").sum())
     count = f"{len(trades):,}"
-    assert title(gallery("volume")) == f"Traded volume per week, ETH-quoted markets, {eth:,} of {count} trades"
+    assert (
+        title(gallery("volume"))
+        == f"Traded volume per week, ETH-quoted markets, {eth:,} of {count} trades"
+    )
     assert title(gallery("sizes")).endswith("ETH-quoted markets")
-    assert note(gallery("sizes")) == f"{eth:,} of {count} trades; each bar about {eth / 10:.0f} fills"
+    assert (
+        note(gallery("sizes"))
+        == f"{eth:,} of {count} trades; each bar about {eth / 10:.0f} fills"
+    )
     assert note(gallery("tiers")) == f"all {count} trades"
-    assert note(gallery("rates")).endswith(f"{(trades['fee_token'] == 'ETH').sum()} of {count} trades")
+    assert note(gallery("rates")).endswith(
+        f"{(trades['fee_token'] == 'ETH').sum()} of {count} trades"
+    )
 
 
 @pytest.mark.thorough
@@ -144,14 +178,18 @@ def test_a_picture_is_twice_as_dense_small_a_white_card_and_the_same_each_time(
     image = Image.open(io.BytesIO(png)).convert("RGBA")
     width, height = image.size
     assert (width, height) == (1800, round(200 * figure.get_figheight()))
-    assert height == 840 or (height < 840 and name.startswith("tokens"))  # a figure of few rows is lower
+    assert height == 840 or (
+        height < 840 and name.startswith("tokens")
+    )  # a figure of few rows is lower
     corners = [(0, 0), (width - 1, 0), (0, height - 1), (width - 1, height - 1)]
     assert [image.getpixel(corner)[3] for corner in corners] == [0] * 4  # type: ignore[index]
     assert image.getpixel((900, 4)) == (255, 255, 255, 255)
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(name: str, few: pd.DataFrame) -> None:
+def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(
+    name: str, few: pd.DataFrame
+) -> None:
     before = dict(mpl.rcParams)
     figure = Plain()
     other, mine = figure.subplots(1, 2)
@@ -174,20 +212,32 @@ def test_four_figures_share_one_page(trades: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(name: str, trades: pd.DataFrame) -> None:
+def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(
+    name: str, trades: pd.DataFrame
+) -> None:
     one = GALLERY[name]
     with pytest.raises(LabError, match=rf"({one.draw.__name__}|in_token).*\.$"):
         one.drawn(trades.head(0))
     with pytest.raises(LabError, match="expected a trades DataFrame, got list"):
         one.drawn([1, 2])
     with pytest.raises(LabError, match="no column '[fn]"):
-        one.drawn(trades.drop(columns=["fee_bps", "fee", "fee_token", "fill_type", "notional"]))
+        one.drawn(
+            trades.drop(
+                columns=["fee_bps", "fee", "fee_token", "fill_type", "notional"]
+            )
+        )
 
 
-def test_groups_differ_by_more_than_colour(trades: pd.DataFrame, gallery: Gallery) -> None:
+def test_groups_differ_by_more_than_colour(
+    trades: pd.DataFrame, gallery: Gallery
+) -> None:
     for name in ("sizes", "volume"):
         bars = gallery(name).axes[0].containers
-        assert len({sum(stack[0].get_facecolor()[:3]) > 1.5 for stack in bars}) == len(bars) == 2
+        assert (
+            len({sum(stack[0].get_facecolor()[:3]) > 1.5 for stack in bars})
+            == len(bars)
+            == 2
+        )
     for by in ("fill_type", "market", "fee_token"):
         lines = figures.fee_rates(trades, by=by, every="1q").axes[0].lines
         assert len({str(line._dash_pattern) for line in lines}) == len(lines) > 1  # type: ignore[attr-defined]
@@ -200,7 +250,9 @@ def test_a_tier_s_number_stands_in_its_bars(trades: pd.DataFrame) -> None:
         tier = str(bars.get_label()).removesuffix(" bps")
         tall = [bar for bar in bars if bar.get_height() >= 6]
         inside = [text for text in figure.axes[0].texts if text.get_text() == tier]
-        assert [text.xy[0] for text in inside] == [bar.get_x() + bar.get_width() / 2 for bar in tall]  # type: ignore[attr-defined]
+        assert [text.xy[0] for text in inside] == [
+            bar.get_x() + bar.get_width() / 2 for bar in tall
+        ]  # type: ignore[attr-defined]
 
 
 def test_dates_name_month_and_year(few: pd.DataFrame) -> None:
@@ -211,7 +263,9 @@ def test_dates_name_month_and_year(few: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5, 12])
-def test_a_figure_of_rows_is_as_high_as_they_need(count: int, few: pd.DataFrame) -> None:
+def test_a_figure_of_rows_is_as_high_as_they_need(
+    count: int, few: pd.DataFrame
+) -> None:
     trades = few.head(2 * count).assign(fee_token=[f"T{n}" for n in range(count)] * 2)
     figure = figures.fees_by_token(trades)
     bars = figure.axes[0].patches
@@ -236,14 +290,19 @@ def test_what_is_zoomed_away_is_not_drawn_beside_the_axes(few: pd.DataFrame) -> 
     box = axes.get_window_extent()
     beside = round(box.x1) + 4
     counts = pixels[round(box.y1) + 4 : round(box.y1) + 14]
-    below_legend = pixels[round(box.y0) + 4 : round(axes.get_legend().get_window_extent().y0) - 4, beside:]
+    below_legend = pixels[
+        round(box.y0) + 4 : round(axes.get_legend().get_window_extent().y0) - 4, beside:
+    ]
     assert (counts[:, beside:] == 255).all()
     assert (counts[:, :beside] < 255).any()
     assert (below_legend == 255).all()
 
 
 def luminance(colour: Any) -> float:
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in to_rgb(colour)
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -264,7 +323,9 @@ def test_colours_follow_the_style_of_the_session(name: str, few: pd.DataFrame) -
     notes = [text for text in axes.texts if text.get_fontsize() == 10]
     assert all(contrast(text.get_color(), outside) >= 4.5 for text in notes)
     assert contrast(axes.title.get_color(), expected) == 1
-    *_, hollow = [line for line in axes.lines if line.get_markerfacecolor() != line.get_color()]
+    *_, hollow = [
+        line for line in axes.lines if line.get_markerfacecolor() != line.get_color()
+    ]
     assert contrast(hollow.get_markerfacecolor(), paper) == 1
     picture = Image.open(io.BytesIO(figure._repr_png_())).convert("RGBA")
     margin = picture.getpixel((picture.width // 2, picture.height - 4))
@@ -276,11 +337,15 @@ def test_colours_follow_the_style_of_the_session(name: str, few: pd.DataFrame) -
 
 def counted(text: str) -> int:
     """Return the number of fills that a mark says in its last line."""
-    return int(re.fullmatch(r"([\d,]+) fills?", text.splitlines()[-1])[1].replace(",", ""))  # type: ignore[index]
+    return int(
+        re.fullmatch(r"([\d,]+) fills?", text.splitlines()[-1])[1].replace(",", "")
+    )  # type: ignore[index]
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_each_figure_keeps_its_table_and_marks_inside_its_axes(name: str, gallery: Gallery) -> None:
+def test_each_figure_keeps_its_table_and_marks_inside_its_axes(
+    name: str, gallery: Gallery
+) -> None:
     figure = gallery(name)
     assert set(figure.table) >= COLUMNS[name]
     assert list(figure.table.index) == list(range(len(figure.table)))
@@ -298,10 +363,14 @@ def test_each_figure_keeps_its_table_and_marks_inside_its_axes(name: str, galler
 @pytest.mark.parametrize("name", ["volume", "shares", "sizes", "rates", "tiers"])
 def test_marks_count_every_fill_drawn_once(name: str, gallery: Gallery) -> None:
     figure = gallery(name)
-    assert sum(counted(mark.text) for mark in figure.marks) == figure.table["fills"].sum()
+    assert (
+        sum(counted(mark.text) for mark in figure.marks) == figure.table["fills"].sum()
+    )
 
 
-def test_a_bar_says_the_exact_sum_of_its_week(trades: pd.DataFrame, gallery: Gallery) -> None:
+def test_a_bar_says_the_exact_sum_of_its_week(
+    trades: pd.DataFrame, gallery: Gallery
+) -> None:
     mine = trades[trades["quote"] == "ETH"]
     start = mine["created_at"].min().floor("D")
     sums: dict[Any, int] = defaultdict(int)
@@ -319,10 +388,15 @@ def test_a_bar_says_the_exact_sum_of_its_week(trades: pd.DataFrame, gallery: Gal
         amount = f"{units // 10**18:,}.{units % 10**18:018}".rstrip("0").rstrip(".")
         count = counts[kind, week]
         plural = "fill" if count == 1 else "fills"
-        assert f"{labels[kind]}, week from {week:%Y-%m-%d}\n{amount} ETH\n{count} {plural}" in said
+        assert (
+            f"{labels[kind]}, week from {week:%Y-%m-%d}\n{amount} ETH\n{count} {plural}"
+            in said
+        )
 
 
-def test_estimates_say_their_interval_and_whether_they_have_one(gallery: Gallery) -> None:
+def test_estimates_say_their_interval_and_whether_they_have_one(
+    gallery: Gallery,
+) -> None:
     figure = gallery("costs")
     table = figure.table.sort_values("fill_type", kind="stable")
     for mark, (_, found) in zip(figure.marks, table.iterrows(), strict=True):
@@ -350,7 +424,11 @@ def test_marks_name_their_panel(trades: pd.DataFrame) -> None:
     figures.volume(trades, ax=first)
     figures.fees_by_token(trades, ax=second)
     assert {mark.axes for mark in two.marks} == {0, 1}
-    assert Counter(mark.axes for mark in two.marks)[1] == len(two.table) == trades["fee_token"].nunique()
+    assert (
+        Counter(mark.axes for mark in two.marks)[1]
+        == len(two.table)
+        == trades["fee_token"].nunique()
+    )
     figures.fill_shares(trades, ax=first)
     assert not any("ETH" in mark.text for mark in two.marks if mark.axes == 0)
 

@@ -8,7 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.engines import on
-from support.figures import GALLERY, lines, note, overlapping, rendered, stacks, title, words
+from support.figures import (
+    GALLERY,
+    lines,
+    note,
+    overlapping,
+    rendered,
+    stacks,
+    title,
+    words,
+)
 from support.wire_rows import page, read, row, tokens
 
 import loopring_lab as lab
@@ -26,8 +35,13 @@ def trades() -> pd.DataFrame:
 
 def numbers(figure: Any) -> list[float]:
     """Return every number that is drawn, of bars and lines."""
-    bars = [bar.get_width() + bar.get_height() + bar.get_y() for bar in figure.axes[0].patches]
-    points = [float(value) for line in figure.axes[0].lines for value in line.get_ydata()]
+    bars = [
+        bar.get_width() + bar.get_height() + bar.get_y()
+        for bar in figure.axes[0].patches
+    ]
+    points = [
+        float(value) for line in figure.axes[0].lines for value in line.get_ydata()
+    ]
     return [value for value in [*bars, *points] if not np.isnan(value)]
 
 
@@ -37,11 +51,15 @@ def numbers(figure: Any) -> list[float]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["pyarrow", "polars", "polars, lazy", "duckdb"])
 @pytest.mark.parametrize("name", GALLERY)
-def test_every_engine_gives_the_same_figure(name: str, engine: str, trades: pd.DataFrame) -> None:
+def test_every_engine_gives_the_same_figure(
+    name: str, engine: str, trades: pd.DataFrame
+) -> None:
     ours = GALLERY[name].drawn(trades)
     theirs = GALLERY[name].drawn(on(engine, trades))
     assert numbers(theirs) == pytest.approx(numbers(ours), rel=1e-9)
-    assert set(words(ours)) - set(words(theirs)) == {"synthetic data"}  # only pandas frames tell
+    assert set(words(ours)) - set(words(theirs)) == {
+        "synthetic data"
+    }  # only pandas frames tell
 
 
 # Odd trades
@@ -49,9 +67,13 @@ def test_every_engine_gives_the_same_figure(name: str, engine: str, trades: pd.D
 
 @pytest.mark.parametrize("kind", ["amm", "dex", None])
 @pytest.mark.parametrize("name", GALLERY)
-def test_a_single_trade_is_drawn_or_refused_by_name(name: str, kind: str | None) -> None:
+def test_a_single_trade_is_drawn_or_refused_by_name(
+    name: str, kind: str | None
+) -> None:
     frame = read(page([row(size="1" + "0" * 30)]), fill_type=kind)
-    if name in ("gaps", "costs") or (kind is None and name in ("volume", "shares", "shares of notional")):
+    if name in ("gaps", "costs") or (
+        kind is None and name in ("volume", "shares", "shares of notional")
+    ):
         with pytest.raises(LabError, match=r"^lab\.figures\.\w+: no .*\.$"):
             GALLERY[name].drawn(frame)
         return
@@ -62,10 +84,15 @@ def test_a_single_trade_is_drawn_or_refused_by_name(name: str, kind: str | None)
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_only_pool_fills_are_drawn_without_the_book(name: str, trades: pd.DataFrame) -> None:
+def test_only_pool_fills_are_drawn_without_the_book(
+    name: str, trades: pd.DataFrame
+) -> None:
     pool = trades[trades["fill_type"] == "amm"]
     if name == "gaps":
-        with pytest.raises(LabError, match=r"^lab\.figures\.price_gaps: no fill has an earlier one of the other type"):
+        with pytest.raises(
+            LabError,
+            match=r"^lab\.figures\.price_gaps: no fill has an earlier one of the other type",
+        ):
             GALLERY[name].drawn(pool)
         return
     figure = GALLERY[name].drawn(pool)
@@ -74,15 +101,22 @@ def test_only_pool_fills_are_drawn_without_the_book(name: str, trades: pd.DataFr
 
 
 @pytest.mark.parametrize("draw", TIMES, ids=lambda draw: draw.__name__)
-def test_trades_of_unknown_time_are_left_out_and_counted(draw: Draw, trades: pd.DataFrame) -> None:
+def test_trades_of_unknown_time_are_left_out_and_counted(
+    draw: Draw, trades: pd.DataFrame
+) -> None:
     frame = trades.copy()
     frame.loc[frame.index[::4], "created_at"] = pd.NaT
     whole = draw(frame)
-    assert numbers(whole) == pytest.approx(numbers(draw(frame.dropna(subset=["created_at"]))))
+    assert numbers(whole) == pytest.approx(
+        numbers(draw(frame.dropna(subset=["created_at"])))
+    )
     assert "40 trades" in title(whole) + note(whole)
     frame["created_at"] = frame["created_at"].where(frame["created_at"].isna())
     for options in ({}, {"every": "1d"}) if draw is not figures.volume else ({},):
-        with pytest.raises(LabError, match=rf"^lab\.figures\.{draw.__name__}: no trade .*to draw. Pass other trades"):
+        with pytest.raises(
+            LabError,
+            match=rf"^lab\.figures\.{draw.__name__}: no trade .*to draw. Pass other trades",
+        ):
             draw(frame, **options)
 
 
@@ -93,7 +127,10 @@ def test_unknown_fee_tokens_have_a_bar_but_no_amount(trades: pd.DataFrame) -> No
     assert figure.axes[0].get_yticklabels()[0].get_text() == "unknown"
     assert words(figure).count("-") == 2  # its amount, and its rate
     frame.loc[frame.index[:3], "fee"] = None
-    assert note(figures.fees_by_token(frame)) == "all 40 trades, 3 with an amount that is not known"
+    assert (
+        note(figures.fees_by_token(frame))
+        == "all 40 trades, 3 with an amount that is not known"
+    )
     drawn = int((frame.loc[frame.index[3:], "fee_token"] == "USDC").sum())
     rates = figures.fee_rates(frame, fee_token="USDC")
     assert title(rates).endswith("fees paid in USDC")
@@ -122,12 +159,25 @@ def test_unknown_fill_types_are_drawn_apart(trades: pd.DataFrame) -> None:
 
 def test_fees_of_no_sure_tier_are_marked_apart() -> None:
     size = 10**18
-    fees = {"1": 10**15, "2": 2 * 10**15, "3": 10**15 + 10**9, "4": None}  # 10, 20, no whole tier, not known
-    rows = [row(id=one, side="BUY", size=str(size), feeAmount=fee and str(fee)) for one, fee in fees.items()]
-    tiny = row(id="5", side="BUY", market="WBTC-ETH", size="100", feeAmount="0", tokenId="0")  # 0 to 99 bps
+    fees = {
+        "1": 10**15,
+        "2": 2 * 10**15,
+        "3": 10**15 + 10**9,
+        "4": None,
+    }  # 10, 20, no whole tier, not known
+    rows = [
+        row(id=one, side="BUY", size=str(size), feeAmount=fee and str(fee))
+        for one, fee in fees.items()
+    ]
+    tiny = row(
+        id="5", side="BUY", market="WBTC-ETH", size="100", feeAmount="0", tokenId="0"
+    )  # 0 to 99 bps
     figure = figures.fee_tiers(read(page([*rows, tiny]), fill_type="dex"))
     drawn = stacks(figure)
-    assert drawn == {label: [20.0] for label in ("10 bps", "20 bps", "ambiguous", "no whole tier", "not known")}
+    assert drawn == {
+        label: [20.0]
+        for label in ("10 bps", "20 bps", "ambiguous", "no whole tier", "not known")
+    }
     hatches = [bars[0].get_hatch() for bars in figure.axes[0].containers]  # type: ignore[index]
     assert hatches[:2] == [None, None]
     assert len(set(hatches)) == 4
@@ -150,8 +200,13 @@ def test_likely_tiers_are_drawn_apart_from_exact_ones() -> None:
     frame = read(page(rows), fill_type="dex")
     axes = figures.fee_tiers(frame, every="1y", tokens=tokens()).axes[0]
     exact, likely = axes.containers
-    assert [bars.get_label() for bars in (exact, likely)] == ["10 bps", "10 bps, likely"]
-    assert [bars[0].get_height() for bars in (exact, likely)] == pytest.approx([6000 / 119, 5900 / 119])  # type: ignore[index]
+    assert [bars.get_label() for bars in (exact, likely)] == [
+        "10 bps",
+        "10 bps, likely",
+    ]
+    assert [bars[0].get_height() for bars in (exact, likely)] == pytest.approx(
+        [6000 / 119, 5900 / 119]
+    )  # type: ignore[index]
     assert exact[0].get_facecolor() == likely[0].get_facecolor()  # type: ignore[index]
     assert (exact[0].get_hatch(), likely[0].get_hatch()) == (None, "++")  # type: ignore[index]
     assert set(stacks(figures.fee_tiers(frame, every="1y"))) == {"10 bps", "ambiguous"}
@@ -182,7 +237,9 @@ def test_likely_tiers_are_drawn_apart_from_exact_ones() -> None:
         (lambda t: figures.fees_by_token(t, prices=t), r"^lab\.figures\.fees_by_token: prices= has no effect without token=\. Give it"),
     ],
 )  # fmt: skip
-def test_arguments_that_cannot_be_used_are_named(call: Draw, message: str, trades: pd.DataFrame) -> None:
+def test_arguments_that_cannot_be_used_are_named(
+    call: Draw, message: str, trades: pd.DataFrame
+) -> None:
     with pytest.raises(LabError, match=message) as refusal:
         call(trades)
     assert str(refusal.value).endswith(".")

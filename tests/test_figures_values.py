@@ -34,7 +34,9 @@ def block(block_folder: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
 def monday(moment: Any) -> float:
     """Return the start of a moment's week in days since 1970."""
     day = datetime.fromtimestamp(moment.timestamp(), UTC).date()
-    return (day - timedelta(days=day.weekday())).toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()
+    return (day - timedelta(days=day.weekday())).toordinal() - datetime(
+        1970, 1, 1, tzinfo=UTC
+    ).toordinal()
 
 
 def prefix(units: int, text: str) -> bool:
@@ -62,15 +64,29 @@ def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -
     figure = figures.fee_rates(trades, fee_token="LRC")
     for label, (times, rates) in lines(figure).items():
         wanted = {
-            week: Fraction(10_000 * fees[label, week], received[label, week]) for one, week in fees if one == label
+            week: Fraction(10_000 * fees[label, week], received[label, week])
+            for one, week in fees
+            if one == label
         }
-        assert rates[-1] == rates[-2] or np.isnan(rates[-2])  # the last step is as long as the others
-        drawn = {week: rate for week, rate in zip(times[:-1], rates[:-1], strict=True) if not np.isnan(rate)}
+        assert rates[-1] == rates[-2] or np.isnan(
+            rates[-2]
+        )  # the last step is as long as the others
+        drawn = {
+            week: rate
+            for week, rate in zip(times[:-1], rates[:-1], strict=True)
+            if not np.isnan(rate)
+        }
         assert drawn.keys() == wanted.keys()
-        assert all(drawn[week] == pytest.approx(float(rate), rel=1e-12) for week, rate in wanted.items())
+        assert all(
+            drawn[week] == pytest.approx(float(rate), rel=1e-12)
+            for week, rate in wanted.items()
+        )
         assert np.diff(times) == pytest.approx(7)
     assert title(figure) == "Effective fee rate per week, fees paid in LRC"
-    assert f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades" in note(figure)
+    assert (
+        f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades"
+        in note(figure)
+    )
 
 
 def test_lines_of_several_columns_are_named_after_both(trades: pd.DataFrame) -> None:
@@ -82,11 +98,16 @@ def test_lines_of_several_columns_are_named_after_both(trades: pd.DataFrame) -> 
 # fee_tiers
 
 
-def test_tiers_are_the_chain_s_basis_points(block: tuple[pd.DataFrame, list[dict[str, Any]]]) -> None:
+def test_tiers_are_the_chain_s_basis_points(
+    block: tuple[pd.DataFrame, list[dict[str, Any]]],
+) -> None:
     frame, facts = block
     counts = Counter(fact["fee_bips"] for fact in facts)
     drawn = stacks(figures.fee_tiers(frame, every="1y"))
-    assert drawn == {f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))] for tier in sorted(counts)}
+    assert drawn == {
+        f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))]
+        for tier in sorted(counts)
+    }
 
 
 def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
@@ -106,7 +127,9 @@ def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
 # fees_by_token
 
 
-def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.DataFrame) -> None:
+def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(
+    trades: pd.DataFrame,
+) -> None:
     figure = figures.fees_by_token(trades)
     axes = figure.axes[0]
     texts = words(figure)
@@ -118,7 +141,9 @@ def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.Dat
     for token, fees in trades.groupby("fee_token", observed=True)["fee"]:
         total = sum(whole(fee, 18) for fee in fees)
         (beside,) = [text for text in texts if text.endswith(f" {token}")]
-        digits = str(total // 10 ** (len(str(total)) - 5))  # the first five, the others cut
+        digits = str(
+            total // 10 ** (len(str(total)) - 5)
+        )  # the first five, the others cut
         assert prefix(total, beside.split()[0])
         assert beside.split()[0].replace(",", "").replace(".", "").lstrip("0") == digits
         zero = sum(1 for fee in fees if not fee)
@@ -139,18 +164,25 @@ def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(trades: pd.Dat
     ],
 )
 def test_amounts_are_cut_and_never_rounded_up(fee: int, beside: str) -> None:
-    figure = figures.fees_by_token(read(page([row(size=str(10**27), feeAmount=str(fee))]), fill_type="dex"))
+    figure = figures.fees_by_token(
+        read(page([row(size=str(10**27), feeAmount=str(fee))]), fill_type="dex")
+    )
     assert beside in words(figure)
 
 
 def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
-    many = trades.head(105).assign(fee_token=[f"T{n:02}" for n in range(1, 15) for _ in range(n)])
+    many = trades.head(105).assign(
+        fee_token=[f"T{n:02}" for n in range(1, 15) for _ in range(n)]
+    )
     axes = figures.fees_by_token(many).axes[0]
     drawn = [
-        (label.get_text(), bar.get_width()) for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
+        (label.get_text(), bar.get_width())
+        for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
     ]  # type: ignore[attr-defined]
     assert drawn == [*((f"T{n:02}", n) for n in range(14, 2, -1)), ("2 others", 3)]
-    unknown = many.assign(fee_token=[None if token == "T01" else token for token in many["fee_token"]])
+    unknown = many.assign(
+        fee_token=[None if token == "T01" else token for token in many["fee_token"]]
+    )
     texts = words(figures.fees_by_token(unknown))
     assert ("2 others" in texts, "unknown" in texts) == (True, False)
 
@@ -163,14 +195,25 @@ def test_shares_are_counts_and_sums_of_each_week(of: Any, trades: pd.DataFrame) 
     sums: dict[tuple[str, float], int] = defaultdict(int)
     mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
     for fill in mine.itertuples():
-        sums[LABELS[fill.fill_type], monday(fill.created_at)] += 1 if of == "fills" else whole(fill.notional, 18)
+        sums[LABELS[fill.fill_type], monday(fill.created_at)] += (
+            1 if of == "fills" else whole(fill.notional, 18)
+        )
     figure = figures.fill_shares(trades, of=of, quote=None if of == "fills" else "USDC")
     times, shares = lines(figure)["AMM pool"]
-    totals = {week: sum(sums[label, week] for label in LABELS.values()) for _, week in list(sums)}
-    wanted = [100 * sums["AMM pool", time - 3.5] / totals[time - 3.5] for time in times if time - 3.5 in totals]
+    totals = {
+        week: sum(sums[label, week] for label in LABELS.values())
+        for _, week in list(sums)
+    }
+    wanted = [
+        100 * sums["AMM pool", time - 3.5] / totals[time - 3.5]
+        for time in times
+        if time - 3.5 in totals
+    ]
     assert known(shares) == pytest.approx(wanted)
     assert len(wanted) == len(totals)
-    pool = sum(count for (label, _), count in sums.items() if label == "AMM pool") / sum(totals.values())
+    pool = sum(
+        count for (label, _), count in sums.items() if label == "AMM pool"
+    ) / sum(totals.values())
     assert f"over the whole time AMM pool {100 * pool:.3g} %" in note(figure)
     assert figure.axes[0].get_ylim() == (0, 100)
 
@@ -179,13 +222,19 @@ Z = 1.959963984540054  # 97.5 % of a normal distribution lie below
 
 
 @pytest.mark.parametrize("of", ["fills", "notional"])
-def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(of: Any, trades: pd.DataFrame) -> None:
+def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(
+    of: Any, trades: pd.DataFrame
+) -> None:
     """An end lies as far from the share as 95 % of shares of that many orders do, were it the true one."""
     mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
     weights: dict[float, Counter[str]] = defaultdict(Counter)
     for fill in mine.itertuples():
-        weights[monday(fill.created_at)][fill.order_hash] += 1 if of == "fills" else whole(fill.notional, 18)
-    table = figures.fill_shares(trades, of=of, quote=None if of == "fills" else "USDC").table
+        weights[monday(fill.created_at)][fill.order_hash] += (
+            1 if of == "fills" else whole(fill.notional, 18)
+        )
+    table = figures.fill_shares(
+        trades, of=of, quote=None if of == "fills" else "USDC"
+    ).table
     assert len(table) == len(weights)
     for week in table.itertuples():
         orders = weights[monday(week.period)].values()
@@ -193,7 +242,9 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(of: Any, t
         effective = Fraction(sum(orders) ** 2, sum(weight**2 for weight in orders))
         assert 0 <= week.low <= week.share <= week.high <= 1
         for end in (week.low, week.high):
-            assert (week.share - end) ** 2 == pytest.approx(Z**2 * end * (1 - end) / float(effective), abs=1e-12)
+            assert (week.share - end) ** 2 == pytest.approx(
+                Z**2 * end * (1 - end) / float(effective), abs=1e-12
+            )
 
 
 def test_a_share_of_one_order_says_next_to_nothing(trades: pd.DataFrame) -> None:
@@ -211,7 +262,10 @@ def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> 
         starts = [f"2022-{month:02}-01" for month in range(1, 13, months)]
         assert list(table["period"].dt.strftime("%Y-%m-%d")) == starts
         bars = figures.fee_tiers(trades, every=every).axes[0].containers[0]
-        drawn = [np.datetime64("1970-01-01") + np.timedelta64(int(bar.get_x()), "D") for bar in bars]
+        drawn = [
+            np.datetime64("1970-01-01") + np.timedelta64(int(bar.get_x()), "D")
+            for bar in bars
+        ]
         assert [str(start) for start in drawn] == starts
 
 
@@ -230,14 +284,24 @@ def test_periods_suit_the_time_covered(seconds: int, name: str) -> None:
 # price_gaps
 
 
-def pair(number: int, price: str, kind: str, seconds: int, side: str = "BUY") -> tuple[str, list[Any]]:
+def pair(
+    number: int, price: str, kind: str, seconds: int, side: str = "BUY"
+) -> tuple[str, list[Any]]:
     moment = str(1657638459610 + seconds * 1000)
-    members = {"id": str(number), "orderHash": f"0x{number:064x}", "price": price, "createdAt": moment}
+    members = {
+        "id": str(number),
+        "orderHash": f"0x{number:064x}",
+        "price": price,
+        "createdAt": moment,
+    }
     return kind, row(**members, side=side, size=str(10**20), type="taker")
 
 
 def frame_of(*fills: tuple[str, list[Any]]) -> pd.DataFrame:
-    parts = [(kind, page([members for one, members in fills if one == kind])) for kind in ("amm", "dex")]
+    parts = [
+        (kind, page([members for one, members in fills if one == kind]))
+        for kind in ("amm", "dex")
+    ]
     return read([text for _, text in parts], fill_type=[kind for kind, _ in parts])
 
 
@@ -249,7 +313,10 @@ def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
             pair(start + 20, "101.0", "amm", start + 30),
             pair(start + 40, "99.99", "dex", start + 80),
         ]
-    fills += [pair(50_000 + number, "100.0", "dex", 10**6 + number * 100) for number in range(11)]
+    fills += [
+        pair(50_000 + number, "100.0", "dex", 10**6 + number * 100)
+        for number in range(11)
+    ]
     figure = figures.price_gaps(frame_of(*fills), tolerance="60s")
     up, down = figure.axes[0].containers
     (high,) = [bar for bar in up if bar.get_height()]
@@ -264,14 +331,20 @@ def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
         "AMM pool:\n30 matched,\n0 not",
         "order book:\n30 matched,\n42 not",
     ]
-    assert {"mean 100.0 (100.0 to 100.0)", "mean -100.0 (-100.0 to -100.0)"} <= set(words(figure))
+    assert {"mean 100.0 (100.0 to 100.0)", "mean -100.0 (-100.0 to -100.0)"} <= set(
+        words(figure)
+    )
 
 
 def test_fewer_than_twenty_matches_are_single_dots_without_a_mean() -> None:
-    figure = figures.price_gaps(frame_of(pair(1, "100.0", "dex", 0), pair(2, "101.0", "amm", 30)))
+    figure = figures.price_gaps(
+        frame_of(pair(1, "100.0", "dex", 0), pair(2, "101.0", "amm", 30))
+    )
     assert not figure.axes[0].containers
     assert lines(figure) == {"AMM pool:\n1 matched,\n0 not": ([100.0], [5])}
-    assert note(figure).endswith("\ndots: single fills, where fewer than 20 are matched")
+    assert note(figure).endswith(
+        "\ndots: single fills, where fewer than 20 are matched"
+    )
     assert not any("mean" in text or "median" in text for text in words(figure))
     assert figure.axes[0].get_ylabel() == "single fills"
 
@@ -296,7 +369,10 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
     parts = by_size(trades[trades["quote"] == "ETH"], 10)
     figure = figures.size_profile(trades, quote="ETH")
     for kind, label in LABELS.items():
-        shares = [100 * sum(fill.fill_type == kind for fill in part) / len(part) for part in parts]
+        shares = [
+            100 * sum(fill.fill_type == kind for fill in part) / len(part)
+            for part in parts
+        ]
         assert stacks(figure)[label] == pytest.approx(shares)
     axes = figure.axes[0]
     edges = [parts[0][0].notional, *(part[-1].notional for part in parts)]
@@ -305,9 +381,18 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
         assert prefix(whole(edge, 18), label.get_text())
         assert float(label.get_text()) == pytest.approx(float(edge), rel=0.1)
     sizes = [part[-1].notional for part in by_size(trades[trades["quote"] == "ETH"], 4)]
-    wide = figures.size_profile(trades, quote="ETH", quantiles=4).axes[0].get_xticklabels()[1:]
-    assert all(prefix(whole(one, 18), text.get_text()) for one, text in zip(sizes, wide, strict=True))
-    assert max(len(text.get_text().replace(".", "").lstrip("0")) for text in wide) == 3  # there is room
+    wide = (
+        figures.size_profile(trades, quote="ETH", quantiles=4)
+        .axes[0]
+        .get_xticklabels()[1:]
+    )
+    assert all(
+        prefix(whole(one, 18), text.get_text())
+        for one, text in zip(sizes, wide, strict=True)
+    )
+    assert (
+        max(len(text.get_text().replace(".", "").lstrip("0")) for text in wide) == 3
+    )  # there is room
 
 
 def effective_orders(fills: list[Any]) -> float:
@@ -318,9 +403,13 @@ def effective_orders(fills: list[Any]) -> float:
     return float(sum(values.values()) ** 2 / sum(value**2 for value in values.values()))
 
 
-def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame) -> None:
+def test_costs_are_means_by_value_with_intervals_and_counts(
+    trades: pd.DataFrame,
+) -> None:
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
-    costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(["trade_id", "side"])["all_in_bps"]
+    costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(
+        ["trade_id", "side"]
+    )["all_in_bps"]
     parts = by_size(trades[trades["quote"] == "ETH"], 10)
     drawn = lines(figure)
     texts = words(figure)
@@ -330,7 +419,8 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
             [
                 (fill, cost)
                 for fill in part
-                if fill.fill_type == kind and not np.isnan(cost := costs[fill.trade_id, fill.side])
+                if fill.fill_type == kind
+                and not np.isnan(cost := costs[fill.trade_id, fill.side])
             ]
             for part in parts
         ]
@@ -342,13 +432,24 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
         assert drawn[label][1] == pytest.approx(wanted, rel=1e-9)
         assert drawn[label][0] == pytest.approx(range(10), abs=0.06)
         assert Counter(texts) >= Counter(str(len(group)) for group in groups)
-        sure = [len(group) >= 20 and effective_orders([fill for fill, _ in group]) >= 20 for group in groups]
+        sure = [
+            len(group) >= 20 and effective_orders([fill for fill, _ in group]) >= 20
+            for group in groups
+        ]
         segments += [value for value, many in zip(wanted, sure, strict=True) if many]
-    whiskers = [line for one in figure.axes[0].collections for line in one.get_segments()]  # type: ignore[attr-defined]
+    whiskers = [
+        line for one in figure.axes[0].collections for line in one.get_segments()
+    ]  # type: ignore[attr-defined]
     assert len(whiskers) == len(segments)
-    assert all(ends[0, 1] < value < ends[1, 1] for ends, value in zip(whiskers, segments, strict=True))
+    assert all(
+        ends[0, 1] < value < ends[1, 1]
+        for ends, value in zip(whiskers, segments, strict=True)
+    )
     hollow = [
-        value for line in figure.axes[0].lines if line.get_markerfacecolor() == "white" for value in line.get_ydata()
+        value
+        for line in figure.axes[0].lines
+        if line.get_markerfacecolor() == "white"
+        for value in line.get_ydata()
     ]
     assert sorted([*hollow, *segments]) == pytest.approx(
         sorted(value for _, values in drawn.values() for value in values)
@@ -357,13 +458,21 @@ def test_costs_are_means_by_value_with_intervals_and_counts(trades: pd.DataFrame
     assert note(figure).endswith("differences are pulled towards 0")
 
 
-def test_what_is_next_is_looked_for_in_the_frame_that_is_named(trades: pd.DataFrame) -> None:
+def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
+    trades: pd.DataFrame,
+) -> None:
     some = trades[trades["account_id"].eq(10083) & (trades["side"] == "BUY")]
     own = figures.cost_curve(some)
     wide = figures.cost_curve(some, prices=trades)
-    assert note(own).startswith("fee plus price difference to the market's next trade in this frame; ")
-    assert note(wide).startswith("fee plus price difference to the market's next trade in prices; ")
-    priced = [int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)]
+    assert note(own).startswith(
+        "fee plus price difference to the market's next trade in this frame; "
+    )
+    assert note(wide).startswith(
+        "fee plus price difference to the market's next trade in prices; "
+    )
+    priced = [
+        int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)
+    ]
     assert priced[0] < priced[1]
     assert "last fill in this frame," in title(figures.price_gaps(trades))
     assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
@@ -381,7 +490,11 @@ def taken() -> tuple[pd.DataFrame, pd.DataFrame | None]:
 
 def marks(figure: Any) -> list[tuple[float, float, bool]]:
     """Return where single marks stand, and whether they are hollow."""
-    drawn = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", None, "")]
+    drawn = [
+        line
+        for line in figure.axes[0].lines
+        if line.get_marker() not in ("None", None, "")
+    ]
     return [
         (float(x), float(y), line.get_markerfacecolor() == "white")
         for line in drawn
@@ -393,15 +506,26 @@ def marks(figure: Any) -> list[tuple[float, float, bool]]:
 def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
     trades, prices = taken
     overall = lab.fills.compare_venues(trades, prices)
-    table = lab.fills.compare_venues(trades, prices, by="market").dropna(subset=["difference_bps"])
+    table = lab.fills.compare_venues(trades, prices, by="market").dropna(
+        subset=["difference_bps"]
+    )
     figure = figures.venue_differences(trades, prices=prices)
-    rows = pd.concat([overall, table.sort_values("fills", ascending=False, kind="stable")])
-    wanted = [(row.difference_bps, place, row.verdict == "undecided") for place, row in enumerate(rows.itertuples())]
+    rows = pd.concat(
+        [overall, table.sort_values("fills", ascending=False, kind="stable")]
+    )
+    wanted = [
+        (row.difference_bps, place, row.verdict == "undecided")
+        for place, row in enumerate(rows.itertuples())
+    ]
     assert np.array(marks(figure)) == pytest.approx(np.array(wanted, float), rel=1e-9)
-    segments = [line for one in figure.axes[0].collections for line in one.get_segments()]  # type: ignore[attr-defined]
+    segments = [
+        line for one in figure.axes[0].collections for line in one.get_segments()
+    ]  # type: ignore[attr-defined]
     ends = [tuple(line[:, 0]) for line in segments if np.ndim(line) == 2]
     known = rows.dropna(subset=["low_bps"])
-    assert np.array(ends[: len(known)]) == pytest.approx(known[["low_bps", "high_bps"]].to_numpy(), rel=1e-9)
+    assert np.array(ends[: len(known)]) == pytest.approx(
+        known[["low_bps", "high_bps"]].to_numpy(), rel=1e-9
+    )
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["all", *rows["market"].iloc[1:]]
     assert {f"{count:,}" for count in rows["fills"]} <= set(words(figure))
@@ -413,16 +537,29 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken: Any) -> None:
     figure = figures.markouts(trades, prices=prices)
     for kind, label in LABELS.items():
         rows = table[table["fill_type"] == kind]
-        assert lines(figure)[label][1] == pytest.approx(list(rows["weighted_realized_bps"]), rel=1e-12)
+        assert lines(figure)[label][1] == pytest.approx(
+            list(rows["weighted_realized_bps"]), rel=1e-12
+        )
         counts = [f"{count:,}" for count in rows["fills"] - rows["unpriced"]]
         assert Counter(words(figure)) >= Counter(counts)
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["10s", "1min", "5min", "1h"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == [
+        "10s",
+        "1min",
+        "5min",
+        "1h",
+    ]
 
 
 def test_nothing_to_compare_is_said(taken: Any) -> None:
     trades, prices = taken
     pool = trades[trades["fill_type"] == "amm"]
-    with pytest.raises(lab.LabError, match=r"^lab\.figures\.venue_differences: no taker fills of both venues"):
+    with pytest.raises(
+        lab.LabError,
+        match=r"^lab\.figures\.venue_differences: no taker fills of both venues",
+    ):
         figures.venue_differences(pool, prices=prices)
-    with pytest.raises(lab.LabError, match=r"^lab\.figures\.markouts: no taker's fill has a price before and after it"):
+    with pytest.raises(
+        lab.LabError,
+        match=r"^lab\.figures\.markouts: no taker's fill has a price before and after it",
+    ):
         figures.markouts(trades.head(1))

@@ -30,7 +30,9 @@ def settled(block_folder: Path) -> Settled:
 def history() -> pd.DataFrame:
     """Read what two accounts of the synthetic world did in a year."""
     client = lab.connect()
-    return pd.concat([client.trades(account) for account in (10083, 11519)], ignore_index=True)
+    return pd.concat(
+        [client.trades(account) for account in (10083, 11519)], ignore_index=True
+    )
 
 
 # Against the facts of a settled block
@@ -47,14 +49,25 @@ def test_shares_per_fill_type_are_the_chain_s_counts(
     assert {line["fill_type"]: (line["fills"], line["share"]) for line in found} == {
         name: (count, count / rows) for name, count in counts.items()
     }
-    by_market = Counter((fact["market"], fact["fill_type"]) for fact in settled.values())
+    by_market = Counter(
+        (fact["market"], fact["fill_type"]) for fact in settled.values()
+    )
     found = result_rows(lab.fills.breakdown(on(engine, block), by="market"))
-    assert {(line["market"], line["fill_type"]): line["fills"] for line in found} == by_market
+    assert {
+        (line["market"], line["fill_type"]): line["fills"] for line in found
+    } == by_market
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_maker_and_taker_shares_are_the_chain_s(block: pd.DataFrame, settled: Settled, engine: str) -> None:
-    known = block.assign(role=[settled[pair]["role"] for pair in zip(block["trade_id"], block["side"], strict=True)])
+def test_maker_and_taker_shares_are_the_chain_s(
+    block: pd.DataFrame, settled: Settled, engine: str
+) -> None:
+    known = block.assign(
+        role=[
+            settled[pair]["role"]
+            for pair in zip(block["trade_id"], block["side"], strict=True)
+        ]
+    )
     sizes: Counter[tuple[str, str | None]] = Counter()
     for line in known.itertuples():
         size = int(settled[line.trade_id, line.side]["size"])
@@ -65,7 +78,9 @@ def test_maker_and_taker_shares_are_the_chain_s(block: pd.DataFrame, settled: Se
     for line in found:
         whole = sizes[line["order_hash"], None]
         for role in ("maker", "taker"):
-            assert line[f"{role}_share"] == float(Fraction(sizes[line["order_hash"], role], whole))
+            assert line[f"{role}_share"] == float(
+                Fraction(sizes[line["order_hash"], role], whole)
+            )
 
 
 def test_orders_filled_in_parts_are_put_together(block: pd.DataFrame) -> None:
@@ -75,7 +90,11 @@ def test_orders_filled_in_parts_are_put_together(block: pd.DataFrame) -> None:
     assert found["fills"].max() > 1
     parts = block[block["order_hash"] == found["fills"].idxmax()]
     prices = [Fraction(price) for price in parts["price"]]
-    assert min(prices) <= Fraction(found.loc[found["fills"].idxmax(), "average_price"]) <= max(prices)
+    assert (
+        min(prices)
+        <= Fraction(found.loc[found["fills"].idxmax(), "average_price"])
+        <= max(prices)
+    )
 
 
 # Prices against others
@@ -97,7 +116,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "price_gap": lab.fills.price_gap,
     "price_gap by": lambda f: lab.fills.price_gap(f, by=["account_id", "market"]),
     "all_in_cost": lab.fills.all_in_cost,
-    "all_in_cost by": lambda f: lab.fills.all_in_cost(f, "last", by=["account_id", "market"]),
+    "all_in_cost by": lambda f: lab.fills.all_in_cost(
+        f, "last", by=["account_id", "market"]
+    ),
 }
 EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "no rows": lambda f: f.iloc[:0],
@@ -107,9 +128,14 @@ EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "unknown fee tokens": lambda f: f.assign(fee_token=None),
     "unknown fill types": lambda f: f.assign(fill_type=None),
     "unknown accounts": lambda f: f.assign(account_id=None),
-    "unknown times": lambda f: f.assign(created_at=pd.Series(pd.NaT, f.index, "datetime64[ms, UTC]")),
+    "unknown times": lambda f: f.assign(
+        created_at=pd.Series(pd.NaT, f.index, "datetime64[ms, UTC]")
+    ),
     "unknown amounts": lambda f: f.assign(
-        **{name: f[name].where(f[name].isna()) for name in ("size", "price", "notional", "fee")},
+        **{
+            name: f[name].where(f[name].isna())
+            for name in ("size", "price", "notional", "fee")
+        },
         fee_bps=np.nan,
     ),
 }
@@ -118,7 +144,9 @@ EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_edges_are_answered_alike_on_every_engine(history: pd.DataFrame, name: str, edge: str) -> None:
+def test_edges_are_answered_alike_on_every_engine(
+    history: pd.DataFrame, name: str, edge: str
+) -> None:
     frame = EDGES[edge](history.head(80))
     expected = result_rows(FUNCTIONS[name](frame))
     for engine in ("polars, lazy", "duckdb"):
@@ -149,5 +177,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(history: pd.DataFrame, case: str) -> None:
+def test_what_makes_no_sense_is_refused_in_words(
+    history: pd.DataFrame, case: str
+) -> None:
     assert_refused(*REFUSED[case], history.head(20))

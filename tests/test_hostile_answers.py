@@ -31,7 +31,9 @@ TRADES_FILE = f"trades/{ACCOUNT}-dex.json"
 HASH = "0x" + "ab" * 32
 L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")
 SECONDS = 5  # of the processor, for one answer
-MEMORY = 400_000_000  # bytes that all answers together may add; a bomb would add gigabytes
+MEMORY = (
+    400_000_000  # bytes that all answers together may add; a bomb would add gigabytes
+)
 TIMEOUT = 840  # seconds; a child that hangs is ended
 LONGEST_MESSAGE = 600  # letters
 
@@ -72,16 +74,46 @@ REGULAR: dict[str, Any] = {
     "tokens": [token(0, "ETH", 18), token(1, "LRC", 18), token(3, "USDT", 6)],
     "markets": {
         "markets": [
-            {"market": "ETH-USDT", "baseTokenId": 0, "quoteTokenId": 3, "precisionForPrice": 6},
-            {"market": "LRC-ETH", "baseTokenId": 1, "quoteTokenId": 0, "precisionForPrice": 6},
+            {
+                "market": "ETH-USDT",
+                "baseTokenId": 0,
+                "quoteTokenId": 3,
+                "precisionForPrice": 6,
+            },
+            {
+                "market": "LRC-ETH",
+                "baseTokenId": 1,
+                "quoteTokenId": 0,
+                "precisionForPrice": 6,
+            },
         ]
     },
     # The second row is spoiled, and only it uses the token and the market that are spoiled.
-    "trades": {"totalNum": 3, "trades": [row(3, "ETH-USDT", "0"), row(2, "LRC-ETH", "1"), row(1, "ETH-USDT", "0")]},
+    "trades": {
+        "totalNum": 3,
+        "trades": [
+            row(3, "ETH-USDT", "0"),
+            row(2, "LRC-ETH", "1"),
+            row(1, "ETH-USDT", "0"),
+        ],
+    },
 }
-SPOILED_RECORD: dict[str, Path_] = {"tokens": (1,), "markets": ("markets", 1), "trades": ("trades", 1)}
+SPOILED_RECORD: dict[str, Path_] = {
+    "tokens": (1,),
+    "markets": ("markets", 1),
+    "trades": ("trades", 1),
+}
 SPOILED_TRADE = 8_919_529
-NUMBERS = ["created_at", "size", "price", "notional", "fee", "fee_bps", "block_id", "storage_id"]
+NUMBERS = [
+    "created_at",
+    "size",
+    "price",
+    "notional",
+    "fee",
+    "fee_bps",
+    "block_id",
+    "storage_id",
+]
 
 HOSTILE: dict[str, bytes] = {
     "an exponent beyond memory": b"1e999999999",
@@ -120,7 +152,11 @@ def members(value: Any, path: Path_ = ()) -> Iterator[Path_]:
 def spoiled_members(answer: str) -> list[Path_]:
     """Return the paths that hold the spoiled record, and those below it."""
     record = SPOILED_RECORD[answer]
-    return [path for path in members(REGULAR[answer]) if path[: len(record)] == record[: len(path)]]
+    return [
+        path
+        for path in members(REGULAR[answer])
+        if path[: len(record)] == record[: len(path)]
+    ]
 
 
 def with_value(regular: Any, path: Path_, raw: bytes) -> bytes:
@@ -152,7 +188,11 @@ def through_tables(bodies: dict[str, bytes]) -> pd.DataFrame:
     return frame
 
 
-def asked(script: Callable[[int, Request], Answer], ask: Callable[[Client], Any], max_seconds: float = 20) -> Any:
+def asked(
+    script: Callable[[int, Request], Answer],
+    ask: Callable[[Client], Any],
+    max_seconds: float = 20,
+) -> Any:
     with scripted(script) as server:
         transport = Transport(
             server.base_url,
@@ -245,7 +285,9 @@ def problem_of(read: Callable[[], pd.DataFrame]) -> str | None:
     if len(others) > 1:
         return "more rows than were sent"
     for column in NUMBERS:
-        wrong = others[column].notna() & (others[column] != right.loc[SPOILED_TRADE, column])
+        wrong = others[column].notna() & (
+            others[column] != right.loc[SPOILED_TRADE, column]
+        )
         if wrong.any():
             return f"{column} is {str(others[column].iloc[0])[:40]}"
     return None
@@ -262,31 +304,57 @@ def test_a_regular_answer_gives_every_row(door: str) -> None:
 
 @pytest.mark.parametrize("value", HOSTILE)
 @pytest.mark.parametrize("door", DOORS)
-def test_a_hostile_value_in_a_row_or_in_place_of_it_is_refused_or_costs_that_row_alone(door: str, value: str) -> None:
+def test_a_hostile_value_in_a_row_or_in_place_of_it_is_refused_or_costs_that_row_alone(
+    door: str, value: str
+) -> None:
     for path in [("trades", 1, 4), ("trades", 1)]:
-        assert problem_of(partial(DOORS[door], answers("trades", path, HOSTILE[value]))) is None
+        assert (
+            problem_of(partial(DOORS[door], answers("trades", path, HOSTILE[value])))
+            is None
+        )
 
 
 SMALL_ANSWERS: dict[str, tuple[Callable[[Client], Any], Any]] = {
     "account": (
         lambda client: client.account(ACCOUNT),
-        {"accountId": ACCOUNT, "owner": "0x" + "1f" * 20, "publicKey": {"x": "0x1", "y": "0x2"}, "nonce": 4},
+        {
+            "accountId": ACCOUNT,
+            "owner": "0x" + "1f" * 20,
+            "publicKey": {"x": "0x1", "y": "0x2"},
+            "nonce": 4,
+        },
     ),
-    "exchange": (lambda client: client.exchange(), {"chainId": 1, "exchangeAddress": "0x" + "2e" * 20}),
+    "exchange": (
+        lambda client: client.exchange(),
+        {"chainId": 1, "exchangeAddress": "0x" + "2e" * 20},
+    ),
     "fees": (
         lambda client: client.update_fee(ACCOUNT),
         {"gasPrice": "3", "fees": [{"token": "ETH", "fee": "19", "discount": 0.8}]},
     ),
-    "API key": (lambda client: client.api_key(L2_KEY, ACCOUNT), {"apiKey": "k3y-of-the-relayer"}),
+    "API key": (
+        lambda client: client.api_key(L2_KEY, ACCOUNT),
+        {"apiKey": "k3y-of-the-relayer"},
+    ),
     "submission": (
-        lambda client: client.update_account({"accountId": ACCOUNT, "nonce": 4, "ecdsaSignature": "0x" + "7b" * 66}),
+        lambda client: client.update_account(
+            {"accountId": ACCOUNT, "nonce": 4, "ecdsaSignature": "0x" + "7b" * 66}
+        ),
         {"hash": HASH, "status": "received", "isIdempotent": False, "storageId": 7},
     ),
     "updates": (
         lambda client: client.update_status(ACCOUNT, HASH),
-        {"totalNum": 1, "transactions": [{"hash": HASH, "status": "failed", "storageId": 7, "reason": "no"}]},
+        {
+            "totalNum": 1,
+            "transactions": [
+                {"hash": HASH, "status": "failed", "storageId": 7, "reason": "no"}
+            ],
+        },
     ),
-    "refusal": (lambda client: client.count(ACCOUNT), {"resultInfo": {"code": 104003, "message": "none"}, "code": 1}),
+    "refusal": (
+        lambda client: client.count(ACCOUNT),
+        {"resultInfo": {"code": 104003, "message": "none"}, "code": 1},
+    ),
 }
 
 
@@ -319,10 +387,16 @@ FILES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.touch(),
     "cut": lambda path: path.write_bytes(REGULAR_TRADES[:200]),
     "UTF-16": lambda path: path.write_bytes(REGULAR_TRADES.decode().encode("utf-16")),
-    "a page twice": lambda path: path.write_bytes(REGULAR_TRADES + b"\n" + REGULAR_TRADES),
+    "a page twice": lambda path: path.write_bytes(
+        REGULAR_TRADES + b"\n" + REGULAR_TRADES
+    ),
     "gzip that is cut": lambda path: path.write_bytes(ZIPPED[:-5]),
-    "gzip with a wrong sum": lambda path: path.write_bytes(ZIPPED[:-8] + b"abcd" + ZIPPED[-4:]),
-    "gzip of 4 GiB": lambda path: path.write_bytes(gzip.compress(bytes(1 << 26), 6) * 64),
+    "gzip with a wrong sum": lambda path: path.write_bytes(
+        ZIPPED[:-8] + b"abcd" + ZIPPED[-4:]
+    ),
+    "gzip of 4 GiB": lambda path: path.write_bytes(
+        gzip.compress(bytes(1 << 26), 6) * 64
+    ),
     "64 GiB of nothing": sparse,
     "a pipe": os.mkfifo,
     "a folder": lambda path: path.mkdir(),
@@ -343,11 +417,20 @@ PAGE = 50
 LIES: dict[str, Callable[[int, int], tuple[int, list[Any]]]] = {
     "a million million rows": lambda offset, before: (10**12, page_of_rows(offset)),
     "a million million rows, pages empty": lambda offset, before: (10**12, []),
-    "always one page more": lambda offset, before: (offset + 2 * PAGE, page_of_rows(offset)),
+    "always one page more": lambda offset, before: (
+        offset + 2 * PAGE,
+        page_of_rows(offset),
+    ),
     "the same page again": lambda offset, before: (10**6, page_of_rows(0)),
-    "rows arrive for ever": lambda offset, before: (200 + 30 * before, page_of_rows(-30 * before)),
+    "rows arrive for ever": lambda offset, before: (
+        200 + 30 * before,
+        page_of_rows(-30 * before),
+    ),
     "rows, and a total of 0": lambda offset, before: (0, page_of_rows(offset)),
-    "a page, then nothing": lambda offset, before: (400, page_of_rows(0) if offset == 0 else []),
+    "a page, then nothing": lambda offset, before: (
+        400,
+        page_of_rows(0) if offset == 0 else [],
+    ),
 }
 
 
@@ -362,7 +445,12 @@ def told_a_lie(name: str) -> str | None:
     def script(number: int, request: Request) -> Answer:
         nonlocal before
         if "tokens" in request.path or "markets" in request.path:
-            return Answer(200, json.dumps(REGULAR["tokens" if "tokens" in request.path else "markets"]).encode())
+            return Answer(
+                200,
+                json.dumps(
+                    REGULAR["tokens" if "tokens" in request.path else "markets"]
+                ).encode(),
+            )
         if "fillTypes=dex" not in request.path:
             return Answer(200, b'{"totalNum": 0, "trades": []}')
         offset = int(request.path.partition("offset=")[2].partition("&")[0] or 0)
@@ -371,7 +459,9 @@ def told_a_lie(name: str) -> str | None:
         return Answer(200, json.dumps({"totalNum": total, "trades": rows}).encode())
 
     try:
-        frame = asked(script, lambda client: client.trades(ACCOUNT, progress=False), max_seconds=2)
+        frame = asked(
+            script, lambda client: client.trades(ACCOUNT, progress=False), max_seconds=2
+        )
     except LabError:
         return None
     return f"{len(frame)} rows of a history that no count confirms"
@@ -396,8 +486,13 @@ def cases() -> Iterator[Case]:
             yield f"{door}, {answer} {path}: {name}", partial(problem_of, read)
     for answer, (_, regular) in SMALL_ANSWERS.items():
         for path, name in members_and_values("small answers", list(members(regular))):
-            yield f"{answer} {path}: {name}", partial(small_answer, answer, path, HOSTILE[name])
-    for door, name, place in product(FOLDER_DOORS, FILES, ["tokens.json", "markets.json", TRADES_FILE]):
+            yield (
+                f"{answer} {path}: {name}",
+                partial(small_answer, answer, path, HOSTILE[name]),
+            )
+    for door, name, place in product(
+        FOLDER_DOORS, FILES, ["tokens.json", "markets.json", TRADES_FILE]
+    ):
         yield f"{door}, {place}: {name}", partial(hostile_file, door, name, place)
     for name in LIES:
         yield f"history: {name}", partial(told_a_lie, name)
@@ -421,7 +516,9 @@ def main() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
-def test_every_member_file_and_history_ends_in_time_and_memory_with_an_error_or_the_right_rows() -> None:
+def test_every_member_file_and_history_ends_in_time_and_memory_with_an_error_or_the_right_rows() -> (
+    None
+):
     child = subprocess.run(
         [sys.executable, "-m", "test_hostile_answers"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -429,7 +526,9 @@ def test_every_member_file_and_history_ends_in_time_and_memory_with_an_error_or_
         text=True,
         timeout=TIMEOUT,
     )
-    outcomes = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[")]
+    outcomes = [
+        json.loads(line) for line in child.stdout.splitlines() if line.startswith("[")
+    ]
     assert child.returncode == 0, (child.stderr[-2_000:], outcomes[-1:])
     assert [name for name, *_ in outcomes] == [name for name, _ in cases()]
     assert [outcome for outcome in outcomes if outcome[1] is not None] == []

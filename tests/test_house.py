@@ -58,11 +58,18 @@ def test_imports_keep_to_the_contracts_of_pyproject() -> None:
 
 
 def test_a_wrong_import_breaks_a_contract(tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for module, wrong in {"tables/wire.py": "client", "relayer/app.py": "tables"}.items():
+    for module, wrong in {
+        "tables/wire.py": "client",
+        "relayer/app.py": "tables",
+    }.items():
         with (tmp_path / PACKAGE.name / module).open("a") as source:
-            source.write(f"\n\ndef late():\n    from loopring_lab import {wrong}\n    return {wrong}\n")
+            source.write(
+                f"\n\ndef late():\n    from loopring_lab import {wrong}\n    return {wrong}\n"
+            )
     found = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=tmp_path,
@@ -79,20 +86,38 @@ def in_reach() -> Iterator[tuple[str, object]]:
     """Return what `lab.` completes to and can be called: what people look up with Shift+Tab."""
     for name in lab.__all__:
         member = getattr(lab, name)
-        names = {n: getattr(member, n) for n in getattr(member, "__all__", [])} or {"": member}
+        names = {n: getattr(member, n) for n in getattr(member, "__all__", [])} or {
+            "": member
+        }
         for inner, one in names.items():
             named = ".".join(filter(None, (name, inner)))
-            if not callable(one) or (inspect.isclass(one) and issubclass(one, Exception)):
+            if not callable(one) or (
+                inspect.isclass(one) and issubclass(one, Exception)
+            ):
                 continue
             yield named, one
-            if inspect.isclass(one) and not getattr(one, "_is_protocol", False) and name != "widgets":
-                own = [m for m in inspect.getmembers(one, callable) if not m[0].startswith("_")]
-                yield from ((f"{named}.{n}", m) for n, m in own if "loopring_lab" in str(getattr(m, "__module__", "")))
+            if (
+                inspect.isclass(one)
+                and not getattr(one, "_is_protocol", False)
+                and name != "widgets"
+            ):
+                own = [
+                    m
+                    for m in inspect.getmembers(one, callable)
+                    if not m[0].startswith("_")
+                ]
+                yield from (
+                    (f"{named}.{n}", m)
+                    for n, m in own
+                    if "loopring_lab" in str(getattr(m, "__module__", ""))
+                )
 
 
 def docstring_faults(name: str, member: object) -> list[str]:
     """Return the faults that numpydoc finds in the docstring of a public name."""
-    own_init = "__init__" in getattr(member, "__dict__", {}) and not getattr(member, "_is_protocol", False)
+    own_init = "__init__" in getattr(member, "__dict__", {}) and not getattr(
+        member, "_is_protocol", False
+    )
     without = {"PR01"} if inspect.isclass(member) and not own_init else set()
     wanted = DOCSTRING_FAULTS - without  # a parent's parameters are documented there
     return [text for code, text in validate(name)["errors"] if code in wanted]
@@ -102,15 +127,23 @@ def reached() -> dict[str, object]:
     """Return what is in reach, and the embedded relayer's own classes, by the path numpydoc imports."""
     members = [(f"loopring_lab.{name}", one) for name, one in in_reach()]
     for one in (relayer.Relayer, relayer.World, relayer.Settings):
-        own = [m for m in vars(one) if not m.startswith("_") and callable(getattr(one, m))]
+        own = [
+            m for m in vars(one) if not m.startswith("_") and callable(getattr(one, m))
+        ]
         members += [(f"loopring_lab.relayer.{one.__name__}", one)]
-        members += [(f"loopring_lab.relayer.{one.__name__}.{m}", getattr(one, m)) for m in own]
+        members += [
+            (f"loopring_lab.relayer.{one.__name__}.{m}", getattr(one, m)) for m in own
+        ]
     return dict(members)
 
 
-@pytest.mark.filterwarnings("ignore:Widget.* is deprecated:DeprecationWarning")  # numpydoc touches everything
+@pytest.mark.filterwarnings(
+    "ignore:Widget.* is deprecated:DeprecationWarning"
+)  # numpydoc touches everything
 def test_whatever_is_in_reach_is_documented() -> None:
-    faults = {name: docstring_faults(name, member) for name, member in reached().items()}
+    faults = {
+        name: docstring_faults(name, member) for name, member in reached().items()
+    }
     assert len(faults) > 100
     assert {name: found for name, found in faults.items() if found} == {}
 
@@ -119,8 +152,16 @@ def test_whatever_is_in_reach_is_documented() -> None:
 def test_whatever_is_in_reach_shows_an_example() -> None:
     """The doctests run them."""
     names = dict(in_reach())
-    assert {"connect", "Client.trades", "fees.summary", "Archive.sync", "keys.KeyUpdate.attach"} <= set(names)
-    assert [n for n, one in names.items() if ">>> " not in (inspect.getdoc(one) or "")] == []
+    assert {
+        "connect",
+        "Client.trades",
+        "fees.summary",
+        "Archive.sync",
+        "keys.KeyUpdate.attach",
+    } <= set(names)
+    assert [
+        n for n, one in names.items() if ">>> " not in (inspect.getdoc(one) or "")
+    ] == []
 
 
 def test_tests_load_without_what_only_ci_installs() -> None:
@@ -128,9 +169,17 @@ def test_tests_load_without_what_only_ci_installs() -> None:
     found = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else []
+            )
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            found += [f"{path.name}: {name}" for name in names if name.partition(".")[0] in missing]
+            found += [
+                f"{path.name}: {name}"
+                for name in names
+                if name.partition(".")[0] in missing
+            ]
     assert found == []
 
 
@@ -144,7 +193,9 @@ def test_importing_the_package_loads_nothing_slow() -> None:
 PUBLIC_MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, name))]
 
 
-@pytest.mark.parametrize("use_jedi", [True, False])  # kernels complete with jedi where it is installed
+@pytest.mark.parametrize(
+    "use_jedi", [True, False]
+)  # kernels complete with jedi where it is installed
 def test_tab_completes_public_names_only(use_jedi: bool) -> None:
     code = f"""
 import json
@@ -159,7 +210,10 @@ with provisionalcompleter():
 print(json.dumps(found))
 """
     completed = json.loads(subprocess.check_output([sys.executable, "-c", code]))
-    members = {"lab.": lab, **{f"lab.{name}.": getattr(lab, name) for name in PUBLIC_MODULES}}
+    members = {
+        "lab.": lab,
+        **{f"lab.{name}.": getattr(lab, name) for name in PUBLIC_MODULES},
+    }
     assert {line: sorted(found) for line, found in completed.items()} == {
         line: sorted(member.__all__) for line, member in members.items()
     }
@@ -188,20 +242,29 @@ def test_the_architecture_page_names_every_room() -> None:
     assert {room for room in rooms if not re.search(rf"\b{room}\b", page)} == set()
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name
+)
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     names = re.findall(
-        r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`", page.read_text(encoding="utf-8")
+        r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`",
+        page.read_text(encoding="utf-8"),
     )
     missing = [
-        name for name in names if not any((folder / name).is_file() for folder in (ROOT, ROOT / "tests", PACKAGE))
+        name
+        for name in names
+        if not any(
+            (folder / name).is_file() for folder in (ROOT, ROOT / "tests", PACKAGE)
+        )
     ]
     assert missing == []
 
 
 def test_each_term_of_the_glossary_stands_once_and_in_order() -> None:
     terms = re.findall(
-        r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| \*\*(.+?)\*\* \|",
+        (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     assert len(terms) > 40
     assert terms == sorted(set(terms), key=str.casefold)

@@ -70,13 +70,21 @@ def refused(call: Callable[[], object], code: int) -> str:
 def networks(*groups: list[Vector]) -> Iterator[tuple[str, int, list[Vector]]]:
     """Group vectors by exchange and chain."""
     every = [vector for group in groups for vector in group]
-    for exchange, chain in sorted({(vector["exchange"], vector["chain_id"]) for vector in every}):
-        yield exchange, chain, [vector for vector in every if vector["exchange"] == exchange]
+    for exchange, chain in sorted(
+        {(vector["exchange"], vector["chain_id"]) for vector in every}
+    ):
+        yield (
+            exchange,
+            chain,
+            [vector for vector in every if vector["exchange"] == exchange],
+        )
 
 
 def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdate:
     """Prepare the update that a vector describes, on a relayer that knows its account."""
-    setup.relayer.add_account(vector["account_id"], vector["owner"], nonce=vector["nonce"])
+    setup.relayer.add_account(
+        vector["account_id"], vector["owner"], nonce=vector["nonce"]
+    )
     symbol, decimals = FEE_DECIMALS[vector["max_fee"]["tokenId"]]
     tokens = {symbol: {"id": vector["max_fee"]["tokenId"], "decimals": decimals}}
     return setup.prepare(
@@ -86,7 +94,11 @@ def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdat
         fee_token=symbol,
         valid_for=datetime.fromtimestamp(vector["valid_until"], UTC),
         key_seed=vector["key_seed"],
-        trust={"exchange": vector["exchange"], "chain_id": vector["chain_id"], "tokens": tokens},
+        trust={
+            "exchange": vector["exchange"],
+            "chain_id": vector["chain_id"],
+            "tokens": tokens,
+        },
         **how,
     )
 
@@ -95,27 +107,40 @@ def test_every_vector_is_sent_to_the_byte_and_accepted() -> None:
     found = []
     for exchange, chain, group in networks(every_vector()["account_update"]):
         fees = dict.fromkeys(("ETH", "LRC", "USDT"), 0)
-        with key_update_setup(exchange=exchange, chain_id=chain, update_fees=fees) as setup:
+        with key_update_setup(
+            exchange=exchange, chain_id=chain, update_fees=fees
+        ) as setup:
             for vector in group:
                 update = update_of(vector, setup)
                 receipt = update.submit()
                 body, header = setup.transport.sent[-1]
-                compact = json.dumps(vector["request_body"], separators=(",", ":"), ensure_ascii=False)
+                compact = json.dumps(
+                    vector["request_body"], separators=(",", ":"), ensure_ascii=False
+                )
                 assert body.decode() == compact
                 assert header == vector["x_api_sig"]
                 assert hex(update.l2_key.secret) == hex(int(vector["l2_secret"], 16))
                 setup.finish()
                 account = receipt.wait()
-                assert (account.x, account.y) == (vector["public_key"]["x"], vector["public_key"]["y"])
+                assert (account.x, account.y) == (
+                    vector["public_key"]["x"],
+                    vector["public_key"]["y"],
+                )
                 assert account.nonce == vector["nonce"] + 1
                 found.append(vector["id"])
-    assert sorted(found) == sorted(vector["id"] for vector in every_vector()["account_update"])
+    assert sorted(found) == sorted(
+        vector["id"] for vector in every_vector()["account_update"]
+    )
 
 
 def test_every_counterfactual_vector_is_sent_and_accepted() -> None:
     for vector in every_vector()["counterfactual"]:
-        with key_update_setup(exchange=vector["exchange"], chain_id=vector["chain_id"]) as setup:
-            update = update_of(vector, setup, counterfactual=vector["counterFactualInfo"])
+        with key_update_setup(
+            exchange=vector["exchange"], chain_id=vector["chain_id"]
+        ) as setup:
+            update = update_of(
+                vector, setup, counterfactual=vector["counterFactualInfo"]
+            )
             receipt = update.submit()
             body, header = setup.transport.sent[-1]
             sent = json.loads(body)
@@ -129,11 +154,17 @@ def test_every_counterfactual_vector_is_sent_and_accepted() -> None:
 # The whole way
 
 
-def test_an_update_goes_through_its_states_and_ends_in_the_new_key(setup: KeyUpdateSetup) -> None:
+def test_an_update_goes_through_its_states_and_ends_in_the_new_key(
+    setup: KeyUpdateSetup,
+) -> None:
     before = setup.client.account(ACCOUNT)
     update = setup.prepare()
     receipt = update.submit()
-    assert (receipt.status, receipt.is_idempotent, receipt.lost) == ("received", False, ())
+    assert (receipt.status, receipt.is_idempotent, receipt.lost) == (
+        "received",
+        False,
+        (),
+    )
     states = []
     for _ in range(3):
         states.append((receipt.poll(), setup.client.account(ACCOUNT).frozen))
@@ -141,8 +172,13 @@ def test_an_update_goes_through_its_states_and_ends_in_the_new_key(setup: KeyUpd
     assert states == [("received", True), ("processing", True), ("processed", False)]
     account = receipt.wait()
     assert (account.owner, account.nonce) == (before.owner, before.nonce + 1)
-    assert (int(account.x, 16), int(account.y, 16)) == (update.l2_key.x, update.l2_key.y)
-    again = protocol.l2_key(personal_sign(setup.relayer.signer(ACCOUNT), account.key_seed))
+    assert (int(account.x, 16), int(account.y, 16)) == (
+        update.l2_key.x,
+        update.l2_key.y,
+    )
+    again = protocol.l2_key(
+        personal_sign(setup.relayer.signer(ACCOUNT), account.key_seed)
+    )
     assert again == update.l2_key
     assert account.has_key(update.l2_key)
     assert not before.has_key(update.l2_key)
@@ -153,7 +189,11 @@ def test_the_same_request_again_has_no_second_effect(setup: KeyUpdateSetup) -> N
     first = update.submit()
     second = update.submit()
     assert setup.transport.sent[0] == setup.transport.sent[1]
-    assert (first.hash, False, True) == (second.hash, first.is_idempotent, second.is_idempotent)
+    assert (first.hash, False, True) == (
+        second.hash,
+        first.is_idempotent,
+        second.is_idempotent,
+    )
     setup.finish()
     assert second.wait() == first.wait()
     assert second.wait().nonce == update.body()["nonce"] + 1
@@ -194,29 +234,46 @@ def test_an_expired_update_is_refused(setup: KeyUpdateSetup) -> None:
     assert update.submit().status == "received"
 
 
-def test_an_update_that_expires_on_the_way_fails_with_that_reason(setup: KeyUpdateSetup) -> None:
+def test_an_update_that_expires_on_the_way_fails_with_that_reason(
+    setup: KeyUpdateSetup,
+) -> None:
     receipt = setup.prepare().submit()
     setup.now = UNTIL.timestamp()
     setup.finish()
-    with pytest.raises(KeyUpdateError, match=r"failed: validUntil has passed\. .* prepare a new update\."):
+    with pytest.raises(
+        KeyUpdateError,
+        match=r"failed: validUntil has passed\. .* prepare a new update\.",
+    ):
         receipt.wait()
 
 
-def test_a_signature_of_another_wallet_is_refused_by_the_relayer(setup: KeyUpdateSetup) -> None:
-    forged = setup.prepare().body() | {"ecdsaSignature": setup.prepare(11375).body()["ecdsaSignature"]}
-    assert "owner's wallet" in refused(lambda: setup.client.update_account(forged), 104005)
+def test_a_signature_of_another_wallet_is_refused_by_the_relayer(
+    setup: KeyUpdateSetup,
+) -> None:
+    forged = setup.prepare().body() | {
+        "ecdsaSignature": setup.prepare(11375).body()["ecdsaSignature"]
+    }
+    assert "owner's wallet" in refused(
+        lambda: setup.client.update_account(forged), 104005
+    )
     assert not setup.client.account(ACCOUNT).frozen
 
 
 def test_a_fee_below_the_relayers_is_refused(setup: KeyUpdateSetup) -> None:
     quote = setup.client.update_fee(ACCOUNT).loc["ETH", "fee"]
     least = Decimal(1).scaleb(-18)
-    assert "raise max_fee" in refused(setup.prepare(max_fee=quote - least).submit, 114002)
+    assert "raise max_fee" in refused(
+        setup.prepare(max_fee=quote - least).submit, 114002
+    )
     assert setup.prepare(max_fee=quote).submit().status == "received"
 
 
-def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup: KeyUpdateSetup) -> None:
-    with pytest.raises(KeyUpdateError, match=r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"):
+def test_a_token_that_pays_no_fees_is_named_with_those_that_do(
+    setup: KeyUpdateSetup,
+) -> None:
+    with pytest.raises(
+        KeyUpdateError, match=r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"
+    ):
         setup.prepare(fee_token="WBTC")
 
 
@@ -225,7 +282,9 @@ def test_a_failed_update_ends_in_the_relayers_reason() -> None:
         before = setup.client.account(ACCOUNT)
         receipt = setup.prepare().submit()
         setup.finish()
-        with pytest.raises(KeyUpdateError, match=r"failed: not enough ETH to pay the fee\. "):
+        with pytest.raises(
+            KeyUpdateError, match=r"failed: not enough ETH to pay the fee\. "
+        ):
             receipt.wait()
         assert receipt.status == "failed"
         assert setup.client.account(ACCOUNT) == before
@@ -240,7 +299,9 @@ def test_without_an_api_key_the_account_shows_the_outcome() -> None:
         receipt = setup.prepare().submit()
         assert receipt.poll() == "processing"
         setup.finish()
-        with pytest.raises(KeyUpdateError, match=r"failed: the relayer gave no reason\."):
+        with pytest.raises(
+            KeyUpdateError, match=r"failed: the relayer gave no reason\."
+        ):
             receipt.wait()
         again = setup.prepare().submit()
         setup.finish()
@@ -248,7 +309,11 @@ def test_without_an_api_key_the_account_shows_the_outcome() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keyed", "told"), [(True, "processed, but the account has another key"), (False, "was processed first")]
+    ("keyed", "told"),
+    [
+        (True, "processed, but the account has another key"),
+        (False, "was processed first"),
+    ],
 )
 def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
     setup: KeyUpdateSetup, keyed: bool, told: str
@@ -265,18 +330,27 @@ def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
 
 def test_an_update_that_takes_too_long_is_not_given_up(setup: KeyUpdateSetup) -> None:
     receipt = setup.prepare().submit()
-    with pytest.raises(KeyUpdateError, match=r"still received after 0\.01 s\. .*call wait\(\) again"):
+    with pytest.raises(
+        KeyUpdateError, match=r"still received after 0\.01 s\. .*call wait\(\) again"
+    ):
         receipt.wait(timeout=0.01)
     setup.finish()
     assert receipt.wait(timeout=0).nonce > 0
 
 
-def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(setup: KeyUpdateSetup) -> None:
+def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(
+    setup: KeyUpdateSetup,
+) -> None:
     receipt = setup.prepare().submit()
-    with scripted(lambda number, request: Answer(429, headers={"Retry-After": "20"})) as server:
+    with scripted(
+        lambda number, request: Answer(429, headers={"Retry-After": "20"})
+    ) as server:
         with (
             setup.redirected(server.base_url),
-            pytest.raises(KeyUpdateError, match=r"still received after 1 s\. .*call wait\(\) again"),
+            pytest.raises(
+                KeyUpdateError,
+                match=r"still received after 1 s\. .*call wait\(\) again",
+            ),
         ):
             receipt.wait(timeout=1)
         assert len(server.requests) == 1
@@ -287,8 +361,12 @@ def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(s
 # Lost answers
 
 
-@pytest.mark.parametrize(("kind", "taken"), [("truncated", True), ("reset", False), ("500", False)])
-def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind: str, taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "taken"), [("truncated", True), ("reset", False), ("500", False)]
+)
+def test_a_lost_answer_is_resolved_by_sending_the_same_again(
+    kind: str, taken: bool
+) -> None:
     with key_update_setup(faults={kind: 1.0}, max_faults_in_a_row=1) as setup:
         update = setup.prepare()
         receipt = update.submit()
@@ -297,7 +375,10 @@ def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind: str, taken: b
         assert setup.transport.sent[0] == setup.transport.sent[1]
         assert len(setup.transport.sent) == 2
         assert "sent 2 times" in repr(receipt)
-        assert "The answer was lost, so the same request was sent again" in receipt._repr_html_()
+        assert (
+            "The answer was lost, so the same request was sent again"
+            in receipt._repr_html_()
+        )
         setup.finish()
         assert receipt.wait().nonce == update.body()["nonce"] + 1
         assert setup.relayer.step() == 0
@@ -310,7 +391,12 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> N
 
     def late_at_first(number: int, request: Request) -> Answer:
         header = {"X-API-SIG": request.headers["x-api-sig"]}
-        answer = requests.post(setup.relayer.base_url + request.path, request.body, headers=header, timeout=10)
+        answer = requests.post(
+            setup.relayer.base_url + request.path,
+            request.body,
+            headers=header,
+            timeout=10,
+        )
         if number == 0:
             done.wait(10)
         return Answer(answer.status_code, answer.content, setup.source)
@@ -319,7 +405,10 @@ def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> N
         receipt = update.submit()
         done.set()
     assert receipt.is_idempotent
-    assert [reason.startswith("No complete answer arrived within 0.5 s.") for reason in receipt.lost] == [True]
+    assert [
+        reason.startswith("No complete answer arrived within 0.5 s.")
+        for reason in receipt.lost
+    ] == [True]
 
 
 def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
@@ -354,9 +443,14 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
 ) -> None:
     update = setup.prepare()
     with scripted(silent_for_posts) as server, setup.redirected(server.base_url):
-        with pytest.raises(KeyUpdateError, match=r"sent 3 times without an answer.*Call submit\(\) again"):
+        with pytest.raises(
+            KeyUpdateError,
+            match=r"sent 3 times without an answer.*Call submit\(\) again",
+        ):
             update.submit()
-        assert [(request.method, request.path) for request in server.requests] == [("POST", "/api/v3/account")] * 3
+        assert [(request.method, request.path) for request in server.requests] == [
+            ("POST", "/api/v3/account")
+        ] * 3
         assert len({request.body for request in server.requests}) == 1
     assert len(update.submit().lost) == 3
 
@@ -369,10 +463,26 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
             RateLimited,
             "Send fewer requests",
         ),
-        (Answer(307, b"", {"Location": "http://127.0.0.1:9/steal"}), TransportError, "not followed"),
-        (Answer(400, b'{"resultInfo": {"code": 114002, "message": "fee too low"}}'), RelayerError, "max_fee"),
-        (Answer(200, b'{"hash": "0x1"}'), LabError, "status: expected text, got nothing"),
-        (Answer(200, b'{"hash": "0x1", "status": "lost in thought"}'), LabError, "expected one of received"),
+        (
+            Answer(307, b"", {"Location": "http://127.0.0.1:9/steal"}),
+            TransportError,
+            "not followed",
+        ),
+        (
+            Answer(400, b'{"resultInfo": {"code": 114002, "message": "fee too low"}}'),
+            RelayerError,
+            "max_fee",
+        ),
+        (
+            Answer(200, b'{"hash": "0x1"}'),
+            LabError,
+            "status: expected text, got nothing",
+        ),
+        (
+            Answer(200, b'{"hash": "0x1", "status": "lost in thought"}'),
+            LabError,
+            "expected one of received",
+        ),
         (Answer(200, b"[]"), LabError, "expected a JSON object"),
     ],
 )
@@ -381,7 +491,10 @@ def test_an_answer_is_not_asked_for_twice(
 ) -> None:
     update = setup.prepare()
     answer = answer._replace(headers=answer.headers | setup.source)
-    with scripted(lambda number, request: answer) as server, setup.redirected(server.base_url):
+    with (
+        scripted(lambda number, request: answer) as server,
+        setup.redirected(server.base_url),
+    ):
         with pytest.raises(error, match=told):
             update.submit()
         assert len(server.requests) == 1
@@ -400,15 +513,23 @@ def test_nothing_is_lost_where_nothing_was_sent(setup: KeyUpdateSetup) -> None:
 # A wallet elsewhere
 
 
-def test_a_wallet_signs_twice_and_each_step_names_the_next(setup: KeyUpdateSetup) -> None:
+def test_a_wallet_signs_twice_and_each_step_names_the_next(
+    setup: KeyUpdateSetup,
+) -> None:
     wallet = setup.relayer.signer(ACCOUNT)
     update = setup.prepare(signer=None)
     for early in (update.typed_data, update.submit, update.body, lambda: update.l2_key):
-        with pytest.raises(KeyUpdateError, match=r"Sign key_seed_message\(\) with personal_sign, and attach"):
+        with pytest.raises(
+            KeyUpdateError,
+            match=r"Sign key_seed_message\(\) with personal_sign, and attach",
+        ):
             early()
     assert update.attach(personal_sign(wallet, update.key_seed_message())) is update
     for early in (update.submit, update.body):
-        with pytest.raises(KeyUpdateError, match=r"Sign typed_data\(\) with eth_signTypedData_v4, and attach"):
+        with pytest.raises(
+            KeyUpdateError,
+            match=r"Sign typed_data\(\) with eth_signTypedData_v4, and attach",
+        ):
             early()
     data = json.loads(json.dumps(update.typed_data()))
     update.attach("0x" + sign_typed_data(wallet, data).hex())
@@ -420,13 +541,17 @@ def test_a_wallet_signs_twice_and_each_step_names_the_next(setup: KeyUpdateSetup
     assert setup.client.account(ACCOUNT).has_key(update.l2_key)
 
 
-def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup: KeyUpdateSetup) -> None:
+def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(
+    setup: KeyUpdateSetup,
+) -> None:
     wallet = setup.relayer.signer(ACCOUNT)
     update = setup.prepare(signer=None)
     update.attach(personal_sign(wallet, update.key_seed_message()))
     data = encode_typed_data(full_message=update.typed_data())
     digest = keccak(b"\x19" + data.version + data.header + data.body)
-    update.attach(bytes(wallet.sign_message(encode_defunct(primitive=digest)).signature))
+    update.attach(
+        bytes(wallet.sign_message(encode_defunct(primitive=digest)).signature)
+    )
     assert update.body()["ecdsaSignature"][-2:] == "03"
     assert update.submit().status == "received"
 
@@ -448,26 +573,42 @@ def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(
     wallet = setup.relayer.signer(ACCOUNT)
     update = setup.prepare(signer=None)
     good = personal_sign(wallet, update.key_seed_message())
-    with pytest.raises(KeyUpdateError, match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the key seed"):
+    with pytest.raises(
+        KeyUpdateError,
+        match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the key seed",
+    ):
         update.attach(change(good))
     update.attach(good)
     good = sign_typed_data(wallet, update.typed_data())
-    with pytest.raises(KeyUpdateError, match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the typed data"):
+    with pytest.raises(
+        KeyUpdateError,
+        match=r"expected r, s, v: 65 bytes, v 27 or 28 .*of the typed data",
+    ):
         update.attach(change(good))
     assert update.attach(good).submit().status == "received"
 
 
-def test_another_wallets_signature_or_text_is_refused_at_either_step(setup: KeyUpdateSetup) -> None:
+def test_another_wallets_signature_or_text_is_refused_at_either_step(
+    setup: KeyUpdateSetup,
+) -> None:
     wallet = setup.relayer.signer(ACCOUNT)
     other = setup.relayer.signer(11375)
     update = setup.prepare(signer=None)
-    for wrong in (personal_sign(other, update.key_seed_message()), personal_sign(wallet, "something else")):
-        with pytest.raises(KeyUpdateError, match=rf"expected the signature by {wallet.address}, got one by 0x"):
+    for wrong in (
+        personal_sign(other, update.key_seed_message()),
+        personal_sign(wallet, "something else"),
+    ):
+        with pytest.raises(
+            KeyUpdateError,
+            match=rf"expected the signature by {wallet.address}, got one by 0x",
+        ):
             update.attach(wrong)
     seed = personal_sign(wallet, update.key_seed_message())
     update.attach(seed)
     for wrong in (seed, sign_typed_data(other, update.typed_data())):
-        with pytest.raises(KeyUpdateError, match=r"got one by 0x\w+, of the typed data"):
+        with pytest.raises(
+            KeyUpdateError, match=r"got one by 0x\w+, of the typed data"
+        ):
             update.attach(wrong)
 
 
@@ -491,7 +632,10 @@ def test_a_wallet_that_is_not_deployed_updates_its_key(
         "owner": info["walletOwner"],
         "salt": int(info["walletSalt"]),
     }
-    updates = [setup.prepare(account, counterfactual=given) for given in (info, mapping, Counterfactual(**mapping))]
+    updates = [
+        setup.prepare(account, counterfactual=given)
+        for given in (info, mapping, Counterfactual(**mapping))
+    ]
     assert updates[0].body() == updates[1].body() == updates[2].body()
     assert updates[0].body()["counterFactualInfo"] == info
     receipt = updates[2].submit()
@@ -499,9 +643,13 @@ def test_a_wallet_that_is_not_deployed_updates_its_key(
     assert receipt.wait().has_key(updates[0].l2_key)
 
 
-def test_the_wallet_must_be_the_accounts(setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]) -> None:
+def test_the_wallet_must_be_the_accounts(
+    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
+) -> None:
     account, info = wallet
-    with pytest.raises(KeyUpdateError, match=r"give the wallet 0x\w+, but the owner .* Check the salt"):
+    with pytest.raises(
+        KeyUpdateError, match=r"give the wallet 0x\w+, but the owner .* Check the salt"
+    ):
         setup.prepare(account, counterfactual=info | {"walletSalt": "1"})
     with pytest.raises(KeyUpdateError, match="name the wallet"):
         setup.prepare(account)
@@ -518,9 +666,13 @@ def test_an_unknown_factory_is_refused_on_both_sides(setup: KeyUpdateSetup) -> N
     owner = protocol.wallet_address(factory, signer.address, 5, code)
     setup.relayer.add_account(7, owner)
     info = {"factory": factory, "owner": signer.address, "salt": "0x5"}
-    with pytest.raises(KeyUpdateError, match=r"factory 0x1111\w+ is unknown.* init_code_hash="):
+    with pytest.raises(
+        KeyUpdateError, match=r"factory 0x1111\w+ is unknown.* init_code_hash="
+    ):
         setup.prepare(7, signer=signer, counterfactual=info)
-    update = setup.prepare(7, signer=signer, counterfactual=info | {"init_code_hash": code})
+    update = setup.prepare(
+        7, signer=signer, counterfactual=info | {"init_code_hash": code}
+    )
     assert "factory unknown" in refused(update.submit, 100001)
 
 
@@ -529,7 +681,9 @@ def test_a_factory_that_the_relayer_is_configured_with_works() -> None:
     code = "0x" + "22" * 32
     with key_update_setup(wallet_factories={factory: code}) as setup:
         signer = setup.relayer.signer(ACCOUNT)
-        setup.relayer.add_account(7, protocol.wallet_address(factory, signer.address, 5, code))
+        setup.relayer.add_account(
+            7, protocol.wallet_address(factory, signer.address, 5, code)
+        )
         given = Counterfactual(factory, signer.address, 5, code)
         receipt = setup.prepare(7, signer=signer, counterfactual=given).submit()
         setup.finish()
@@ -547,12 +701,17 @@ def flat(body: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
             yield before + name, str(value)
 
 
-def test_the_preview_shows_each_field_that_is_sent(setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]) -> None:
+def test_the_preview_shows_each_field_that_is_sent(
+    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
+) -> None:
     update = setup.prepare(wallet[0], counterfactual=wallet[1])
     update.body()
     preview = update.preview()
     shown = [(line.field, str(line.value)) for line in preview.lines]
-    sent = [(name, "withheld" if name == "ecdsaSignature" else text) for name, text in flat(update.body())]
+    sent = [
+        (name, "withheld" if name == "ecdsaSignature" else text)
+        for name, text in flat(update.body())
+    ]
     assert shown == [("X-API-SIG", "withheld"), *sent]
     for name, value in shown:
         assert f">{name}</td>" in preview._repr_html_()
@@ -575,8 +734,12 @@ def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:
 
 
 @pytest.mark.parametrize("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]])
-def test_a_private_key_is_never_taken(unused_setup: KeyUpdateSetup, signer: Any) -> None:
-    with pytest.raises(KeyUpdateError, match=r"signer: .* as text is never accepted") as caught:
+def test_a_private_key_is_never_taken(
+    unused_setup: KeyUpdateSetup, signer: Any
+) -> None:
+    with pytest.raises(
+        KeyUpdateError, match=r"signer: .* as text is never accepted"
+    ) as caught:
         unused_setup.prepare(signer=signer)
     assert "0101" not in str(caught.value)
 
@@ -585,7 +748,9 @@ def test_a_custom_key_seed_makes_another_key(setup: KeyUpdateSetup) -> None:
     nonce = setup.client.account(ACCOUNT).nonce
     seed = f"Signing in to the reading room ü, with key nonce: {nonce}"
     update = setup.prepare(key_seed=seed)
-    assert update.l2_key == protocol.l2_key(personal_sign(setup.relayer.signer(ACCOUNT), seed))
+    assert update.l2_key == protocol.l2_key(
+        personal_sign(setup.relayer.signer(ACCOUNT), seed)
+    )
     assert update.l2_key != setup.prepare().l2_key
     receipt = update.submit()
     setup.finish()
@@ -593,16 +758,28 @@ def test_a_custom_key_seed_makes_another_key(setup: KeyUpdateSetup) -> None:
 
 
 @pytest.mark.parametrize("seed", ["", "with key nonce: 99", "with key nonce: 1 "])
-def test_a_key_seed_must_end_in_the_nonce(unused_setup: KeyUpdateSetup, seed: str) -> None:
-    with pytest.raises(ProtocolError, match=r"keySeed: does not end in 'with key nonce: 1'"):
+def test_a_key_seed_must_end_in_the_nonce(
+    unused_setup: KeyUpdateSetup, seed: str
+) -> None:
+    with pytest.raises(
+        ProtocolError, match=r"keySeed: does not end in 'with key nonce: 1'"
+    ):
         unused_setup.prepare(key_seed=seed)
 
 
 @pytest.mark.parametrize(
     ("valid_for", "seconds"),
-    [("30d", 30 * 86400), ("12 h", 12 * 3600), ("90s", 90), ("1w", 604800), (timedelta(minutes=5), 300)],
+    [
+        ("30d", 30 * 86400),
+        ("12 h", 12 * 3600),
+        ("90s", 90),
+        ("1w", 604800),
+        (timedelta(minutes=5), 300),
+    ],
 )
-def test_a_time_from_now_on(unused_setup: KeyUpdateSetup, valid_for: Any, seconds: int) -> None:
+def test_a_time_from_now_on(
+    unused_setup: KeyUpdateSetup, valid_for: Any, seconds: int
+) -> None:
     before = int(datetime.now(UTC).timestamp())
     until = unused_setup.prepare(valid_for=valid_for).body()["validUntil"]
     assert before + seconds <= until <= int(datetime.now(UTC).timestamp()) + seconds
@@ -616,8 +793,12 @@ def test_a_moment(unused_setup: KeyUpdateSetup, zone: Any) -> None:
         unused_setup.prepare(valid_for=until + timedelta(seconds=1))
 
 
-@pytest.mark.parametrize("valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)])
-def test_what_is_no_time_is_refused(unused_setup: KeyUpdateSetup, valid_for: Any) -> None:
+@pytest.mark.parametrize(
+    "valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)]
+)
+def test_what_is_no_time_is_refused(
+    unused_setup: KeyUpdateSetup, valid_for: Any
+) -> None:
     with pytest.raises(KeyUpdateError, match=r"valid_for=.*Give text such as '30d'"):
         unused_setup.prepare(valid_for=valid_for)
 
@@ -632,7 +813,9 @@ def test_what_is_no_time_is_refused(unused_setup: KeyUpdateSetup, valid_for: Any
         ("79228162514.264337593543950335", "ETH", str(2**96 - 1)),
     ],
 )
-def test_fees_are_exact(unused_setup: KeyUpdateSetup, given: Any, token: str, volume: str) -> None:
+def test_fees_are_exact(
+    unused_setup: KeyUpdateSetup, given: Any, token: str, volume: str
+) -> None:
     sent = unused_setup.prepare(max_fee=given, fee_token=token).body()["maxFee"]
     assert sent == {"tokenId": {"ETH": 0, "USDT": 3}[token], "volume": volume}
 
@@ -656,7 +839,9 @@ def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(
         unused_setup.prepare(max_fee=given)
 
 
-def test_a_fee_below_the_tokens_smallest_unit_is_refused(unused_setup: KeyUpdateSetup) -> None:
+def test_a_fee_below_the_tokens_smallest_unit_is_refused(
+    unused_setup: KeyUpdateSetup,
+) -> None:
     with pytest.raises(AmountError, match="1e-6"):
         unused_setup.prepare(max_fee="0.0000001", fee_token="USDT")
 
@@ -664,7 +849,9 @@ def test_a_fee_below_the_tokens_smallest_unit_is_refused(unused_setup: KeyUpdate
 # What is shown and kept
 
 
-def test_an_older_answer_never_overtakes_a_newer_one(setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_answer_never_overtakes_a_newer_one(
+    setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Waiting that was cancelled may still have an answer under way."""
     receipt = setup.prepare().submit()
     ask = setup.client.update_status
@@ -711,4 +898,7 @@ def test_updates_and_receipts_are_not_pickled(setup: KeyUpdateSetup) -> None:
 
 
 def test_the_relayers_clock_decides_not_ours(setup: KeyUpdateSetup) -> None:
-    assert setup.prepare(valid_for=datetime(2020, 1, 1, tzinfo=UTC)).body()["validUntil"] < NOW.timestamp()
+    assert (
+        setup.prepare(valid_for=datetime(2020, 1, 1, tzinfo=UTC)).body()["validUntil"]
+        < NOW.timestamp()
+    )

@@ -9,39 +9,67 @@ from tools import licences
 
 ROOT = Path(__file__).parents[1]
 FAMILIES = (
-    *("MIT", "BSD", "0BSD", "Apache", "ISC", "PSF", "Python Software Foundation", "MPL", "Mozilla"),
+    *(
+        "MIT",
+        "BSD",
+        "0BSD",
+        "Apache",
+        "ISC",
+        "PSF",
+        "Python Software Foundation",
+        "MPL",
+        "Mozilla",
+    ),
     *("CC0", "Zlib", "CNRI-Python", "Public Domain"),
 )
 
 
 def rows() -> list[list[str]]:
     lines = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8").splitlines()
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")][1:]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines
+        if line.startswith("| ")
+    ][1:]
 
 
 def test_the_page_lists_the_locked_packages() -> None:
     lock = (ROOT / "uv.lock").read_text(encoding="utf-8")
-    entries = re.findall(r'^name = "(.+)"\nversion = "(.+)"\nsource = \{ registry', lock, re.MULTILINE)
-    assert len(entries) > 200
-    assert sorted((name, version) for name, versions, _ in rows() for version in versions.split(", ")) == sorted(
-        entries
+    entries = re.findall(
+        r'^name = "(.+)"\nversion = "(.+)"\nsource = \{ registry', lock, re.MULTILINE
     )
+    assert len(entries) > 200
+    assert sorted(
+        (name, version)
+        for name, versions, _ in rows()
+        for version in versions.split(", ")
+    ) == sorted(entries)
 
 
 def test_each_licence_is_of_a_family_that_forbids_no_use() -> None:
-    assert [row for row in rows() if not any(family in row[2] for family in FAMILIES)] == []
+    assert [
+        row for row in rows() if not any(family in row[2] for family in FAMILIES)
+    ] == []
 
 
 def test_the_page_says_what_the_installed_packages_say() -> None:
     installed = licences.found(sys.path)
     shown = {name: (versions, licence) for name, versions, licence in rows()}
-    here = {name: licence for name, (version, licence) in installed.items() if shown.get(name, ("",))[0] == version}
+    here = {
+        name: licence
+        for name, (version, licence) in installed.items()
+        if shown.get(name, ("",))[0] == version
+    }
     assert len(here) > 150
     assert {name: shown[name][1] for name in here} == here
 
 
-def test_a_package_that_is_not_installed_needs_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_needs_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(licences, "PAGE", tmp_path / "licences.md")
     monkeypatch.setattr(licences, "locked", lambda: {"no-such-package": "1.0"})
-    with pytest.raises(SystemExit, match=r"Not installed: no-such-package 1\.0\. Give a wheel of each"):
+    with pytest.raises(
+        SystemExit, match=r"Not installed: no-such-package 1\.0\. Give a wheel of each"
+    ):
         licences.main([])

@@ -46,7 +46,9 @@ pd.testing.assert_frame_equal(lab.fees.summary(trades), expected)
 assert os.listdir(sys.argv[1]) == mine
 print("both answered")
 """
-posix = pytest.mark.skipif(os.name != "posix", reason="needs signals and forks: run on Linux or macOS")
+posix = pytest.mark.skipif(
+    os.name != "posix", reason="needs signals and forks: run on Linux or macOS"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +69,13 @@ def setting(name: str) -> Any:
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [("1GB", "953.6 MiB"), ("1.5 GiB", "1.5 GiB"), (2**30, "1.0 GiB"), ("64mib", "64.0 MiB"), ("2TB", "1.8 TiB")],
+    [
+        ("1GB", "953.6 MiB"),
+        ("1.5 GiB", "1.5 GiB"),
+        (2**30, "1.0 GiB"),
+        ("64mib", "64.0 MiB"),
+        ("2TB", "1.8 TiB"),
+    ],
 )
 def test_a_limit_is_bytes_or_text_with_a_unit(limit: str | int, expected: str) -> None:
     lab.engine.set_memory(limit)
@@ -76,7 +84,9 @@ def test_a_limit_is_bytes_or_text_with_a_unit(limit: str | int, expected: str) -
     assert setting("memory_limit") == "1.0 GiB"
 
 
-@pytest.mark.parametrize("limit", ["much", "1 GX", "", "-1GB", "nan", True, None, "9" * 400, 1 << 20, "0"])
+@pytest.mark.parametrize(
+    "limit", ["much", "1 GX", "", "-1GB", "nan", True, None, "9" * 400, 1 << 20, "0"]
+)
 def test_a_limit_that_is_none_changes_nothing(limit: object) -> None:
     lab.engine.set_memory("2GiB")
     with pytest.raises(LabError, match=r"limit=.* such as '(2|1)GiB'\.$"):
@@ -111,7 +121,10 @@ def test_what_does_not_fit_into_memory_is_put_into_the_folder(tmp_path: Path) ->
 
 def test_a_question_that_needs_more_says_so(trades: pd.DataFrame) -> None:
     lab.engine.set_memory("64MiB")
-    large = pd.concat([trades.assign(label=str(number) * 500) for number in range(400)], ignore_index=True)
+    large = pd.concat(
+        [trades.assign(label=str(number) * 500) for number in range(400)],
+        ignore_index=True,
+    )
     large["label"] += large.index.astype(str)
     try:
         lab.fees.summary(large, by="label")
@@ -123,8 +136,18 @@ def test_a_question_that_needs_more_says_so(trades: pd.DataFrame) -> None:
 @posix
 def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path: Path) -> None:
     for stop in (None, signal.SIGINT):
-        words = [sys.executable, "-W", "error", "-c", HOLD, str(tmp_path), "0" if stop is None else "60"]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        words = [
+            sys.executable,
+            "-W",
+            "error",
+            "-c",
+            HOLD,
+            str(tmp_path),
+            "0" if stop is None else "60",
+        ]
+        process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
         if stop is not None:
@@ -136,11 +159,21 @@ def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_forked_process_asks_on_a_database_of_its_own(trades: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_forked_process_asks_on_a_database_of_its_own(
+    trades: pd.DataFrame, tmp_path: Path
+) -> None:
     trades.to_pickle(tmp_path / "trades")
     (tmp_path / "spilled").mkdir()
     # From 3.12 on Python warns of forks beside threads, which is what is tested here.
-    words = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORK]
+    words = [
+        sys.executable,
+        "-W",
+        "error",
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        FORK,
+    ]
     words += [str(tmp_path / "spilled"), str(tmp_path / "trades")]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert (ran.stdout, ran.stderr) == ("both answered\n", "")
@@ -148,8 +181,15 @@ def test_a_forked_process_asks_on_a_database_of_its_own(trades: pd.DataFrame, tm
 
 
 def test_threads_ask_at_once(trades: pd.DataFrame) -> None:
-    asked = [lab.fees.summary, lab.fills.breakdown, lab.fills.vwap, lab.fills.orders] * 3
+    asked = [
+        lab.fees.summary,
+        lab.fills.breakdown,
+        lab.fills.vwap,
+        lab.fills.orders,
+    ] * 3
     expected = [ask(trades) for ask in asked]
     with ThreadPoolExecutor(4) as pool:
-        for found, one in zip(pool.map(lambda ask: ask(trades), asked), expected, strict=True):
+        for found, one in zip(
+            pool.map(lambda ask: ask(trades), asked), expected, strict=True
+        ):
             assert_same(found, one)

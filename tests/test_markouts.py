@@ -22,13 +22,31 @@ from loopring_lab.relayer import World
 
 UNIT = 10**18
 SECOND = 1000
-MARKET = {"market": "ETH-USDT", "size": str(UNIT), "tokenId": "0", "feeAmount": "0", "side": "SELL"}
+MARKET = {
+    "market": "ETH-USDT",
+    "size": str(UNIT),
+    "tokenId": "0",
+    "feeAmount": "0",
+    "side": "SELL",
+}
 
 
 def trades(*rows: dict[str, Any], first: int = 0) -> pd.DataFrame:
     """Read fills of one ETH; each has its own id, from `first` on, and order unless it names others."""
-    own = [{"id": str(n), "orderHash": f"0x{n}", "blockId": "0"} for n in range(first, first + len(rows))]
-    return read([page([row(**MARKET | mine | given) for mine, given in zip(own, rows, strict=True)])])
+    own = [
+        {"id": str(n), "orderHash": f"0x{n}", "blockId": "0"}
+        for n in range(first, first + len(rows))
+    ]
+    return read(
+        [
+            page(
+                [
+                    row(**MARKET | mine | given)
+                    for mine, given in zip(own, rows, strict=True)
+                ]
+            )
+        ]
+    )
 
 
 def fill(moment: int, price: str, **members: Any) -> dict[str, Any]:
@@ -36,7 +54,10 @@ def fill(moment: int, price: str, **members: Any) -> dict[str, Any]:
 
 
 def references(frame: Any) -> list[int | None]:
-    return [line["reference_price"] and line["reference_price"] // UNIT for line in result_rows(frame)]
+    return [
+        line["reference_price"] and line["reference_price"] // UNIT
+        for line in result_rows(frame)
+    ]
 
 
 # Which price is taken
@@ -60,13 +81,27 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order() -> None:
         (0, "SELL"): None,
         (5, "SELL"): 101,
     }
-    assert dict(zip(zip(found["trade_id"], found["side"], strict=True), references(found), strict=True)) == expected
+    assert (
+        dict(
+            zip(
+                zip(found["trade_id"], found["side"], strict=True),
+                references(found),
+                strict=True,
+            )
+        )
+        == expected
+    )
     of_order = both["order_hash"] == "0xa"
     mine = both[of_order]
     others = both[~of_order]
     assert references(lab.fills.all_in_cost(mine, both)) == [90, 90]
-    assert references(lab.fills.all_in_cost(mine, others)) == [90, 90]  # the other sides are all there is
-    thin = both[["created_at", "market", "price"]]  # moment and price say whose they are
+    assert references(lab.fills.all_in_cost(mine, others)) == [
+        90,
+        90,
+    ]  # the other sides are all there is
+    thin = both[
+        ["created_at", "market", "price"]
+    ]  # moment and price say whose they are
     assert references(lab.fills.all_in_cost(mine, thin)) == [90, 90]
     marks = thin.assign(created_at=thin["created_at"] - pd.Timedelta(1, "ms"))
     assert references(lab.fills.all_in_cost(mine, marks)) == [100, 101]
@@ -90,7 +125,9 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(DRAWN))
     numbers = ["trade_id", *PLACE, "account_id", "token_id", "storage_id"]
     size = lab.amounts.to_units([1 + place for place in range(len(rows))], 0)
-    amounts = pd.DataFrame({"size": size, "notional": size, "fee": size}, index=frame.index)
+    amounts = pd.DataFrame(
+        {"size": size, "notional": size, "fee": size}, index=frame.index
+    )
     return frame.astype(dict.fromkeys(numbers, "Int64")).assign(
         created_at=pd.to_datetime(frame["created_at"].astype("Int64"), unit="ms", utc=True).dt.as_unit("ms"),
         price=pd.array([None if row["price"] is None else Decimal(row["price"]) for row in rows], lab.amounts.AMOUNT),
@@ -98,8 +135,14 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-@settings(max_examples=30, phases=[Phase.explicit, Phase.generate])  # shrinking takes minutes
-@given(st.lists(KNOWN, max_size=14), st.lists(KNOWN, max_size=8), st.sampled_from(["all", "no places", "thin"]))
+@settings(
+    max_examples=30, phases=[Phase.explicit, Phase.generate]
+)  # shrinking takes minutes
+@given(
+    st.lists(KNOWN, max_size=14),
+    st.lists(KNOWN, max_size=8),
+    st.sampled_from(["all", "no places", "thin"]),
+)
 def test_prices_are_what_a_loop_over_all_of_them_finds(
     mine: list[dict[str, Any]], others: list[dict[str, Any]], known: str
 ) -> None:
@@ -108,7 +151,9 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(
     prices = {
         "all": everything,
         "no places": everything.drop(columns=PLACE),
-        "thin": everything[["created_at", "market", "price"]].assign(price=everything["price"].shift(1)),
+        "thin": everything[["created_at", "market", "price"]].assign(
+            price=everything["price"].shift(1)
+        ),
     }[known]
     fills = oracle.fills_of(frame)
     all_fills = oracle.fills_of(prices)
@@ -125,14 +170,31 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(
         kinds = set(given["reference"])
         outside = kinds == {"outside prices"}
         if kinds:
-            checks.append((given, oracle.costs(fills, "outside" if outside else "at", within, all_fills)))
-            moved = lab.fills.markouts(frame, prices, ["1ms", "3ms"], tolerance=tolerance)
-            expected = oracle.markouts(fills, all_fills, {"1ms": 1, "3ms": 3}, within, outside=outside)
+            checks.append(
+                (
+                    given,
+                    oracle.costs(
+                        fills, "outside" if outside else "at", within, all_fills
+                    ),
+                )
+            )
+            moved = lab.fills.markouts(
+                frame, prices, ["1ms", "3ms"], tolerance=tolerance
+            )
+            expected = oracle.markouts(
+                fills, all_fills, {"1ms": 1, "3ms": 3}, within, outside=outside
+            )
             checks.append((moved, expected))
         for found, by_hand in checks:
             rows = oracle.fills_of(found)
-            assert [{name: getattr(row, name) for name in one} for row, one in zip(rows, by_hand, strict=True)] == [
-                {name: pytest.approx(value) if isinstance(value, float) else value for name, value in one.items()}
+            assert [
+                {name: getattr(row, name) for name in one}
+                for row, one in zip(rows, by_hand, strict=True)
+            ] == [
+                {
+                    name: pytest.approx(value) if isinstance(value, float) else value
+                    for name, value in one.items()
+                }
                 for one in by_hand
             ]
 
@@ -158,19 +220,27 @@ def test_a_cost_is_what_was_realized_and_the_impact() -> None:
     assert [line["impact_bps"] for line in second] == pytest.approx([500.0, 100.0])
     assert found.loc[found["trade_id"] == 5, "price_after"].isna().all()
     known = found.dropna(subset=["realized_bps", "effective_bps"])
-    assert known["effective_bps"].to_numpy() == pytest.approx(known["realized_bps"] + known["impact_bps"])
+    assert known["effective_bps"].to_numpy() == pytest.approx(
+        known["realized_bps"] + known["impact_bps"]
+    )
 
 
 def test_a_price_as_old_as_the_fill_is_no_markout_and_makers_have_none() -> None:
     frame = trades(fill(60_000, "100"), fill(61_000, "100", type="maker"))
     marks = pd.DataFrame(
-        {"created_at": pd.to_datetime([0, 60_000, 120_000], unit="ms", utc=True), "market": "ETH-USDT"}
+        {
+            "created_at": pd.to_datetime([0, 60_000, 120_000], unit="ms", utc=True),
+            "market": "ETH-USDT",
+        }
     )
     marks = marks.assign(price=lab.amounts.to_units([100, 101, 102], 0))
     found = result_rows(lab.fills.markouts(frame, marks, ["10s", "60s"]))
     assert [line["trade_id"] for line in found] == [0, 0]
     assert [line["price_before"] // UNIT for line in found] == [101, 101]
-    assert [line["price_after"] and line["price_after"] // UNIT for line in found] == [None, 102]
+    assert [line["price_after"] and line["price_after"] // UNIT for line in found] == [
+        None,
+        102,
+    ]
     assert {line["reference"] for line in found} == {"outside prices"}
 
 
@@ -181,13 +251,19 @@ def test_groups_of_markouts_rest_on_the_fills_that_have_all_prices() -> None:
     assert found["horizon"].tolist() == ["5min", "1h"] * 2
     assert "reference pull the difference towards 0" in found.attrs["notes"][0]
     for line in found.itertuples():
-        mine = rows[(rows["fill_type"] == line.fill_type) & (rows["horizon"] == line.horizon)]
+        mine = rows[
+            (rows["fill_type"] == line.fill_type) & (rows["horizon"] == line.horizon)
+        ]
         priced = mine.dropna(subset=["effective_bps", "realized_bps"])
         assert (line.fills, line.unpriced) == (len(mine), len(mine) - len(priced))
         for rate in ("effective_bps", "realized_bps", "impact_bps"):
             assert getattr(line, f"mean_{rate}") == pytest.approx(priced[rate].mean())
-            assert getattr(line, f"median_{rate}") == pytest.approx(priced[rate].median())
-        assert line.weighted_effective_bps == pytest.approx(line.weighted_realized_bps + line.weighted_impact_bps)
+            assert getattr(line, f"median_{rate}") == pytest.approx(
+                priced[rate].median()
+            )
+        assert line.weighted_effective_bps == pytest.approx(
+            line.weighted_realized_bps + line.weighted_impact_bps
+        )
         assert np.isnan(line.low_realized_bps) == (len(priced) < 20)
 
 
@@ -218,7 +294,10 @@ def test_fills_are_put_together_into_orders_before_they_are_compared() -> None:
         fill(5000, "10", orderHash=None, storageId="1"),
         fill(6000, "12", orderHash=None, storageId="2"),
     )
-    found = {line["order_hash"]: line for line in result_rows(lab.fills.shortfall(frame.iloc[::-1]))}
+    found = {
+        line["order_hash"]: line
+        for line in result_rows(lab.fills.shortfall(frame.iloc[::-1]))
+    }
     order = found["0xa"]
     assert (order["fills"], order["seconds_to_fill"]) == (2, 2.5)
     assert order["average_price"] == 97 * UNIT
@@ -246,14 +325,24 @@ def test_markouts_against_minute_prices_are_the_true_ones() -> None:
     found = lab.fills.markouts(frame, marks, list(horizons), by="fill_type")
     values = values_of(frame)
     for line in found.itertuples():
-        some = rows[(rows["fill_type"] == line.fill_type) & (rows["horizon"] == line.horizon)]
-        true = true_markouts(world, [fills[number] for number in some["trade_id"]], horizons[line.horizon])
+        some = rows[
+            (rows["fill_type"] == line.fill_type) & (rows["horizon"] == line.horizon)
+        ]
+        true = true_markouts(
+            world,
+            [fills[number] for number in some["trade_id"]],
+            horizons[line.horizon],
+        )
         assert line.unpriced == 0
         for rate in ("effective", "realized"):
             expected = np.average(true[rate], weights=values.loc[some["trade_id"]])
-            low, high = (getattr(line, f"{edge}_{rate}_bps") for edge in ("low", "high"))
+            low, high = (
+                getattr(line, f"{edge}_{rate}_bps") for edge in ("low", "high")
+            )
             assert low < expected < high
-            assert getattr(line, f"weighted_{rate}_bps") == pytest.approx(expected, abs=0.5)
+            assert getattr(line, f"weighted_{rate}_bps") == pytest.approx(
+                expected, abs=0.5
+            )
 
 
 # Refusals
@@ -281,7 +370,9 @@ def test_what_makes_no_sense_is_refused_in_words(case: str) -> None:
 
 @pytest.mark.parametrize("engine", ["pyarrow", "polars", "polars, lazy"])
 def test_prices_may_be_of_another_engine_than_trades(engine: str) -> None:
-    frame = trades(*[fill(random.Random(n).randrange(10**6), str(100 + n)) for n in range(30)])
+    frame = trades(
+        *[fill(random.Random(n).randrange(10**6), str(100 + n)) for n in range(30)]
+    )
     marks = frame[["created_at", "market", "price"]]
     expected = lab.fills.markouts(frame, marks, by=["side"])
     found = lab.fills.markouts(frame, on(engine, marks), by=["side"])

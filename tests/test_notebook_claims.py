@@ -30,7 +30,9 @@ from loopring_lab.relayer.world import Fill, World
 pytestmark = [pytest.mark.contract, pytest.mark.thorough]
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-EACH_NOTEBOOK = pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name)
+EACH_NOTEBOOK = pytest.mark.parametrize(
+    "path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name
+)
 POOL = 1
 DAYS = 30
 DAY = 86_400_000
@@ -52,7 +54,11 @@ class Run(NamedTuple):
 
 def run(name: str, **parameters: Any) -> Run:
     """Run the code cells of a notebook with other parameters."""
-    cells = [cell.source for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells if cell.cell_type == "code"]
+    cells = [
+        cell.source
+        for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells
+        if cell.cell_type == "code"
+    ]
     names: dict[str, Any] = {}
     exec(cells[0], names)
     assert parameters.keys() <= names.keys()
@@ -62,7 +68,14 @@ def run(name: str, **parameters: Any) -> Run:
         for cell in cells[1:]:
             *statements, last = ast.parse(cell).body
             shown = isinstance(last, ast.Expr)
-            exec(compile(ast.Module(statements if shown else [*statements, last], []), name, "exec"), names)
+            exec(
+                compile(
+                    ast.Module(statements if shown else [*statements, last], []),
+                    name,
+                    "exec",
+                ),
+                names,
+            )
             if isinstance(last, ast.Expr):
                 repr(eval(compile(ast.Expression(last.value), name, "eval"), names))
     return Run(printed.getvalue(), names)
@@ -71,14 +84,22 @@ def run(name: str, **parameters: Any) -> Run:
 # Worlds whose truth is known
 
 
-WORLDS = {"seed 2": World(2, 0.3), "seed 3": World(3, 0.3), "cheaper book": World(4, 0.3, "book")}
+WORLDS = {
+    "seed 2": World(2, 0.3),
+    "seed 3": World(3, 0.3),
+    "cheaper book": World(4, 0.3, "book"),
+}
 
 
 @pytest.fixture(
     scope="module",
     params=[
         "cheaper book",
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in WORLDS if name != "cheaper book"),
+        *(
+            pytest.param(name, marks=pytest.mark.thorough)
+            for name in WORLDS
+            if name != "cheaper book"
+        ),
     ],
 )
 def world(request: pytest.FixtureRequest) -> World:
@@ -98,7 +119,12 @@ def served(world: World) -> Iterator[str]:
 def venues(world: World) -> Run:
     with served(world) as address:
         accounts = sorted(accounts_of(world))
-        return run("03_amm_versus_orderbook.ipynb", base_url=address, accounts=accounts, days=DAYS)
+        return run(
+            "03_amm_versus_orderbook.ipynb",
+            base_url=address,
+            accounts=accounts,
+            days=DAYS,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +155,11 @@ def taken(world: World) -> list[Fill]:
 def compared(world: World) -> list[Fill]:
     """Return the fills of takers who used both venues in that time."""
     venues = {(fill.taker, fill.venue) for fill in taken(world)}
-    return [fill for fill in taken(world) if {(fill.taker, "amm"), (fill.taker, "dex")} <= venues]
+    return [
+        fill
+        for fill in taken(world)
+        if {(fill.taker, "amm"), (fill.taker, "dex")} <= venues
+    ]
 
 
 @pytest.mark.thorough
@@ -137,12 +167,16 @@ def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -
     accounts = accounts_of(world)
     fills = read(world)
     rows = sum((fill.taker in accounts) + (fill.maker in accounts) for fill in fills)
-    said = venues.numbers("# rows are # fills; the taker's side is known and read for #.")
+    said = venues.numbers(
+        "# rows are # fills; the taker's side is known and read for #."
+    )
     assert said == [rows, len(fills), len(taken(world))]
 
 
 @pytest.mark.thorough
-def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world: World, venues: Run) -> None:
+def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(
+    world: World, venues: Run
+) -> None:
     accounts = {fill.taker for fill in taken(world)}
     fills = compared(world)
     said = venues.numbers("# of # accounts used both venues, with # fills.")
@@ -151,7 +185,9 @@ def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world: World, v
     costs = [cost for cost in true_costs(world) if cost.fill.id in numbers]
     truth = true_difference(costs, size_classes(costs))[None]
     assert (truth < 0) == (world.cheaper == "pool")
-    (sentence,) = [line for line in venues.text.splitlines() if "pool minus book" in line]
+    (sentence,) = [
+        line for line in venues.text.splitlines() if "pool minus book" in line
+    ]
     difference, low, high = venues.numbers("pool minus book is # bps (interval # to #)")
     assert low < difference < high
     assert difference == pytest.approx(truth, abs=(high - low))
@@ -159,19 +195,34 @@ def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world: World, v
         assert sentence.startswith("Undecided: ")
         assert abs(truth) < 3, "a larger difference is found"
     else:
-        assert sentence.startswith("The pool is cheaper: " if truth < 0 else "The order book is cheaper: ")
+        assert sentence.startswith(
+            "The pool is cheaper: " if truth < 0 else "The order book is cheaper: "
+        )
     assert "own trades" not in venues.text
     assert set(venues.names["moved"]["reference"]) == {"outside prices"}
 
 
 @pytest.mark.thorough
-def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world: World, venues: Run) -> None:
+def test_the_fills_and_orders_compared_are_those_with_a_counterpart(
+    world: World, venues: Run
+) -> None:
     fills = compared(world)
     numbers = {fill.id for fill in fills}
-    classes = size_classes([cost for cost in true_costs(world) if cost.fill.id in numbers])
-    cells = {venue: {(f.market, f.side, classes[f.id]) for f in fills if f.venue == venue} for venue in ("amm", "dex")}
-    both = [f for f in fills if (f.market, f.side, classes[f.id]) in cells["amm"] & cells["dex"]]
-    said = venues.numbers("like with like over # fills of # orders, #% of the takers' fills.")
+    classes = size_classes(
+        [cost for cost in true_costs(world) if cost.fill.id in numbers]
+    )
+    cells = {
+        venue: {(f.market, f.side, classes[f.id]) for f in fills if f.venue == venue}
+        for venue in ("amm", "dex")
+    }
+    both = [
+        f
+        for f in fills
+        if (f.market, f.side, classes[f.id]) in cells["amm"] & cells["dex"]
+    ]
+    said = venues.numbers(
+        "like with like over # fills of # orders, #% of the takers' fills."
+    )
     assert said == [
         len(both), len({f.taker_hash for f in both}), float(f"{100 * len(both) / len(fills):.0f}")
     ]  # fmt: skip
@@ -184,9 +235,15 @@ def test_orders_in_parts_are_counted(world: World, venues: Run) -> None:
     assert said == [sum(1 for count in parts.values() if count > 1), len(parts)]
 
 
-def test_the_pools_fills_are_all_of_its_own_in_that_time(world: World, venues: Run) -> None:
+def test_the_pools_fills_are_all_of_its_own_in_that_time(
+    world: World, venues: Run
+) -> None:
     since = min(fill.time_ms for fill in read(world))
-    own = [f for f in world.fills if f.maker == POOL and f.venue == "amm" and f.time_ms >= since]
+    own = [
+        f
+        for f in world.fills
+        if f.maker == POOL and f.venue == "amm" and f.time_ms >= since
+    ]
     assert venues.numbers(f"# fills of account {POOL} as a pool.") == [len(own)]
     assert venues.names["earned"]["fills"].sum() == len(own)
 
@@ -200,44 +257,74 @@ def charged(fill: Fill) -> tuple[str, int, int]:
     """Return the fee token, the fee and the amount it was charged on of a fill of the account, as its taker."""
     market = MARKETS[fill.market]
     bought = fill.side == "BUY"
-    return (market.base if bought else market.quote).symbol, fill.fee, fill.size if bought else fill.quote
+    return (
+        (market.base if bought else market.quote).symbol,
+        fill.fee,
+        fill.size if bought else fill.quote,
+    )
 
 
-def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(world: World, fees: Run) -> None:
+def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(
+    world: World, fees: Run
+) -> None:
     (token,) = re.findall(r"Fees paid in (\w+):", fees.text)
     rows = [f for f in world.fills if f.taker == 10083 and charged(f)[0] == token]
     rows_made = [f for f in world.fills if f.maker == 10083]
     made = [
-        f for f in rows_made if (MARKETS[f.market].quote if f.side == "BUY" else MARKETS[f.market].base).symbol == token
+        f
+        for f in rows_made
+        if (
+            MARKETS[f.market].quote if f.side == "BUY" else MARKETS[f.market].base
+        ).symbol
+        == token
     ]
-    received = sum(charged(f)[2] for f in rows) + sum(f.quote if f.side == "BUY" else f.size for f in made)
+    received = sum(charged(f)[2] for f in rows) + sum(
+        f.quote if f.side == "BUY" else f.size for f in made
+    )
     rate = 10_000 * sum(f.fee for f in rows) / received
     middle = median([float(f.fee_bps) for f in rows] + [0.0] * len(made))
-    said = fees.numbers(f"Fees paid in {token}: # bps by amount, # bps for the median fill.")
+    said = fees.numbers(
+        f"Fees paid in {token}: # bps by amount, # bps for the median fill."
+    )
     assert said == [pytest.approx(rate, abs=0.01), pytest.approx(middle, abs=0.05)]
 
 
-def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(world: World, fees: Run) -> None:
+def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(
+    world: World, fees: Run
+) -> None:
     token = fees.names["token"]
     truth = Fraction(0)
     for fill in world.fills:
         if fill.taker == 10083:
             market = MARKETS[fill.market]
             paid = market.base if fill.side == "BUY" else market.quote
-            price = Fraction(world.latent_dollars(paid.symbol, fill.time_ms), world.latent_dollars(token, fill.time_ms))
+            price = Fraction(
+                world.latent_dollars(paid.symbol, fill.time_ms),
+                world.latent_dollars(token, fill.time_ms),
+            )
             truth += Fraction(fill.fee, 10**paid.decimals) * price
-    priced, count, worth, within = fees.numbers(f"Fees of # of # fills: # {token}, within # bps.")
+    priced, count, worth, within = fees.numbers(
+        f"Fees of # of # fills: # {token}, within # bps."
+    )
     assert priced == count
     assert abs(worth / float(truth) - 1) * 10_000 < max(within, 1) < 20
 
 
 def test_fills_above_the_schedule_are_the_true_ones(world: World, fees: Run) -> None:
     mine = [f for f in world.fills if 10083 in (f.taker, f.maker)]
-    above = [f for f in mine if f.taker == 10083 and f.fee_bps > (9 if f.venue == "amm" else 22)]
+    above = [
+        f
+        for f in mine
+        if f.taker == 10083 and f.fee_bps > (9 if f.venue == "amm" else 22)
+    ]
     (found, count) = fees.numbers("# of # fills were charged above the schedule.")
     assert count == len(mine)
-    assert 0.98 * len(above) <= found <= len(above)  # truncated prices hide a few small ones
-    assert {f.id for f in above} >= set(fees.names["found"].query("verdict == 'above'")["trade_id"])
+    assert (
+        0.98 * len(above) <= found <= len(above)
+    )  # truncated prices hide a few small ones
+    assert {f.id for f in above} >= set(
+        fees.names["found"].query("verdict == 'above'")["trade_id"]
+    )
     assert fees.numbers("# cannot be judged.") == [0]
 
 
@@ -254,37 +341,68 @@ def saved(block: Path) -> Run:
     return run("03_amm_versus_orderbook.ipynb", recording=str(block))
 
 
-def test_saved_fills_are_counted_once_and_no_taker_is_wrong(block: Path, saved: Run) -> None:
+def test_saved_fills_are_counted_once_and_no_taker_is_wrong(
+    block: Path, saved: Run
+) -> None:
     facts = settled_of(block)
     numbers = {number for number, _ in facts}
-    rows, fills, taken = saved.numbers("# rows are # fills; the taker's side is known and read for #.")
+    rows, fills, taken = saved.numbers(
+        "# rows are # fills; the taker's side is known and read for #."
+    )
     assert (rows, fills) == (len(facts), len(numbers))
     found = saved.names["taken"]
     assert len(found) == taken
-    makers = [facts[row.trade_id, row.side]["fee_bips"] == 0 for row in found.itertuples()]
+    makers = [
+        facts[row.trade_id, row.side]["fee_bips"] == 0 for row in found.itertuples()
+    ]
     assert not any(makers)
 
 
-def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(saved: Run) -> None:
-    (sentence,) = [line for line in saved.text.splitlines() if "Undecided" in line or "cheaper" in line]
+def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(
+    saved: Run,
+) -> None:
+    (sentence,) = [
+        line
+        for line in saved.text.splitlines()
+        if "Undecided" in line or "cheaper" in line
+    ]
     assert sentence.startswith("Undecided: ")
     compared = saved.names["compared"].iloc[0]
     if compared["fills"]:
-        assert "own trades: an interval covers sampling only, and the difference is pulled towards 0" in sentence
-        assert saved.numbers("over # fills of # orders, ") == [compared["fills"], compared["orders"]]
+        assert (
+            "own trades: an interval covers sampling only, and the difference is pulled towards 0"
+            in sentence
+        )
+        assert saved.numbers("over # fills of # orders, ") == [
+            compared["fills"],
+            compared["orders"],
+        ]
 
 
 def test_saved_fees_are_described_as_they_were_charged(block: Path) -> None:
     facts = settled_of(block)
     counts = Counter(fact["account_id"] for fact in facts.values())
     (account, count), *_ = [(a, n) for a, n in counts.most_common() if a > 1000]
-    found = run("02_fee_analysis.ipynb", recording=str(block), account_id=account, schedule=[{"bps": 9}])
+    found = run(
+        "02_fee_analysis.ipynb",
+        recording=str(block),
+        account_id=account,
+        schedule=[{"bps": 9}],
+    )
     assert f"account {account}: {count} fills" in found.text
-    true = [fact for fact in facts.values() if fact["account_id"] == account and fact["fee_bips"] > 9]
+    true = [
+        fact
+        for fact in facts.values()
+        if fact["account_id"] == account and fact["fee_bips"] > 9
+    ]
     above, of = found.numbers("# of # fills were charged above the schedule.")
     assert of == count
     assert above <= len(true)
-    keys = {(row.trade_id, row.side) for row in found.names["found"].itertuples() if row.verdict == "above"}
+    keys = {
+        (row.trade_id, row.side)
+        for row in found.names["found"].itertuples()
+        if row.verdict == "above"
+    }
     assert keys <= {(int(fact["id"]), fact["side"]) for fact in true}
     priced, count = found.numbers("Fees of # of # fills: ")
     assert count - priced == found.names["valued"]["unpriced"].sum()
@@ -301,14 +419,23 @@ def one_fill(block: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("tokens.json", "markets.json"):
         shutil.copy(block / name, folder)
     sources = sorted((block / "trades").glob("[0-9]*-dex.json"))
-    rows = ((source.name, row) for source in sources for row in json.loads(source.read_text())["trades"])
+    rows = (
+        (source.name, row)
+        for source in sources
+        for row in json.loads(source.read_text())["trades"]
+    )
     name, paid = next((name, row) for name, row in rows if row[FEE] != "0")
     (folder / "trades" / name).write_text(json.dumps({"totalNum": 1, "trades": [paid]}))
     return folder
 
 
-@pytest.mark.parametrize("source", ["recording", pytest.param("seed 7", marks=pytest.mark.thorough), "one fill"])
-def test_copies_say_what_the_library_computes(source: str, block: Path, one_fill: Path) -> None:
+@pytest.mark.parametrize(
+    "source",
+    ["recording", pytest.param("seed 7", marks=pytest.mark.thorough), "one fill"],
+)
+def test_copies_say_what_the_library_computes(
+    source: str, block: Path, one_fill: Path
+) -> None:
     with contextlib.ExitStack() as stack:
         folder = {"recording": block, "one fill": one_fill}.get(source)
         if folder is None:
@@ -316,7 +443,10 @@ def test_copies_say_what_the_library_computes(source: str, block: Path, one_fill
             account = 10083
         else:
             place = {"recording": str(folder)}
-            account = min(int(path.name.partition("-")[0]) for path in (folder / "trades").glob("*-dex.json"))
+            account = min(
+                int(path.name.partition("-")[0])
+                for path in (folder / "trades").glob("*-dex.json")
+            )
         trades = lab.connect(**place).trades(account)
         first = run("01_first_look.ipynb", **place, account_id=account).text
         fees = run("02_fee_analysis.ipynb", **place, account_id=account).text
@@ -325,21 +455,37 @@ def test_copies_say_what_the_library_computes(source: str, block: Path, one_fill
     exact = lab.amounts.total(trades.loc[trades["fee_token"] == token, "fee"])
     assert f"exact: {exact} {token}\n" in first
     assert f"{len(lab.anomalies(trades))} odd rows of {len(trades):,}\n" in first
-    assert f"account {account}: {len(trades):,} fills, fees valued in {trades['quote'].mode()[0]}\n" in fees
+    assert (
+        f"account {account}: {len(trades):,} fills, fees valued in {trades['quote'].mode()[0]}\n"
+        in fees
+    )
     schedule = [{"fill_type": "amm", "bps": 10}, {"bps": 30}]
-    verdicts = lab.fees.schedule_check(lab.fills.with_roles(trades), schedule)["verdict"].tolist()
-    assert f"{verdicts.count('above'):,} of {len(trades):,} fills were charged above the schedule." in fees
+    verdicts = lab.fees.schedule_check(lab.fills.with_roles(trades), schedule)[
+        "verdict"
+    ].tolist()
+    assert (
+        f"{verdicts.count('above'):,} of {len(trades):,} fills were charged above the schedule."
+        in fees
+    )
     assert f"{verdicts.count('unknown'):,} cannot be judged." in fees
-    newest = trades[trades["created_at"] > trades["created_at"].max() - pd.Timedelta(days=60)]
+    newest = trades[
+        trades["created_at"] > trades["created_at"].max() - pd.Timedelta(days=60)
+    ]
     once = lab.fills.one_side(lab.fills.with_roles(newest))
     taken = once[once["role"] == "taker"]
     side = f"the taker's side is known and read for {len(taken):,}."
     assert f"{len(newest):,} rows are {len(once):,} fills; {side}" in venues
     both = taken.groupby("account_id")["fill_type"].nunique().eq(2).sum()
-    assert f"{both:,} of {taken['account_id'].nunique():,} accounts used both venues" in venues
+    assert (
+        f"{both:,} of {taken['account_id'].nunique():,} accounts used both venues"
+        in venues
+    )
     if source == "one fill":
         assert len(trades) == 1
-        assert "Undecided: no market, side and size class has priced taker fills of both venues." in venues
+        assert (
+            "Undecided: no market, side and size class has priced taker fills of both venues."
+            in venues
+        )
 
 
 RESULT = re.compile(
@@ -354,19 +500,36 @@ RESULT = re.compile(
 def test_prose_explains_methods_and_states_no_result(path: Path) -> None:
     """Text that is the same over any data holds no number of fills and no verdict on a venue."""
     cells = nbformat.read(path, as_version=4).cells
-    assert RESULT.findall("\n".join(cell.source for cell in cells if cell.cell_type == "markdown")) == []
+    assert (
+        RESULT.findall(
+            "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    "claim", ["Most fills are on the book.", "69 % of them", "The pool was cheaper", "1,745 fills"]
+    "claim",
+    [
+        "Most fills are on the book.",
+        "69 % of them",
+        "The pool was cheaper",
+        "1,745 fills",
+    ],
 )
 def test_a_claim_is_told_from_a_method(claim: str) -> None:
     assert RESULT.search(claim)
 
 
 def parameters_and_code(path: Path) -> tuple[set[str], str]:
-    first, *rest = (cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
-    return {target.id for node in ast.parse(first).body for target in node.targets}, "\n".join(rest)
+    first, *rest = (
+        cell.source
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+    )
+    return {
+        target.id for node in ast.parse(first).body for target in node.targets
+    }, "\n".join(rest)
 
 
 @EACH_NOTEBOOK
@@ -382,7 +545,10 @@ LEFT_OUT = {  # on purpose: fees in their own tokens, tiers of the whole time, a
     ("lab.fees.tiers(trades, by=['fill_type', 'role'], tokens=tokens)", "every"),
     ("lab.widgets.FillExplorer(taken)", "prices"),
     ("lab.fills.pool_returns(pool, pool_account, reference, every='1w')", "horizon"),
-    ("lab.KeyUpdate.prepare(client, account_id=stranger_id, signer=stranger, valid_for=until)", "fee_token"),
+    (
+        "lab.KeyUpdate.prepare(client, account_id=stranger_id, signer=stranger, valid_for=until)",
+        "fee_token",
+    ),
 }
 
 
@@ -391,11 +557,17 @@ def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path: Path) -
     """A figure with another tolerance than the table above it would show other fills."""
     names, code = parameters_and_code(path)
     nodes = list(ast.walk(ast.parse(code)))
-    aliases = {ast.unparse(node.targets[0]): node.value for node in nodes if isinstance(node, ast.Assign)}
+    aliases = {
+        ast.unparse(node.targets[0]): node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+    }
     missing = set()
     for call in (node for node in nodes if isinstance(node, ast.Call)):
         function = ast.unparse(aliases.get(ast.unparse(call.func), call.func))
-        if re.fullmatch(r"lab(\.\w+)+", function) and not any("*" in ast.unparse(a) for a in call.args):
+        if re.fullmatch(r"lab(\.\w+)+", function) and not any(
+            "*" in ast.unparse(a) for a in call.args
+        ):
             signature = inspect.signature(eval(function, {"lab": lab}))
             given = {keyword.arg: keyword for keyword in call.keywords if keyword.arg}
             bound = signature.bind_partial(*call.args, **given).arguments
@@ -410,17 +582,28 @@ def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path: Path) -
 
 @pytest.mark.parametrize(
     ("account", "token", "until"),
-    [(10083, "LRC", "2026-06-01T00:00:00+00:00"), (11375, "USDC", "2040-02-29T12:00:00+00:00")],
+    [
+        (10083, "LRC", "2026-06-01T00:00:00+00:00"),
+        (11375, "USDC", "2040-02-29T12:00:00+00:00"),
+    ],
 )
-def test_another_account_is_taken_through_an_update(account: int, token: str, until: str) -> None:
-    found = run("04_key_update.ipynb", account_id=account, fee_token=token, valid_until=until)
+def test_another_account_is_taken_through_an_update(
+    account: int, token: str, until: str
+) -> None:
+    found = run(
+        "04_key_update.ipynb", account_id=account, fee_token=token, valid_until=until
+    )
     names = found.names
     lines = found.text.splitlines()
     world = World(size=0.01)
     count = sum(account in (fill.taker, fill.maker) for fill in world.fills)
     assert found.text.count(f"<hidden> reads {count} trades\n") == 2
     states = re.findall(r"^(\w+) +frozen: (\w+)$", found.text, re.MULTILINE)
-    assert states == [("received", "True"), ("processing", "True"), ("processed", "False")]
+    assert states == [
+        ("received", "True"),
+        ("processing", "True"),
+        ("processed", "False"),
+    ]
     said = " ".join(lines)
     for refusal in (
         "invalid api key", "the account's L2 key did not sign", "nonce: expected the account's, 2, got 1",
@@ -429,14 +612,19 @@ def test_another_account_is_taken_through_an_update(account: int, token: str, un
     ):  # fmt: skip
         assert said.count(refusal) == 1, refusal
     assert "nonce 3\n" in found.text
-    assert len(set(re.findall(r"^(?:computed|owner): +(\w+)$", found.text, re.MULTILINE))) == 1
+    assert (
+        len(set(re.findall(r"^(?:computed|owner): +(\w+)$", found.text, re.MULTILINE)))
+        == 1
+    )
     assert "has the new key: True\n" in found.text
     assert names["data"]["message"]["feeTokenID"] == {"LRC": 1, "USDC": 6}[token]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", ["recording", "seed 7", "one fill"])
-def test_an_archive_says_what_it_holds(source: str, block: Path, one_fill: Path) -> None:
+def test_an_archive_says_what_it_holds(
+    source: str, block: Path, one_fill: Path
+) -> None:
     with contextlib.ExitStack() as stack:
         folder = {"recording": block, "one fill": one_fill}.get(source)
         if folder is None:
@@ -444,7 +632,10 @@ def test_an_archive_says_what_it_holds(source: str, block: Path, one_fill: Path)
             accounts = [11519, 10083]
         else:
             place = {"recording": str(folder)}
-            names = (path.name.partition("-")[0] for path in (folder / "trades").glob("*-dex.json"))
+            names = (
+                path.name.partition("-")[0]
+                for path in (folder / "trades").glob("*-dex.json")
+            )
             accounts = sorted({int(name) for name in names})[:2]
         found = run("05_archive_and_scale.ipynb", **place, accounts=accounts)
         counts = [lab.connect(**place).count(account) for account in accounts]
@@ -470,20 +661,34 @@ def test_an_archive_says_what_it_holds(source: str, block: Path, one_fill: Path)
 
 
 @pytest.mark.thorough
-def test_a_block_of_one_fill_is_described_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_of_one_fill_is_described_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Relayer(world=SettledWorld(7, 0.1)) as relayer:
         monkeypatch.setenv("LOOPRING_RPC_URL", relayer.rpc_url)
         store = lab.rollup.Store(tmp_path / "blocks")
         store.sync(to_block=11_365_814, progress=False)
         ids = Counter(store.blocks().fills()["block_id"])
         alone = min(number for number, count in ids.items() if count == 1)
-        found = run("06_real_trades.ipynb", blocks=str(tmp_path / "blocks"), numbers=[alone, alone], fewest=1)
+        found = run(
+            "06_real_trades.ipynb",
+            blocks=str(tmp_path / "blocks"),
+            numbers=[alone, alone],
+            fewest=1,
+        )
     (fill,) = store.blocks(alone, alone).table("spot_trade").to_pylist()
     at_pool = fill["account_b"] in World(7, 0.1).pools.values()
     assert found.numbers("# fills, # of them at a pool; the maker paid no fee in #.") == [
         1, at_pool, fill["fee_b"] == 0
     ]  # fmt: skip
-    assert found.numbers("market, side, size: # fills fit one taker only, of # takers.") == [1, 1]
-    assert found.numbers("# of # markets are left out: they have fewer than # takers.") == [0, 1, 1]
-    assert "Undecided: no market, side and size class has priced taker fills of both venues." in found.text
+    assert found.numbers(
+        "market, side, size: # fills fit one taker only, of # takers."
+    ) == [1, 1]
+    assert found.numbers(
+        "# of # markets are left out: they have fewer than # takers."
+    ) == [0, 1, 1]
+    assert (
+        "Undecided: no market, side and size class has priced taker fills of both venues."
+        in found.text
+    )
     assert found.numbers("# comparisons, # of them wrong; # not possible.")[1] == 0

@@ -8,8 +8,14 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOKS = sorted(p for p in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-MACHINE_PATH = re.compile(r"(?<![\w.:/])/(?:home|Users|root|tmp|work|private|var|mnt|opt)/\w|\b[A-Z]:\\\\?Users")
+NOTEBOOKS = sorted(
+    p
+    for p in (ROOT / "notebooks").rglob("*.ipynb")
+    if ".ipynb_checkpoints" not in p.parts
+)
+MACHINE_PATH = re.compile(
+    r"(?<![\w.:/])/(?:home|Users|root|tmp|work|private|var|mnt|opt)/\w|\b[A-Z]:\\\\?Users"
+)
 LONG_WORD = re.compile(r"(?<![0-9A-Za-z+/=_-])(?!0x)[0-9A-Za-z]{64,}")
 LINK = re.compile(r"\]\(([0-9a-z_]+\.ipynb)\)")
 BYTES = 400_000
@@ -24,18 +30,31 @@ def faults(notebook: nbformat.NotebookNode) -> list[str]:
     """Return a notebook's faults."""
     code = code_cells(notebook)
     checks = {
-        "kernel is not python3": notebook.metadata.get("kernelspec", {}).get("name") != "python3",
-        "widget state saved: it can hold what a user typed": "widgets" in notebook.metadata,
+        "kernel is not python3": notebook.metadata.get("kernelspec", {}).get("name")
+        != "python3",
+        "widget state saved: it can hold what a user typed": "widgets"
+        in notebook.metadata,
         "papermill's marks saved": "papermill" in notebook.metadata,
-        "not run from top to bottom": [c.execution_count for c in code] != list(range(1, len(code) + 1)),
-        "an error is saved": any(o.output_type == "error" for c in code for o in c.outputs),
+        "not run from top to bottom": [c.execution_count for c in code]
+        != list(range(1, len(code) + 1)),
+        "an error is saved": any(
+            o.output_type == "error" for c in code for o in c.outputs
+        ),
     }
-    return [fault for fault, found in checks.items() if found] + parameter_faults(code) + cell_faults(notebook)
+    return (
+        [fault for fault, found in checks.items() if found]
+        + parameter_faults(code)
+        + cell_faults(notebook)
+    )
 
 
 def parameter_faults(code: list[nbformat.NotebookNode]) -> list[str]:
     """The first code cell, and only it, is tagged `parameters` and assigns plain literals."""
-    tagged = [place for place, cell in enumerate(code) if "parameters" in cell.metadata.get("tags", [])]
+    tagged = [
+        place
+        for place, cell in enumerate(code)
+        if "parameters" in cell.metadata.get("tags", [])
+    ]
     if tagged != [0]:
         return [f"code cells tagged parameters: {tagged}, expected the first alone"]
     return [
@@ -59,11 +78,25 @@ def cell_faults(notebook: nbformat.NotebookNode) -> list[str]:
     found = []
     for place, cell in enumerate(notebook.cells):
         lines = [line for line in cell.source.splitlines() if line.strip()]
-        if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", []) and len(lines) > LINES:
-            found.append(f"cell {place} has {len(lines)} lines, at most {LINES} are allowed")
+        if (
+            cell.cell_type == "code"
+            and "parameters" not in cell.metadata.get("tags", [])
+            and len(lines) > LINES
+        ):
+            found.append(
+                f"cell {place} has {len(lines)} lines, at most {LINES} are allowed"
+            )
         texts = [cell.source, *readable_outputs(cell)]
-        found += [f"cell {place} shows a path of this machine" for t in texts if MACHINE_PATH.search(t)]
-        found += [f"cell {place} shows what looks like a secret" for t in texts if LONG_WORD.search(t)]
+        found += [
+            f"cell {place} shows a path of this machine"
+            for t in texts
+            if MACHINE_PATH.search(t)
+        ]
+        found += [
+            f"cell {place} shows what looks like a secret"
+            for t in texts
+            if LONG_WORD.search(t)
+        ]
     return found
 
 
@@ -71,7 +104,11 @@ def readable_outputs(cell: nbformat.NotebookNode) -> list[str]:
     """Return a cell's outputs as text; pictures are long words by nature and are left out."""
     outputs = cell.get("outputs", [])
     texts = [output.get("text", "") for output in outputs]
-    data = [(mime, value) for output in outputs for mime, value in output.get("data", {}).items()]
+    data = [
+        (mime, value)
+        for output in outputs
+        for mime, value in output.get("data", {}).items()
+    ]
     return texts + [str(value) for mime, value in data if not mime.startswith("image/")]
 
 
@@ -99,5 +136,8 @@ def test_every_notebook_leads_to_every_other() -> None:
     links = {path.name: set(LINK.findall(path.read_text())) for path in NOTEBOOKS}
     reached = {path.name: {path.name} for path in NOTEBOOKS}
     for _ in NOTEBOOKS:
-        reached = {name: {*found, *(one for n in found for one in links[n])} for name, found in reached.items()}
+        reached = {
+            name: {*found, *(one for n in found for one in links[n])}
+            for name, found in reached.items()
+        }
     assert [name for name, found in reached.items() if found != set(links)] == []

@@ -29,17 +29,26 @@ def drawn(seed: int) -> pd.DataFrame:
         market = dice.choice(["LRC-ETH", "ETH-USDT", "WBTC-ETH"])
         base, quote = NAMES[market]
         size = dice.randrange(1, 10**6) * 10 ** (DECIMALS[base] - 3)
-        moment = 1_648_749_600_000 + dice.choice([0, 1, 1, 2, 5_000, 60_000, 61_000, 7_200_000]) * dice.randrange(1, 4)
+        moment = 1_648_749_600_000 + dice.choice(
+            [0, 1, 1, 2, 5_000, 60_000, 61_000, 7_200_000]
+        ) * dice.randrange(1, 4)
         block = dice.choice([("0", "0"), ("7", str(dice.randrange(9))), (None, None)])
         shared = {
             "createdAt": str(moment), "id": str(100 + number), "size": str(size), "market": market,
             "price": f"{dice.choice([1000, 1000, 1001, 1003, 1010])}E-3", "blockId": block[0], "indexInBlock": block[1],
         }  # fmt: skip
         if dice.random() < 0.15:
-            shared |= dice.choice([{"price": "0.0"}, {"size": None}, {"createdAt": "0"}, {"id": None}])
+            shared |= dice.choice(
+                [{"price": "0.0"}, {"size": None}, {"createdAt": "0"}, {"id": None}]
+            )
         fill_type = dice.choice(["amm", "dex", "dex", None])
         for side in dice.choice([["BUY"], ["SELL"], ["BUY", "SELL"]]):
-            paid = dice.choice([0, 10, 20]) * size // 10_000 // (1 if side == "BUY" else 10**12)
+            paid = (
+                dice.choice([0, 10, 20])
+                * size
+                // 10_000
+                // (1 if side == "BUY" else 10**12)
+            )
             is_pool = fill_type == "amm" and side == "SELL"
             one = row(
                 **shared, side=side, feeAmount=str(0 if is_pool else paid), tokenId=str(quote if side == "BUY" else base),
@@ -67,7 +76,10 @@ def rearranged(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
         return frame[::-1]
     borders = [0, *sorted(dice.integers(0, len(frame), 3)), len(frame)]
     parts = [shuffled.iloc[start:stop] for start, stop in pairwise(borders)]
-    named = [part.assign(market=part["market"].cat.remove_unused_categories()) for part in parts]
+    named = [
+        part.assign(market=part["market"].cat.remove_unused_categories())
+        for part in parts
+    ]
     return pd.concat(named, ignore_index=bool(dice.integers(2)))
 
 
@@ -86,16 +98,23 @@ def check(frame: pd.DataFrame, ask: Ask, shuffles: int) -> None:
 
 def test_every_public_function_is_asked() -> None:
     asked = {name.partition(",")[0] for name in QUESTIONS}
-    assert asked == {f"{room}.{name}" for room, module in ROOMS.items() for name in module.__all__}
+    assert asked == {
+        f"{room}.{name}" for room, module in ROOMS.items() for name in module.__all__
+    }
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("seed", range(1))
-def test_any_order_and_split_of_drawn_rows_gives_the_same(seed: int, question: str) -> None:
+def test_any_order_and_split_of_drawn_rows_gives_the_same(
+    seed: int, question: str
+) -> None:
     check(drawn(seed), QUESTIONS[question], SHUFFLES)
 
 
 def test_anomalies_are_those_of_the_rows_in_any_order() -> None:
     check(drawn(0), lab.anomalies, SHUFFLES)
-    assert set(lab.anomalies(drawn(0))["reason"]) >= {"read twice: identical to another row", "id is missing"}
+    assert set(lab.anomalies(drawn(0))["reason"]) >= {
+        "read twice: identical to another row",
+        "id is missing",
+    }

@@ -48,10 +48,19 @@ def milliseconds(times: pd.Series) -> list[int]:
     return [int(moment.value // 10**6) for moment in times]
 
 
-def noise_bps(world: World, market: str, times: list[int], prices: list[int]) -> list[float]:
+def noise_bps(
+    world: World, market: str, times: list[int], prices: list[int]
+) -> list[float]:
     base, quote = market.split("-")
     return [
-        float(Fraction(price * world.latent_dollars(quote, at), world.latent_dollars(base, at) * 10**12) - 1) * 10_000
+        float(
+            Fraction(
+                price * world.latent_dollars(quote, at),
+                world.latent_dollars(base, at) * 10**12,
+            )
+            - 1
+        )
+        * 10_000
         for at, price in zip(times, prices, strict=True)
     ]
 
@@ -69,13 +78,21 @@ def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_a
         expected = range(-(-(first - HOUR) // HOUR) * HOUR, last + DAY + 1, HOUR)
         assert times == list(expected)
         sides = f"{rows['base'].iloc[0]}-{rows['quote'].iloc[0]}"
-        assert {f"{base}-{quote}" for base, quote in zip(rows["base"], rows["quote"], strict=True)} == {sides}
+        assert {
+            f"{base}-{quote}"
+            for base, quote in zip(rows["base"], rows["quote"], strict=True)
+        } == {sides}
         assert sides == market
-    assert prices.attrs == {"source": "synthetic world, seed 5, size 0.02", "synthetic": True}
+    assert prices.attrs == {
+        "source": "synthetic world, seed 5, size 0.02",
+        "synthetic": True,
+    }
 
 
 @pytest.mark.thorough
-def test_each_price_is_the_world_s_own_to_the_last_digit(client: Client, world: World, trades: pd.DataFrame) -> None:
+def test_each_price_is_the_world_s_own_to_the_last_digit(
+    client: Client, world: World, trades: pd.DataFrame
+) -> None:
     few = trades[trades["market"].isin(["LRC-ETH", "WBTC-USDC"])].head(40)
     prices = client.outside_prices(few)
     assert prices is not None
@@ -84,11 +101,15 @@ def test_each_price_is_the_world_s_own_to_the_last_digit(client: Client, world: 
         times = milliseconds(rows["created_at"])
         own_times, own = world.outside_prices(str(market), times[0], times[-1])
         assert times == own_times.tolist()
-        assert rows["price"].tolist() == [Decimal(price).scaleb(-12) for price in own.tolist()]
+        assert rows["price"].tolist() == [
+            Decimal(price).scaleb(-12) for price in own.tolist()
+        ]
 
 
 @pytest.mark.parametrize("market", ["LRC-ETH", "WBTC-USDC", "DAI-USDT"])
-def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(world: World, market: str) -> None:
+def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(
+    world: World, market: str
+) -> None:
     times, prices = world.outside_prices(market, START, START + 20 * DAY)
     noise = noise_bps(world, market, times[::7].tolist(), prices[::7].tolist())
     assert abs(fmean(noise)) < 0.1
@@ -96,7 +117,9 @@ def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(w
     assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < 0.06
 
 
-def test_noise_is_the_market_s_and_the_seed_s_own_and_the_same_for_every_selection(world: World) -> None:
+def test_noise_is_the_market_s_and_the_seed_s_own_and_the_same_for_every_selection(
+    world: World,
+) -> None:
     def noise(source: World, market: str) -> list[float]:
         times, prices = source.outside_prices(market, START, START + 2 * DAY)
         return noise_bps(source, market, times.tolist(), prices.tolist())
@@ -109,39 +132,62 @@ def test_noise_is_the_market_s_and_the_seed_s_own_and_the_same_for_every_selecti
             world.outside_prices("ETH-USDC", START, START + HOUR)[1].tolist()
         )
     times, prices = world.outside_prices("ETH-USDC", START, START + DAY, 30 * MINUTE)
-    by_minute = dict(zip(*map(list, world.outside_prices("ETH-USDC", START, START + DAY)), strict=True))
+    by_minute = dict(
+        zip(
+            *map(list, world.outside_prices("ETH-USDC", START, START + DAY)),
+            strict=True,
+        )
+    )
     assert [by_minute[at] for at in times] == prices.tolist()
 
 
-def test_the_world_knows_prices_from_an_hour_before_its_year_to_a_day_after_it(world: World) -> None:
+def test_the_world_knows_prices_from_an_hour_before_its_year_to_a_day_after_it(
+    world: World,
+) -> None:
     times, _ = world.outside_prices("LRC-USDC", 0, 2**53)
     assert (times[0], times[-1]) == (START - HOUR, START + 366 * DAY)
     assert len(times) == 366 * 1440 + 61
     for symbol in TOKENS:
-        assert world.latent_dollars(symbol, START - HOUR) > 0 < world.latent_dollars(symbol, START + 366 * DAY)
+        assert (
+            world.latent_dollars(symbol, START - HOUR)
+            > 0
+            < world.latent_dollars(symbol, START + 366 * DAY)
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("LRC-DOGE", START, START), "World market: 'LRC-DOGE' is not listed. Give one of LRC-ETH, "),
-        (("LRC-ETH", START, START, 90_000), "expected whole minutes, got 90000. Give 60000."),
+        (
+            ("LRC-DOGE", START, START),
+            "World market: 'LRC-DOGE' is not listed. Give one of LRC-ETH, ",
+        ),
+        (
+            ("LRC-ETH", START, START, 90_000),
+            "expected whole minutes, got 90000. Give 60000.",
+        ),
         (("LRC-ETH", START, START, 0), "expected whole minutes, got 0. Give 60000."),
     ],
 )
-def test_wrong_questions_to_the_world_are_refused(world: World, arguments: tuple[str, int, int], problem: str) -> None:
+def test_wrong_questions_to_the_world_are_refused(
+    world: World, arguments: tuple[str, int, int], problem: str
+) -> None:
     with pytest.raises(lab.LabError, match=problem):
         world.outside_prices(*arguments)
 
 
 @pytest.mark.parametrize("every", ["60", "90s", "0min", "-1h", 60, None])
-def test_times_between_prices_are_whole_minutes(client: Client, trades: pd.DataFrame, every: str) -> None:
+def test_times_between_prices_are_whole_minutes(
+    client: Client, trades: pd.DataFrame, every: str
+) -> None:
     with pytest.raises(lab.LabError, match="outside_prices: every=.* Give "):
         client.outside_prices(trades, every=every)
 
 
 @pytest.mark.thorough
-def test_frames_of_other_engines_select_the_same_prices(client: Client, trades: pd.DataFrame) -> None:
+def test_frames_of_other_engines_select_the_same_prices(
+    client: Client, trades: pd.DataFrame
+) -> None:
     some = trades[["created_at", "market"]].head(20)
     expected = client.outside_prices(some, every="1d")
     table = lab.engine.portable(some)
@@ -151,39 +197,63 @@ def test_frames_of_other_engines_select_the_same_prices(client: Client, trades: 
         pd.testing.assert_frame_equal(found, expected)
 
 
-def test_trades_of_no_market_and_no_time_have_no_prices(client: Client, trades: pd.DataFrame) -> None:
+def test_trades_of_no_market_and_no_time_have_no_prices(
+    client: Client, trades: pd.DataFrame
+) -> None:
     unknown = trades.head(2).assign(market=["ETH-DOGE", None])
     for frame in (trades.iloc[:0], unknown):
         found = client.outside_prices(frame)
         assert found is not None
         assert found.empty
-        assert found.columns.tolist() == ["created_at", "market", "base", "quote", "price"]
+        assert found.columns.tolist() == [
+            "created_at",
+            "market",
+            "base",
+            "quote",
+            "price",
+        ]
         assert found.dtypes["created_at"] == trades.dtypes["created_at"]
         assert found.dtypes["price"] == lab.amounts.AMOUNT
 
 
-def served(world: World, body: bytes, *, synthetic: bool) -> Callable[[int, Request], Answer]:
+def served(
+    world: World, body: bytes, *, synthetic: bool
+) -> Callable[[int, Request], Answer]:
     tokens = json.dumps(world.tokens())
     markets = json.dumps({"markets": world.markets()})
-    answers = {"/api/v3/exchange/tokens": tokens.encode(), "/api/v3/mix/markets": markets.encode()}
+    answers = {
+        "/api/v3/exchange/tokens": tokens.encode(),
+        "/api/v3/mix/markets": markets.encode(),
+    }
     headers = {HEADER: json.dumps({"name": "scripted", "synthetic": synthetic})}
-    return lambda _, request: Answer(body=answers.get(request.path, body), headers=headers)
+    return lambda _, request: Answer(
+        body=answers.get(request.path, body), headers=headers
+    )
 
 
-def test_a_recording_has_no_outside_market(world: World, tmp_path: Path, trades: pd.DataFrame) -> None:
+def test_a_recording_has_no_outside_market(
+    world: World, tmp_path: Path, trades: pd.DataFrame
+) -> None:
     (tmp_path / "trades").mkdir()
     (tmp_path / "trades" / "7-amm.json").write_text('{"totalNum": 0, "trades": []}')
     (tmp_path / "tokens.json").write_text(json.dumps(world.tokens()))
     (tmp_path / "markets.json").write_text(json.dumps({"markets": world.markets()}))
     for synthetic in (False, True):
-        (tmp_path / "source.json").write_text(json.dumps({"name": "mine", "synthetic": synthetic}))
+        (tmp_path / "source.json").write_text(
+            json.dumps({"name": "mine", "synthetic": synthetic})
+        )
         with Relayer(recording=tmp_path) as relayer:
-            assert lab.connect(relayer.base_url, api_key="x").outside_prices(trades) is None
+            assert (
+                lab.connect(relayer.base_url, api_key="x").outside_prices(trades)
+                is None
+            )
 
 
 def test_a_live_relayer_is_not_asked(world: World, trades: pd.DataFrame) -> None:
     with scripted(served(world, b"{}", synthetic=False)) as server:
-        assert Client(Transport(server.base_url, rate=None)).outside_prices(trades) is None
+        assert (
+            Client(Transport(server.base_url, rate=None)).outside_prices(trades) is None
+        )
         assert {request.path for request in server.requests} == {
             "/api/v3/exchange/tokens",
             "/api/v3/mix/markets",
@@ -191,7 +261,9 @@ def test_a_live_relayer_is_not_asked(world: World, trades: pd.DataFrame) -> None
 
 
 @pytest.mark.parametrize("prices", ["!", "AAAA", "/////////38=", "//////////8="])
-def test_prices_that_are_none_are_refused(world: World, trades: pd.DataFrame, prices: str) -> None:
+def test_prices_that_are_none_are_refused(
+    world: World, trades: pd.DataFrame, prices: str
+) -> None:
     body = json.dumps({"first": START, "every": MINUTE, "prices": prices}).encode()
     with scripted(served(world, body, synthetic=True)) as server:
         client = Client(Transport(server.base_url, rate=None))
@@ -200,5 +272,7 @@ def test_prices_that_are_none_are_refused(world: World, trades: pd.DataFrame, pr
             assert found is not None
             assert found["price"].tolist() == [Decimal(2**63 - 1).scaleb(-12)]
             return
-        with pytest.raises(UnexpectedAnswer, match="prices: expected base64 of numbers from 0"):
+        with pytest.raises(
+            UnexpectedAnswer, match="prices: expected base64 of numbers from 0"
+        ):
             client.outside_prices(trades.head(1))

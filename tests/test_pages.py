@@ -50,7 +50,11 @@ def is_regular(*pages: bytes | str) -> bool:
 def assert_same_reading(one: wire.Reading, other: wire.Reading) -> None:
     if isinstance(one, wire.Batch) and isinstance(other, wire.Batch):
         assert one.columns.equals(other.columns)
-        assert (one.counts, one.totals, list(one.places)) == (other.counts, other.totals, list(other.places))
+        assert (one.counts, one.totals, list(one.places)) == (
+            other.counts,
+            other.totals,
+            list(other.places),
+        )
     else:
         assert str(one) == str(other)
 
@@ -134,7 +138,12 @@ def test_a_page_of_any_shape_is_read_alike(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [page([row()]).replace(b"LRC", b"\xff"), page([row()]).decode().encode("utf-16"), b"\xef\xbb\xbf"]
+    "body",
+    [
+        page([row()]).replace(b"LRC", b"\xff"),
+        page([row()]).decode().encode("utf-16"),
+        b"\xef\xbb\xbf",
+    ],
 )
 def test_bytes_that_are_not_text_are_read_alike(body: bytes) -> None:
     assert_same([page([row(id="1")]), body])
@@ -148,14 +157,19 @@ PIECES = ['"', ",", "[", "]", "{", "}", ":", "\\", '","', '"],["', '", "', "], [
 @settings(max_examples=300)
 @given(
     histories(numbers=True),
-    st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 3), st.sampled_from(PIECES)), max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, 1_000), st.integers(0, 3), st.sampled_from(PIECES)),
+        max_size=4,
+    ),
     st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t: ")]),
 )
 @example([row()[:8], row(id="1")[:8]], [(44, 0, "],["), (60, 0, '"')], (",", ":"))
 @example([row()[:8], row(id="1")[:8]], [(40, 0, '],["')], (",", ":"))
 @example([row()[:8], row(id="1")[:8]], [(40, 0, '", "')], (", ", ": "))
 def test_mutated_pages_are_read_alike(
-    some: list[list[Any]], damage: list[tuple[int, int, str]], separators: tuple[str, str]
+    some: list[list[Any]],
+    damage: list[tuple[int, int, str]],
+    separators: tuple[str, str],
 ) -> None:
     text = json.dumps({"totalNum": len(some), "trades": some}, separators=separators)
     for place, removed, piece in damage:
@@ -170,12 +184,25 @@ def test_regular_pages_are_read_by_duckdb_as_bytes_and_as_text() -> None:
     with patch.object(wire, "read_tolerantly", side_effect=AssertionError):
         batch = wire.read([body, page([]), body.decode()], ["a", "b", "c"])
     assert (batch.counts, batch.totals) == ([3, 0, 3], [3, 0, 3])
-    assert [batch.where(place) for place in (0, 2, 3)] == ["a.trades[0]", "a.trades[2]", "c.trades[0]"]
+    assert [batch.where(place) for place in (0, 2, 3)] == [
+        "a.trades[0]",
+        "a.trades[2]",
+        "c.trades[0]",
+    ]
 
 
 def test_the_reader_of_json_is_part_of_duckdb() -> None:
     """Nothing is loaded from the network: not even where that is forbidden."""
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
-    [(where,)] = connection.sql("SELECT install_mode FROM duckdb_extensions() WHERE extension_name = 'json'").fetchall()
+    connection = duckdb.connect(
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+    )
+    [(where,)] = connection.sql(
+        "SELECT install_mode FROM duckdb_extensions() WHERE extension_name = 'json'"
+    ).fetchall()
     assert where == "STATICALLY_LINKED"
-    assert connection.sql("""SELECT from_json('{"a": ["x"]}', '{"a": ["VARCHAR"]}').a[1]""").fetchall() == [("x",)]
+    assert connection.sql(
+        """SELECT from_json('{"a": ["x"]}', '{"a": ["VARCHAR"]}').a[1]"""
+    ).fetchall() == [("x",)]

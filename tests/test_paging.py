@@ -26,7 +26,9 @@ def fill(number: int) -> list[Any]:
 class Ledger:
     """A trades endpoint in memory; `grow` is called after every response and may change the rows."""
 
-    def __init__(self, rows: Rows, grow: Callable[[Rows], None] = lambda rows: None) -> None:
+    def __init__(
+        self, rows: Rows, grow: Callable[[Rows], None] = lambda rows: None
+    ) -> None:
         self.rows = rows
         self.grow = grow
         self.requests = 0
@@ -72,19 +74,30 @@ def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
 
     def grow(rows: Rows) -> None:
         for _ in range(left.pop() if left else 0):
-            place = {"front": 0, "back": len(rows), "anywhere": chance.randint(0, len(rows))}[where]
+            place = {
+                "front": 0,
+                "back": len(rows),
+                "anywhere": chance.randint(0, len(rows)),
+            }[where]
             rows.insert(place, fill(count[0]))
             count[0] += 1
 
     ledger = Ledger([fill(number) for number in range(size)], grow)
     held = read(ledger)
-    assert {str(number) for number in range(size)} <= held <= {members[1] for members in ledger.rows}
+    assert (
+        {str(number) for number in range(size)}
+        <= held
+        <= {members[1] for members in ledger.rows}
+    )
 
 
 def test_growth_without_end_costs_two_readings_at_most() -> None:
     """Pages asked for at once may arrive out of order and leave a gap; read in order they do not."""
     fresh = count(1_000)
-    ledger = Ledger([fill(number) for number in reversed(range(1_000))], lambda rows: rows.insert(0, fill(next(fresh))))
+    ledger = Ledger(
+        [fill(number) for number in reversed(range(1_000))],
+        lambda rows: rows.insert(0, fill(next(fresh))),
+    )
     assert len(read(ledger)) >= 1_000
     assert ledger.requests <= 2 * 20 + 10
 
@@ -116,12 +129,15 @@ def test_a_count_that_is_never_reached_ends_in_incomplete_history() -> None:
 def test_a_relayer_that_repeats_a_page_ends_in_incomplete_history() -> None:
     rows = [fill(number) for number in range(100)]
     with pytest.raises(
-        IncompleteHistory, match="account 5, dex trades: expected 100 rows, as the relayer counts, got 50"
+        IncompleteHistory,
+        match="account 5, dex trades: expected 100 rows, as the relayer counts, got 50",
     ):
         read(lambda offset: page(rows[:PAGE], 100))
 
 
-def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them() -> None:
+def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them() -> (
+    None
+):
     rows = [fill(1), fill(2), row(id="2", createdAt="1002", orderHash="0x2", size="7")]
     assert read(Ledger(rows)) == {"1", "2"}
 
@@ -162,14 +178,31 @@ def test_the_newest_rows_take_only_their_pages() -> None:
 def test_a_row_without_a_time_does_not_end_the_reading(odd: Any) -> None:
     """Not even where the last row of a page is no trade, or has its time in seconds."""
     since = 1_600_000_000_000
-    rows: list[Any] = [row(id=str(number), createdAt=str(since + number - 100)) for number in reversed(range(1_000))]
+    rows: list[Any] = [
+        row(id=str(number), createdAt=str(since + number - 100))
+        for number in reversed(range(1_000))
+    ]
     for last in range(PAGE - 1, 1_000, PAGE):
         rows[last] = {"not": last} if odd is None else [odd, *rows[last][1:]]
     ledger = Ledger(rows)
     history = History(5, "dex", window=Window(since=since))
-    pages = PageReader(lambda _, offset: ledger(offset), [history], lambda held, expected: None, at_once=1)
-    found = {number for page in pages for number in page.batch.columns["id"].to_pylist() if number}
-    expected = {members[1] for members in rows if isinstance(members, list) and int(members[1]) >= 100}
+    pages = PageReader(
+        lambda _, offset: ledger(offset),
+        [history],
+        lambda held, expected: None,
+        at_once=1,
+    )
+    found = {
+        number
+        for page in pages
+        for number in page.batch.columns["id"].to_pylist()
+        if number
+    }
+    expected = {
+        members[1]
+        for members in rows
+        if isinstance(members, list) and int(members[1]) >= 100
+    }
     assert expected <= found
 
 
@@ -186,7 +219,9 @@ def test_an_error_of_one_page_is_the_error_of_the_read() -> None:
 
     def breaking(offset: int) -> bytes:
         if offset == 2_000:
-            raise UnexpectedAnswer("page", expected="luck", got="none", hint="Try again.")
+            raise UnexpectedAnswer(
+                "page", expected="luck", got="none", hint="Try again."
+            )
         return ledger(offset)
 
     with pytest.raises(UnexpectedAnswer, match="expected luck"):

@@ -40,7 +40,9 @@ def name_of(vector: Vector) -> str:
 def each(section: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test once for every vector of a section, under the vector's own name."""
     tested.add(section)
-    cases = [pytest.param(vector, id=name_of(vector)) for vector in every_vector()[section]]
+    cases = [
+        pytest.param(vector, id=name_of(vector)) for vector in every_vector()[section]
+    ]
     return pytest.mark.parametrize("vector", cases)
 
 
@@ -63,7 +65,8 @@ def body_of(vector: Vector) -> dict[str, Any]:
     """Build a request body from what the functions give."""
     key = protocol.l2_key(vector["key_seed_signature"])
     signed = Account.sign_typed_data(
-        vector["l1_private_key"], full_message=protocol.account_update_typed_data(**update_of(vector))
+        vector["l1_private_key"],
+        full_message=protocol.account_update_typed_data(**update_of(vector)),
     )
     return {
         "exchange": vector["exchange"],
@@ -103,7 +106,9 @@ def test_account_update(vector: Vector) -> None:
     packed = protocol.pack_public_key(**vector["public_key"])
     assert f"{packed:#066x}" == vector["packed_public_key"]
 
-    signable = encode_typed_data(full_message=protocol.account_update_typed_data(**update_of(vector)))
+    signable = encode_typed_data(
+        full_message=protocol.account_update_typed_data(**update_of(vector))
+    )
     digest = protocol.account_update_digest(**update_of(vector))
     assert "0x" + signable.header.hex() == vector["domain_separator"]
     assert "0x" + signable.body.hex() == vector["struct_hash"]
@@ -112,7 +117,10 @@ def test_account_update(vector: Vector) -> None:
     assert body_of(vector) == vector["request_body"]
 
     personal = personal_sign(vector["l1_private_key"], encode_defunct(primitive=digest))
-    assert protocol.x_api_sig(personal, protocol.KIND_PERSONAL) == vector["x_api_sig_personal"]
+    assert (
+        protocol.x_api_sig(personal, protocol.KIND_PERSONAL)
+        == vector["x_api_sig_personal"]
+    )
     for header in (vector["x_api_sig"], vector["x_api_sig_personal"]):
         assert protocol.recover_signer(digest, header) == vector["owner"]
     check_l2_update(vector)
@@ -124,32 +132,52 @@ def check_l2_update(vector: Vector) -> None:
     coordinates = vector["public_key"]
     x = int(coordinates["x"], 16)
     y = int(coordinates["y"], 16)
-    fields = (int(vector["exchange"], 16), vector["account_id"], fee["tokenId"], int(fee["volume"]))
+    fields = (
+        int(vector["exchange"], 16),
+        vector["account_id"],
+        fee["tokenId"],
+        int(fee["volume"]),
+    )
     fields += (x, y, vector["valid_until"], vector["nonce"])
     digest = curve.poseidon(fields, width=9, partial_rounds=53)
     assert digest == int(vector["l2_update_hash_poseidon"], 16)
     signature = curve.sign(protocol.l2_key(vector["key_seed_signature"]).secret, digest)
-    assert "0x" + "".join(f"{number:064x}" for number in signature) == vector["l2_update_signature"]
+    assert (
+        "0x" + "".join(f"{number:064x}" for number in signature)
+        == vector["l2_update_signature"]
+    )
     assert curve.verify(x, y, digest, signature)
 
 
 @each("request_signature")
 def test_request_signature(vector: Vector) -> None:
-    message = protocol.request_message(vector["method"], vector["base_url"] + vector["path"], vector["params"])
+    message = protocol.request_message(
+        vector["method"], vector["base_url"] + vector["path"], vector["params"]
+    )
     assert message == vector["message"]
     digest = int(sha256(message.encode()).hexdigest(), 16)
     assert f"{digest:#066x}" == vector["sha256"]
     assert digest % curve.P == int(vector["hash_dec"])
     assert protocol.sign_request(vector["l2_secret"], message) == vector["x_api_sig"]
-    assert protocol.verify_request(**vector["public_key"], message=message, signature=vector["x_api_sig"])
+    assert protocol.verify_request(
+        **vector["public_key"], message=message, signature=vector["x_api_sig"]
+    )
 
 
 @each("counterfactual")
 def test_counterfactual(vector: Vector) -> None:
     info = vector["counterFactualInfo"]
     assert info["walletOwner"] == vector["wallet_owner"]
-    assert protocol.FACTORY_INIT_CODE_HASHES[info["walletFactory"]] == vector["init_code_hash"]
-    place = (info["walletFactory"], info["walletOwner"], info["walletSalt"], vector["init_code_hash"])
+    assert (
+        protocol.FACTORY_INIT_CODE_HASHES[info["walletFactory"]]
+        == vector["init_code_hash"]
+    )
+    place = (
+        info["walletFactory"],
+        info["walletOwner"],
+        info["walletSalt"],
+        vector["init_code_hash"],
+    )
     assert protocol.wallet_address(*place) == vector["owner"]
     assert protocol.key_seed(vector["exchange"], vector["nonce"]) == vector["key_seed"]
     seed = encode_defunct(text=vector["key_seed"])
@@ -158,10 +186,18 @@ def test_counterfactual(vector: Vector) -> None:
     digest = protocol.account_update_digest(**update_of(vector))
     assert "0x" + digest.hex() == vector["eip712_digest"]
     assert body_of(vector)["ecdsaSignature"] == vector["x_api_sig"]
-    assert protocol.recover_signer(digest, vector["x_api_sig"]) == vector["wallet_owner"]
-    parts = [bytes.fromhex(part[2:]) for part in (info["walletFactory"], vector["create2_salt"])]
+    assert (
+        protocol.recover_signer(digest, vector["x_api_sig"]) == vector["wallet_owner"]
+    )
+    parts = [
+        bytes.fromhex(part[2:])
+        for part in (info["walletFactory"], vector["create2_salt"])
+    ]
     code = bytes.fromhex(vector["init_code_hash"][2:])
-    assert keccak(b"\xff" + b"".join(parts) + code)[12:].hex() == vector["owner"][2:].lower()
+    assert (
+        keccak(b"\xff" + b"".join(parts) + code)[12:].hex()
+        == vector["owner"][2:].lower()
+    )
 
 
 @each("seed_signature_variants")
@@ -182,14 +218,21 @@ def test_negative_signature(vector: Vector) -> None:
         assert vector["signature"][2:66] not in str(refused.value)
 
 
-RANGE_NAMES = {"accountID": "account_id", "feeTokenID": "fee_token_id", "maxFee": "max_fee", "nonce": "nonce"}
+RANGE_NAMES = {
+    "accountID": "account_id",
+    "feeTokenID": "fee_token_id",
+    "maxFee": "max_fee",
+    "nonce": "nonce",
+}
 
 
 @each("field_ranges")
 def test_field_range(vector: Vector) -> None:
     field = vector["field"].removesuffix("-nft")
     with pytest.raises(ProtocolError, match=f"^{field}: ") as refused:
-        protocol.account_update_typed_data(**SAMPLE | {RANGE_NAMES[field]: vector["value"]})
+        protocol.account_update_typed_data(
+            **SAMPLE | {RANGE_NAMES[field]: vector["value"]}
+        )
     assert refused.value.field == field
 
 
@@ -213,20 +256,31 @@ SAMPLE_SIGNATURE = (
 
 
 def test_the_documented_update_recovers_its_owner() -> None:
-    assert protocol.recover_signer(protocol.account_update_digest(**SAMPLE), SAMPLE_SIGNATURE) == SAMPLE["owner"]
+    assert (
+        protocol.recover_signer(
+            protocol.account_update_digest(**SAMPLE), SAMPLE_SIGNATURE
+        )
+        == SAMPLE["owner"]
+    )
     protocol.check_public_key(SAMPLE["x"], SAMPLE["y"])
 
 
 def test_the_documented_request_text() -> None:
-    number = "13375450901292179417154974849571793069911517354720397125027633242680470075859"
+    number = (
+        "13375450901292179417154974849571793069911517354720397125027633242680470075859"
+    )
     params = {"publicKeyX": number, "publicKeyY": number, "accountId": 1}
-    assert protocol.request_message("get", "https://api.loopring.io/api/v2/apiKey", params) == (
+    assert protocol.request_message(
+        "get", "https://api.loopring.io/api/v2/apiKey", params
+    ) == (
         "GET&https%3A%2F%2Fapi.loopring.io%2Fapi%2Fv2%2FapiKey&"
         f"accountId%3D1%26publicKeyX%3D{number}%26publicKeyY%3D{number}"
     )
 
 
-def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgroup_order() -> None:
+def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgroup_order() -> (
+    None
+):
     secret = "0x087d254d02a857d215c4c14d72521f8ab6a81ec8f0107eaf16093ebb7c70dc50"
     url = "https://api3.loopring.io/api/v3/apiKey"
     message = protocol.request_message("POST", url, {"accountId": "12345"})
@@ -245,7 +299,9 @@ def test_a_published_key_pair() -> None:
         "0xf8214f068c55d1bebf1fbefced91eba5f4bbe14315e1ad71f61f21e094f5853a"
         "12eba239aeaa77538ae458eebe49ca2b732d211bf0943095b3502a3b0e6a08cd1c"
     )
-    assert key.secret == 0x001FA186947C8C644CD11078F67E0BB21656432F55C4DF76997B6ACAB2ABDA7F
+    assert (
+        key.secret == 0x001FA186947C8C644CD11078F67E0BB21656432F55C4DF76997B6ACAB2ABDA7F
+    )
     assert key.x == 0x29D178CDD6A40CD900C41565B6057A1D12C00A8C41AD367E2FE0100AAB00FBE3
     assert key.y == 0x29E339A045AF33D5729EAB3B64C617E6A78DCFD0988F95F215D443D77A864B9C
 
@@ -286,7 +342,9 @@ def test_a_key_seed_keeps_the_case_of_the_exchange() -> None:
     assert protocol.key_seed(SAMPLE["exchange"], 7) != protocol.key_seed(lower, 7)
 
 
-@pytest.mark.parametrize("exchange", ["", "0x2e76", "not an address", None, b"\x2e" * 20, "0x" + "g" * 40])
+@pytest.mark.parametrize(
+    "exchange", ["", "0x2e76", "not an address", None, b"\x2e" * 20, "0x" + "g" * 40]
+)
 def test_a_key_seed_wants_an_address(exchange: Any) -> None:
     with pytest.raises(ProtocolError, match=r"^exchange: "):
         protocol.key_seed(exchange, 0)
@@ -330,14 +388,39 @@ def test_ranges_end_where_the_types_end(argument: str, field: str, bits: int) ->
         assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize(("argument", "field"), [("owner", "owner"), ("exchange", "exchange")])
+@pytest.mark.parametrize(
+    ("argument", "field"), [("owner", "owner"), ("exchange", "exchange")]
+)
 def test_addresses_are_20_bytes_of_hex(argument: str, field: str) -> None:
-    for bad in ("", "0x", "0x12", SAMPLE["owner"][:-1], SAMPLE["owner"] + "00", None, 5):
+    for bad in (
+        "",
+        "0x",
+        "0x12",
+        SAMPLE["owner"][:-1],
+        SAMPLE["owner"] + "00",
+        None,
+        5,
+    ):
         with pytest.raises(ProtocolError, match=f"^{field}: "):
             protocol.account_update_typed_data(**SAMPLE | {argument: bad})
 
 
-@pytest.mark.parametrize("x", ["", "0x", "0xg", "-1", -1, curve.P, hex(curve.P), "0x" + "0" * 65, None, 1.0, True])
+@pytest.mark.parametrize(
+    "x",
+    [
+        "",
+        "0x",
+        "0xg",
+        "-1",
+        -1,
+        curve.P,
+        hex(curve.P),
+        "0x" + "0" * 65,
+        None,
+        1.0,
+        True,
+    ],
+)
 def test_coordinates_are_field_elements(x: Any) -> None:
     for call in (protocol.pack_public_key, protocol.check_public_key):
         with pytest.raises(ProtocolError, match=r"^publicKey\.x: "):
@@ -362,11 +445,16 @@ def test_readers_take_every_way_of_writing_the_same() -> None:
     }
     expected = protocol.account_update_typed_data(**SAMPLE)
     assert protocol.account_update_typed_data(**SAMPLE | written) == expected
-    short = protocol.check_public_key(*(f"0X{value:x}" for value in protocol.public_key(1)))
+    short = protocol.check_public_key(
+        *(f"0X{value:x}" for value in protocol.public_key(1))
+    )
     assert short == curve.BASE
     digest = protocol.account_update_digest(**SAMPLE)
     for header in (SAMPLE_SIGNATURE[2:].upper(), bytes.fromhex(SAMPLE_SIGNATURE[2:])):
-        assert protocol.recover_signer("0X" + digest.hex().upper(), header) == SAMPLE["owner"]
+        assert (
+            protocol.recover_signer("0X" + digest.hex().upper(), header)
+            == SAMPLE["owner"]
+        )
 
 
 def test_a_wallet_gets_json_without_wide_numbers() -> None:
@@ -383,14 +471,19 @@ def test_bare_signatures_are_read_only_when_asked_for() -> None:
     account = Account.from_key(b"\x05" * 32)
     bare = account.unsafe_sign_hash(digest).signature
     assert protocol.recover_signer(digest, bare, accept_bare=True) == account.address
-    assert protocol.recover_signer(digest, protocol.x_api_sig(bare), accept_bare=True) == account.address
+    assert (
+        protocol.recover_signer(digest, protocol.x_api_sig(bare), accept_bare=True)
+        == account.address
+    )
     with pytest.raises(ProtocolError, match="expected 66 bytes, got 65"):
         protocol.recover_signer(digest, bare)
     with pytest.raises(ProtocolError, match="expected 66 bytes, got 64"):
         protocol.recover_signer(digest, bare[:64], accept_bare=True)
 
 
-SECP256K1_ORDER = int("fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141", 16)
+SECP256K1_ORDER = int(
+    "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141", 16
+)
 
 
 @pytest.mark.parametrize(
@@ -433,14 +526,17 @@ def test_only_two_kinds_of_signature_exist(kind: Any) -> None:
         protocol.x_api_sig(SAMPLE_SIGNATURE[:-2], kind)
 
 
-@pytest.mark.parametrize("digest", ["", "0x", b"", bytes(31), bytes(33), "zz" * 32, None])
+@pytest.mark.parametrize(
+    "digest", ["", "0x", b"", bytes(31), bytes(33), "zz" * 32, None]
+)
 def test_a_digest_has_32_bytes(digest: Any) -> None:
     with pytest.raises(ProtocolError, match=r"^digest: "):
         protocol.recover_signer(digest, SAMPLE_SIGNATURE)
 
 
 @pytest.mark.parametrize(
-    "signature", ["", "0x", b"", bytes(64), "0x" + "0" * 129, "0x" + " 00" * 65, 5, None, [0] * 65]
+    "signature",
+    ["", "0x", b"", bytes(64), "0x" + "0" * 129, "0x" + " 00" * 65, 5, None, [0] * 65],
 )
 def test_a_key_wants_a_whole_signature(signature: Any) -> None:
     with pytest.raises(ProtocolError, match=r"^signature: "):
@@ -449,10 +545,25 @@ def test_a_key_wants_a_whole_signature(signature: Any) -> None:
 
 @pytest.mark.parametrize(
     "secret",
-    [0, -1, curve.P, curve.SUBGROUP_ORDER, 7 * curve.SUBGROUP_ORDER, "", "0x", "no hex", True, None, 1.5],
+    [
+        0,
+        -1,
+        curve.P,
+        curve.SUBGROUP_ORDER,
+        7 * curve.SUBGROUP_ORDER,
+        "",
+        "0x",
+        "no hex",
+        True,
+        None,
+        1.5,
+    ],
 )
 def test_a_secret_makes_a_sound_key_or_is_refused(secret: Any) -> None:
-    for call in (protocol.public_key, lambda value: protocol.sign_request(value, "GET&a&b")):
+    for call in (
+        protocol.public_key,
+        lambda value: protocol.sign_request(value, "GET&a&b"),
+    ):
         with pytest.raises(ProtocolError, match=r"^secret: "):
             call(secret)
 
@@ -462,21 +573,33 @@ def test_a_secret_makes_a_sound_key_or_is_refused(secret: Any) -> None:
 def test_a_wallet_address_is_create2_of_its_parts(salt: int, owner: bytes) -> None:
     (factory, code), *_ = protocol.FACTORY_INIT_CODE_HASHES.items()
     inner = keccak(b"WALLET_CREATION" + owner + salt.to_bytes(32, "big"))
-    whole = keccak(b"\xff" + bytes.fromhex(factory[2:]) + inner + bytes.fromhex(code[2:]))
+    whole = keccak(
+        b"\xff" + bytes.fromhex(factory[2:]) + inner + bytes.fromhex(code[2:])
+    )
     for written in (salt, str(salt), hex(salt)):
-        address = protocol.wallet_address(factory.lower(), "0x" + owner.hex(), written, code)
+        address = protocol.wallet_address(
+            factory.lower(), "0x" + owner.hex(), written, code
+        )
         assert address.lower() == "0x" + whole[12:].hex()
 
 
 def test_parts_of_a_wallet_address_name_themselves() -> None:
     (factory, code), *_ = protocol.FACTORY_INIT_CODE_HASHES.items()
-    good: dict[str, Any] = {"factory": factory, "owner": SAMPLE["owner"], "salt": 0, "init_code_hash": code}
+    good: dict[str, Any] = {
+        "factory": factory,
+        "owner": SAMPLE["owner"],
+        "salt": 0,
+        "init_code_hash": code,
+    }
     wrong = {
         "factory": ("walletFactory", "0x12"),
         "owner": ("walletOwner", "x"),
         "salt": ("walletSalt", 2**256),
     }
-    for argument, (field, value) in {**wrong, "init_code_hash": ("initCodeHash", code[:-2])}.items():
+    for argument, (field, value) in {
+        **wrong,
+        "init_code_hash": ("initCodeHash", code[:-2]),
+    }.items():
         with pytest.raises(ProtocolError, match=f"^{field}: "):
             protocol.wallet_address(**good | {argument: value})
 
@@ -495,7 +618,10 @@ UNRESERVED = "ABCabc019-_.!~*'()"
     ],
 )
 def test_query_text_is_javascripts(params: dict[str, Any] | None, text: str) -> None:
-    assert protocol.request_message("delete", "http://h/p", params) == f"DELETE&http%3A%2F%2Fh%2Fp&{text}"
+    assert (
+        protocol.request_message("delete", "http://h/p", params)
+        == f"DELETE&http%3A%2F%2Fh%2Fp&{text}"
+    )
 
 
 def test_a_body_is_signed_as_it_is_sent() -> None:
@@ -529,24 +655,39 @@ def test_any_other_bit_is_refused() -> None:
     number = int(signature, 16)
     assert protocol.verify_request(x, y, message, signature)
     flipped = [f"0x{number ^ 1 << bit:0192x}" for bit in range(768)]
-    assert [text for text in flipped if protocol.verify_request(x, y, message, text)] == []
+    assert [
+        text for text in flipped if protocol.verify_request(x, y, message, text)
+    ] == []
     assert not protocol.verify_request(x, y, "GET&a&c", signature)
-    assert not any(protocol.verify_request(x ^ 1 << bit, y, message, signature) for bit in range(254))
+    assert not any(
+        protocol.verify_request(x ^ 1 << bit, y, message, signature)
+        for bit in range(254)
+    )
 
 
 @pytest.mark.thorough
-@given(secret=st.integers(1, curve.SUBGROUP_ORDER - 1), message=st.text(st.characters(codec="utf-8")))
+@given(
+    secret=st.integers(1, curve.SUBGROUP_ORDER - 1),
+    message=st.text(st.characters(codec="utf-8")),
+)
 @few
-def test_a_signed_request_verifies_under_its_own_key_only(secret: int, message: str) -> None:
+def test_a_signed_request_verifies_under_its_own_key_only(
+    secret: int, message: str
+) -> None:
     signature = protocol.sign_request(hex(secret), message)
     x, y = protocol.public_key(secret)
     assert protocol.verify_request(hex(x), hex(y), message, signature)
     assert signature == protocol.sign_request(secret, message)
     assert not protocol.verify_request(curve.P - x, y, message, signature)
-    assert not protocol.verify_request(*protocol.public_key(secret % 1000 + 1001), message, signature)
+    assert not protocol.verify_request(
+        *protocol.public_key(secret % 1000 + 1001), message, signature
+    )
 
 
-@pytest.mark.parametrize("signature", ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96])
+@pytest.mark.parametrize(
+    "signature",
+    ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96],
+)
 def test_a_malformed_request_signature_is_just_wrong(signature: Any) -> None:
     assert protocol.verify_request(*curve.BASE, "GET&a&b", signature) is False
     assert protocol.verify_request(0, 1, "GET&a&b", signature) is False
@@ -554,7 +695,10 @@ def test_a_malformed_request_signature_is_just_wrong(signature: Any) -> None:
 
 def test_curve_and_order_are_those_of_the_second_implementation() -> None:
     ours = (curve.P, curve.A, curve.D, curve.ORDER, curve.SUBGROUP_ORDER, curve.BASE)
-    assert ours == tuple(getattr(protocol_vectors, name) for name in ("P", "A", "D", "ORDER", "SUBGROUP_ORDER", "BASE"))
+    assert ours == tuple(
+        getattr(protocol_vectors, name)
+        for name in ("P", "A", "D", "ORDER", "SUBGROUP_ORDER", "BASE")
+    )
 
 
 def test_the_vectors_made_here_never_change() -> None:
@@ -568,7 +712,13 @@ def test_curve_and_hash_are_the_published_ones() -> None:
     order = numbers.pop("order")
     cofactor = numbers.pop("cofactor")
     assert (order, cofactor) == (curve.ORDER, curve.ORDER // curve.SUBGROUP_ORDER)
-    assert list(numbers.values()) == [curve.P, curve.A, curve.D, curve.SUBGROUP_ORDER, *curve.BASE]
+    assert list(numbers.values()) == [
+        curve.P,
+        curve.A,
+        curve.D,
+        curve.SUBGROUP_ORDER,
+        *curve.BASE,
+    ]
     assert PUBLISHED["poseidon"]["api_signature"] == {"t": 6, "partial_rounds": 52}
     assert PUBLISHED["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
 
@@ -582,5 +732,7 @@ def test_the_second_implementation_gives_the_published_vectors() -> None:
 
 
 def test_every_section_of_vectors_has_a_test() -> None:
-    sections = {section for section, value in PUBLISHED.items() if isinstance(value, list)}
+    sections = {
+        section for section, value in PUBLISHED.items() if isinstance(value, list)
+    }
     assert tested == set(protocol_vectors.SECTIONS) == (sections or tested)

@@ -15,4 +15,7 @@ def test_public_names_and_signatures_are_the_recorded_ones() -> None:
     """To accept a change, run ``python tests/tools/public_api.py`` and note it in CHANGELOG.md."""
     code = "from tools.public_api import listing; print(listing(), end='')"
     listed = subprocess.check_output([sys.executable, "-c", code], cwd=TESTS, text=True)
-    assert listed.splitlines() == (TESTS / "public_api.txt").read_text(encoding="utf-8").splitlines()
+    assert (
+        listed.splitlines()
+        == (TESTS / "public_api.txt").read_text(encoding="utf-8").splitlines()
+    )

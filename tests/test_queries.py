@@ -9,7 +9,14 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.engines import QUICK, assert_same, assert_same_rows, collected, on, result_rows
+from support.engines import (
+    QUICK,
+    assert_same,
+    assert_same_rows,
+    collected,
+    on,
+    result_rows,
+)
 from support.trade_histories import many
 from tools import queries
 
@@ -54,7 +61,9 @@ def trades() -> pd.DataFrame:
 @pytest.mark.parametrize("name", BY)
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_column_of_any_name_is_a_column(kind: str, name: str) -> None:
-    found = collected(BY[name](on(kind, trades().rename(columns={"label": ROGUE})), by=[ROGUE]))
+    found = collected(
+        BY[name](on(kind, trades().rename(columns={"label": ROGUE})), by=[ROGUE])
+    )
     expected = collected(BY[name](trades(), by=["label"]))
     assert found.column_names[0] == ROGUE
     assert_same_rows(
@@ -77,11 +86,17 @@ def test_values_that_look_like_sql_are_values() -> None:
 
 
 @pytest.mark.parametrize("name", LOGGED)
-def test_what_is_logged_gives_the_answer(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_logged_gives_the_answer(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """On tables that anybody can make: those of `lab.engine.portable`."""
     with caplog.at_level(logging.DEBUG, "loopring_lab.sql"):
         expected = collected(LOGGED[name](trades()))
-    logged = [record.getMessage() for record in caplog.records if record.name == "loopring_lab.sql"]
+    logged = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "loopring_lab.sql"
+    ]
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'Asia/Kolkata'")
     connection.register("given_trades", portable(trades()))
@@ -90,7 +105,9 @@ def test_what_is_logged_gives_the_answer(name: str, caplog: pytest.LogCaptureFix
         found = found.sort_by("row").drop_columns("row")
         expected = expected.select(found.column_names)
     else:
-        found = found.drop_columns([name for name in found.column_names if name in (BOTH_SIDES, EVERYTHING)])
+        found = found.drop_columns(
+            [name for name in found.column_names if name in (BOTH_SIDES, EVERYTHING)]
+        )
         found = found.rename_columns(expected.column_names)
     assert_same(found, expected)
 
@@ -101,16 +118,22 @@ def in_units(table: pa.Table) -> pa.Table:
         if field.type == pa.decimal128(38, 0):
             integers = table[field.name].combine_chunks()
             buffers = integers.buffers()
-            amounts = pa.Array.from_buffers(pa.decimal128(38, 18), len(integers), buffers, offset=integers.offset)
+            amounts = pa.Array.from_buffers(
+                pa.decimal128(38, 18), len(integers), buffers, offset=integers.offset
+            )
             table = table.set_column(place, field.name, amounts)
     return table
 
 
-def test_a_query_that_is_logged_has_no_rows_of_trades_in_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_query_that_is_logged_has_no_rows_of_trades_in_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.DEBUG, "loopring_lab.sql"):
         lab.fees.summary(trades())
     text = caplog.records[-1].getMessage()
-    assert text.startswith("-- lab.fees.summary: given_trades is lab.engine.portable(trades)\n")
+    assert text.startswith(
+        "-- lab.fees.summary: given_trades is lab.engine.portable(trades)\n"
+    )
     assert str(trades()["order_hash"].dropna().iloc[0]) not in text
 
 
@@ -123,8 +146,12 @@ def test_the_time_zone_of_somebody_s_connection_changes_nothing(zone: str) -> No
     connection.execute(f"SET TimeZone = '{zone}'")
     relation = connection.from_arrow(portable(trades()))
     for every in ("1h", "1d", "1w", "1mo", "1q", "1y"):
-        assert_same(lab.fees.over_time(relation, every), lab.fees.over_time(trades(), every))
-    assert_same(lab.fills.breakdown(relation, "1d"), lab.fills.breakdown(trades(), "1d"))
+        assert_same(
+            lab.fees.over_time(relation, every), lab.fees.over_time(trades(), every)
+        )
+    assert_same(
+        lab.fills.breakdown(relation, "1d"), lab.fills.breakdown(trades(), "1d")
+    )
     assert_same(lab.fills.price_gap(relation), lab.fills.price_gap(trades()))
     assert connection.sql("SELECT current_setting('TimeZone')").fetchall() == [(zone,)]
 
@@ -132,7 +159,9 @@ def test_the_time_zone_of_somebody_s_connection_changes_nothing(zone: str) -> No
 def test_only_the_columns_that_a_question_needs_are_converted() -> None:
     unreadable = trades().assign(junk=[object()] * len(trades()))
     assert_same(lab.fees.summary(unreadable), lab.fees.summary(trades()))
-    failing = on("duckdb", trades()).project("*, error('nobody asked for this') AS junk")
+    failing = on("duckdb", trades()).project(
+        "*, error('nobody asked for this') AS junk"
+    )
     assert_same(lab.fees.summary(failing), lab.fees.summary(trades()))
     with pytest.raises(LabError, match="junk|Arrow"):
         lab.fees.summary(unreadable, by="junk")
@@ -141,16 +170,22 @@ def test_only_the_columns_that_a_question_needs_are_converted() -> None:
 @pytest.mark.parametrize("kind", QUICK)
 def test_a_missing_column_is_named(kind: str) -> None:
     if kind != "archive":
-        with pytest.raises(LabError, match="lab.fees.summary: the frame has no column 'fee'"):
+        with pytest.raises(
+            LabError, match="lab.fees.summary: the frame has no column 'fee'"
+        ):
             lab.fees.summary(on(kind, trades().drop(columns="fee")))
-    with pytest.raises(LabError, match="the frame has no column 'sides'.* Did you mean 'side'"):
+    with pytest.raises(
+        LabError, match="the frame has no column 'sides'.* Did you mean 'side'"
+    ):
         lab.fees.summary(on(kind, trades()), by="sides")
 
 
 def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table() -> None:
     """DuckDB would find it: `worth` and `pools` are names of queries."""
     worth = pools = given_trades = pd.DataFrame({"token": ["ETH"], "worth": [0.0]})
-    assert len(lab.fills.all_in_cost(trades(), by="label")) == trades()["label"].nunique()
+    assert (
+        len(lab.fills.all_in_cost(trades(), by="label")) == trades()["label"].nunique()
+    )
     assert len(worth) == len(pools) == len(given_trades) == 1
 
 
@@ -158,12 +193,21 @@ def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table() -> None
 
 
 def test_an_amount_that_does_not_fit_is_named_with_its_row() -> None:
-    wide = to_units([*["1"] * 4, "9" * 45, *["1"] * (len(trades()) - 5)], 18, dtype=LIMIT)
+    wide = to_units(
+        [*["1"] * 4, "9" * 45, *["1"] * (len(trades()) - 5)], 18, dtype=LIMIT
+    )
     for kind in ("pandas", "pyarrow"):
-        with pytest.raises(AmountError, match=r"lab.fees.summary: fee of row 4 is 9{27}\.9{18}, which does not"):
+        with pytest.raises(
+            AmountError,
+            match=r"lab.fees.summary: fee of row 4 is 9{27}\.9{18}, which does not",
+        ):
             lab.fees.summary(on(kind, trades().assign(fee=wide)))
-    relation = on("duckdb", trades()).project("* REPLACE (CAST(1e30 AS DECIMAL(38, 2)) AS fee)")
-    with pytest.raises(AmountError, match="lab.fees.summary: an amount or a sum does not fit 38 digits"):
+    relation = on("duckdb", trades()).project(
+        "* REPLACE (CAST(1e30 AS DECIMAL(38, 2)) AS fee)"
+    )
+    with pytest.raises(
+        AmountError, match="lab.fees.summary: an amount or a sum does not fit 38 digits"
+    ):
         collected(lab.fees.summary(relation))
 
 
@@ -188,7 +232,9 @@ LARGEST = {"HUGEINT": 2**127 - 1, "DECIMAL(38, 18)": 10**20 - 1}
 
 @pytest.mark.parametrize("form", SUMS)
 @pytest.mark.parametrize("kind", LARGEST)
-def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_together(kind: str, form: str) -> None:
+def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_together(
+    kind: str, form: str
+) -> None:
     """DuckDB 1.x could wrap where it put the sums of threads together, each of which fits: so 2.0 is needed."""
     rows = 4 * 122_880  # of row groups, which threads share
     connection = duckdb.connect(config={"threads": 4})
@@ -198,7 +244,9 @@ def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_togeth
     )
     with pytest.raises(duckdb.Error, match="(?i)overflow|out of range|could not cast"):
         connection.sql(SUMS[form]).fetchall()
-    half = connection.sql(f"SELECT sum(amount) FROM amounts WHERE number < {rows // 2 - 1}").fetchall()
+    half = connection.sql(
+        f"SELECT sum(amount) FROM amounts WHERE number < {rows // 2 - 1}"
+    ).fetchall()
     assert half[0][0] == LARGEST[kind] * 2 // rows * (rows // 2 - 1)
 
 
@@ -212,5 +260,9 @@ def test_the_architecture_page_shows_the_query_as_it_is_asked() -> None:
 
 def test_the_queries_of_every_function_are_shown() -> None:
     shown = {call.partition("(")[0] for call, texts in queries.queries() if texts}
-    public = {f"lab.{room}.{name}" for room in ("fees", "fills") for name in getattr(lab, room).__all__}
+    public = {
+        f"lab.{room}.{name}"
+        for room in ("fees", "fills")
+        for name in getattr(lab, room).__all__
+    }
     assert shown == public - {"lab.fills.describe"}

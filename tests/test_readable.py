@@ -27,9 +27,13 @@ def test_a_number_keeps_every_digit_that_counts(smallest: int) -> None:
 
 
 def test_amounts_carry_their_token() -> None:
-    usdt = row(id="2", market="ETH-USDT", tokenId="0", feeAmount="1500000", price="2000.0")
+    usdt = row(
+        id="2", market="ETH-USDT", tokenId="0", feeAmount="1500000", price="2000.0"
+    )
     frame = read(page([row(id="1"), usdt]))
-    shown = show(frame[["size", "price", "notional", "fee", "base", "quote", "fee_token"]]).frame
+    shown = show(
+        frame[["size", "price", "notional", "fee", "base", "quote", "fee_token"]]
+    ).frame
     assert shown.columns.tolist() == ["size", "price", "notional", "fee"]
     assert shown["size"].tolist() == ["453.794 LRC", "453.794 ETH"]
     assert shown["price"].tolist() == ["0.00035669 ETH", "2,000 USDT"]
@@ -48,7 +52,9 @@ def test_one_token_for_all_stands_in_the_heading() -> None:
 def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so() -> None:
     listed = tokens()
     listed["precision"] = pd.array([3] * len(listed), dtype="Int64")
-    frame = read(page([row(size="453794999999999999999")]))[["size", "price", "base", "quote"]]
+    frame = read(page([row(size="453794999999999999999")]))[
+        ["size", "price", "base", "quote"]
+    ]
     shown = show(frame, precision=listed)
     assert shown.frame["size (LRC)"].tolist() == ["453.794…"]
     assert shown.frame["price (ETH)"].tolist() == ["0.00035669"]
@@ -88,7 +94,11 @@ def test_yes_no_nothing_and_floats_read_well() -> None:
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [({"rows": 0}, "rows=0"), ({"precision": -1}, "precision=-1"), ({"precision": "x"}, "precision='x'")],
+    [
+        ({"rows": 0}, "rows=0"),
+        ({"precision": -1}, "precision=-1"),
+        ({"precision": "x"}, "precision='x'"),
+    ],
 )
 def test_options_are_checked(how: dict[str, Any], said: str) -> None:
     with pytest.raises(lab.LabError, match=said):
@@ -107,7 +117,12 @@ def test_summaries_carry_tokens_and_percentages() -> None:
         }
     )
     shown = show(summary).frame
-    assert shown.columns.tolist() == ["volume", "fee_value (USDT)", "zero_fee_share", "bps"]
+    assert shown.columns.tolist() == [
+        "volume",
+        "fee_value (USDT)",
+        "zero_fee_share",
+        "bps",
+    ]
     assert shown["volume"].tolist() == ["1.5 ETH", "-", "2.5 LRC"]
     assert shown["zero_fee_share"].tolist() == ["12.5%", "-", "100.0%"]
     assert shown["bps"].tolist() == ["12.35", "-", "0.00"]
@@ -115,42 +130,89 @@ def test_summaries_carry_tokens_and_percentages() -> None:
 
 def test_no_rows_are_said_and_what_is_no_frame_is_refused() -> None:
     assert "No rows." in repr(show(pd.DataFrame({"a": []})))
-    with pytest.raises(lab.LabError, match="show: expected a pandas DataFrame or Series, got dict"):
+    with pytest.raises(
+        lab.LabError, match="show: expected a pandas DataFrame or Series, got dict"
+    ):
         show({"a": 1})
 
 
 def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() -> None:
-    values = to_units(["247736073203824240", "247736073203824240", "247736073203824240", "-1234567", None], 6)
-    frame = pd.DataFrame({"fee_value": values, "within_bps": [6.5, 0.0, np.nan, 100.0, 1.0], "value_token": "ETH"})
+    values = to_units(
+        [
+            "247736073203824240",
+            "247736073203824240",
+            "247736073203824240",
+            "-1234567",
+            None,
+        ],
+        6,
+    )
+    frame = pd.DataFrame(
+        {
+            "fee_value": values,
+            "within_bps": [6.5, 0.0, np.nan, 100.0, 1.0],
+            "value_token": "ETH",
+        }
+    )
     shown = show(frame)
     assert shown.frame["fee_value (ETH)"].tolist() == [
         "247,736,073,203…", "247,736,073,203.82424", "247,736,073,203.82424", "-1.23…", "-",
     ]  # fmt: skip
-    assert shown.notes == ["fee_value truncated after the first digit that within_bps leaves uncertain."]
+    assert shown.notes == [
+        "fee_value truncated after the first digit that within_bps leaves uncertain."
+    ]
     assert show(frame.drop(columns="within_bps")).notes == []
 
 
 def test_last_digits_of_floats_which_differ_from_run_to_run_are_never_shown() -> None:
-    runs = [pd.DataFrame({"within_bps": [value]}) for value in (14.493180216491046, 14.493180216490682)]
+    runs = [
+        pd.DataFrame({"within_bps": [value]})
+        for value in (14.493180216491046, 14.493180216490682)
+    ]
     first, second = (show(run)._repr_html_() for run in runs)
     assert first == second
-    assert [(title, text) for _, title, text in cells(first, "td")] == [("14.49318022", "14.49")]
+    assert [(title, text) for _, title, text in cells(first, "td")] == [
+        ("14.49318022", "14.49")
+    ]
 
 
 def test_values_in_floats_are_cut_like_exact_ones() -> None:
     values = [0.17862481234567891, 470.18, 0.1 + 0.2, float("nan"), 123456.789]
-    frame = pd.DataFrame({"fee_value": values, "within_bps": [6.5, 0.0, 0.0, np.nan, np.nan], "value_token": "ETH"})
-    assert show(frame).frame["fee_value (ETH)"].tolist() == ["0.1786…", "470.18", "0.3", "-", "123,456…"]
+    frame = pd.DataFrame(
+        {
+            "fee_value": values,
+            "within_bps": [6.5, 0.0, 0.0, np.nan, np.nan],
+            "value_token": "ETH",
+        }
+    )
+    assert show(frame).frame["fee_value (ETH)"].tolist() == [
+        "0.1786…",
+        "470.18",
+        "0.3",
+        "-",
+        "123,456…",
+    ]
     alone = show(frame[["fee_value", "value_token"]])
-    assert alone.frame["fee_value (ETH)"].tolist() == ["0.17862…", "470.18", "0.3", "-", "123,456…"]
-    assert ("0.1786248123", "0.17862…") in {(title, text) for _, title, text in cells(alone._repr_html_(), "td")}
+    assert alone.frame["fee_value (ETH)"].tolist() == [
+        "0.17862…",
+        "470.18",
+        "0.3",
+        "-",
+        "123,456…",
+    ]
+    assert ("0.1786248123", "0.17862…") in {
+        (title, text) for _, title, text in cells(alone._repr_html_(), "td")
+    }
     endless = show(frame.assign(fee_value=float("inf"))).frame
     assert set(endless["fee_value"]) == {"inf"}
 
 
 def cells(html: str, tag: str) -> list[tuple[str, str, str]]:
     """Return the alignment, title and text of each cell of a table."""
-    found = re.findall(rf"<{tag} align=\"(\w+)\"(?:[^>]*? title=\"([^\"]*)\")?[^>]*>([^<]*)</{tag}>", html)
+    found = re.findall(
+        rf"<{tag} align=\"(\w+)\"(?:[^>]*? title=\"([^\"]*)\")?[^>]*>([^<]*)</{tag}>",
+        html,
+    )
     return [(align, unescape(title), unescape(text)) for align, title, text in found]
 
 
@@ -168,20 +230,30 @@ def summary() -> pd.DataFrame:
 
 def test_columns_that_rows_are_grouped_by_are_never_hidden() -> None:
     shown = show(summary()).frame
-    assert shown.columns.tolist() == ["quote", "role", "fills", "notional (USDC)", "bps"]
+    assert shown.columns.tolist() == [
+        "quote",
+        "role",
+        "fills",
+        "notional (USDC)",
+        "bps",
+    ]
     assert shown["role"].tolist() == ["-", "-"]
     elsewhere = summary()[["fills", "notional", "quote"]]
     assert show(elsewhere).frame.columns.tolist() == ["fills", "notional (USDC)"]
 
 
 def test_a_token_is_hidden_only_where_it_stands_beside_an_amount() -> None:
-    frame = pd.DataFrame({"size": to_units(["15", None, "2"], 1), "base": ["ETH", "LRC", "UNI"]})
+    frame = pd.DataFrame(
+        {"size": to_units(["15", None, "2"], 1), "base": ["ETH", "LRC", "UNI"]}
+    )
     assert show(frame).frame["base"].tolist() == ["ETH", "LRC", "UNI"]
     assert show(frame.drop(index=1)).frame.columns.tolist() == ["size"]
 
 
 def test_counts_have_separators_and_numbers_of_things_have_none() -> None:
-    frame = summary().assign(account_id=[10083, 71468], block_id=[35091, 4], year=[2022, 2023])
+    frame = summary().assign(
+        account_id=[10083, 71468], block_id=[35091, 4], year=[2022, 2023]
+    )
     shown = show(frame).frame
     assert shown["fills"].tolist() == ["1,745", "24"]
     assert shown["account_id"].tolist() == ["10083", "71468"]
@@ -191,11 +263,15 @@ def test_counts_have_separators_and_numbers_of_things_have_none() -> None:
 
 def test_text_and_times_stand_left_and_numbers_right_with_their_headings() -> None:
     html = show(
-        read(page([row()]))[["created_at", "market", "side", "size", "base", "fee_bps", "trade_id"]]
+        read(page([row()]))[
+            ["created_at", "market", "side", "size", "base", "fee_bps", "trade_id"]
+        ]
     )._repr_html_()
     names = ["created_at (UTC)", "market", "side", "size (LRC)", "fee_bps", "trade_id"]
     sides = ["left", "left", "left", "right", "right", "right"]
-    assert [(side, text) for side, _, text in cells(html, "th")] == list(zip(sides, names, strict=True))
+    assert [(side, text) for side, _, text in cells(html, "th")] == list(
+        zip(sides, names, strict=True)
+    )
     assert [side for side, _, _ in cells(html, "td")] == sides
 
 
@@ -204,14 +280,22 @@ def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value() -> None:
     assert [(title, text) for _, title, text in cells(html, "td")][3:5] == [
         ("1,599.9992", "1,599.999…"), ("12.3456", "12.35"),
     ]  # fmt: skip
-    assert [(title, text) for _, title, text in cells(html, "td")][8:] == [("", "2"), ("0.0004", "<0.01")]
-    digits = [title for _, title, _ in cells(show(read(page([row()])))._repr_html_(), "td")]
+    assert [(title, text) for _, title, text in cells(html, "td")][8:] == [
+        ("", "2"),
+        ("0.0004", "<0.01"),
+    ]
+    digits = [
+        title for _, title, _ in cells(show(read(page([row()])))._repr_html_(), "td")
+    ]
     assert "0x0a417a" + "…" not in "".join(digits)
     assert any(len(title) == 66 and title.startswith("0x0a417a") for title in digits)
 
 
 def test_headings_tell_what_a_column_means_and_its_unit() -> None:
-    helps = {text: title for _, title, text in cells(show(read(page([row()])))._repr_html_(), "th")}
+    helps = {
+        text: title
+        for _, title, text in cells(show(read(page([row()])))._repr_html_(), "th")
+    }
     assert helps["size (LRC)"] == "Amount of the base token, gross. Unit: base token."
     assert "truncated to 8 decimals by the relayer" in helps["price (ETH)"]
     own = pd.DataFrame({"size": [1], "shape": ["round"], "colour": ["red"]})
@@ -219,8 +303,17 @@ def test_headings_tell_what_a_column_means_and_its_unit() -> None:
 
 
 def test_smallest_units_get_no_symbol_of_a_token() -> None:
-    frame = pd.DataFrame({"fee": to_units(["1500000"], 0), "fee_units": to_units(["15"], 1), "fee_token": ["ETH"]})
-    assert show(frame).frame.to_dict("list") == {"fee": ["1,500,000"], "fee_units (ETH)": ["1.5"]}
+    frame = pd.DataFrame(
+        {
+            "fee": to_units(["1500000"], 0),
+            "fee_units": to_units(["15"], 1),
+            "fee_token": ["ETH"],
+        }
+    )
+    assert show(frame).frame.to_dict("list") == {
+        "fee": ["1,500,000"],
+        "fee_units (ETH)": ["1.5"],
+    }
 
 
 def test_text_keeps_its_line_and_long_text_wraps() -> None:
@@ -241,14 +334,17 @@ def run(*sources: str) -> list[list[str]]:
 def test_a_call_displays_its_table_once_wherever_it_stands_in_the_cell() -> None:
     start = "import pandas as pd\nimport loopring_lab as lab\nn = lambda i: pd.DataFrame({'n': [i]})\n"
     first, last, both, later, again = run(
-        start + "a = lab.show(n(1))\nlab.show(n(2))\nfor i in (3, 4):\n    lab.show(n(i))\nNone",
+        start
+        + "a = lab.show(n(1))\nlab.show(n(2))\nfor i in (3, 4):\n    lab.show(n(i))\nNone",
         "lab.show(n(5))",
         "b = lab.show(n(6))\ndisplay(b)\ndisplay(lab.show(n(7)))\nb",
         "a",
         "display(a, b)\nlen(a.frame)\nNone",
     )
     displayed = (first, last, both, later, again)
-    numbers = [[re.search(r"<td[^>]*>(\d)<", html)[1] for html in one] for one in displayed]
+    numbers = [
+        [re.search(r"<td[^>]*>(\d)<", html)[1] for html in one] for one in displayed
+    ]
     assert numbers == [["1", "2", "3", "4"], ["5"], ["6", "7"], ["1"], ["1", "6"]]
     assert later[0] == first[0]
 

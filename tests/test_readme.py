@@ -13,17 +13,24 @@ import loopring_lab as lab
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-HOW_TO = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs" / "how-to").glob("*.md")))
+HOW_TO = "".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs" / "how-to").glob("*.md"))
+)
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_tour_runs_as_written_and_so_do_the_how_to_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tour_runs_as_written_and_so_do_the_how_to_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tour,), (archive, memory, log, blocks) = CODE.findall(README), CODE.findall(HOW_TO)
     names: dict[str, object] = {}
     monkeypatch.chdir(tmp_path)
     sql = logging.getLogger("loopring_lab.sql")
     try:
-        exec(compile(tour + archive + memory + log + blocks, "README.md", "exec"), names)
+        exec(
+            compile(tour + archive + memory + log + blocks, "README.md", "exec"), names
+        )
     finally:
         lab.engine.set_memory()
         sql.setLevel(logging.NOTSET)
@@ -67,10 +74,15 @@ def test_ssh_users_are_told_how_to_reach_the_notebook() -> None:
 
 def test_the_numbers_about_the_world_are_true() -> None:
     client = lab.connect()
-    assert f"{len(client.tokens())} tokens and {len(client.markets())} markets" in HOW_TO
+    assert (
+        f"{len(client.tokens())} tokens and {len(client.markets())} markets" in HOW_TO
+    )
 
 
 def test_every_environment_variable_named_is_read() -> None:
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "loopring_lab").rglob("*.py"))
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "loopring_lab").rglob("*.py")
+    )
     for name in set(re.findall(r"LOOPRING_[A-Z_]+", README)):
         assert f'"{name}"' in code

@@ -76,16 +76,27 @@ def leaks(text: str) -> list[str]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_no_display_shows_a_secret(value: object, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_display_shows_a_secret(
+    value: object, caplog: pytest.LogCaptureFixture
+) -> None:
     logging.getLogger("loopring_lab").warning("%s %r", value, value)
-    shown = [repr(value), str(value), f"{value}", pretty(value), caplog.text, ascii(value)]
+    shown = [
+        repr(value),
+        str(value),
+        f"{value}",
+        pretty(value),
+        caplog.text,
+        ascii(value),
+    ]
     for text in shown:
         assert "<hidden>" in text
         assert leaks(text) == []
 
 
 def test_formatting_with_a_width_or_base_shows_nothing_either() -> None:
-    assert [f"{KEY.secret:x}", f"{KEY.secret:>80}", format(KEY.secret, "d")] == ["<hidden>"] * 3
+    assert [f"{KEY.secret:x}", f"{KEY.secret:>80}", format(KEY.secret, "d")] == [
+        "<hidden>"
+    ] * 3
     assert leaks(f"{KEY.x:#x}") == []
 
 
@@ -108,9 +119,15 @@ def test_hidden_values_compute_as_usual() -> None:
     assert hide(hide(SIGNATURE)) == SIGNATURE
 
 
-@pytest.mark.parametrize("value", [KEY, KEY.secret, hide(SIGNATURE), hide(b"\x01")], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value",
+    [KEY, KEY.secret, hide(SIGNATURE), hide(b"\x01")],
+    ids=lambda v: type(v).__name__,
+)
 @pytest.mark.parametrize("spread", [pickle.dumps, copy.deepcopy])
-def test_secrets_are_not_pickled(value: object, spread: Callable[[object], object]) -> None:
+def test_secrets_are_not_pickled(
+    value: object, spread: Callable[[object], object]
+) -> None:
     with pytest.raises(TypeError, match="not pickled") as refused:
         spread(value)
     assert leaks(str(refused.value)) == []
@@ -118,16 +135,32 @@ def test_secrets_are_not_pickled(value: object, spread: Callable[[object], objec
 
 REFUSED: dict[str, Callable[[], object]] = {
     "key of a short signature": lambda: protocol.l2_key(SIGNATURE[:-2]),
-    "key of a signature with a letter too much": lambda: protocol.l2_key(SIGNATURE + "x"),
+    "key of a signature with a letter too much": lambda: protocol.l2_key(
+        SIGNATURE + "x"
+    ),
     "key of short bytes": lambda: protocol.l2_key(bytes.fromhex(SIGNATURE[2:-2])),
-    "header of a key seed's signature": lambda: protocol.x_api_sig(SIGNATURE[:-2] + "01"),
+    "header of a key seed's signature": lambda: protocol.x_api_sig(
+        SIGNATURE[:-2] + "01"
+    ),
     "header of a long signature": lambda: protocol.x_api_sig(SIGNATURE + "02"),
-    "signer of a key seed's signature": lambda: protocol.recover_signer(bytes(32), SIGNATURE),
-    "signer of a signature with a letter too much": lambda: protocol.recover_signer(bytes(32), SIGNATURE + "x"),
-    "signer without a digest": lambda: protocol.recover_signer(bytes(31), SIGNATURE + "02"),
-    "public key of a secret out of range": lambda: protocol.public_key(NUMBER + (1 << 256)),
-    "public key of a secret that is no hex": lambda: protocol.public_key(f"{NUMBER:x}x"),
-    "request signed by a secret that is no hex": lambda: protocol.sign_request(f"{NUMBER:x} ", MESSAGE),
+    "signer of a key seed's signature": lambda: protocol.recover_signer(
+        bytes(32), SIGNATURE
+    ),
+    "signer of a signature with a letter too much": lambda: protocol.recover_signer(
+        bytes(32), SIGNATURE + "x"
+    ),
+    "signer without a digest": lambda: protocol.recover_signer(
+        bytes(31), SIGNATURE + "02"
+    ),
+    "public key of a secret out of range": lambda: protocol.public_key(
+        NUMBER + (1 << 256)
+    ),
+    "public key of a secret that is no hex": lambda: protocol.public_key(
+        f"{NUMBER:x}x"
+    ),
+    "request signed by a secret that is no hex": lambda: protocol.sign_request(
+        f"{NUMBER:x} ", MESSAGE
+    ),
 }
 
 
@@ -157,7 +190,11 @@ SIGNING_STEPS = [
 
 @pytest.mark.parametrize(
     ("calculation", "name", "before"),
-    [(c, *step) for c in CALCULATIONS for step in (SIGNING_STEPS if c == "sign_request" else STEPS)],
+    [
+        (c, *step)
+        for c in CALCULATIONS
+        for step in (SIGNING_STEPS if c == "sign_request" else STEPS)
+    ],
 )
 def test_no_interrupted_calculation_shows_its_secret(
     calculation: str, name: str, before: int, monkeypatch: pytest.MonkeyPatch
@@ -178,7 +215,9 @@ def test_no_interrupted_calculation_shows_its_secret(
 
 def test_a_leak_would_be_found() -> None:
     """Proves that the tests above can fail: unwrapped values do appear in these tracebacks."""
-    assert repr(SIGNATURE) in verbose(lambda: protocol.key_seed(SIGNATURE, 0), ProtocolError)
+    assert repr(SIGNATURE) in verbose(
+        lambda: protocol.key_seed(SIGNATURE, 0), ProtocolError
+    )
     assert leaks(f"{NUMBER:#066x}") != []
     assert leaks(f"{nonce_of(NUMBER, MESSAGE)}") != []
 
@@ -193,4 +232,12 @@ def test_ctrl_c_while_a_wallet_signs_shows_no_signature() -> None:
             self.sign_message(full_message)
 
     for sign, what in ((sign_text, "text"), (sign_typed_data, {})):
-        assert leaks(verbose(lambda sign=sign, what=what: sign(Interrupted(), what), KeyboardInterrupt)) == []
+        assert (
+            leaks(
+                verbose(
+                    lambda sign=sign, what=what: sign(Interrupted(), what),
+                    KeyboardInterrupt,
+                )
+            )
+            == []
+        )

@@ -54,18 +54,25 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def said(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, project / "run.py", *words], capture_output=True, text=True, cwd=project.parent
+        [sys.executable, project / "run.py", *words],
+        capture_output=True,
+        text=True,
+        cwd=project.parent,
     )
 
 
-def test_everything_comes_from_the_lock_and_what_builds_comes_first(project: Path) -> None:
+def test_everything_comes_from_the_lock_and_what_builds_comes_first(
+    project: Path,
+) -> None:
     done = said(project, "install", "spark", "browser")
     assert done.returncode == 0, done.stderr
     build, everything = (project / "asked").read_text().splitlines()
     for asked in (build, everything):
         assert asked.startswith("sync --quiet --frozen --inexact --python")
     assert build.endswith("--only-group build")
-    assert everything.endswith("--group build --no-build-isolation --extra spark --extra browser")
+    assert everything.endswith(
+        "--group build --no-build-isolation --extra spark --extra browser"
+    )
     assert "setting up .venv" in done.stderr
     assert "setting up .venv" not in said(project, "install", "spark").stderr
 
@@ -79,7 +86,9 @@ def test_everything_comes_from_the_lock_and_what_builds_comes_first(project: Pat
         (["lab", "--no-browser"], "-P -m loopring_lab lab --no-browser", False),
     ],
 )
-def test_a_task_runs_in_the_environment(project: Path, words: list[str], asked: str, is_in_project: bool) -> None:
+def test_a_task_runs_in_the_environment(
+    project: Path, words: list[str], asked: str, is_in_project: bool
+) -> None:
     done = said(project, *words)
     folder = project if is_in_project else project.parent
     assert done.stdout == f"{folder} | {asked}\n"
@@ -92,7 +101,9 @@ def test_a_moved_project_gets_another_environment(project: Path) -> None:
     said(project, "install", "test")
     assert (project / ".venv" / "left over").exists()
     moved = project.rename(project.with_name("elsewhere"))
-    assert "removing .venv: the project was moved" in said(moved, "install", "test").stderr
+    assert (
+        "removing .venv: the project was moved" in said(moved, "install", "test").stderr
+    )
     assert not (moved / ".venv" / "left over").exists()
 
 
@@ -136,7 +147,9 @@ def write_wheel(path: Path, version: str) -> str:
 
 
 @pytest.mark.thorough
-def test_without_uv_pip_brings_the_locked_one_and_no_other(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_uv_pip_brings_the_locked_one_and_no_other(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = project.parent / "index"
     index.mkdir()
     digest = write_wheel(index / "uv-1.0-py3-none-any.whl", "1.0")
@@ -162,11 +175,15 @@ def test_without_uv_pip_brings_the_locked_one_and_no_other(project: Path, monkey
     assert "--extra test" in (project / "asked").read_text()
 
 
-def test_a_python_that_does_not_fit_is_told_which_one_here_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_does_not_fit_is_told_which_one_here_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = load()
     monkeypatch.setattr(run, "OLDEST", (3, 99))
     monkeypatch.setattr(run, "TOO_NEW", (3, 101))
-    monkeypatch.setattr(run.shutil, "which", lambda name: name if name == "python3.99" else None)
+    monkeypatch.setattr(
+        run.shutil, "which", lambda name: name if name == "python3.99" else None
+    )
     with pytest.raises(SystemExit, match=re.escape("run `python3.99 run.py test -x`")):
         run.main(["test", "-x"])
 
@@ -177,12 +194,16 @@ def test_the_file_parses_on_an_old_python() -> None:
 
 @pytest.mark.parametrize(("words", "code"), [([], 2), (["build"], 2), (["--help"], 0)])
 def test_without_a_task_it_says_what_it_can_do(words: list[str], code: int) -> None:
-    done = subprocess.run([sys.executable, ROOT / "run.py", *words], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "run.py", *words], capture_output=True, text=True
+    )
     assert done.returncode == code
     assert "python3 run.py lab" in done.stderr
 
 
-def test_the_users_python_settings_stay_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_python_settings_stay_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     variables = load().environment()
     assert "PYTHONPATH" not in variables

@@ -45,7 +45,11 @@ def test_ctrl_c_at_any_moment_shows_no_secret(tmp_path: Path) -> None:
     with (
         (tmp_path / "stderr").open("wb") as errors,
         subprocess.Popen(
-            [sys.executable, "-c", f"from support import keyed_session; keyed_session.run({str(log)!r})"],
+            [
+                sys.executable,
+                "-c",
+                f"from support import keyed_session; keyed_session.run({str(log)!r})",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -59,14 +63,18 @@ def test_ctrl_c_at_any_moment_shows_no_secret(tmp_path: Path) -> None:
                 name = ACTIONS[number % len(ACTIONS)]
                 child.stdin.write(f"{name}\n".encode())
                 assert line(child) == "begins\n", (tmp_path / "stderr").read_text()
-                if number >= 0 and not wait(child.stdout, dice.uniform(0, lasting[name])):
+                if number >= 0 and not wait(
+                    child.stdout, dice.uniform(0, lasting[name])
+                ):
                     child.send_signal(signal.SIGINT)
                 outcome = line(child)
                 assert outcome, (child.wait(10), (tmp_path / "stderr").read_text())
                 was_interrupted, shown_secrets, seconds = json.loads(outcome)
                 interrupted += was_interrupted
                 found += shown_secrets
-                if not was_interrupted:  # the shortest: other programs make some last longer
+                if (
+                    not was_interrupted
+                ):  # the shortest: other programs make some last longer
                     lasting[name] = min(lasting[name] or seconds, seconds)
             child.stdin.close()
             found += json.loads(line(child))
@@ -85,7 +93,9 @@ ENCODED: dict[str, Callable[[str], str]] = {
 def echoed(request: Request, how: str) -> str:
     """Return every secret of a request, encoded in one way."""
     names = ("x-api-key", "x-api-sig")
-    return " ".join(ENCODED[how](request.headers[name]) for name in names if name in request.headers)
+    return " ".join(
+        ENCODED[how](request.headers[name]) for name in names if name in request.headers
+    )
 
 
 def _refusal(text: str) -> bytes:
@@ -116,7 +126,9 @@ REQUESTS: dict[str, Callable[[Client], object]] = {
     "fee": lambda client: client.update_fee(ACCOUNT),
     "status": lambda client: client.update_status(ACCOUNT, "0x" + 64 * "0"),
     "API key": lambda client: client.api_key(L2_KEY, ACCOUNT),
-    "update": lambda client: client.update_account({"nonce": 1, "ecdsaSignature": hide(HEADER)}),
+    "update": lambda client: client.update_account(
+        {"nonce": 1, "ecdsaSignature": hide(HEADER)}
+    ),
 }
 
 
@@ -134,7 +146,9 @@ def test_no_echo_of_a_secret_is_shown(
     place: str, debug_log: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A relayer sends back the key or the signature that it was sent, encoded, wherever an answer has room."""
-    message = protocol.request_message("GET", "http://127.0.0.1/api/v3/apiKey", {"accountId": ACCOUNT})
+    message = protocol.request_message(
+        "GET", "http://127.0.0.1/api/v3/apiKey", {"accountId": ACCOUNT}
+    )
     found: list[Any] = []
     for how in ENCODED:
 
@@ -142,23 +156,44 @@ def test_no_echo_of_a_secret_is_shown(
             return PLACES[place](echoed(request, how).replace("\n", ""))
 
         with scripted(echo) as server:
-            signed = message.replace(quote("http://127.0.0.1", safe=""), quote(server.base_url, safe=""))
+            signed = message.replace(
+                quote("http://127.0.0.1", safe=""), quote(server.base_url, safe="")
+            )
             secrets = {
                 "key": forms(KEY),
                 "update's signature": forms(HEADER),
-                "request's signature": forms(protocol.sign_request(L2_KEY.secret, signed)[:]),
+                "request's signature": forms(
+                    protocol.sign_request(L2_KEY.secret, signed)[:]
+                ),
             }
-            transport = Transport(server.base_url, api_key=KEY, rate=None, timeout=5, attempts=1, proxies=False)
+            transport = Transport(
+                server.base_url,
+                api_key=KEY,
+                rate=None,
+                timeout=5,
+                attempts=1,
+                proxies=False,
+            )
             client = Client(transport)
             for name, call in REQUESTS.items():
                 try:
-                    texts = [repr(value := call(client)), str(value), repr(client), client._repr_html_()]
+                    texts = [
+                        repr(value := call(client)),
+                        str(value),
+                        repr(client),
+                        client._repr_html_(),
+                    ]
                 except LabError as error:
                     texts = [*shown(error, quick=how != "raw")]
-                found += [(how, name, hit) for text in texts for hit in leaks(text, secrets)]
+                found += [
+                    (how, name, hit) for text in texts for hit in leaks(text, secrets)
+                ]
             transport.close()
             out, err = capfd.readouterr()
-            found += [(how, "output", hit) for hit in leaks(debug_log.text + out + err, secrets)]
+            found += [
+                (how, "output", hit)
+                for hit in leaks(debug_log.text + out + err, secrets)
+            ]
             debug_log.clear()
     assert found == []
 

@@ -12,7 +12,13 @@ import pytest
 from eth_account import Account as Wallet
 from IPython.core.ultratb import VerboseTB
 from IPython.lib.pretty import pretty
-from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
+from support.key_update_setup import (
+    ACCOUNT,
+    KeyUpdateSetup,
+    key_update_setup,
+    personal_sign,
+    sign_typed_data,
+)
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -27,7 +33,10 @@ def written(secret: int | bytes | str) -> list[str]:
     if isinstance(secret, str):
         return [secret.removeprefix("0x")[:16]]
     if isinstance(secret, bytes):
-        return [*(part.hex()[:16] for part in (secret, secret[32:64]) if part), repr(secret)[2:18]]
+        return [
+            *(part.hex()[:16] for part in (secret, secret[32:64]) if part),
+            repr(secret)[2:18],
+        ]
     data = secret.to_bytes(32, "little")
     return [str(secret)[:16], f"{secret:064x}"[2:18], data.hex()[:16], repr(data)[2:18]]
 
@@ -75,7 +84,11 @@ def scene() -> Iterator[Scene]:
             *written(api_key),
             *written(setup.relayer.api_key),
             *written(bytes(signer.key)),
-            *written(protocol.sign_request(STRANGE.secret, key_request(setup, STRANGE_ACCOUNT))),
+            *written(
+                protocol.sign_request(
+                    STRANGE.secret, key_request(setup, STRANGE_ACCOUNT)
+                )
+            ),
         ]
         yield Scene(setup, update, receipt, api_key, secrets)
 
@@ -101,7 +114,9 @@ SHOWN: dict[str, Callable[[Scene], object]] = {
     "account": lambda scene: scene.setup.client.account(ACCOUNT),
     "client": lambda scene: scene.setup.client.with_api_key(scene.api_key),
     "transport": lambda scene: scene.setup.transport,
-    "API key": lambda scene: scene.setup.client.api_key(scene.setup.relayer.l2_key(ACCOUNT), ACCOUNT),
+    "API key": lambda scene: scene.setup.client.api_key(
+        scene.setup.relayer.l2_key(ACCOUNT), ACCOUNT
+    ),
     "everything inside": lambda scene: [
         vars(scene.update),
         vars(scene.receipt),
@@ -111,7 +126,9 @@ SHOWN: dict[str, Callable[[Scene], object]] = {
 
 
 @pytest.mark.parametrize("look", SHOWN.values(), ids=SHOWN)
-def test_no_display_shows_a_secret(scene: Scene, look: Callable[[Scene], object]) -> None:
+def test_no_display_shows_a_secret(
+    scene: Scene, look: Callable[[Scene], object]
+) -> None:
     value = look(scene)
     html = getattr(value, "_repr_html_", value.__repr__)()
     for text in (repr(value), str(value), f"{value}", pretty(value), html):
@@ -144,7 +161,9 @@ def test_no_pickle_holds_a_secret(scene: Scene) -> None:
 
 def wrong_texts(scene: Scene) -> list[Any]:
     """Return secrets given where they do not belong, or spoiled."""
-    signature = "0x" + personal_sign(scene.setup.relayer.signer(ACCOUNT), "another text").hex()
+    signature = (
+        "0x" + personal_sign(scene.setup.relayer.signer(ACCOUNT), "another text").hex()
+    )
     return [signature, signature + "00", signature[:-1], bytes.fromhex(signature[2:])]
 
 
@@ -158,19 +177,35 @@ def forged(scene: Scene) -> object:
 
 
 RAISING: dict[str, Callable[[Scene], object]] = {
-    "a private key as signer": lambda scene: scene.setup.prepare(signer=private_key(scene)),
-    "a private key as bytes": lambda scene: scene.setup.prepare(signer=bytes(scene.setup.relayer.signer(ACCOUNT).key)),
-    "a private key as object": lambda scene: scene.setup.prepare(signer=scene.setup.relayer.signer(ACCOUNT)._key_obj),
-    "a signer of another account": lambda scene: scene.setup.prepare(signer=scene.setup.relayer.signer(11375)),
+    "a private key as signer": lambda scene: scene.setup.prepare(
+        signer=private_key(scene)
+    ),
+    "a private key as bytes": lambda scene: scene.setup.prepare(
+        signer=bytes(scene.setup.relayer.signer(ACCOUNT).key)
+    ),
+    "a private key as object": lambda scene: scene.setup.prepare(
+        signer=scene.setup.relayer.signer(ACCOUNT)._key_obj
+    ),
+    "a signer of another account": lambda scene: scene.setup.prepare(
+        signer=scene.setup.relayer.signer(11375)
+    ),
     "a refused update": forged,
-    "an update while another is pending": lambda scene: scene.setup.prepare(max_fee="1").submit(),
-    "a key of no account": lambda scene: scene.setup.client.api_key(STRANGE, STRANGE_ACCOUNT),
+    "an update while another is pending": lambda scene: scene.setup.prepare(
+        max_fee="1"
+    ).submit(),
+    "a key of no account": lambda scene: scene.setup.client.api_key(
+        STRANGE, STRANGE_ACCOUNT
+    ),
     "a secret as key": lambda scene: scene.setup.client.api_key(
         int(scene.update.l2_key.secret),  # type: ignore[arg-type]
         ACCOUNT,
     ),
-    "a key without account": lambda scene: scene.setup.client.api_key(scene.update.l2_key),
-    "a refused API key": lambda scene: scene.setup.client.with_api_key(scene.api_key + "x").count(ACCOUNT),
+    "a key without account": lambda scene: scene.setup.client.api_key(
+        scene.update.l2_key
+    ),
+    "a refused API key": lambda scene: scene.setup.client.with_api_key(
+        scene.api_key + "x"
+    ).count(ACCOUNT),
     "a wait that takes too long": lambda scene: scene.receipt.wait(timeout=0),
 }
 
@@ -187,7 +222,9 @@ def trace_of(call: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("call", RAISING.values(), ids=RAISING)
-def test_no_traceback_shows_a_secret(scene: Scene, call: Callable[[Scene], object]) -> None:
+def test_no_traceback_shows_a_secret(
+    scene: Scene, call: Callable[[Scene], object]
+) -> None:
     text = trace_of(lambda: call(scene))
     assert "loopring_lab" in text
     assert scene.leaks(text) == []
@@ -232,4 +269,7 @@ def test_the_search_for_secrets_finds_one() -> None:
     signature = personal_sign(signer, "text")
     found = secrets_of(signer, "text")
     assert signature.hex()[:16] in found
-    assert any(secret in json.dumps({"key": hex(protocol.l2_key(signature).secret + 0)}) for secret in found)
+    assert any(
+        secret in json.dumps({"key": hex(protocol.l2_key(signature).secret + 0)})
+        for secret in found
+    )

@@ -36,7 +36,9 @@ def decimals(client: lab.Client) -> dict[str, int]:
     return found
 
 
-def paired(trades: pd.DataFrame, settled: Settled) -> Iterator[tuple[Any, dict[str, Any]]]:
+def paired(
+    trades: pd.DataFrame, settled: Settled
+) -> Iterator[tuple[Any, dict[str, Any]]]:
     for row in trades.itertuples():
         yield row, settled[row.trade_id, row.side]
 
@@ -60,9 +62,18 @@ def test_size_and_fee_are_the_chain_s_integers(
         assert whole(row.fee, decimals[row.fee_token]) == int(fact["fee"])
 
 
-def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(trades: pd.DataFrame, settled: Settled) -> None:
+def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(
+    trades: pd.DataFrame, settled: Settled
+) -> None:
     for row, fact in paired(trades, settled):
-        got = (row.account_id, row.market, row.base, row.quote, row.fill_type, row.fee_token)
+        got = (
+            row.account_id,
+            row.market,
+            row.base,
+            row.quote,
+            row.fill_type,
+            row.fee_token,
+        )
         names = ("account_id", "market", "base", "quote", "fill_type", "fee_token")
         assert got == tuple(fact[name] for name in names)
 
@@ -74,7 +85,9 @@ def test_totals_per_fee_token_equal_the_sums_of_integers(
     for fact in settled.values():
         sums[fact["fee_token"]] += int(fact["fee"])
     totals = lab.amounts.total(trades["fee"], by=trades["fee_token"])
-    assert {token: whole(amount, decimals[token]) for token, amount in totals.items()} == sums
+    assert {
+        token: whole(amount, decimals[token]) for token, amount in totals.items()
+    } == sums
 
 
 def test_fee_rates_round_to_the_chain_s_basis_points(
@@ -98,7 +111,9 @@ def test_notional_is_within_the_price_s_cut_of_the_settled_quote(
         assert abs(got - scaled) * int(row.price.scaleb(18)) <= scaled * 10**10
 
 
-def test_an_order_s_fills_are_found_without_its_account(client: lab.Client, trades: pd.DataFrame) -> None:
+def test_an_order_s_fills_are_found_without_its_account(
+    client: lab.Client, trades: pd.DataFrame
+) -> None:
     order = trades["order_hash"].value_counts().index[0]
     found = client.trades(order_hash=order)
     expected = trades[trades["order_hash"] == order]
@@ -106,14 +121,20 @@ def test_an_order_s_fills_are_found_without_its_account(client: lab.Client, trad
     assert set(found["account_id"]) == set(expected["account_id"])
 
 
-def test_a_recording_is_not_called_synthetic(client: lab.Client, trades: pd.DataFrame, block_folder: Path) -> None:
+def test_a_recording_is_not_called_synthetic(
+    client: lab.Client, trades: pd.DataFrame, block_folder: Path
+) -> None:
     assert not client.synthetic
     assert client.source == str(block_folder.resolve())
     assert trades.attrs["synthetic"] is False
 
 
-def test_the_returns_of_each_pool_cover_its_fills(trades: pd.DataFrame, settled: Settled) -> None:
-    made = [f for f in settled.values() if f["fill_type"] == "amm" and f["role"] == "maker"]
+def test_the_returns_of_each_pool_cover_its_fills(
+    trades: pd.DataFrame, settled: Settled
+) -> None:
+    made = [
+        f for f in settled.values() if f["fill_type"] == "amm" and f["role"] == "maker"
+    ]
     for account, count in Counter(fact["account_id"] for fact in made).items():
         found = lab.fills.pool_returns(trades, account)
         assert found["fills"].sum() == count

@@ -72,15 +72,26 @@ def truth(world: World) -> Roles:
 def judge(found: pd.DataFrame, roles: Roles) -> Counter[tuple[str, str | None]]:
     """Count rows by fill type and role found; none may differ from the truth, and each says how it is known."""
     counts: Counter[tuple[str, str | None]] = Counter()
-    for line in found[["trade_id", "side", "fill_type", *COLUMNS]].astype(object).itertuples():
-        role, source = (None if pd.isna(cell) else cell for cell in (line.role, line.role_source))
+    for line in (
+        found[["trade_id", "side", "fill_type", *COLUMNS]].astype(object).itertuples()
+    ):
+        role, source = (
+            None if pd.isna(cell) else cell for cell in (line.role, line.role_source)
+        )
         assert role in (None, roles[line.trade_id, line.side])
         assert (role is None) == (source is None)
         counts[line.fill_type, role] += 1
     return counts
 
 
-def drawn(number: int, side: str, account: int | None, fee: str = "0", role: str | None = None, **more: Any) -> Drawn:
+def drawn(
+    number: int,
+    side: str,
+    account: int | None,
+    fee: str = "0",
+    role: str | None = None,
+    **more: Any,
+) -> Drawn:
     """Make one side of a fill of LRC-ETH."""
     kind = more.pop("kind", "dex")
     members = row(id=str(number), side=side, accountId=account and str(account), feeAmount=fee, type=role,
@@ -94,7 +105,9 @@ def trades_from(*fills: Drawn) -> pd.DataFrame:
     return frame.assign(trade_id=[ids[order] for order in frame["order_hash"]])
 
 
-def roles_of(trades: pd.DataFrame, pools: Any = None) -> list[tuple[str | None, str | None]]:
+def roles_of(
+    trades: pd.DataFrame, pools: Any = None
+) -> list[tuple[str | None, str | None]]:
     found = collected(lab.fills.with_roles(trades, pools)).select(COLUMNS).to_pylist()
     return [(line["role"], line["role_source"]) for line in found]
 
@@ -112,25 +125,35 @@ def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(
         assert counts["dex", role] <= real["dex", role]
 
 
-def test_takers_at_the_pool_paid_what_the_chain_says(block: pd.DataFrame, settled: Settled) -> None:
+def test_takers_at_the_pool_paid_what_the_chain_says(
+    block: pd.DataFrame, settled: Settled
+) -> None:
     """Point 1: takers by their role, where ``role != "maker"`` keeps both sides or none."""
     found = lab.fills.with_roles(block)
     takers = found[found["role"] == "taker"]
     assert takers["trade_id"].nunique() == len({number for number, _ in settled})
     rates = takers.loc[takers["fill_type"] == "amm", "fee_bps"]
-    paid = [fact["fee_bips"] for fact in settled.values() if (fact["fill_type"], fact["role"]) == ("amm", "taker")]
+    paid = [
+        fact["fee_bips"]
+        for fact in settled.values()
+        if (fact["fill_type"], fact["role"]) == ("amm", "taker")
+    ]
     assert round(rates.median()) == median(paid)
 
 
 @pytest.mark.parametrize("engine", IN_MEMORY)
-def test_rows_in_memory_keep_their_order_and_columns(block: pd.DataFrame, engine: str) -> None:
+def test_rows_in_memory_keep_their_order_and_columns(
+    block: pd.DataFrame, engine: str
+) -> None:
     expected = collected(lab.fills.with_roles(block))
     trades = on(engine, block)
     found = lab.fills.with_roles(trades)
     assert type(found) is type(trades)
     assert collected(found).equals(expected)
     assert collected(found).column_names == [*block.columns, "role_source"]
-    assert collected(lab.fills.one_side(trades)).equals(collected(lab.fills.one_side(block)))
+    assert collected(lab.fills.one_side(trades)).equals(
+        collected(lab.fills.one_side(block))
+    )
 
 
 @pytest.mark.thorough
@@ -140,9 +163,13 @@ def test_no_part_of_the_rows_makes_a_role_wrong(
     everybody: pd.DataFrame, truth: Roles, world: World, data: st.DataObject
 ) -> None:
     accounts = sorted(set(everybody["account_id"]))
-    some = data.draw(st.lists(st.sampled_from(accounts), min_size=1, max_size=12, unique=True))
+    some = data.draw(
+        st.lists(st.sampled_from(accounts), min_size=1, max_size=12, unique=True)
+    )
     part = everybody[everybody["account_id"].isin(some)]
-    part = part.sample(frac=data.draw(st.sampled_from([0.02, 0.3, 1.0])), random_state=1)
+    part = part.sample(
+        frac=data.draw(st.sampled_from([0.02, 0.3, 1.0])), random_state=1
+    )
     judge(lab.fills.with_roles(part), truth)
     known = judge(lab.fills.with_roles(part, world.pools), truth)
     assert known["amm", None] == 0
@@ -176,7 +203,9 @@ def test_a_reported_role_is_kept_even_if_others_contradict_it() -> None:
 
 def test_a_single_row_that_paid_took_and_one_that_did_not_is_unknown() -> None:
     assert roles_of(trades_from(drawn(1, "BUY", 5, "7"))) == [("taker", "fee")]
-    assert roles_of(trades_from(drawn(1, "BUY", 5, "7", kind="amm"))) == [("taker", "fee")]
+    assert roles_of(trades_from(drawn(1, "BUY", 5, "7", kind="amm"))) == [
+        ("taker", "fee")
+    ]
     assert roles_of(trades_from(drawn(1, "BUY", 5))) == [(None, None)]
     assert roles_of(trades_from(drawn(1, "BUY", 5, kind="amm"))) == [(None, None)]
 
@@ -186,7 +215,11 @@ def test_fees_prove_nothing_on_a_book_where_a_maker_paid() -> None:
     both = [drawn(1, "BUY", 5, "7"), drawn(1, "SELL", 6, "3")]
     assert set(roles_of(trades_from(*both, drawn(2, "BUY", 5, "7")))) == {(None, None)}
     reported = drawn(3, "SELL", 9, "7", "maker")
-    found = lab.fills.with_roles(trades_from(reported, drawn(2, "BUY", 5, "7"), drawn(4, "BUY", 5, "7", kind="amm")))
+    found = lab.fills.with_roles(
+        trades_from(
+            reported, drawn(2, "BUY", 5, "7"), drawn(4, "BUY", 5, "7", kind="amm")
+        )
+    )
     assert found.set_index("trade_id")["role"].astype(object).fillna("?").to_dict() == {
         3: "maker",
         2: "?",
@@ -197,7 +230,9 @@ def test_fees_prove_nothing_on_a_book_where_a_maker_paid() -> None:
 def test_an_account_proven_to_be_a_pool_is_it_in_all_pool_fills_of_its_market() -> None:
     proof = [drawn(1, "BUY", 5, "7", kind="amm"), drawn(1, "SELL", 900, kind="amm")]
     free = [drawn(2, "BUY", 900, kind="amm"), drawn(3, "SELL", 8, kind="amm")]
-    found = lab.fills.with_roles(trades_from(*proof, *free)).set_index(["trade_id", "account_id"])
+    found = lab.fills.with_roles(trades_from(*proof, *free)).set_index(
+        ["trade_id", "account_id"]
+    )
     assert found["role"].astype(object).to_dict() == {
         (1, 5): "taker",
         (1, 900): "maker",
@@ -210,12 +245,24 @@ def test_an_account_proven_to_be_a_pool_is_it_in_all_pool_fills_of_its_market() 
 
 def test_pools_are_given_by_market_or_as_a_list(everybody: pd.DataFrame) -> None:
     free = trades_from(drawn(1, "BUY", 900, kind="amm"), drawn(2, "BUY", 5, kind="amm"))
-    assert sorted(roles_of(free, {"LRC-ETH": 900})) == [("maker", "pool"), ("taker", "pool")]
-    assert sorted(roles_of(free, {"AMM-LRC-ETH": [900, 901]})) == [("maker", "pool"), ("taker", "pool")]
+    assert sorted(roles_of(free, {"LRC-ETH": 900})) == [
+        ("maker", "pool"),
+        ("taker", "pool"),
+    ]
+    assert sorted(roles_of(free, {"AMM-LRC-ETH": [900, 901]})) == [
+        ("maker", "pool"),
+        ("taker", "pool"),
+    ]
     assert sorted(roles_of(free, [900])) == [("maker", "pool"), ("taker", "pool")]
-    assert roles_of(free, [7]) == roles_of(free, {"WBTC-ETH": 900}) == [(None, None)] * 2
+    assert (
+        roles_of(free, [7]) == roles_of(free, {"WBTC-ETH": 900}) == [(None, None)] * 2
+    )
     for wrong in ("LRC-ETH", {"LRC-ETH": "x"}, [None], {1: 900}, 1.5):
-        assert_refused(lambda frame, wrong=wrong: lab.fills.with_roles(frame, wrong), "pools=", free)
+        assert_refused(
+            lambda frame, wrong=wrong: lab.fills.with_roles(frame, wrong),
+            "pools=",
+            free,
+        )
 
 
 def test_what_is_known_of_one_market_tells_roles_in_others() -> None:
@@ -228,7 +275,11 @@ def test_what_is_known_of_one_market_tells_roles_in_others() -> None:
         drawn(4, "BUY", 6, kind="amm", market="WBTC-ETH", size="100000000"),
         drawn(4, "SELL", 901, kind="amm", market="WBTC-ETH", size="100000000"),
     )
-    found = lab.fills.with_roles(trades).set_index(["trade_id", "account_id"])["role"].astype(object)
+    found = (
+        lab.fills.with_roles(trades)
+        .set_index(["trade_id", "account_id"])["role"]
+        .astype(object)
+    )
     assert found.drop((1, 5)).to_dict() == {
         (2, 5): "taker",
         (2, 900): "maker",
@@ -242,21 +293,32 @@ def test_what_is_known_of_one_market_tells_roles_in_others() -> None:
 # Each fill once
 
 
-def test_each_fill_of_the_block_is_counted_once_as_its_taker(block: pd.DataFrame, roles: Roles) -> None:
+def test_each_fill_of_the_block_is_counted_once_as_its_taker(
+    block: pd.DataFrame, roles: Roles
+) -> None:
     once = lab.fills.one_side(block)
     assert once["trade_id"].tolist() == sorted({number for number, _ in roles})
-    assert {roles[key] for key in zip(once["trade_id"], once["side"], strict=True)} == {"taker"}
+    assert {roles[key] for key in zip(once["trade_id"], once["side"], strict=True)} == {
+        "taker"
+    }
     assert list(once.columns) == list(block.columns)
     assert lab.fills.breakdown(once)["fills"].sum() == len(roles) // 2
 
 
-def test_the_book_s_share_is_that_of_fills_not_of_rows(everybody: pd.DataFrame, world: World) -> None:
+def test_the_book_s_share_is_that_of_fills_not_of_rows(
+    everybody: pd.DataFrame, world: World
+) -> None:
     """Point 2: with all users' accounts each book fill stands twice, each pool fill once."""
     users = everybody[everybody["account_id"].isin(world.accounts)]
-    twice, once = (lab.fills.breakdown(frame).set_index("fill_type") for frame in (users, lab.fills.one_side(users)))
+    twice, once = (
+        lab.fills.breakdown(frame).set_index("fill_type")
+        for frame in (users, lab.fills.one_side(users))
+    )
     venues = Counter(fill.venue for fill in world.fills)
     assert once["fills"].to_dict() == venues
-    assert Fraction(once.loc["dex", "share"]).limit_denominator(10**6) == Fraction(venues["dex"], venues.total())
+    assert Fraction(once.loc["dex", "share"]).limit_denominator(10**6) == Fraction(
+        venues["dex"], venues.total()
+    )
     assert twice.loc["dex", "both_sides"] == venues["dex"]
     assert twice.loc["amm", "both_sides"] == once["both_sides"].sum() == 0
     assert twice.attrs["notes"] == [
@@ -266,7 +328,9 @@ def test_the_book_s_share_is_that_of_fills_not_of_rows(everybody: pd.DataFrame, 
     assert "notes" not in once.attrs
 
 
-def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_block() -> None:
+def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_block() -> (
+    None
+):
     buy = drawn(1, "BUY", 5)
     sell = drawn(1, "SELL", 6)
     assert lab.fills.one_side(trades_from(sell, buy))["side"].tolist() == ["BUY"]
@@ -288,7 +352,11 @@ def test_rows_without_a_trade_id_are_all_kept() -> None:
     trades = trades_from(drawn(1, "BUY", 5), drawn(2, "SELL", 6), drawn(3, "SELL", 6))
     unnumbered = trades.assign(trade_id=pd.array([None, None, 3], "Int64"))
     assert len(lab.fills.one_side(pd.concat([unnumbered, unnumbered]))) == 5
-    assert len(lab.fills.one_side(trades.iloc[:0])) == len(lab.fills.with_roles(trades.iloc[:0])) == 0
+    assert (
+        len(lab.fills.one_side(trades.iloc[:0]))
+        == len(lab.fills.with_roles(trades.iloc[:0]))
+        == 0
+    )
 
 
 # Results that say so
@@ -307,7 +375,9 @@ SUMMARIES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(block: pd.DataFrame, name: str) -> None:
+def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(
+    block: pd.DataFrame, name: str
+) -> None:
     ask = SUMMARIES[name]
     one = block[block["account_id"] == block["account_id"].iloc[0]]
     assert set(ask(one)["both_sides"]) == {0}
@@ -315,11 +385,15 @@ def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(block: pd.D
     assert ask(one)["both_sides"].dtype == "int64"
     if name != "orders":
         assert ask(block.drop(columns="trade_id"))["both_sides"].isna().all()
-        assert collected(ask(block.drop(columns="side")))["both_sides"].type == pa.int64()
+        assert (
+            collected(ask(block.drop(columns="side")))["both_sides"].type == pa.int64()
+        )
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block: pd.DataFrame, name: str) -> None:
+def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(
+    block: pd.DataFrame, name: str
+) -> None:
     number = block["trade_id"].nunique()
     note = f"Both sides of {number} fills are counted; lab.fills.one_side(trades) counts each fill once."
     found = SUMMARIES[name](block)
@@ -333,7 +407,11 @@ def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block: pd.Dat
 
 def test_one_fill_is_one_fill_in_words() -> None:
     trades = trades_from(drawn(1, "BUY", 5), drawn(1, "SELL", 6))
-    assert lab.fills.breakdown(trades).attrs["notes"][0].startswith("Both sides of 1 fill are counted;")
+    assert (
+        lab.fills.breakdown(trades)
+        .attrs["notes"][0]
+        .startswith("Both sides of 1 fill are counted;")
+    )
 
 
 def test_the_same_side_read_twice_is_no_other_side(block: pd.DataFrame) -> None:
@@ -342,9 +420,21 @@ def test_the_same_side_read_twice_is_no_other_side(block: pd.DataFrame) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["volume", "fill_shares", "size_profile", "fee_rates", "fee_tiers", "fees_by_token"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "volume",
+        "fill_shares",
+        "size_profile",
+        "fee_rates",
+        "fee_tiers",
+        "fees_by_token",
+    ],
+)
 def test_figures_say_so_too(block: pd.DataFrame, name: str) -> None:
     draw = getattr(lab.figures, name)
     note = lab.fills.breakdown(block).attrs["notes"][0]
     assert note in words(draw(block))
-    assert not any("oth sides" in text for text in words(draw(lab.fills.one_side(block))))
+    assert not any(
+        "oth sides" in text for text in words(draw(lab.fills.one_side(block)))
+    )

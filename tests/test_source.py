@@ -34,7 +34,9 @@ ACCOUNT = WORLD.accounts[0]
         ("http://[::1]:8000", "http://[::1]:8000"),
     ],
 )
-def test_an_address_is_the_same_source_however_it_is_written(address: str, name: str) -> None:
+def test_an_address_is_the_same_source_however_it_is_written(
+    address: str, name: str
+) -> None:
     assert Source.at(address) == Source(name)
 
 
@@ -44,14 +46,20 @@ def test_an_address_is_the_same_source_however_it_is_written(address: str, name:
         (Source("a"), Source("a"), Source("a")),
         (Source("a"), Source("b"), None),
         (Source("a"), Source("a", synthetic=True), None),
-        (Source("a", False, "0xAB"), Source("a", False, "0xab"), Source("a", False, "0xab")),
+        (
+            Source("a", False, "0xAB"),
+            Source("a", False, "0xab"),
+            Source("a", False, "0xab"),
+        ),
         (Source("a", False, "0xab", 1), Source("a"), Source("a", False, "0xab", 1)),
         (Source("a", False, "0xab", 1), Source("a", False, "0xab", 5), None),
         (Source("a", False, "0xab", 1), Source("a", False, "0xac", 1), None),
         (Source("a", False, None, 0), Source("a", False, None, 1), None),
     ],
 )
-def test_what_two_identities_say_together(one: Source, other: Source, joined: Source | None) -> None:
+def test_what_two_identities_say_together(
+    one: Source, other: Source, joined: Source | None
+) -> None:
     assert one.joined(other) == other.joined(one) == joined
 
 
@@ -65,7 +73,10 @@ def test_an_identity_is_read_as_it_was_written() -> None:
 def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
     with Relayer(WORLD) as relayer:
         client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
-        assert (client.source, client.synthetic) == (relayer.base_url, False)  # nothing was asked yet
+        assert (client.source, client.synthetic) == (
+            relayer.base_url,
+            False,
+        )  # nothing was asked yet
         frame = client.trades(ACCOUNT)
         assert (client.source, client.synthetic) == ("a small world", True)
         assert repr(client) == "Client(a small world)"
@@ -123,7 +134,9 @@ def test_another_relayer_at_the_same_address_is_noticed() -> None:
         client = addressed(relayer)
         client.tokens()
         client._transport.base_url = server.base_url
-        with pytest.raises(UnexpectedAnswer, match=r"'a small world' .*'another world'.*connect again"):
+        with pytest.raises(
+            UnexpectedAnswer, match=r"'a small world' .*'another world'.*connect again"
+        ):
             client.trades(ACCOUNT)
         with pytest.raises(UnexpectedAnswer, match="connect again"):
             client.with_api_key(relayer.api_key).markets()
@@ -143,10 +156,17 @@ def test_an_error_answer_does_not_name_the_source() -> None:
 # Recordings
 
 
-def test_a_recording_is_named_alike_by_client_and_relayer(made_block: Path, tmp_path: Path) -> None:
+def test_a_recording_is_named_alike_by_client_and_relayer(
+    made_block: Path, tmp_path: Path
+) -> None:
     for name in ("tokens.json", "markets.json", "trades"):
         (tmp_path / name).symlink_to(made_block / name)
-    stated = {"name": "a made block", "synthetic": True, "exchange": "0xAb", "chainId": 1}
+    stated = {
+        "name": "a made block",
+        "synthetic": True,
+        "exchange": "0xAb",
+        "chainId": 1,
+    }
     for text, source, expected in (
         (None, None, (str(tmp_path.resolve()), False)),
         (None, "mine", ("mine", False)),
@@ -180,9 +200,14 @@ def served(change: Callable[[int, dict[str, Any]], None]) -> Iterator[Client]:
 
     def script(number: int, request: Request) -> Answer:
         if "trades" not in request.path:
-            return Answer(body=(tokens if request.path.endswith("tokens") else markets).encode())
+            return Answer(
+                body=(tokens if request.path.endswith("tokens") else markets).encode()
+            )
         kind = "amm" if "fillTypes=amm" in request.path else "dex"
-        answer = {"totalNum": len(rows[kind]), "trades": [list(row) for row in rows[kind]]}
+        answer = {
+            "totalNum": len(rows[kind]),
+            "trades": [list(row) for row in rows[kind]],
+        }
         change(next(numbers), answer)
         return Answer(body=json.dumps(answer).encode())
 
@@ -196,10 +221,15 @@ def test_rows_of_another_account_are_an_error_and_every_one_is_listed() -> None:
     def foreign(number: int, answer: dict[str, Any]) -> None:
         for row in answer["trades"][:4]:
             row[9] = "999"
-        answer["trades"][0][10] = "77"  # a row that is irregular for another reason, too
+        answer["trades"][0][10] = (
+            "77"  # a row that is irregular for another reason, too
+        )
 
     with served(foreign) as client:
-        with pytest.raises(UnexpectedAnswer, match=r"got 8 rows of other accounts, such as account 999.*=True"):
+        with pytest.raises(
+            UnexpectedAnswer,
+            match=r"got 8 rows of other accounts, such as account 999.*=True",
+        ):
             client.trades(ACCOUNT)
         frame = client.trades(ACCOUNT, other_accounts=True)
     listed = lab.anomalies(frame)
@@ -222,7 +252,9 @@ def test_saved_pages_of_another_account_are_listed() -> None:
     with Relayer(WORLD) as relayer:
         client = addressed(relayer)
         page = {"trades": relayer.rows(ACCOUNT, "dex")}
-        frame = lab.tables.trades(page, client.tokens(), client.markets(), fill_type="dex", account_id=5)
+        frame = lab.tables.trades(
+            page, client.tokens(), client.markets(), fill_type="dex", account_id=5
+        )
     assert len(lab.anomalies(frame)) == len(frame) > 0
 
 
@@ -253,5 +285,8 @@ def test_trades_that_never_agree_are_incomplete() -> None:
 
     with served(wanders) as client:
         assert len(client.trades(ACCOUNT)) == 30
-        with pytest.raises(IncompleteHistory, match=r"two readings that agree, got 4 readings that differ"):
+        with pytest.raises(
+            IncompleteHistory,
+            match=r"two readings that agree, got 4 readings that differ",
+        ):
             client.trades(ACCOUNT, check=True)

@@ -13,7 +13,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from support.wire_rows import DECIMALS, EXACT, NAMES, histories, markets, page, read, row, tokens, whole
+from support.wire_rows import (
+    DECIMALS,
+    EXACT,
+    NAMES,
+    histories,
+    markets,
+    page,
+    read,
+    row,
+    tokens,
+    whole,
+)
 
 from loopring_lab import tables
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
@@ -75,7 +86,10 @@ def test_row_order_page_split_and_overlap_do_not_matter(
 def test_notional_is_cut_at_the_right_digit(sizes: list[int], price: int) -> None:
     """One-step division of 256-bit decimals in Arrow misses the last digit of the example."""
     shown = f"{Decimal(price).scaleb(-8):f}"
-    made = [row(id=str(number), size=str(size), price=shown) for number, size in enumerate(sizes)]
+    made = [
+        row(id=str(number), size=str(size), price=shown)
+        for number, size in enumerate(sizes)
+    ]
     found = [whole(notional, 18) for notional in read(page(made))["notional"]]
     assert found == [size * price // 10**8 for size in sizes]
 
@@ -88,7 +102,12 @@ def test_a_full_row_has_every_documented_member() -> None:
     assert frame.columns.tolist() == COLUMNS
     got = frame.iloc[0]
     assert got["created_at"] == pd.Timestamp("2022-07-12 15:07:39.610", tz="UTC")
-    assert (got["trade_id"], got["account_id"], got["token_id"], got["storage_id"]) == (8919527, 147661, 1, 2)
+    assert (got["trade_id"], got["account_id"], got["token_id"], got["storage_id"]) == (
+        8919527,
+        147661,
+        1,
+        2,
+    )
     assert (got["block_id"], got["index_in_block"]) == (24697, 343)
     assert (got["market"], got["base"], got["quote"], got["side"], got["role"]) == (
         "LRC-ETH",
@@ -103,7 +122,9 @@ def test_a_full_row_has_every_documented_member() -> None:
     assert got["order_hash"].startswith("0x0a417a89")
     assert pd.isna(got["fill_type"])
     assert pd.isna(got["extra"])
-    assert all(str(frame[name].dtype) == "decimal256(37, 18)[pyarrow]" for name in AMOUNTS)
+    assert all(
+        str(frame[name].dtype) == "decimal256(37, 18)[pyarrow]" for name in AMOUNTS
+    )
     assert str(frame["created_at"].dtype) == "datetime64[ms, UTC]"
     assert str(frame["fee_bps"].dtype) == "float64"
 
@@ -117,8 +138,29 @@ def test_a_full_row_has_every_documented_member() -> None:
         (10, ["account_id", "token_id", "storage_id"]),
         (11, ["block_id", "index_in_block", "account_id", "token_id"]),
         (12, ["block_id", "index_in_block", "account_id", "token_id", "storage_id"]),
-        (13, ["block_id", "index_in_block", "account_id", "token_id", "storage_id", "order_hash"]),
-        (14, ["block_id", "index_in_block", "account_id", "token_id", "storage_id", "order_hash", "role"]),
+        (
+            13,
+            [
+                "block_id",
+                "index_in_block",
+                "account_id",
+                "token_id",
+                "storage_id",
+                "order_hash",
+            ],
+        ),
+        (
+            14,
+            [
+                "block_id",
+                "index_in_block",
+                "account_id",
+                "token_id",
+                "storage_id",
+                "order_hash",
+                "role",
+            ],
+        ),
     ],
 )
 def test_shorter_rows_leave_what_they_lack_null(length: int, known: list[str]) -> None:
@@ -126,15 +168,29 @@ def test_shorter_rows_leave_what_they_lack_null(length: int, known: list[str]) -
     members = [*full[:7], *full[9:12]] if length == 10 else full[:length]
     got = read(page([members]))
     whole_row = read(page([full]))
-    optional = ["account_id", "role", "order_hash", "block_id", "index_in_block", "token_id", "storage_id"]
-    assert [name for name in optional if got[name].notna().all()] == [n for n in optional if n in known]
+    optional = [
+        "account_id",
+        "role",
+        "order_hash",
+        "block_id",
+        "index_in_block",
+        "token_id",
+        "storage_id",
+    ]
+    assert [name for name in optional if got[name].notna().all()] == [
+        n for n in optional if n in known
+    ]
     same = [name for name in COLUMNS if name not in optional or name in known]
     assert_frame_equal(got[same], whole_row[same])
 
 
 def test_ten_members_can_be_read_by_position() -> None:
     got = read(page([row()[:10]]), ten_members="block").iloc[0]
-    assert (got["block_id"], got["index_in_block"], got["account_id"]) == (24697, 343, 147661)
+    assert (got["block_id"], got["index_in_block"], got["account_id"]) == (
+        24697,
+        343,
+        147661,
+    )
 
 
 def test_further_members_are_kept_verbatim_and_listed() -> None:
@@ -154,15 +210,32 @@ def test_further_members_are_kept_verbatim_and_listed() -> None:
 @pytest.mark.parametrize("side", ["BUY", "SELL"])
 def test_the_fee_s_token_is_a_choice(fee_token: str, side: str) -> None:
     sold = 1 if side == "SELL" else 0
-    got = read(page([row(side=side, tokenId=str(sold), market="LRC-ETH")]), fee_token=fee_token).iloc[0]
-    base_is_it = {"received": side == "BUY", "base": True, "quote": False, "row": side == "SELL"}[fee_token]
+    got = read(
+        page([row(side=side, tokenId=str(sold), market="LRC-ETH")]), fee_token=fee_token
+    ).iloc[0]
+    base_is_it = {
+        "received": side == "BUY",
+        "base": True,
+        "quote": False,
+        "row": side == "SELL",
+    }[fee_token]
     assert got["fee_token"] == ("LRC" if base_is_it else "ETH")
     gross = got["size"] if base_is_it else got["notional"]
-    assert got["fee_bps"] == pytest.approx(float(got["fee"] / gross) * 10_000, rel=1e-12)
+    assert got["fee_bps"] == pytest.approx(
+        float(got["fee"] / gross) * 10_000, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(
-    "market", ["AMM-LRC-ETH", "LP-LRC-ETH", "COMBINE-LRC-ETH", "lrc-eth", "amm-Lrc-Eth", "LRC-ETH"]
+    "market",
+    [
+        "AMM-LRC-ETH",
+        "LP-LRC-ETH",
+        "COMBINE-LRC-ETH",
+        "lrc-eth",
+        "amm-Lrc-Eth",
+        "LRC-ETH",
+    ],
 )
 def test_prefixed_and_odd_cased_markets_are_found(market: str) -> None:
     frame = read(page([row(market=market)]))
@@ -173,12 +246,23 @@ def test_prefixed_and_odd_cased_markets_are_found(market: str) -> None:
 
 def test_a_symbol_with_hyphens_or_a_prefix_of_its_own_is_never_split() -> None:
     names = tables.tokens(
-        [{"tokenId": i, "symbol": s, "decimals": 8} for i, s in enumerate(["LP-A-B", "A", "AMM-A", "b", "B"])]
+        [
+            {"tokenId": i, "symbol": s, "decimals": 8}
+            for i, s in enumerate(["LP-A-B", "A", "AMM-A", "b", "B"])
+        ]
     )
     records = [("LP-A-B-A", 0, 1), ("A-B", 1, 4), ("AMM-A-B", 2, 4), ("A-b", 1, 3)]
-    listed = tables.markets([{"market": m, "baseTokenId": b, "quoteTokenId": q} for m, b, q in records], names)
+    listed = tables.markets(
+        [{"market": m, "baseTokenId": b, "quoteTokenId": q} for m, b, q in records],
+        names,
+    )
     asked = ["LP-A-B-A", "AMM-A-B", "LP-A-b", "A-B", "a-B"]
-    pages = page([row(id=str(i), createdAt=str(i + 1), market=m, tokenId="7") for i, m in enumerate(asked)])
+    pages = page(
+        [
+            row(id=str(i), createdAt=str(i + 1), market=m, tokenId="7")
+            for i, m in enumerate(asked)
+        ]
+    )
     frame = tables.trades(pages, names, listed)
     assert frame["base"].astype(object).where(frame["base"].notna(), None).tolist() == [
         "LP-A-B",
@@ -198,13 +282,16 @@ def test_numbers_and_nulls_are_read_as_their_text() -> None:
     expected = read(page([row(orderHash=None, type=None)]))
     assert_frame_equal(frame, expected)
     assert not reasons(frame)
-    assert read(text.replace(b"453794000000000000000", b"4.53794e+20") + b" 1618680000000000]]}")["size"].tolist() == [
-        Decimal("453.794")
-    ]
+    assert read(
+        text.replace(b"453794000000000000000", b"4.53794e+20") + b" 1618680000000000]]}"
+    )["size"].tolist() == [Decimal("453.794")]
 
 
 def test_fill_types_can_be_given_for_each_page() -> None:
-    frame = read([page([row(id="1")]), page([row(id="2", market="AMM-LRC-ETH")])], fill_type=["dex", "amm"])
+    frame = read(
+        [page([row(id="1")]), page([row(id="2", market="AMM-LRC-ETH")])],
+        fill_type=["dex", "amm"],
+    )
     assert frame["fill_type"].tolist() == ["dex", "amm"]
     with pytest.raises(LabError, match="2 labels for 1 pages"):
         read([page([row()])], fill_type=["dex", "amm"])
@@ -216,7 +303,10 @@ def test_no_trades_still_make_a_typed_frame() -> None:
     for nothing in ([], page([]), [page([]), page([])]):
         frame = read(nothing)
         assert frame.columns.tolist() == COLUMNS
-        assert frame.dtypes.astype(str).tolist() == read(page([row()])).dtypes.astype(str).tolist()
+        assert (
+            frame.dtypes.astype(str).tolist()
+            == read(page([row()])).dtypes.astype(str).tolist()
+        )
         assert tables.anomalies(frame).empty
 
 
@@ -226,12 +316,18 @@ def test_no_trades_still_make_a_typed_frame() -> None:
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ({"market": "NEW-COIN", "tokenId": "5"}, "market 'NEW-COIN' is not in the markets table"),
+        (
+            {"market": "NEW-COIN", "tokenId": "5"},
+            "market 'NEW-COIN' is not in the markets table",
+        ),
         ({"tokenId": "0"}, "tokenId is not the token sold"),
         ({"side": "HOLD"}, "side 'HOLD' is not BUY or SELL"),
         ({"type": "broker"}, "type 'broker' is not maker or taker"),
         ({"blockId": "maker"}, "blockId 'maker' is not a whole number of 64 bits"),
-        ({"storageId": str(2**70)}, f"storageId '{2**70}' is not a whole number of 64 bits"),
+        (
+            {"storageId": str(2**70)},
+            f"storageId '{2**70}' is not a whole number of 64 bits",
+        ),
         ({"size": None}, "size is missing"),
         ({"id": None}, "id is missing"),
         ({"market": None}, "market is missing"),
@@ -239,7 +335,9 @@ def test_no_trades_still_make_a_typed_frame() -> None:
         ({"createdAt": "0"}, "createdAt is 0"),
     ],
 )
-def test_an_odd_row_is_kept_and_listed_with_its_reason(members: dict[str, Any], reason: str) -> None:
+def test_an_odd_row_is_kept_and_listed_with_its_reason(
+    members: dict[str, Any], reason: str
+) -> None:
     frame = read(page([row(**members), row(id="1", createdAt="1500000000000")]))
     assert len(frame) == 2
     assert reasons(frame) == [reason]
@@ -250,32 +348,54 @@ def test_an_odd_row_is_kept_and_listed_with_its_reason(members: dict[str, Any], 
 
 
 def test_a_market_whose_token_is_not_listed_is_odd() -> None:
-    listed = tables.markets([{"market": "LRC-NEW", "baseTokenId": 1, "quoteTokenId": 77}], tokens())
-    frame = tables.trades(page([row(market="LRC-NEW", side="BUY", tokenId="77")]), tokens(), listed)
-    assert reasons(frame) == ["tokenId 77 of market 'LRC-NEW' is not in the tokens table"]
+    listed = tables.markets(
+        [{"market": "LRC-NEW", "baseTokenId": 1, "quoteTokenId": 77}], tokens()
+    )
+    frame = tables.trades(
+        page([row(market="LRC-NEW", side="BUY", tokenId="77")]), tokens(), listed
+    )
+    assert reasons(frame) == [
+        "tokenId 77 of market 'LRC-NEW' is not in the tokens table"
+    ]
     assert frame["size"].tolist() == [Decimal("453.794")]
 
 
 def test_one_identity_with_two_contents_keeps_both_and_says_so() -> None:
-    frame = read([page([row(), row(id="1")]), page([row(feeAmount="1")]), page([row()])])
+    frame = read(
+        [page([row(), row(id="1")]), page([row(feeAmount="1")]), page([row()])]
+    )
     assert len(frame) == 3
     assert reasons(frame) == ["repeated identity with other content"] * 2
-    assert sorted(tables.anomalies(frame)["fee"]) == [Decimal("1E-18"), Decimal("0.00161868")]
+    assert sorted(tables.anomalies(frame)["fee"]) == [
+        Decimal("1E-18"),
+        Decimal("0.00161868"),
+    ]
 
 
 def test_both_sides_of_a_fill_are_two_rows() -> None:
-    frame = read(page([row(side="BUY", tokenId="0", orderHash="0x1"), row(side="SELL", orderHash="0x2")]))
+    frame = read(
+        page(
+            [
+                row(side="BUY", tokenId="0", orderHash="0x1"),
+                row(side="SELL", orderHash="0x2"),
+            ]
+        )
+    )
     assert len(frame) == 2
     assert not reasons(frame)
 
 
-def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy_too_many() -> None:
+def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy_too_many() -> (
+    None
+):
     one = read(page([row()]))
     other = read(page([row(feeAmount="0")]))
     overlapping = pd.concat([one, read(page([row(), row(id="1")])), one])
     assert reasons(overlapping) == ["read twice: identical to another row"] * 2
     assert reasons(overlapping.drop_duplicates(["trade_id"])) == []
-    assert reasons(pd.concat([one, other])) == ["repeated identity with other content"] * 2
+    assert (
+        reasons(pd.concat([one, other])) == ["repeated identity with other content"] * 2
+    )
     unknown = read(page([row(id=None, feeAmount=fee) for fee in "01"]))
     assert reasons(pd.concat([unknown, unknown])) == ["id is missing"] * 4
 
@@ -304,30 +424,44 @@ AFTER = "created_at is after 2099: sent in microseconds?"
         ({"feeAmount": "-1"}, "feeAmount '-1' is negative"),
     ],
 )  # fmt: skip
-def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(members: dict[str, Any], reason: str | None) -> None:
+def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(
+    members: dict[str, Any], reason: str | None
+) -> None:
     frame = read(page([row(id="1"), row(**members)]))
     expected = [] if reason is None else [reason]
     assert reasons(frame) == reasons(frame[::-1]) == expected
     assert reasons(frame[frame["trade_id"] != 1]) == expected
     assert reasons(pd.concat([frame, read(page([row(id="2")]))])) == expected
-    assert reasons(frame.assign(extra=None)) == [text.replace("feeAmount '-1'", "fee") for text in expected]
+    assert reasons(frame.assign(extra=None)) == [
+        text.replace("feeAmount '-1'", "fee") for text in expected
+    ]
 
 
 def test_a_price_of_zero_or_below_leaves_the_notional_unknown() -> None:
     """The relayer truncates prices to 8 decimals, so one below 1e-8 arrives as 0.0."""
-    frame = read(page([row(price=price, feeAmount="1") for price in ("0.0", "0", "-1")]))
+    frame = read(
+        page([row(price=price, feeAmount="1") for price in ("0.0", "0", "-1")])
+    )
     assert [float(price) for price in frame["price"]] == [-1, 0]
     assert frame["notional"].isna().all()
     assert frame["fee_bps"].isna().all()
-    buys = read(page([row(price="0.0", side="BUY", tokenId="0", feeAmount="453794000000000000")]))
+    buys = read(
+        page(
+            [row(price="0.0", side="BUY", tokenId="0", feeAmount="453794000000000000")]
+        )
+    )
     assert buys["fee_bps"].tolist() == [10]
 
 
 def test_anomalies_of_other_frames_are_refused_by_name() -> None:
     frame = read(page([row()]))
-    with pytest.raises(LabError, match="expected a trades DataFrame of pandas, got Table"):
+    with pytest.raises(
+        LabError, match="expected a trades DataFrame of pandas, got Table"
+    ):
         tables.anomalies(frame.pipe(pa.Table.from_pandas))
-    with pytest.raises(LabError, match="the frame has no column 'side'. Pass whole rows"):
+    with pytest.raises(
+        LabError, match="the frame has no column 'side'. Pass whole rows"
+    ):
         tables.anomalies(frame.drop(columns="side"))
 
 
@@ -344,7 +478,9 @@ NO_TRADES: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize("fill_type", [None, "dex"])
-def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(fill_type: str | None) -> None:
+def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(
+    fill_type: str | None,
+) -> None:
     pages = [page([odd for odd, _ in NO_TRADES]), page([row(id="1"), row(id="2")])]
     frame = read(pages, fill_type=fill_type)
     listed = tables.anomalies(frame)
@@ -357,7 +493,10 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(fill_type: str | N
     members = [name for name in COLUMNS if name not in ("fill_type", "extra")]
     assert listed[members].isna().all(axis=None)
     assert (
-        tables.anomalies(pd.concat([frame, read(page([row(id="3")]))]))["reason"].tolist() == listed["reason"].tolist()
+        tables.anomalies(pd.concat([frame, read(page([row(id="3")]))]))[
+            "reason"
+        ].tolist()
+        == listed["reason"].tolist()
     )
 
 
@@ -378,7 +517,9 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are(fill_type: str | N
         (b'{"totalNum": 1, "trades": ["\xff"]}', "pages[0]", "JSON", "bytes that are not UTF-8"),
     ],
 )  # fmt: skip
-def test_a_broken_page_is_refused_with_its_place(text: bytes, field: str, expected: str, got: str) -> None:
+def test_a_broken_page_is_refused_with_its_place(
+    text: bytes, field: str, expected: str, got: str
+) -> None:
     with pytest.raises(UnexpectedAnswer) as caught:
         read(text)
     assert (caught.value.field, caught.value.expected) == (field, expected)
@@ -430,7 +571,10 @@ def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_rea
     members: dict[str, Any], column: str, reason: str, step: int
 ) -> None:
     """Huge exponents take forever or crash pyarrow, which also makes wrong decimals of 78 and more digits."""
-    fine = [row(id=str(number), createdAt=str(1657638459610 + step * number)) for number in range(4)]
+    fine = [
+        row(id=str(number), createdAt=str(1657638459610 + step * number))
+        for number in range(4)
+    ]
     odd = row(**{"id": "9", "createdAt": "1"} | members)
     frame = read([page(fine), page([*fine[:2], odd, *fine[2:]])])
     assert len(frame) == 5
@@ -441,15 +585,25 @@ def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_rea
     assert len(listed["reason"].iloc[0]) < 200
     kept = json.loads(listed["extra"].iloc[0])
     for name, value in members.items() if column != "notional" else ():
-        assert kept.get(name, value) == value if isinstance(value, str) else kept[name] == json.dumps(value)
+        assert (
+            kept.get(name, value) == value
+            if isinstance(value, str)
+            else kept[name] == json.dumps(value)
+        )
 
 
 @settings(max_examples=50)
-@given(st.from_regex(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True))
+@given(
+    st.from_regex(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+)
 def test_a_price_is_its_decimal_or_null_and_listed(text: str) -> None:
     frame = read(page([row(price=text, size="1")]))
     number = Decimal(text)
-    held = number == number.quantize(Decimal("1e-18"), context=EXACT) if number.adjusted() < 100 else False
+    held = (
+        number == number.quantize(Decimal("1e-18"), context=EXACT)
+        if number.adjusted() < 100
+        else False
+    )
     if held and number < 10**19:
         assert frame["price"].tolist() == [number]
     else:
@@ -460,13 +614,21 @@ def test_a_price_is_its_decimal_or_null_and_listed(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "got"),
     [
-        (page([row(market="LRC-ETH")]).replace(b"LRC-", rb"\ud800"), "half of a surrogate pair at"),
-        (page([row(orderHash="x")]).replace(b'"x"', rb'"\udfff"'), "half of a surrogate pair at"),
+        (
+            page([row(market="LRC-ETH")]).replace(b"LRC-", rb"\ud800"),
+            "half of a surrogate pair at",
+        ),
+        (
+            page([row(orderHash="x")]).replace(b'"x"', rb'"\udfff"'),
+            "half of a surrogate pair at",
+        ),
         (page([row()]).replace(b'"343"', b"NaN"), "NaN or Infinity at"),
         (page([row()])[:-1] + b', "trades": []}', "an object that has a member twice"),
     ],
 )
-def test_a_page_that_is_no_plain_json_is_refused_by_place(text: bytes, got: str) -> None:
+def test_a_page_that_is_no_plain_json_is_refused_by_place(
+    text: bytes, got: str
+) -> None:
     for form in (text, text.decode()):
         with pytest.raises(UnexpectedAnswer, match=got) as caught:
             read([page([row(id="1")]), form])
@@ -493,16 +655,23 @@ def test_parsed_answers_are_held_to_the_same_limits() -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(LabError, match="fee_token='paid' is not known. Use one of 'received', 'base'"):
+    with pytest.raises(
+        LabError, match="fee_token='paid' is not known. Use one of 'received', 'base'"
+    ):
         read(page([row()]), fee_token="paid")
     with pytest.raises(LabError, match="ten_members='x' is not known"):
         read(page([row()]), ten_members="x")
 
 
-@pytest.mark.parametrize(("name", "wrong"), [("tokens", []), ("markets", pd.DataFrame()), ("tokens", {"a": 1})])
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("tokens", []), ("markets", pd.DataFrame()), ("tokens", {"a": 1})],
+)
 def test_raw_answers_in_place_of_frames_are_named(name: str, wrong: Any) -> None:
     given = {"tokens": tokens(), "markets": markets()} | {name: wrong}
-    with pytest.raises(LabError, match=f"{name}: expected the frame that tables.{name} makes, got"):
+    with pytest.raises(
+        LabError, match=f"{name}: expected the frame that tables.{name} makes, got"
+    ):
         tables.trades(page([row()]), **given)
 
 
@@ -518,7 +687,9 @@ def assert_every_field(answer: list[dict[str, Any]], frame: pd.DataFrame) -> Non
         ):
             for bound, text in record[group].items():
                 assert whole(got[f"{column}_{bound}"], record["decimals"]) == int(text)
-        assert whole(got["fast_withdraw_limit"], record["decimals"]) == int(record["fastWithdrawLimit"])
+        assert whole(got["fast_withdraw_limit"], record["decimals"]) == int(
+            record["fastWithdrawLimit"]
+        )
         assert [got["gas_amounts_distribution"], got["gas_amounts_deposit"]] == [
             int(record["gasAmounts"][name]) for name in ("distribution", "deposit")
         ]
@@ -533,7 +704,9 @@ def test_every_token_field_of_the_synthetic_world_is_there_and_exact() -> None:
 
 
 def test_every_token_field_is_there_and_exact(recordings: Path) -> None:
-    answer = json.loads((recordings / "samples" / "uat_exchange_tokens_8.json").read_text())
+    answer = json.loads(
+        (recordings / "samples" / "uat_exchange_tokens_8.json").read_text()
+    )
     frame = tables.tokens(answer)
     assert_every_field(answer, frame)
     assert frame.loc["LP-USDC-ETH", "order_amounts_maximum"] == Decimal(10) ** 31
@@ -551,16 +724,30 @@ def test_repeated_symbols_are_told_apart_by_id(recordings: Path) -> None:
 
 
 def test_older_records_have_nulls(recordings: Path) -> None:
-    sample = json.loads((recordings / "samples" / "mainnet_tokens_market_tbenr_2021.json").read_text())
+    sample = json.loads(
+        (recordings / "samples" / "mainnet_tokens_market_tbenr_2021.json").read_text()
+    )
     frame = tables.tokens(sample)
     assert frame.loc["USDT", "order_amounts_minimum"] == Decimal(5)
-    assert frame[["precision_for_order", "lucky_token_amounts_dust", "gas_amounts_deposit"]].isna().all(axis=None)
+    assert (
+        frame[
+            ["precision_for_order", "lucky_token_amounts_dust", "gas_amounts_deposit"]
+        ]
+        .isna()
+        .all(axis=None)
+    )
     market = tables.markets([sample["market"]], frame).iloc[0]
-    assert (market["base"], market["quote"], market["precision_for_price"]) == ("DAI", "USDT", 4)
+    assert (market["base"], market["quote"], market["precision_for_price"]) == (
+        "DAI",
+        "USDT",
+        4,
+    )
     assert pd.isna(market[["status", "amm_open", "orderbook_open", "created_at"]]).all()
 
 
-@pytest.mark.parametrize("name", ["docs_exchange_tokens_sample", "mainnet_exchange_tokens_folio_2023"])
+@pytest.mark.parametrize(
+    "name", ["docs_exchange_tokens_sample", "mainnet_exchange_tokens_folio_2023"]
+)
 def test_recorded_token_answers_are_read(recordings: Path, name: str) -> None:
     text = (recordings / "samples" / f"{name}.json").read_bytes()
     frame = tables.tokens(text)
@@ -570,24 +757,33 @@ def test_recorded_token_answers_are_read(recordings: Path, name: str) -> None:
 
 
 def test_recorded_market_answer_is_read(recordings: Path) -> None:
-    frame = tables.markets((recordings / "samples" / "docs_mix_markets_sample.json").read_text())
+    frame = tables.markets(
+        (recordings / "samples" / "docs_mix_markets_sample.json").read_text()
+    )
     assert frame.index.tolist() == ["LRC-ETH", "ETH-USDT", "DAI-USDT", "USDC-ETH"]
     assert frame["created_at"].isna().tolist() == [False, False, True, False]
-    assert frame.loc["LRC-ETH", "created_at"] == pd.Timestamp(1617967800000, unit="ms", tz="UTC")
+    assert frame.loc["LRC-ETH", "created_at"] == pd.Timestamp(
+        1617967800000, unit="ms", tz="UTC"
+    )
     assert frame[["base", "quote"]].loc["DAI-USDT"].tolist() == ["DAI", "USDT"]
     assert frame["orderbook_agg_levels"].tolist() == [5, 3, 2, 3]
 
 
 @pytest.mark.parametrize(
-    ("status", "amm", "book"), [(0, False, False), (1, True, False), (2, False, True), (3, True, True)]
+    ("status", "amm", "book"),
+    [(0, False, False), (1, True, False), (2, False, True), (3, True, True)],
 )
 def test_market_status_is_a_mask(status: int, amm: bool, book: bool) -> None:
-    got = tables.markets([{"market": "A-B", "baseTokenId": 1, "quoteTokenId": 2, "status": status}]).iloc[0]
+    got = tables.markets(
+        [{"market": "A-B", "baseTokenId": 1, "quoteTokenId": 2, "status": status}]
+    ).iloc[0]
     assert (got["amm_open"], got["orderbook_open"]) == (amm, book)
 
 
 def test_without_tokens_a_name_with_more_hyphens_is_not_split() -> None:
-    records = [{"market": m, "baseTokenId": 1, "quoteTokenId": 2} for m in ("A-B", "LP-A-B-C")]
+    records = [
+        {"market": m, "baseTokenId": 1, "quoteTokenId": 2} for m in ("A-B", "LP-A-B-C")
+    ]
     assert tables.markets(records)["base"].isna().tolist() == [False, True]
 
 
@@ -603,15 +799,25 @@ def test_without_tokens_a_name_with_more_hyphens_is_not_split() -> None:
         ("A", "tokens[0]", "a record"),
     ],
 )  # fmt: skip
-def test_a_broken_token_record_is_refused_with_its_place(record: Any, field: str, expected: str) -> None:
+def test_a_broken_token_record_is_refused_with_its_place(
+    record: Any, field: str, expected: str
+) -> None:
     with pytest.raises(UnexpectedAnswer) as caught:
         tables.tokens([record])
     assert (caught.value.field, caught.value.expected) == (field, expected)
 
 
 def test_a_limit_that_does_not_fit_names_token_and_field() -> None:
-    record = {"tokenId": 1, "symbol": "BIG", "decimals": 0, "orderAmounts": {"maximum": "1" + "0" * 60}}
-    with pytest.raises(AmountError, match=r"BIG.orderAmounts.maximum.*does not fit decimal256\(76, 18\)"):
+    record = {
+        "tokenId": 1,
+        "symbol": "BIG",
+        "decimals": 0,
+        "orderAmounts": {"maximum": "1" + "0" * 60},
+    }
+    with pytest.raises(
+        AmountError,
+        match=r"BIG.orderAmounts.maximum.*does not fit decimal256\(76, 18\)",
+    ):
         tables.tokens([record])
 
 
@@ -627,7 +833,10 @@ def test_unknown_fields_are_kept() -> None:
             }
         ]
     )
-    assert json.loads(frame["extra"].iloc[0]) == {"new": {"x": 1}, "gasAmounts": {"burn": "7"}}
+    assert json.loads(frame["extra"].iloc[0]) == {
+        "new": {"x": 1},
+        "gasAmounts": {"burn": "7"},
+    }
     assert frame["gas_amounts_deposit"].tolist() == [5]
 
 
@@ -643,15 +852,25 @@ def test_the_recorded_row_is_read(recordings: Path) -> None:
     block = recordings / "mainnet_block_a"
     listed = tables.tokens((block / "tokens.json").read_bytes())
     pairs = tables.markets((block / "markets.json").read_bytes(), listed)
-    got = tables.trades((recordings / "samples" / "docs_user_trades_sample.json").read_bytes(), listed, pairs).iloc[0]
+    got = tables.trades(
+        (recordings / "samples" / "docs_user_trades_sample.json").read_bytes(),
+        listed,
+        pairs,
+    ).iloc[0]
     assert whole(got["size"], 18) == 453794000000000000000
     assert whole(got["fee"], 18) == 1618680000000000
-    assert (got["price"], got["fee_token"], got["account_id"]) == (Decimal("0.00035669"), "ETH", 147661)
+    assert (got["price"], got["fee_token"], got["account_id"]) == (
+        Decimal("0.00035669"),
+        "ETH",
+        147661,
+    )
     assert np.isclose(got["fee_bps"], 100.0, atol=0.01)
 
 
 def test_an_nft_trade_is_refused(recordings: Path) -> None:
-    with pytest.raises(UnexpectedAnswer, match="got an NFT trade of 19 members.*leave that page out"):
+    with pytest.raises(
+        UnexpectedAnswer, match="got an NFT trade of 19 members.*leave that page out"
+    ):
         read((recordings / "samples" / "docs_nft_trades_sample.json").read_bytes())
 
 
@@ -659,12 +878,34 @@ def test_an_nft_trade_is_refused(recordings: Path) -> None:
 def test_no_number_is_read_modulo_a_power_of_two(member: str) -> None:
     """Casts to 256-bit decimals overflow without a word, to small and so to plausible values."""
     dice = random.Random(12)
-    texts = [str(2**256), str(2**256 + 5), str(2**255), "9" * 400, "0" * 90 + "7", f"{2**190}E66", "196E76"]
-    texts += [f"{2 ** dice.randint(100, 300)}{dice.choice(['', 'E5', 'E60'])}" for _ in range(60)]
+    texts = [
+        str(2**256),
+        str(2**256 + 5),
+        str(2**255),
+        "9" * 400,
+        "0" * 90 + "7",
+        f"{2**190}E66",
+        "196E76",
+    ]
+    texts += [
+        f"{2 ** dice.randint(100, 300)}{dice.choice(['', 'E5', 'E60'])}"
+        for _ in range(60)
+    ]
     texts = [text for text in texts if member == "price" or "E" not in text]
-    column, decimals = ("fee", 18) if member == "feeAmount" else (member, 18 if member == "size" else 0)
+    column, decimals = (
+        ("fee", 18)
+        if member == "feeAmount"
+        else (member, 18 if member == "size" else 0)
+    )
     for part in (*([text] for text in texts[:6]), texts):
-        frame = read(page([row(**{"id": str(number), member: text}) for number, text in enumerate(part)]))
+        frame = read(
+            page(
+                [
+                    row(**{"id": str(number), member: text})
+                    for number, text in enumerate(part)
+                ]
+            )
+        )
         named = tables.anomalies(frame)["reason"]
         for place, (text, got) in enumerate(zip(part, frame[column], strict=True)):
             if pd.isna(got):

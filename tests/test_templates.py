@@ -40,61 +40,106 @@ def test_each_notebook_is_a_template() -> None:
     assert [template.path.stem for template in found] == stems
     for template in found:
         assert template.name == template.path.stem[3:].replace("_", "-")
-        assert nbformat.read(template.path, as_version=4).cells[0].source.startswith(f"# {template.title}\n")
+        assert (
+            nbformat.read(template.path, as_version=4)
+            .cells[0]
+            .source.startswith(f"# {template.title}\n")
+        )
         assert template.parameters == set_by(first_cell(template.path))
 
 
-@pytest.mark.parametrize("template", templates.templates(), ids=lambda template: template.name)
-def test_a_copy_has_no_outputs_and_the_same_cells(template: templates.Template, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "template", templates.templates(), ids=lambda template: template.name
+)
+def test_a_copy_has_no_outputs_and_the_same_cells(
+    template: templates.Template, tmp_path: Path
+) -> None:
     target = tmp_path / "deep" / "my.ipynb"
     templates.new(template.name, target)
-    copy, source = (nbformat.read(path, as_version=4) for path in (target, template.path))
+    copy, source = (
+        nbformat.read(path, as_version=4) for path in (target, template.path)
+    )
     nbformat.validate(copy)
     assert [cell.source for cell in copy.cells if cell.cell_type == "code"] == [
         cell.source for cell in source.cells if cell.cell_type == "code"
     ]
-    assert all(not cell.outputs and cell.execution_count is None for cell in copy.cells if "outputs" in cell)
+    assert all(
+        not cell.outputs and cell.execution_count is None
+        for cell in copy.cells
+        if "outputs" in cell
+    )
     assert copy.metadata == source.metadata
-    assert ".ipynb)" not in "".join(cell.source for cell in copy.cells), "a link that leads nowhere"
+    assert ".ipynb)" not in "".join(cell.source for cell in copy.cells), (
+        "a link that leads nowhere"
+    )
 
 
 def test_parameters_are_filled_in_and_comments_stay(tmp_path: Path) -> None:
     target = tmp_path / "my.ipynb"
-    templates.new("first-look", target, {"account_id": 11519, "base_url": "https://a.example"})
+    templates.new(
+        "first-look", target, {"account_id": 11519, "base_url": "https://a.example"}
+    )
     source = first_cell(target)
     others = {"recording": None, "blocks": None}
-    assert set_by(source) == {"account_id": 11519, "base_url": "https://a.example"} | others
+    assert (
+        set_by(source)
+        == {"account_id": 11519, "base_url": "https://a.example"} | others
+    )
     assert "# a folder of saved responses" in source
     assert "# " in source.splitlines()[1]
 
 
 def test_a_value_over_several_lines_is_replaced_whole() -> None:
     source = 'a = [\n  1,\n  2,\n]  # two\nb = "ä"  # text\n'
-    assert templates._with_values(source, {"a": [3], "b": "ö"}) == "a = [3]  # two\nb = 'ö'  # text"
+    assert (
+        templates._with_values(source, {"a": [3], "b": "ö"})
+        == "a = [3]  # two\nb = 'ö'  # text"
+    )
 
 
-def test_a_recording_is_named_as_seen_from_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_is_named_as_seen_from_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "tokens.json").write_text("[]")
     monkeypatch.chdir(tmp_path)
     templates.new("first-look", Path("study/my.ipynb"), {"recording": "saved"})
-    assert set_by(first_cell(tmp_path / "study" / "my.ipynb"))["recording"] == "../saved"
+    assert (
+        set_by(first_cell(tmp_path / "study" / "my.ipynb"))["recording"] == "../saved"
+    )
 
 
-def test_accounts_with_both_fill_types_and_most_trades_are_taken(tmp_path: Path) -> None:
+def test_accounts_with_both_fill_types_and_most_trades_are_taken(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "trades").mkdir()
-    for name, size in {"5-amm": 10, "5-dex": 20, "6-amm": 95, "7-dex": 50, "8-dex": 7, "none": 999}.items():
+    for name, size in {
+        "5-amm": 10,
+        "5-dex": 20,
+        "6-amm": 95,
+        "7-dex": 50,
+        "8-dex": 7,
+        "none": 999,
+    }.items():
         (tmp_path / "trades" / f"{name}.json").write_text("x" * size)
-    assert templates.accounts_of_recording("fee-analysis", str(tmp_path)) == {"account_id": 5}
-    assert templates.accounts_of_recording("archive-and-scale", str(tmp_path)) == {"accounts": [5, 6, 7]}
-    assert templates.accounts_of_recording("amm-versus-orderbook", str(tmp_path)) == {}  # takes all
+    assert templates.accounts_of_recording("fee-analysis", str(tmp_path)) == {
+        "account_id": 5
+    }
+    assert templates.accounts_of_recording("archive-and-scale", str(tmp_path)) == {
+        "accounts": [5, 6, 7]
+    }
+    assert (
+        templates.accounts_of_recording("amm-versus-orderbook", str(tmp_path)) == {}
+    )  # takes all
     assert templates.accounts_of_recording("fee-analysis", None) == {}
 
 
 def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
     target = tmp_path / "my.ipynb"
     target.write_text("mine")
-    with pytest.raises(LabError, match=r"already exists\. Choose another name, or use --force"):
+    with pytest.raises(
+        LabError, match=r"already exists\. Choose another name, or use --force"
+    ):
         templates.new("first-look", target)
     assert target.read_text() == "mine"
     templates.new("first-look", target, force=True)
@@ -120,7 +165,10 @@ def test_impossible_requests_are_refused_with_the_reason(
     assert not (tmp_path / target).exists()
 
 
-@pytest.mark.parametrize(("text", "value"), [("5", 5), ("1w", "1w"), ("None", None), ("[1, 2]", [1, 2]), ("'5'", "5")])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5", 5), ("1w", "1w"), ("None", None), ("[1, 2]", [1, 2]), ("'5'", "5")],
+)
 def test_values_are_literals_or_else_text(text: str, value: object) -> None:
     assert templates.parse_value(text) == value
 
@@ -131,7 +179,10 @@ def test_the_command_lists_and_copies(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["new"]) == 0
     listed = capsys.readouterr().out
-    assert all(f"{template.name} " in listed and template.title in listed for template in templates.templates())
+    assert all(
+        f"{template.name} " in listed and template.title in listed
+        for template in templates.templates()
+    )
     words = [
         "new",
         "fee-analysis",
@@ -145,8 +196,15 @@ def test_the_command_lists_and_copies(
     ]
     assert cli.main(words) == 0
     found = set_by(first_cell(Path("my.ipynb")))
-    assert (found["account_id"], found["every"], found["base_url"]) == (11519, "1w", "http://a")
-    assert cli.main(["new", "amm-versus-orderbook", "--account", "1", "--account", "2"]) == 0
+    assert (found["account_id"], found["every"], found["base_url"]) == (
+        11519,
+        "1w",
+        "http://a",
+    )
+    assert (
+        cli.main(["new", "amm-versus-orderbook", "--account", "1", "--account", "2"])
+        == 0
+    )
     assert set_by(first_cell(Path("amm-versus-orderbook.ipynb")))["accounts"] == [1, 2]
 
 
@@ -160,7 +218,10 @@ def test_the_command_lists_and_copies(
         ),
         (["fee-analysis", "my.ipynb", "--set", "every"], "give a name and a value"),
         (["fee-analysis", "my.ipynb", "--set", "evry=1w"], "Did you mean 'every'"),
-        (["key-update", "my.ipynb", "--recording", "."], "has no parameter 'recording'"),
+        (
+            ["key-update", "my.ipynb", "--recording", "."],
+            "has no parameter 'recording'",
+        ),
     ],
 )
 def test_the_command_refuses_in_one_line(
@@ -181,31 +242,63 @@ def test_the_command_refuses_in_one_line(
 def texts(path: Path) -> str:
     notebook = nbformat.read(path, as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    return "\n".join(output.get("text", output.get("data", {}).get("text/plain", "")) for output in outputs)
+    return "\n".join(
+        output.get("text", output.get("data", {}).get("text/plain", ""))
+        for output in outputs
+    )
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
-def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path: Path, any_block_folder: Path) -> None:
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
+)
+def test_a_copy_runs_under_papermill_with_other_parameters(
+    tmp_path: Path, any_block_folder: Path
+) -> None:
     copy = tmp_path / "my.ipynb"
     done = tmp_path / "done.ipynb"
     templates.new("fee-analysis", copy, {"account_id": 40659})
-    papermill.execute_notebook(copy, done, {"every": "1q", "value_in": "USDC"}, cwd=tmp_path, progress_bar=False)
+    papermill.execute_notebook(
+        copy,
+        done,
+        {"every": "1q", "value_in": "USDC"},
+        cwd=tmp_path,
+        progress_bar=False,
+    )
     count = len(lab.connect().trades(40659))
     assert f"account 40659: {count:,} fills, fees valued in USDC" in texts(done)
     saved = any_block_folder
     papermill.execute_notebook(
-        copy, done, {"account_id": 58344, "recording": str(saved)}, cwd=tmp_path, progress_bar=False
+        copy,
+        done,
+        {"account_id": 58344, "recording": str(saved)},
+        cwd=tmp_path,
+        progress_bar=False,
     )
-    rows = sum(json.loads((saved / "trades" / f"58344-{kind}.json").read_text())["totalNum"] for kind in ("amm", "dex"))
+    rows = sum(
+        json.loads((saved / "trades" / f"58344-{kind}.json").read_text())["totalNum"]
+        for kind in ("amm", "dex")
+    )
     assert f"account 58344: {rows} fills" in texts(done)
 
 
 @pytest.mark.thorough
 def test_a_copy_runs_under_nbval(tmp_path: Path, any_block_folder: Path) -> None:
     saved = str(any_block_folder)
-    templates.new("amm-versus-orderbook", tmp_path / "a.ipynb", {"accounts": [58344, 11375], "recording": saved})
-    words = ["-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--rootdir", str(tmp_path), "-q"]
+    templates.new(
+        "amm-versus-orderbook",
+        tmp_path / "a.ipynb",
+        {"accounts": [58344, 11375], "recording": saved},
+    )
+    words = [
+        "-p",
+        "no:cacheprovider",
+        "--nbval",
+        "--nbval-current-env",
+        "--rootdir",
+        str(tmp_path),
+        "-q",
+    ]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *words, "a.ipynb"],
         cwd=tmp_path, capture_output=True, text=True, check=False,

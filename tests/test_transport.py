@@ -48,15 +48,21 @@ def refused_port() -> int:
 
 def get(script: Script, **how: Any) -> tuple[bytes, list[Request]]:
     with scripted(script) as server:
-        client = Transport(server.base_url, api_key=KEY, rate=None, proxies=False, **how)
+        client = Transport(
+            server.base_url, api_key=KEY, rate=None, proxies=False, **how
+        )
         try:
-            return client.get("/user/trades", {"accountId": 10083}, keyed=True), server.requests
+            return client.get(
+                "/user/trades", {"accountId": 10083}, keyed=True
+            ), server.requests
         finally:
             client.close()
 
 
 def failing(answer: Answer, times: int = 99) -> Script:
-    return lambda number, request: answer if number < times else Answer(body=b'{"ok": 1}')
+    return lambda number, request: (
+        answer if number < times else Answer(body=b'{"ok": 1}')
+    )
 
 
 def test_the_query_and_the_key_are_sent() -> None:
@@ -68,7 +74,9 @@ def test_the_query_and_the_key_are_sent() -> None:
 
 def test_the_key_is_sent_only_where_it_is_needed() -> None:
     with scripted(failing(Answer(), 0)) as server:
-        client = Transport(server.base_url + "/api/v3/", api_key=KEY, rate=None, proxies=False)
+        client = Transport(
+            server.base_url + "/api/v3/", api_key=KEY, rate=None, proxies=False
+        )
         client.get("/exchange/tokens")
         client.close()
         assert server.requests[0].path == "/api/v3/exchange/tokens"
@@ -90,7 +98,9 @@ def test_what_may_pass_is_tried_again(answer: Answer, pauses: list[float]) -> No
     body, requests = get(failing(answer, 3))
     assert body == b'{"ok": 1}'
     assert len(requests) == 4
-    assert [round(pause, 1) for pause in pauses] == pytest.approx([0.1, 0.2, 0.4], abs=0.11)
+    assert [round(pause, 1) for pause in pauses] == pytest.approx(
+        [0.1, 0.2, 0.4], abs=0.11
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +113,9 @@ def test_what_may_pass_is_tried_again(answer: Answer, pauses: list[float]) -> No
         (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
     ],
 )  # fmt: skip
-def test_what_does_not_pass_ends_in_its_error(answer: Answer, kind: type, said: str, pauses: list[float]) -> None:
+def test_what_does_not_pass_ends_in_its_error(
+    answer: Answer, kind: type, said: str, pauses: list[float]
+) -> None:
     numbers: list[int] = []
     with pytest.raises(kind) as caught:
         get(lambda number, request: numbers.append(number) or answer, attempts=3)
@@ -122,16 +134,27 @@ def test_what_does_not_pass_ends_in_its_error(answer: Answer, kind: type, said: 
     ],
     ids=["result_info", "flat", "inside 200"],
 )
-def test_a_refusal_is_not_tried_again_and_says_what_to_do(code: int, shape: tuple[int, str]) -> None:
+def test_a_refusal_is_not_tried_again_and_says_what_to_do(
+    code: int, shape: tuple[int, str]
+) -> None:
     status, text = shape
     seen: list[int] = []
     with pytest.raises(RelayerError) as caught:
-        get(lambda number, request: seen.append(number) or Answer(status, text.format(code=code).encode()))
+        get(
+            lambda number, request: (
+                seen.append(number) or Answer(status, text.format(code=code).encode())
+            )
+        )
     assert len(seen) == 1
     assert (caught.value.status, caught.value.code) == (status, code)
-    assert (caught.value.message, caught.value.endpoint) == ("no", "GET /api/v3/user/trades")
+    assert (caught.value.message, caught.value.endpoint) == (
+        "no",
+        "GET /api/v3/user/trades",
+    )
     details = f"(GET /api/v3/user/trades, code {code}, HTTP {status})"
-    assert str(caught.value) == f"The relayer refused: no. {HINTS[code][:-1]} {details}."
+    assert (
+        str(caught.value) == f"The relayer refused: no. {HINTS[code][:-1]} {details}."
+    )
     assert isinstance(caught.value, NotAuthorized) == (code in (104001, 104002))
 
 
@@ -141,7 +164,10 @@ def test_code_0_is_no_refusal() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 404, 500])
-@pytest.mark.parametrize("body", [b"", b"<html>no</html>", b"[]", b'{"resultInfo": 5}', b'{"code": {}}', b"\xff{"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>no</html>", b"[]", b'{"resultInfo": 5}', b'{"code": {}}', b"\xff{"],
+)
 def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -> None:
     error = relayer_error(status, body, "GET /x")
     assert (error is None) == (status < 400)
@@ -151,7 +177,9 @@ def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -
 
 
 def test_unprintable_reasons_are_cleaned_and_cut() -> None:
-    error = relayer_error(400, b'{"code": 1, "msg": "a\\u001b[31m' + b"b" * 5000 + b'"}', "GET /x")
+    error = relayer_error(
+        400, b'{"code": 1, "msg": "a\\u001b[31m' + b"b" * 5000 + b'"}', "GET /x"
+    )
     assert error
     assert "\x1b" not in error.message
     assert len(error.message) < 320
@@ -160,7 +188,13 @@ def test_unprintable_reasons_are_cleaned_and_cut() -> None:
 def test_retry_after_is_obeyed(pauses: list[float]) -> None:
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
     asks = ["7", later, "soon", "9999"]
-    get(lambda number, request: Answer(429, headers={"Retry-After": asks[number]}) if number < 4 else Answer())
+    get(
+        lambda number, request: (
+            Answer(429, headers={"Retry-After": asks[number]})
+            if number < 4
+            else Answer()
+        )
+    )
     assert pauses[0] == 7
     assert 28 <= pauses[1] <= 30
     assert pauses[2] < 1
@@ -169,7 +203,9 @@ def test_retry_after_is_obeyed(pauses: list[float]) -> None:
 
 def test_nobody_at_the_address(pauses: list[float]) -> None:
     client = Transport(f"http://127.0.0.1:{refused_port()}", attempts=2, proxies=False)
-    with pytest.raises(RelayerUnreachable, match=r"connect\(\) without arguments works offline") as caught:
+    with pytest.raises(
+        RelayerUnreachable, match=r"connect\(\) without arguments works offline"
+    ) as caught:
         client.get("/exchange/tokens")
     assert not caught.value.maybe_received
 
@@ -177,7 +213,13 @@ def test_nobody_at_the_address(pauses: list[float]) -> None:
 def at_loopback(ports: dict[str, int]) -> Callable[..., list[Any]]:
     """Look hosts up at loopback, those named at ports of their own."""
     return lambda host, port, *_, **__: [
-        (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", ports.get(host, port)))
+        (
+            socket.AF_INET,
+            socket.SOCK_STREAM,
+            socket.IPPROTO_TCP,
+            "",
+            ("127.0.0.1", ports.get(host, port)),
+        )
     ]
 
 
@@ -192,17 +234,33 @@ def at_loopback(ports: dict[str, int]) -> Callable[..., list[Any]]:
     ],
 )  # fmt: skip
 def test_what_the_environment_names_wrongly_is_named(
-    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+    variables: dict[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    pauses: list[float],
 ) -> None:
     port = str(refused_port())
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY"):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "no_proxy",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+    ):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value.replace("PORT", port))
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr(socket, "getaddrinfo", at_loopback({"relayer.example": silent.getsockname()[1]}))
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            at_loopback({"relayer.example": silent.getsockname()[1]}),
+        )
         with pytest.raises(LabError) as caught:
-            Transport("https://relayer.example", timeout=2.0, attempts=2).get("/exchange/tokens")
+            Transport("https://relayer.example", timeout=2.0, attempts=2).get(
+                "/exchange/tokens"
+            )
     assert said in str(caught.value)
 
 
@@ -220,14 +278,21 @@ def test_what_the_environment_names_wrongly_is_named(
     ids=ascii,
 )
 def test_a_redirect_is_not_followed_but_named(location: str, named: str) -> None:
-    with scripted(lambda number, request: Answer(302, headers={"Location": location})) as server:
+    with scripted(
+        lambda number, request: Answer(302, headers={"Location": location})
+    ) as server:
         with pytest.raises(TransportError) as caught:
-            Transport(server.base_url, api_key=KEY, rate=None).get("/user/trades", {"accountId": 5}, keyed=True)
+            Transport(server.base_url, api_key=KEY, rate=None).get(
+                "/user/trades", {"accountId": 5}, keyed=True
+            )
         named = named.replace("PORT", server.base_url.rpartition(":")[2])
         assert len(server.requests) == 1
     message = str(caught.value)
     assert message.startswith("The relayer redirects to http")
-    assert f"{named}, which is not followed. Check base_url (GET /api/v3/user/trades)." in message
+    assert (
+        f"{named}, which is not followed. Check base_url (GET /api/v3/user/trades)."
+        in message
+    )
     assert len(message) < 350
 
 
@@ -264,13 +329,21 @@ class ScriptedServer:
 
     def most_in(self, window: float) -> int:
         arrivals = sorted(self.arrivals)
-        return max(bisect_left(arrivals, first + window) - place for place, first in enumerate(arrivals))
+        return max(
+            bisect_left(arrivals, first + window) - place
+            for place, first in enumerate(arrivals)
+        )
 
 
-LATENCIES = st.one_of(st.floats(0, 0.05), st.floats(0, 5), st.sampled_from([0.0, 0.2, 1.0]))
+LATENCIES = st.one_of(
+    st.floats(0, 0.05), st.floats(0, 5), st.sampled_from([0.0, 0.2, 1.0])
+)
 
 
-@given(st.sampled_from([1, 2, 5, 20]), st.lists(st.tuples(LATENCIES, LATENCIES), min_size=1, max_size=80))
+@given(
+    st.sampled_from([1, 2, 5, 20]),
+    st.lists(st.tuples(LATENCIES, LATENCIES), min_size=1, max_size=80),
+)
 def test_no_delay_of_requests_or_answers_brings_more_than_the_rate_into_a_second(
     rate: int, ways: list[tuple[float, float]]
 ) -> None:
@@ -279,14 +352,20 @@ def test_no_delay_of_requests_or_answers_brings_more_than_the_rate_into_a_second
     assert server.most_in(1.0) <= rate
 
 
-@given(st.lists(st.tuples(st.floats(0, 0.01), st.floats(0, 0.01)), min_size=40, max_size=80))
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 0.01), st.floats(0, 0.01)), min_size=40, max_size=80
+    )
+)
 def test_a_server_that_answers_quickly_gets_most_of_the_rate_and_no_bunches(
     ways: list[tuple[float, float]],
 ) -> None:
     server = ScriptedServer(5, ways)
     server.run()
     assert (len(ways) - 1) / server.sent[-1] / 5 >= 0.95
-    assert all(later - earlier > 0.1 for earlier, later in itertools.pairwise(server.sent))
+    assert all(
+        later - earlier > 0.1 for earlier, later in itertools.pairwise(server.sent)
+    )
 
 
 def test_no_rate_means_no_waiting() -> None:
@@ -303,7 +382,9 @@ def test_the_log_has_neither_key_nor_query(caplog: pytest.LogCaptureFixture) -> 
 
 def test_importing_the_package_touches_no_logger_of_others() -> None:
     code = "import logging, loopring_lab; print(logging.getLogger('urllib3.connectionpool').filters)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -318,7 +399,9 @@ def test_importing_the_package_touches_no_logger_of_others() -> None:
         (Answer(307, headers={"Location": "/elsewhere"}), False),
     ],
 )
-def test_an_error_says_whether_the_relayer_may_have_acted(answer: Answer, maybe_received: bool) -> None:
+def test_an_error_says_whether_the_relayer_may_have_acted(
+    answer: Answer, maybe_received: bool
+) -> None:
     with scripted(lambda number, request: answer) as server:
         client = Transport(server.base_url, rate=None, proxies=False)
         with pytest.raises((RelayerError, TransportError)) as caught:

@@ -28,7 +28,15 @@ FAULTS: list[dict[str, float]] = [
 ]
 COMBINATIONS = list(itertools.product(LENGTHS, ORDERS, NUMBERS, GROWTH, FAULTS))
 LACKING = {
-    7: ["account_id", "block_id", "index_in_block", "token_id", "storage_id", "order_hash", "role"],
+    7: [
+        "account_id",
+        "block_id",
+        "index_in_block",
+        "token_id",
+        "storage_id",
+        "order_hash",
+        "role",
+    ],
     8: ["account_id", "index_in_block", "token_id", "storage_id", "order_hash", "role"],
     10: ["block_id", "index_in_block", "order_hash", "role"],
     12: ["order_hash", "role"],
@@ -47,7 +55,10 @@ def world() -> World:
 def account(world: World) -> int:
     """Choose the account of about so many rows that has two pages of each fill type."""
     relayer = Relayer(world)
-    counts = {one: [len(relayer.rows(one, kind)) for kind in ("amm", "dex")] for one in relayer.accounts}
+    counts = {
+        one: [len(relayer.rows(one, kind)) for kind in ("amm", "dex")]
+        for one in relayer.accounts
+    }
     both = [one for one in counts if min(counts[one]) > 60]
     return min(both, key=lambda one: abs(sum(counts[one]) - ROWS))
 
@@ -58,7 +69,9 @@ def truth(world: World, account: int) -> pd.DataFrame:
     relayer = Relayer(world)
     pages = [{"trades": relayer.rows(account, kind)} for kind in ("amm", "dex")]
     names = tables.tokens(world.tokens())
-    return tables.trades(pages, names, tables.markets(world.markets(), names), fill_type=["amm", "dex"])
+    return tables.trades(
+        pages, names, tables.markets(world.markets(), names), fill_type=["amm", "dex"]
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +80,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def client_of(relayer: Relayer) -> Client:
-    return Client(Transport(relayer.base_url, api_key=relayer.api_key, rate=None, proxies=False, attempts=12))
+    return Client(
+        Transport(
+            relayer.base_url,
+            api_key=relayer.api_key,
+            rate=None,
+            proxies=False,
+            attempts=12,
+        )
+    )
 
 
 def visible(truth: pd.DataFrame, got: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -81,7 +102,10 @@ def visible(truth: pd.DataFrame, got: pd.DataFrame) -> Iterator[pd.DataFrame]:
 @pytest.mark.parametrize(
     ("length", "order", "numbers", "growth", "faults"),
     COMBINATIONS,
-    ids=["-".join(map(str, [*words, "+".join(faults) or "calm"])) for *words, faults in COMBINATIONS],
+    ids=[
+        "-".join(map(str, [*words, "+".join(faults) or "calm"]))
+        for *words, faults in COMBINATIONS
+    ],
 )
 def test_the_history_is_whole_and_the_same(
     world: World,
@@ -109,7 +133,10 @@ def test_the_history_is_whole_and_the_same(
     assert growth or len(got) == len(truth)
     expected = pd.concat(visible(truth, got)).sort_index().reset_index(drop=True)
     lacking = [name for name in LACKING[length] if name != "account_id"]
-    assert_frame_equal(got.drop(columns=[*lacking, "extra"]), expected.drop(columns=[*lacking, "extra"]))
+    assert_frame_equal(
+        got.drop(columns=[*lacking, "extra"]),
+        expected.drop(columns=[*lacking, "extra"]),
+    )
     assert got[lacking].isna().all(axis=None)
     assert len(tables.anomalies(got)) == (len(got) if length == 15 else 0)
 
@@ -125,7 +152,9 @@ def test_a_market_is_whole_whether_or_not_its_pool_is_kept_apart(
 ) -> None:
     kinds = truth.groupby("market", observed=True)["fill_type"].nunique()
     market = kinds[kinds == 2].index[0]
-    with Relayer(world, Settings(market_filter=market_filter, prefix=prefix)) as relayer:
+    with Relayer(
+        world, Settings(market_filter=market_filter, prefix=prefix)
+    ) as relayer:
         got = client_of(relayer).trades(account, market=market)
     assert_frame_equal(got, truth[truth["market"] == market].reset_index(drop=True))
     assert got["fill_type"].nunique() == 2

@@ -18,7 +18,13 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import scaling
 from loopring_lab.amounts.display import show
-from loopring_lab.amounts.scaling import TokenName, as_array, as_series, is_exact, range_of
+from loopring_lab.amounts.scaling import (
+    TokenName,
+    as_array,
+    as_series,
+    is_exact,
+    range_of,
+)
 from loopring_lab.errors import AmountError
 
 __all__ = [

@@ -16,13 +16,22 @@ from loopring_lab.errors import LabError
 from loopring_lab.preview import Cell, table_html
 
 PRICES = (
-    *("price", "other_price", "reference_price", "price_before", "price_after", "arrival_price"),
+    *(
+        "price",
+        "other_price",
+        "reference_price",
+        "price_before",
+        "price_after",
+        "arrival_price",
+    ),
     *("average_price", "vwap"),
 )
 UNIT_COLUMNS = {
     **dict.fromkeys(("size", "volume"), "base"),
     **dict.fromkeys(PRICES, "quote"),
-    **dict.fromkeys(("notional", "smallest", "largest", "fees", "lvr", "net", "markout"), "quote"),
+    **dict.fromkeys(
+        ("notional", "smallest", "largest", "fees", "lvr", "net", "markout"), "quote"
+    ),
     **dict.fromkeys(("fee", "received", "allowed", "excess", "fee_units"), "fee_token"),
     **dict.fromkeys(("amount_units", "balance_units", "change_units"), "token"),
     **dict.fromkeys(("published_units", "recomputed_units"), "token"),
@@ -115,7 +124,9 @@ class Shown:
 
     def _repr_html_(self) -> str:
         columns = [*self._keys, *self._columns]
-        head = [Cell(column.heading, column.help, column.is_number) for column in columns]
+        head = [
+            Cell(column.heading, column.help, column.is_number) for column in columns
+        ]
         rows = zip(*(column.cells() for column in columns), strict=True)
         return table_html(
             head,
@@ -245,11 +256,15 @@ def as_frame(frame: Any, caller: str) -> pd.DataFrame:
     return frame
 
 
-def text_columns(frame: pd.DataFrame, precision: Precision | None) -> tuple[list[TextColumn], list[TextColumn]]:
+def text_columns(
+    frame: pd.DataFrame, precision: Precision | None
+) -> tuple[list[TextColumn], list[TextColumn]]:
     """Format the levels of an index that has names, and the columns."""
     decimal_places = _decimal_places(precision)
     index = frame.index
-    levels = [index.get_level_values(n).to_series(index=index) for n in range(index.nlevels)]
+    levels = [
+        index.get_level_values(n).to_series(index=index) for n in range(index.nlevels)
+    ]
     # An index without a name numbers the rows, which nobody reads.
     if index.nlevels == 1 and index.name is None:
         levels = []
@@ -295,10 +310,16 @@ def notes_on(
     """Say which columns are cut, and what the frame notes."""
     notes = []
     if truncated := [column.name for column in columns if column.truncated]:
-        limit = f"{precision} decimals" if isinstance(precision, int) else "the token's precision"
+        limit = (
+            f"{precision} decimals"
+            if isinstance(precision, int)
+            else "the token's precision"
+        )
         notes.append(f"{', '.join(truncated)} truncated to {limit} where marked {CUT}")
     if {"fee_value", "within_bps"} <= {column.name for column in columns}:
-        notes.append("fee_value truncated after the first digit that within_bps leaves uncertain.")
+        notes.append(
+            "fee_value truncated after the first digit that within_bps leaves uncertain."
+        )
     of_frame = frame.attrs.get("notes", [])
     return notes + [str(note) for note in of_frame]
 
@@ -347,7 +368,9 @@ def name_of(value: Any, default: str) -> str:
     """Return the name that a notebook has for a value, else `default`."""
     names = getattr(running_shell(), "user_ns", {})
     # Names with an underscore are IPython's own, such as those of earlier outputs.
-    known = [name for name, one in names.items() if one is value and not name.startswith("_")]
+    known = [
+        name for name, one in names.items() if one is value and not name.startswith("_")
+    ]
     return known[0] if known and value is not None else default
 
 
@@ -386,7 +409,9 @@ def _column(
     # Two decimals of a basis point are below every fee tier; shares are read as percent.
     float_format = ".1%" if name.endswith("share") else ",.2f"
     plain = is_id(name)
-    pairs = [_format_value(value, float_format, plain) for value in column.astype(object)]
+    pairs = [
+        _format_value(value, float_format, plain) for value in column.astype(object)
+    ]
     texts = [text for text, _ in pairs]
     titles = [title for _, title in pairs]
     return TextColumn(
@@ -423,7 +448,9 @@ def _amount_column(
     # An amount that is not known has no say in the unit.
     symbols = {unit for amount, unit in pairs if amount is not None}
     has_one_unit = len(symbols) <= 1
-    heading = f"{name} ({next(iter(symbols))})" if has_one_unit and any(symbols) else name
+    heading = (
+        f"{name} ({next(iter(symbols))})" if has_one_unit and any(symbols) else name
+    )
     texts = []
     titles = []
     for amount, cut, unit in zip(amounts, shown, units, strict=True):
@@ -473,7 +500,10 @@ def _amounts(column: pd.Series) -> list[Decimal | None]:
     if is_exact(column):
         exact: list[Decimal | None] = as_array(column).to_pylist()
         return exact
-    return [None if pd.isna(value) else Decimal(f"{value:.{FLOAT_DIGITS}g}") for value in column]
+    return [
+        None if pd.isna(value) else Decimal(f"{value:.{FLOAT_DIGITS}g}")
+        for value in column
+    ]
 
 
 def _with_certain_digits(
@@ -493,7 +523,9 @@ def _with_certain_digits(
         stated = frame["within_bps"]
         errors = [unstated if pd.isna(bps) else Decimal(bps) / 10_000 for bps in stated]
     return [
-        truncate(amount, max(0, -(amount * error).adjusted())) if amount and error else amount
+        truncate(amount, max(0, -(amount * error).adjusted()))
+        if amount and error
+        else amount
         for amount, error in zip(amounts, errors, strict=True)
     ]
 
@@ -518,7 +550,9 @@ def _decimal_places(precision: Precision | None) -> DecimalPlaces:
         return by_token.get
     if precision is None or (isinstance(precision, int) and precision >= 0):
         return lambda unit: precision
-    raise LabError(f"precision={precision!r} is not valid. Give a number of decimals, or the frame of client.tokens().")
+    raise LabError(
+        f"precision={precision!r} is not valid. Give a number of decimals, or the frame of client.tokens()."
+    )
 
 
 def _format_times(column: pd.Series) -> list[str]:

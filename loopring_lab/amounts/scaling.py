@@ -47,7 +47,11 @@ def scale(
         token,
     )
     if len(wrong):
-        advice = "give a wider dtype, or leave the value out" if to.precision < WHOLE.precision else LEAVE_OUT
+        advice = (
+            "give a wider dtype, or leave the value out"
+            if to.precision < WHOLE.precision
+            else LEAVE_OUT
+        )
         refuse(
             numbers,
             int(wrong[0]),
@@ -183,7 +187,9 @@ def reduce_scale(
     )
 
 
-def first_failure(array: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> tuple[int, Any]:
+def first_failure(
+    array: pa.Array, convert: Callable[[pa.Array], pa.Array]
+) -> tuple[int, Any]:
     """Find the first value that `convert` fails on, by bisection."""
     start = 0
     stop = len(array)

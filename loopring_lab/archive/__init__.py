@@ -25,7 +25,13 @@ from loopring_lab.bounded import Paths
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
-from loopring_lab.query import Moment, parse_account_id, parse_span, parse_utc, to_milliseconds
+from loopring_lab.query import (
+    Moment,
+    parse_account_id,
+    parse_span,
+    parse_utc,
+    to_milliseconds,
+)
 from loopring_lab.storage import StoredFile, bound_source
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -164,15 +170,23 @@ class Archive:
         [689, 11, 37, 73]
         """
         if not isinstance(client, Client):
-            raise LabError("sync: only a relayer can answer this. Blocks are imported: archive.import_blocks(store).")
+            raise LabError(
+                "sync: only a relayer can answer this. Blocks are imported: archive.import_blocks(store)."
+            )
         ids = _account_ids(account_id, accounts)
         start = parse_utc("since", since)
         if full and start is not None:
-            raise LabError("sync: full=True reads whole histories. Leave out since=, or full=True.")
-        histories = [(account, fill_type) for account in ids for fill_type in FILL_TYPES]
+            raise LabError(
+                "sync: full=True reads whole histories. Leave out since=, or full=True."
+            )
+        histories = [
+            (account, fill_type) for account in ids for fill_type in FILL_TYPES
+        ]
         self._refuse_mixed(from_blocks=False)
         with client._transport.new_budget(of_bytes=False).activate():
-            Sync(self._file, client, histories, to_milliseconds(start), full).run(progress)
+            Sync(self._file, client, histories, to_milliseconds(start), full).run(
+                progress
+            )
         return self.report(ids)
 
     def import_pages(
@@ -236,7 +250,9 @@ class Archive:
         0       10083       dex     1        1
         """
         if fill_type is not None and fill_type not in FILL_TYPES:
-            raise LabError(f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it.")
+            raise LabError(
+                f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it."
+            )
         account = None if account_id is None else parse_account_id(account_id)
         self._refuse_mixed(from_blocks=False)
         with track("trades", progress) as report:
@@ -297,13 +313,17 @@ class Archive:
         from loopring_lab.rollup import Store
 
         if not isinstance(store, Store):
-            raise LabError(f"import_blocks: expected a lab.rollup.Store, got {type(store).__name__}.")
+            raise LabError(
+                f"import_blocks: expected a lab.rollup.Store, got {type(store).__name__}."
+            )
         self._refuse_mixed(from_blocks=True)
         with track("blocks", progress) as watch:
             from_blocks.import_blocks(self._file, store, watch)
         return self.report()
 
-    def trades(self, account_id: int | None = None, since: Moment = None, until: Moment = None) -> pd.DataFrame:
+    def trades(
+        self, account_id: int | None = None, since: Moment = None, until: Moment = None
+    ) -> pd.DataFrame:
         """Read trades into pandas: the frame that `Client.trades` returns.
 
         Parameters
@@ -345,7 +365,11 @@ class Archive:
         if are_of_blocks:
             rows = rows.sort_by([("trade_id", "ascending"), ("role", "descending")])
         frame = to_frame(rows, listing, in_order=are_of_blocks)
-        frame.attrs |= {"fee_token": "received", "source": source.name, "synthetic": source.synthetic}
+        frame.attrs |= {
+            "fee_token": "received",
+            "source": source.name,
+            "synthetic": source.synthetic,
+        }
         if frame.empty:
             queries.refuse_unknown(self._file, asked.accounts)
         return frame
@@ -420,7 +444,9 @@ class Archive:
         with self._file.reading() as connection:
             for name, table in tables.items():
                 connection.register(name, table)
-            yield connection.sql(f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE current")
+            yield connection.sql(
+                f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE current"
+            )
 
     def query(self, sql: str) -> pd.DataFrame:
         """Run SQL over the archive; it can read nothing else, and change nothing.
@@ -558,17 +584,25 @@ class Archive:
 
 def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
     if isinstance(accounts, int | str):
-        raise LabError(f"accounts={accounts!r}: give several as a list, or one as account_id={accounts}.")
+        raise LabError(
+            f"accounts={accounts!r}: give several as a list, or one as account_id={accounts}."
+        )
     ids = list(accounts) if isinstance(accounts, Iterable) else []
     if account_id is not None:
         ids.insert(0, account_id)
     if not ids or not isinstance(accounts, Iterable | None):
-        raise LabError("sync: no account to ask for. Give account_id=, or accounts=[...].")
+        raise LabError(
+            "sync: no account to ask for. Give account_id=, or accounts=[...]."
+        )
     return list(dict.fromkeys(map(parse_account_id, ids)))
 
 
-def _asked(since: Moment, until: Moment, accounts: Iterable[int] | None) -> queries.Rows:
+def _asked(
+    since: Moment, until: Moment, accounts: Iterable[int] | None
+) -> queries.Rows:
     if isinstance(accounts, int | float | str):
-        raise LabError(f"accounts={accounts!r} is not a list of account ids. Give one, such as [10083].")
+        raise LabError(
+            f"accounts={accounts!r} is not a list of account ids. Give one, such as [10083]."
+        )
     ids = None if accounts is None else list(map(parse_account_id, accounts))
     return queries.Rows(*parse_span(since, until), ids)

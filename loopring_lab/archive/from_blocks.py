@@ -60,11 +60,18 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
             "added. Sync the store, which reads the events that number them, or import the files again with "
             "first_block=."
         )
-    listing = ListingSnapshot(blocks.last_listing() or "[]", queries.NO_MARKETS, now_ms())
+    listing = ListingSnapshot(
+        blocks.last_listing() or "[]", queries.NO_MARKETS, now_ms()
+    )
     with file.writing(index.source) as connection:
         queries.store_listing(connection, file, listing)
-        connection.execute(MARK_POOLS, [[account for account in index.pools if account > RESERVED_FOR_POOLS]])
-        held = connection.execute("SELECT block_id FROM held.main.blocks").fetchnumpy()["block_id"]
+        connection.execute(
+            MARK_POOLS,
+            [[account for account in index.pools if account > RESERVED_FOR_POOLS]],
+        )
+        held = connection.execute("SELECT block_id FROM held.main.blocks").fetchnumpy()[
+            "block_id"
+        ]
     is_missing = ~np.isin(index.blocks["block_id"].to_numpy(), held)
     done = len(held)
     numbers: list[int] = []
@@ -81,7 +88,9 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
         numbers.clear()
         parts.clear()
 
-    for batch in blocks.batches(index, index.blocks.filter(pa.array(is_missing)), BLOCKS_AT_ONCE):
+    for batch in blocks.batches(
+        index, index.blocks.filter(pa.array(is_missing)), BLOCKS_AT_ONCE
+    ):
         parts.append(portable(batch.trades(tokens)))
         numbers += [raw.block_id for raw in batch.raw if raw.block_id is not None]
         done += len(batch)

@@ -33,7 +33,9 @@ ENDINGS = (".json", ".jsonl", ".ndjson")
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
 POOL_PREFIX = "AMM-"
 TOKENS, MARKETS = "tokens.json", "markets.json"
-BATCH_BYTES = 24 << 20  # of pages, some 120,000 rows, whose conversion takes some 0.5 GB
+BATCH_BYTES = (
+    24 << 20
+)  # of pages, some 120,000 rows, whose conversion takes some 0.5 GB
 
 _FILE_HINT = "Save it again; the pages before it are imported."
 _NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
@@ -50,7 +52,12 @@ class Import:
     """Adds saved responses to an archive."""
 
     def __init__(
-        self, file: StoredFile, account_id: int | None, fill_type: str | None, source: str | None, progress: Progress
+        self,
+        file: StoredFile,
+        account_id: int | None,
+        fill_type: str | None,
+        source: str | None,
+        progress: Progress,
     ) -> None:
         self._archive = file
         self._progress = progress
@@ -62,17 +69,26 @@ class Import:
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._batch_bytes = 0
         self._rows = 0
-        self._totals: dict[HistoryKey, tuple[int, int]] = {}  # the latest moment, and what was counted then
+        self._totals: dict[
+            HistoryKey, tuple[int, int]
+        ] = {}  # the latest moment, and what was counted then
 
     def run(self, paths: Paths) -> None:
         """Import every file; what was imported before is not duplicated."""
-        files = find_files(paths, ENDINGS, "Give saved responses of the trades endpoint.", inside="trades")
+        files = find_files(
+            paths,
+            ENDINGS,
+            "Give saved responses of the trades endpoint.",
+            inside="trades",
+        )
         files = [file for file in files if file.name not in (TOKENS, MARKETS, FILE)]
         sizes = [file.stat().st_size if file.exists() else 0 for file in files]
         try:
             for number, file in enumerate(files, 1):
                 self._add(file)
-                self._progress(self._rows, self._rows * sum(sizes) // max(1, sum(sizes[:number])))
+                self._progress(
+                    self._rows, self._rows * sum(sizes) // max(1, sum(sizes[:number]))
+                )
         except Exception:
             self._finish()
             raise
@@ -85,7 +101,9 @@ class Import:
             if self._origin and self._totals:
                 with self._archive.writing(self._origin.source) as connection:
                     for key, (moment, total) in self._totals.items():
-                        queries.store_count(connection, SyncRecord(*key, moment, total, gone=None))
+                        queries.store_count(
+                            connection, SyncRecord(*key, moment, total, gone=None)
+                        )
             self._archive.settle()
 
     def _add(self, file: Path) -> None:
@@ -114,7 +132,11 @@ class Import:
     def _origin_of(self, file: Path) -> Origin:
         """Bind the archive to the source of a file, in a transaction that stores the listing."""
         folder, parent = file.parent, file.parent.parent
-        places = [place for place in (folder, parent) if (place / TOKENS).is_file() and (place / MARKETS).is_file()]
+        places = [
+            place
+            for place in (folder, parent)
+            if (place / TOKENS).is_file() and (place / MARKETS).is_file()
+        ]
         bound = self._archive.source()
         listing = None
         if places:
@@ -127,7 +149,9 @@ class Import:
                 f"{file}: no {TOKENS} and {MARKETS} beside it or in the folder above. They scale amounts: save "
                 "the answers of GET /exchange/tokens and GET /mix/markets there."
             )
-        source = Source.of_saved(places[0] if places else folder, self._named, folder, parent)
+        source = Source.of_saved(
+            places[0] if places else folder, self._named, folder, parent
+        )
         if bound and bound.name == self._named == source.name:
             source = bound
         with self._archive.writing(source) as connection:
@@ -160,7 +184,9 @@ def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
     for bodies in wire.group(read_documents(file, hint=_FILE_HINT)):
         numbers = range(count + 1, count + 1 + len(bodies))
         count += len(bodies)
-        places = [name if number == 1 else f"{name}, page {number}" for number in numbers]
+        places = [
+            name if number == 1 else f"{name}, page {number}" for number in numbers
+        ]
         batches = wire.read_each(bodies, places, size=MAX_DOCUMENT)
         for body, batch in zip(bodies, batches, strict=True):
             if isinstance(batch, UnexpectedAnswer):
@@ -168,7 +194,9 @@ def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
             yield body, batch
 
 
-def _history_of(file: Path, batch: wire.Batch, account_id: int | None, fill_type: str | None) -> HistoryKey | None:
+def _history_of(
+    file: Path, batch: wire.Batch, account_id: int | None, fill_type: str | None
+) -> HistoryKey | None:
     """Tell whose trades a page has: by the arguments, the file's name, or its rows; None without rows."""
     named = HISTORY_FILE.match(file.name)
     if named and account_id is None:
@@ -184,10 +212,15 @@ def _history_of(file: Path, batch: wire.Batch, account_id: int | None, fill_type
             raise UnexpectedAnswer(
                 f"{batch.places[0]}, accountId",
                 expected="one account",
-                got="rows of several accounts" if len(accounts) > 1 else "rows that do not say",
+                got="rows of several accounts"
+                if len(accounts) > 1
+                else "rows that do not say",
                 hint=f"Give account_id=, {_NAME_HINT}",
             )
-    if fill_type is None and not pc.all(pc.starts_with(batch.columns["market"], POOL_PREFIX)).as_py():
+    if (
+        fill_type is None
+        and not pc.all(pc.starts_with(batch.columns["market"], POOL_PREFIX)).as_py()
+    ):
         raise UnexpectedAnswer(
             f"{batch.places[0]}, market",
             expected=f"pool fills ({POOL_PREFIX}…)",
@@ -202,4 +235,6 @@ def _modified_ms(file: Path) -> int:
         return file.stat().st_mtime_ns // 1_000_000
     except OSError as error:
         name, got = printable(file.name), str(error.strerror)
-        raise UnexpectedAnswer(name, expected="a readable file", got=got, hint=_FILE_HINT) from None
+        raise UnexpectedAnswer(
+            name, expected="a readable file", got=got, hint=_FILE_HINT
+        ) from None

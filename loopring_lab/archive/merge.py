@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 IDENTITY = ("account_id", "fill_type", "trade_id", "side", "order_hash", "no_trade")
 NO_TRADE = "CASE WHEN trade_id IS NULL AND side IS NULL AND order_hash IS NULL THEN verbatim END AS no_trade"
 KEY = ", ".join(IDENTITY)
-SAME = " AND ".join(f"seen.{name} IS NOT DISTINCT FROM known.{name}" for name in (*IDENTITY, "verbatim"))
-EITHER = ", ".join(f"coalesce(seen.{name}, known.{name}) AS {name}" for name in IDENTITY)
+SAME = " AND ".join(
+    f"seen.{name} IS NOT DISTINCT FROM known.{name}" for name in (*IDENTITY, "verbatim")
+)
+EITHER = ", ".join(
+    f"coalesce(seen.{name}, known.{name}) AS {name}" for name in IDENTITY
+)
 SENT = ", ".join((*TYPED, "verbatim", "retrieved_at", "listing"))
 HELD = "rowid AS held_row, account_id, fill_type, trade_id, side, order_hash, verbatim, version, current, imported"
 
@@ -130,7 +134,9 @@ FROM (
 """
 
 
-def add(connection: duckdb.DuckDBPyConnection, rows: pa.Table, *, imported: bool) -> None:
+def add(
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table, *, imported: bool
+) -> None:
     """Add rows, those of one account together so that reading it skips most others, in an open transaction."""
     connection.register("sent", rows)
     connection.execute(FIND)

@@ -128,7 +128,9 @@ class Rows(NamedTuple):
         for moment, sign in ((self.since, ">="), (self.until, "<")):
             if moment is not None:
                 micros = int(moment.as_unit("ns").value) // 1000
-                parts.append(f"(created_at IS NULL OR created_at {sign} make_timestamptz({micros}))")
+                parts.append(
+                    f"(created_at IS NULL OR created_at {sign} make_timestamptz({micros}))"
+                )
         if self.accounts is not None:
             listed = ", ".join(map(str, self.accounts)) or "NULL"
             parts.append(f"account_id IN ({listed})")
@@ -187,7 +189,9 @@ def held_identities(file: StoredFile, key: HistoryKey) -> tuple[set[int], int]:
     return set(hash_identities(*rows.columns)), gone or 0
 
 
-def last_count(connection: duckdb.DuckDBPyConnection, key: HistoryKey) -> SyncRecord | None:
+def last_count(
+    connection: duckdb.DuckDBPyConnection, key: HistoryKey
+) -> SyncRecord | None:
     """Return the last record of a history."""
     found = connection.execute(COUNT, list(key)).fetchall()
     return SyncRecord(*found[0]) if found else None
@@ -208,10 +212,14 @@ def store_count(connection: duckdb.DuckDBPyConnection, record: SyncRecord) -> No
     connection.execute(ADD_COUNT, record._asdict())
 
 
-def refuse_mixed(connection: duckdb.DuckDBPyConnection, file: StoredFile, *, from_blocks: bool) -> None:
+def refuse_mixed(
+    connection: duckdb.DuckDBPyConnection, file: StoredFile, *, from_blocks: bool
+) -> None:
     """Refuse to add trades as a relayer sends them to those read from blocks, and the other way round."""
     words = {True: "read from blocks", False: "as a relayer sent them"}
-    held = connection.execute("SELECT DISTINCT markets = ? FROM held.main.listings", [NO_MARKETS]).fetchall()
+    held = connection.execute(
+        "SELECT DISTINCT markets = ? FROM held.main.listings", [NO_MARKETS]
+    ).fetchall()
     if (not from_blocks,) in held:
         raise ArchiveError(
             f"{file.shown}: holds trades {words[not from_blocks]}, and these are {words[from_blocks]}. They are "
@@ -219,10 +227,16 @@ def refuse_mixed(connection: duckdb.DuckDBPyConnection, file: StoredFile, *, fro
         )
 
 
-def store_listing(connection: duckdb.DuckDBPyConnection, file: StoredFile, listing: ListingSnapshot) -> None:
+def store_listing(
+    connection: duckdb.DuckDBPyConnection, file: StoredFile, listing: ListingSnapshot
+) -> None:
     """Store a listing unless it is stored already."""
     refuse_mixed(connection, file, from_blocks=listing.markets == NO_MARKETS)
-    facts = {"listing": listing.digest, "tokens": listing.tokens, "markets": listing.markets}
+    facts = {
+        "listing": listing.digest,
+        "tokens": listing.tokens,
+        "markets": listing.markets,
+    }
     connection.execute(ADD_LISTING, facts | {"moment": listing.retrieved_at})
 
 

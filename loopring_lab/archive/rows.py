@@ -44,12 +44,16 @@ class ListingSnapshot:
     tokens: str
     markets: str
     retrieved_at: int
-    frames: tuple[pd.DataFrame, pd.DataFrame] = field(init=False, repr=False, compare=False)
+    frames: tuple[pd.DataFrame, pd.DataFrame] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Read both, so that anything else is refused before it is stored."""
         tokens = tables.tokens(self.tokens)
-        object.__setattr__(self, "frames", (tokens, tables.markets(self.markets, tokens)))
+        object.__setattr__(
+            self, "frames", (tokens, tables.markets(self.markets, tokens))
+        )
 
     @property
     def digest(self) -> str:
@@ -73,7 +77,9 @@ def convert(
     return pa.concat_tables(parts) if parts else [], errors
 
 
-def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot) -> pa.Table:
+def to_rows(
+    key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot
+) -> pa.Table:
     """Convert pages of one history to rows, as `merge.add` takes them.
 
     `run` numbers the pages that were retrieved at one moment, in the order of reading.
@@ -81,8 +87,12 @@ def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot)
     account_id, fill_type = key
     lookup = MarketLookup(*listing.frames)
     batch = wire.concat([page.batch for page in pages])
-    typed = rows.convert(batch, [rows.FILL_TYPES.index(fill_type)] * len(pages), lookup, "received")
-    others = typed.filter(pc.not_equal(typed["account_id"], account_id).fill_null(False))
+    typed = rows.convert(
+        batch, [rows.FILL_TYPES.index(fill_type)] * len(pages), lookup, "received"
+    )
+    others = typed.filter(
+        pc.not_equal(typed["account_id"], account_id).fill_null(False)
+    )
     if len(others):
         raise UnexpectedAnswer(
             f"accountId of {fill_type} trades",
@@ -93,13 +103,17 @@ def to_rows(key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot)
     columns = {name: typed[name] for name in TYPED}
     for name, words in _categories(lookup).items():
         codes = typed[name].to_numpy()
-        columns[name] = pa.array(words, pa.string()).take(pa.array(codes, pa.int64(), mask=codes < 0))
+        columns[name] = pa.array(words, pa.string()).take(
+            pa.array(codes, pa.int64(), mask=codes < 0)
+        )
     moments = np.array([page.retrieved_at for page in pages], np.int64)
     runs = np.cumsum(np.diff(moments, prepend=moments[:1]) != 0)
     columns["account_id"] = pa.repeat(account_id, len(typed))
     columns["created_at"] = typed["created_at"].cast(frames.TIMESTAMP)
     columns["verbatim"] = _row_texts(pages)
-    columns["retrieved_at"] = pa.array(np.repeat(moments, batch.counts)).cast(frames.TIMESTAMP)
+    columns["retrieved_at"] = pa.array(np.repeat(moments, batch.counts)).cast(
+        frames.TIMESTAMP
+    )
     columns["listing"] = pa.repeat(listing.digest, len(typed))
     columns["run"] = pa.array(np.repeat(runs, batch.counts))
     return stored(frames.portable(pa.table(columns)))
@@ -113,23 +127,35 @@ def stored(table: pa.Table) -> pa.Table:
     return table
 
 
-def to_frame(table: pa.Table, listing: ListingSnapshot, *, in_order: bool) -> pd.DataFrame:
+def to_frame(
+    table: pa.Table, listing: ListingSnapshot, *, in_order: bool
+) -> pd.DataFrame:
     """Convert rows of the archive to the frame that the client returns; those of blocks are `in_order`."""
     lookup = MarketLookup(*listing.frames)
-    lookup.tokens += sorted({word for name in TOKENS for word in _words(table[name])} - set(lookup.tokens))
+    lookup.tokens += sorted(
+        {word for name in TOKENS for word in _words(table[name])} - set(lookup.tokens)
+    )
     lookup.markets += sorted(_words(table["market"]) - set(lookup.markets))
     columns: dict[str, Any] = {name: table[name] for name in TYPED}
     for name, words in _categories(lookup).items():
-        columns[name] = pc.index_in(table[name], value_set=pa.array(words, pa.string())).fill_null(-1)
+        columns[name] = pc.index_in(
+            table[name], value_set=pa.array(words, pa.string())
+        ).fill_null(-1)
     try:
         for name in frames.AMOUNTS:
             columns[name] = frames.from_hugeint(table[name]).cast(AMOUNT.pyarrow_dtype)
     except pa.ArrowInvalid:
         # A file that somebody else made may hold any number.
-        raise AmountError(f"{name}: the archive holds amounts of more digits than trades have. Sync anew.") from None
+        raise AmountError(
+            f"{name}: the archive holds amounts of more digits than trades have. Sync anew."
+        ) from None
     columns["created_at"] = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
     typed = pa.table(columns).combine_chunks()
-    return tables.assemble(typed, lookup) if in_order else tables.join_typed([typed], lookup)
+    return (
+        tables.assemble(typed, lookup)
+        if in_order
+        else tables.join_typed([typed], lookup)
+    )
 
 
 def row_texts(body: bytes) -> list[str]:
@@ -142,7 +168,9 @@ def _row_texts(pages: Sequence[RawPage]) -> pa.Array:
     quick = wire.cut_rows([page.body for page in pages])
     if quick is not None:
         return quick
-    return pa.array([row for page in pages for row in row_texts(page.body)], pa.string())
+    return pa.array(
+        [row for page in pages for row in row_texts(page.body)], pa.string()
+    )
 
 
 def _words(column: pa.ChunkedArray) -> set[str]:
@@ -152,4 +180,9 @@ def _words(column: pa.ChunkedArray) -> set[str]:
 def _categories(lookup: MarketLookup) -> dict[str, Sequence[str]]:
     """Return the columns of codes, each with the words that the codes stand for."""
     words: dict[str, Sequence[str]] = dict.fromkeys(TOKENS, lookup.tokens)
-    return words | {"market": lookup.markets, "side": SIDES, "fill_type": rows.FILL_TYPES, "role": rows.ROLES}
+    return words | {
+        "market": lookup.markets,
+        "side": SIDES,
+        "fill_type": rows.FILL_TYPES,
+        "role": rows.ROLES,
+    }

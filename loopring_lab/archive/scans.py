@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import duckdb
 
 ROWS_AT_ONCE = 1 << 16
-ROWS_OF_A_GROUP = 1 << 16  # so that readers of a time skip most of a large file, for 7 % more bytes
+ROWS_OF_A_GROUP = (
+    1 << 16
+)  # so that readers of a time skip most of a large file, for 7 % more bytes
 
 
 class CurrentTrades:
@@ -37,11 +39,15 @@ class CurrentTrades:
         self._condition = rows.condition()
         self._stamp = file.stamp()
         with file.reading() as connection:
-            self.schema = connection.sql(f"{self._query()} LIMIT 0").to_arrow_table().schema
+            self.schema = (
+                connection.sql(f"{self._query()} LIMIT 0").to_arrow_table().schema
+            )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the rows as they are now."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__()
+        return pa.RecordBatchReader.from_batches(
+            self.schema, self._batches()
+        ).__arrow_c_stream__()
 
     def table(self) -> pa.Table:
         """Read all rows into memory."""
@@ -52,7 +58,9 @@ class CurrentTrades:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         if self._file.stamp() != self._stamp:
-            raise ArchiveError(f"{self._file.shown}: the archive has changed since. Call archive.scan(...) again.")
+            raise ArchiveError(
+                f"{self._file.shown}: the archive has changed since. Call archive.scan(...) again."
+            )
         with self._file.reading() as connection:
             yield from connection.sql(self._query()).to_arrow_reader(ROWS_AT_ONCE)
 
@@ -69,7 +77,9 @@ def scan(file: StoredFile, engine: str, rows: Rows) -> Any:
         return ENGINES[engine](CurrentTrades(file, rows))
     except ImportError as error:
         hint = "Install it, or use another engine."
-        raise LabError(f"engine={engine!r} needs the package {error.name}. {hint}") from None
+        raise LabError(
+            f"engine={engine!r} needs the package {error.name}. {hint}"
+        ) from None
 
 
 def _duckdb(trades: CurrentTrades) -> duckdb.DuckDBPyRelation:
@@ -101,7 +111,10 @@ ENGINES: dict[str, Callable[[CurrentTrades], Any]] = {
 def query(file: StoredFile, sql: str) -> pd.DataFrame:
     """Run SQL over the tables of an archive, amounts as decimals."""
     amounts = ", ".join(decimal(name) for name in frames.AMOUNTS)
-    views = {name: f"FROM held.main.{name}" for name in ("source", "listings", "syncs", "blocks")}
+    views = {
+        name: f"FROM held.main.{name}"
+        for name in ("source", "listings", "syncs", "blocks")
+    }
     views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.main.rows"
     views["trades"] = f"SELECT {SHOWN} FROM held.main.rows WHERE current"
     with file.reading() as connection:
@@ -109,11 +122,19 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
             connection.execute(f"CREATE TEMP VIEW {name} AS {view}")
         found = connection.sql(sql)
         if found is None:
-            raise LabError("query: the statement has no result. Give a SELECT, such as 'SELECT count(*) FROM trades'.")
+            raise LabError(
+                "query: the statement has no result. Give a SELECT, such as 'SELECT count(*) FROM trades'."
+            )
         # DuckDB's sums of whole numbers are HUGEINT.
-        whole = [name for name, kind in zip(found.columns, found.types, strict=True) if str(kind) == "HUGEINT"]
+        whole = [
+            name
+            for name, kind in zip(found.columns, found.types, strict=True)
+            if str(kind) == "HUGEINT"
+        ]
         for name in whole:
-            found = found.project(f"* REPLACE (CAST({quoted(name)} AS BIGINT) AS {quoted(name)})")
+            found = found.project(
+                f"* REPLACE (CAST({quoted(name)} AS BIGINT) AS {quoted(name)})"
+            )
         return frames.to_pandas(found.to_arrow_table())
 
 
@@ -125,9 +146,13 @@ def verify(file: StoredFile) -> pd.DataFrame:
     for name in TABLES:
         try:
             with file.reading() as connection:
-                connection.execute(f"SELECT bit_xor(hash(stored)) FROM held.main.{name} AS stored").fetchall()
+                connection.execute(
+                    f"SELECT bit_xor(hash(stored)) FROM held.main.{name} AS stored"
+                ).fetchall()
         except ArchiveError as error:
-            problems.append({"table": name, "problem": str(error), "advice": file.advice})
+            problems.append(
+                {"table": name, "problem": str(error), "advice": file.advice}
+            )
     return pd.DataFrame(problems, columns=["table", "problem", "advice"])
 
 
@@ -135,9 +160,13 @@ def export(file: StoredFile, folder: Path, rows: Rows) -> int:
     """Write current trades as Parquet, a folder for each account and year; return the number of rows."""
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise LabError(f"{folder}: is there already. Give a folder that does not exist yet, or is empty.")
+            raise LabError(
+                f"{folder}: is there already. Give a folder that does not exist yet, or is empty."
+            )
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as partial:
+        with tempfile.TemporaryDirectory(
+            prefix=f"{folder.name}.", dir=folder.parent
+        ) as partial:
             count = _write(file, Path(partial, "trades"), rows)
             if folder.exists():
                 folder.rmdir()
@@ -151,7 +180,9 @@ def export(file: StoredFile, folder: Path, rows: Rows) -> int:
 
 
 def _write(file: StoredFile, folder: Path, rows: Rows) -> int:
-    by = pads.partitioning(pa.schema([("account_id", pa.int64()), ("year", pa.int64())]), flavor="hive")
+    by = pads.partitioning(
+        pa.schema([("account_id", pa.int64()), ("year", pa.int64())]), flavor="hive"
+    )
     parquet = pads.ParquetFileFormat()
     with file.reading() as connection:
         trades = f"FROM held.main.rows WHERE {rows.condition()}"
@@ -166,9 +197,12 @@ def _write(file: StoredFile, folder: Path, rows: Rows) -> int:
             folder,
             format=parquet,
             partitioning=by,
-            file_options=parquet.make_write_options(compression="zstd", write_page_checksum=True),
+            file_options=parquet.make_write_options(
+                compression="zstd", write_page_checksum=True
+            ),
             max_rows_per_group=ROWS_OF_A_GROUP,
-            max_partitions=1 << 24,  # no limit: years and accounts are as many as they are
+            max_partitions=1
+            << 24,  # no limit: years and accounts are as many as they are
             use_threads=False,
         )
     return int(count)

@@ -11,7 +11,17 @@ from loopring_lab.engine.frames import AMOUNTS
 from loopring_lab.storage import Kind
 
 TYPED = (
-    *("created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role"),
+    *(
+        "created_at",
+        "trade_id",
+        "account_id",
+        "market",
+        "base",
+        "quote",
+        "side",
+        "fill_type",
+        "role",
+    ),
     *("size", "price", "notional", "fee", "fee_token", "fee_bps", "order_hash"),
     *("block_id", "index_in_block", "token_id", "storage_id", "extra"),
 )

@@ -12,7 +12,13 @@ from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage, convert
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import (
+    LabError,
+    NotAuthorized,
+    RateLimited,
+    RelayerError,
+    UnexpectedAnswer,
+)
 from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
 from loopring_lab.source import Source
@@ -27,7 +33,12 @@ class Sync:
     """Adds to an archive what a relayer lists now."""
 
     def __init__(
-        self, file: StoredFile, client: Client, keys: Sequence[HistoryKey], since: int | None, full: bool = False
+        self,
+        file: StoredFile,
+        client: Client,
+        keys: Sequence[HistoryKey],
+        since: int | None,
+        full: bool = False,
     ) -> None:
         tokens, markets = (text.decode() for text in client.listings())
         self._file = file
@@ -39,7 +50,9 @@ class Sync:
         self._listing = ListingSnapshot(tokens, markets, now_ms())
         with file.writing(self._source) as connection:
             queries.store_listing(connection, file, self._listing)
-        self._begun: dict[History, AbstractSet[int]] = {}  # with the identities that were held before
+        self._begun: dict[
+            History, AbstractSet[int]
+        ] = {}  # with the identities that were held before
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._committed_at = time.monotonic()
         self._errors: list[LabError] = []
@@ -47,13 +60,20 @@ class Sync:
     def run(self, progress: Watching) -> None:
         """Read and commit every history; the error of one is raised when the others are done."""
         try:
-            with closing(self._client.pages(self._histories(), progress=progress)) as pages:
+            with closing(
+                self._client.pages(self._histories(), progress=progress)
+            ) as pages:
                 for page in pages:
                     raw = RawPage(page.body, page.retrieved_at, page.batch)
                     self._batch[_key(page.history)].append(raw)
                     rows = PAGE * sum(map(len, self._batch.values()))
-                    if rows >= BATCH_ROWS or time.monotonic() - self._committed_at > BATCH_SECONDS:
-                        self._commit([history for history in self._begun if history.ended])
+                    if (
+                        rows >= BATCH_ROWS
+                        or time.monotonic() - self._committed_at > BATCH_SECONDS
+                    ):
+                        self._commit(
+                            [history for history in self._begun if history.ended]
+                        )
         except (UnexpectedAnswer, RelayerError) as error:
             self._errors.append(error)
         finally:
@@ -66,7 +86,11 @@ class Sync:
         """Look up what is held of a history only when its turn comes, to save memory."""
         for key in self._keys:
             held, gone = queries.held_identities(self._file, key)
-            history = History(*key) if self._full else History(*key, window=self._window, held=held, gone=gone)
+            history = (
+                History(*key)
+                if self._full
+                else History(*key, window=self._window, held=held, gone=gone)
+            )
             self._begun[history] = held
             yield history
 
@@ -79,7 +103,11 @@ class Sync:
             error = errors.get(_key(history))
             if error:
                 history.fail(error)
-        counted = [self._record(history, self._begun.pop(history)) for history in done if history.requests]
+        counted = [
+            self._record(history, self._begun.pop(history))
+            for history in done
+            if history.requests
+        ]
         if len(rows) or counted:
             with self._file.writing(self._source) as connection:
                 if len(rows):
@@ -108,7 +136,9 @@ class Sync:
 def _source_of(client: Client) -> Source:
     """Ask what is known of a client's source; a relayer that does not serve the exchange does not say it."""
     if client._saved:
-        return client._saved  # the exchange of the relayer that serves a recording is not the recording's
+        return (
+            client._saved
+        )  # the exchange of the relayer that serves a recording is not the recording's
     try:
         exchange = client.exchange()
     except RelayerError as error:

@@ -45,7 +45,9 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
         from loopring_lab.engine import spark
 
         return spark.ask(question, trades, prices, tables)
-    if kind in ("archive", "duckdb") and not (prices is None or kind == frames.kind_of(prices) == "duckdb"):
+    if kind in ("archive", "duckdb") and not (
+        prices is None or kind == frames.kind_of(prices) == "duckdb"
+    ):
         prices = prices_in_memory(question, prices)
     if kind == "archive":
         # The database of an archive finds no variables, only tables that are registered.
@@ -66,13 +68,19 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
     return finished(frames.like(trades, without_note(found)), found)
 
 
-def counts(trades: Any, caller: str, needs: Sequence[str], prices: Any = None, **counted: str) -> dict[str, int]:
+def counts(
+    trades: Any, caller: str, needs: Sequence[str], prices: Any = None, **counted: str
+) -> dict[str, int]:
     """Count rows of trades, by an aggregate of SQL for each count; of no rows all are 0."""
     listed = ", ".join(f"{sql} AS {name}" for name, sql in counted.items())
-    totals = ", ".join(f"coalesce(sum({name}), 0)::BIGINT AS {name}" for name in counted)
+    totals = ", ".join(
+        f"coalesce(sum({name}), 0)::BIGINT AS {name}" for name in counted
+    )
     steps = {
         "sums": f"-- counts of each market\nSELECT {listed} FROM trades",
         "answer": f"SELECT {totals} FROM sums",
     }
-    found: dict[str, int] = collected(ask(Question(caller, steps, needs), trades, prices), caller).to_pylist()[0]
+    found: dict[str, int] = collected(
+        ask(Question(caller, steps, needs), trades, prices), caller
+    ).to_pylist()[0]
     return found

@@ -72,7 +72,9 @@ WHERE price > 0 AND moment IS NOT NULL AND {known}
 GROUP BY ALL"""
 
 
-def asof_sql(trades: Any, lookups: str, nearest: Nearest, *keys: str, within: int | None = None) -> str:
+def asof_sql(
+    trades: Any, lookups: str, nearest: Nearest, *keys: str, within: int | None = None
+) -> str:
     """Return the step that looks up, for each row of `lookups`, the price nearest to its ``anchor``, a moment.
 
     It adds ``found_price`` and ``found_moment``, null where there is none `within` so many milliseconds. The `keys`
@@ -81,9 +83,15 @@ def asof_sql(trades: Any, lookups: str, nearest: Nearest, *keys: str, within: in
     hashed = f"hash({', '.join(keys or ('market',))})"
     near = "TRUE"
     if within is not None:
-        near = f"abs((met_moment >> {PLACE_BITS}) - (anchor >> {PLACE_BITS})) <= {within}"
+        near = (
+            f"abs((met_moment >> {PLACE_BITS}) - (anchor >> {PLACE_BITS})) <= {within}"
+        )
     # ASOF JOIN takes half the time of a window, but needs both sides in memory; a window goes to disk.
-    met = _met_by_window if frames.kind_of(trades) in ("duckdb", "archive") else _met_by_join
+    met = (
+        _met_by_window
+        if frames.kind_of(trades) in ("duckdb", "archive")
+        else _met_by_join
+    )
     return f"""
 -- beside each row the {nearest} price {"before" if nearest == "last" else "after"} its anchor
 WITH {met(lookups, nearest, hashed)}

@@ -31,7 +31,9 @@ def check_level(intervals: Any, caller: str) -> None:
     """Raise a `LabError` unless the level of intervals lies between 0 and 1."""
     is_number = isinstance(intervals, (int, float)) and not isinstance(intervals, bool)
     if not is_number or not 0 < intervals < 1:
-        raise LabError(f"{caller}: intervals={intervals!r} is not a level between 0 and 1. Give one such as 0.95.")
+        raise LabError(
+            f"{caller}: intervals={intervals!r} is not a level between 0 and 1. Give one such as 0.95."
+        )
 
 
 def quantile(level: float) -> float:
@@ -172,6 +174,19 @@ LEFT JOIN ({both_sides_sql(keys)}
 ) AS b ON {keys.same("e", "b")}
 {keys.sorted_by(table="e")}"""
 
-    steps = {**question.steps, "rows": rows, "quotes": quotes, "weights": weights, "orders": orders, "valued": valued}
-    steps |= {"sums": sums, "means": means, "spreads": spreads, "pairs": pairs_sql(keys, sides), "answer": answer}
+    steps = {
+        **question.steps,
+        "rows": rows,
+        "quotes": quotes,
+        "weights": weights,
+        "orders": orders,
+        "valued": valued,
+    }
+    steps |= {
+        "sums": sums,
+        "means": means,
+        "spreads": spreads,
+        "pairs": pairs_sql(keys, sides),
+        "answer": answer,
+    }
     return replace(question, steps=steps, medians=(*question.medians, *rates))

@@ -29,7 +29,10 @@ HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 # Columns that frames may hold as other types, such as numbers read from a CSV as floats.
 TYPES = {
-    **dict.fromkeys(("market", "base", "quote", "side", "fill_type", "role", "role_source"), "VARCHAR"),
+    **dict.fromkeys(
+        ("market", "base", "quote", "side", "fill_type", "role", "role_source"),
+        "VARCHAR",
+    ),
     **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),
     **dict.fromkeys(("trade_id", "account_id", "token_id", "storage_id"), "BIGINT"),
     **dict.fromkeys(("block_id", "index_in_block"), "BIGINT"),
@@ -66,7 +69,9 @@ def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
     caller = "lab.engine.portable"
     kind = kind_of(trades)
     if kind not in ("pandas", "pyarrow"):
-        raise LabError(f"{caller} takes a pandas or pyarrow frame. A {kind} frame needs no conversion.")
+        raise LabError(
+            f"{caller} takes a pandas or pyarrow frame. A {kind} frame needs no conversion."
+        )
     table = to_table(trades, caller)
     for name in table.column_names:
         table = replaced(table, name, _portable_column(table[name], name))
@@ -112,7 +117,9 @@ def column_names(frame: Any, caller: str) -> list[Any]:
         names = list(frame.columns)
     for name in names:
         if names.count(name) > 1:
-            raise LabError(f"{caller}: the frame has two columns {name!r}. Drop or rename one of them.")
+            raise LabError(
+                f"{caller}: the frame has two columns {name!r}. Drop or rename one of them."
+            )
     return names
 
 
@@ -146,7 +153,9 @@ def to_table(frame: Any, caller: str, columns: Iterable[str] | None = None) -> p
     if kind == "pyarrow":
         return frame.select(names).unify_dictionaries()
     try:
-        table = pa.Table.from_pandas(_with_text_for_intervals(frame[names]), preserve_index=False)
+        table = pa.Table.from_pandas(
+            _with_text_for_intervals(frame[names]), preserve_index=False
+        )
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise LabError(
             f"{caller}: Arrow cannot hold the frame's values: {'; '.join(map(str, error.args))}. Clean "
@@ -176,7 +185,11 @@ def category_order(frame: Any, name: str, caller: str) -> list[Any]:
     column = to_table(frame, caller, [name])[name]
     is_ordered = pa.types.is_dictionary(column.type) and column.type.ordered
     # One dictionary is that of all chunks.
-    return column.chunk(0).dictionary.to_pylist() if is_ordered and column.num_chunks else []
+    return (
+        column.chunk(0).dictionary.to_pylist()
+        if is_ordered and column.num_chunks
+        else []
+    )
 
 
 def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
@@ -203,7 +216,9 @@ def not_exact(name: str, kind: Any, caller: str) -> AmountError:
 
 def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """See 128-bit decimals with 18 places as integers of 1e-18: the same bytes under another name."""
-    return pa.chunked_array([_seen_as(chunk, pa.binary(16)) for chunk in column.chunks], pa.binary(16)).cast(HUGEINT)
+    return pa.chunked_array(
+        [_seen_as(chunk, pa.binary(16)) for chunk in column.chunks], pa.binary(16)
+    ).cast(HUGEINT)
 
 
 def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -213,7 +228,9 @@ def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _seen_as(chunk: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(chunk), chunk.buffers(), chunk.null_count, chunk.offset)
+    return pa.Array.from_buffers(
+        kind, len(chunk), chunk.buffers(), chunk.null_count, chunk.offset
+    )
 
 
 def _first_that_does_not_fit(column: pa.ChunkedArray) -> int:
@@ -233,11 +250,19 @@ def _with_text_for_intervals(frame: pd.DataFrame) -> pd.DataFrame:
     """Replace intervals and periods by their text, as categories in their order."""
     texts: dict[Any, Any] = {}
     for name, kind in frame.dtypes.items():
-        column = frame[name].astype("category") if isinstance(kind, TEXTUAL) else frame[name]
-        if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(column.cat.categories.dtype, TEXTUAL):
+        column = (
+            frame[name].astype("category") if isinstance(kind, TEXTUAL) else frame[name]
+        )
+        if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(
+            column.cat.categories.dtype, TEXTUAL
+        ):
             if not column.cat.ordered:
-                column = column.cat.reorder_categories(sorted(column.cat.categories), ordered=True)
-            texts[name] = column.cat.rename_categories(list(column.cat.categories.astype(str)))
+                column = column.cat.reorder_categories(
+                    sorted(column.cat.categories), ordered=True
+                )
+            texts[name] = column.cat.rename_categories(
+                list(column.cat.categories.astype(str))
+            )
     return frame.assign(**texts)
 
 
@@ -245,7 +270,9 @@ def _portable_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_dictionary(kind):
         if pa.types.is_nested(kind.value_type):
-            raise LabError(f"{name!r} is {kind}, which engines cannot hold. Convert to strings or numbers.")
+            raise LabError(
+                f"{name!r} is {kind}, which engines cannot hold. Convert to strings or numbers."
+            )
         column = column.cast(kind.value_type)
         kind = column.type
     if pa.types.is_large_string(kind):
@@ -294,10 +321,14 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     Whole numbers of which some are unknown become Int64.
     """
     table = with_wide_amounts(table)
-    result: pd.DataFrame = table.to_pandas(types_mapper={DECIMAL_256: pd.ArrowDtype(DECIMAL_256)}.get)
+    result: pd.DataFrame = table.to_pandas(
+        types_mapper={DECIMAL_256: pd.ArrowDtype(DECIMAL_256)}.get
+    )
     for entry in table.schema:
         if pa.types.is_integer(entry.type) and table[entry.name].null_count:
-            result[entry.name] = table[entry.name].to_pandas(types_mapper=lambda _: pd.Int64Dtype())
+            result[entry.name] = table[entry.name].to_pandas(
+                types_mapper=lambda _: pd.Int64Dtype()
+            )
     return result
 
 
@@ -324,7 +355,9 @@ def with_milliseconds(table: pa.Table) -> pa.Table:
             table = replaced(table, entry.name, column.cast(TIMESTAMP, safe=False))
         elif entry.type == pa.month_day_nano_interval():
             # DuckDB and Arrow keep lengths in parts; none has days or months.
-            lengths = [length and length.nanoseconds // 10**6 for length in column.to_pylist()]
+            lengths = [
+                length and length.nanoseconds // 10**6 for length in column.to_pylist()
+            ]
             table = replaced(table, entry.name, pa.array(lengths, pa.duration("ms")))
         elif entry.type == pa.bool8():
             # The connections of archives give truth values as bytes, which Spark cannot read.
@@ -340,7 +373,9 @@ def _relation_of(relation: Any, given_answer: pa.Table) -> Any:
     return relation.query("trades", "FROM given_answer")
 
 
-def beside(frame: Any, columns: Sequence[str], rows: np.ndarray, added: pa.Table) -> Any:
+def beside(
+    frame: Any, columns: Sequence[str], rows: np.ndarray, added: pa.Table
+) -> Any:
     """Put columns beside rows of a frame in memory, in place of its own of the same names."""
     kind = kind_of(frame)
     if kind == "pandas":
@@ -354,9 +389,20 @@ def beside(frame: Any, columns: Sequence[str], rows: np.ndarray, added: pa.Table
     if kind == "polars":
         import polars as pl
 
-        answer = frame.lazy().select(columns).collect()[rows].with_columns(pl.from_arrow(added))
+        answer = (
+            frame.lazy()
+            .select(columns)
+            .collect()[rows]
+            .with_columns(pl.from_arrow(added))
+        )
         return answer.lazy() if isinstance(frame, pl.LazyFrame) else answer
     taken = frame.select(list(columns)).take(pa.array(rows))
-    for name, column in zip(added.column_names, with_wide_amounts(added).columns, strict=True):
-        taken = replaced(taken, name, column) if name in taken.column_names else taken.append_column(name, column)
+    for name, column in zip(
+        added.column_names, with_wide_amounts(added).columns, strict=True
+    ):
+        taken = (
+            replaced(taken, name, column)
+            if name in taken.column_names
+            else taken.append_column(name, column)
+        )
     return taken

@@ -93,7 +93,9 @@ class Keys:
     @property
     def aliases(self) -> list[str]:
         """The names of the keys in queries."""
-        return [f"group_{number}" for number, _ in enumerate(self.answer_names, start=1)]
+        return [
+            f"group_{number}" for number, _ in enumerate(self.answer_names, start=1)
+        ]
 
     def definitions(self, types: Mapping[str, str]) -> list[str]:
         """Return the keys of a frame with columns of these types: one line of a SELECT for each."""
@@ -115,7 +117,10 @@ class Keys:
 
     def same(self, left: str, right: str, *others: str) -> str:
         """Return the condition that two tables have the same keys, and the same other columns; nulls are alike."""
-        pairs = [f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in (EVERYTHING, *self.aliases, *others)]
+        pairs = [
+            f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}"
+            for name in (EVERYTHING, *self.aliases, *others)
+        ]
         return " AND ".join(pairs)
 
     def sorted_by(self, *others: str, table: str = "") -> str:
@@ -134,7 +139,13 @@ class Keys:
         return f"ORDER BY {', '.join(terms)}"
 
 
-def keys_of(frame: Any, by: str | Sequence[str] | None, caller: str, *reserved: str, every: str | None = None) -> Keys:
+def keys_of(
+    frame: Any,
+    by: str | Sequence[str] | None,
+    caller: str,
+    *reserved: str,
+    every: str | None = None,
+) -> Keys:
     """Check ``by=`` and ``every=`` of a call. `reserved` are names that its answer has for columns of its own."""
     if every is not None:
         period_sql(every)  # raises where it is not a period

@@ -75,7 +75,14 @@ ROW = "number of the row"
 ANSWERED = "number of the row in the answer"
 # Columns that say where in its block a fill is, and which order it is of.
 PLACE = ("block_id", "index_in_block")
-ORDER_COLUMNS = ("order_hash", "account_id", "token_id", "storage_id", "trade_id", "side")
+ORDER_COLUMNS = (
+    "order_hash",
+    "account_id",
+    "token_id",
+    "storage_id",
+    "trade_id",
+    "side",
+)
 # Columns that queries find where a question wants all columns that they are made of.
 DERIVED = {
     "ms": (("created_at",), "epoch_ms(created_at)"),
@@ -121,7 +128,9 @@ class Question:
 
 
 @contextmanager
-def opened(caller: str, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(
+    caller: str, tables: Mapping[str, pa.Table]
+) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection with Arrow tables by name, and translate its errors."""
     with translated(caller), session.cursor() as connection:
         for name, table in tables.items():
@@ -150,7 +159,10 @@ def ask_in_memory(
     """
     wanted = _wanted(question, frames.column_names(trades, question.caller))
     rows = frames.to_arrow(trades, wanted, question.caller)
-    inputs = {**tables, "given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows))))}
+    inputs = {
+        **tables,
+        "given_trades": rows.append_column(ROW, pa.array(np.arange(len(rows)))),
+    }
     if prices is not None:
         inputs["given_prices"] = prices_in_memory(question, prices)
     with opened(question.caller, inputs) as connection:
@@ -163,7 +175,9 @@ def ask_in_memory(
         return _fetched(connection.sql(_text(question, types, quoted(ROW), last)))
 
 
-def ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table]) -> Any:
+def ask_relation(
+    question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table]
+) -> Any:
     """Ask a question of a relation, on the connection that it is of; a relation comes out."""
     caller = question.caller
     types = {"given_trades": _types(trades)}
@@ -178,7 +192,9 @@ def ask_relation(question: Question, trades: Any, prices: Any, tables: Mapping[s
     worth, pools, units = (tables.get(name) for name in TABLES)
     given_prices = prices
     if prices is not None:
-        types["given_prices"] = _types(trades.query("given_trades", "FROM given_prices"))
+        types["given_prices"] = _types(
+            trades.query("given_trades", "FROM given_prices")
+        )
     text = _text(question, types, row, fits_memory=False)
     _log(question, "the relation of trades", text, tables)
     with translated(caller):
@@ -196,7 +212,11 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
     """Yield the columns of a relation's answer by row: those shown, or its own in their place, then its others."""
     own = _types(found)
     for name in shown:
-        yield _out_of_duckdb(name, own.pop(name)) if name in own else f"row.{quoted(name)} AS {quoted(name)}"
+        yield (
+            _out_of_duckdb(name, own.pop(name))
+            if name in own
+            else f"row.{quoted(name)} AS {quoted(name)}"
+        )
     for name, kind in own.items():
         if name not in ("row", ANSWERED):
             yield _out_of_duckdb(name, kind)
@@ -227,11 +247,17 @@ def beside_rows(question: Question, trades: Any, found: pa.Table) -> Any:
     """Put an answer by row beside the rows it is of, in the order of the trades unless it has one of its own."""
     if not question.is_sorted:
         found = found.take(pa.array(np.argsort(found["row"], kind="stable")))
-    shown = frames.column_names(trades, question.caller) if question.shown is None else question.shown
+    shown = (
+        frames.column_names(trades, question.caller)
+        if question.shown is None
+        else question.shown
+    )
     added = without_note(found).drop_columns("row")
     result = frames.beside(trades, shown, np.asarray(found["row"]), added)
     # Columns added to trades stand in the rows of their index; other answers have rows of their own.
-    if isinstance(result, pd.DataFrame) and (question.is_sorted or question.shown is not None):
+    if isinstance(result, pd.DataFrame) and (
+        question.is_sorted or question.shown is not None
+    ):
         result = result.reset_index(drop=True)
     return finished(result, found)
 
@@ -253,20 +279,34 @@ def _text(
     """
     trade_types = types["given_trades"]
     for name in question.keys.of_frame:
-        if trade_types[name].endswith("]") or trade_types[name].startswith(("STRUCT", "MAP")):
+        if trade_types[name].endswith("]") or trade_types[name].startswith(
+            ("STRUCT", "MAP")
+        ):
             raise LabError(
                 f"{question.caller}: {name!r} is list or struct data ({trade_types[name]}), and such values cannot be "
                 "ordered to group by them. Convert them to strings or numbers."
             )
     keys = question.keys.definitions(trade_types)
     wanted = [*question.needs, *question.may_have]
-    texts = {"trades": _table("given_trades", wanted, trade_types, question.caller, *keys, f"{row} AS row")}
+    texts = {
+        "trades": _table(
+            "given_trades", wanted, trade_types, question.caller, *keys, f"{row} AS row"
+        )
+    }
     if "given_prices" in types:
         wanted = [*question.price_needs, *question.price_may_have]
-        texts["prices"] = _table("given_prices", wanted, types["given_prices"], question.caller)
-    texts |= {name: text for name, text in all_steps(question, fits_memory=fits_memory).items() if name not in types}
+        texts["prices"] = _table(
+            "given_prices", wanted, types["given_prices"], question.caller
+        )
+    texts |= {
+        name: text
+        for name, text in all_steps(question, fits_memory=fits_memory).items()
+        if name not in types
+    }
     final = f"FROM {last}" if last else texts.popitem()[1].strip()
-    before = "WITH " + ", ".join(f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items())
+    before = "WITH " + ", ".join(
+        f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items()
+    )
     # The last step may have steps of its own, which then follow those before it; comments come first.
     own_steps = re.match(r"((?:--.*\n)*)WITH\b", final)
     if own_steps:
@@ -294,7 +334,10 @@ def _medians_by_sorting(question: Question) -> str:
     """Take the middle of sorted values: sorting goes to disk, the values that ``median`` keeps do not."""
     group = question.keys.columns()
     names = ", ".join(literal(name) for name in question.medians)
-    middles = ", ".join(f"avg(value) FILTER (WHERE name = {literal(name)}) AS {name}" for name in question.medians)
+    middles = ", ".join(
+        f"avg(value) FILTER (WHERE name = {literal(name)}) AS {name}"
+        for name in question.medians
+    )
     return f"""
 -- the value in the middle of each column, or the mean of two; unknown values come last, and alone where all are
 WITH listed AS (
@@ -310,15 +353,31 @@ WHERE place IN ((known + 1) // 2, (known + 2) // 2)
 GROUP BY {group}"""
 
 
-def _table(source: str, wanted: Sequence[str], types: Mapping[str, str], caller: str, *others: str) -> str:
+def _table(
+    source: str,
+    wanted: Sequence[str],
+    types: Mapping[str, str],
+    caller: str,
+    *others: str,
+) -> str:
     """Return the columns of a frame as queries take them, null where it lacks one, with those that follow from them."""
     lines = []
     for name in dict.fromkeys(wanted):
-        kind = frames.TYPES.get(name, "HUGEINT" if name in frames.AMOUNTS else "TIMESTAMPTZ")
-        found = _column_sql(name, types[name], kind, caller) if name in types else f"NULL::{kind}"
+        kind = frames.TYPES.get(
+            name, "HUGEINT" if name in frames.AMOUNTS else "TIMESTAMPTZ"
+        )
+        found = (
+            _column_sql(name, types[name], kind, caller)
+            if name in types
+            else f"NULL::{kind}"
+        )
         lines.append(f"{found} AS {name}")
     columns = ",\n    ".join([*lines, *others])
-    follow = [f"{sql} AS {name}" for name, (made_of, sql) in DERIVED.items() if set(made_of) <= set(wanted)]
+    follow = [
+        f"{sql} AS {name}"
+        for name, (made_of, sql) in DERIVED.items()
+        if set(made_of) <= set(wanted)
+    ]
     added = ",\n    ".join(["*", *follow])
     return f"SELECT {added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
 
@@ -332,13 +391,18 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         # A DECIMAL(38, 18) has always 18 places as text: without its point it is the integer of 1e-18. Multiplying
         # by 1e18 instead overflows the decimal on the way.
         return f"replace({source}::DECIMAL(38, 18)::VARCHAR, '.', '')::HUGEINT"
-    if name == "created_at" and kind not in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS"):
+    if name == "created_at" and kind not in (
+        "TIMESTAMP WITH TIME ZONE",
+        "TIMESTAMPTZ_NS",
+    ):
         raise LabError(
             f"{caller}: created_at is {kind}, not a time with a time zone. Convert it, such as with "
             "pandas.to_datetime(..., utc=True)."
         )
     if name == "fee_bps" and kind in ("VARCHAR", "BOOLEAN"):
-        raise LabError(f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points.")
+        raise LabError(
+            f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points."
+        )
     if name == "fee_bps":
         # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
         return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"
@@ -347,10 +411,16 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
 
 def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
-    frames.check_columns([*question.needs, *(question.shown or ()), *question.keys.of_frame], names, question.caller)
+    frames.check_columns(
+        [*question.needs, *(question.shown or ()), *question.keys.of_frame],
+        names,
+        question.caller,
+    )
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
-    return list(dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame]))
+    return list(
+        dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame])
+    )
 
 
 def prices_in_memory(question: Question, prices: Any) -> pa.Table:
@@ -361,7 +431,9 @@ def prices_in_memory(question: Question, prices: Any) -> pa.Table:
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 
 
-def _log(question: Question, trades: str, text: str, tables: Mapping[str, pa.Table]) -> None:
+def _log(
+    question: Question, trades: str, text: str, tables: Mapping[str, pa.Table]
+) -> None:
     """Log a query, with the small tables that it is asked with as its first steps."""
     if not log.isEnabledFor(logging.DEBUG):
         return
@@ -377,18 +449,25 @@ def _log(question: Question, trades: str, text: str, tables: Mapping[str, pa.Tab
 
 
 def _types(relation: Any) -> dict[str, str]:
-    return {name: str(kind) for name, kind in zip(relation.columns, relation.types, strict=True)}
+    return {
+        name: str(kind)
+        for name, kind in zip(relation.columns, relation.types, strict=True)
+    }
 
 
 def _with_decimals(types: Mapping[str, str]) -> dict[str, str]:
-    return {name: kind.replace("HUGEINT", "DECIMAL(38,18)") for name, kind in types.items()}
+    return {
+        name: kind.replace("HUGEINT", "DECIMAL(38,18)") for name, kind in types.items()
+    }
 
 
 def with_hugeints(table: pa.Table) -> pa.Table:
     """Return a table with amounts as DuckDB takes them."""
     for entry in table.schema:
         if entry.type == frames.DECIMAL_128:
-            table = frames.replaced(table, entry.name, frames.to_hugeint(table[entry.name]))
+            table = frames.replaced(
+                table, entry.name, frames.to_hugeint(table[entry.name])
+            )
     return table
 
 
@@ -424,7 +503,9 @@ def finished(result: Any, found: pa.Table) -> Any:
 def with_note(result: Any, note: str) -> Any:
     """Add a note to a pandas frame, which `lab.show` prints under it."""
     if note and isinstance(result, pd.DataFrame):
-        result.attrs["notes"] = list(dict.fromkeys([*result.attrs.get("notes", []), note]))
+        result.attrs["notes"] = list(
+            dict.fromkeys([*result.attrs.get("notes", []), note])
+        )
     return result
 
 

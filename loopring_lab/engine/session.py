@@ -31,7 +31,9 @@ class _Session:
 
     def __init__(self) -> None:
         self.limit = 1 << 30
-        self.parent: Path | None = None  # of the spill folder; None for the system's temporary folder
+        self.parent: Path | None = (
+            None  # of the spill folder; None for the system's temporary folder
+        )
         self.spill_folder: Path | None = None  # made when first needed
         self.database: duckdb.DuckDBPyConnection | None = None
         self.shared: duckdb.DuckDBPyConnection | None = None
@@ -41,7 +43,9 @@ class _Session:
 _session = _Session()
 
 
-def set_memory(limit: str | int = "1GiB", spill_folder: str | os.PathLike[str] | None = None) -> None:
+def set_memory(
+    limit: str | int = "1GiB", spill_folder: str | os.PathLike[str] | None = None
+) -> None:
     """Set how much memory analyses may use, and where they put what does not fit.
 
     It holds for this process from its next analysis on. It bounds what DuckDB holds; frames in memory,
@@ -108,14 +112,19 @@ def limits() -> dict[str, Any]:
     with _session.lock:
         if _session.spill_folder is None:
             _session.spill_folder = _make_spill_folder()
-        return {"memory_limit": f"{_session.limit}B", "temp_directory": str(_session.spill_folder)}
+        return {
+            "memory_limit": f"{_session.limit}B",
+            "temp_directory": str(_session.spill_folder),
+        }
 
 
 def _connect(**settings: str) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     # Rows of an answer are sorted where their order matters; keeping it elsewhere costs memory.
-    return duckdb.connect(config={**limits(), "preserve_insertion_order": "false", **settings})
+    return duckdb.connect(
+        config={**limits(), "preserve_insertion_order": "false", **settings}
+    )
 
 
 def _make_spill_folder() -> Path:
@@ -154,14 +163,20 @@ def _begin_in_child() -> None:
 def _parse_size(limit: str | int) -> int:
     found = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(limit))
     if isinstance(limit, bool) or not found or found[2].upper() not in UNITS:
-        raise LabError(f"limit={limit!r} is not an amount of memory. Give bytes, or text such as '2GiB'.")
+        raise LabError(
+            f"limit={limit!r} is not an amount of memory. Give bytes, or text such as '2GiB'."
+        )
     size = int(float(found[1]) * UNITS[found[2].upper()])
     if size < LEAST:
-        raise LabError(f"limit={limit!r} is too little to work with. Give at least 64 MiB, such as '1GiB'.")
+        raise LabError(
+            f"limit={limit!r} is too little to work with. Give at least 64 MiB, such as '1GiB'."
+        )
     return size
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_close_before_fork, after_in_parent=_session.lock.release, after_in_child=_begin_in_child
+        before=_close_before_fork,
+        after_in_parent=_session.lock.release,
+        after_in_child=_begin_in_child,
     )

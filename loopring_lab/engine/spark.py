@@ -37,7 +37,9 @@ Work = Callable[[pa.Table, pa.Table | None], pa.Table]
 """What a worker does with the trades of a market, and the prices of it where there are any."""
 
 
-def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]) -> Any:
+def ask(
+    question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]
+) -> Any:
     """Ask a question of a Spark frame; a Spark frame comes out."""
     if not question.split_by:
         raise LabError(
@@ -46,7 +48,9 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
             "of it, or pass a part that fits one machine."
         )
     if prices is not None and frames.kind_of(prices) != "spark":
-        prices = trades.sparkSession.createDataFrame(_for_spark(prices_in_memory(question, prices)))
+        prices = trades.sparkSession.createDataFrame(
+            _for_spark(prices_in_memory(question, prices))
+        )
     if not question.has_groups:
 
         def answer_by_row(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
@@ -59,7 +63,11 @@ def ask(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Tab
         if name in OVERALL:
             tables[name] = run(text, question.caller, **tables)
         elif name in GATHERED:
-            known = {step: table for step, table in tables.items() if step in (*given, *OVERALL)}
+            known = {
+                step: table
+                for step, table in tables.items()
+                if step in (*given, *OVERALL)
+            }
             work = _step(question, name, known)
             tables[name] = _gathered(_on_workers(question, trades, prices, work))
         elif name == "medians":
@@ -81,7 +89,9 @@ def _gathered(frame: Any) -> pa.Table:
     return found.combine_chunks()
 
 
-def _step(question: Question, name: str, known: Mapping[str, pa.Table], *columns: str) -> Work:
+def _step(
+    question: Question, name: str, known: Mapping[str, pa.Table], *columns: str
+) -> Work:
     """Return work that ends with a step of a market, given what is known of all; `columns` are all of it by default."""
 
     def work(part: pa.Table, part_prices: pa.Table | None) -> pa.Table:
@@ -91,12 +101,19 @@ def _step(question: Question, name: str, known: Mapping[str, pa.Table], *columns
     return work
 
 
-def _medians(question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]) -> pa.Table:
+def _medians(
+    question: Question, trades: Any, prices: Any, given: Mapping[str, pa.Table]
+) -> pa.Table:
     """Return medians of float64 columns by group, which Spark itself computes exactly."""
     from pyspark.sql import functions
 
     keys = [EVERYTHING, *question.keys.aliases]
-    rows = _on_workers(question, trades, prices, _step(question, "rows", given, *keys, *question.medians))
+    rows = _on_workers(
+        question,
+        trades,
+        prices,
+        _step(question, "rows", given, *keys, *question.medians),
+    )
     middles = [functions.median(name).alias(name) for name in question.medians]
     return _gathered(rows.groupBy(*keys).agg(*middles))
 
@@ -108,18 +125,25 @@ def _on_workers(question: Question, trades: Any, prices: Any, work: Work) -> Any
     def answer(part: pa.Table, part_prices: pa.Table | None = None) -> pa.Table:
         return _for_spark(work(part, part_prices))
 
+    # Spark looks at how many arguments a function takes.
+    def without_prices(part: pa.Table) -> pa.Table:
+        return answer(part)
+
     frames_asked = [trades] if prices is None else [trades, prices]
-    empty = [to_arrow_schema(frame.schema, timezone="UTC").empty_table() for frame in frames_asked]
+    empty = [
+        to_arrow_schema(frame.schema, timezone="UTC").empty_table()
+        for frame in frames_asked
+    ]
     schema = from_arrow_schema(answer(*empty).schema)
     groups = [frame.groupBy(*question.split_by) for frame in frames_asked]
     with warnings.catch_warnings():
         # Spark warns of a pandas newer than itself, of which nothing is used here: rows travel as Arrow.
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        # Spark looks at how many arguments a function takes.
+        warnings.filterwarnings(
+            "ignore", "PySpark does not yet fully support pandas", FutureWarning
+        )
         if prices is None:
-            return groups[0].applyInArrow(lambda part: answer(part), schema)  # noqa: PLW0108
-        both = groups[0].cogroup(groups[1])
-        return both.applyInArrow(lambda part, part_prices: answer(part, part_prices), schema)  # noqa: PLW0108
+            return groups[0].applyInArrow(without_prices, schema)
+        return groups[0].cogroup(groups[1]).applyInArrow(answer, schema)
 
 
 def _for_spark(table: pa.Table) -> pa.Table:
@@ -127,8 +151,12 @@ def _for_spark(table: pa.Table) -> pa.Table:
     for entry in table.schema:
         column = table[entry.name]
         if pa.types.is_decimal(entry.type):
-            table = frames.replaced(table, entry.name, frames.exact(column, entry.name, "Spark"))
+            table = frames.replaced(
+                table, entry.name, frames.exact(column, entry.name, "Spark")
+            )
         elif pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             # A worker gets them in the time zone of the session.
-            table = frames.replaced(table, entry.name, column.cast(pa.timestamp("us", "UTC")))
+            table = frames.replaced(
+                table, entry.name, column.cast(pa.timestamp("us", "UTC"))
+            )
     return table.combine_chunks()

@@ -24,7 +24,16 @@ from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.query import BOTH_SIDES, Question
 
 # Columns that the steps below are about.
-NEEDS = ("created_at", "base", "quote", "fee_token", "size", "notional", "fee", "fee_bps")
+NEEDS = (
+    "created_at",
+    "base",
+    "quote",
+    "fee_token",
+    "size",
+    "notional",
+    "fee",
+    "fee_bps",
+)
 SIDES = ("trade_id", "side")
 
 # The columns of a summary, as SQL over the rows of `sums` of a group. HUGEINT are amounts, so counts are cast.

@@ -42,7 +42,9 @@ def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]
     paths: dict[str, list[Step]] = {token: []}
     while True:
         # Markets of which exactly one token is reached: each leads to one more.
-        open_pairs = [pair for pair in fills if (pair[0] in paths) != (pair[1] in paths)]
+        open_pairs = [
+            pair for pair in fills if (pair[0] in paths) != (pair[1] in paths)
+        ]
         if not open_pairs:
             return paths
         base, quote = max(open_pairs, key=lambda pair: (fills[pair], pair))
@@ -73,19 +75,30 @@ def worth_by_day(trades: Any, caller: str) -> pa.Table:
     """
     question = Question(
         caller,
-        steps={"rows": DAILY_PRICES, "sums": "SELECT * FROM rows", "answer": "FROM sums"},
+        steps={
+            "rows": DAILY_PRICES,
+            "sums": "SELECT * FROM rows",
+            "answer": "FROM sums",
+        },
         needs=("created_at", "base", "quote", "size", "price", "notional"),
     )
     daily = collected(ask(question, trades), caller).to_pandas()
     # A row for each day and a column for each market.
-    prices = daily.pivot(index="day", columns=["base", "quote"], values="price").sort_index().ffill().bfill()
+    prices = (
+        daily.pivot(index="day", columns=["base", "quote"], values="price")
+        .sort_index()
+        .ffill()
+        .bfill()
+    )
     fills = daily.groupby(["base", "quote"])["fills"].sum().to_dict()
     quotes = daily.groupby("quote")["fills"].sum().to_dict()
     worth = pd.DataFrame({"token": [], "day": [], "worth": []})
     if quotes:
         most_used = max(quotes, key=lambda token: (quotes[token], token))
         paths = busiest_paths(fills, most_used)
-        parts = [_worth_of(token, paths[token], prices) for token in quotes if token in paths]
+        parts = [
+            _worth_of(token, paths[token], prices) for token in quotes if token in paths
+        ]
         worth = pd.concat(parts, ignore_index=True)
     types = {"token": pa.string(), "day": pa.int64(), "worth": pa.float64()}
     return pa.Table.from_pandas(worth, pa.schema(types), preserve_index=False)

@@ -9,7 +9,15 @@ from loopring_lab.fees.summary import over_time, summary
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
 
-__all__ = ["in_token", "over_time", "schedule_check", "schedule_lines", "summary", "tiers", "with_tiers"]
+__all__ = [
+    "in_token",
+    "over_time",
+    "schedule_check",
+    "schedule_lines",
+    "summary",
+    "tiers",
+    "with_tiers",
+]
 
 
 def __dir__() -> list[str]:

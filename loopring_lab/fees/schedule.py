@@ -22,7 +22,17 @@ from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES, ROLES
 
 CALLER = "lab.fees.schedule_check"
-SHOWN = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "order_hash", "fee_token", "fee")
+SHOWN = (
+    "created_at",
+    "trade_id",
+    "account_id",
+    "market",
+    "side",
+    "fill_type",
+    "order_hash",
+    "fee_token",
+    "fee",
+)
 VALIDITY = ("since", "until")
 LINES = pa.schema(
     {
@@ -41,7 +51,9 @@ SEVERAL = "several lines might apply"
 LARGEST_PRODUCT = 2**127
 
 
-def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
+def schedule_check(
+    trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse"
+) -> Any:
     """Find the fills that were charged more than a fee schedule allows.
 
     Only certain cases are called ``above``: prices are truncated to 8 decimals, so an amount received in
@@ -97,7 +109,9 @@ def schedule_check(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     return with_note(listed, audit.note()) if len(audit.lines) > 1 else listed
 
 
-def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse") -> Any:
+def schedule_lines(
+    trades: Any, schedule: Any, others: Any = "refuse", absent: str = "refuse"
+) -> Any:
     """Count the fills that each line of a fee schedule decides: a line that decides none may be a mistake.
 
     Parameters
@@ -136,7 +150,14 @@ def schedule_lines(trades: Any, schedule: Any, others: Any = "refuse", absent: s
     rows = []
     for number, line in enumerate(audit.lines):
         bps = None if line.rate is None else float(line.rate)
-        rows.append({"line": number, "applies_to": str(line), "bps": bps, **audit.counts[number]})
+        rows.append(
+            {
+                "line": number,
+                "applies_to": str(line),
+                "bps": bps,
+                **audit.counts[number],
+            }
+        )
     rows.append({"applies_to": SEVERAL, **audit.counts[None]})
     return frames.like(trades, pa.Table.from_pylist(rows, LINES))
 
@@ -152,7 +173,10 @@ class _Line:
     until: int | None = None
 
     def __str__(self) -> str:
-        parts = [f"{name} {' or '.join(sorted(map(str, values)))}" for name, values in self.match.items()]
+        parts = [
+            f"{name} {' or '.join(sorted(map(str, values)))}"
+            for name, values in self.match.items()
+        ]
         for name in VALIDITY:
             moment = getattr(self, name)
             if moment is not None:
@@ -165,11 +189,17 @@ class _Audit:
 
     def __init__(self, trades: Any, schedule: Any, others: Any, absent: str) -> None:
         if absent not in ("refuse", "ignore"):
-            raise LabError(f"{CALLER}: absent={absent!r} is not valid. Use 'refuse' or 'ignore'.")
+            raise LabError(
+                f"{CALLER}: absent={absent!r} is not valid. Use 'refuse' or 'ignore'."
+            )
         self.lines = [*_lines(schedule), *_rest(others)]
         if not self.lines:
-            raise LabError(f"{CALLER}: schedule={schedule!r} has no lines. Give a rate such as 20, or {{'bps': 20}}.")
-        self.keys = Keys(tuple(dict.fromkeys(name for line in self.lines for name in line.match)))
+            raise LabError(
+                f"{CALLER}: schedule={schedule!r} has no lines. Give a rate such as 20, or {{'bps': 20}}."
+            )
+        self.keys = Keys(
+            tuple(dict.fromkeys(name for line in self.lines for name in line.match))
+        )
         self.known = {name: _values_in(trades, name) for name in self.keys.names}
         for number, line in enumerate(self.lines):
             for name, values in line.match.items():
@@ -178,18 +208,29 @@ class _Audit:
 
     def question(self, kept: str, **last: str) -> Question:
         """Return a question that ends with steps after ``judged``, the fills with their verdicts and columns `kept`."""
-        steps = {"matched": self._matched(kept), "chosen": self._chosen(), "judged": self._judged(), **last}
+        steps = {
+            "matched": self._matched(kept),
+            "chosen": self._chosen(),
+            "judged": self._judged(),
+            **last,
+        }
         needs = ("created_at", "market", "fill_type", *FEE_COLUMNS)
         return Question(CALLER, steps, needs, keys=self.keys, shown=SHOWN)
 
     def note(self) -> str:
         """Say how many fills each line decided."""
-        parts = [f"line {number} ({line}): {self.counts[number]['fills']:,}" for number, line in enumerate(self.lines)]
+        parts = [
+            f"line {number} ({line}): {self.counts[number]['fills']:,}"
+            for number, line in enumerate(self.lines)
+        ]
         return f"Fills decided by {'; '.join(parts)}; {SEVERAL}: {self.counts[None]['fills']:,}."
 
     def _matched(self, kept: str) -> str:
         # A comparison with an unknown value is neither true nor false in SQL, but NULL: the line might apply.
-        conditions = [f"{self._condition(line)} AS line_{number}" for number, line in enumerate(self.lines)]
+        conditions = [
+            f"{self._condition(line)} AS line_{number}"
+            for number, line in enumerate(self.lines)
+        ]
         return f"""
 -- fills, and of each line whether it matches them; NULL where that is not known
 SELECT {kept}, market, fill_type, fee, {MOST_RECEIVED} AS most,
@@ -201,9 +242,17 @@ FROM trades"""
         parts = []
         for name, alias in zip(self.keys.names, self.keys.aliases, strict=True):
             if name in line.match:
-                there = [literal(str(value)) for value in self.known[name] if value in line.match[name]]
+                there = [
+                    literal(str(value))
+                    for value in self.known[name]
+                    if value in line.match[name]
+                ]
                 # Nothing there has one of these values, but an unknown one might: then this is NULL.
-                parts.append(f"{alias} IN ({', '.join(there)})" if there else f"{alias} <> {alias}")
+                parts.append(
+                    f"{alias} IN ({', '.join(there)})"
+                    if there
+                    else f"{alias} <> {alias}"
+                )
         if line.since is not None:
             parts.append(f"ms >= {line.since}")
         if line.until is not None:
@@ -213,7 +262,10 @@ FROM trades"""
     def _chosen(self) -> str:
         numbers = range(len(self.lines))
         certain = " ".join(f"WHEN line_{number} THEN {number}" for number in numbers)
-        possible = " ".join(f"WHEN line_{number} IS DISTINCT FROM FALSE THEN {number}" for number in numbers)
+        possible = " ".join(
+            f"WHEN line_{number} IS DISTINCT FROM FALSE THEN {number}"
+            for number in numbers
+        )
         return f"""
 -- the first line that matches for certain, and the first that might; NULL for none
 SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM matched"""
@@ -228,7 +280,9 @@ SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM ma
             if line.rate is None:
                 ignored.append(applies)
             else:
-                rates.append(f"CASE WHEN {applies} THEN '{float(line.rate)}'::DOUBLE END")
+                rates.append(
+                    f"CASE WHEN {applies} THEN '{float(line.rate)}'::DOUBLE END"
+                )
                 fees.append(f"CASE WHEN {applies} THEN {_allowed(line.rate)} END")
         all_rates = ", ".join(rates)
         all_fees = ", ".join(fees)
@@ -253,7 +307,9 @@ SELECT *,
     CASE WHEN certain = possible THEN certain END AS line
 FROM rated"""
 
-    def _refuse_absent(self, values: frozenset[Any], name: str, line: int, absent: str) -> None:
+    def _refuse_absent(
+        self, values: frozenset[Any], name: str, line: int, absent: str
+    ) -> None:
         fixed = VOCABULARY.get(name, set())
         known = {value for value in (*self.known[name], *fixed) if value is not None}
         wrong = sorted(values - known, key=str)
@@ -264,11 +320,15 @@ FROM rated"""
         hint = did_you_mean(wrong[0], known, f"Values there: {names}.")
         if not fixed:
             hint += " Use absent='ignore' if it need not occur."
-        raise LabError(f"{CALLER}: line {line} of the schedule: {name}={wrong[0]!r} occurs nowhere in trades. {hint}")
+        raise LabError(
+            f"{CALLER}: line {line} of the schedule: {name}={wrong[0]!r} occurs nowhere in trades. {hint}"
+        )
 
     def _count(self, trades: Any) -> dict[int | None, Counter[str]]:
         """Count the fills that each line decides, and under None those to which several might apply."""
-        counts: dict[int | None, Counter[str]] = defaultdict(lambda: Counter(fills=0, above=0, unknown=0))
+        counts: dict[int | None, Counter[str]] = defaultdict(
+            lambda: Counter(fills=0, above=0, unknown=0)
+        )
         example = None
         question = self.question("ms", sums=COUNTED, answer="FROM sums")
         for row in collected(ask(question, trades), CALLER).to_pylist():
@@ -286,8 +346,13 @@ FROM rated"""
 def _values_in(trades: Any, name: str) -> list[Any]:
     """Return the different values of a column."""
     keys = Keys((name,))
-    steps = {"sums": f"SELECT DISTINCT {keys.columns()} FROM trades", "answer": "SELECT DISTINCT * FROM sums"}
-    found = collected(ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER)
+    steps = {
+        "sums": f"SELECT DISTINCT {keys.columns()} FROM trades",
+        "answer": "SELECT DISTINCT * FROM sums",
+    }
+    found = collected(
+        ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER
+    )
     values: list[Any] = found[name].to_pylist()
     return values
 
@@ -325,23 +390,41 @@ def _allowed(rate: Fraction) -> str:
 
 def _lines(schedule: Any) -> list[_Line]:
     if isinstance(schedule, pd.DataFrame):
-        schedule = [{k: v for k, v in line.items() if not _is_missing(v)} for line in schedule.to_dict("records")]
+        schedule = [
+            {k: v for k, v in line.items() if not _is_missing(v)}
+            for line in schedule.to_dict("records")
+        ]
     if isinstance(schedule, Mapping):
         schedule = [schedule]
     if not isinstance(schedule, Iterable) or isinstance(schedule, str):
         return [_Line(_rate(schedule, "schedule"))]
-    return [_line(line, f"line {number} of the schedule") for number, line in enumerate(schedule)]
+    return [
+        _line(line, f"line {number} of the schedule")
+        for number, line in enumerate(schedule)
+    ]
 
 
 def _line(line: Any, where: str) -> _Line:
     if not isinstance(line, Mapping) or "bps" not in line:
-        raise LabError(f"{CALLER}: {where}, {line!r}, has no bps. Give {{'market': ..., 'bps': 20}}.")
+        raise LabError(
+            f"{CALLER}: {where}, {line!r}, has no bps. Give {{'market': ..., 'bps': 20}}."
+        )
     if "created_at" in line:
-        raise LabError(f"{CALLER}: {where} matches created_at. Use since and until instead.")
-    match = {n: _values(v, f"{where}: {n}") for n, v in line.items() if n not in ("bps", *VALIDITY)}
-    since, until = (_milliseconds(line.get(name), f"{where}: {name}") for name in VALIDITY)
+        raise LabError(
+            f"{CALLER}: {where} matches created_at. Use since and until instead."
+        )
+    match = {
+        n: _values(v, f"{where}: {n}")
+        for n, v in line.items()
+        if n not in ("bps", *VALIDITY)
+    }
+    since, until = (
+        _milliseconds(line.get(name), f"{where}: {name}") for name in VALIDITY
+    )
     if since is not None and until is not None and until <= since:
-        raise LabError(f"{CALLER}: {where} ends before it begins. Give since= a time before until=.")
+        raise LabError(
+            f"{CALLER}: {where} ends before it begins. Give since= a time before until=."
+        )
     return _Line(_rate(line["bps"], where), match, since, until)
 
 
@@ -355,10 +438,18 @@ def _rest(others: Any) -> Iterator[_Line]:
 
 def _values(value: Any, where: str) -> frozenset[Any]:
     """Return the values that a line matches in one column."""
-    values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    values = (
+        [value]
+        if isinstance(value, str) or not isinstance(value, Iterable)
+        else list(value)
+    )
     if where.endswith("account_id") and any(isinstance(one, bool) for one in values):
-        raise LabError(f"{CALLER}: {where}={value!r} is not a number. Give account ids, such as 10083.")
-    if not values or not all(pd.api.types.is_hashable(one) and not _is_missing(one) for one in values):
+        raise LabError(
+            f"{CALLER}: {where}={value!r} is not a number. Give account ids, such as 10083."
+        )
+    if not values or not all(
+        pd.api.types.is_hashable(one) and not _is_missing(one) for one in values
+    ):
         raise LabError(
             f"{CALLER}: {where}={value!r} matches nothing. Give a value or a list of values, or leave the "
             "column out to match all."
@@ -385,5 +476,7 @@ def _rate(value: Any, where: str) -> Fraction:
             f"{CALLER}: {where}: {value!r} is not a rate. Give basis points from 0 to {ALL_BPS}, such as 20."
         )
     if rate.numerator * rate.denominator * ALL_BPS >= LARGEST_PRODUCT:
-        raise LabError(f"{CALLER}: {where}: {value!r} has too many digits. Give a rate of at most 15 decimal places.")
+        raise LabError(
+            f"{CALLER}: {where}: {value!r} has too many digits. Give a rate of at most 15 decimal places."
+        )
     return rate

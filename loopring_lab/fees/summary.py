@@ -49,7 +49,9 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     return _sum_fees("lab.fees.summary", trades, by)
 
 
-def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = None) -> Any:
+def over_time(
+    trades: Any, every: str = "1d", by: str | Sequence[str] | None = None
+) -> Any:
     """Sum fees by period, fee token and any other columns.
 
     Parameters
@@ -84,12 +86,31 @@ def over_time(trades: Any, every: str = "1d", by: str | Sequence[str] | None = N
     return _sum_fees("lab.fees.over_time", trades, by, str(every))
 
 
-def _sum_fees(caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None) -> Any:
+def _sum_fees(
+    caller: str, trades: Any, by: str | Sequence[str] | None, every: str | None = None
+) -> Any:
     outer = keys_of(trades, by, caller, *RESERVED, every=every)
     keys = sums.with_key(outer, "fee_token")
     steps = {"rows": sums.rates_sql(keys), "sums": sums.sums_sql(keys)}
-    return sums.asked(trades, caller, keys, steps, sums.totals_sql(keys), sides=outer, medians=["median_bps"])
+    return sums.asked(
+        trades,
+        caller,
+        keys,
+        steps,
+        sums.totals_sql(keys),
+        sides=outer,
+        medians=["median_bps"],
+    )
 
 
 # Columns of the answer that are not also columns of trades.
-RESERVED = ("fills", "volume", "received", "bps", "median_bps", "zero_fee_share", "unknown", "both_sides")
+RESERVED = (
+    "fills",
+    "volume",
+    "received",
+    "bps",
+    "median_bps",
+    "zero_fee_share",
+    "unknown",
+    "both_sides",
+)

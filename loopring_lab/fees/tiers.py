@@ -147,7 +147,9 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     10  7.961261         8     exact
     """
     caller = "lab.fees.with_tiers"
-    steps = _tier_steps(tokens, "row") | {"rows": "SELECT row, tier_bps, certainty FROM tiered"}
+    steps = _tier_steps(tokens, "row") | {
+        "rows": "SELECT row, tier_bps, certainty FROM tiered"
+    }
     question = Question(caller, steps, NEEDS, LIKE, shown=None)
     return ask(question, trades, units=_units(trades, tokens, caller))
 
@@ -237,16 +239,26 @@ def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
     if tokens is None:
         places = _places_seen(trades, caller)
     elif isinstance(tokens, pd.DataFrame) and "decimals" in tokens:
-        places = {str(symbol): int(count) for symbol, count in tokens["decimals"].dropna().items()}
+        places = {
+            str(symbol): int(count)
+            for symbol, count in tokens["decimals"].dropna().items()
+        }
     else:
-        raise LabError("tokens= has no column 'decimals'. Pass client.tokens(), or None.")
+        raise LabError(
+            "tokens= has no column 'decimals'. Pass client.tokens(), or None."
+        )
     units = [10 ** max(0, PLACES - count) for count in places.values()]
-    return pa.table({"token": pa.array(places, pa.string()), "unit": pa.array(units, pa.int64())})
+    return pa.table(
+        {"token": pa.array(places, pa.string()), "unit": pa.array(units, pa.int64())}
+    )
 
 
 def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     """Return how many decimal places each token has at least: as many as its fees and sizes need."""
-    ends = " ".join(f"WHEN digits % {10 ** (zeros + 1)} <> 0 THEN {zeros}" for zeros in range(PLACES))
+    ends = " ".join(
+        f"WHEN digits % {10 ** (zeros + 1)} <> 0 THEN {zeros}"
+        for zeros in range(PLACES)
+    )
     # The digits after the point, less than one unit of 1e18, end in as many zeros.
     digits = f"({{0}} - ({whole_units('{0}', 10**PLACES)}) * {10**PLACES})::BIGINT"
     zeros = f"""
@@ -259,7 +271,10 @@ WITH amounts AS (
 SELECT token, min(CASE {ends} ELSE {PLACES} END) AS zeros FROM amounts
 WHERE token IS NOT NULL
 GROUP BY token"""
-    steps = {"sums": zeros, "answer": "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token"}
+    steps = {
+        "sums": zeros,
+        "answer": "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token",
+    }
     question = Question(caller, steps, ("base", "fee_token", "size", "fee"))
     found = collected(ask(question, trades), caller).to_pylist()
     return {row["token"]: PLACES - row["zeros"] for row in found}

@@ -21,7 +21,16 @@ CALLER = "lab.fees.in_token"
 # Ends of a 95 % interval of a normal distribution, in standard deviations.
 REACH = 1.96
 PRICE_COLUMNS = ("created_at", "base", "quote", "price")
-SUMMED = ("fills", "unpriced", "fee_value", "value_token", "within_bps", "median_age", "max_age", "both_sides")
+SUMMED = (
+    "fills",
+    "unpriced",
+    "fee_value",
+    "value_token",
+    "within_bps",
+    "median_age",
+    "max_age",
+    "both_sides",
+)
 
 
 def in_token(
@@ -102,8 +111,14 @@ def in_token(
     others: dict[str, Any] = {"price_needs": PRICE_COLUMNS, "split_by": ()}
     if by is None:
         steps["valued"] = _valued_sql("row", limit)
-        steps["rows"] = f"SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued"
-        return ask(Question(CALLER, steps, needs, may_have, shown=None, **others), trades, prices)
+        steps["rows"] = (
+            f"SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued"
+        )
+        return ask(
+            Question(CALLER, steps, needs, may_have, shown=None, **others),
+            trades,
+            prices,
+        )
     keys = sums.with_key(outer, "fee_token")
     steps["rows"] = _valued_sql(keys.columns(), limit)
     steps["sums"] = DAYS.format(group=keys.columns())
@@ -136,21 +151,32 @@ def _paths(trades: Any, prices: Any, token: Any) -> dict[str, list[Step]]:
         fills[row["base"], row["quote"]] += row["priced"]
     known = {name for pair in fills for name in pair}
     if not isinstance(token, str) or token not in known:
-        fee_tokens = [row["fee_token"] for row in _distinct(trades, ("fee_token",), (), CALLER)]
+        fee_tokens = [
+            row["fee_token"] for row in _distinct(trades, ("fee_token",), (), CALLER)
+        ]
         # Without trades, there is nothing to value.
         if fee_tokens and token not in fee_tokens:
             names = sorted(name for name in {*known, *fee_tokens} if name is not None)
-            hint = did_you_mean(token, names, f"Known tokens: {', '.join(names) or 'none'}.")
+            hint = did_you_mean(
+                token, names, f"Known tokens: {', '.join(names) or 'none'}."
+            )
             raise LabError(f"{CALLER}: no price and no fee is in {token!r}. {hint}")
     return busiest_paths({pair: count for pair, count in fills.items() if count}, token)
 
 
-def _distinct(frame: Any, columns: tuple[str, ...], needs: tuple[str, ...], caller: str) -> list[dict[str, Any]]:
+def _distinct(
+    frame: Any, columns: tuple[str, ...], needs: tuple[str, ...], caller: str
+) -> list[dict[str, Any]]:
     """Return the combinations of columns in a frame, and how many rows with a price each has."""
     listed = ", ".join(columns)
     priced = "count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced"
-    steps = {"sums": f"SELECT {listed}, {priced} FROM trades GROUP BY ALL", "answer": "FROM sums"}
-    question = Question(caller, steps, (*needs, *columns), ("base", "quote", "price"), split_by=())
+    steps = {
+        "sums": f"SELECT {listed}, {priced} FROM trades GROUP BY ALL",
+        "answer": "FROM sums",
+    }
+    question = Question(
+        caller, steps, (*needs, *columns), ("base", "quote", "price"), split_by=()
+    )
     rows: list[dict[str, Any]] = collected(ask(question, frame), caller).to_pylist()
     return rows
 
@@ -160,8 +186,14 @@ def _steps_sql(paths: dict[str, list[Step]]) -> str:
     rows = []
     for token, path in paths.items():
         whole = ">".join([token, *(step.reached for step in path)])
-        markets = [f"{literal(step.pair[0])}, {literal(step.pair[1])}, {step.power}" for step in path]
-        rows += [f"({literal(token)}, {literal(whole)}, {market})" for market in markets or ["NULL, NULL, 1"]]
+        markets = [
+            f"{literal(step.pair[0])}, {literal(step.pair[1])}, {step.power}"
+            for step in path
+        ]
+        rows += [
+            f"({literal(token)}, {literal(whole)}, {market})"
+            for market in markets or ["NULL, NULL, 1"]
+        ]
     return f"""
 -- how each token is converted: in these markets, by their prices (power 1) or divided by them (-1)
 SELECT * FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, power)"""
@@ -210,7 +242,9 @@ GROUP BY ALL"""
 
 def _valued_sql(kept: str, limit: int | None) -> str:
     """Return the step of fills with the value of their fee, beside columns that are `kept`."""
-    is_fresh = "ms IS NOT NULL" if limit is None else f"ms - epoch_ms(price_time) <= {limit}"
+    is_fresh = (
+        "ms IS NOT NULL" if limit is None else f"ms - epoch_ms(price_time) <= {limit}"
+    )
     return f"""
 -- each fill with the value of its fee, by how much that would change at the first prices after its order, and the
 -- age of its oldest price; fees in the token itself have their value at any time

@@ -8,7 +8,12 @@ where one is given, else on a `Figure` of its own, which keeps that table as `Fi
 """
 
 from loopring_lab.figures.balance_figures import pool_balance
-from loopring_lab.figures.cost_figures import cost_curve, markouts, price_gaps, venue_differences
+from loopring_lab.figures.cost_figures import (
+    cost_curve,
+    markouts,
+    price_gaps,
+    venue_differences,
+)
 from loopring_lab.figures.fee_figures import fee_rates, fee_tiers, fees_by_token
 from loopring_lab.figures.fill_figures import fill_shares, size_profile, volume
 from loopring_lab.figures.marks import Figure

@@ -80,7 +80,9 @@ def period_for(days: float) -> str:
 def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
     """Lay out all periods from the first to the last."""
     if periods.empty:
-        raise LabError(f"{caller}: no trade with a known time to draw. Pass other trades.")
+        raise LabError(
+            f"{caller}: no trade with a known time to draw. Pass other trades."
+        )
     period_sql(every)  # raises where it is not a period
     count, unit = _parts(every)
     times = _milliseconds(periods).astype("datetime64[ms]")

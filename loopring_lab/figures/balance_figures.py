@@ -74,10 +74,16 @@ def pool_balance(
     line = of_token.assign(level=levels).dropna(subset="level")
     is_stated = line["published"].notna()
     if not is_stated.any():
-        raise LabError(f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances.")
+        raise LabError(
+            f"{caller}: no balance of {token or 'any token'} was published. Take a pool's balances."
+        )
     # All transactions of a block have its time.
     is_one_block = line["block"].nunique() == 1
-    along = line["index_in_block"].to_numpy(np.float64) if is_one_block else _days(line["created_at"])
+    along = (
+        line["index_in_block"].to_numpy(np.float64)
+        if is_one_block
+        else _days(line["created_at"])
+    )
     account = balances.attrs.get("account_id")
     whose = "the pool" if account is None else f"account {account}"
     with drawing(
@@ -140,7 +146,9 @@ def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     if len(known) == 1:
         equal = f"the one that can be recomputed {'is equal' if same else 'differs'}"
     changes = format_count(line["change"].count(), "change")
-    return f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"
+    return (
+        f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"
+    )
 
 
 def _marks(

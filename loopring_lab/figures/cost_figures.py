@@ -146,7 +146,13 @@ def price_gaps(
             group = FILL_TYPES[name]._replace(label=label)
             if has_many[name]:
                 heights, texts = _histogram(values, edges, FILL_TYPES[name].label)
-                bars = axes.bar(edges[:-1], direction * heights, np.diff(edges), align="edge", **group.bar)
+                bars = axes.bar(
+                    edges[:-1],
+                    direction * heights,
+                    np.diff(edges),
+                    align="edge",
+                    **group.bar,
+                )
                 marks += bar_marks(bars, texts)
                 mean = _estimate(means[means["fill_type"] == name], "worse_bps")
                 _draw_mean(axes, mean.iloc[0], 1.15 * direction * heights.max(), group)
@@ -162,10 +168,16 @@ def price_gaps(
         axes.axhline(0, **zero_line())
         axes.axvline(0, **zero_line(), linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
-        axes.set_ylabel("share of matched fills (%)" if any(has_many.values()) else "single fills")
+        axes.set_ylabel(
+            "share of matched fills (%)" if any(has_many.values()) else "single fills"
+        )
         style.plain_numbers(axes.xaxis)
         # Both halves count upwards from the middle.
-        upwards = FuncFormatter(lambda share, _: style.format_number(abs(share)) if abs(share) <= 100 else "")
+        upwards = FuncFormatter(
+            lambda share, _: (
+                style.format_number(abs(share)) if abs(share) <= 100 else ""
+            )
+        )
         axes.yaxis.set_major_formatter(upwards)
         if not any(has_many.values()):
             axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
@@ -246,14 +258,21 @@ def cost_curve(
     points = _estimate(costs, "all_in_bps")
     note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
     note += _caveats(points)
-    ranges = [f"{format_amount(low)} to {format_amount(high)} {token}" for low, high in sizes.to_numpy()]
-    with drawing(trades, ax, f"All-in cost by size, {token}-quoted markets", note, overview.note) as axes:
+    ranges = [
+        f"{format_amount(low)} to {format_amount(high)} {token}"
+        for low, high in sizes.to_numpy()
+    ]
+    with drawing(
+        trades, ax, f"All-in cost by size, {token}-quoted markets", note, overview.note
+    ) as axes:
         axes.axhline(0, **zero_line())
         axis.format_sizes(axes, sizes, token)
         marks = _draw_by_type(axes, points, ranges)
         style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
-    table = costs.assign(quantile=sizes.index[costs["place"]]).drop(columns=["place", "priced"])
+    table = costs.assign(quantile=sizes.index[costs["place"]]).drop(
+        columns=["place", "priced"]
+    )
     return keep(axes, table.join(sizes, on="quantile"), marks)
 
 
@@ -363,7 +382,9 @@ def venue_differences(
         # All fills together stand apart from the groups.
         axes.axhline(0.5, **zero_line())
         axes.set_yticks(range(len(rows)), list(rows["group"]))
-        axes.set_xlabel("difference in all-in cost (basis points; left of 0: the pool is cheaper)")
+        axes.set_xlabel(
+            "difference in all-in cost (basis points; left of 0: the pool is cheaper)"
+        )
         style.plain_numbers(axes.xaxis)
         texts = {
             "fills": rows["fills"].map("{:,}".format),
@@ -424,7 +445,9 @@ def markouts(
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
     note += _caveats(points)
     headings = [f"{name} after the fill" for name in names]
-    with drawing(trades, ax, "Realized part of the effective cost, by time after the fill", note) as axes:
+    with drawing(
+        trades, ax, "Realized part of the effective cost, by time after the fill", note
+    ) as axes:
         axes.axhline(0, **zero_line())
         # Horizons stand at equal distances, although they grow by factors.
         axes.set_xlim(-0.6, len(names) - 0.4)
@@ -440,15 +463,21 @@ def markouts(
     )
 
 
-def _histogram(values: np.ndarray, edges: np.ndarray, label: str) -> tuple[np.ndarray, list[str]]:
+def _histogram(
+    values: np.ndarray, edges: np.ndarray, label: str
+) -> tuple[np.ndarray, list[str]]:
     """Return the percent of the values in each bin, and what is said of it."""
     counts, _ = np.histogram(values, edges)
     shares = 100 * counts / len(values)
     borders = [style.format_number(edge) for edge in edges]
     texts = []
-    for (low, high), count, share in zip(pairwise(borders), counts, shares, strict=True):
+    for (low, high), count, share in zip(
+        pairwise(borders), counts, shares, strict=True
+    ):
         bin_share = f"{share:.1f} % of {len(values):,} matched"
-        texts.append(f"{label}, {low} to {high} bps\n{bin_share}\n{format_count(count)}")
+        texts.append(
+            f"{label}, {low} to {high} bps\n{bin_share}\n{format_count(count)}"
+        )
     return shares, texts
 
 
@@ -521,7 +550,9 @@ def _estimate(table: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def _ends(row: Mapping[Any, Any]) -> tuple[float, float]:
     """Return the ends of an interval; without one, the estimate."""
-    return (row["mean"], row["mean"]) if pd.isna(row["low"]) else (row["low"], row["high"])
+    return (
+        (row["mean"], row["mean"]) if pd.isna(row["low"]) else (row["low"], row["high"])
+    )
 
 
 def _caveats(points: pd.DataFrame) -> str:
@@ -615,7 +646,9 @@ def _costs_by_size(
     sizes = axis.bounds_of(of_quote)
     # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
     ends = [f"{size:f}".replace(".", "") for size in sizes["largest"]]
-    up_to = " ".join(f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends))
+    up_to = " ".join(
+        f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends)
+    )
     keys = Keys(("place", "fill_type"), added=("place",))
     placed = f"""
 -- fills quoted in one token, at the place of their quantile; those of unknown size at none
@@ -629,7 +662,9 @@ SELECT *, CASE {up_to} END AS {keys.aliases[0]} FROM trades WHERE quote = {liter
             **reference,
         )
     )
-    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(subset=["place"])
+    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(
+        subset=["place"]
+    )
     costs = style.label_unknown_types(costs[costs["priced"] > 0])
     return costs.astype({"place": int}), sizes, token
 

@@ -213,14 +213,18 @@ def fee_tiers(
     names = names.mask(table["certainty"] == "likely", names + LIKELY)
     names = names.where(tiers.isin(top), "other")
     names = names.mask(tiers.isna(), table["certainty"])
-    styles = {name: look for name, look in _tier_styles(top).items() if name in set(names)}
+    styles = {
+        name: look for name, look in _tier_styles(top).items() if name in set(names)
+    }
 
     def say(row: dict[Any, Any]) -> str:
         label = styles[row["name"]]["label"]
         return f"{label}, {row['when']}\n{row['height']:.1f} % of fills\n{format_count(row['fills'])}"
 
     parts = table.assign(name=names, height=100 * table["share"])
-    bars = periods.located(parts.groupby(["period", "name"])[["fills", "height"]].sum().reset_index())
+    bars = periods.located(
+        parts.groupby(["period", "name"])[["fills", "height"]].sum().reset_index()
+    )
     bars["text"] = [*map(say, bars.to_dict("records"))]
     title = f"Fills by fee tier, per {periods.name}"
     note = trade_count(table["fills"].sum(), overview.trades)
@@ -281,7 +285,9 @@ def fees_by_token(
     """
     caller = "lab.figures.fees_by_token"
     if token is None and prices is not None:
-        raise LabError(f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'.")
+        raise LabError(
+            f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'."
+        )
     if token is None:
         table, unit, title, note = _by_count(trades)
     else:
@@ -451,9 +457,13 @@ def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
     table = as_pandas(fees.summary(trades))
     shown = _largest(table.assign(length=table["fills"]))
     shown["label"] = shown["length"].map("{:,.0f}".format)
-    shown["rate in bps"] = [MISSING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]]
+    shown["rate in bps"] = [
+        MISSING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]
+    ]
     shares = shown["zero_fee_share"] * 100
-    shown["without fee"] = [MISSING if pd.isna(share) else f"{share:.0f} %" for share in shares]
+    shown["without fee"] = [
+        MISSING if pd.isna(share) else f"{share:.0f} %" for share in shares
+    ]
     count = table["fills"].sum()
     note = trade_count(count, count)
     unknown = int(table["unknown"].sum())
@@ -473,7 +483,9 @@ def _by_value(
     values = to_float(table["fee_value"])
     if values.isna().all():
         hint = "Pass trades to take prices from as prices=."
-        raise LabError(f"lab.figures.fees_by_token: no fee could be valued in {token}. {hint}")
+        raise LabError(
+            f"lab.figures.fees_by_token: no fee could be valued in {token}. {hint}"
+        )
     # A fee without a price still has a bar, of no length.
     lengths = values.fillna(0)
     shown = _largest(table.assign(fee_value=values, length=lengths))
@@ -484,20 +496,29 @@ def _by_value(
     def cut(value: Any) -> str:
         return f"{truncate(Decimal(str(value)), places):,.{places}f}"
 
-    shown["label"] = ["no price" if pd.isna(value) else cut(value) for value in shown["fee_value"]]
+    shown["label"] = [
+        "no price" if pd.isna(value) else cut(value) for value in shown["fee_value"]
+    ]
     title = f"Fees by token, valued in {token}: {cut(whole)} {token} in all"
     count = int(table["fills"].sum())
     # A fee before the first trade of its market has no price.
     lost = int(table["unpriced"].sum())
     if lost:
         title += f", {format_count(lost)} without a price"
-    return shown, f"value ({token})", title, f"{trade_count(count - lost, count)} valued"
+    return (
+        shown,
+        f"value ({token})",
+        title,
+        f"{trade_count(count - lost, count)} valued",
+    )
 
 
 def _largest(table: pd.DataFrame) -> pd.DataFrame:
     """Sort by length, write out fees, and merge all but the longest bars into one."""
     if table.empty:
-        raise LabError("lab.figures.fees_by_token: no trade to draw. Pass other trades.")
+        raise LabError(
+            "lab.figures.fees_by_token: no trade to draw. Pass other trades."
+        )
     table = table.sort_values(
         ["length", "fills"],
         ascending=False,
@@ -506,7 +527,9 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
     table["name"] = table["fee_token"].astype(object).map(style.group_label)
     is_known = table["fee"].notna() & table["fee_token"].notna()
     digits = [style.truncate_digits(fee, DIGITS) for fee in table["fee"].fillna(0)]
-    table["fees"] = (pd.Series(digits, table.index) + " " + table["name"]).where(is_known, MISSING)
+    table["fees"] = (pd.Series(digits, table.index) + " " + table["name"]).where(
+        is_known, MISSING
+    )
     rest = table.iloc[MOST_TOKENS:]
     # A bar for one other token would say less than its own.
     if len(rest) < 2:

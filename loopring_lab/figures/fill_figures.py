@@ -191,7 +191,9 @@ def fill_shares(
         # Notional adds up within one quote token only.
         keys = ["period", "quote"]
     if sums.empty:
-        raise LabError(f"{caller}: no trade with a known time and fill type to draw. Pass other trades.")
+        raise LabError(
+            f"{caller}: no trade with a known time and fill type to draw. Pass other trades."
+        )
     table = _with_shares(sums, keys, of)
     periods = axis.timeline(table["period"], every, caller)
 
@@ -199,7 +201,9 @@ def fill_shares(
     pooled = to_float(table[f"pool_{of}"]).sum()
     overall = float(pooled / to_float(table[of]).sum() * 100)
     counted = trade_count(table["fills"].sum(), overview.trades)
-    note = f"{counted}; over the whole time AMM pool {style.format_number(overall, 3)} %"
+    note = (
+        f"{counted}; over the whole time AMM pool {style.format_number(overall, 3)} %"
+    )
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
     title = f"AMM pool's share of {of}, per {periods.name}{markets}"
 
@@ -300,7 +304,11 @@ def size_profile(
         height=100 * table["share"],
     )
     bars["text"] = [*map(say, bars.to_dict("records"))]
-    styles = {name: group.bar for name, group in FILL_TYPES.items() if name in set(table["fill_type"])}
+    styles = {
+        name: group.bar
+        for name, group in FILL_TYPES.items()
+        if name in set(table["fill_type"])
+    }
     with drawing(
         trades,
         ax,

@@ -28,7 +28,9 @@ from loopring_lab.figures.marks import Figure, Mark, bar_marks
 
 # Read once, as matplotlib would read the file again for each figure.
 STYLE: dict[Any, Any] = dict(
-    rc_params_from_file(Path(__file__).with_name("loopring.mplstyle"), use_default_template=False)
+    rc_params_from_file(
+        Path(__file__).with_name("loopring.mplstyle"), use_default_template=False
+    )
 )
 
 # Distinct for colour-blind readers (M. Okabe, K. Ito: Color Universal Design), and dark enough for thin lines.
@@ -433,9 +435,15 @@ def column_width(axes: Axes) -> float:
 def every_nth(labels: Sequence[str], distance: float) -> int:
     """Return how many labels this many points apart share one that is written, so that none touch."""
     # Commas and points are half as wide as digits; between two labels is room for one digit.
-    widths = [DIGIT * (len(label) - (label.count(",") + label.count(".")) / 2) for label in labels]
+    widths = [
+        DIGIT * (len(label) - (label.count(",") + label.count(".")) / 2)
+        for label in labels
+    ]
     step = 1
-    while any((left + right + DIGIT) / 2 > step * distance for left, right in pairwise(widths[::step])):
+    while any(
+        (left + right + DIGIT) / 2 > step * distance
+        for left, right in pairwise(widths[::step])
+    ):
         step += 1
     return step
 
@@ -506,7 +514,9 @@ def format_estimate(row: Mapping[Any, Any]) -> str:
     mean = f"{format_bps(row['mean'])} bps"
     if pd.isna(row["low"]):
         return f"{mean}, no interval"
-    return f"{mean} (95 %: {format_bps(row['low'])} bps to {format_bps(row['high'])} bps)"
+    return (
+        f"{mean} (95 %: {format_bps(row['low'])} bps to {format_bps(row['high'])} bps)"
+    )
 
 
 def truncate_digits(amount: Decimal, digits: int) -> str:

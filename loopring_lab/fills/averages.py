@@ -33,7 +33,9 @@ SELECT * REPLACE (
     return text
 
 
-def vwap(trades: Any, by: str | Sequence[str] | None = None, every: str | None = None) -> Any:
+def vwap(
+    trades: Any, by: str | Sequence[str] | None = None, every: str | None = None
+) -> Any:
     """Compute volume-weighted average prices.
 
     Parameters

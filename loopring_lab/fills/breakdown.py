@@ -11,7 +11,9 @@ from loopring_lab.engine.groups import keys_of
 from loopring_lab.fees.summary import RESERVED
 
 
-def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | None = None) -> Any:
+def breakdown(
+    trades: Any, every: str | None = None, by: str | Sequence[str] | None = None
+) -> Any:
     """Compare fill types: AMM pool (``amm``) and order book (``dex``).
 
     Parameters
@@ -43,7 +45,9 @@ def breakdown(trades: Any, every: str | None = None, by: str | Sequence[str] | N
     """
     caller = "lab.fills.breakdown"
     outer = keys_of(trades, by, caller, *RESERVED, "share", every=every)
-    outer = replace(outer, names=tuple(name for name in outer.names if name != "fill_type"))
+    outer = replace(
+        outer, names=tuple(name for name in outer.names if name != "fill_type")
+    )
     keys = sums.with_key(outer, "fill_type")
     group = keys.columns()
     shown = f"""

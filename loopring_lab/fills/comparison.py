@@ -14,7 +14,13 @@ from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.query import LEFT_OUT, PLACE_BITS, collected
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import OWN_TRADES, kind_of_prices, noted, question_of_prices, worse_sql
+from loopring_lab.fills.prices import (
+    OWN_TRADES,
+    kind_of_prices,
+    noted,
+    question_of_prices,
+    worse_sql,
+)
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
 
@@ -30,8 +36,23 @@ LEAST_EFFECTIVE = 2
 ALONE = 1e-9
 # Columns of the answer that no key may be called.
 RESULTS = (
-    *("fills", "orders", "matched_share", "pool_bps", "book_bps", "difference_bps", "low_bps", "high_bps"),
-    *("fee_difference_bps", "price_difference_bps", "by_order_bps", "verdict", "reference"),
+    *(
+        "fills",
+        "orders",
+        "matched_share",
+        "pool_bps",
+        "book_bps",
+        "difference_bps",
+        "low_bps",
+        "high_bps",
+    ),
+    *(
+        "fee_difference_bps",
+        "price_difference_bps",
+        "by_order_bps",
+        "verdict",
+        "reference",
+    ),
 )
 
 
@@ -120,13 +141,19 @@ def compare_venues(
     check_level(intervals, caller)
     keys = keys_of(trades, by, caller, *RESULTS)
     if "fill_type" in keys.names:
-        raise LabError(f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out.")
+        raise LabError(
+            f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
+        )
     length = parse_length(horizon, caller, "horizon")
     if not length:
-        raise LabError(f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'.")
+        raise LabError(
+            f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
+        )
     kind = kind_of_prices(prices, trades, caller)
     steps, tables = role_steps(trades, caller)
-    steps |= _cost_steps(trades, keys, kind, length, "trades" if prices is None else "prices")
+    steps |= _cost_steps(
+        trades, keys, kind, length, "trades" if prices is None else "prices"
+    )
     steps |= _difference_steps(keys, kind, intervals)
     needs = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
     question = question_of_prices(caller, steps, needs, keys)
@@ -149,16 +176,22 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
         shared="count(*) FILTER (WHERE market IN (SELECT market FROM prices))",
     )
     if found["fills"] and found["listed"] and not found["shared"]:
-        raise LabError(f"{caller}: prices= has no price of a market in trades. Give prices of those markets.")
+        raise LabError(
+            f"{caller}: prices= has no price of a market in trades. Give prices of those markets."
+        )
 
 
-def _cost_steps(trades: Any, keys: Keys, kind: str, horizon: int, source: str) -> dict[str, str]:
+def _cost_steps(
+    trades: Any, keys: Keys, kind: str, horizon: int, source: str
+) -> dict[str, str]:
     """Return the steps from roles to ``orders``: what the takers' orders paid at each venue."""
     if kind == OWN_TRADES:
         # A trade after the order is none of its own.
         is_near = "found_moment > last_fill"
     else:
-        is_near = f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
+        is_near = (
+            f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
+        )
     group = keys.columns()
     return {
         "once": ONCE,

@@ -34,8 +34,25 @@ HORIZONS = ("10s", "1min", "5min", "1h")
 MARKOUTS = ("effective_bps", "realized_bps", "impact_bps")
 SHORTFALLS = ("shortfall_bps", "fee_bps", "all_in_bps")
 ORDERS_SHOWN = (
-    *("order_hash", "account_id", "market", "side", "storage_id", "first", "last", "seconds_to_fill", "fills"),
-    *("quote", "notional", "average_price", "arrival_price", "arrival_at", "both_sides"),
+    *(
+        "order_hash",
+        "account_id",
+        "market",
+        "side",
+        "storage_id",
+        "first",
+        "last",
+        "seconds_to_fill",
+        "fills",
+    ),
+    *(
+        "quote",
+        "notional",
+        "average_price",
+        "arrival_price",
+        "arrival_at",
+        "both_sides",
+    ),
     *(*SHORTFALLS, "reference"),
 )
 Length = str | pd.Timedelta
@@ -124,15 +141,25 @@ def markouts(
     lengths = _parse_horizons(horizons, caller)
     keys = keys_of(trades, by, caller, *RESERVED)
     names = (*keys.names, "horizon")
-    keys = replace(keys, names=names, added=("horizon",), order={**keys.order, "horizon": list(lengths)})
+    keys = replace(
+        keys,
+        names=names,
+        added=("horizon",),
+        order={**keys.order, "horizon": list(lengths)},
+    )
     kind = kind_of_prices(prices, trades, caller)
     roles, tables = role_steps(trades, caller)
-    named = [f"({number}, {literal(name)}, {lengths[name]})" for number, name in enumerate(lengths)]
+    named = [
+        f"({number}, {literal(name)}, {lengths[name]})"
+        for number, name in enumerate(lengths)
+    ]
     steps = {
         **roles,
         **price_steps(prices, caller, "last", rows="told", kind=kind),
         "takers": "-- takers' fills\nSELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
-        "before": asof_sql(trades, "takers", "last", within=parse_tolerance(tolerance, caller)),
+        "before": asof_sql(
+            trades, "takers", "last", within=parse_tolerance(tolerance, caller)
+        ),
         "horizons": f"-- horizons in ms\nSELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
@@ -154,7 +181,9 @@ SELECT *, horizon AS {keys.aliases[-1]},
     {worse_sql("price_after", "price_before")} AS impact_bps
 FROM priced""",
     }
-    question = question_of_prices(caller, steps, (*SHOWN, *ROLE_COLUMNS), keys, shown=SHOWN)
+    question = question_of_prices(
+        caller, steps, (*SHOWN, *ROLE_COLUMNS), keys, shown=SHOWN
+    )
     return asked(
         question,
         trades,
@@ -257,7 +286,9 @@ SELECT {keys.columns()}, order_id, market, side, order_hash, account_id, {STORAG
 FROM fills
 GROUP BY ALL""",
         "averages": with_average("filled"),
-        "arrived": asof_sql(trades, "averages", "last", within=parse_tolerance(tolerance, caller)),
+        "arrived": asof_sql(
+            trades, "averages", "last", within=parse_tolerance(tolerance, caller)
+        ),
         "compared": f"""
 -- how much higher the average price is than that on arrival; below 18 decimals, its rest counts too
 SELECT *, known_notional AS notional, average AS average_price, found_price AS arrival_price,
@@ -273,9 +304,20 @@ SELECT *, 0::BIGINT AS both_sides, {literal(kind)} AS reference,
 FROM compared""",
     }
     needs = (*sums.NEEDS, *sums.SIDES, "price", "market", "order_hash", "account_id")
-    question = question_of_prices(caller, steps, needs, keys, medians=("seconds_to_fill",))
+    question = question_of_prices(
+        caller, steps, needs, keys, medians=("seconds_to_fill",)
+    )
     if by is not None:
-        return asked(question, trades, prices, SHORTFALLS, by, intervals, kind=kind, fills="fills")
+        return asked(
+            question,
+            trades,
+            prices,
+            SHORTFALLS,
+            by,
+            intervals,
+            kind=kind,
+            fills="fills",
+        )
     check_level(intervals, caller)
     shown = ", ".join(ORDERS_SHOWN)
     steps["sums"] = f"SELECT {shown}, trade_id FROM costs"

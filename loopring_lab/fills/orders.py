@@ -66,8 +66,12 @@ def orders(trades: Any) -> Any:
     71    LRC-ETH      4      0.000572781593778306
     """
     caller = "lab.fills.orders"
-    keys = keys_of(trades, ["order_hash", "account_id", "market", "side", "fee_token"], caller)
-    keys = replace(keys, names=(*keys.names[:4], "storage_id", "fee_token"), added=("storage_id",))
+    keys = keys_of(
+        trades, ["order_hash", "account_id", "market", "side", "fee_token"], caller
+    )
+    keys = replace(
+        keys, names=(*keys.names[:4], "storage_id", "fee_token"), added=("storage_id",)
+    )
     own = f"{keys.columns()}, fills, first, last, amm_fills, made, taken, known_size, known_notional, average, rest"
     totals = sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)
     shown = f"""

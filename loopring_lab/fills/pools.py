@@ -11,7 +11,12 @@ from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.groups import keys_of, literal
 from loopring_lab.engine.query import PLACE_BITS
 from loopring_lab.errors import LabError
-from loopring_lab.fills.prices import kind_of_prices, noted, price_steps, question_of_prices
+from loopring_lab.fills.prices import (
+    kind_of_prices,
+    noted,
+    price_steps,
+    question_of_prices,
+)
 from loopring_lab.query import parse_account_id, parse_length
 
 NEEDS = (
@@ -98,7 +103,9 @@ def pool_returns(
     keys = keys_of(trades, ["market", "base", "quote"], caller, every=str(every))
     length = min(parse_length(horizon, caller, "horizon"), LONGEST)
     if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
-        raise LabError(f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20.")
+        raise LabError(
+            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
+        )
     group = keys.columns()
     account = parse_account_id(pool_account, "pool_account")
     _check_pool(trades, account, caller)
@@ -145,7 +152,9 @@ SELECT {group}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fee
 FROM earned
 {keys.sorted_by()}""",
     }
-    return noted(ask(question_of_prices(caller, steps, NEEDS, keys), trades, prices), kind)
+    return noted(
+        ask(question_of_prices(caller, steps, NEEDS, keys), trades, prices), kind
+    )
 
 
 def product_sql(size: str, price: str) -> str:
@@ -186,4 +195,6 @@ def _check_pool(trades: Any, account: int, caller: str) -> None:
         problem = "is no pool: it took liquidity, or traded on the order book"
     else:
         return
-    raise LabError(f"{caller}: account {account} {problem}. Give the account id of a pool, and its trades.")
+    raise LabError(
+        f"{caller}: account {account} {problem}. Give the account id of a pool, and its trades."
+    )

@@ -12,7 +12,15 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask, counts
-from loopring_lab.engine.asof import PRICE_COLUMNS, Nearest, asof_sql, before_sql, prices_sql, spans_sql, time_sql
+from loopring_lab.engine.asof import (
+    PRICE_COLUMNS,
+    Nearest,
+    asof_sql,
+    before_sql,
+    prices_sql,
+    spans_sql,
+    time_sql,
+)
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.query import Question, with_note
@@ -21,13 +29,30 @@ from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_tolerance
 
-SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price")
+SHOWN = (
+    "created_at",
+    "trade_id",
+    "market",
+    "side",
+    "fill_type",
+    "quote",
+    "notional",
+    "price",
+)
 GAPS_SHOWN = ("created_at", "trade_id", "market", "side", "fill_type", "price")
 GAP_PRICES = ("created_at", "market", "side", "fill_type", "price")
 GAPS = ("gap_bps", "worse_bps")
 COSTS = ("price_bps", "fee_bps", "all_in_bps")
 # Columns of answers by group that no key may be called.
-RESERVED = ("horizon", "fills", "unpriced", "unmatched", "orders", "both_sides", "reference")
+RESERVED = (
+    "horizon",
+    "fills",
+    "unpriced",
+    "unmatched",
+    "orders",
+    "both_sides",
+    "reference",
+)
 
 OUTSIDE_PRICES = "outside prices"
 OWN_TRADES = "own trades"
@@ -105,7 +130,13 @@ SELECT *, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
 FROM fills
 WHERE fill_type IN ('amm', 'dex')""",
         "found": asof_sql(
-            trades, "lookups", "last", "market", "side", "other_type", within=parse_tolerance(tolerance, caller)
+            trades,
+            "lookups",
+            "last",
+            "market",
+            "side",
+            "other_type",
+            within=parse_tolerance(tolerance, caller),
         ),
         "costs": f"""
 -- how much higher than the other price each fill's is, and how much worse for the account
@@ -115,10 +146,25 @@ SELECT *, found_price AS other_price, {time_sql("found_moment")} AS other_at,
 FROM found""",
     }
     question = question_of_prices(
-        caller, steps, GAPS_SHOWN if by is None else SHOWN, keys, shown=GAPS_SHOWN, price_needs=GAP_PRICES
+        caller,
+        steps,
+        GAPS_SHOWN if by is None else SHOWN,
+        keys,
+        shown=GAPS_SHOWN,
+        price_needs=GAP_PRICES,
     )
     beside = ("other_price", "other_at")
-    return asked(question, trades, prices, GAPS, by, intervals, beside=beside, missing="unmatched", sides="lookups")
+    return asked(
+        question,
+        trades,
+        prices,
+        GAPS,
+        by,
+        intervals,
+        beside=beside,
+        missing="unmatched",
+        sides="lookups",
+    )
 
 
 def all_in_cost(
@@ -213,11 +259,15 @@ def cost_of(
     if not isinstance(reference, str):
         frames.kind_of(reference)  # raises where it is no frame
         if prices is not None:
-            raise LabError(f"{caller}: reference= and prices= are both frames. Give one of them.")
+            raise LabError(
+                f"{caller}: reference= and prices= are both frames. Give one of them."
+            )
         prices = reference
         reference = "given"
     elif reference not in ("next", "last"):
-        raise LabError(f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices.")
+        raise LabError(
+            f"{caller}: reference={reference!r} is not known. Give 'next', 'last', or a frame of prices."
+        )
     kind = kind_of_prices(prices, trades, caller)
     nearest: Nearest = "first" if reference == "next" else "last"
     anchor = "ended" if reference == "next" else "began"
@@ -225,10 +275,17 @@ def cost_of(
     steps = {
         **(rows or {}),
         **price_steps(
-            prices, caller, nearest, rows=asked_of, source=asked_of, kind=kind if reference == "given" else OWN_TRADES
+            prices,
+            caller,
+            nearest,
+            rows=asked_of,
+            source=asked_of,
+            kind=kind if reference == "given" else OWN_TRADES,
         ),
         "lookups": f"-- fills with the moment to look from\nSELECT *, {anchor} AS anchor FROM fills",
-        "found": asof_sql(trades, "lookups", nearest, within=parse_tolerance(tolerance, caller)),
+        "found": asof_sql(
+            trades, "lookups", nearest, within=parse_tolerance(tolerance, caller)
+        ),
         "priced": f"""
 -- how much worse each fill's price is than its reference
 SELECT *, found_price AS reference_price, {worse_sql("price", "found_price")} AS price_bps
@@ -238,7 +295,17 @@ FROM found""",
     keys = by if isinstance(by, Keys) else keys_of(trades, by, caller, *RESERVED)
     question = question_of_prices(caller, steps, (*SHOWN, "fee_bps"), keys, shown=SHOWN)
     beside = ("reference_price",)
-    return asked(question, trades, prices, rates, by, intervals, beside=beside, kind=kind, sides=asked_of)
+    return asked(
+        question,
+        trades,
+        prices,
+        rates,
+        by,
+        intervals,
+        beside=beside,
+        kind=kind,
+        sides=asked_of,
+    )
 
 
 def price_steps(
@@ -263,7 +330,9 @@ def price_steps(
         ended = "moment"
     return {
         "spans": spans_sql(with_prices=prices is not None, trades=source),
-        "known_prices": prices_sql(source if prices is None else "prices", nearest, *keys),
+        "known_prices": prices_sql(
+            source if prices is None else "prices", nearest, *keys
+        ),
         "fills": f"""
 -- fills with the time of their order
 SELECT t.*, {began} AS began, {ended} AS ended
@@ -272,7 +341,11 @@ FROM {rows} AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = 
 
 
 def question_of_prices(
-    caller: str, steps: Mapping[str, str], needs: Sequence[str], keys: Keys, **others: Any
+    caller: str,
+    steps: Mapping[str, str],
+    needs: Sequence[str],
+    keys: Keys,
+    **others: Any,
 ) -> Question:
     """Return a question with `price_steps`."""
     return Question(
@@ -331,7 +404,9 @@ def worse_sql(price: str, reference: str, base: str = "") -> str:
 def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
     """Say what prices are: `OWN_TRADES` of this exchange, or `OUTSIDE_PRICES`."""
     if isinstance(prices, (str, os.PathLike)):
-        raise LabError(f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r}).")
+        raise LabError(
+            f"{caller}: prices from a file are read with lab.tables.prices({str(prices)!r})."
+        )
     if prices is None or "trade_id" in frames.column_names(prices, caller):
         return OWN_TRADES
     # An outside market shows a fill's price in the same millisecond by chance only.

@@ -10,9 +10,24 @@ from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
 from loopring_lab.fills.prices import OWN_TRADES
 
-NEEDED = ("fills", "orders", "matched_share", "difference_bps", "low_bps", "high_bps", "verdict", "reference")
-VERDICTS = {"pool": "The pool is cheaper", "book": "The order book is cheaper", "undecided": "Undecided"}
-NOTHING = "Undecided: no market, side and size class has priced taker fills of both venues."
+NEEDED = (
+    "fills",
+    "orders",
+    "matched_share",
+    "difference_bps",
+    "low_bps",
+    "high_bps",
+    "verdict",
+    "reference",
+)
+VERDICTS = {
+    "pool": "The pool is cheaper",
+    "book": "The order book is cheaper",
+    "undecided": "Undecided",
+}
+NOTHING = (
+    "Undecided: no market, side and size class has priced taker fills of both venues."
+)
 PULLED = (
     " The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0, "
     "at times beyond it."
@@ -55,7 +70,9 @@ def describe(comparison: Any) -> str:
     for row in table.to_dict("records"):
         sentence = _sentence(row)
         if keys:
-            group = ", ".join("unknown" if pd.isna(row[key]) else str(row[key]) for key in keys)
+            group = ", ".join(
+                "unknown" if pd.isna(row[key]) else str(row[key]) for key in keys
+            )
             sentence = f"{group}: {sentence}"
         lines.append(sentence)
     return "\n".join(lines) or NOTHING

@@ -14,10 +14,21 @@ from loopring_lab.engine.query import PLACE, Question, collected, run
 from loopring_lab.errors import LabError
 
 # What roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".
-ROLE_COLUMNS = ("created_at", "trade_id", "account_id", "market", "side", "fill_type", "role", "fee")
+ROLE_COLUMNS = (
+    "created_at",
+    "trade_id",
+    "account_id",
+    "market",
+    "side",
+    "fill_type",
+    "role",
+    "fee",
+)
 
 # The accounts whose role at the pool of a market is known, before any is.
-NO_POOLS = pa.schema({"pool_market": pa.string(), "pool_account": pa.int64(), "at_pool": pa.int8()}).empty_table()
+NO_POOLS = pa.schema(
+    {"pool_market": pa.string(), "pool_account": pa.int64(), "at_pool": pa.int8()}
+).empty_table()
 
 # In these steps a taker is 1 and a maker is -1, so that the role of one side is the negative of the other's.
 SIGNED = """
@@ -179,7 +190,9 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
 SELECT row, told_role AS role,
     CASE WHEN told_source = 'reported' THEN coalesce(role_source, 'reported') ELSE told_source END AS role_source
 FROM told"""
-    question = Question(caller, steps, needs=ROLE_COLUMNS, may_have=("role_source",), shown=None)
+    question = Question(
+        caller, steps, needs=ROLE_COLUMNS, may_have=("role_source",), shown=None
+    )
     return ask(question, trades, **tables)
 
 
@@ -229,7 +242,9 @@ def one_side(trades: Any) -> Any:
     return ask(question, trades, **tables)
 
 
-def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, str], dict[str, pa.Table]]:
+def role_steps(
+    trades: Any, caller: str, pools: Any = None
+) -> tuple[dict[str, str], dict[str, pa.Table]]:
     """Return the steps from ``trades`` to ``told``, and the tables that a question with them is asked with.
 
     ``told`` has the columns of ``trades`` with ``told_role`` and ``told_source``. Which accounts are pools, and
@@ -237,8 +252,12 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
     The question needs `ROLE_COLUMNS` and derives ``ms``.
     """
     given = _given_role(pools, caller)
-    if not counts(trades, caller, ("role",), unknown="count(*) FILTER (WHERE role IS NULL)")["unknown"]:
-        return {"told": "-- as reported\nSELECT *, role AS told_role, 'reported' AS told_source FROM trades"}, {}
+    if not counts(
+        trades, caller, ("role",), unknown="count(*) FILTER (WHERE role IS NULL)"
+    )["unknown"]:
+        return {
+            "told": "-- as reported\nSELECT *, role AS told_role, 'reported' AS told_source FROM trades"
+        }, {}
 
     paired = {"signed": SIGNED.format(given=given), "sides": SIDES, "paired": PAIRED}
     asked = Question(
@@ -265,12 +284,20 @@ def role_steps(trades: Any, caller: str, pools: Any = None) -> tuple[dict[str, s
 
 def _given_role(pools: Any, caller: str) -> str:
     """Check ``pools=`` of a call, and return the role that follows from it as SQL."""
-    by_market = pools if isinstance(pools, Mapping) else {None: [] if pools is None else pools}
+    by_market = (
+        pools if isinstance(pools, Mapping) else {None: [] if pools is None else pools}
+    )
     roles = []
     for market, accounts in by_market.items():
-        several = accounts if isinstance(accounts, Iterable) and not isinstance(accounts, str) else [accounts]
+        several = (
+            accounts
+            if isinstance(accounts, Iterable) and not isinstance(accounts, str)
+            else [accounts]
+        )
         for account in several:
-            if not isinstance(account, (int, np.integer)) or not isinstance(market, (str, type(None))):
+            if not isinstance(account, (int, np.integer)) or not isinstance(
+                market, (str, type(None))
+            ):
                 raise LabError(
                     f"{caller}: pools= has {account!r} for {market or 'any market'}, not an account id for a "
                     "market. Give numbers, such as {'LRC-ETH': 1} or [1, 22]."
@@ -282,9 +309,10 @@ def _given_role(pools: Any, caller: str) -> str:
             roles.append(f"WHEN account_id IN ({listed}) THEN -1")
         else:
             here = literal(market.removeprefix("AMM-"))
-            roles.append(f"WHEN market = {here} THEN CASE WHEN account_id IN ({listed}) THEN -1 ELSE 1 END")
+            roles.append(
+                f"WHEN market = {here} THEN CASE WHEN account_id IN ({listed}) THEN -1 ELSE 1 END"
+            )
     if not roles:
         return "NULL"
-    return (
-        f"CASE WHEN role IS NULL AND fill_type = 'amm' AND account_id IS NOT NULL THEN CASE {' '.join(roles)} END END"
-    )
+    told = " ".join(roles)
+    return f"CASE WHEN role IS NULL AND fill_type = 'amm' AND account_id IS NOT NULL THEN CASE {told} END END"

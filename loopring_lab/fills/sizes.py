@@ -21,7 +21,9 @@ MOST_COMPARED = 20
 OWN = ("quantile", "smallest", "largest", "share", "notional_share")
 
 
-def size_profile(trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None) -> Any:
+def size_profile(
+    trades: Any, quantiles: int = 10, by: str | Sequence[str] | None = None
+) -> Any:
     """Split fills into quantiles by size and compare fill types within each.
 
     Size is the notional; sizes in different quote tokens are never compared. Fills of the same size fall in
@@ -94,7 +96,9 @@ WINDOW part AS (PARTITION BY {part.columns("s")})"""
     )
 
 
-def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tuple[dict[str, str], Keys]:
+def quantile_steps(
+    trades: Any, quantiles: int, given: Keys, caller: str
+) -> tuple[dict[str, str], Keys]:
     """Return the steps to ``sized``, fills with their quantile by size among those of the same keys and quote token.
 
     The keys that are returned have both, ``quote`` and ``quantile``, which is null where the size is unknown.
@@ -107,13 +111,20 @@ def quantile_steps(trades: Any, quantiles: int, given: Keys, caller: str) -> tup
     keys = replace(outer, names=(*outer.names, "quantile"), added=("quantile",))
     steps = {}
     source = "trades"
-    if quantiles <= MOST_COMPARED and frames.kind_of(trades) not in ("duckdb", "archive"):
+    if quantiles <= MOST_COMPARED and frames.kind_of(trades) not in (
+        "duckdb",
+        "archive",
+    ):
         # What is cut off the fractions is less than rounding needs, and than a fill in 100 million.
-        fractions = ", ".join(f"{part / quantiles - 1e-12!r}" for part in range(1, quantiles))
+        fractions = ", ".join(
+            f"{part / quantiles - 1e-12!r}" for part in range(1, quantiles)
+        )
         steps["ends"] = f"""
 -- the largest size of each quantile but the last: in memory, finding these takes a fifth of sorting all sizes
 SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM trades GROUP BY ALL"""
-        up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in range(1, quantiles))
+        up_to = " ".join(
+            f"WHEN notional <= ends[{part}] THEN {part}" for part in range(1, quantiles)
+        )
         quantile = f"CAST(CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END AS BIGINT)"
         source = f"(SELECT t.*, ends FROM trades AS t JOIN ends AS e ON {outer.same('t', 'e')})"
     else:
@@ -136,4 +147,9 @@ SELECT {keys.columns()}, count(*) AS fills, min(notional) AS smallest, max(notio
 FROM sized
 GROUP BY ALL"""
     steps["answer"] = "FROM sums"
-    return ask(Question(caller, steps, needs=("notional",), keys=keys, split_by=tuple(keys.of_frame)), trades)
+    return ask(
+        Question(
+            caller, steps, needs=("notional",), keys=keys, split_by=tuple(keys.of_frame)
+        ),
+        trades,
+    )

@@ -71,7 +71,9 @@ def check_header(name: str, value: object) -> SecretText | None:
     unsuitable = re.search("[^ -~]", secret)
     if unsuitable:
         position = f"character {unsuitable.start() + 1} of {len(secret)}"
-        raise LabError(f"{name}: {position} cannot be sent, because it is not plain ASCII. Copy it again.")
+        raise LabError(
+            f"{name}: {position} cannot be sent, because it is not plain ASCII. Copy it again."
+        )
     return secret
 
 
@@ -111,7 +113,9 @@ def _split(url: object) -> SplitResult | None:
     except ValueError:  # of brackets, and of a port that is no number
         return None
     host = parts.hostname or ""
-    is_host = ":" in host or _HOST_NAME.fullmatch(host)  # urlsplit has checked what is in brackets
+    is_host = ":" in host or _HOST_NAME.fullmatch(
+        host
+    )  # urlsplit has checked what is in brackets
     if parts.scheme not in ("http", "https") or port == 0 or not is_host:
         return None
     return parts

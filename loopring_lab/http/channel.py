@@ -17,19 +17,9 @@ import requests
 from requests.auth import AuthBase
 from urllib3.exceptions import ReadTimeoutError
 
-from loopring_lab.errors import (
-    LabError,
-    TransportError,
-    UnexpectedAnswer,
-    with_details,
-)
+from loopring_lab.errors import LabError, TransportError, UnexpectedAnswer, with_details
 from loopring_lab.http import failures
-from loopring_lab.http.addresses import (
-    DAY,
-    check_limit,
-    check_number,
-    is_loopback,
-)
+from loopring_lab.http.addresses import DAY, check_limit, check_number, is_loopback
 from loopring_lab.http.budget import Budget
 from loopring_lab.http.deadline import Deadline, Session
 from loopring_lab.http.failures import Outcome, TooLarge
@@ -44,7 +34,9 @@ PIECE = 1 << 16  # bytes that are read, and expanded, at once
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 FIRST_DELAY = 0.1  # seconds before the second attempt, doubled before each further one
 LONGEST_DELAY = 8.0
-LONGEST_RETRY_AFTER = 60.0  # seconds: what a server asks for beyond that is not waited for in one piece
+LONGEST_RETRY_AFTER = (
+    60.0  # seconds: what a server asks for beyond that is not waited for in one piece
+)
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 
 # Spreads attempts of several clients; of its own, so that the caller's `random` stays as it is.
@@ -118,7 +110,9 @@ class Request(NamedTuple):
     def wait_for_turn(self, seconds: float) -> None:
         """Wait, if the budget allows it."""
         if seconds >= self.budget.seconds_left:
-            raise self.budget.exceeded(f"A request's turn would come in {seconds:.1f} s ({self.endpoint})")
+            raise self.budget.exceeded(
+                f"A request's turn would come in {seconds:.1f} s ({self.endpoint})"
+            )
         self.budget.pause(seconds)
 
 
@@ -168,7 +162,9 @@ class Channel:
         for session in self._sessions.values():
             session.close()
 
-    def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
+    def _read_error(
+        self, status: int, body: bytes, endpoint: str
+    ) -> tuple[LabError | None, bool]:
         """Return the error that an answer reports, if any, and whether another attempt may help."""
         raise NotImplementedError
 
@@ -184,7 +180,9 @@ class Channel:
                 break
             pause = _delay(attempt, outcome.retry_after)
             if pause >= request.budget.seconds_left:
-                problem = f"{outcome.error} The next attempt would come after {pause:.1f} s"
+                problem = (
+                    f"{outcome.error} The next attempt would come after {pause:.1f} s"
+                )
                 was_received = getattr(outcome.error, "maybe_received", False)
                 raise request.budget.exceeded(problem, maybe_received=was_received)
             request.budget.pause(pause)
@@ -193,7 +191,9 @@ class Channel:
     def _exchange(self, request: Request) -> Outcome:
         """Exchange bytes once, when it is the request's turn."""
         with self._lock:
-            limiter = self._limiters.setdefault(request.endpoint, RateLimiter(self._rate))
+            limiter = self._limiters.setdefault(
+                request.endpoint, RateLimiter(self._rate)
+            )
         limiter.wait(request.wait_for_turn)
         try:
             return self._send(request)
@@ -208,7 +208,11 @@ class Channel:
             return self._late(request, seconds, connected=False)
         deadline = Deadline(seconds, private=request.private)
         try:
-            with request.budget.watch(deadline), deadline, self._request(request, seconds) as response:
+            with (
+                request.budget.watch(deadline),
+                deadline,
+                self._request(request, seconds) as response,
+            ):
                 outcome = self._read_response(response, request)
         except (requests.Timeout, ReadTimeoutError):
             return self._late(request, seconds, connected=deadline.connected)
@@ -225,7 +229,9 @@ class Channel:
         """Return that the exchange took longer than its own time, or than what was left of the operation's."""
         if seconds < self._timeout:
             problem = f"The request was not finished in time ({request.endpoint})"
-            return Outcome(error=request.budget.exceeded(problem, maybe_received=connected))
+            return Outcome(
+                error=request.budget.exceeded(problem, maybe_received=connected)
+            )
         return failures.late(request, self._timeout, connected=connected)
 
     def _request(self, request: Request, seconds: float) -> requests.Response:
@@ -253,13 +259,17 @@ class Channel:
             problem = "The answer is compressed in a way that was not asked for."
             return Outcome(error=request.error(problem, maybe_received=True))
         body = _read_body(response, request, is_compressed=coding == "gzip")
-        error, transient = self._read_error(response.status_code, body, request.endpoint)
+        error, transient = self._read_error(
+            response.status_code, body, request.endpoint
+        )
         if error:
             wait = retry_after_seconds(response.headers.get("Retry-After"))
             return Outcome(error=error, transient=transient, retry_after=wait)
         is_json = body.lstrip()[:1] in (b"{", b"[")
         if is_json and not body.rstrip().endswith((b"}", b"]")):
-            return failures.broken_off(request, f"the answer breaks off after {len(body)} bytes")
+            return failures.broken_off(
+                request, f"the answer breaks off after {len(body)} bytes"
+            )
         self._check_source(response, request)
         return Outcome(SecretBytes(body) if request.auth.is_signed else body)
 
@@ -284,7 +294,9 @@ class Channel:
             )
 
 
-def _read_body(response: requests.Response, request: Request, *, is_compressed: bool) -> bytes:
+def _read_body(
+    response: requests.Response, request: Request, *, is_compressed: bool
+) -> bytes:
     """Read a body piece by piece, as far as it may reach, and without the secrets that it repeats."""
     pieces = _counted(
         iter(lambda: response.raw.read(PIECE, decode_content=False), b""),
@@ -305,7 +317,9 @@ def _counted(pieces: Iterable[bytes], request: Request) -> Iterator[bytes]:
             problem = f"The answer is larger than {request.largest / (1 << 20):g} MiB."
             raise request.error(problem, kind=TooLarge, maybe_received=True)
         if request.budget.bytes_left < 0:
-            problem = "The answers of this operation together are larger than max_bytes."
+            problem = (
+                "The answers of this operation together are larger than max_bytes."
+            )
             hint = f"Allow more: {request.server.function}(..., max_bytes=...)."
             raise request.error(problem, hint, maybe_received=True)
         yield piece
@@ -336,7 +350,9 @@ def retry_after_seconds(header: str | None) -> float | None:
     """Parse a Retry-After header, seconds or a date."""
     seconds = None
     with contextlib.suppress(ValueError, OverflowError):
-        seconds = email.utils.parsedate_to_datetime(header or "").timestamp() - time.time()
+        seconds = (
+            email.utils.parsedate_to_datetime(header or "").timestamp() - time.time()
+        )
     with contextlib.suppress(ValueError):
         seconds = float(header or "")
     if seconds is None:
@@ -352,5 +368,8 @@ def _drop_what_is_private(record: logging.LogRecord) -> bool:
     if deadline.private or record.levelno >= logging.WARNING:
         return False
     if isinstance(record.args, tuple):
-        record.args = tuple(arg.partition("?")[0] if isinstance(arg, str) else arg for arg in record.args)
+        record.args = tuple(
+            arg.partition("?")[0] if isinstance(arg, str) else arg
+            for arg in record.args
+        )
     return True

@@ -74,7 +74,9 @@ class Deadline:
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-_under_way: ContextVar[Deadline | None] = ContextVar("deadline of the exchange in this thread", default=None)
+_under_way: ContextVar[Deadline | None] = ContextVar(
+    "deadline of the exchange in this thread", default=None
+)
 
 
 class WatchedConnection:
@@ -103,7 +105,9 @@ def _wake_watcher() -> None:
     """Have a thread look after the deadlines: one for all, since a timer for each takes longer than a page."""
     # A forked process has the list, but not the thread.
     if not any(watcher.is_alive() for watcher in _watchers):
-        watcher = threading.Thread(target=_watch_deadlines, name="deadlines", daemon=True)
+        watcher = threading.Thread(
+            target=_watch_deadlines, name="deadlines", daemon=True
+        )
         _watchers[:] = [watcher]
         watcher.start()
     _begun.set()
@@ -149,7 +153,9 @@ class Session(requests.Session):
 
     def __init__(self, *, trust_env: bool) -> None:
         super().__init__()
-        self.trust_env = trust_env  # whether proxies and certificates of the environment count
+        self.trust_env = (
+            trust_env  # whether proxies and certificates of the environment count
+        )
         self.headers["Accept-Encoding"] = "gzip"
         for scheme in ("http://", "https://"):
             self.mount(scheme, WatchedAdapter(pool_maxsize=CONNECTIONS, max_retries=0))

@@ -22,8 +22,12 @@ from loopring_lab.errors import (
 if TYPE_CHECKING:
     from loopring_lab.http.channel import Request
 
-PROXY_SETTINGS = "Check the environment variables HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY."
-CERTIFICATE_SETTINGS = "Check the environment variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE."
+PROXY_SETTINGS = (
+    "Check the environment variables HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY."
+)
+CERTIFICATE_SETTINGS = (
+    "Check the environment variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE."
+)
 
 
 class Outcome(NamedTuple):
@@ -59,15 +63,21 @@ def failed(error: Exception, request: Request, connected: bool) -> Outcome:
     if isinstance(error, exceptions.ConnectionError):
         problem = f"{server.address} cannot be reached, or drops the connection."
         hint = f"Check {server.setting} and the network; {server.instead}."
-        found = request.error(problem, hint, RelayerUnreachable, maybe_received=connected)
+        found = request.error(
+            problem, hint, RelayerUnreachable, maybe_received=connected
+        )
         return Outcome(error=found, transient=True)
     if isinstance(error, ProtocolError):
         return broken_off(request, "The answer broke off in the middle")
     if isinstance(error, zlib.error):
         return broken_off(request, "The answer is compressed, and damaged")
-    if isinstance(error, OSError) and not isinstance(error, requests.RequestException | HTTPError):
+    if isinstance(error, OSError) and not isinstance(
+        error, requests.RequestException | HTTPError
+    ):
         # What requests raises before it connects, where the file does not exist.
-        problem = "The file of certificates that this machine's settings name cannot be read."
+        problem = (
+            "The file of certificates that this machine's settings name cannot be read."
+        )
         return Outcome(error=request.error(problem, CERTIFICATE_SETTINGS))
     problem = f"The request failed ({type(error).__name__})."
     return Outcome(error=request.error(problem, maybe_received=connected))
@@ -86,7 +96,9 @@ def late(request: Request, timeout: float, *, connected: bool) -> Outcome:
 def broken_off(request: Request, problem: str) -> Outcome:
     """Return that an answer is not whole."""
     retried = "" if request.is_sent_once else ", also after retries"
-    error = request.error(f"{problem}{retried}.", request.server.try_later, maybe_received=True)
+    error = request.error(
+        f"{problem}{retried}.", request.server.try_later, maybe_received=True
+    )
     return Outcome(error=error, transient=True)
 
 
@@ -105,9 +117,13 @@ def redirected(location: str, request: Request) -> Outcome:
 def _insecure(error: exceptions.SSLError, request: Request) -> TransportError:
     reason = getattr(error.args[0] if error.args else None, "reason", None)
     cause = reason.args[0] if isinstance(reason, HTTPError) and reason.args else None
-    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLCertVerificationError):
+    if isinstance(cause, ssl.SSLError) and not isinstance(
+        cause, ssl.SSLCertVerificationError
+    ):
         problem = "No secure connection can be made."
-        hint = f"Check the address, which may not be one for https. {CERTIFICATE_SETTINGS}"
+        hint = (
+            f"Check the address, which may not be one for https. {CERTIFICATE_SETTINGS}"
+        )
     else:
         problem = "The server's certificate is not trusted."
         hint = f"Check the address, and this machine's clock and certificates. {CERTIFICATE_SETTINGS}"

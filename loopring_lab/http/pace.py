@@ -21,7 +21,9 @@ class RateLimiter:
     98 % of the rate, within 0.2 s 83 %.
     """
 
-    def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rate: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         if rate is None:

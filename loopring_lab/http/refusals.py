@@ -33,7 +33,9 @@ INVALID_ARGUMENT = 100001
 NO_KEY = 104001
 WRONG_KEY = 104002
 SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client between notebooks."
-NOT_A_RELAYER = "This does not look like a relayer: check base_url, which ends before /api/v3."
+NOT_A_RELAYER = (
+    "This does not look like a relayer: check base_url, which ends before /api/v3."
+)
 TRY_LATER = "The problem is on the relayer's side: try again later."
 LONGEST_REASON = 300  # characters of a relayer's own message that an error repeats
 

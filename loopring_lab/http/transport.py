@@ -9,11 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from loopring_lab.bounded import MAX_ANSWER
 from loopring_lab.errors import LabError
-from loopring_lab.http.addresses import (
-    check_base_url,
-    check_header,
-    is_confidential,
-)
+from loopring_lab.http.addresses import check_base_url, check_header, is_confidential
 from loopring_lab.http.budget import Budget
 from loopring_lab.http.channel import (
     TRANSIENT_STATUSES,
@@ -71,7 +67,9 @@ class Transport(Channel):
         else:
             auth = self._unkeyed
         del signature
-        return self._retry(self._request_for("GET", path, auth, {"params": params or {}}, largest))
+        return self._retry(
+            self._request_for("GET", path, auth, {"params": params or {}}, largest)
+        )
 
     def post(self, path: str, body: bytes, *, signature: str) -> bytes:
         """Send a POST request exactly once."""
@@ -81,7 +79,9 @@ class Transport(Channel):
         }
         auth = Secrets(signature=self._checked("signature", hide(signature)))
         del body, signature
-        return self._exchange(self._request_for("POST", path, auth, payload, MAX_ANSWER)).unwrap()
+        return self._exchange(
+            self._request_for("POST", path, auth, payload, MAX_ANSWER)
+        ).unwrap()
 
     def with_key(self, api_key: str) -> Self:
         """Return the same transport with another API key; connections and pacing are shared."""
@@ -102,9 +102,13 @@ class Transport(Channel):
         endpoint = f"{method} /api/v3{path}"
         url = f"{self.base_url}/api/v3{path}"
         budget = Budget.active() or self.new_budget()
-        return Request(self.server, endpoint, method, url, auth, payload, largest, budget)
+        return Request(
+            self.server, endpoint, method, url, auth, payload, largest, budget
+        )
 
-    def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
+    def _read_error(
+        self, status: int, body: bytes, endpoint: str
+    ) -> tuple[LabError | None, bool]:
         return relayer_error(status, body, endpoint), status in TRANSIENT_STATUSES
 
     def _use(self, key: SecretText | None) -> None:

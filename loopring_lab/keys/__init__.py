@@ -88,7 +88,9 @@ class KeyUpdate:
     (2, True)
     """
 
-    def __init__(self, client: Client, update: UpdateRequest, signer: Signer | None = None) -> None:
+    def __init__(
+        self, client: Client, update: UpdateRequest, signer: Signer | None = None
+    ) -> None:
         self._client = client
         self._update = update
         self._signer = signer
@@ -181,7 +183,11 @@ class KeyUpdate:
         demand = fee_demand(client._update_fees(account_id), fee_token)
         deployment = trusted_deployment(trust, fee_token, client.exchange)
         token = deployment.fee_token(fee_token, client.tokens(), trust)
-        seed = protocol.key_seed(deployment.exchange, account.nonce) if key_seed is None else key_seed
+        seed = (
+            protocol.key_seed(deployment.exchange, account.nonce)
+            if key_seed is None
+            else key_seed
+        )
         update = UpdateRequest(
             deployment=deployment,
             owner=parse_address("owner", account.owner),
@@ -201,7 +207,9 @@ class KeyUpdate:
     def l2_key(self) -> L2Key:
         """The new key, its secret hidden; a KeyUpdateError before the key seed is signed."""
         if self._key is None:
-            raise KeyUpdateError(f"The new key is not known before the key seed is signed. {_INSTRUCTIONS[SEED]}")
+            raise KeyUpdateError(
+                f"The new key is not known before the key seed is signed. {_INSTRUCTIONS[SEED]}"
+            )
         return self._key
 
     def key_seed_message(self) -> str:
@@ -270,9 +278,13 @@ class KeyUpdate:
         if self._key is None:
             self._key = l2_key_from_signature(self._update, hidden, _INSTRUCTIONS[SEED])
         elif self._signature is None:
-            self._signature = signature_header(self._update, self._key, hidden, _INSTRUCTIONS[DATA])
+            self._signature = signature_header(
+                self._update, self._key, hidden, _INSTRUCTIONS[DATA]
+            )
         else:
-            raise KeyUpdateError("attach: both signatures are attached. Call preview(), then submit().")
+            raise KeyUpdateError(
+                "attach: both signatures are attached. Call preview(), then submit()."
+            )
         return self
 
     def body(self) -> dict[str, Any]:
@@ -316,7 +328,9 @@ class KeyUpdate:
         else:
             signature = "not signed yet"
         lines = self._update.preview_lines(self._key, signature)
-        return Sheet("POST /api/v3/account", lines, [f"Next: {_INSTRUCTIONS[self._next_step]}"])
+        return Sheet(
+            "POST /api/v3/account", lines, [f"Next: {_INSTRUCTIONS[self._next_step]}"]
+        )
 
     def submit(self) -> Receipt:
         """Sign the update if there is a signer, and send it.
@@ -346,7 +360,9 @@ class KeyUpdate:
         loopring_lab.errors.KeyUpdateError: The new key is not known before the key seed is signed. Sign...
         """
         submission = self._send(self.body())
-        return Receipt(self._client, self._update, self.l2_key, submission, tuple(self._lost))
+        return Receipt(
+            self._client, self._update, self.l2_key, submission, tuple(self._lost)
+        )
 
     @property
     def _next_step(self) -> str:
@@ -359,7 +375,9 @@ class KeyUpdate:
         key = self.l2_key
         if self._signature is None and self._signer is not None:
             signature = sign_typed_data(self._signer, self._update.typed_data(key))
-            self._signature = signature_header(self._update, key, signature, _INSTRUCTIONS[DATA])
+            self._signature = signature_header(
+                self._update, key, signature, _INSTRUCTIONS[DATA]
+            )
         if self._signature is None:
             raise KeyUpdateError(f"The update is not signed. {_INSTRUCTIONS[DATA]}")
         return self._signature
@@ -384,4 +402,6 @@ class KeyUpdate:
     def _is_processed(self, error: RelayerError | TransportError) -> bool:
         """Return whether a stale nonce means that this update was processed before it was sent again."""
         stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
-        return stale and self._client.account(self._update.account_id).has_key(self.l2_key)
+        return stale and self._client.account(self._update.account_id).has_key(
+            self.l2_key
+        )

@@ -49,7 +49,11 @@ class FeeToken:
 
     def __post_init__(self) -> None:
         are_integers = type(self.id) is int and type(self.decimals) is int
-        if not (are_integers and 0 <= self.id < _TOKEN_IDS and 0 <= self.decimals <= _MOST_DECIMALS):
+        if not (
+            are_integers
+            and 0 <= self.id < _TOKEN_IDS
+            and 0 <= self.decimals <= _MOST_DECIMALS
+        ):
             raise KeyUpdateError(
                 f"Token {self.symbol}: expected an id from 0 to 32767 and 0 to {_MOST_DECIMALS} decimals, "
                 f"got id {self.id!r} and decimals {self.decimals!r} from {self.voucher}. Nothing was signed: "
@@ -72,7 +76,9 @@ class FeeToken:
         """Convert an amount from units to smallest units."""
         units = _finite_decimal(amount)
         if units is None:
-            raise AmountError(f"{name}={shown(amount)}: expected units of {self.symbol}. Give text such as '0.0001'.")
+            raise AmountError(
+                f"{name}={shown(amount)}: expected units of {self.symbol}. Give text such as '0.0001'."
+            )
         smallest = units.scaleb(self.decimals, _EXACT)
         if smallest != smallest.to_integral_value(context=_EXACT):
             raise AmountError(
@@ -114,7 +120,9 @@ class Deployment:
                 f"fee_token={symbol!r}: only the relayer says which token that is on the exchange "
                 f"{self.exchange}.{known} {_advice(self, symbol)}"
             )
-        for claim in _claims(listed[(listed.index == symbol) | (listed["token_id"] == token.id)]):
+        for claim in _claims(
+            listed[(listed.index == symbol) | (listed["token_id"] == token.id)]
+        ):
             token.check(claim)
         return token
 
@@ -122,15 +130,21 @@ class Deployment:
 @functools.cache
 def known_deployments() -> dict[str, Deployment]:
     """Read the deployments whose exchange, chain and tokens are known, by name."""
-    facts = json.loads(Path(__file__).with_name("deployments.json").read_text(encoding="utf-8"))
+    facts = json.loads(
+        Path(__file__).with_name("deployments.json").read_text(encoding="utf-8")
+    )
     found = {}
     for name, exchange in facts["exchanges"].items():
         voucher = f"loopring_lab ({name})"
-        found[name] = Deployment(voucher, **exchange, tokens=_tokens(voucher, facts["tokens"]))
+        found[name] = Deployment(
+            voucher, **exchange, tokens=_tokens(voucher, facts["tokens"])
+        )
     return found
 
 
-def trusted_deployment(trust: Trust, fee_token: str, ask: Callable[[], Exchange]) -> Deployment:
+def trusted_deployment(
+    trust: Trust, fee_token: str, ask: Callable[[], Exchange]
+) -> Deployment:
     """Return the deployment that the caller trusts, or the known one that the relayer names."""
     if isinstance(trust, str) and trust in known_deployments():
         return known_deployments()[trust]
@@ -145,7 +159,10 @@ def trusted_deployment(trust: Trust, fee_token: str, ask: Callable[[], Exchange]
             known.tokens.get(symbol, token).check(token)
         return replace(known, tokens={**named.tokens, **known.tokens})
     if trust is None:
-        pinned = [f"{name} is {each.exchange} on chain {each.chain_id}" for name, each in known_deployments().items()]
+        pinned = [
+            f"{name} is {each.exchange} on chain {each.chain_id}"
+            for name, each in known_deployments().items()
+        ]
         raise KeyUpdateError(
             f"The relayer claims to serve the exchange {named.exchange} on chain {named.chain_id}, which is "
             f"not known: {', '.join(pinned)}. {_advice(named, fee_token)}"
@@ -155,7 +172,9 @@ def trusted_deployment(trust: Trust, fee_token: str, ask: Callable[[], Exchange]
 
 def _stated(trust: Mapping[str, Any]) -> Deployment:
     try:
-        return Deployment(BY_CALLER, **{**trust, "tokens": _tokens(BY_CALLER, trust["tokens"])})
+        return Deployment(
+            BY_CALLER, **{**trust, "tokens": _tokens(BY_CALLER, trust["tokens"])}
+        )
     except (TypeError, KeyError, AttributeError):
         raise KeyUpdateError(
             "trust: expected exchange, chain_id and tokens, and of each token its id and decimals; its "
@@ -166,12 +185,16 @@ def _stated(trust: Mapping[str, Any]) -> Deployment:
 def _claimed(trust: object, ask: Callable[[], Exchange]) -> Deployment:
     if trust not in (None, RELAYER):
         names = ", ".join(map(repr, (*known_deployments(), RELAYER)))
-        raise KeyUpdateError(f"trust={trust!r}: expected {names} or a mapping. {_advice(None, 'ETH')}")
+        raise KeyUpdateError(
+            f"trust={trust!r}: expected {names} or a mapping. {_advice(None, 'ETH')}"
+        )
     reported = ask()
     return Deployment(BY_RELAYER, reported.address, reported.chain_id, {})
 
 
-def _tokens(voucher: str, tokens: Mapping[str, Mapping[str, Any]]) -> dict[str, FeeToken]:
+def _tokens(
+    voucher: str, tokens: Mapping[str, Mapping[str, Any]]
+) -> dict[str, FeeToken]:
     found = {}
     for symbol, facts in tokens.items():
         address = _address(facts.get("address"))

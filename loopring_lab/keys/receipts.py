@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from loopring_lab.errors import KeyUpdateError, RelayerError, RelayerTimeout
 from loopring_lab.http.addresses import check_number
 from loopring_lab.http.budget import Budget
-from loopring_lab.models import FAILED, FINAL_STATES, PROCESSED, PROCESSING, RECEIVED, Account, Submission
+from loopring_lab.models import (
+    FAILED,
+    FINAL_STATES,
+    PROCESSED,
+    PROCESSING,
+    RECEIVED,
+    Account,
+    Submission,
+)
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import bar
 
@@ -86,22 +94,37 @@ class Receipt:
         self.lost = lost
         # An account is frozen while an update is processed: once it was, an account that is not tells of an end.
         self._was_frozen = False
-        self._polling = threading.Lock()  # an older answer of another thread never overtakes a newer one
+        self._polling = (
+            threading.Lock()
+        )  # an older answer of another thread never overtakes a newer one
 
     def __repr__(self) -> str:
         again = f", sent {len(self.lost) + 1} times" if self.lost else ""
         status = f"status={self.status!r}, is_idempotent={self.is_idempotent}"
-        return f"Receipt(account {self.account_id}, {status}, hash={self.hash!r}{again})"
+        return (
+            f"Receipt(account {self.account_id}, {status}, hash={self.hash!r}{again})"
+        )
 
     def _repr_html_(self) -> str:
         lines = [
-            Line("status", self.status, "as last reported; processed and failed are final"),
-            Line("is_idempotent", self.is_idempotent, "whether the relayer already had the same request"),
+            Line(
+                "status",
+                self.status,
+                "as last reported; processed and failed are final",
+            ),
+            Line(
+                "is_idempotent",
+                self.is_idempotent,
+                "whether the relayer already had the same request",
+            ),
             Line("hash", self.hash or "unknown", "the relayer's id of the update"),
         ]
         if self.reason:
             lines.append(Line("reason", self.reason, "why the update failed"))
-        notes = [f"The answer was lost, so the same request was sent again: {reason}" for reason in self.lost]
+        notes = [
+            f"The answer was lost, so the same request was sent again: {reason}"
+            for reason in self.lost
+        ]
         return Sheet(f"Update of account {self.account_id}", lines, notes)._repr_html_()
 
     def poll(self) -> str:
@@ -173,7 +196,9 @@ class Receipt:
             return self._updated_account()
 
     def _follow(self, timeout: float, progress: bool | None) -> None:
-        with bar(f"key of account {self.account_id}", progress, total=2) as progress_bar:
+        with bar(
+            f"key of account {self.account_id}", progress, total=2
+        ) as progress_bar:
             for status in poll_until_final(self, timeout):
                 if progress_bar is not None:
                     progress_bar.set_postfix_str(status, refresh=False)

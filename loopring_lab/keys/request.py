@@ -32,7 +32,13 @@ _WALLET_MEANINGS = {
     "walletOwner": "who signs for that wallet",
     "walletSalt": "with these three the relayer recomputes the owner's address",
 }
-_TIME_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_TIME_UNITS = {
+    "s": "seconds",
+    "min": "minutes",
+    "h": "hours",
+    "d": "days",
+    "w": "weeks",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,9 @@ class Counterfactual:
         >>> Counterfactual(factory, "0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1", 1648381750).address()
         '0x0B1efBD3d605F0431E7358D1Bb1567F2DA473684'
         """
-        known = {factory.lower(): code for factory, code in FACTORY_INIT_CODE_HASHES.items()}
+        known = {
+            factory.lower(): code for factory, code in FACTORY_INIT_CODE_HASHES.items()
+        }
         code = self.init_code_hash or known.get(self.factory.lower())
         if code is None:
             raise KeyUpdateError(
@@ -208,21 +216,48 @@ class UpdateRequest:
         exchange = f"the exchange's contract, on chain {place.chain_id}: the update is valid nowhere else"
         payer = f"{token.symbol}, with {token.decimals} decimals, pays the fee"
         paid = f"the most you pay: {token.text(fee.offered)}; the relayer asks for {token.text(fee.demand)}"
-        expiry = f"seconds since 1970: not processed after {deadline:%Y-%m-%d %H:%M:%S} UTC"
+        expiry = (
+            f"seconds since 1970: not processed after {deadline:%Y-%m-%d %H:%M:%S} UTC"
+        )
         return [
-            Line("X-API-SIG", signature, "header: the wallet's signature of the typed data"),
-            Line("exchange", place.exchange, f"{exchange}. Vouched for by {place.voucher}"),
+            Line(
+                "X-API-SIG",
+                signature,
+                "header: the wallet's signature of the typed data",
+            ),
+            Line(
+                "exchange",
+                place.exchange,
+                f"{exchange}. Vouched for by {place.voucher}",
+            ),
             Line("owner", self.owner, "the wallet that owns the account"),
             Line("accountId", self.account_id, "the account whose key changes"),
-            Line("publicKey.x", x, "the new public key, a point: its x. The secret stays here"),
+            Line(
+                "publicKey.x",
+                x,
+                "the new public key, a point: its x. The secret stays here",
+            ),
             Line("publicKey.y", y, "and its y"),
-            Line("maxFee.tokenId", token.id, f"{payer}. Vouched for by {token.voucher}"),
+            Line(
+                "maxFee.tokenId", token.id, f"{payer}. Vouched for by {token.voucher}"
+            ),
             Line("maxFee.volume", fee.offered, f"in smallest units; {paid}"),
             Line("validUntil", self.valid_until, expiry),
-            Line("nonce", self.nonce, "the account's counter: makes the update work only once"),
-            Line("keySeed", self.key_seed, "the text whose signature makes the key, to recover it later"),
+            Line(
+                "nonce",
+                self.nonce,
+                "the account's counter: makes the update work only once",
+            ),
+            Line(
+                "keySeed",
+                self.key_seed,
+                "the text whose signature makes the key, to recover it later",
+            ),
             Line("ecdsaSignature", signature, "the header's signature once more"),
-            *(Line(f"counterFactualInfo.{n}", value, _WALLET_MEANINGS[n]) for n, value in wallet.items()),
+            *(
+                Line(f"counterFactualInfo.{n}", value, _WALLET_MEANINGS[n])
+                for n, value in wallet.items()
+            ),
         ]
 
     def _signed_fields(self, key: L2Key) -> AccountUpdate:
@@ -278,12 +313,16 @@ def parse_valid_until(valid_for: Lifetime) -> int:
     return parse_uint("validUntil", int(time.time() + duration.total_seconds()), 32)
 
 
-def parse_counterfactual(value: Counterfactual | Mapping[str, Any] | None) -> Counterfactual | None:
+def parse_counterfactual(
+    value: Counterfactual | Mapping[str, Any] | None,
+) -> Counterfactual | None:
     """Convert a mapping, with our names or those of the wire, to a `Counterfactual`."""
     if value is None or isinstance(value, Counterfactual):
         return value
     try:
-        return Counterfactual(**{_WIRE_NAMES.get(name, name): field for name, field in value.items()})
+        return Counterfactual(
+            **{_WIRE_NAMES.get(name, name): field for name, field in value.items()}
+        )
     except TypeError:
         raise KeyUpdateError(
             "counterfactual: expected factory, owner and salt, and init_code_hash if the factory is not "

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from loopring_lab.errors import KeyUpdateError, ProtocolError
 from loopring_lab.keys.request import UpdateRequest
-from loopring_lab.protocol import KIND_EIP712, KIND_PERSONAL, L2Key, l2_key, recover_signer, x_api_sig
+from loopring_lab.protocol import (
+    KIND_EIP712,
+    KIND_PERSONAL,
+    L2Key,
+    l2_key,
+    recover_signer,
+    x_api_sig,
+)
 from loopring_lab.redaction import SecretBytes, SecretText, shielded
 
 if TYPE_CHECKING:
@@ -51,7 +58,9 @@ def sign_text(signer: Signer, text: str) -> SecretBytes:
     """Sign a text with personal_sign."""
     from eth_account import messages
 
-    return SecretBytes(signer.sign_message(messages.encode_defunct(text=text)).signature)
+    return SecretBytes(
+        signer.sign_message(messages.encode_defunct(text=text)).signature
+    )
 
 
 @shielded
@@ -69,22 +78,31 @@ def derive_l2_key(signer: Signer, update: UpdateRequest) -> L2Key:
     return l2_key(sign_text(signer, update.key_seed))
 
 
-def l2_key_from_signature(update: UpdateRequest, signature: SecretBytes | SecretText, hint: str) -> L2Key:
+def l2_key_from_signature(
+    update: UpdateRequest, signature: SecretBytes | SecretText, hint: str
+) -> L2Key:
     """Derive the new key from a wallet's signature of the key seed, after checking who made it."""
     digests = {KIND_EIP712: _personal_sign_digest(update.key_seed)}
     _verified_header(update.signer, signature, digests, f"of the key seed. {hint}")
     return l2_key(signature)
 
 
-def signature_header(update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, hint: str) -> SecretText:
+def signature_header(
+    update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, hint: str
+) -> SecretText:
     """Return a wallet's signature of an update in the form of the header, after checking who made it."""
     digest = update.digest(key)
     digests = {KIND_EIP712: digest, KIND_PERSONAL: digest}
-    return _verified_header(update.signer, signature, digests, f"of the typed data. {hint}")
+    return _verified_header(
+        update.signer, signature, digests, f"of the typed data. {hint}"
+    )
 
 
 def _verified_header(
-    wallet: str, signature: SecretBytes | SecretText, digests: Mapping[int, bytes], subject: str
+    wallet: str,
+    signature: SecretBytes | SecretText,
+    digests: Mapping[int, bytes],
+    subject: str,
 ) -> SecretText:
     """Return the signature as a header of the first kind for which the wallet is its signer."""
     recovered = [_recover(digest, signature, kind) for kind, digest in digests.items()]
@@ -93,12 +111,18 @@ def _verified_header(
             return header
     signer = recovered[0][1]
     if not signer:
-        raise KeyUpdateError(f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}")
-    raise KeyUpdateError(f"attach: expected the signature by {wallet}, got one by {signer}, {subject}")
+        raise KeyUpdateError(
+            f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}"
+        )
+    raise KeyUpdateError(
+        f"attach: expected the signature by {wallet}, got one by {signer}, {subject}"
+    )
 
 
 @shielded
-def _recover(digest: bytes, signature: SecretBytes | SecretText, kind: int) -> tuple[SecretText, str]:
+def _recover(
+    digest: bytes, signature: SecretBytes | SecretText, kind: int
+) -> tuple[SecretText, str]:
     """Return a signature as a header, and its signer; both empty if it is malformed."""
     try:
         header = SecretText(x_api_sig(signature, kind))

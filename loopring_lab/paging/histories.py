@@ -60,7 +60,9 @@ class History:
             "accountId": account_id or 0,
             "fillTypes": fill_type,
         }
-        self.name = f"order {order_hash}" if account_id is None else f"account {account_id}"
+        self.name = (
+            f"order {order_hash}" if account_id is None else f"account {account_id}"
+        )
         self.name += f", {fill_type} trades"
         if order_hash:
             self.query["orderHash"] = order_hash
@@ -72,7 +74,9 @@ class History:
         self.requests = 0
         self.ended = False
         self.error: LabError | None = None
-        self._arrived: dict[int, FetchedPage] = {}  # pages that wait for an earlier one of their wave
+        self._arrived: dict[
+            int, FetchedPage
+        ] = {}  # pages that wait for an earlier one of their wave
         self._awaited: int | None = None  # the offset of the page that is yielded next
         self._steps = self.scheduler.steps(window)
         self._begin_wave(next(self._steps))
@@ -102,7 +106,9 @@ class History:
             no_trade = ready.batch.columns["no_trade"]
             odd = []
             if no_trade.null_count < len(no_trade):
-                odd = list(compress(ready.keys.identities, no_trade.is_valid().to_pylist()))
+                odd = list(
+                    compress(ready.keys.identities, no_trade.is_valid().to_pylist())
+                )
             self.scheduler.count(ready.keys, wire.read_total(ready.batch), odd)
             self._wave.append(ready.keys)
             yield ready
@@ -170,7 +176,9 @@ def read_histories(
             for page in pages:
                 batches[page.history.fill_type].append(page.batch)
                 if check:
-                    contents.update((page.history.name, content) for content in page.keys.contents)
+                    contents.update(
+                        (page.history.name, content) for content in page.keys.contents
+                    )
         if not check or contents == contents_before:
             return histories, batches
         contents_before = contents

@@ -55,7 +55,9 @@ class PageScheduler:
     Rows held from earlier readings are not read again, as long as the count is reached without them.
     """
 
-    def __init__(self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0) -> None:
+    def __init__(
+        self, name: str, held: AbstractSet[int] = frozenset(), gone: int = 0
+    ) -> None:
         self._name = name
         self._held = held  # identities that the archive has already
         self._gone = gone  # of those, how many the relayer no longer lists
@@ -70,7 +72,10 @@ class PageScheduler:
     @property
     def complete(self) -> bool:
         """Whether as many rows are known as the relayer counts, by identity or by content."""
-        return self.total in (len(self.identities), len(self._contents)) or self._missing == 0
+        return (
+            self.total in (len(self.identities), len(self._contents))
+            or self._missing == 0
+        )
 
     @property
     def known(self) -> int:
@@ -100,7 +105,9 @@ class PageScheduler:
         self.identities.update(keys.identities)
         self.no_trades.update(no_trades)
         self._contents.update(keys.contents)
-        self._fresh.update(identity for identity in keys.identities if identity not in self._held)
+        self._fresh.update(
+            identity for identity in keys.identities if identity not in self._held
+        )
         if self._pages > self.page_limit:
             raise self._incomplete()
 
@@ -158,12 +165,16 @@ class PageScheduler:
         while True:
             fresh = _moments(wave)
             moments += fresh
-            if not fresh or any(later > earlier for earlier, later in pairwise(moments)):
+            if not fresh or any(
+                later > earlier for earlier, later in pairwise(moments)
+            ):
                 return False
             if offset >= self.total:
                 return self.complete
             is_old_enough = window.since is not None and moments[-1] < window.since
-            is_long_enough = window.limit is not None and len(self.identities) >= window.limit
+            is_long_enough = (
+                window.limit is not None and len(self.identities) >= window.limit
+            )
             if is_old_enough or is_long_enough:
                 return True
             stop = offset + pages * PAGE
@@ -217,7 +228,9 @@ class PageScheduler:
     def _meets_held(self, wave: Wave) -> bool:
         """Tell whether a wave has a row that is held, or none at all."""
         is_empty = not any(page.identities for page in wave)
-        return is_empty or any(not self._held.isdisjoint(page.identities) for page in wave)
+        return is_empty or any(
+            not self._held.isdisjoint(page.identities) for page in wave
+        )
 
     def _incomplete(self) -> IncompleteHistory:
         return IncompleteHistory(

@@ -31,7 +31,9 @@ QUICK = 0.015  # seconds
 # they are waited for no longer than somebody at a screen notices.
 PARSED_TOGETHER = 24  # pages
 PARSED_AFTER = 0.1  # seconds
-REQUESTED = 2 * PARSED_TOGETHER  # pages, so that every thread finds its next one while others are parsed
+REQUESTED = (
+    2 * PARSED_TOGETHER
+)  # pages, so that every thread finds its next one while others are parsed
 # A page has at most 2 MiB (bounded.MAX_PAGE): those requested and those waiting take at most 120 MiB.
 WAITING = 12
 
@@ -154,25 +156,36 @@ class PageReader:
             self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pages")
         return response
 
-    def _parse(self, responses: list[Response]) -> Iterator[tuple[History, FetchedPage | Exception]]:
+    def _parse(
+        self, responses: list[Response]
+    ) -> Iterator[tuple[History, FetchedPage | Exception]]:
         """Parse pages together; an error concerns its own page only."""
         fetched = [response for response in responses if response.error is None]
         bodies = [response.body for response in fetched]
-        places = [f"{response.history.name}, page at {response.offset}" for response in fetched]
+        places = [
+            f"{response.history.name}, page at {response.offset}"
+            for response in fetched
+        ]
         parsed = wire.read_each(bodies, places, ten_members=self._ten_members)
-        keys = iter(row_keys([batch for batch in parsed if isinstance(batch, wire.Batch)]))
+        keys = iter(
+            row_keys([batch for batch in parsed if isinstance(batch, wire.Batch)])
+        )
         results = iter(parsed)
         for history, offset, body, error, retrieved_at, _ in responses:
             result = error or next(results)
             if isinstance(result, wire.Batch):
                 yield (
                     history,
-                    FetchedPage(history, offset, body, retrieved_at, result, next(keys)),
+                    FetchedPage(
+                        history, offset, body, retrieved_at, result, next(keys)
+                    ),
                 )
             else:
                 yield history, result
 
-    def _accept(self, history: History, result: FetchedPage | Exception) -> Iterator[FetchedPage]:
+    def _accept(
+        self, history: History, result: FetchedPage | Exception
+    ) -> Iterator[FetchedPage]:
         try:
             if isinstance(result, Exception):
                 raise result

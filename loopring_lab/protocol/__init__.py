@@ -193,7 +193,12 @@ def account_update_typed_data(
         "verifyingContract": parse_address("exchange", exchange),
     }
     types = {name: _members(text) for name, text in _TYPES.items()}
-    return {"types": types, "primaryType": "AccountUpdate", "domain": domain, "message": message}
+    return {
+        "types": types,
+        "primaryType": "AccountUpdate",
+        "domain": domain,
+        "message": message,
+    }
 
 
 def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
@@ -226,7 +231,9 @@ def account_update_digest(**update: Unpack[AccountUpdate]) -> bytes:
     from eth_account import messages
     from eth_utils.crypto import keccak
 
-    signable = messages.encode_typed_data(full_message=account_update_typed_data(**update))
+    signable = messages.encode_typed_data(
+        full_message=account_update_typed_data(**update)
+    )
     return keccak(b"\x19" + signable.version + signable.header + signable.body)
 
 
@@ -262,7 +269,9 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     return "0x" + (signature + bytes([_check_kind(kind)])).hex()
 
 
-def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: bool = False) -> str:
+def recover_signer(
+    digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: bool = False
+) -> str:
     """Return the address that signed a digest, refusing whatever the exchange contract refuses.
 
     Parameters
@@ -306,12 +315,18 @@ def recover_signer(digest: bytes | str, x_api_sig: bytes | str, *, accept_bare: 
     if _check_kind(sent[_SIGNATURE_BYTES]) == KIND_PERSONAL:
         signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)
     try:
-        return Signature(vrs=vrs).recover_public_key_from_msg_hash(signed).to_checksum_address()
+        return (
+            Signature(vrs=vrs)
+            .recover_public_key_from_msg_hash(signed)
+            .to_checksum_address()
+        )
     except BadSignature:
         raise _invalid_signature("r and s belong to no public key") from None
 
 
-def wallet_address(factory: str, owner: str, salt: int | str, init_code_hash: bytes | str) -> str:
+def wallet_address(
+    factory: str, owner: str, salt: int | str, init_code_hash: bytes | str
+) -> str:
     """Return the address that a wallet has once its factory deploys it (CREATE2).
 
     Parameters
@@ -374,7 +389,9 @@ def _split_signature(signature: bytes) -> tuple[int, int, int]:
 
 def _check_kind(kind: int) -> int:
     if kind not in (KIND_EIP712, KIND_PERSONAL):
-        raise _invalid_signature(f"type byte {kind!r}, expected 2 (EIP-712) or 3 (personal_sign)")
+        raise _invalid_signature(
+            f"type byte {kind!r}, expected 2 (EIP-712) or 3 (personal_sign)"
+        )
     return kind
 
 

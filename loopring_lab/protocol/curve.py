@@ -25,7 +25,9 @@ P = 2188824287183927522224640574525727508854836440041603434369820418657580849561
 A = 168700
 D = 168696
 
-SUBGROUP_ORDER = 2736030358979909402780800718157159386076813972158567259200215660948447373041
+SUBGROUP_ORDER = (
+    2736030358979909402780800718157159386076813972158567259200215660948447373041
+)
 """Prime order of the subgroup that :data:`BASE` generates."""
 
 ORDER = 8 * SUBGROUP_ORDER
@@ -239,7 +241,9 @@ def _field_elements(seed: bytes, count: int) -> list[int]:
 
 
 @cache
-def _poseidon_parameters(width: int, partial_rounds: int) -> tuple[list[int], list[list[int]]]:
+def _poseidon_parameters(
+    width: int, partial_rounds: int
+) -> tuple[list[int], list[list[int]]]:
     """Return one constant per round, and the Cauchy matrix 1 / (x_i - y_j)."""
     points = _field_elements(b"poseidon_matrix_0000", 2 * width)
     matrix = [[pow(x - y, -1, P) for y in points[width:]] for x in points[:width]]

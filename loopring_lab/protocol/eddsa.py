@@ -15,7 +15,12 @@ from urllib.parse import quote
 
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
-from loopring_lab.protocol.fields import parse_bytes, parse_coordinate, parse_l2_secret, parse_packed
+from loopring_lab.protocol.fields import (
+    parse_bytes,
+    parse_coordinate,
+    parse_l2_secret,
+    parse_packed,
+)
 from loopring_lab.redaction import Secret, hide
 
 # r and s of 32 bytes each, and v.
@@ -83,7 +88,9 @@ def l2_key(signature: bytes | str) -> L2Key:
         problem = f"expected at least 65 bytes (r, s, v), got {len(data)}"
         hint = "Pass what personal_sign of the key seed returned, unchanged."
         raise ProtocolError("signature", problem, hint=hint)
-    secret = Secret(int.from_bytes(sha256(data).digest(), "little") % curve.SUBGROUP_ORDER)
+    secret = Secret(
+        int.from_bytes(sha256(data).digest(), "little") % curve.SUBGROUP_ORDER
+    )
     return L2Key(secret, *public_key(secret))
 
 
@@ -209,7 +216,9 @@ def unpack_public_key(packed: int | str | bytes) -> tuple[int, int]:
     return x, y
 
 
-def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None) -> str:
+def request_message(
+    method: str, url: str, params_or_body: Mapping[str, Any] | str | None = None
+) -> str:
     """Return the text of a request that is signed.
 
     Parameters
@@ -239,9 +248,17 @@ def request_message(method: str, url: str, params_or_body: Mapping[str, Any] | s
     """
     verb = method.upper()
     if verb not in _PAYLOADS:
-        raise ProtocolError("method", f"{verb!r} is never signed", hint=f"Use one of {', '.join(_PAYLOADS)}.")
+        raise ProtocolError(
+            "method",
+            f"{verb!r} is never signed",
+            hint=f"Use one of {', '.join(_PAYLOADS)}.",
+        )
     if "?" in url or "#" in url:
-        raise ProtocolError("url", "contains a query or fragment", hint="Pass the query as params_or_body.")
+        raise ProtocolError(
+            "url",
+            "contains a query or fragment",
+            hint="Pass the query as params_or_body.",
+        )
     payload = _PAYLOADS[verb](params_or_body)
     return "&".join((verb, _percent_encode(url), _percent_encode(payload)))
 
@@ -303,7 +320,9 @@ def verify_request(x: int | str, y: int | str, message: str, signature: str) -> 
         data = parse_bytes("X-API-SIG", hide(signature), 96)
     except ProtocolError:
         return False
-    rx, ry, s = (int.from_bytes(data[start : start + 32], "big") for start in (0, 32, 64))
+    rx, ry, s = (
+        int.from_bytes(data[start : start + 32], "big") for start in (0, 32, 64)
+    )
     return curve.verify(*key, _message_hash(message), (rx, ry, s))
 
 
@@ -316,13 +335,19 @@ def _percent_encode(text: str) -> str:
     try:
         return quote(text, safe="!'()*")
     except UnicodeEncodeError:
-        raise ProtocolError("text", "contains half a surrogate pair", hint="Pass valid Unicode.") from None
+        raise ProtocolError(
+            "text", "contains half a surrogate pair", hint="Pass valid Unicode."
+        ) from None
 
 
 def _query_text(params: Mapping[str, Any] | str | None) -> str:
     """Return query parameters as k=v, sorted by key, with values as JavaScript writes them."""
     if isinstance(params, str):
-        raise ProtocolError("params", "expected a mapping, got text", hint="Pass the query as a dictionary.")
+        raise ProtocolError(
+            "params",
+            "expected a mapping, got text",
+            hint="Pass the query as a dictionary.",
+        )
     pairs = []
     for key, value in sorted((params or {}).items()):
         if value is None:
@@ -336,9 +361,18 @@ def _body_text(body: Mapping[str, Any] | str | None) -> str:
     if body is None or isinstance(body, str):
         return body or ""
     try:
-        return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return json.dumps(
+            body, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        )
     except (TypeError, ValueError):
-        raise ProtocolError("body", "is not JSON", hint="Use text, integers, lists and mappings.") from None
+        raise ProtocolError(
+            "body", "is not JSON", hint="Use text, integers, lists and mappings."
+        ) from None
 
 
-_PAYLOADS = {"GET": _query_text, "DELETE": _query_text, "POST": _body_text, "PUT": _body_text}
+_PAYLOADS = {
+    "GET": _query_text,
+    "DELETE": _query_text,
+    "POST": _body_text,
+    "PUT": _body_text,
+}

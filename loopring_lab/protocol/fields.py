@@ -24,20 +24,28 @@ def parse_uint(field: str, value: Any, bits: int) -> int:
     number = _integer(value)
     if number is None or not 0 <= number < 1 << bits:
         problem = f"expected an integer from 0 to 2^{bits} - 1 (uint{bits}), got {shown(value)}"
-        raise ProtocolError(field, problem, hint="Give an integer in that range, or its decimal text.")
+        raise ProtocolError(
+            field, problem, hint="Give an integer in that range, or its decimal text."
+        )
     return number
 
 
-def parse_bytes(field: str, value: bytes | str | None, length: int | None = None) -> SecretBytes:
+def parse_bytes(
+    field: str, value: bytes | str | None, length: int | None = None
+) -> SecretBytes:
     """Parse bytes, given as such or as hex."""
     try:
         if isinstance(value, str):  # unlike bytes.fromhex, unhexlify refuses spaces
-            data = SecretBytes(unhexlify(value[2:] if value[:2] in ("0x", "0X") else value))
+            data = SecretBytes(
+                unhexlify(value[2:] if value[:2] in ("0x", "0X") else value)
+            )
         else:
             data = SecretBytes(memoryview(value or b""))
     except (TypeError, ValueError):
         problem = "expected bytes, or text with an even number of hex digits"
-        raise ProtocolError(field, problem, hint="Pass it unchanged, as bytes or as 0x text.") from None
+        raise ProtocolError(
+            field, problem, hint="Pass it unchanged, as bytes or as 0x text."
+        ) from None
     if length is not None and len(data) != length:
         problem = f"expected {length} bytes, got {len(data)}"
         raise ProtocolError(field, problem, hint="Check that nothing was cut or added.")
@@ -75,8 +83,12 @@ def parse_packed(field: str, value: object) -> int:
 def parse_l2_secret(value: int | str | None) -> Secret:
     secret = Secret(_hex_number(value) or 0)
     if not 0 < secret < P or secret % SUBGROUP_ORDER == 0:
-        problem = "expected an integer from 1 to p - 1, or hex text, that makes a valid key"
-        raise ProtocolError("secret", problem, hint="Use the secret of a key from l2_key().")
+        problem = (
+            "expected an integer from 1 to p - 1, or hex text, that makes a valid key"
+        )
+        raise ProtocolError(
+            "secret", problem, hint="Use the secret of a key from l2_key()."
+        )
     return secret
 
 

@@ -82,12 +82,16 @@ class Accounts:
         }
         self._store = Store(path, identity)
         self._owners_seed = self._read_owners_seed()
-        self._key_secret = bytes.fromhex(self._store.setdefault("secret", secrets.token_hex(32)))
+        self._key_secret = bytes.fromhex(
+            self._store.setdefault("secret", secrets.token_hex(32))
+        )
 
     @cached_property
     def store(self) -> Store:
         """The store, to which the source's accounts are added on first use: deriving their keys takes a while."""
-        if not all(self._store.account(account_id) for account_id in self._source.accounts[:1]):
+        if not all(
+            self._store.account(account_id) for account_id in self._source.accounts[:1]
+        ):
             self._store.add(map(self._first_state, self._owned))
         return self._store
 
@@ -113,7 +117,9 @@ class Accounts:
     def owner(self, account_id: int) -> Owner:
         """Return the owner of an account of the source."""
         if account_id not in self._owned:
-            raise LabError(f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts.")
+            raise LabError(
+                f"Relayer: it has no owner for account {account_id}. Use one of relayer.accounts."
+            )
         has_wallet = account_id == self._wallet_account
         return demo_owner(
             self._owners_seed,
@@ -132,18 +138,27 @@ class Accounts:
     ) -> None:
         """Add an account with an owner of somebody's own."""
         if not re.fullmatch(ADDRESS, owner):
-            raise LabError(f"Account {account_id}: owner {owner!r} is not a valid address. Give 0x and 40 hex digits.")
+            raise LabError(
+                f"Account {account_id}: owner {owner!r} is not a valid address. Give 0x and 40 hex digits."
+            )
         x = y = ""
         if public_key is not None:
             x, y = _coordinates(protocol.check_public_key(*public_key))
         account = Account(account_id, owner, x, y, nonce, nonce, key_seed)
-        is_taken = account_id in self._source.history.accounts or self._pool_of(owner) is not None
+        is_taken = (
+            account_id in self._source.history.accounts
+            or self._pool_of(owner) is not None
+        )
         if is_taken or not self.store.add([account]):
-            raise LabError(f"Account {account_id}, owner {owner}: exists already. Give another id and owner.")
+            raise LabError(
+                f"Account {account_id}, owner {owner}: exists already. Give another id and owner."
+            )
 
     def exists(self, account_id: int) -> bool:
         """Return whether an account exists, with or without an owner."""
-        is_known = account_id in self._source.history.accounts or account_id in self._pools
+        is_known = (
+            account_id in self._source.history.accounts or account_id in self._pools
+        )
         return is_known or self._store.account(account_id) is not None
 
     def find(self, account_id: int | None, owner: str | None) -> Account:
@@ -158,7 +173,9 @@ class Accounts:
                     Code.USER_NOT_FOUND,
                     f"user not found: no account {account_id} with an owner",
                 )
-        if account is None or (owner is not None and not _is_same(owner, account.owner)):
+        if account is None or (
+            owner is not None and not _is_same(owner, account.owner)
+        ):
             raise ApiError(
                 Code.ADDRESS_NOT_FOUND,
                 "address not found: owner has no account, or another",
@@ -174,7 +191,11 @@ class Accounts:
 
     def wallet_of(self, account_id: int) -> Wallet | None:
         """Return the wallet that owns an account, if one does."""
-        return self.owner(account_id).wallet if account_id == self._wallet_account else None
+        return (
+            self.owner(account_id).wallet
+            if account_id == self._wallet_account
+            else None
+        )
 
     def issue_key(
         self,
@@ -210,7 +231,9 @@ class Accounts:
         # In constant time, so that no key can be guessed digit by digit.
         if hmac.compare_digest(key.encode(), self._operator_key.encode()):
             return
-        account = self._store.account(int(key[:8], 16)) if API_KEY.fullmatch(key) else None
+        account = (
+            self._store.account(int(key[:8], 16)) if API_KEY.fullmatch(key) else None
+        )
         if account is None or not hmac.compare_digest(key, self._api_key(account)):
             raise ApiError(Code.INVALID_KEY, "invalid api key")
 
@@ -236,13 +259,19 @@ def demo_owner(seed: str, account_id: int, exchange: str, has_wallet: bool) -> O
     """Derive the throwaway owner of an account."""
     from eth_account import Account, messages
 
-    digest = sha256(b"loopring_lab throwaway key: " + seed.encode() + f", {account_id}".encode())
+    digest = sha256(
+        b"loopring_lab throwaway key: " + seed.encode() + f", {account_id}".encode()
+    )
     signer = Account.from_key(digest.digest())
     key_seed = protocol.key_seed(exchange, FIRST_NONCE - 1)
-    key = protocol.l2_key(bytes(signer.sign_message(messages.encode_defunct(text=key_seed)).signature))
+    key = protocol.l2_key(
+        bytes(signer.sign_message(messages.encode_defunct(text=key_seed)).signature)
+    )
     if not has_wallet:
         return Owner(signer.address, signer, key, key_seed, None)
     factory, code_hash = next(iter(protocol.FACTORY_INIT_CODE_HASHES.items()))
     wallet = Wallet(factory, signer.address, str(account_id))
-    address = protocol.wallet_address(factory, signer.address, str(account_id), code_hash)
+    address = protocol.wallet_address(
+        factory, signer.address, str(account_id), code_hash
+    )
     return Owner(address, signer, key, key_seed, wallet)

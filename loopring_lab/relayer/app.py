@@ -8,15 +8,7 @@ from functools import cached_property
 from html import escape
 from typing import Annotated, Any
 
-from fastapi import (
-    APIRouter,
-    Depends,
-    FastAPI,
-    Header,
-    Query,
-    Request,
-    Response,
-)
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
@@ -29,17 +21,8 @@ from loopring_lab.relayer import schemas
 from loopring_lab.relayer.accounts import Accounts
 from loopring_lab.relayer.chain import MAX_BYTES as MAX_RPC_BYTES
 from loopring_lab.relayer.chain import Endpoint
-from loopring_lab.relayer.key_updates import (
-    MAX_BODY_BYTES,
-    KeyUpdates,
-    read_update,
-)
-from loopring_lab.relayer.network import (
-    API,
-    RPC,
-    NetworkConditions,
-    RequestCounts,
-)
+from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
+from loopring_lab.relayer.network import API, RPC, NetworkConditions, RequestCounts
 from loopring_lab.relayer.pages import Pager, Source, TradeQuery
 from loopring_lab.relayer.rows import FILL_TYPES, POOL_PREFIX
 from loopring_lab.relayer.schemas import (
@@ -73,7 +56,9 @@ CODES = {
     SIGNATURE_HEADER: Code.NO_SIGNATURE,
 }
 
-MARKET_PROBLEM = "Input should be a market of /mix/markets, with or without the prefix AMM-"
+MARKET_PROBLEM = (
+    "Input should be a market of /mix/markets, with or without the prefix AMM-"
+)
 
 
 # One for each relayer: the routes below are shared by all relayers of a process.
@@ -91,7 +76,9 @@ class Backend:
     @cached_property
     def markets(self) -> frozenset[str]:
         """The names that select trades: those listed and those traded, also with the prefix of pools."""
-        names = {record["market"] for record in self.source.markets() if "market" in record}
+        names = {
+            record["market"] for record in self.source.markets() if "market" in record
+        }
         names |= self.source.history.market_names
         return frozenset(names | {POOL_PREFIX + name for name in names})
 
@@ -157,7 +144,9 @@ async def check_fee_key(
 
 async def existing_account(
     backend: AnyBackend,
-    account_id: Annotated[AccountId, Query(alias="accountId", description="Account id.")],
+    account_id: Annotated[
+        AccountId, Query(alias="accountId", description="Account id.")
+    ],
 ) -> int:
     if not backend.accounts.exists(account_id):
         raise ApiError(
@@ -187,9 +176,13 @@ ExistingAccount = Annotated[int, Depends(existing_account)]
 Body = Annotated[bytes, Depends(read_body)]
 OwnerSignature = Annotated[
     str,
-    signature_header("L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex."),
+    signature_header(
+        "L1 signature of the EIP-712 digest: 65 bytes and a type byte, 0x hex."
+    ),
 ]
-KeySignature = Annotated[str, signature_header("EdDSA signature of the request by the L2 key.")]
+KeySignature = Annotated[
+    str, signature_header("EdDSA signature of the request by the L2 key.")
+]
 
 router = APIRouter(
     prefix=API,
@@ -232,7 +225,9 @@ async def read_pools(backend: AnyBackend) -> Response:
     response_model=schemas.TradesResponse,
     dependencies=[Depends(check_key)],
 )
-async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParams, Query()]) -> Response:
+async def read_trades(
+    backend: AnyBackend, params: Annotated[schemas.TradesParams, Query()]
+) -> Response:
     # An order can be asked for without an account, which is then 0.
     if params.account_id or params.order_hash is None:
         await existing_account(backend, params.account_id)
@@ -260,7 +255,9 @@ async def read_trades(backend: AnyBackend, params: Annotated[schemas.TradesParam
 
 @router.get("/exchange/info", summary="Exchange")
 async def read_exchange(backend: AnyBackend) -> schemas.ExchangeResponse:
-    source = schemas.SourceRecord(name=backend.source.name, synthetic=backend.source.synthetic)
+    source = schemas.SourceRecord(
+        name=backend.source.name, synthetic=backend.source.synthetic
+    )
     return schemas.ExchangeResponse(
         chain_id=backend.settings.chain_id,
         exchange_address=backend.settings.exchange,
@@ -295,7 +292,9 @@ async def read_account(
 
 
 # The body is read by `read_update`, which is stricter than FastAPI; the document has to be told of it.
-UPDATE_SCHEMA = {"application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}}
+UPDATE_SCHEMA = {
+    "application/json": {"schema": {"$ref": "#/components/schemas/UpdateBody"}}
+}
 
 
 @router.post(
@@ -313,7 +312,9 @@ async def update_key(
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")
     # In a thread, for signatures take a while to check, and a file to be written.
-    update, is_pending = await asyncio.to_thread(backend.updates.submit, read_update(body), signature)
+    update, is_pending = await asyncio.to_thread(
+        backend.updates.submit, read_update(body), signature
+    )
     return schemas.UpdateResponse(
         hash=update.change.hash,
         status=update.status,
@@ -337,7 +338,9 @@ async def read_api_key(
     place = request.headers.get("host", "") + request.url.path
     urls = (f"http://{place}", f"https://{place}")
     params = dict(request.query_params)
-    return schemas.KeyResponse(api_key=backend.accounts.issue_key(account_id, urls, params, signature))
+    return schemas.KeyResponse(
+        api_key=backend.accounts.issue_key(account_id, urls, params, signature)
+    )
 
 
 @router.get(
@@ -352,7 +355,9 @@ async def read_fee(
 ) -> schemas.FeesResponse:
     """Return the fee of a key update in each token that can pay for it."""
     fees = backend.updates.fees.values()
-    return schemas.FeesResponse(fees=[schemas.TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees])
+    return schemas.FeesResponse(
+        fees=[schemas.TokenFee(token=symbol, fee=str(fee)) for symbol, fee in fees]
+    )
 
 
 @router.get(
@@ -378,7 +383,9 @@ async def read_updates(
     return schemas.UpdatesResponse(total_num=len(updates), transactions=records)
 
 
-def update_record(update: StoredUpdate, owner: str, backend: Backend) -> schemas.UpdateRecord:
+def update_record(
+    update: StoredUpdate, owner: str, backend: Backend
+) -> schemas.UpdateRecord:
     symbol, _ = backend.updates.fees[update.change.fee_token]
     return schemas.UpdateRecord(
         id=update.number,
@@ -395,7 +402,9 @@ def update_record(update: StoredUpdate, owner: str, backend: Backend) -> schemas
 
 
 @router.get("/counterFactualInfo", summary="Wallet")
-async def read_wallet(backend: AnyBackend, account_id: ExistingAccount) -> schemas.WalletResponse:
+async def read_wallet(
+    backend: AnyBackend, account_id: ExistingAccount
+) -> schemas.WalletResponse:
     wallet = backend.accounts.wallet_of(account_id)
     if wallet is None:
         raise ApiError(
@@ -440,16 +449,24 @@ async def answer_rpc(request: Request) -> Response:
     """Answer JSON-RPC about the chain, which is no part of the contract."""
     body = await read_bytes(request, MAX_RPC_BYTES)
     text = await asyncio.to_thread(request.app.state.backend.endpoint.answer, body)
-    return Response(text, media_type="application/json") if text else Response(status_code=204)
+    return (
+        Response(text, media_type="application/json")
+        if text
+        else Response(status_code=204)
+    )
 
 
 async def read_docs(request: Request) -> HTMLResponse:
     """Show the operations and their parameters; FastAPI's own page needs scripts from the internet."""
     document = request.app.openapi()
-    lines = [f"<p>{escape(document['info']['description'])} <a href='/openapi.json'>OpenAPI</a></p>"]
+    lines = [
+        f"<p>{escape(document['info']['description'])} <a href='/openapi.json'>OpenAPI</a></p>"
+    ]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            lines.append(f"<h3>{method.upper()} {escape(path)}</h3><p>{escape(operation['summary'])}</p><ul>")
+            lines.append(
+                f"<h3>{method.upper()} {escape(path)}</h3><p>{escape(operation['summary'])}</p><ul>"
+            )
             for parameter in operation.get("parameters", ()):
                 name = escape(parameter["name"])
                 meaning = escape(parameter.get("description", ""))
@@ -463,7 +480,9 @@ async def api_error(request: Request, error: ApiError) -> JSONResponse:
     return error_to(request, error.code, error.message)
 
 
-async def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
+async def invalid_request(
+    request: Request, error: RequestValidationError
+) -> JSONResponse:
     # One problem is enough to answer; the place of a parameter is (query or header, its name).
     first = error.errors()[0]
     name = first["loc"][1]
@@ -527,7 +546,9 @@ class RelayerApp(FastAPI):
         """Add what FastAPI cannot know."""
         if self.openapi_schema is None:
             document = super().openapi()
-            body = schemas.UpdateBody.model_json_schema(ref_template="#/components/schemas/{model}")
+            body = schemas.UpdateBody.model_json_schema(
+                ref_template="#/components/schemas/{model}"
+            )
             if self.state.backend.settings.key_seed_required:
                 body["required"].append("keySeed")
             models = document["components"]["schemas"]
@@ -538,7 +559,9 @@ class RelayerApp(FastAPI):
         return self.openapi_schema or {}
 
 
-def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float]) -> FastAPI:
+def build_app(
+    backend: Backend, counts: RequestCounts, clock: Callable[[], float]
+) -> FastAPI:
     """Put the endpoints of a relayer together."""
     handlers: dict[Any, Any] = {
         ApiError: api_error,
@@ -575,7 +598,10 @@ def build_app(backend: Backend, counts: RequestCounts, clock: Callable[[], float
         clock=clock,
     )
     # Added last, so that it comes first: requests for others are not even counted.
-    names = [host.rpartition(":")[0] if has_port(host) else host for host in backend.settings.hosts]
+    names = [
+        host.rpartition(":")[0] if has_port(host) else host
+        for host in backend.settings.hosts
+    ]
     app.add_middleware(
         TrustedHostMiddleware,
         allowed_hosts=[*LOOPBACK, *names],

@@ -53,7 +53,9 @@ class Chain:
         """Take events in order, and transactions."""
         self._logs = logs
         self._l1_blocks = [int(log["blockNumber"], 16) for log in logs]
-        self._transactions = {transaction["hash"]: transaction for transaction in transactions}
+        self._transactions = {
+            transaction["hash"]: transaction for transaction in transactions
+        }
         self.exchange = str(logs[0]["address"])
 
     @property
@@ -114,7 +116,11 @@ class Endpoint:
                 return self._answer_one(asked)
             most = self._settings.rpc_batch
             if not 0 < len(asked) <= most:
-                allowed = f"batches may have 1 to {most} requests" if most else "batches are not supported"
+                allowed = (
+                    f"batches may have 1 to {most} requests"
+                    if most
+                    else "batches are not supported"
+                )
                 return _error(
                     None,
                     RpcProblem(INVALID_REQUEST, f"invalid request: {allowed}"),
@@ -185,7 +191,11 @@ class Endpoint:
             raise RpcProblem(LIMIT, f"query returned more than {most_logs} results")
         if count <= SMALL_RANGE:
             return logs
-        return [log for log in logs if self._draw(f"log {log['topics']}") >= self._settings.rpc_omitted_logs]
+        return [
+            log
+            for log in logs
+            if self._draw(f"log {log['topics']}") >= self._settings.rpc_omitted_logs
+        ]
 
     def _find_transaction(self, chain: Chain, transaction_hash: str) -> Record | None:
         if self._draw(f"body {transaction_hash}") < self._settings.rpc_missing_bodies:

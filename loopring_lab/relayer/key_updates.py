@@ -83,7 +83,9 @@ class KeyUpdates:
         digest = check_signature(body, header, signer, settings)
         # What makes two requests the same: all that was signed, and what the digest leaves out.
         salt = body.counter_factual_info and body.counter_factual_info.wallet_salt
-        request_hash = "0x" + sha256(digest + f"{body.key_seed} {salt}".encode()).hexdigest()
+        request_hash = (
+            "0x" + sha256(digest + f"{body.key_seed} {salt}".encode()).hexdigest()
+        )
         # Nobody else's update may come between the check and the acceptance.
         with self._accounts.store.transaction():
             pending = self._accounts.store.pending(body.account_id)
@@ -168,7 +170,9 @@ def read_update(data: bytes) -> UpdateBody:
     try:
         body = UpdateBody.model_validate(_strict_json(data))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        first = error.errors(
+            include_url=False, include_context=False, include_input=False
+        )[0]
         # The name of an additional member is the client's own text, and may be a secret.
         name = ".".join(str(part) for part in first["loc"])
         if not MEMBER.fullmatch(name):
@@ -205,21 +209,30 @@ def required_signer(body: UpdateBody, factories: Mapping[str, str]) -> str:
             Code.INVALID_ARGUMENT,
             f"counterFactualInfo.walletFactory: {problem}",
         )
-    wallet = protocol.wallet_address(info.wallet_factory, info.wallet_owner, info.wallet_salt, code)
+    wallet = protocol.wallet_address(
+        info.wallet_factory, info.wallet_owner, info.wallet_salt, code
+    )
     if wallet.lower() != body.owner.lower():
-        problem = "walletFactory, walletOwner and walletSalt give another address than owner"
+        problem = (
+            "walletFactory, walletOwner and walletSalt give another address than owner"
+        )
         raise ApiError(Code.INVALID_ARGUMENT, f"counterFactualInfo: {problem}")
     return info.wallet_owner
 
 
-def check_signature(body: UpdateBody, header: str, signer: str, settings: Settings) -> bytes:
+def check_signature(
+    body: UpdateBody, header: str, signer: str, settings: Settings
+) -> bytes:
     """Check that the signer signed a request, and return the digest that was signed."""
     if not HEX.fullmatch(header):
         raise ApiError(
             Code.INVALID_ARGUMENT,
             "X-API-SIG: expected 0x and 132 hex digits",
         )
-    if body.ecdsa_signature is not None and body.ecdsa_signature.lower() != header.lower():
+    if (
+        body.ecdsa_signature is not None
+        and body.ecdsa_signature.lower() != header.lower()
+    ):
         raise ApiError(
             Code.INVALID_ARGUMENT,
             "ecdsaSignature: must be the same as the header X-API-SIG",
@@ -227,9 +240,13 @@ def check_signature(body: UpdateBody, header: str, signer: str, settings: Settin
     digest = _digest(body, settings.chain_id)
     # Whoever signed is found from the signature; that it verifies says nothing by itself.
     try:
-        recovered = protocol.recover_signer(digest, header, accept_bare=settings.bare_signatures)
+        recovered = protocol.recover_signer(
+            digest, header, accept_bare=settings.bare_signatures
+        )
     except ProtocolError as error:
-        raise ApiError(settings.bad_signature_code, f"invalid ECDSA signature: {error}") from None
+        raise ApiError(
+            settings.bad_signature_code, f"invalid ECDSA signature: {error}"
+        ) from None
     if recovered.lower() != signer.lower():
         raise ApiError(
             settings.bad_signature_code,

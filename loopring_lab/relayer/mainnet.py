@@ -73,7 +73,9 @@ class Token:
     def record(self) -> dict[str, Any]:
         """Return the token as the relayer serves it."""
         is_native = self.id == 0
-        order = {name: str(self.worth(dollars)) for name, dollars in ORDER_DOLLARS.items()}
+        order = {
+            name: str(self.worth(dollars)) for name, dollars in ORDER_DOLLARS.items()
+        }
         # Lucky tokens are gifts, which may be small.
         lucky = str(self.worth(LUCKY_DOLLARS, 10))
         # Gas as in recorded responses; that of a token includes a call of its contract.
@@ -152,7 +154,9 @@ class Market:
         }
 
 
-def pool_record(market: dict[str, Any], address: str, lp_token: int | None, **more: Any) -> dict[str, Any]:
+def pool_record(
+    market: dict[str, Any], address: str, lp_token: int | None, **more: Any
+) -> dict[str, Any]:
     """Return a pool's record, as far as its market's record and the arguments tell."""
     name = POOL_PREFIX + market["market"]
     record = {

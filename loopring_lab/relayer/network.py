@@ -130,7 +130,9 @@ class NetworkConditions:
             await self._send_error("429", scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fault = self._faults.next_fault(scope["raw_path"] + b"?" + scope["query_string"])
+        fault = self._faults.next_fault(
+            scope["raw_path"] + b"?" + scope["query_string"]
+        )
         if fault is None:
             await self._app(scope, receive, send)
             return
@@ -142,15 +144,21 @@ class NetworkConditions:
         else:
             await self._stall(fault == "slow", scope, receive, send)
 
-    async def _send_error(self, fault: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_error(
+        self, fault: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         headers = None
         if fault == "429" and self._settings.retry_after:
             headers = {"Retry-After": "1"}
         shape = self._settings.error_shape
-        response = error_response(shape, Code.UNKNOWN, MESSAGES[fault], int(fault), headers)
+        response = error_response(
+            shape, Code.UNKNOWN, MESSAGES[fault], int(fault), headers
+        )
         await response(scope, receive, send)
 
-    async def _stall(self, resumes: bool, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _stall(
+        self, resumes: bool, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Send the head and half of the body; then either the rest after a while, or close the connection."""
         messages: list[Message] = []
 
@@ -179,7 +187,9 @@ class NetworkConditions:
 
 async def _reset(scope: Scope, receive: Receive) -> None:
     transport = _transport(scope)
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+    transport.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER
+    )
     transport.abort()
     await _wait_until_closed(receive)
 

@@ -103,9 +103,13 @@ class History:
         """Take the key of every row, what makes a row of its number, and accounts that may have no rows."""
         self.row = row
         self._keys = list(keys)
-        self._numbers: defaultdict[int, dict[tuple[str, str], array[int]]] = defaultdict(dict)
+        self._numbers: defaultdict[int, dict[tuple[str, str], array[int]]] = (
+            defaultdict(dict)
+        )
         for number, (account, market, fill_type, _) in enumerate(self._keys):
-            self._numbers[account].setdefault((market, fill_type), array("I")).append(number)
+            self._numbers[account].setdefault((market, fill_type), array("I")).append(
+                number
+            )
         self._selected: dict[Filter, array[int]] = {}
         self.accounts = sorted({*self._numbers, *accounts})
         listed = chain.from_iterable(self._numbers.values())
@@ -157,7 +161,9 @@ class Pager:
         self._history = history
         self._settings = settings
         self._visible_counts: dict[tuple[int, str], int] = {}
-        self._kept_orders: dict[tuple[int, str | None, tuple[str, ...]], Sequence[int]] = {}
+        self._kept_orders: dict[
+            tuple[int, str | None, tuple[str, ...]], Sequence[int]
+        ] = {}
 
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
@@ -184,7 +190,9 @@ class Pager:
             page = numbers[offset : offset + limit]
         length = self._settings.row_length
         prefix = self._settings.prefix
-        return [format_row(self._history.row(number), length, prefix) for number in page]
+        return [
+            format_row(self._history.row(number), length, prefix) for number in page
+        ]
 
     def _numbers(self, query: TradeQuery) -> Sequence[int]:
         """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
@@ -240,7 +248,11 @@ class Pager:
         for fill_type in fill_types:
             numbers = self._history.row_numbers(account, market, fill_type)
             horizon = self._horizon(account, fill_type)
-            parts.append(numbers if horizon == NEVER else numbers[: bisect_left(numbers, horizon)])
+            parts.append(
+                numbers
+                if horizon == NEVER
+                else numbers[: bisect_left(numbers, horizon)]
+            )
         return parts[0] if len(parts) == 1 else _merged(parts)
 
     def _horizon(self, account: int, fill_type: str) -> int:
@@ -255,7 +267,9 @@ class Pager:
     def _grow(self, account: int, fill_types: tuple[str, ...]) -> None:
         """Show the oldest of the rows held back, as often as the settings say."""
         for _ in range(self._settings.growth):
-            horizon, fill_type = min((self._horizon(account, each), each) for each in fill_types)
+            horizon, fill_type = min(
+                (self._horizon(account, each), each) for each in fill_types
+            )
             if horizon == NEVER:
                 return
             numbers = self._history.row_numbers(account, None, fill_type)

@@ -167,7 +167,11 @@ def _stated(folder: Path) -> tuple[str, bool]:
 
 def checked_name(where: str, name: object) -> str:
     """Return the name of a source, which must be short enough to be sent with every response."""
-    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+    if (
+        not isinstance(name, str)
+        or not 1 <= len(name) <= LONGEST_NAME
+        or not name.isprintable()
+    ):
         raise _invalid(
             where,
             f"1 to {LONGEST_NAME} printable characters",
@@ -178,7 +182,9 @@ def checked_name(where: str, name: object) -> str:
 
 def _records(where: str, value: Any) -> list[dict[str, Any]]:
     """Check the little that the relayer itself reads of records; all else is served as it is."""
-    if not isinstance(value, list) or not all(isinstance(record, dict) for record in value):
+    if not isinstance(value, list) or not all(
+        isinstance(record, dict) for record in value
+    ):
         raise _invalid(where, "a list of records", shown(value, 60))
     for number, record in enumerate(value):
         for name, kind in TYPES.items():
@@ -192,7 +198,9 @@ def _records(where: str, value: Any) -> list[dict[str, Any]]:
     return value
 
 
-def listed_pools(tokens: list[dict[str, Any]], markets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def listed_pools(
+    tokens: list[dict[str, Any]], markets: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Return the pools that listings tell of: markets with one LP token, whose address is the pool's."""
     by_symbol: dict[str, list[dict[str, Any]]] = {}
     for token in tokens:
@@ -240,7 +248,10 @@ def _row(members: Any) -> Row:
     """Return a saved row; one that is no trade, such as an NFT's, is only its JSON."""
     if not isinstance(members, list) or len(members) < SHORTEST:
         return (RawJson(to_json(members)),)
-    return tuple(member if type(member) is str else RawJson(to_json(member)) for member in members)
+    return tuple(
+        member if type(member) is str else RawJson(to_json(member))
+        for member in members
+    )
 
 
 def _row_key(row: Row, account: int, fill_type: str) -> RowKey:

@@ -6,13 +6,7 @@ import re
 from enum import IntEnum
 from typing import Annotated, Literal, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 from starlette.responses import JSONResponse
@@ -27,14 +21,18 @@ MS = "Milliseconds since the epoch."
 Hex256 = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
 STATUS = "|".join(get_args(Status))
 MAX_LIMIT = 50  # rows of a page, as the contract says
-MAX_TIME = 2**53  # whole numbers up to here survive a JSON reader that makes doubles of them
+MAX_TIME = (
+    2**53
+)  # whole numbers up to here survive a JSON reader that makes doubles of them
 # No number of a query has more digits than an unsigned integer of 64 bits.
 DIGITS = re.compile(r"[0-9]{1,20}")
 
 
 def _check_digits(text: object) -> object:
     if not isinstance(text, str) or not DIGITS.fullmatch(text):
-        raise PydanticCustomError("digits", "Input should be a whole number in decimal digits")
+        raise PydanticCustomError(
+            "digits", "Input should be a whole number in decimal digits"
+        )
     return text
 
 
@@ -44,7 +42,9 @@ Digits = BeforeValidator(_check_digits)
 AccountId = Annotated[int, Field(ge=0, le=2**32 - 1), Digits]
 TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME), Digits]
 Offset = Annotated[int, Field(ge=0, le=2**31 - 1, description="Rows to skip."), Digits]
-Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Most rows to return."), Digits]
+Limit = Annotated[
+    int, Field(ge=1, le=MAX_LIMIT, description="Most rows to return."), Digits
+]
 Uint32 = Annotated[int, Field(ge=0, lt=2**32)]
 
 
@@ -89,7 +89,9 @@ def error_response(
     # Some deployments were seen to answer so.
     if shape == "ok" and status == 400:
         status = 200
-    return JSONResponse({"resultInfo": {"code": code, "message": message}}, status, headers)
+    return JSONResponse(
+        {"resultInfo": {"code": code, "message": message}}, status, headers
+    )
 
 
 # Responses. FastAPI writes them, and describes them in the OpenAPI document.
@@ -165,7 +167,9 @@ class MarketRecord(_Record):
     orderbook_agg_levels: int | None = None
     enabled: bool
     status: int | None = Field(None, description="Bit 0: AMM. Bit 1: order book.")
-    created_at: str | None = Field(None, description='Milliseconds since the epoch; "0" is unknown.')
+    created_at: str | None = Field(
+        None, description='Milliseconds since the epoch; "0" is unknown.'
+    )
 
 
 class MarketsResponse(_Record):
@@ -192,9 +196,13 @@ class PoolRecord(_Record):
     address: str = Field(description="Owner of the pool's account.")
     version: str
     tokens: PoolTokens
-    fee_bips: int | None = Field(None, description="Fee in basis points; absent if a recording has none.")
+    fee_bips: int | None = Field(
+        None, description="Fee in basis points; absent if a recording has none."
+    )
     precisions: PoolPrecisions | None = None
-    created_at: str | None = Field(None, description='Milliseconds since the epoch; "0" is unknown.')
+    created_at: str | None = Field(
+        None, description='Milliseconds since the epoch; "0" is unknown.'
+    )
     status: int | None = Field(
         None,
         description="7: open. 0: closed. What the bits mean is not documented.",
@@ -279,7 +287,9 @@ class UpdateResponse(_Record):
 
     hash: str
     status: Status
-    is_idempotent: bool = Field(description="Whether the same request is pending already.")
+    is_idempotent: bool = Field(
+        description="Whether the same request is pending already."
+    )
     account_id: int
     token_id: int
     storage_id: int
@@ -299,7 +309,9 @@ class UpdateRecord(_Response):
     updated_at: int = Field(description=MS)
     block_id: int = 0
     index_in_block: int = 0
-    reason: str = Field(description="Why it failed, else empty; an addition of this relayer's own.")
+    reason: str = Field(
+        description="Why it failed, else empty; an addition of this relayer's own."
+    )
 
 
 class UpdatesResponse(_Record):
@@ -316,21 +328,29 @@ class _Params(BaseModel):
 
 
 class AccountParams(_Params):
-    account_id: AccountId | None = Field(None, description="Account id, unless owner is given.")
+    account_id: AccountId | None = Field(
+        None, description="Account id, unless owner is given."
+    )
     owner: Address | None = Field(None, description="Address of the owner.")
 
 
 class TradesParams(_Params):
-    account_id: AccountId = Field(0, description="Required unless orderHash is given; 0 for none.")
+    account_id: AccountId = Field(
+        0, description="Required unless orderHash is given; 0 for none."
+    )
     market: str | None = Field(None, description="Only trades in this market.")
     order_hash: Hex256 | None = Field(None, description="Only fills of this order.")
-    fill_types: Literal["amm", "dex", "amm,dex", "dex,amm"] = Field("amm,dex", description="Only these.")
+    fill_types: Literal["amm", "dex", "amm,dex", "dex,amm"] = Field(
+        "amm,dex", description="Only these."
+    )
     offset: Offset = 0
     limit: Limit = MAX_LIMIT
 
 
 class FeeParams(_Params):
-    request_type: Literal["2"] = Field(description="2: an account update, the only request with a fee.")
+    request_type: Literal["2"] = Field(
+        description="2: an account update, the only request with a fee."
+    )
     token_symbol: str | None = Field(None, description=IGNORED)
     amount: str | None = Field(None, description=IGNORED)
 
@@ -375,7 +395,9 @@ class CounterFactualInfo(_Body):
 
     wallet_factory: Address
     wallet_owner: Address
-    wallet_salt: str = Field(pattern=r"^([0-9]{1,78}|0x[0-9a-fA-F]{1,64})$", description="uint256.")
+    wallet_salt: str = Field(
+        pattern=r"^([0-9]{1,78}|0x[0-9a-fA-F]{1,64})$", description="uint256."
+    )
     account_id: Uint32 | None = Field(None, description=IGNORED)
     wallet: Address | None = Field(None, description=IGNORED)
     owner: Address | None = Field(None, description=IGNORED)
@@ -404,6 +426,8 @@ class UpdateBody(_Body):
     )
     counter_factual_info: CounterFactualInfo | None = None
     # Clients of the exchange send these too.
-    eddsa_signature: str | None = Field(None, repr=False, description="Ignored; only L1 signatures count.")
+    eddsa_signature: str | None = Field(
+        None, repr=False, description="Ignored; only L1 signatures count."
+    )
     hash_approved: str | None = Field(None, description=IGNORED)
     recommender_account_id: Uint32 | None = Field(None, description=IGNORED)

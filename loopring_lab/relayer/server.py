@@ -44,7 +44,9 @@ SOURCE_HEADER = "X-Loopring-Lab-Source"
 BACKLOG = 256
 MAX_CONNECTIONS = 200  # a client of the toolkit has 8; beyond it the answer is 503
 KEEP_ALIVE_SECONDS = 60  # longer than anybody thinks between two cells
-MAX_HEAD_BYTES = 1 << 20  # so that even absurd headers get an answer in the relayer's shape
+MAX_HEAD_BYTES = (
+    1 << 20
+)  # so that even absurd headers get an answer in the relayer's shape
 START_SECONDS = 20
 STOP_SECONDS = 10
 GRACE_SECONDS = 0.25  # for requests under way when the relayer stops
@@ -108,10 +110,16 @@ class Relayer:
         now: Callable[[], float] = time.time,
     ) -> None:
         if world is not None and recording is not None:
-            raise LabError("Relayer: both a world and a recording were given. Give one of them.")
+            raise LabError(
+                "Relayer: both a world and a recording were given. Give one of them."
+            )
         if source is not None and recording is None:
-            raise LabError("Relayer: source names a recording, and a world has its own name. Leave it out.")
-        self._data: Source = (world or World()) if recording is None else Recording(recording, source)
+            raise LabError(
+                "Relayer: source names a recording, and a world has its own name. Leave it out."
+            )
+        self._data: Source = (
+            (world or World()) if recording is None else Recording(recording, source)
+        )
         self.settings = settings or Settings()
         self.counts = RequestCounts()
         self._wanted_port = port
@@ -136,7 +144,9 @@ class Relayer:
     def base_url(self) -> str:
         """``http://127.0.0.1:<port>``; paths are ``{base_url}/api/v3/...``. LabError if it is not running."""
         if self._server is None:
-            raise LabError("Relayer: it has no address while it is not running. Call start() first.")
+            raise LabError(
+                "Relayer: it has no address while it is not running. Call start() first."
+            )
         return f"http://{HOST}:{self._server.port}"
 
     @property
@@ -209,7 +219,10 @@ class Relayer:
         found: list[Any] = []
         for row in pager.rows(account_id, fill_type):
             members = [
-                parse_json(member, "row", number=str) if isinstance(member, RawJson) else member for member in row
+                parse_json(member, "row", number=str)
+                if isinstance(member, RawJson)
+                else member
+                for member in row
             ]
             # A row of one member is a saved row that is no trade, as a whole.
             found.append(members[0] if len(members) == 1 else members)
@@ -410,7 +423,9 @@ class ThreadedServer(Server):
         )
         super().__init__(config)
         self.port = listener.getsockname()[1]
-        self.thread = threading.Thread(target=self._run, name="embedded relayer", daemon=True)
+        self.thread = threading.Thread(
+            target=self._run, name="embedded relayer", daemon=True
+        )
         self._listener = listener
         self._is_ready = threading.Event()
         self._is_stopping = asyncio.Event()
@@ -420,7 +435,9 @@ class ThreadedServer(Server):
         """Serve, and return when the first request can come."""
         self.thread.start()
         if not self._is_ready.wait(START_SECONDS):
-            raise RelayerUnreachable(f"Relayer: it did not start within {START_SECONDS} s. Try again.")
+            raise RelayerUnreachable(
+                f"Relayer: it did not start within {START_SECONDS} s. Try again."
+            )
 
     def stop(self) -> None:
         """Stop serving, and return when the thread has ended."""

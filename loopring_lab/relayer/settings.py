@@ -29,7 +29,9 @@ MarketFilter = Literal["exact", "inclusive"]
 ErrorShape = Literal["result_info", "flat", "ok"]
 FeeKey = Literal["ignored", "required"]
 # Three statuses, a TCP reset, a body shorter than announced, and a body that stalls.
-Fault = Annotated[str, StringConstraints(pattern=r"^(429|500|503|reset|truncated|slow)$")]
+Fault = Annotated[
+    str, StringConstraints(pattern=r"^(429|500|503|reset|truncated|slow)$")
+]
 
 ADDRESS = r"^0x[0-9a-fA-F]{40}$"
 Address = Annotated[str, StringConstraints(pattern=ADDRESS)]
@@ -259,12 +261,16 @@ class Settings:
     @classmethod
     def _check_sum(cls, value: Mapping[str, float]) -> Mapping[str, float]:
         if sum(value.values()) > 1:
-            raise PydanticCustomError("sum", "The sum of the probabilities should be at most 1")
+            raise PydanticCustomError(
+                "sum", "The sum of the probabilities should be at most 1"
+            )
         return value
 
     @model_validator(mode="wrap")
     @classmethod
-    def _explain(cls, values: Any, handler: ModelWrapValidatorHandler[Settings]) -> Settings:
+    def _explain(
+        cls, values: Any, handler: ModelWrapValidatorHandler[Settings]
+    ) -> Settings:
         try:
             return handler(values)
         except ValidationError as error:

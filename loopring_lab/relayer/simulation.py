@@ -145,7 +145,9 @@ class Maker(NamedTuple):
     markets: tuple[str, ...]
 
 
-_TRADERS = json.loads(Path(__file__).with_name("traders.json").read_text(encoding="utf-8"))
+_TRADERS = json.loads(
+    Path(__file__).with_name("traders.json").read_text(encoding="utf-8")
+)
 ARBITRAGEURS = tuple(Arbitrageur(**record) for record in _TRADERS["arbitrageurs"])
 TAKERS = tuple(Taker(**record) for record in _TRADERS["takers"])
 # One of the makers is otherwise a taker.
@@ -219,7 +221,9 @@ class Simulation:
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
         self.latent = LatentPrices(self._bits, START, DAYS)
-        self._pools = {name: Pool(market) for name, market in MARKETS.items() if market.has_pool}
+        self._pools = {
+            name: Pool(market) for name, market in MARKETS.items() if market.has_pool
+        }
         self._books = {
             name: Book(
                 market,
@@ -230,7 +234,9 @@ class Simulation:
             for name, market in MARKETS.items()
             if market.has_book
         }
-        self._fills_left = {taker.id: max(2, taker.fills * thousandths // 1000) for taker in TAKERS}
+        self._fills_left = {
+            taker.id: max(2, taker.fills * thousandths // 1000) for taker in TAKERS
+        }
         self._arbitrageurs: list[Arbitrageur] = []
         for arbitrageur in ARBITRAGEURS:
             self._arbitrageurs += [arbitrageur] * arbitrageur.weight
@@ -256,11 +262,16 @@ class Simulation:
                 owed[which] -= 1
                 continue
             weights, markets = choices[which]
-            market = markets[bisect_right(weights, _random_below(self._bits, weights[-1]))]
+            market = markets[
+                bisect_right(weights, _random_below(self._bits, weights[-1]))
+            ]
             self._arbitrage(market, at)
             owed[which] = self._order(TAKERS[which], market, at) - 1
         settled = self._fills[:-UNBLOCKED]
-        last = [fill._replace(block_id=0, index_in_block=0) for fill in self._fills[-UNBLOCKED:]]
+        last = [
+            fill._replace(block_id=0, index_in_block=0)
+            for fill in self._fills[-UNBLOCKED:]
+        ]
         return (*settled, *last)
 
     def _events(self) -> list[tuple[int, int]]:
@@ -278,11 +289,16 @@ class Simulation:
             return
         base_price, quote_price = self._prices(market, until)
         units = market.base.units
-        found = pool.arbitrage(base_price * market.quote.units, quote_price * units, beyond)
+        found = pool.arbitrage(
+            base_price * market.quote.units, quote_price * units, beyond
+        )
         if found is None:
             return
         buys, size = found
-        if size * base_price < MINIMUM_DOLLARS * USD * units or size < market.base.minimum:
+        if (
+            size * base_price < MINIMUM_DOLLARS * USD * units
+            or size < market.base.minimum
+        ):
             return
         first = self._arbitrageurs[_random_below(self._bits, len(self._arbitrageurs))]
         order = _Order(market, buys, size, first.id, _tier(first.tiers, until))

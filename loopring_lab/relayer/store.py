@@ -130,9 +130,14 @@ class Store:
         """Add the accounts whose id and owner are new, and return how many were added."""
         with self.transaction():
             added = 0
-            owners = {account.owner.lower() for account in self._contents.accounts.values()}
+            owners = {
+                account.owner.lower() for account in self._contents.accounts.values()
+            }
             for account in accounts:
-                if account.id not in self._contents.accounts and account.owner.lower() not in owners:
+                if (
+                    account.id not in self._contents.accounts
+                    and account.owner.lower() not in owners
+                ):
                     self._contents.accounts[account.id] = account
                     owners.add(account.owner.lower())
                     added += 1
@@ -167,7 +172,11 @@ class Store:
         """Return every update that was accepted for an account, newest first."""
         with self._lock:
             self._read_again()
-            own = [update for update in self._contents.updates if update.change.account == account_id]
+            own = [
+                update
+                for update in self._contents.updates
+                if update.change.account == account_id
+            ]
         return own[::-1]
 
     def accept(self, change: KeyChange, now: int) -> StoredUpdate:

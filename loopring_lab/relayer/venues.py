@@ -13,13 +13,7 @@ from hashlib import sha256
 from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from loopring_lab.relayer.mainnet import (
-    POOL_FEE_BPS,
-    TOKENS,
-    USD,
-    Market,
-    Token,
-)
+from loopring_lab.relayer.mainnet import POOL_FEE_BPS, TOKENS, USD, Market, Token
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +76,9 @@ class LatentPrices:
         """Draw the prices from an hour before the start to a day after the end."""
         self.start = start - HOUR
         hours = 24 * days + 27
-        self.paths = {token.symbol: _walk(token, bits, hours) for token in TOKENS.values()}
+        self.paths = {
+            token.symbol: _walk(token, bits, hours) for token in TOKENS.values()
+        }
 
     @property
     def end(self) -> int:
@@ -101,7 +97,9 @@ class LatentPrices:
             prices.append(before + (after - before) * rest // HOUR)
         return prices
 
-    def marks(self, market: Market, times: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+    def marks(
+        self, market: Market, times: NDArray[np.int64], name: str
+    ) -> NDArray[np.int64]:
         """Return what an outside market shows at whole minutes: true prices and noise, in 10**-12 quote."""
         import numpy as np
 
@@ -186,7 +184,9 @@ class Pool:
         self.base += direction * size
         self.quote -= direction * quote
 
-    def arbitrage(self, numerator: int, denominator: int, beyond: int) -> tuple[bool, int] | None:
+    def arbitrage(
+        self, numerator: int, denominator: int, beyond: int
+    ) -> tuple[bool, int] | None:
         """Return the trade to the edge of the band around a price, if the pool is so much beyond it.
 
         Within its fee of the outside price nobody gains by correcting a pool.

@@ -13,12 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.mainnet import (
-    MARKETS,
-    POOL_FEE_BPS,
-    TOKENS,
-    pool_record,
-)
+from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
 from loopring_lab.relayer.pages import History, RowKey
 from loopring_lab.relayer.rows import (
     BOOK,
@@ -59,7 +54,9 @@ PLANTED = {
 }
 PLANTED_FILLS = 48  # one page
 WRONG_BPS = 45
-NFT_MEMBERS = 19  # the length of the layout of NFT trades, which is not documented further
+NFT_MEMBERS = (
+    19  # the length of the layout of NFT trades, which is not documented further
+)
 NFT = RowKey(IRREGULAR, "", BOOK, None)
 
 
@@ -91,11 +88,17 @@ class World:
 
     def __init__(self, seed: int = 1, size: float = 1.0, cheaper: str = "pool") -> None:
         if seed < 0:
-            raise LabError(f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year.")
+            raise LabError(
+                f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year."
+            )
         if not SMALLEST <= size <= LARGEST:
-            raise LabError(f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default.")
+            raise LabError(
+                f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default."
+            )
         if cheaper not in SPREAD_PERCENT:
-            raise LabError(f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one.")
+            raise LabError(
+                f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one."
+            )
         self.seed = seed
         self.size = size
         self.cheaper = cheaper
@@ -129,7 +132,11 @@ class World:
     @property
     def pools(self) -> dict[str, int]:
         """Market to account id of its pool, for every pool that trades."""
-        return {name: market.pool for name, market in MARKETS.items() if market.has_pool and market.pool}
+        return {
+            name: market.pool
+            for name, market in MARKETS.items()
+            if market.has_pool and market.pool
+        }
 
     @property
     def planted(self) -> dict[int, str]:
@@ -216,7 +223,11 @@ class World:
         dict of int to str
             Also of a pool that does not trade.
         """
-        return {market.pool: market.pool_address for market in MARKETS.values() if market.pool}
+        return {
+            market.pool: market.pool_address
+            for market in MARKETS.values()
+            if market.pool
+        }
 
     def latent_dollars(self, symbol: str, time_ms: int) -> int:
         """Return the underlying price of a token, which all its markets follow.
@@ -275,13 +286,19 @@ class World:
         import numpy as np
 
         if market not in MARKETS:
-            raise LabError(f"World market: {market!r} is not listed. Give one of {', '.join(MARKETS)}.")
+            raise LabError(
+                f"World market: {market!r} is not listed. Give one of {', '.join(MARKETS)}."
+            )
         if every_ms < MINUTE or every_ms % MINUTE:
-            raise LabError(f"World every_ms: expected whole minutes, got {every_ms}. Give {MINUTE}.")
+            raise LabError(
+                f"World every_ms: expected whole minutes, got {every_ms}. Give {MINUTE}."
+            )
         latent = self._simulated[1]
         first = -(-max(start_ms, latent.start) // every_ms) * every_ms
         times = np.arange(first, min(end_ms, latent.end) + 1, every_ms, dtype=np.int64)
-        return times, latent.marks(MARKETS[market], times, f"outside market {self.seed}")
+        return times, latent.marks(
+            MARKETS[market], times, f"outside market {self.seed}"
+        )
 
 
 @lru_cache(maxsize=4)
@@ -361,7 +378,11 @@ def _row(fill: Fill, is_maker: bool) -> Row:
 
 def _planted(fills: tuple[Fill, ...], account: int) -> list[Fill]:
     """Return fills on the book of an account that is not simulated: half the size of others, at 30 bps."""
-    on_book = [fill for fill in fills if fill.venue == BOOK and not MARKETS[fill.market].is_stable]
+    on_book = [
+        fill
+        for fill in fills
+        if fill.venue == BOOK and not MARKETS[fill.market].is_stable
+    ]
     step = max(1, len(on_book) // PLANTED_FILLS)
     # The two accounts have different fills, in turn, and ids before those of the simulation.
     turn = account % 2
@@ -377,7 +398,8 @@ def _planted(fills: tuple[Fill, ...], account: int) -> list[Fill]:
             quote=max(1, fill.quote * size // fill.size),
             block_id=0,
             index_in_block=0,
-            taker_hash="0x" + sha256(f"planted {account} {number}".encode()).hexdigest(),
+            taker_hash="0x"
+            + sha256(f"planted {account} {number}".encode()).hexdigest(),
             taker_storage=2 * number,
         )
         planted.append(_charged(copy, FEES_BPS[BOOK][0]))
@@ -411,7 +433,9 @@ def _irregular(fills: tuple[Fill, ...]) -> Iterator[Row]:
         rows[2][4] = "0.0"  # no price, and no fee
         rows[2][6] = "0"
         rows[3][3] = "n/a"  # no size
-        rows[4] = list(_row(_charged(planted[4], 2 * BPS), is_maker=False))  # a fee of twice what was received
+        rows[4] = list(
+            _row(_charged(planted[4], 2 * BPS), is_maker=False)
+        )  # a fee of twice what was received
         rows[5][10] = "999"  # a token that the market does not have
     for row in rows:
         yield tuple(row)

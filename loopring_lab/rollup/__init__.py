@@ -128,7 +128,9 @@ def decode_data(
         return _numbered([RawBlock(_as_bytes(block_data, "block_data"))], first_block)
     if not isinstance(block_data, Iterable):
         raise _wrong_kind("block_data", block_data)
-    several = (_as_bytes(one, f"block_data[{place}]") for place, one in enumerate(block_data))
+    several = (
+        _as_bytes(one, f"block_data[{place}]") for place, one in enumerate(block_data)
+    )
     return _numbered([RawBlock(data) for data in several], first_block)
 
 
@@ -136,8 +138,12 @@ def _numbered(raw: list[RawBlock], first_block: int | None) -> Blocks:
     if first_block is None:
         return Blocks(raw)
     if type(first_block) is not int or not 0 <= first_block <= _LAST_BLOCK:
-        raise LabError(f"first_block: expected a block's number, got {shown(first_block)}. Give an integer.")
-    return Blocks([one._replace(block_id=number) for number, one in enumerate(raw, first_block)])
+        raise LabError(
+            f"first_block: expected a block's number, got {shown(first_block)}. Give an integer."
+        )
+    return Blocks(
+        [one._replace(block_id=number) for number, one in enumerate(raw, first_block)]
+    )
 
 
 def _as_bytes(given: Any, where: str) -> bytes:
@@ -145,7 +151,9 @@ def _as_bytes(given: Any, where: str) -> bytes:
     if not isinstance(given, (bytes, bytearray, memoryview, str)):
         raise _wrong_kind(where, given)
     if len(given) > 2 * MAX_CALL + 4:  # in hex, with 0x and white space
-        raise BlockError(f"{where}: more than {MAX_CALL >> 20} MiB. Give the input of one transaction.")
+        raise BlockError(
+            f"{where}: more than {MAX_CALL >> 20} MiB. Give the input of one transaction."
+        )
     if isinstance(given, str):
         digits = given.strip().encode("utf-8", "replace")
     else:
@@ -158,8 +166,12 @@ def _as_bytes(given: Any, where: str) -> bytes:
     try:
         return unhexlify(digits)
     except ValueError as error:
-        raise BlockError(f"{where}: not whole bytes in hex ({error}). Give hex text, or bytes.") from None
+        raise BlockError(
+            f"{where}: not whole bytes in hex ({error}). Give hex text, or bytes."
+        ) from None
 
 
 def _wrong_kind(where: str, given: object) -> LabError:
-    return LabError(f"{where}: expected bytes or text in hex, got {type(given).__name__}. Give the calldata.")
+    return LabError(
+        f"{where}: expected bytes or text in hex, got {type(given).__name__}. Give the calldata."
+    )

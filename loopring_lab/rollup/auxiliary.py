@@ -18,16 +18,11 @@ from loopring_lab.protocol import (
     account_update_typed_data,
     recover_signer,
 )
-from loopring_lab.rollup.calldata import (
-    HEADER,
-    SLOT,
-    WORD,
-    RawBlock,
-    Words,
-    refuse,
-)
+from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock, Words, refuse
 
-SIGNATURE_BYTES = 66  # r and s of 32 each, v, and the type of the signature: SignatureUtil.sol
+SIGNATURE_BYTES = (
+    66  # r and s of 32 each, v, and the type of the signature: SignatureUtil.sol
+)
 # Of each form of `calldata.SUBMIT_BLOCKS`: where its array starts (inside of `bytes` it follows their length and an
 # offset), and whether its entries say that a contract has approved the transaction.
 FORMS = {
@@ -95,7 +90,9 @@ def _entry(words: Words, start: int, has_approvals: bool) -> Entry:
         is_approved = bool(words.word(at, "approval", bits=32))
         at += WORD
     begin, end = words.extent(start + words.offset(at, "data"), "data")
-    content = memoryview(words.call)[begin:end]  # not copied: entries may name the same bytes
+    content = memoryview(words.call)[
+        begin:end
+    ]  # not copied: entries may name the same bytes
     return Entry(slot, is_approved, content, f"{words.where}, transaction {slot}")
 
 
@@ -125,7 +122,9 @@ def judge(
     `signers` are owners whose signature was right before: they are no contracts.
     """
     if update["kind"] == 0:
-        raise NotCheckable("signed with the key before, on layer 2, which is not published")
+        raise NotCheckable(
+            "signed with the key before, on layer 2, which is not published"
+        )
     if entry is None:
         raise NotCheckable("without valid auxiliary data")
     try:
@@ -203,7 +202,9 @@ def _digest(
     words.append(consent.valid_until.to_bytes(WORD))
     words.append(update["nonce"].to_bytes(WORD))
     struct_hash = keccak(type_hash + b"".join(words))
-    return keccak(b"\x19\x01" + domain + struct_hash)  # EIP-712: the prefix of all typed data
+    return keccak(
+        b"\x19\x01" + domain + struct_hash
+    )  # EIP-712: the prefix of all typed data
 
 
 @functools.lru_cache

@@ -61,8 +61,12 @@ entries AS (
         for account, token, amount, sign in changes
     )
 }
-    UNION ALL SELECT block, index_in_block, '{STATED}', account, token, NULL, balance FROM {STATED}
-    UNION ALL SELECT {BEFORE_ALL}, {BEFORE_ALL}, '{STATED}', account, token, NULL, balance FROM carried
+    UNION ALL SELECT block, index_in_block, '{
+    STATED
+}', account, token, NULL, balance FROM {STATED}
+    UNION ALL SELECT {BEFORE_ALL}, {BEFORE_ALL}, '{
+    STATED
+}', account, token, NULL, balance FROM carried
 ),
 -- What one transaction does to one balance, or says about it. Blocks of one run follow each other without a gap.
 movements AS (
@@ -118,7 +122,9 @@ BALANCE = pa.schema(
 )
 
 
-def balances(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
+def balances(
+    blocks: Blocks, account_id: int, tokens: pd.DataFrame | None
+) -> pd.DataFrame:
     """Return every change of an account's balances, and every balance published, in block order."""
     found = _of_account(blocks, account_id)
     frame = frames.places(blocks, *(found[name].to_numpy() for name in PLACE))
@@ -131,23 +137,32 @@ def balances(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd
     return frame
 
 
-def pool_fills(blocks: Blocks, account_id: int, tokens: pd.DataFrame | None) -> pd.DataFrame:
+def pool_fills(
+    blocks: Blocks, account_id: int, tokens: pd.DataFrame | None
+) -> pd.DataFrame:
     """Return a pool's fills, its balances before each, and what it kept beyond a constant product."""
     changes = _of_account(blocks, account_id).to_pylist()
     # A pool's fill changes two of its balances: one row each.
     by_place: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for change in changes:
         if change["kind"] == "spot_trade":
-            by_place.setdefault((change["block"], change["index_in_block"]), []).append(change)
+            by_place.setdefault((change["block"], change["index_in_block"]), []).append(
+                change
+            )
     # A fill of one token against itself has one net change, and is no fill of a pool.
-    fills = {place: _pool_fill(*legs) for place, legs in by_place.items() if len(legs) == 2}
+    fills = {
+        place: _pool_fill(*legs) for place, legs in by_place.items() if len(legs) == 2
+    }
     position = np.array(list(fills), np.int32).reshape(-1, 2)
     frame = frames.places(blocks, position[:, 0], position[:, 1])
     for name in PoolFill._fields:
         column = [getattr(fill, name) for fill in fills.values()]
         kind = NUMBERS if name.startswith("token") else WHOLE
         frame[name] = as_series(pa.array(column, kind))
-    shares = [None if fill.kept is None else 10_000 * fill.kept / (fill.amount_in or 1) for fill in fills.values()]
+    shares = [
+        None if fill.kept is None else 10_000 * fill.kept / (fill.amount_in or 1)
+        for fill in fills.values()
+    ]
     frame["kept_bps"] = pd.Series(shares, dtype="float64")
     frame = frames.finished(frame, blocks, tokens)
     frame.attrs["account_id"] = account_id
@@ -176,7 +191,11 @@ def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
         balance_in = int(into["recomputed"]) - amount_in
     if out["recomputed"] is not None:
         balance_out = int(out["recomputed"]) + amount_out
-    if balance_in is not None and balance_out is not None and 0 < amount_out < balance_out:
+    if (
+        balance_in is not None
+        and balance_out is not None
+        and 0 < amount_out < balance_out
+    ):
         # A pool without a fee keeps x * y = k. With balances x and y before a fill that takes `out` of y, it needs
         #     (x + needed) * (y - out) = x * y,    so    needed = x * out / (y - out),
         # and whatever else came in, it kept. What it needs is rounded up, as the exchange rounds for the pool.
@@ -225,7 +244,9 @@ class PoolBalances:
         wanted = pa.concat_tables([stated, self._carried.select(["account", "token"])])
         found = _ask(OF_POOLS, blocks, runs, self._carried, wanted).to_pylist()
         carried = [row for row in found if row["is_last"] and row["run"] == runs[-1]]
-        known = [row | {"balance": _known(row)} for row in carried if _known(row) is not None]
+        known = [
+            row | {"balance": _known(row)} for row in carried if _known(row) is not None
+        ]
         self._carried = pa.Table.from_pylist(known, BALANCE)
         return [
             Statement(
@@ -268,11 +289,17 @@ def _ask(
     wanted: pa.Table,
 ) -> pa.Table:
     numbers = np.arange(BEFORE_ALL, len(runs))
-    run_of = np.concatenate([runs[:1], runs])  # what is carried over belongs to the first run
-    tables: dict[str, pa.Table] = {kind: _needed(blocks, kind) for kind in (*CHANGES, STATED)}
+    run_of = np.concatenate(
+        [runs[:1], runs]
+    )  # what is carried over belongs to the first run
+    tables: dict[str, pa.Table] = {
+        kind: _needed(blocks, kind) for kind in (*CHANGES, STATED)
+    }
     tables["carried"] = carried
     tables["wanted"] = wanted
-    tables["runs"] = pa.table({"block": numbers[len(numbers) - len(run_of) :], "run": run_of})
+    tables["runs"] = pa.table(
+        {"block": numbers[len(numbers) - len(run_of) :], "run": run_of}
+    )
     return query.run(STEPS + last_step, "balances", **tables)
 
 

@@ -83,7 +83,9 @@ class Blocks:
         self.known_pools = frozenset(known_pools)
         self.attrs = dict(attrs or {})
         self._slots = slots.Slots(self.raw)  # sorted by type, once
-        self._tables: dict[str, pa.Table] = {}  # columns are made when a type is first asked for
+        self._tables: dict[
+            str, pa.Table
+        ] = {}  # columns are made when a type is first asked for
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -94,15 +96,21 @@ class Blocks:
     @cached_property
     def headers_table(self) -> pa.Table:
         """The headers as an Arrow table, with what is known about each submission."""
-        columns: dict[str, Any] = {"block_id": pa.array([raw.block_id for raw in self.raw], pa.int64())}
+        columns: dict[str, Any] = {
+            "block_id": pa.array([raw.block_id for raw in self.raw], pa.int64())
+        }
         columns |= slots.read("header", self._slots.headers)
         columns["size"] = pa.array(self._slots.sizes)
         # publicDataHash of the block's event is made of the same bytes.
         digests = [hashlib.sha256(raw.data).digest() for raw in self.raw]
         columns["data_sha256"] = pa.array(digests, pa.binary(32))
-        columns["transaction_hash"] = pa.array([raw.transaction_hash for raw in self.raw], pa.string())
+        columns["transaction_hash"] = pa.array(
+            [raw.transaction_hash for raw in self.raw], pa.string()
+        )
         for name in _RECORDED:
-            columns[name] = pa.array([getattr(raw, name) for raw in self.raw], pa.int64())
+            columns[name] = pa.array(
+                [getattr(raw, name) for raw in self.raw], pa.int64()
+            )
         return pa.table(columns)
 
     def table(self, kind: str) -> pa.Table:
@@ -252,7 +260,10 @@ class Blocks:
         """
         frame = self._frame("account_update", tokens)
         # A key that no point of the curve belongs to is null, not an error: it is what the block says.
-        keys = [_unpacked(key) for key in self.table("account_update")["public_key"].to_pylist()]
+        keys = [
+            _unpacked(key)
+            for key in self.table("account_update")["public_key"].to_pylist()
+        ]
         for place, name in enumerate("xy"):
             frame[name] = pd.Series(
                 [key[place] if key else None for key in keys],
@@ -345,7 +356,9 @@ class Blocks:
         """
         return self._frame("amm_update", tokens)
 
-    def balances(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+    def balances(
+        self, account_id: int, tokens: pd.DataFrame | None = None
+    ) -> pd.DataFrame:
         """Return what happens to one account's balances: every change, and every balance published.
 
         Only AMM updates publish balances, those of pools. Between two of them, nothing but the transactions
@@ -378,7 +391,9 @@ class Blocks:
         """
         return balances.balances(self, account_id, tokens)
 
-    def pool_fills(self, account_id: int, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
+    def pool_fills(
+        self, account_id: int, tokens: pd.DataFrame | None = None
+    ) -> pd.DataFrame:
         """Return the fills of a pool, with its balances before each and what it kept as a fee.
 
         A pool without a fee keeps the product of its two balances. What it receives beyond that is its fee,
@@ -456,7 +471,9 @@ class Blocks:
         for kind, pairs in _OWNERS.items():
             for account, owner in pairs:
                 parts.append(self._named(kind, account, owner))
-        named = pd.concat(parts).sort_values(["account_id", "block", "index_in_block"], kind="stable")
+        named = pd.concat(parts).sort_values(
+            ["account_id", "block", "index_in_block"], kind="stable"
+        )
         # Of each column the first value that is there: the owner may become known later than the account.
         first = named.groupby("account_id").first()
         frame = frames.places(

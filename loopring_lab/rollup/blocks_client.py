@@ -90,7 +90,9 @@ class BlocksClient:
 
     def __repr__(self) -> str:
         count = len(self._store.stored.index().blocks)
-        return f"BlocksClient({self.source}, {count:,} block{'' if count == 1 else 's'})"
+        return (
+            f"BlocksClient({self.source}, {count:,} block{'' if count == 1 else 's'})"
+        )
 
     def _repr_html_(self) -> str:
         note = "Synthetic data. " if self.synthetic else ""
@@ -229,8 +231,12 @@ class BlocksClient:
                 )
                 held += len(frame)
                 report(held, self._census.rows(account_id))
-                parts.append(frame if market is None else frame[frame["market"] == market])
-        frame = pd.concat(parts or [settled.trades(Blocks([]), self._tokens, self._markets)])
+                parts.append(
+                    frame if market is None else frame[frame["market"] == market]
+                )
+        frame = pd.concat(
+            parts or [settled.trades(Blocks([]), self._tokens, self._markets)]
+        )
         if fill_type is not None:
             frame = frame[frame["fill_type"] == fill_type]
         # The exchange charges fees in the token received; `Client.trades` notes its rule at the same place.
@@ -302,7 +308,9 @@ class BlocksClient:
         bound = self._store.stored.index().source  # a later sync may tell the chain
         if bound.exchange is None or bound.chain_id is None:
             # Files of unknown exchanges do not say their chain.
-            raise LabError("exchange: these blocks do not say which chain they are on. A store that synced does.")
+            raise LabError(
+                "exchange: these blocks do not say which chain they are on. A store that synced does."
+            )
         return Exchange(bound.exchange, bound.chain_id)
 
     def _known_market(self, market: str | None) -> str | None:
@@ -344,7 +352,9 @@ class BlocksClient:
 
     @cached_property
     def _markets(self) -> pd.DataFrame:
-        return completion.register_names("market", settled.markets(self._census.pairs, self._tokens))
+        return completion.register_names(
+            "market", settled.markets(self._census.pairs, self._tokens)
+        )
 
 
 class Census:
@@ -375,4 +385,6 @@ class Census:
         self.pairs.update(map(tuple, pairs.tolist()))
         for name in ("account_a", "account_b"):
             accounts, counts = np.unique(trades[name].to_numpy(), return_counts=True)
-            self._fills.update(dict(zip(accounts.tolist(), counts.tolist(), strict=True)))
+            self._fills.update(
+                dict(zip(accounts.tolist(), counts.tolist(), strict=True))
+            )

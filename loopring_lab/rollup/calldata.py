@@ -233,7 +233,9 @@ class _Call(Words):
         raw = RawBlock(
             data=self.call[start:stop],
             block_type=self.word(head.start, f"{head.name}, block type", bits=8),
-            block_size=self.word(head.start + WORD, f"{head.name}, block size", bits=16),
+            block_size=self.word(
+                head.start + WORD, f"{head.name}, block size", bits=16
+            ),
             block_version=self.word(
                 head.start + 2 * WORD,
                 f"{head.name}, block version",

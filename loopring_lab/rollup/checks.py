@@ -13,12 +13,7 @@ import pyarrow as pa
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import Watching, track
-from loopring_lab.rollup.auxiliary import (
-    Entry,
-    NotCheckable,
-    judge,
-    read,
-)
+from loopring_lab.rollup.auxiliary import Entry, NotCheckable, judge, read
 from loopring_lab.rollup.balances import PoolBalances
 from loopring_lab.rollup.blocks import Blocks
 
@@ -91,9 +86,14 @@ class Check(NamedTuple):
         for name, row in self.summary.iterrows():
             counts = f"{row['checked']:,} checked, {row['wrong']:,} wrong, {row['not_checkable']:,} not checkable"
             lines.append(Line(str(name), counts, str(row["what"])))
-        notes = [f"{row.check}{_place(row)}: {row.problem}" for row in self.problems.head(SHOWN).itertuples()]
+        notes = [
+            f"{row.check}{_place(row)}: {row.problem}"
+            for row in self.problems.head(SHOWN).itertuples()
+        ]
         if len(self.problems) > SHOWN:
-            notes.append(f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems has all.")
+            notes.append(
+                f"Showing the first {SHOWN} of {len(self.problems):,} problems; .problems has all."
+            )
         return Sheet(
             f"{wrong:,} wrong" if wrong else "Nothing wrong found",
             lines,
@@ -169,7 +169,9 @@ class _Tally:
         for name, reasons in self.reasons.items():
             what = CHECKS[name]
             if reasons:
-                listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+                listed = "; ".join(
+                    f"{count:,} {reason}" for reason, count in reasons.most_common()
+                )
                 what += f" Not checkable: {listed}."
             rows.append(
                 (
@@ -202,7 +204,9 @@ class _Work:
         self.done = 0  # blocks
         self.chain_id = chain_id
         self.events = self._read_events(submissions)
-        self._signers: set[bytes] = set()  # owners whose signature was right: no contracts
+        self._signers: set[bytes] = (
+            set()
+        )  # owners whose signature was right: no contracts
         self._last: Header | None = None  # the block before, also of the batch before
         self._held: list[tuple[int, int]] = []  # runs of numbers
         self._balances = PoolBalances()
@@ -220,7 +224,9 @@ class _Work:
             self.done += 1
         # Problems of one block are listed check by check, so the cheap checks of all blocks come first.
         entries = []
-        for raw, header, slots in zip(blocks.raw, headers, _conditional(blocks), strict=True):
+        for raw, header, slots in zip(
+            blocks.raw, headers, _conditional(blocks), strict=True
+        ):
             self._check_count(header, slots)
             entries.append(self._auxiliary(raw, header, slots))
         self._check_signatures(blocks, headers, entries)
@@ -229,7 +235,11 @@ class _Work:
     def result(self) -> Check:
         """Name the blocks whose events were seen before the first or after the last held, and sum up."""
         held = self._held
-        beyond = [number for number in self.events if not held or not held[0][0] <= number <= held[-1][1]]
+        beyond = [
+            number
+            for number in self.events
+            if not held or not held[0][0] <= number <= held[-1][1]
+        ]
         for first, last in _runs(sorted(beyond)):
             self._missing(
                 first,
@@ -238,7 +248,9 @@ class _Work:
             )
         return self.tally.result()
 
-    def _read_events(self, submissions: pa.Table | None) -> dict[int, tuple[bytes, bytes]]:
+    def _read_events(
+        self, submissions: pa.Table | None
+    ) -> dict[int, tuple[bytes, bytes]]:
         """Return root and hash of each block whose event was seen."""
         events: dict[int, tuple[bytes, bytes]] = {}
         rows = [] if submissions is None else submissions.to_pylist()
@@ -301,9 +313,15 @@ class _Work:
         event = self.events.get(header["block_id"])
         last = self._last
         problems = []
-        if follows and last and header["merkle_root_before"] != last["merkle_root_after"]:
+        if (
+            follows
+            and last
+            and header["merkle_root_before"] != last["merkle_root_after"]
+        ):
             start = _hex(header["merkle_root_before"])
-            problems.append(f"starts from {start}, but the block before ended with {_hex(last['merkle_root_after'])}")
+            problems.append(
+                f"starts from {start}, but the block before ended with {_hex(last['merkle_root_after'])}"
+            )
         if event and header["merkle_root_after"] != event[0]:
             end = _hex(header["merkle_root_after"])
             problems.append(f"ends with {end}, but its event states {_hex(event[0])}")
@@ -315,7 +333,11 @@ class _Work:
             self.tally.cannot("sha256", "without an event")
             return
         digest = header["data_sha256"]
-        problem = "" if digest == event[1] else f"hash {_hex(digest)}, but its event states {_hex(event[1])}"
+        problem = (
+            ""
+            if digest == event[1]
+            else f"hash {_hex(digest)}, but its event states {_hex(event[1])}"
+        )
         self.tally.judge("sha256", header, problem)
 
     def _check_count(self, header: Header, slots: np.ndarray) -> None:
@@ -325,7 +347,9 @@ class _Work:
             problem = f"the header counts {stated} conditional transactions, the block has {len(slots)}"
         self.tally.judge("conditional", header, problem)
 
-    def _auxiliary(self, raw: Any, header: Header, slots: np.ndarray) -> dict[int, Entry] | None:
+    def _auxiliary(
+        self, raw: Any, header: Header, slots: np.ndarray
+    ) -> dict[int, Entry] | None:
         """Read and check the auxiliary data of a block; return its entries by slot."""
         # Without a call around the block, what stood beside it is not known.
         if not raw.form:
@@ -372,7 +396,9 @@ class _Work:
             if not problem:
                 self._signers.add(update["owner"])
 
-    def _check_balances(self, blocks: Blocks, headers: list[Header], joined: np.ndarray) -> None:
+    def _check_balances(
+        self, blocks: Blocks, headers: list[Header], joined: np.ndarray
+    ) -> None:
         # A block that does not follow the one before begins another run.
         runs = np.cumsum(~joined)
         try:
@@ -454,7 +480,11 @@ def _hex(content: bytes) -> str:
 
 def _name(header: Header, place: int) -> str:
     number = header["block_id"]
-    return f"block at position {place}, without a number" if number is None else f"block {number}"
+    return (
+        f"block at position {place}, without a number"
+        if number is None
+        else f"block {number}"
+    )
 
 
 def _place(problem: Any) -> str:

@@ -70,7 +70,9 @@ def read_log(log: Any, where: str, reader: Reader) -> Log | None:
     if kind not in TOPICS:
         return Log(address, l1_block, None)
     if len(topics) != TOPICS[kind]:
-        raise reader.unexpected(f"{where}, topics", f"{TOPICS[kind]} topics", log["topics"])
+        raise reader.unexpected(
+            f"{where}, topics", f"{TOPICS[kind]} topics", log["topics"]
+        )
     data = reader.octets(log.get("data"), f"{where}, data", 2 * WORD)
     first_word = data[:WORD]
     second_word = data[WORD:]
@@ -78,7 +80,9 @@ def read_log(log: Any, where: str, reader: Reader) -> Log | None:
         token_id = _small(second_word, f"{where}, tokenId", reader)
         contract = _hex(first_word[-20:])
         return Log(address, l1_block, (token_id, contract))
-    transaction = reader.octets(log.get("transactionHash"), f"{where}, transactionHash", WORD)
+    transaction = reader.octets(
+        log.get("transactionHash"), f"{where}, transactionHash", WORD
+    )
     submission = Submission(
         block_id=_small(topics[1], f"{where}, blockIdx", reader),
         merkle_root=first_word,
@@ -101,7 +105,9 @@ def _small(word: bytes, where: str, reader: Reader) -> int:
     return found
 
 
-def token_record(token_id: int, address: str, answers: list[Any] | None) -> dict[str, Any] | None:
+def token_record(
+    token_id: int, address: str, answers: list[Any] | None
+) -> dict[str, Any] | None:
     """Return the record of a token, as the relayer would list it, or None if its decimals are not known."""
     if answers is None:
         return ETHER | {"tokenId": token_id}

@@ -34,18 +34,9 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata
-from loopring_lab.rollup.calldata import (
-    HEADER,
-    SELECTOR,
-    SLOT,
-    RawBlock,
-)
+from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
-from loopring_lab.rollup.stored import (
-    StoredBlocks,
-    Submission,
-    refuse_unreadable,
-)
+from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
 from loopring_lab.source import FILE, Source
 
 ENDINGS = (
@@ -62,8 +53,12 @@ HINT = "Save it again, or leave it out; batches committed before it stay."
 # What is committed together: it stays in memory until then.
 BATCH_BLOCKS = 500
 BATCH_BYTES = 32 << 20
-LONGEST_ROW = 4 << 20  # bytes of CSV; a transaction of 30 million gas, at 16 gas a byte, takes 3.8 million in hex
-MOST_IN_GROUP = 2 << 30  # bytes of the columns that are read, in a row group of a Parquet file
+LONGEST_ROW = (
+    4 << 20
+)  # bytes of CSV; a transaction of 30 million gas, at 16 gas a byte, takes 3.8 million in hex
+MOST_IN_GROUP = (
+    2 << 30
+)  # bytes of the columns that are read, in a row group of a Parquet file
 ROWS_AT_ONCE = 64  # of a Parquet file: 16 MiB of the longest transactions
 WRAPPERS = (
     "dcb2aa31",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,uint16,bytes)[])[],address[]))
@@ -75,7 +70,9 @@ WRAPPERS = (
     "cafc5892",
     "503baf55",
 )
-SELECTORS = frozenset(bytes.fromhex(selector) for selector in (*WRAPPERS, *calldata.SUBMIT_BLOCKS))
+SELECTORS = frozenset(
+    bytes.fromhex(selector) for selector in (*WRAPPERS, *calldata.SUBMIT_BLOCKS)
+)
 # The chains of known exchanges, which blocks do not tell.
 CHAINS = {exchange.lower(): chain_id for chain_id, exchange in EXCHANGES.items()}
 # Names of columns and members: of JSON-RPC, and of the public datasets of BigQuery.
@@ -108,8 +105,12 @@ class Import:
         source: str | None,
         progress: Progress,
     ) -> None:
-        if first_block is not None and (type(first_block) is not int or not 0 <= first_block < 1 << 32):
-            raise LabError(f"first_block={first_block!r} is not the number of a block. Give an integer.")
+        if first_block is not None and (
+            type(first_block) is not int or not 0 <= first_block < 1 << 32
+        ):
+            raise LabError(
+                f"first_block={first_block!r} is not the number of a block. Give an integer."
+            )
         self._store = store
         self._next = first_block
         self._name = source
@@ -126,12 +127,18 @@ class Import:
         self._events: list[Submission] = []
         self._contracts: dict[int, str] = {}
 
-    def run(self, paths: Paths, tokens: str | os.PathLike[str] | None) -> dict[str, int]:
+    def run(
+        self, paths: Paths, tokens: str | os.PathLike[str] | None
+    ) -> dict[str, int]:
         """Import every file; count the blocks that were not held, and what submits no block."""
         listing = None if tokens is None else Path(tokens)
         text = None if listing is None else _listing(listing)
         files = [
-            file for file in find_files(paths, ENDINGS, "Give files with blocks.", besides=FILE) if file != listing
+            file
+            for file in find_files(
+                paths, ENDINGS, "Give files with blocks.", besides=FILE
+            )
+            if file != listing
         ]
         sizes = [file.stat().st_size if file.exists() else 0 for file in files]
         try:
@@ -221,7 +228,9 @@ def _source_of(file: Path, exchange: str, name: str | None) -> Source:
     )
     joined = stated.joined(of_blocks)
     if joined is None:
-        raise LabError(f"{file}: holds blocks of exchange {exchange}, but {FILE} says {stated}. Correct it.")
+        raise LabError(
+            f"{file}: holds blocks of exchange {exchange}, but {FILE} says {stated}. Correct it."
+        )
     return joined
 
 
@@ -229,7 +238,11 @@ def _blocks(call: Call) -> list[RawBlock]:
     """Read the blocks of a call; none if it is a transaction that does something else."""
     # Files of the exchange hold other calls, too; only those of known functions must be readable.
     is_submission = call.content[:SELECTOR] in SELECTORS
-    if not is_submission and not call.is_transaction and len(call.content) % SLOT == HEADER % SLOT:
+    if (
+        not is_submission
+        and not call.is_transaction
+        and len(call.content) % SLOT == HEADER % SLOT
+    ):
         # Calldata is 4 bytes more than a multiple of 32, which 98 + 68 bytes per slot never are.
         raw = RawBlock(call.content)
         calldata.check_length(raw, call.where)
@@ -252,11 +265,17 @@ def _blocks(call: Call) -> list[RawBlock]:
 def _listing(file: Path) -> str:
     """Read a listing of tokens, without those whose decimals nobody knows."""
     if not file.is_file():
-        raise LabError(f"{printable(str(file), 200)}: no such file. Give a listing of tokens.")
+        raise LabError(
+            f"{printable(str(file), 200)}: no such file. Give a listing of tokens."
+        )
     text = read_text(file, size=MAX_ANSWER, hint=HINT)
     listed = parse_json(text, printable(file.name), hint=HINT)
     if isinstance(listed, list):
-        listed = [one for one in listed if not isinstance(one, dict) or one.get("decimals") is not None]
+        listed = [
+            one
+            for one in listed
+            if not isinstance(one, dict) or one.get("decimals") is not None
+        ]
     text = to_json(listed)
     tables.tokens(text)  # refuses what is no listing
     return text
@@ -275,9 +294,15 @@ def _items(file: Path) -> Iterator[Item]:
     start = next(pieces(file, name, HINT), b"").lstrip()
     if not start:
         raise _refused(name, "calldata or the data of a block", "an empty file")
-    if ending.endswith((".json", ".jsonl", ".ndjson")) or start.startswith((b"{", b"[")):
+    if ending.endswith((".json", ".jsonl", ".ndjson")) or start.startswith(
+        (b"{", b"[")
+    ):
         documents = _numbered(name, read_documents(file, hint=HINT))
-        return (item for where, body in documents for item in _records(parse_json(body, where, hint=HINT), where))
+        return (
+            item
+            for where, body in documents
+            for item in _records(parse_json(body, where, hint=HINT), where)
+        )
     if start[:64].translate(None, TEXT):
         return iter([Call(name, read_file(file, hint=HINT))])
     lines = _numbered(name, read_lines(file, hint=HINT))
@@ -340,7 +365,10 @@ def _parquet(file: Path, name: str) -> Iterator[pa.RecordBatch]:
         columns = _columns(names, name)
         for number in range(table.num_row_groups):
             group = table.metadata.row_group(number)
-            size = sum(group.column(names.index(column)).total_uncompressed_size for column in columns)
+            size = sum(
+                group.column(names.index(column)).total_uncompressed_size
+                for column in columns
+            )
             if size > MOST_IN_GROUP:
                 expected = f"row groups of at most {MOST_IN_GROUP >> 20:,} MiB"
                 raise _refused(
@@ -407,7 +435,9 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     if content is None:
         raise _refused(f"{where}, input", "the input of a transaction", "nothing")
     l1_block = None if number is None else _integer(number, f"{where}, block number")
-    transaction = None if digest is None else "0x" + _bytes(digest, f"{where}, hash", 32).hex()
+    transaction = (
+        None if digest is None else "0x" + _bytes(digest, f"{where}, hash", 32).hex()
+    )
     return Call(
         where,
         _bytes(content, f"{where}, input"),

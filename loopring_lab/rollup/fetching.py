@@ -13,7 +13,13 @@ from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.bounded import shown, to_json
-from loopring_lab.errors import BlockError, LabError, RelayerTimeout, RpcError, with_details
+from loopring_lab.errors import (
+    BlockError,
+    LabError,
+    RelayerTimeout,
+    RpcError,
+    with_details,
+)
 from loopring_lab.http.budget import Budget
 from loopring_lab.http.failures import TooLarge
 from loopring_lab.progress import Progress, Watching, track
@@ -48,7 +54,9 @@ FIRST_L1_BLOCK = 11_149_814  # just before the exchange's first block, of Octobe
 CONFIRMATIONS = 64  # two epochs of Ethereum, after which a block is final
 
 WORKERS = 4  # requests under way; the rate of 5 a second is reached with answers of 0.8 seconds
-MOST_L1_BLOCKS = 10_000  # in one eth_getLogs: the longest range that public endpoints answer
+MOST_L1_BLOCKS = (
+    10_000  # in one eth_getLogs: the longest range that public endpoints answer
+)
 GROWS_AFTER = 8  # answers in a row, until a range that was halved is doubled again
 GAPS_AT_ONCE = 200  # asked for before what was found is committed
 # What is committed together, and after how many seconds at the latest: that much an interruption may cost.
@@ -58,7 +66,9 @@ BATCH_SECONDS = 5.0
 
 _ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
 
-Fetched = tuple[list["RawBlock"], list[LabError]]  # the blocks of a transaction, and what is wrong with others
+Fetched = tuple[
+    list["RawBlock"], list[LabError]
+]  # the blocks of a transaction, and what is wrong with others
 
 
 class MissingBlocks(RpcError):
@@ -90,8 +100,14 @@ def sync(
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
     for name, value in wanted._asdict().items():
-        if name != "exchange" and value is not None and (type(value) is not int or value < 0):
-            raise LabError(f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer.")
+        if (
+            name != "exchange"
+            and value is not None
+            and (type(value) is not int or value < 0)
+        ):
+            raise LabError(
+                f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer."
+            )
     address = rpc or hide(os.environ.get(VARIABLE) or None)
     if address is None:
         from loopring_lab.relayer.server import embedded
@@ -144,7 +160,9 @@ class Sync:
         self._exchange = _check_exchange(wanted.exchange, chain_id)
         stated = self._rpc.source  # only the embedded chain states one
         is_synthetic = stated is not None and stated.synthetic
-        name = stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
+        name = (
+            stated.name if stated else f"exchange {self._exchange} on chain {chain_id}"
+        )
         self._store.bind(Source(name, is_synthetic, self._exchange, chain_id))
         index = self._store.index()
         for row in index.events.to_pylist():
@@ -165,7 +183,9 @@ class Sync:
         confirmations = wanted.confirmations
         if confirmations is None:
             confirmations = 0 if is_synthetic else CONFIRMATIONS
-        last = number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber") - confirmations
+        last = (
+            number(self._rpc.ask("eth_blockNumber"), "eth_blockNumber") - confirmations
+        )
         if wanted.to_block is not None:
             last = min(last, wanted.to_block)
         first = wanted.from_block
@@ -176,7 +196,9 @@ class Sync:
     def _fill_gaps(self, scanned: list[Span]) -> None:
         """Ask again for events that must be, or may be, in spans that were read: endpoints leave some out."""
         for gaps in _chunks(self._gaps(scanned), GAPS_AT_ONCE):
-            answers = self._rpc.ask_many([Call("eth_getLogs", [self._filter(gap)]) for gap in gaps])
+            answers = self._rpc.ask_many(
+                [Call("eth_getLogs", [self._filter(gap)]) for gap in gaps]
+            )
             for gap, answer in zip(gaps, answers, strict=True):
                 if isinstance(answer, TooMuch):
                     self._scan(gap)
@@ -246,10 +268,15 @@ class Sync:
             log = read_log(one, where, ENDPOINT)
             if log is None:
                 continue
-            is_asked_for = log.address == self._exchange and span.first <= log.l1_block <= span.last
+            is_asked_for = (
+                log.address == self._exchange
+                and span.first <= log.l1_block <= span.last
+            )
             if log.event is None or not is_asked_for:
                 problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
-                asked = f"which is not among those of {self._exchange} that were asked for"
+                asked = (
+                    f"which is not among those of {self._exchange} that were asked for"
+                )
                 raise RpcError(
                     with_details(
                         f"{problem}, {asked}. Use another endpoint.",
@@ -287,8 +314,14 @@ class Sync:
         """Ask for symbols and decimals of tokens that are not listed yet."""
         listing = self._store.listed_tokens()
         listed = {str(token.get("tokenId")) for token in listing}
-        unknown = [(token_id, one) for token_id, one in self._store.contracts().items() if str(token_id) not in listed]
-        contracts = [contract for _, contract in unknown if int(contract, 16)]  # that of ether is 0
+        unknown = [
+            (token_id, one)
+            for token_id, one in self._store.contracts().items()
+            if str(token_id) not in listed
+        ]
+        contracts = [
+            contract for _, contract in unknown if int(contract, 16)
+        ]  # that of ether is 0
         calls = []
         for contract in contracts:
             calls.append(
@@ -310,17 +343,31 @@ class Sync:
                 strict=True,
             )
         )
-        records = [token_record(token_id, contract, answers.get(contract)) for token_id, contract in unknown]
+        records = [
+            token_record(token_id, contract, answers.get(contract))
+            for token_id, contract in unknown
+        ]
         found = [record for record in records if record is not None]
         if found:
             self._store.store_tokens(to_json(listing + found))
 
     def _read_blocks(self, wanted: Span | None) -> None:
-        pending = [event for event in self._events.values() if event.public_data_hash not in self._held]
+        pending = [
+            event
+            for event in self._events.values()
+            if event.public_data_hash not in self._held
+        ]
         if wanted is not None:
-            pending = [event for event in pending if wanted.first <= event.l1_block <= wanted.last]
+            pending = [
+                event
+                for event in pending
+                if wanted.first <= event.l1_block <= wanted.last
+            ]
         pending.sort(key=lambda event: (event.l1_block, event.log_index))
-        grouped = [list(events) for _, events in groupby(pending, lambda event: event.transaction_hash)]
+        grouped = [
+            list(events)
+            for _, events in groupby(pending, lambda event: event.transaction_hash)
+        ]
         held = len(self._held)
         total = held + len(pending)
         try:
@@ -374,10 +421,16 @@ class Sync:
 
     def _fetch(self, groups: list[list[Submission]]) -> list[Fetched]:
         """Ask for transactions together, and read the blocks of each."""
-        calls = [Call("eth_getTransactionByHash", [events[0].transaction_hash]) for events in groups]
+        calls = [
+            Call("eth_getTransactionByHash", [events[0].transaction_hash])
+            for events in groups
+        ]
         with self._budget.activate():
             answers = self._rpc.ask_many(calls)
-        return [self._read(events, answer) for events, answer in zip(groups, answers, strict=True)]
+        return [
+            self._read(events, answer)
+            for events, answer in zip(groups, answers, strict=True)
+        ]
 
     def _read(self, events: list[Submission], answer: Any) -> Fetched:
         """Return the blocks of a transaction that its events announce, and what is wrong with the others."""
@@ -408,17 +461,26 @@ class Sync:
                 f"{where} is unknown to {address}; some nodes no longer keep bodies of blocks before the "
                 "merge. Run sync with another endpoint: it asks for what is missing."
             )
-        if not isinstance(answer, dict) or str(answer.get("hash")).lower() != transaction_hash:
-            raise RpcError(f"{where}: {address} answers with another one. Use another endpoint.")
+        if (
+            not isinstance(answer, dict)
+            or str(answer.get("hash")).lower() != transaction_hash
+        ):
+            raise RpcError(
+                f"{where}: {address} answers with another one. Use another endpoint."
+            )
         return octets(answer.get("input"), where)
 
 
 def _check_exchange(exchange: str | None, chain_id: int) -> str:
     found = exchange or EXCHANGES.get(chain_id)
     if found is None:
-        raise LabError(f"sync: no exchange is known on chain {chain_id}. Give its address: exchange='0x...'.")
+        raise LabError(
+            f"sync: no exchange is known on chain {chain_id}. Give its address: exchange='0x...'."
+        )
     if not _ADDRESS.fullmatch(str(found)):
-        raise LabError(f"exchange={shown(found)}: not an Ethereum address. Give 0x and 40 hex digits.")
+        raise LabError(
+            f"exchange={shown(found)}: not an Ethereum address. Give 0x and 40 hex digits."
+        )
     return found.lower()
 
 

@@ -11,12 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import (
-    WHOLE,
-    as_series,
-    combined,
-    scale_what_fits,
-)
+from loopring_lab.amounts.scaling import WHOLE, as_series, combined, scale_what_fits
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
 if TYPE_CHECKING:
@@ -56,7 +51,9 @@ TOKEN_OF = {
     "fee_b": "fee_token_b",
 }
 # The two digits of each byte.
-HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
+HEX = np.frombuffer(
+    "".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8
+).reshape(256, 2)
 
 
 def places(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
@@ -64,7 +61,9 @@ def places(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> pd.DataFram
     frame = pd.DataFrame(
         {
             "block": as_series(pa.array(block.astype(np.int32))),
-            "block_id": as_series(blocks.headers_table["block_id"].take(pa.array(block))),
+            "block_id": as_series(
+                blocks.headers_table["block_id"].take(pa.array(block))
+            ),
             "index_in_block": as_series(pa.array(within.astype(np.int32))),
         }
     )
@@ -81,7 +80,9 @@ def created_at(blocks: Blocks, block: np.ndarray) -> pd.Series:
 def renamed(table: pa.Table, names: Mapping[str, str] = NAMES) -> pd.DataFrame:
     """Return a table as a frame, under the names of frames."""
     columns = zip(table.column_names, table.columns, strict=True)
-    return pd.DataFrame({names.get(name, name): series(column) for name, column in columns})
+    return pd.DataFrame(
+        {names.get(name, name): series(column) for name, column in columns}
+    )
 
 
 def finished(
@@ -101,7 +102,9 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
     check_frame("tokens", tokens, {"token_id", "decimals"})
     listed = pd.Index(tokens["token_id"])
     known = tokens["decimals"].fillna(-1).to_numpy(np.int64)
-    decimals = np.append(known, -1)  # the last is what the code of an unlisted token, -1, finds
+    decimals = np.append(
+        known, -1
+    )  # the last is what the code of an unlisted token, -1, finds
     # Of a listing's own order, as in frames of trades.
     symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
     columns: dict[str, Any] = {}
@@ -111,7 +114,9 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
         # A column of token ids is followed by their symbols, one of amounts by its units.
         if name in TOKEN_OF.values():
             codes = listed.get_indexer(column.to_numpy(np.int64))
-            symbol = name.removesuffix("_id") if name.endswith("_id") else f"{name}_symbol"
+            symbol = (
+                name.removesuffix("_id") if name.endswith("_id") else f"{name}_symbol"
+            )
             columns[symbol] = pd.Categorical.from_codes(codes, dtype=symbols)
         elif name in TOKEN_OF and TOKEN_OF[name] in frame:
             codes = listed.get_indexer(frame[TOKEN_OF[name]].to_numpy(np.int64))

@@ -31,7 +31,13 @@ from loopring_lab.errors import (
 )
 from loopring_lab.http.addresses import is_confidential, split_rpc_address
 from loopring_lab.http.budget import Budget
-from loopring_lab.http.channel import TRANSIENT_STATUSES, Channel, Request, Secrets, Server
+from loopring_lab.http.channel import (
+    TRANSIENT_STATUSES,
+    Channel,
+    Request,
+    Secrets,
+    Server,
+)
 from loopring_lab.redaction import Redactor, SecretText, hide, shielded
 
 VARIABLE = "LOOPRING_RPC_URL"
@@ -58,7 +64,9 @@ _HEX = re.compile("0x(?:[0-9a-fA-F]{2})*")
 
 _OTHERWISE = "Try another endpoint, and check the arguments."
 _KEY = f"It does not accept the key in its address: check {VARIABLE}."
-_NOT_AN_ENDPOINT = "This does not look like an Ethereum endpoint: check the RPC address."
+_NOT_AN_ENDPOINT = (
+    "This does not look like an Ethereum endpoint: check the RPC address."
+)
 _OTHER = "The endpoint answered other than documented:"
 _UNDOCUMENTED = "Try again, or use another endpoint."
 _SLOW_DOWN = "Send fewer requests: sync(..., rate=...); or run it again later, or use another endpoint."
@@ -109,7 +117,9 @@ class Rpc(Channel):
         # An answer to another request, such as a late one, must not be taken for this one.
         number = next(self._ids)
         endpoint = f"{method} at {self.server.address}"
-        answer = self._exchange_json(endpoint, _request_object(number, Call(method, parameters)))
+        answer = self._exchange_json(
+            endpoint, _request_object(number, Call(method, parameters))
+        )
         if not isinstance(answer, dict) or str(answer.get("id")) != str(number):
             raise undocumented(endpoint, f"the answer to request {number}", answer)
         return _result(answer, endpoint)
@@ -124,7 +134,9 @@ class Rpc(Channel):
             places = [waiting.popleft() for _ in range(count)]
             found = self._ask_some([calls[place] for place in places])
             # A single call that is refused for the rate was sent again already, by the channel.
-            is_busy = len(places) > 1 and any(isinstance(one, Busy) for one in found.values())
+            is_busy = len(places) > 1 and any(
+                isinstance(one, Busy) for one in found.values()
+            )
             refusals = refusals + 1 if is_busy else 0
             may_retry = is_busy and refusals < self._attempts
             for at, place in enumerate(places):
@@ -158,15 +170,22 @@ class Rpc(Channel):
         return {}
 
     def _ask_batch(self, calls: list[Call]) -> dict[int, Any]:
-        endpoint = f"{calls[0].method} ({len(calls)} in a batch) at {self.server.address}"
+        endpoint = (
+            f"{calls[0].method} ({len(calls)} in a batch) at {self.server.address}"
+        )
         numbers = [next(self._ids) for _ in calls]
-        objects = [_request_object(number, call) for number, call in zip(numbers, calls, strict=True)]
+        objects = [
+            _request_object(number, call)
+            for number, call in zip(numbers, calls, strict=True)
+        ]
         answer = self._exchange_json(endpoint, objects)
         if not isinstance(answer, list):
             raise undocumented(endpoint, "a list of answers", answer)
         place_of = {str(number): place for place, number in enumerate(numbers)}
         found: dict[int, Any] = {}
-        contradicted = set()  # calls with two different answers, of which neither is believed
+        contradicted = (
+            set()
+        )  # calls with two different answers, of which neither is believed
         for one in answer:
             place = place_of.get(str(one.get("id"))) if isinstance(one, dict) else None
             if place is None:
@@ -206,7 +225,9 @@ class Rpc(Channel):
         )
         return _parse(self._retry(request), endpoint)
 
-    def _read_error(self, status: int, body: bytes, endpoint: str) -> tuple[LabError | None, bool]:
+    def _read_error(
+        self, status: int, body: bytes, endpoint: str
+    ) -> tuple[LabError | None, bool]:
         """Return the error that an answer is, if it is one, and whether to ask again."""
         # Some endpoints send errors with HTTP 200; parsing each answer twice would cost as much as reading it.
         refusal = None
@@ -239,9 +260,13 @@ class _Address(Secrets):
                 f"{self.shown}: over plain http, anyone on the way can read the address, and change answers. "
                 "Give an https address, or sync(..., allow_http=True) if the network is trusted."
             )
-        self._url = SecretText(urlunsplit((parts.scheme, host, parts.path or "/", parts.query, "")))
+        self._url = SecretText(
+            urlunsplit((parts.scheme, host, parts.path or "/", parts.query, ""))
+        )
         user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-        self._basic = SecretText(b64encode(user.encode()).decode() if "@" in parts.netloc else "")
+        self._basic = SecretText(
+            b64encode(user.encode()).decode() if "@" in parts.netloc else ""
+        )
         self.redactor = Redactor(*map(SecretText, _pieces(parts)), self._basic)
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -267,14 +292,22 @@ def _pieces(parts: Any) -> set[str]:
 
 def number(value: object, where: str, most: int = MAX_INT64) -> int:
     """Read a quantity, such as ``0x1f``."""
-    if not isinstance(value, str) or not _QUANTITY.fullmatch(value) or int(value, 16) > most:
+    if (
+        not isinstance(value, str)
+        or not _QUANTITY.fullmatch(value)
+        or int(value, 16) > most
+    ):
         raise undocumented(where, "a number in hex", value)
     return int(value, 16)
 
 
 def octets(value: object, where: str, size: int | None = None) -> bytes:
     """Read bytes in hex, of a given length if one is given."""
-    content = bytes.fromhex(value[2:]) if isinstance(value, str) and _HEX.fullmatch(value) else None
+    content = (
+        bytes.fromhex(value[2:])
+        if isinstance(value, str) and _HEX.fullmatch(value)
+        else None
+    )
     if content is None or size not in (None, len(content)):
         expected = "bytes in hex" if size is None else f"{size} bytes in hex"
         raise undocumented(where, expected, value)
@@ -294,7 +327,11 @@ def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:
     if status != 200:
         details.append(f"HTTP {status}")
     verb = "failed" if status >= 500 else "refused"
-    problem = f"The endpoint {verb}: {reason}." if reason else f"The endpoint {verb} without a reason."
+    problem = (
+        f"The endpoint {verb}: {reason}."
+        if reason
+        else f"The endpoint {verb} without a reason."
+    )
     kind, hint = _advice(refusal, code, reason, endpoint, status)
     return kind(with_details(f"{problem} {hint}", *details))
 
@@ -346,7 +383,9 @@ def _parse(body: bytes, endpoint: str) -> Any:
             hint=_NOT_AN_ENDPOINT,
         )
     except UnexpectedAnswer as error:
-        problem = f"{_OTHER} expected {error.expected}, got {error.got}. {_NOT_AN_ENDPOINT}"
+        problem = (
+            f"{_OTHER} expected {error.expected}, got {error.got}. {_NOT_AN_ENDPOINT}"
+        )
     raise RpcError(with_details(problem, endpoint))
 
 

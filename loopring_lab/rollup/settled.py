@@ -45,7 +45,9 @@ ROWS_OF_A_BLOCK = 100_000
 RESERVED_FOR_POOLS = 10_000
 """The exchange reserves account ids up to this for pools: a rule that others who read these blocks found."""
 
-UNKNOWN = np.iinfo(np.int8).max  # in place of a difference of decimals, which are at most 30
+UNKNOWN = np.iinfo(
+    np.int8
+).max  # in place of a difference of decimals, which are at most 30
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 TYPE = AMOUNT.pyarrow_dtype
 # An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold
@@ -77,7 +79,11 @@ def trades(
         fills = fills.filter(is_party)
     table = _Settled(fills.combine_chunks(), listing).table(blocks)
     accounts = table["account_id"].to_numpy()
-    are_pools = is_pool(blocks, accounts) if pools is None else np.isin(accounts, _account_ids(pools))
+    are_pools = (
+        is_pool(blocks, accounts)
+        if pools is None
+        else np.isin(accounts, _account_ids(pools))
+    )
     # A fill is a pool's if either of its two rows is.
     with_pool = are_pools.reshape(-1, 2).any(axis=1)
     fill_type = np.where(
@@ -137,7 +143,9 @@ def markets(pairs: Iterable[tuple[int, int]], tokens: pd.DataFrame) -> pd.DataFr
 
 def _account_ids(pools: Collection[int]) -> list[int]:
     if isinstance(pools, (str, bytes)) or not hasattr(pools, "__iter__"):
-        raise LabError(f"pools={pools!r} is not a collection of account ids. Give numbers, such as [1, 22].")
+        raise LabError(
+            f"pools={pools!r} is not a collection of account ids. Give numbers, such as [1, 22]."
+        )
     return [parse_account_id(account, "pools") for account in pools]
 
 
@@ -174,7 +182,9 @@ class _Settled(rows.Conversion):
         quote = pairs.quote[fill]
         size = self.amounts("size", base_leg, pairs.base, 2).take(pa.array(fill))
         price = self.prices(quote_leg, base_leg, pairs).take(pa.array(fill))
-        notional = self.amounts("notional", quote_leg, pairs.quote, 2).take(pa.array(fill))
+        notional = self.amounts("notional", quote_leg, pairs.quote, 2).take(
+            pa.array(fill)
+        )
 
         side = _interleaved(~a_buys, a_buys).astype(np.int8)  # codes: 0 buys, 1 sells
         # Of a token against itself, neither side buys.
@@ -201,7 +211,9 @@ class _Settled(rows.Conversion):
                 "notional": notional,
                 "fee": fee,
                 "fee_token": fee_code,
-                "fee_bps": rows.fee_rates(fee, fee_code, (base, size), (quote, notional)),
+                "fee_bps": rows.fee_rates(
+                    fee, fee_code, (base, size), (quote, notional)
+                ),
                 "order_hash": pa.nulls(len(fill), pa.string()),
                 "block_id": headers["block_id"].combine_chunks().take(pa.array(block)),
                 "index_in_block": index,
@@ -235,7 +247,9 @@ class _Settled(rows.Conversion):
         # Pairs, of which there are few, are looked up once each.
         keys, places = np.unique(low << 32 | high, return_inverse=True)
         listed = _listed(self.listing)
-        found = [self.pair(key >> 32, key & 0xFFFFFFFF, listed) for key in keys.tolist()]
+        found = [
+            self.pair(key >> 32, key & 0xFFFFFFFF, listed) for key in keys.tolist()
+        ]
         columns = np.array(found, np.int64).reshape(-1, 4)[places].T
         return _Pairs(*columns)
 
@@ -298,7 +312,9 @@ class _Settled(rows.Conversion):
             some = pa.array(fills)
             if by == UNKNOWN:
                 prices = pa.nulls(len(fills), TYPE)
-            elif by > QUOTIENT_DECIMALS - TYPE.scale:  # more decimals than the quotient has
+            elif (
+                by > QUOTIENT_DECIMALS - TYPE.scale
+            ):  # more decimals than the quotient has
                 prices = self.divided(paid.take(some), bought.take(some), by, fills)
             else:
                 prices = self.shifted(quotient.take(some), by, fills)
@@ -330,7 +346,9 @@ class _Settled(rows.Conversion):
         limit = 10**TYPE.precision
         prices: list[int | None] = []
         beyond = []
-        for numerator, denominator in zip(to_integers(paid), to_integers(bought), strict=True):
+        for numerator, denominator in zip(
+            to_integers(paid), to_integers(bought), strict=True
+        ):
             # Cut, not rounded, as the relayer cuts prices.
             price = None if denominator is None else numerator * power // denominator
             is_beyond = price is not None and price >= limit
@@ -352,11 +370,17 @@ class _Settled(rows.Conversion):
             sold = (int(self.sell_a[fill]), int(self.sell_b[fill]))
             for token in dict.fromkeys(sold):
                 if self.listing.code(token) < 0:
-                    what = "is an NFT" if token >= FIRST_NFT else "is not in the tokens table"
+                    what = (
+                        "is an NFT"
+                        if token >= FIRST_NFT
+                        else "is not in the tokens table"
+                    )
                     self.note(fill, f"token {token} {what}")
             if is_same[fill]:
                 self.note(fill, f"both sides sell token {sold[0]}")
-        bit6 = [self.fills[f"bit6_{side}"].to_numpy(zero_copy_only=False) for side in SIDES]
+        bit6 = [
+            self.fills[f"bit6_{side}"].to_numpy(zero_copy_only=False) for side in SIDES
+        ]
         self.flag(
             _interleaved(*bit6),
             "bit 6 of the order data is set, whose meaning is not known",

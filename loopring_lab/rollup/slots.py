@@ -13,12 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.errors import BlockError
-from loopring_lab.rollup.calldata import (
-    HEADER,
-    SLOT,
-    RawBlock,
-    check_length,
-)
+from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock, check_length
 
 # Where each field is in a transaction of 68 bytes, as the protocol's contracts read it: BlockReader.sol (header) and
 # libtransactions/*.sol of Loopring/protocols, packages/loopring_v3; trades are read by its circuits only
@@ -188,7 +183,9 @@ class Slots:
     """The slots of several blocks, sorted by transaction type and then by place."""
 
     def __init__(self, blocks: Sequence[RawBlock]) -> None:
-        sizes = [check_length(raw, f"block {place}") for place, raw in enumerate(blocks)]
+        sizes = [
+            check_length(raw, f"block {place}") for place, raw in enumerate(blocks)
+        ]
         self.sizes = np.array(sizes, np.int64)
         self.headers = np.empty((len(blocks), HEADER), np.uint8)
         slots = self._join_parts(blocks)
@@ -199,7 +196,9 @@ class Slots:
         self._rows = slots.take(order, axis=0, mode="clip", out=sorted_slots)
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
         starts = self.sizes.cumsum() - self.sizes
-        self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[order]
+        self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[
+            order
+        ]
         self._within = (order - starts[self._block]).astype(np.int32)
 
     def table(self, kind: str) -> pa.Table:
@@ -224,8 +223,12 @@ class Slots:
             self.headers[place] = content[:HEADER]
             start = stop
             stop = start + size
-            slots[start:stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(size, WIDTH_FIRST)
-            slots[start:stop, WIDTH_FIRST:] = content[middle:].reshape(size, SLOT - WIDTH_FIRST)
+            slots[start:stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(
+                size, WIDTH_FIRST
+            )
+            slots[start:stop, WIDTH_FIRST:] = content[middle:].reshape(
+                size, SLOT - WIDTH_FIRST
+            )
         return slots
 
     def _refuse_unknown(self, kinds: np.ndarray) -> None:
@@ -348,7 +351,9 @@ def _sides_of_trades(rows: np.ndarray) -> dict[str, pa.Array]:
             f"bit6_{side}": pa.array(data & 1 << 6 != 0),
             f"fee_bips_{side}": pa.array(bips),
         }
-        amount, token, bips = _charged(sold[side], bought, fills[side], fills[other], bips)
+        amount, token, bips = _charged(
+            sold[side], bought, fills[side], fills[other], bips
+        )
         found[f"fee_{side}"] = _fee(*amount, bips)
         found[f"fee_token_{side}"] = pa.array(token)
     return found
@@ -369,7 +374,9 @@ def _charged(
     if not buys_nft.any():
         return received, bought, bips
     pays_sold = buys_nft & (sold < FIRST_NFT)
-    mantissa, exponent = (np.where(buys_nft, *parts) for parts in zip(gave, received, strict=True))
+    mantissa, exponent = (
+        np.where(buys_nft, *parts) for parts in zip(gave, received, strict=True)
+    )
     token = np.where(pays_sold, sold, bought)
     rate = np.where(buys_nft & ~pays_sold, 0, bips)
     return (mantissa, exponent), token, rate
@@ -392,7 +399,10 @@ def _mints(rows: np.ndarray) -> dict[str, pa.Array]:
     is_signed = rows[:, 1] == 0
     mask = pa.array(is_signed)
     said = read("signed_mint", rows)
-    found = {name: pc.if_else(mask, column, pa.scalar(None, column.type)) for name, column in said.items()}
+    found = {
+        name: pc.if_else(mask, column, pa.scalar(None, column.type))
+        for name, column in said.items()
+    }
     receiver = np.where(is_signed, number(rows, 2, 4), number(rows, 28, 4))
     to = np.where(is_signed[:, None], np.uint8(0), rows[:, 32:52])
     return found | {"receiver": pa.array(receiver), "to": binary(to)}

@@ -92,8 +92,14 @@ class Store:
         missing = int(report["missing"].sum())
         parts = [f"{count:,} block{'' if count == 1 else 's'}"]
         if len(numbered):
-            parts.append(f"numbers {numbered['first'].iloc[0]:,} to {numbered['last'].iloc[-1]:,}")
-            parts.append(f"{missing:,} missing between them" if missing else "none missing between them")
+            parts.append(
+                f"numbers {numbered['first'].iloc[0]:,} to {numbered['last'].iloc[-1]:,}"
+            )
+            parts.append(
+                f"{missing:,} missing between them"
+                if missing
+                else "none missing between them"
+            )
         if unnumbered:
             parts.append(f"{unnumbered:,} without a number")
         return (
@@ -253,7 +259,9 @@ class Store:
         from loopring_lab.rollup import exports
 
         with track("blocks", progress) as watch:
-            counts = exports.Import(self.stored, first_block, source, watch).run(paths, tokens)
+            counts = exports.Import(self.stored, first_block, source, watch).run(
+                paths, tokens
+            )
         report = self.report()
         report.attrs |= counts
         return report
@@ -320,7 +328,9 @@ class Store:
             missing[len(known) - 1] = pc.sum(later).as_py() or 0
         frame.insert(3, "missing", missing)
         for name in ("first_time", "last_time"):
-            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True).astype("datetime64[ms, UTC]")
+            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True).astype(
+                "datetime64[ms, UTC]"
+            )
         frame.attrs |= index.attrs
         return frame
 
@@ -382,8 +392,12 @@ class Store:
         index = self.stored.index()
         rows = index.blocks
         for name, bound in (("first", first), ("last", last)):
-            if bound is not None and (type(bound) is not int or not 0 <= bound < 1 << 63):
-                raise LabError(f"{name}={bound!r} is not the number of a block. Give an integer.")
+            if bound is not None and (
+                type(bound) is not int or not 0 <= bound < 1 << 63
+            ):
+                raise LabError(
+                    f"{name}={bound!r} is not the number of a block. Give an integer."
+                )
         if first is not None:
             rows = rows.filter(pc.field("block_id") >= first)
         if last is not None:
@@ -417,7 +431,9 @@ class Store:
         1
         """
         if type(size) is not int or size < 1:
-            raise LabError(f"size={size!r}: give the number of blocks in a batch, 1 or more.")
+            raise LabError(
+                f"size={size!r}: give the number of blocks in a batch, 1 or more."
+            )
         index = self.stored.index()
         yield from self.stored.batches(index, index.blocks, size)
 

@@ -113,9 +113,15 @@ WHERE first IN (SELECT sha256 FROM sent) OR second IN (SELECT sha256 FROM sent)
 ORDER BY ALL
 LIMIT 1
 """
-FIRST_TOLD = ", ".join(f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS))
-IS_TOLD_MORE = " OR ".join(f"held_blocks.{name} IS NULL AND arrived.{name} IS NOT NULL" for name in TOLD)
-FILL_IN = ", ".join(f"{name} = coalesce(held_blocks.{name}, arrived.{name})" for name in TOLD)
+FIRST_TOLD = ", ".join(
+    f"any_value({name} ORDER BY arrival) AS {name}" for name in (*TOLD, *FACTS)
+)
+IS_TOLD_MORE = " OR ".join(
+    f"held_blocks.{name} IS NULL AND arrived.{name} IS NOT NULL" for name in TOLD
+)
+FILL_IN = ", ".join(
+    f"{name} = coalesce(held_blocks.{name}, arrived.{name})" for name in TOLD
+)
 ARRIVED = ", ".join(f"arrived.{name}" for name in (*TOLD, *FACTS))
 # `arrived`: each block that arrived, with what is known first of it.
 MERGE = f"""
@@ -147,7 +153,10 @@ FROM held.main.blocks
 WHERE rowid BETWEEN ? AND ?
     AND sha256 IN (SELECT data_sha256 FROM wanted)
 """
-ORDER = [(name, "ascending") for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")]
+ORDER = [
+    (name, "ascending")
+    for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")
+]
 
 
 class Submission(NamedTuple):
@@ -215,12 +224,21 @@ class StoredBlocks:
         ends = pc.min_max(rows["held_row"]).as_py()
         with self.file.reading() as connection:
             connection.register("wanted", rows.select(["data_sha256"]))
-            found = {digest: rest for digest, *rest in connection.execute(DATA, list(ends.values())).fetchall()}
+            found = {
+                digest: rest
+                for digest, *rest in connection.execute(
+                    DATA, list(ends.values())
+                ).fetchall()
+            }
         blocks = []
         for row in rows.to_pylist():
             auxiliary, size, packed = found[row["data_sha256"]]
             known = {name: row[name] for name in RawBlock._fields if name in row}
-            known |= {"form": row["form"] or "", "place": row["place"] or 0, "auxiliary": auxiliary or b""}
+            known |= {
+                "form": row["form"] or "",
+                "place": row["place"] or 0,
+                "auxiliary": auxiliary or b"",
+            }
             blocks.append(RawBlock(data=self._unpacked(packed, size), **known))
         return blocks
 
@@ -231,14 +249,18 @@ class StoredBlocks:
         for at in range(0, len(rows), at_once):
             raw = self.raw(rows.slice(at, at_once))
             for start in range(0, len(raw), size):
-                batch = Blocks(raw[start : start + size], index.pools, index.attrs, count_from)
+                batch = Blocks(
+                    raw[start : start + size], index.pools, index.attrs, count_from
+                )
                 count_from += sum(one.block_id is None for one in batch.raw)
                 yield batch
 
     def scanned(self) -> list[tuple[int, int]]:
         """Return the ranges of Ethereum blocks whose events were read, those that touch as one."""
         ranges: list[tuple[int, int]] = []
-        for first, last in self._fetch("SELECT first, last FROM held.main.scans ORDER BY ALL"):
+        for first, last in self._fetch(
+            "SELECT first, last FROM held.main.scans ORDER BY ALL"
+        ):
             if ranges and first <= ranges[-1][1] + 1:
                 ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
             else:
@@ -247,7 +269,11 @@ class StoredBlocks:
 
     def contracts(self) -> dict[int, str]:
         """Return the contracts of the tokens that events named, by token id."""
-        return dict(self._fetch("SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"))
+        return dict(
+            self._fetch(
+                "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
+            )
+        )
 
     def last_listing(self) -> str | None:
         """Return the listing of tokens that was stored last, as JSON text, if there is one."""
@@ -257,7 +283,9 @@ class StoredBlocks:
     def listed_tokens(self) -> list[Any]:
         """Return the records of the listing of tokens, none if there is no listing."""
         listed = parse_json(self.last_listing() or "[]", "tokens")
-        return list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
+        return (
+            list(listed.get("tokens", [])) if isinstance(listed, dict) else list(listed)
+        )
 
     # Writing
 
@@ -265,7 +293,9 @@ class StoredBlocks:
         """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
         bound = self.file.source()
         if bound and bound.exchange and bound.exchange == source.exchange:
-            source = Source(bound.name, source.synthetic, source.exchange, source.chain_id)
+            source = Source(
+                bound.name, source.synthetic, source.exchange, source.chain_id
+            )
         with self.file.writing(source) as connection:
             self._source = bound_source(connection)
 
@@ -278,16 +308,22 @@ class StoredBlocks:
             self._refuse_other_exchanges(blocks, bound_source(connection))
             connection.register("sent", sent)
             connection.register("named", pools)
-            for first_number, first, second_number, second in connection.execute(REFUSE).fetchall():
+            for first_number, first, second_number, second in connection.execute(
+                REFUSE
+            ).fetchall():
                 raise BlockError(
                     f"block {first_number} with sha256 {first.hex()} and block {second_number} with sha256 "
                     f"{second.hex()} cannot both be. Nothing was added: check first_block=, or leave it out "
                     "where events or other blocks tell the number."
                 )
-            [(before,)] = connection.execute("SELECT count(*) FROM held.main.blocks").fetchall()
+            [(before,)] = connection.execute(
+                "SELECT count(*) FROM held.main.blocks"
+            ).fetchall()
             connection.execute(MERGE)
             connection.execute(ADD_POOLS)
-            [(after,)] = connection.execute("SELECT count(*) FROM held.main.blocks").fetchall()
+            [(after,)] = connection.execute(
+                "SELECT count(*) FROM held.main.blocks"
+            ).fetchall()
         return int(after - before)
 
     def add_events(
@@ -297,17 +333,26 @@ class StoredBlocks:
         contracts: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         """Commit events, the range of Ethereum blocks that they were found in, and contracts of tokens."""
-        found = pa.Table.from_pylist([event._asdict() for event in events], EVENT_SCHEMA)
+        found = pa.Table.from_pylist(
+            [event._asdict() for event in events], EVENT_SCHEMA
+        )
         with self.file.writing(self._source) as connection:
             connection.register("found", found)
             connection.execute(ADD_EVENTS)
             if scanned is not None:
-                connection.execute("INSERT INTO held.main.scans VALUES (?, ?)", list(scanned))
-            rows = connection.execute("SELECT token_id, address FROM held.main.contracts ORDER BY rowid")
+                connection.execute(
+                    "INSERT INTO held.main.scans VALUES (?, ?)", list(scanned)
+                )
+            rows = connection.execute(
+                "SELECT token_id, address FROM held.main.contracts ORDER BY rowid"
+            )
             known = dict(rows.fetchall())
             for token_id, address in contracts.items():
                 if known.get(token_id) != address:
-                    connection.execute("INSERT INTO held.main.contracts VALUES (?, ?)", [token_id, address])
+                    connection.execute(
+                        "INSERT INTO held.main.contracts VALUES (?, ?)",
+                        [token_id, address],
+                    )
 
     def store_tokens(self, text: str) -> None:
         """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
@@ -328,13 +373,17 @@ class StoredBlocks:
                 f"{self.file.shown}: a block of {size:,} bytes, more than a call can have. {self.file.advice}"
             )
         try:
-            return bytes(pa.decompress(packed, decompressed_size=size, codec=CODEC, asbytes=True))
+            return bytes(
+                pa.decompress(packed, decompressed_size=size, codec=CODEC, asbytes=True)
+            )
         except (OSError, pa.ArrowException) as error:
             raise DamagedArchive(
                 f"{self.file.shown}: a block cannot be expanded ({error}). {self.file.advice}"
             ) from None
 
-    def _refuse_other_exchanges(self, blocks: Sequence[RawBlock], bound: Source) -> None:
+    def _refuse_other_exchanges(
+        self, blocks: Sequence[RawBlock], bound: Source
+    ) -> None:
         for exchange in dict.fromkeys(raw.data[:20] for raw in blocks):
             if f"0x{exchange.hex()}" != bound.exchange:
                 raise BlockError(
@@ -355,23 +404,45 @@ def _rows_of(blocks: Sequence[RawBlock]) -> tuple[pa.Table, pa.Table]:
     """Return blocks as rows of the store, and the pools that they name; an error names one that cannot be read."""
     read = Blocks(blocks)
     headers = read.headers_table
-    names = ("timestamp", "l1_block", "transaction_hash", "block_type", "block_size", "block_version")
-    columns: dict[str, Any] = {name: headers[name] for name in (*names, "merkle_root_before", "merkle_root_after")}
+    names = (
+        "timestamp",
+        "l1_block",
+        "transaction_hash",
+        "block_type",
+        "block_size",
+        "block_version",
+    )
+    columns: dict[str, Any] = {
+        name: headers[name]
+        for name in (*names, "merkle_root_before", "merkle_root_after")
+    }
     columns["sha256"] = headers["data_sha256"].cast(pa.binary())
     columns["number"] = headers["block_id"]
-    for name, kind in (("place", pa.int64()), ("auxiliary", pa.binary()), ("form", pa.string())):
+    for name, kind in (
+        ("place", pa.int64()),
+        ("auxiliary", pa.binary()),
+        ("form", pa.string()),
+    ):
         # Without a call around a block, nothing of its submission is known.
-        columns[name] = pa.array([getattr(raw, name) if raw.form else None for raw in blocks], kind)
+        columns[name] = pa.array(
+            [getattr(raw, name) if raw.form else None for raw in blocks], kind
+        )
     columns["data_size"] = pa.array([len(raw.data) for raw in blocks], pa.int64())
-    columns["data"] = pa.array([pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks], pa.binary())
+    columns["data"] = pa.array(
+        [pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks], pa.binary()
+    )
     columns["arrival"] = pa.array(range(len(blocks)), pa.int64())
-    return pa.table(columns), pa.table({"account_id": read.table("amm_update")["account"].cast(pa.int64())})
+    return pa.table(columns), pa.table(
+        {"account_id": read.table("amm_update")["account"].cast(pa.int64())}
+    )
 
 
 def _read_index(connection: duckdb.DuckDBPyConnection) -> Index:
     blocks = connection.sql(INDEX).to_arrow_table()
     events = connection.sql(EVENTS).to_arrow_table().cast(EVENT_SCHEMA)
-    pools = frozenset(account for (account,) in connection.execute("FROM held.main.pools").fetchall())
+    pools = frozenset(
+        account for (account,) in connection.execute("FROM held.main.pools").fetchall()
+    )
     numbers = pa.array(number(blocks, events), pa.int64())
     place = blocks.schema.get_field_index("block_id")
     numbered = blocks.set_column(place, "block_id", numbers).sort_by(ORDER)
@@ -383,10 +454,18 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
 
     Blocks are neighbours if a state root ends one and begins the other, and no third block of the store.
     """
-    known = {*zip(events["public_data_hash"].to_pylist(), events["block_id"].to_pylist(), strict=True)}
+    known = {
+        *zip(
+            events["public_data_hash"].to_pylist(),
+            events["block_id"].to_pylist(),
+            strict=True,
+        )
+    }
     by_hash = _unambiguous([one for one, _ in known], [one for _, one in known])
     digests, given = blocks["data_sha256"].to_pylist(), blocks["block_id"].to_pylist()
-    numbers: list[int | None] = [by_hash.get(one, stated) for one, stated in zip(digests, given, strict=True)]
+    numbers: list[int | None] = [
+        by_hash.get(one, stated) for one, stated in zip(digests, given, strict=True)
+    ]
     if None not in numbers:
         return numbers
     places = range(len(numbers))
@@ -401,7 +480,13 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
     return numbers
 
 
-def _spread(numbers: list[int | None], start: int, links: Mapping[int, int], step: int, taken: set[int | None]) -> None:
+def _spread(
+    numbers: list[int | None],
+    start: int,
+    links: Mapping[int, int],
+    step: int,
+    taken: set[int | None],
+) -> None:
     """Number the unnumbered neighbours of a block, one after another, with numbers that no other has."""
     at, value = start, numbers[start]
     while value is not None and (following := links.get(at)) is not None:
@@ -416,4 +501,6 @@ def _spread(numbers: list[int | None], start: int, links: Mapping[int, int], ste
 def _unambiguous(keys: Sequence[Any], values: Iterable[Any]) -> dict[Any, Any]:
     """Map keys to values, without keys that occur twice."""
     counts = Counter(keys)
-    return {key: value for key, value in zip(keys, values, strict=True) if counts[key] == 1}
+    return {
+        key: value for key, value in zip(keys, values, strict=True) if counts[key] == 1
+    }

@@ -109,12 +109,16 @@ def trades(
     """
     validate_options(fee_token, ten_members)
     if not isinstance(pages, Iterable):
-        raise LabError(f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}.")
+        raise LabError(
+            f"pages: expected answers of GET /user/trades as bytes, got {type(pages).__name__}."
+        )
     several = [pages] if isinstance(pages, (bytes, str, Mapping)) else pages
     # An endless iterator ends here.
     every = list(itertools.islice(several, MAX_PAGES + 1))
     if len(every) > MAX_PAGES:
-        raise LabError(f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive.")
+        raise LabError(
+            f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive."
+        )
     # Before anything is read: a mistake in an argument shows at once.
     codes = _fill_type_codes(fill_type, len(every))
     lookup = MarketLookup(tokens, markets)
@@ -227,7 +231,9 @@ def refuse_shared_fills(count: int, advice: str) -> None:
 
 def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
     """Refuse a relayer that sends rows of another account than the one asked for."""
-    others = trades.loc[(trades["account_id"] != account_id).fillna(False), "account_id"]
+    others = trades.loc[
+        (trades["account_id"] != account_id).fillna(False), "account_id"
+    ]
     if len(others):
         raise UnexpectedAnswer(
             "accountId",
@@ -340,7 +346,9 @@ def assemble(
     return pd.DataFrame(data, copy=False)
 
 
-def _fill_type_codes(fill_type: str | Sequence[str | None] | None, pages: int) -> list[int]:
+def _fill_type_codes(
+    fill_type: str | Sequence[str | None] | None, pages: int
+) -> list[int]:
     """Return the code of each page's fill type, -1 where it is not known."""
     if fill_type is None or isinstance(fill_type, str):
         each = [fill_type] * pages
@@ -361,4 +369,6 @@ def _refuse_unknown(
     known: Sequence[str],
 ) -> None:
     if value not in known:
-        raise LabError(f"{name}={value!r} is not known. Use one of {', '.join(map(repr, known))}.")
+        raise LabError(
+            f"{name}={value!r} is not known. Use one of {', '.join(map(repr, known))}."
+        )

@@ -84,7 +84,9 @@ def prices(
     2022-03-31 18:01:00 LRC-ETH  LRC     0.00031
     """
     if unit is not None and unit not in UNITS:
-        raise LabError(f"unit={unit!r} is not known. Use 's' or 'ms', or leave it out where times are text.")
+        raise LabError(
+            f"unit={unit!r} is not known. Use 's' or 'ms', or leave it out where times are text."
+        )
     if markets is not None:
         check_frame("markets", markets, {*TOKENS})
     closes = _File(Path(file))
@@ -110,7 +112,9 @@ def prices(
         else:
             listed = markets[name].to_dict()
             found[name] = found["market"].map(listed)
-    found["price"] = closes.column("price", f"a decimal number that fits {_TYPE}", _decimals)
+    found["price"] = closes.column(
+        "price", f"a decimal number that fits {_TYPE}", _decimals
+    )
     # A price may be repeated, but not contradicted.
     once = found.drop_duplicates(["created_at", "market", "price"])
     again = once.index[once.duplicated(["created_at", "market"])]
@@ -145,7 +149,9 @@ class _File:
         first = line.decode("utf-8-sig", "replace")
         self.names = [name.strip(' \t\r"') for name in first.split(",")]
         if not {*NEEDED} <= {*self.names}:
-            raise self.error(f"a line of names with {', '.join(NEEDED)}", shown(first), 1)
+            raise self.error(
+                f"a line of names with {', '.join(NEEDED)}", shown(first), 1
+            )
         for name in (*NEEDED, *TOKENS):
             if self.names.count(name) > 1:
                 raise self.error("each column once", f"{name} twice", 1)
@@ -245,7 +251,9 @@ class _File:
         with contextlib.suppress(csv.Error):  # such as for a cell of more than 128 KiB
             for cells in lines:
                 if cells and len(cells) != len(self.names):
-                    raise self.error(f"{len(self.names)} columns", str(len(cells)), lines.line_num)
+                    raise self.error(
+                        f"{len(self.names)} columns", str(len(cells)), lines.line_num
+                    )
 
 
 def _milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:

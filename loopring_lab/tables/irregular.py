@@ -105,7 +105,9 @@ def _refuse_other_frames(trades: object) -> None:
     hint = "Pass whole rows, as client.trades(...) returns."
     if not isinstance(trades, pd.DataFrame):
         got = type(trades).__name__
-        raise LabError(f"anomalies: expected a trades DataFrame of pandas, got {got}. {hint}")
+        raise LabError(
+            f"anomalies: expected a trades DataFrame of pandas, got {got}. {hint}"
+        )
     for name in COMPARED:
         if name not in trades.columns:
             raise LabError(f"anomalies: the frame has no column {name!r}. {hint}")
@@ -131,8 +133,14 @@ def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
         ),
     )
     years = trades["created_at"].dt.year
-    yield f"created_at is before {FIRST_YEAR}: sent in seconds?", (years < FIRST_YEAR).to_numpy()
-    yield f"created_at is after {LAST_YEAR}: sent in microseconds?", (years > LAST_YEAR).to_numpy()
+    yield (
+        f"created_at is before {FIRST_YEAR}: sent in seconds?",
+        (years < FIRST_YEAR).to_numpy(),
+    )
+    yield (
+        f"created_at is after {LAST_YEAR}: sent in microseconds?",
+        (years > LAST_YEAR).to_numpy(),
+    )
     repeated = trades[
         trades["trade_id"].notna()
         & trades.duplicated(
@@ -150,7 +158,10 @@ def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
         )
     ]
     yield "repeated identity with other content", np.isin(trades.index, differing)
-    yield "read twice: identical to another row", np.isin(trades.index, copies.index[copies])
+    yield (
+        "read twice: identical to another row",
+        np.isin(trades.index, copies.index[copies]),
+    )
 
 
 def _exceeds(

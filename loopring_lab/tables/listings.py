@@ -37,7 +37,11 @@ AMM_BIT = 1
 ORDERBOOK_BIT = 2
 
 _GROUPS = ("orderAmounts", "luckyTokenAmounts", "gasAmounts")
-_TOKEN_AMOUNTS = [f"{group}.{bound}" for group in _GROUPS[:2] for bound in ("minimum", "maximum", "dust")]
+_TOKEN_AMOUNTS = [
+    f"{group}.{bound}"
+    for group in _GROUPS[:2]
+    for bound in ("minimum", "maximum", "dust")
+]
 _TOKEN_AMOUNTS.append("fastWithdrawLimit")
 _TOKEN_COLUMNS = {
     "tokenId": "int",
@@ -259,7 +263,11 @@ class MarketLookup:
             )
         ids = self.ids_of(found)
         missing = [token_id for token_id in ids if self.code(token_id) < 0]
-        reason = f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table" if missing else None
+        reason = (
+            f"tokenId {missing[0]} of market {shown(raw, 60)} is not in the tokens table"
+            if missing
+            else None
+        )
         base, quote = map(self.code, ids)
         return Pair(
             found,
@@ -333,7 +341,10 @@ def _columns(records: Records, wanted: Mapping[str, str]) -> dict[str, pd.Series
     data = {}
     for path, type_name in wanted.items():
         read, dtype = _TYPES[type_name]
-        values = [read(_pop(record, path, where), f"{where}.{path}") for where, record in records]
+        values = [
+            read(_pop(record, path, where), f"{where}.{path}")
+            for where, record in records
+        ]
         data[_snake(path)] = pd.Series(
             values,
             dtype=dtype,
@@ -435,11 +446,20 @@ def _text(value: Any, where: str) -> str | None:
 
 _TYPES: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
     "int": (_integer("a whole number of 64 bits", -MAX_INT64, MAX_INT64), INTEGER),
-    "places": (_integer(f"a whole number up to {MAX_PLACES}", -MAX_PLACES, MAX_PLACES), INTEGER),
-    "moment": (_integer("milliseconds from 1970 to the year 9999", 0, MAX_MOMENT), INTEGER),
+    "places": (
+        _integer(f"a whole number up to {MAX_PLACES}", -MAX_PLACES, MAX_PLACES),
+        INTEGER,
+    ),
+    "moment": (
+        _integer("milliseconds from 1970 to the year 9999", 0, MAX_MOMENT),
+        INTEGER,
+    ),
     "text": (_text, TEXT),
     "bool": (_flag, "boolean"),
-    "amount": (_integer("an amount of 0 or more, of at most 76 digits", 0, 10**76 - 1), object),
+    "amount": (
+        _integer("an amount of 0 or more, of at most 76 digits", 0, 10**76 - 1),
+        object,
+    ),
 }
 
 

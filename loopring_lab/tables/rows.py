@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
-from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_integer, parse_json, shown
+from loopring_lab.bounded import (
+    MAX_INT64,
+    parse_decimal,
+    parse_integer,
+    parse_json,
+    shown,
+)
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
 from loopring_lab.tables.numbers import cast_decimals, cast_integers, cast_smallest
@@ -152,7 +158,10 @@ class Conversion:
         )
         for row in beyond.tolist():
             symbol = self.listing.tokens[token[row]]
-            keep(row, f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}")
+            keep(
+                row,
+                f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}",
+            )
         return found
 
     def notes(self) -> pa.Array:
@@ -326,7 +335,11 @@ class _Converter(Conversion):
         is_after = pc.greater(created, MAX_MOMENT)
         is_wrong = pc.or_(is_before, is_after)
         for row in np.flatnonzero(_known(is_wrong)).tolist():
-            self.keep_text(row, "createdAt", "is not between the years 1970 and 9999 as milliseconds")
+            self.keep_text(
+                row,
+                "createdAt",
+                "is not between the years 1970 and 9999 as milliseconds",
+            )
         return pc.if_else(pc.or_(is_unknown, is_wrong), None, created)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
@@ -361,7 +374,13 @@ class _Converter(Conversion):
             number = parse_decimal(text)
             amount = as_amount(number)
             if text is not None and amount is None:
-                self.keep_text(row, "price", "is not a decimal number" if number is None else f"does not fit {_TYPE}")
+                self.keep_text(
+                    row,
+                    "price",
+                    "is not a decimal number"
+                    if number is None
+                    else f"does not fit {_TYPE}",
+                )
             amounts.append(amount)
         return pa.array(amounts, _TYPE)
 
@@ -433,7 +452,9 @@ class _Converter(Conversion):
             text = texts[row].as_py()
             members = parse_json(text, self.batch.where(row))
             expected, got = fault_of(members) or ("", "")
-            self.reasons[row].append(f"the row is not a trade: expected {expected}, got {got}")
+            self.reasons[row].append(
+                f"the row is not a trade: expected {expected}, got {got}"
+            )
             self.verbatim[row]["row"] = text
 
 

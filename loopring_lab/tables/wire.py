@@ -32,7 +32,16 @@ from loopring_lab.errors import LabError, UnexpectedAnswer
 
 # The contract of GET /user/trades: rows of 7 members until early 2022, of 13 in 2022, of 14 since March 2023.
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
-MEMBERS = (*CORE, "blockId", "indexInBlock", "accountId", "tokenId", "storageId", "orderHash", "type")
+MEMBERS = (
+    *CORE,
+    "blockId",
+    "indexInBlock",
+    "accountId",
+    "tokenId",
+    "storageId",
+    "orderHash",
+    "type",
+)
 # One document shows ten members, which no recorded row has.
 TEN_MEMBERS = {
     "account": (*CORE, "accountId", "tokenId", "storageId"),
@@ -54,9 +63,12 @@ AnyPage = TypeVar("AnyPage", bound=Page)
 _NAMES = (*MEMBERS, "tail", "no_trade")
 _COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
-_JSON_HINT = "Ask for the page again; if it was saved, save it again. Check base_url too."
+_JSON_HINT = (
+    "Ask for the page again; if it was saved, save it again. Check base_url too."
+)
 _NFT_HINT = (
-    "Trades of NFTs have a layout of their own, which is not supported: leave that page out, or read another account."
+    "Trades of NFTs have a layout of their own, which is not supported: leave that page out, or read "
+    "another account."
 )
 
 # All that a regular page may contain, so that DuckDB's reader has no choice in what it means. Left to itself it
@@ -72,7 +84,9 @@ _FURTHER = f"(?:,{_MEMBER})"
 _ROW = rf"{_SPACE}\[{_MEMBER}(?:{_FURTHER}{{6,8}}|{_FURTHER}{{10,13}})\]{_SPACE}"
 _START = rf'^{_SPACE}\{{{_SPACE}"totalNum"{_SPACE}:{_SPACE}(?P<total>{_WHOLE}){_SPACE},{_SPACE}"trades"{_SPACE}:'
 _REGULAR = rf"{_START}{_SPACE}\[(?:{_ROW}(?:,{_ROW})*|{_SPACE})\]{_SPACE}\}}{_SPACE}$"
-_MEMBERS_SQL = ", ".join(f'members[{place}] AS "{name}"' for place, name in enumerate(MEMBERS, 1))
+_MEMBERS_SQL = ", ".join(
+    f'members[{place}] AS "{name}"' for place, name in enumerate(MEMBERS, 1)
+)
 
 
 class Batch(NamedTuple):
@@ -215,8 +229,15 @@ def fault_of(row: Any) -> tuple[str, str] | None:
     if not isinstance(row, list):
         return "a list of members", short(row)
     if len(row) == NFT_MEMBERS:
-        return "a token trade of 7 or more members", f"an NFT trade of {NFT_MEMBERS} members"
-    return ("7 or more members", f"{len(row)}: {short(row)}") if len(row) < len(CORE) else None
+        return (
+            "a token trade of 7 or more members",
+            f"an NFT trade of {NFT_MEMBERS} members",
+        )
+    return (
+        ("7 or more members", f"{len(row)}: {short(row)}")
+        if len(row) < len(CORE)
+        else None
+    )
 
 
 def refuse_without_trades(batches: Iterable[Batch]) -> None:
@@ -309,7 +330,11 @@ def parse(
 
 def short(value: Any) -> str:
     """Show a value from the wire in an error message, cut to 80 characters."""
-    return "nothing (null)" if value is None else printable(f"{type(value).__name__.lower()} {to_json(value)}")
+    return (
+        "nothing (null)"
+        if value is None
+        else printable(f"{type(value).__name__.lower()} {to_json(value)}")
+    )
 
 
 def _read(
@@ -323,7 +348,9 @@ def _read(
     totals: dict[int, str] = {}
     rows = _ask(regular, '["VARCHAR"]', _MEMBERS_SQL)
     if rows is not None:
-        numbered = zip(regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True)
+        numbered = zip(
+            regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True
+        )
         totals = dict(numbered)
         counted = np.bincount(
             rows["page"],
@@ -335,7 +362,9 @@ def _read(
             rows = rows.append_column(name, nothing)
         columns = rows.select(_COLUMNS.names)
     start = 0
-    for is_regular, together in itertools.groupby(range(len(pages)), totals.__contains__):
+    for is_regular, together in itertools.groupby(
+        range(len(pages)), totals.__contains__
+    ):
         numbers = list(together)
         if is_regular:
             # Rows come in the order of their pages, so each page is a slice.
@@ -368,7 +397,9 @@ def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
     """Return the texts of the regular pages, with their positions and the number of rows that they count."""
     texts = []
     for page in pages:
-        is_plain = isinstance(page, (bytes, str)) and len(page) <= size and page.isascii()
+        is_plain = (
+            isinstance(page, (bytes, str)) and len(page) <= size and page.isascii()
+        )
         texts.append(page if is_plain else None)
     bodies = pa.array(texts, pa.string())
     every = pa.table(
@@ -417,7 +448,9 @@ def _ask(
 
 def _split(batch: Batch) -> Iterator[Batch]:
     start = 0
-    for count, total, place in zip(batch.counts, batch.totals, batch.places, strict=True):
+    for count, total, place in zip(
+        batch.counts, batch.totals, batch.places, strict=True
+    ):
         yield Batch(
             batch.columns.slice(start, count),
             [count],
@@ -438,7 +471,9 @@ def _append(
     else:
         # Ten members mean one of two things, which the caller must say.
         layout = TEN_MEMBERS[ten_members] if len(row) == 10 else MEMBERS
-        texts = [one if one is None or isinstance(one, str) else to_json(one) for one in row]
+        texts = [
+            one if one is None or isinstance(one, str) else to_json(one) for one in row
+        ]
         members = dict(zip(layout, texts, strict=False))
         if len(row) > len(MEMBERS):
             members["tail"] = to_json(row[len(MEMBERS) :])

@@ -7,16 +7,9 @@ long work; `figure_view` and `table_view` are what `lab.look` shows. Start with 
 
 from __future__ import annotations
 
-from loopring_lab.widgets.explorers import (
-    FeeExplorer,
-    FillExplorer,
-)
+from loopring_lab.widgets.explorers import FeeExplorer, FillExplorer
 from loopring_lab.widgets.key_update import KeyUpdateWizard
-from loopring_lab.widgets.markets import (
-    Finding,
-    MarketExplorer,
-    check_amount,
-)
+from loopring_lab.widgets.markets import Finding, MarketExplorer, check_amount
 
 __all__ = [
     "FeeExplorer",

@@ -28,7 +28,9 @@ class Background(HasTraits):
 
     doing = Unicode()  # the work under way; empty if there is none
     done = Int()
-    whole = Int()  # how much there is to do, of which `done` is done; 0 if that is not known
+    whole = (
+        Int()
+    )  # how much there is to do, of which `done` is done; 0 if that is not known
     problem = Unicode()  # what went wrong last, and what to do about it
 
     def __init__(self) -> None:
@@ -79,7 +81,9 @@ class Background(HasTraits):
             if self._job is None:
                 return
             progress = f" after {self.done:,} of {self.whole:,}" if self.whole else ""
-            message = f"{self.doing}: cancelled{progress}. Start again whenever you like."
+            message = (
+                f"{self.doing}: cancelled{progress}. Start again whenever you like."
+            )
             self.drop()
             self.problem = message
 
@@ -93,7 +97,9 @@ class Background(HasTraits):
                 return
             job.thread.join(timeout)
             if job.thread.is_alive():
-                raise LabError(f"{self.doing}: not finished after {timeout:g} s. Wait again, or cancel it.")
+                raise LabError(
+                    f"{self.doing}: not finished after {timeout:g} s. Wait again, or cancel it."
+                )
             # The loop that should apply the result is the one that waits here.
             self._finish(job)
 

@@ -18,10 +18,7 @@ from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
 from loopring_lab.trade_source import TradeSource
-from loopring_lab.widgets.background import (
-    Background,
-    ReportProgress,
-)
+from loopring_lab.widgets.background import Background, ReportProgress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,7 +104,9 @@ class LibraryCall(NamedTuple):
         return f"lab.{self.function}({', '.join(arguments)})"
 
     def _given(self) -> dict[str, Any]:
-        return {name: value for name, value in self.options.items() if value is not None}
+        return {
+            name: value for name, value in self.options.items() if value is not None
+        }
 
 
 class Condition(NamedTuple):
@@ -172,7 +171,9 @@ class Selection(HasTraits):
     def trades(self) -> pd.DataFrame:
         """All trades, before any filter."""
         if self._trades is None:
-            raise LabError("No trades are read yet. Choose an account, and read() its trades.")
+            raise LabError(
+                "No trades are read yet. Choose an account, and read() its trades."
+            )
         return self._trades
 
     @property
@@ -317,7 +318,11 @@ class Selection(HasTraits):
             ("created_at", ">=", choices.since),
             ("created_at", "<", choices.until),
         ]
-        return [Condition(column, sign, str(value)) for column, sign, value in wanted if value is not None]
+        return [
+            Condition(column, sign, str(value))
+            for column, sign, value in wanted
+            if value is not None
+        ]
 
     @property
     def _filter_text(self) -> str:
@@ -333,7 +338,9 @@ class Selection(HasTraits):
             whose = "There are"
             if len(self.accounts) == 1:
                 whose = f"Account {self.accounts[0]} has"
-            raise LabError(f"{whose} no trades. Choose another account, or give other trades.")
+            raise LabError(
+                f"{whose} no trades. Choose another account, or give other trades."
+            )
         self.check_dates()
         frame = self._matching(self._conditions)
         if frame.empty:
@@ -351,7 +358,9 @@ class Selection(HasTraits):
 
     def _matching_but_for_role(self) -> pd.Series:
         """Return the roles of the trades that match all other filters."""
-        others = [condition for condition in self._conditions if condition.column != "role"]
+        others = [
+            condition for condition in self._conditions if condition.column != "role"
+        ]
         return self._matching(others)["role"]
 
     def _other_roles(self) -> str:
@@ -377,7 +386,9 @@ class Selection(HasTraits):
 
     def _with_roles(self) -> pd.DataFrame:
         if "roles" not in self._cache:
-            self._cache["roles"] = import_module("loopring_lab.fills").with_roles(self.trades)
+            self._cache["roles"] = import_module("loopring_lab.fills").with_roles(
+                self.trades
+            )
         found: pd.DataFrame = self._cache["roles"]
         return found
 
@@ -393,7 +404,9 @@ class Selection(HasTraits):
     def table(self) -> pd.DataFrame:
         """The table of the library function that `export` names."""
         call = self._table_call
-        table: pd.DataFrame = self._cached(call.code("chosen"), lambda: call.run(self.chosen))
+        table: pd.DataFrame = self._cached(
+            call.code("chosen"), lambda: call.run(self.chosen)
+        )
         return table
 
     @property
@@ -427,10 +440,14 @@ class Selection(HasTraits):
             "import loopring_lab as lab",
             *self._code_of_trades(),
         ]
-        lines += [f"chosen = chosen[{condition.code()}]" for condition in self._conditions]
+        lines += [
+            f"chosen = chosen[{condition.code()}]" for condition in self._conditions
+        ]
         if self._uses_prices and self._given_prices is None:
             client = name_of(self.client, "client")
-            lines.append(f"prices = {client}.outside_prices(chosen, every={self._prices_every!r})")
+            lines.append(
+                f"prices = {client}.outside_prices(chosen, every={self._prices_every!r})"
+            )
         lines.append(f"table = {self._table_call.code('chosen')}")
         if self.spec.one_quote:
             lines.append(f"table = table[table['quote'] == {self.quote_shown!r}]")
@@ -507,7 +524,9 @@ class Selection(HasTraits):
             return self._given_prices
         found: pd.DataFrame | None = self._cache.get(self._prices_key)
         if found is None:
-            raise LabError(f"{self.spec.label} needs prices from outside the exchange. {self._way_to_prices}")
+            raise LabError(
+                f"{self.spec.label} needs prices from outside the exchange. {self._way_to_prices}"
+            )
         return found
 
     # Prices from outside the exchange
@@ -532,13 +551,17 @@ class Selection(HasTraits):
         chosen = self.chosen
         key = self._prices_key
         if client is None:
-            raise LabError(f"There is no client to read prices with. {self._way_to_prices}")
+            raise LabError(
+                f"There is no client to read prices with. {self._way_to_prices}"
+            )
         self._prices_asked_for = key
 
         def read(_: ReportProgress) -> pd.DataFrame:
             prices = client.outside_prices(chosen, every=self._prices_every)
             if prices is None:
-                raise LabError(f"The relayer has no prices from outside. {self._way_to_prices}")
+                raise LabError(
+                    f"The relayer has no prices from outside. {self._way_to_prices}"
+                )
             return prices
 
         def keep(prices: pd.DataFrame) -> None:
@@ -588,7 +611,9 @@ class Selection(HasTraits):
         return LibraryCall(self.spec.table, options)
 
     def _arguments(self, attributes: Mapping[str, str]) -> dict[str, Any]:
-        return {name: getattr(self, attribute) for name, attribute in attributes.items()}
+        return {
+            name: getattr(self, attribute) for name, attribute in attributes.items()
+        }
 
     @property
     def _columns(self) -> list[str]:

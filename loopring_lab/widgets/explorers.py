@@ -12,13 +12,7 @@ from traitlets import validate
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.trade_source import TradeSource
-from loopring_lab.widgets.explorer import (
-    BY,
-    FILTERS,
-    ROLES,
-    FigureSpec,
-    Selection,
-)
+from loopring_lab.widgets.explorer import BY, FILTERS, ROLES, FigureSpec, Selection
 from loopring_lab.widgets.state import (
     Choice,
     WidgetState,
@@ -139,7 +133,9 @@ class Explorer(WidgetState):
             )
         # Taken in silence, it would look like a filter.
         elif "account" in choices:
-            raise LabError(f"{widget}: account= needs a client, and these are trades already. Give a client.")
+            raise LabError(
+                f"{widget}: account= needs a client, and these are trades already. Give a client."
+            )
         super().__init__(first | choices)
         selection = Selection(self, source, prices)
         selection.check_dates()
@@ -173,7 +169,9 @@ class Explorer(WidgetState):
 
 
 def _are_trades(source: Any) -> bool:
-    return isinstance(source, pd.DataFrame) and source.columns.isin(NEEDED_COLUMNS).sum() == len(NEEDED_COLUMNS)
+    return isinstance(source, pd.DataFrame) and source.columns.isin(
+        NEEDED_COLUMNS
+    ).sum() == len(NEEDED_COLUMNS)
 
 
 def known_market(market: str, selection: Selection) -> str:
@@ -278,7 +276,9 @@ class FillExplorer(Explorer):
     'LRC-ETH'
     """
 
-    ABOUT = "AMM pool against order book: shares, prices and sizes, as a figure and a table"
+    ABOUT = (
+        "AMM pool against order book: shares, prices and sizes, as a figure and a table"
+    )
     CHOICES: ClassVar[tuple[str, ...]] = (
         *Explorer.CHOICES,
         "tolerance",

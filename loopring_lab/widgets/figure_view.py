@@ -21,7 +21,9 @@ from loopring_lab.figures import Figure
 from loopring_lab.figures.style import STYLE
 from loopring_lab.widgets.panel import CSS, FOLDER, PAGE_JS
 
-SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}  # the same ids in every run
+SVG: dict[Any, Any] = STYLE | {
+    "svg.hashsalt": "loopring-lab"
+}  # the same ids in every run
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 THEME = {
     "#000000": "var(--ll-ink)",
@@ -123,7 +125,9 @@ class FigureView(anywidget.AnyWidget):
                     layout.execute(figure)
             self._draw()
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _repr_mimebundle_(
+        self, **options: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         view, view_metadata = super()._repr_mimebundle_(**options) or ({}, {})
         # As the view is laid out, and whole, whatever is zoomed.
         with _zoomed(self._figure, {}):
@@ -151,7 +155,10 @@ class FigureView(anywidget.AnyWidget):
 
     def _draw(self) -> None:
         numbers = range(len(self._figure.axes))
-        zoom = {(number, self._direction(number)): limits for number, limits in self._zoom.items()}
+        zoom = {
+            (number, self._direction(number)): limits
+            for number, limits in self._zoom.items()
+        }
         with _zoomed(self._figure, zoom):
             svg = themed(_svg(self._figure))
             marks = list(self._marks())

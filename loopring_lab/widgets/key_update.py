@@ -20,11 +20,7 @@ from loopring_lab.keys.deployments import Trust
 from loopring_lab.keys.receipts import poll_until_final
 from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
-from loopring_lab.models import (
-    FINAL_STATES,
-    UPDATE_STATES,
-    Account,
-)
+from loopring_lab.models import FINAL_STATES, UPDATE_STATES, Account
 from loopring_lab.preview import Sheet
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.widgets.background import ReportProgress
@@ -137,7 +133,9 @@ class KeyUpdateWizard(WidgetState):
         **choices: Any,
     ) -> None:
         if not isinstance(client, Client):
-            raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
+            raise LabError(
+                f"{type(self).__name__}: expected a client. Give lab.connect()."
+            )
         super().__init__(choices)
         self._flow = KeyUpdateFlow(
             self,
@@ -250,7 +248,10 @@ class KeyUpdateFlow(HasTraits):
         if not self.held.own_seed:
             return sheet
         withheld = {"keySeed": WITHHELD}
-        lines = [line._replace(value=withheld.get(line.field, line.value)) for line in sheet.lines]
+        lines = [
+            line._replace(value=withheld.get(line.field, line.value))
+            for line in sheet.lines
+        ]
         return Sheet(sheet.title, lines)
 
     # The way on
@@ -312,7 +313,9 @@ class KeyUpdateFlow(HasTraits):
             raise KeyUpdateError(NO_DEMO)
         # A second update with the same nonce would be refused by the relayer.
         if self.step == "follow":
-            raise KeyUpdateError("The update is submitted already. Follow it, or start over.")
+            raise KeyUpdateError(
+                "The update is submitted already. Follow it, or start over."
+            )
         wallet = DemoWallet(
             relayer.signer(account),
             relayer.counterfactual(account),
@@ -325,7 +328,9 @@ class KeyUpdateFlow(HasTraits):
     def new_client(self) -> Client:
         """Return a client with an API key of the new L2 key."""
         if self.held.signed is None or not self.held.finished:
-            raise KeyUpdateError("The account does not have the new key yet. Follow the update to its end.")
+            raise KeyUpdateError(
+                "The account does not have the new key yet. Follow the update to its end."
+            )
         key = self.held.signed.l2_key
         return self.client.with_api_key(self.client.api_key(key, self.choices.account))
 
@@ -336,7 +341,9 @@ class KeyUpdateFlow(HasTraits):
     ) -> None:
         account_id = self.choices.account
         if account_id is None:
-            raise KeyUpdateError("No account is selected. Give an account id, such as 10083.")
+            raise KeyUpdateError(
+                "No account is selected. Give an account id, such as 10083."
+            )
         # Read now: what is shown when the step is taken is what is used.
         terms = self._terms | {"key_seed": key_seed}
         if wallet is not None and wallet.counterfactual:
@@ -458,7 +465,9 @@ class KeyUpdateFlow(HasTraits):
         # Under the lock, either this or a submission that succeeds meanwhile wins as a whole.
         with self._background.lock:
             if self.step == "follow":
-                raise KeyUpdateError("The update was sent, so it cannot be taken back. Follow it, or start over.")
+                raise KeyUpdateError(
+                    "The update was sent, so it cannot be taken back. Follow it, or start over."
+                )
             self._background.drop()
             previous = STEPS[max(0, STEPS.index(self.step) - 1)]
             self.held.signed = None
@@ -499,10 +508,14 @@ class KeyUpdateFlow(HasTraits):
             if value is not None:
                 arguments.append(f"{name}={value!r}")
         if self.held.demo:
-            arguments += [f"{each}=relayer.{each}({choices.account})" for each in self.held.demo]
+            arguments += [
+                f"{each}=relayer.{each}({choices.account})" for each in self.held.demo
+            ]
         elif choices.way == "key":
             # Code that is saved holds no secret: it asks, as the widget did.
-            arguments.append("signer=Account.from_key(getpass.getpass('Private key: '))")
+            arguments.append(
+                "signer=Account.from_key(getpass.getpass('Private key: '))"
+            )
         if self.held.own_seed:
             arguments.append("key_seed=getpass.getpass('Key seed: ')")
         lines = [
@@ -513,8 +526,13 @@ class KeyUpdateFlow(HasTraits):
             ")",
         ]
         if choices.way == "wallet" and not self.held.demo:
-            lines += [f"update.attach(getpass.getpass({text}))" for text in self._texts_signed()]
-        lines.append("update.submit().wait()" if self.step == "follow" else "update.preview()")
+            lines += [
+                f"update.attach(getpass.getpass({text}))"
+                for text in self._texts_signed()
+            ]
+        lines.append(
+            "update.submit().wait()" if self.step == "follow" else "update.preview()"
+        )
         code = "\n".join(lines)
         imports = [line for name, line in IMPORTS.items() if name in code]
         return "\n".join([*imports, "", code])
@@ -534,7 +552,11 @@ class KeyUpdateFlow(HasTraits):
         relayer = self._relayer
         if relayer is None:
             # The key is no part of the code; without the variable it is asked for.
-            key = "" if "LOOPRING_API_KEY" in os.environ else ", api_key=getpass.getpass('API key: ')"
+            key = (
+                ""
+                if "LOOPRING_API_KEY" in os.environ
+                else ", api_key=getpass.getpass('API key: ')"
+            )
             return [f"client = lab.connect({self.client.base_url!r}{key})"]
         # Asking for the embedded relayer would start one.
         if embedded.cache_info().currsize and embedded() is relayer:
@@ -575,6 +597,8 @@ def signer_from_private_key(private_key: SecretText) -> Signer:
         data = SecretBytes()
     # The message repeats nothing of what was typed.
     if len(data) != 32 or not 0 < int.from_bytes(data, "big") < CURVE_ORDER:
-        raise KeyUpdateError("private key: expected 64 hex digits, with or without 0x. Type it again.")
+        raise KeyUpdateError(
+            "private key: expected 64 hex digits, with or without 0x. Type it again."
+        )
     signer: Signer = Wallet.from_key(data)
     return signer

@@ -75,7 +75,9 @@ class Finding(NamedTuple):
     words: str
 
 
-def check_amount(client: Client, market: str, amount: str, of: str = "base") -> list[Finding]:
+def check_amount(
+    client: Client, market: str, amount: str, of: str = "base"
+) -> list[Finding]:
     """Check an amount against the limits of its token and the status of its market.
 
     Parameters
@@ -116,7 +118,9 @@ def check_amount(client: Client, market: str, amount: str, of: str = "base") -> 
     # A market can name a token that the relayer does not list.
     symbol = markets.loc[market, of]
     if symbol not in tokens.index:
-        raise LabError(f"{market}: its {of} token is not listed. Look at client.tokens().")
+        raise LabError(
+            f"{market}: its {of} token is not listed. Look at client.tokens()."
+        )
     name = str(symbol)
     units = _parse_amount(amount)
     findings = [
@@ -184,7 +188,9 @@ class MarketExplorer(WidgetState):
 
     def __init__(self, client: Client, **choices: Any) -> None:
         if not isinstance(client, TradeSource):
-            raise LabError(f"{type(self).__name__}: expected a client. Give lab.connect().")
+            raise LabError(
+                f"{type(self).__name__}: expected a client. Give lab.connect()."
+            )
         super().__init__(choices)
         self._lists = Lists(self, client)
         self._recall(choices)
@@ -230,7 +236,9 @@ class Lists(HasTraits):
             report(1, 2)
             return self._client.markets(), tokens
 
-        self._choices.background.begin("Reading markets and tokens", read_both, self._set)
+        self._choices.background.begin(
+            "Reading markets and tokens", read_both, self._set
+        )
 
     def _set(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         self._markets, self._tokens = lists
@@ -262,7 +270,9 @@ class Lists(HasTraits):
         found = self._tokens
         if search is not None:
             symbols = found.index.str.contains(search, case=False, regex=False)
-            names = found["name"].str.contains(search, case=False, regex=False, na=False)
+            names = found["name"].str.contains(
+                search, case=False, regex=False, na=False
+            )
             found = found[symbols | names]
         return found[TOKEN_COLUMNS]
 
@@ -304,7 +314,9 @@ class Lists(HasTraits):
         ]
         if listing == "markets":
             for name, is_open in self._open_flags:
-                lines.append(f"markets = markets[markets[{name!r}].eq({is_open}).fillna(False)]")
+                lines.append(
+                    f"markets = markets[markets[{name!r}].eq({is_open}).fillna(False)]"
+                )
         if choices.search is not None:
             contains = f".str.contains({choices.search!r}, case=False, regex=False"
             found = f"{listing}.index{contains})"
@@ -317,7 +329,9 @@ class Lists(HasTraits):
             limits = f"{client}.tokens().loc[{list(self.limits.columns)!r}, {LIMITS!r}]"
             lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
         if choices.market is not None and choices.amount is not None:
-            arguments = f"{client}, {choices.market!r}, {choices.amount!r}, of={choices.of!r}"
+            arguments = (
+                f"{client}, {choices.market!r}, {choices.amount!r}, of={choices.of!r}"
+            )
             lines.append(f"lab.widgets.check_amount({arguments})")
         return "\n".join(lines)
 
@@ -332,7 +346,9 @@ def _parse_amount(amount: object) -> Decimal:
     if isinstance(amount, str):
         units = parse_decimal(amount.strip())
     if units is None or units.is_signed() or abs(units.adjusted()) > MAX_DIGITS:
-        raise AmountError(f"amount={amount!r} is not a valid amount. Give units of the token, like '1250.5'.")
+        raise AmountError(
+            f"amount={amount!r} is not a valid amount. Give units of the token, like '1250.5'."
+        )
     return units
 
 
@@ -408,7 +424,9 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Findi
     return findings
 
 
-def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) -> list[Finding]:
+def _limit_findings(
+    units: Decimal, amount: str, symbol: str, token: pd.Series
+) -> list[Finding]:
     minimum = token["order_amounts_minimum"]
     maximum = token["order_amounts_maximum"]
     findings = []
@@ -433,7 +451,9 @@ def _limit_findings(units: Decimal, amount: str, symbol: str, token: pd.Series) 
         )
     elif units < minimum:
         limit = f"{format_amount(minimum)} {symbol}"
-        problem = f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."
+        problem = (
+            f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."
+        )
         findings.append(Finding("refused", problem))
     return findings
 

@@ -15,11 +15,7 @@ from traitlets import HasTraits, TraitType
 
 from loopring_lab.amounts.display import running_request
 from loopring_lab.engine.groups import period_sql
-from loopring_lab.errors import (
-    LabError,
-    did_you_mean,
-    in_any_case,
-)
+from loopring_lab.errors import LabError, did_you_mean, in_any_case
 from loopring_lab.query import parse_account_id
 from loopring_lab.widgets.background import Background
 
@@ -88,7 +84,9 @@ class WidgetState(HasTraits):
         """Make a view of this widget, and of what follows from its choices."""
         # By name, because views import the widgets, and code without a view does not need ipywidgets.
         module, _, kind = name.partition(".")
-        view: Panel = getattr(import_module(f"loopring_lab.widgets.{module}"), kind)(self, model)
+        view: Panel = getattr(import_module(f"loopring_lab.widgets.{module}"), kind)(
+            self, model
+        )
         return view
 
     def _recall(self, given: dict[str, Any]) -> None:
@@ -201,7 +199,9 @@ def parse_day(name: str, value: Any) -> dt.date | None:
     try:
         return dt.date.fromisoformat(text)
     except (TypeError, ValueError):
-        raise LabError(f"{name}={value!r} is not a day. Give one like '2022-03-31'.") from None
+        raise LabError(
+            f"{name}={value!r} is not a day. Give one like '2022-03-31'."
+        ) from None
 
 
 def parse_period(name: str, value: Any) -> str | None:

@@ -201,7 +201,10 @@ class TableView(anywidget.AnyWidget):
 
     def _show_page(self, start: int) -> None:
         rows = self._rows[start : start + PAGE]
-        head = [Cell(column.heading, column.help, column.is_number) for column in self._visible]
+        head = [
+            Cell(column.heading, column.help, column.is_number)
+            for column in self._visible
+        ]
         lines = []
         for row in rows:
             cells = [
@@ -222,7 +225,9 @@ class TableView(anywidget.AnyWidget):
             "matching": len(self._rows),
             "all": len(self.frame),
             "filtered": bool(self._filter),
-            "orders": [order if one.name == self._sorted_by else "" for one in self._visible],
+            "orders": [
+                order if one.name == self._sorted_by else "" for one in self._visible
+            ],
             "totals": self._all_totals,
             "notes": self._notes,
         }
@@ -237,8 +242,14 @@ class TableView(anywidget.AnyWidget):
             return []
         # The word stands in the first column, unless that has a total itself.
         if not totals[0][0]:
-            added = [column for column, total in zip(self._visible, totals, strict=True) if total[0]]
-            is_partial = any(column.values.iloc[self._rows].isna().any() for column in added)
+            added = [
+                column
+                for column, total in zip(self._visible, totals, strict=True)
+                if total[0]
+            ]
+            is_partial = any(
+                column.values.iloc[self._rows].isna().any() for column in added
+            )
             totals[0] = [
                 "Total of known" if is_partial else "Total",
                 "",
@@ -284,7 +295,9 @@ class TableView(anywidget.AnyWidget):
 
     def _send_csv(self) -> None:
         """Send the matching rows in their order, with all columns and digits."""
-        columns = [_csv_values(column.values.iloc[self._rows]) for column in self._columns]
+        columns = [
+            _csv_values(column.values.iloc[self._rows]) for column in self._columns
+        ]
         names = [column.name for column in self._columns]
         # By number, because two columns may have one name.
         frame = pd.DataFrame(dict(enumerate(columns)))
@@ -292,7 +305,11 @@ class TableView(anywidget.AnyWidget):
         packed = gzip.compress(text.encode())
         # A message that is dropped leaves nothing on the page, so it is not sent.
         if len(packed) > LARGEST_CSV:
-            self.send({"refused": "Too large to save from here: use frame.to_csv('table.csv')"})
+            self.send(
+                {
+                    "refused": "Too large to save from here: use frame.to_csv('table.csv')"
+                }
+            )
         else:
             self.send({"csv": self.label}, [packed])
 
@@ -301,14 +318,22 @@ def _csv_values(series: pd.Series) -> list[Any]:
     """Return values as a CSV file has them: exact, and no text that a spreadsheet would run."""
     if isinstance(series.dtype, pd.DatetimeTZDtype):
         moments = series.dt.tz_convert("UTC").dt.strftime("%Y-%m-%dT%H:%M:%S.%f")
-        return [moment if is_missing(moment) else f"{moment[:-3]}Z" for moment in moments]
+        return [
+            moment if is_missing(moment) else f"{moment[:-3]}Z" for moment in moments
+        ]
     if is_exact(series):
-        return [None if is_missing(one) else without_trailing_zeros(f"{one:f}") for one in series]
+        return [
+            None if is_missing(one) else without_trailing_zeros(f"{one:f}")
+            for one in series
+        ]
     if series.dtype.kind in "mM" or pd.api.types.is_numeric_dtype(series):
         return [*series]
     # A spreadsheet takes what begins with a quote as text.
     texts = series.astype(str).str.replace(FORMULA, "'", regex=True)
-    return [None if is_missing(one) else text for one, text in zip(series, texts, strict=True)]
+    return [
+        None if is_missing(one) else text
+        for one, text in zip(series, texts, strict=True)
+    ]
 
 
 def _sorted(column: TextColumn, rows: list[int], is_descending: bool) -> list[int]:

@@ -10,12 +10,7 @@ import pandas as pd
 
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.explorer import (
-    DECIMALS,
-    NO_ACCOUNT,
-    SPANS,
-    Selection,
-)
+from loopring_lab.widgets.explorer import DECIMALS, NO_ACCOUNT, SPANS, Selection
 from loopring_lab.widgets.markets import Finding, Lists
 from loopring_lab.widgets.panel import (
     Panel,
@@ -197,7 +192,9 @@ class TradesView(Panel):
         set_visible(self.summary, with_table)
 
     def _say(self, words: str) -> None:
-        self.summary.value = f'<span role="status" class="ll-quiet">{escape(words)}</span>'
+        self.summary.value = (
+            f'<span role="status" class="ll-quiet">{escape(words)}</span>'
+        )
 
     def _update_key(self) -> None:
         set_visible(self.key, self.selection.needs_key)
@@ -236,7 +233,9 @@ class TradesView(Panel):
 
     def _figure_choices(self, state: Explorer) -> list[Any]:
         figures = [(spec.label, name) for name, spec in state.FIGURES.items()]
-        groups = [(label, group) for label, group in GROUPS if set(group) <= set(state.GROUPS)]
+        groups = [
+            (label, group) for label, group in GROUPS if set(group) <= set(state.GROUPS)
+        ]
         controls = [
             self._choice("figure", "Figure", figures),
             self._choice("every", "Per", PERIODS),

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w  # type: ignore[import-untyped]
 
-from loopring_lab.models import (
-    FAILED,
-    PROCESSED,
-    PROCESSING,
-    RECEIVED,
-)
+from loopring_lab.models import FAILED, PROCESSED, PROCESSING, RECEIVED
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
 from loopring_lab.widgets.key_update import STEPS, KeyUpdateFlow
@@ -57,9 +52,13 @@ DEMO = (
     "the end; no key or value of yours is involved."
 )
 DEMO_SIGNED = "A demo wallet signed this update of a simulated account."
-SIGNATURE_MISSING = "Nothing is entered. Paste the wallet's signature first: 0x and 130 hex digits."
+SIGNATURE_MISSING = (
+    "Nothing is entered. Paste the wallet's signature first: 0x and 130 hex digits."
+)
 KEY_MISSING = "Nothing is entered. Type the private key first: 64 hex digits."
-SEED_MISSING = "Nothing is entered. Type your own text, or go on with the exchange's usual one."
+SEED_MISSING = (
+    "Nothing is entered. Type your own text, or go on with the exchange's usual one."
+)
 DONE = "The account has the new key. For a new API key: <code>client = wizard.new_client()</code>."
 
 
@@ -73,8 +72,12 @@ class WizardView(Panel):
         self.body = w.VBox()
         # What the body shows now; fields that are put in anew would lose what is typed.
         self._shown: list[Any] = []
-        self.signature = self._secret("Signature:", flow.give_signature, SIGNATURE_MISSING)
-        self.private_key = self._secret("Private key:", flow.give_key, KEY_MISSING, "Sign")
+        self.signature = self._secret(
+            "Signature:", flow.give_signature, SIGNATURE_MISSING
+        )
+        self.private_key = self._secret(
+            "Private key:", flow.give_key, KEY_MISSING, "Sign"
+        )
         self.seed = self._secret(
             "Own key seed (optional):",
             flow.give_seed,
@@ -110,7 +113,9 @@ class WizardView(Panel):
         is_working = bool(self.background.doing)
         # The nonce is known once the account is read.
         if flow.held.account is not None:
-            self.seed.note = f"must end with 'with key nonce: {flow.held.account.nonce}'"
+            self.seed.note = (
+                f"must end with 'with key nonce: {flow.held.account.nonce}'"
+            )
         self.steps.value = ordered_list(STEPS, step, "Steps")
         self._show(self._parts(step))
         # Signing needs a click only where the key is held; else the field submits.
@@ -150,7 +155,9 @@ class WizardView(Panel):
         """Put widgets and HTML into the body; if nothing changes, half-typed text stays."""
         if parts != self._shown:
             self._shown = parts
-            self.body.children = [w.HTML(part) if isinstance(part, str) else part for part in parts]
+            self.body.children = [
+                w.HTML(part) if isinstance(part, str) else part for part in parts
+            ]
 
     def _parts(self, step: str) -> list[Any]:
         if step == "account":
@@ -216,7 +223,9 @@ class WizardView(Panel):
         account = self.flow.held.account
         if account is None:
             return ""
-        pending = "an update is pending: a second one is refused" if account.frozen else "no"
+        pending = (
+            "an update is pending: a second one is refused" if account.frozen else "no"
+        )
         lines = [
             Line(
                 "owner",

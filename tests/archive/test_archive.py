@@ -17,7 +17,12 @@ from support.ledger import Ledger, client_of, count_rows, served
 import loopring_lab as lab
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
-from loopring_lab.errors import IncompleteHistory, LabError, NotAuthorized, UnexpectedAnswer
+from loopring_lab.errors import (
+    IncompleteHistory,
+    LabError,
+    NotAuthorized,
+    UnexpectedAnswer,
+)
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -30,7 +35,9 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture(scope="module")
-def filled(ledger: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Archive, Client]]:
+def filled(
+    ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Archive, Client]]:
     with Relayer(ledger) as relayer:
         archive = Archive(tmp_path_factory.mktemp("archive") / "filled")
         archive.sync(client_of(relayer), accounts=ledger.accounts)
@@ -41,7 +48,9 @@ def table(path: Path) -> pd.DataFrame:
     return Archive(path).query("FROM rows")
 
 
-def test_the_archive_gives_the_frame_that_the_client_gives(filled: tuple[Archive, Client], ledger: Ledger) -> None:
+def test_the_archive_gives_the_frame_that_the_client_gives(
+    filled: tuple[Archive, Client], ledger: Ledger
+) -> None:
     archive, client = filled
     for account in ledger.accounts:
         ours, theirs = archive.trades(account), client.trades(account)
@@ -59,28 +68,49 @@ def test_the_archive_gives_the_frame_that_the_client_gives(filled: tuple[Archive
         {"since": "2021-12-20T11:40", "until": "2021-12-20T11:45"},
     ],
 )
-def test_spans_are_the_client_s(filled: tuple[Archive, Client], ledger: Ledger, span: dict[str, str]) -> None:
+def test_spans_are_the_client_s(
+    filled: tuple[Archive, Client], ledger: Ledger, span: dict[str, str]
+) -> None:
     archive, client = filled
     ours = archive.trades(ledger.accounts[0], **span)
     assert 0 < len(ours) < 420
     assert_frame_equal(ours, client.trades(ledger.accounts[0], **span))
 
 
-def test_every_member_of_every_row_is_kept_verbatim(filled: tuple[Archive, Client], ledger: Ledger) -> None:
+def test_every_member_of_every_row_is_kept_verbatim(
+    filled: tuple[Archive, Client], ledger: Ledger
+) -> None:
     archive, _ = filled
     rows = table(archive._file.path)
-    each = zip(rows["account_id"], rows["fill_type"], map(json.loads, rows["verbatim"]), strict=True)
+    each = zip(
+        rows["account_id"],
+        rows["fill_type"],
+        map(json.loads, rows["verbatim"]),
+        strict=True,
+    )
     assert count_rows(each) == ledger.truth()
 
 
-def test_the_report_says_what_is_held(filled: tuple[Archive, Client], ledger: Ledger) -> None:
+def test_the_report_says_what_is_held(
+    filled: tuple[Archive, Client], ledger: Ledger
+) -> None:
     archive, client = filled
     report = archive.report().set_index(["account_id", "fill_type"])
     for account in ledger.accounts:
         for kind in ("amm", "dex"):
-            line, trades = report.loc[account, kind], client.trades(account, fill_type=kind)
-            assert (line["rows"], line["total"], line["missing"]) == (len(trades), len(trades), 0)
-            assert (line["first"], line["last"]) == (trades["created_at"].min(), trades["created_at"].max())
+            line, trades = (
+                report.loc[account, kind],
+                client.trades(account, fill_type=kind),
+            )
+            assert (line["rows"], line["total"], line["missing"]) == (
+                len(trades),
+                len(trades),
+                0,
+            )
+            assert (line["first"], line["last"]) == (
+                trades["created_at"].min(),
+                trades["created_at"].max(),
+            )
     assert report["complete"].all()
     assert str(report["synced_at"].dtype) == "datetime64[ms, UTC]"
 
@@ -95,7 +125,11 @@ def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path: Path, order: str) 
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
         archive.sync(client, accounts=ledger.accounts)
         before = relayer.counts.requests["/user/trades"]
-        assert before == sum(-(-len(relayer.rows(a, k)) // PAGE) for a in ledger.accounts for k in ("amm", "dex"))
+        assert before == sum(
+            -(-len(relayer.rows(a, k)) // PAGE)
+            for a in ledger.accounts
+            for k in ("amm", "dex")
+        )
         archive.sync(client, accounts=ledger.accounts)
         assert relayer.counts.requests["/user/trades"] - before <= 2 * 2 * 2
 
@@ -105,9 +139,14 @@ class Growing(Ledger):
 
     def __init__(self, trades: int, shown: int) -> None:
         super().__init__(1, trades)
-        self.keys = [key._replace(fill_type="dex", market="LRC-ETH") for key in self.keys]
+        self.keys = [
+            key._replace(fill_type="dex", market="LRC-ETH") for key in self.keys
+        ]
         sold = {"SELL": "1", "BUY": "0"}
-        self.rows = [(*row[:5], "LRC-ETH", *row[6:10], sold[row[2]], *row[11:]) for row in self.rows]
+        self.rows = [
+            (*row[:5], "LRC-ETH", *row[6:10], sold[row[2]], *row[11:])
+            for row in self.rows
+        ]
         self.all_keys, self.keys = self.keys, self.keys[:shown]
 
     def show(self, shown: int) -> "Growing":
@@ -119,7 +158,9 @@ class Growing(Ledger):
 @pytest.mark.thorough
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("fresh", [1, 49, 50, 51, 120, 700])
-def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(tmp_path: Path, order: str, fresh: int) -> None:
+def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
+    tmp_path: Path, order: str, fresh: int
+) -> None:
     ledger = Growing(1_000, 273)
     archive = Archive(tmp_path / "a")
     for shown in (273, 273 + fresh):
@@ -129,7 +170,9 @@ def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(tmp_path: Path
             truth = count_rows(served(relayer, [20_000]))
     assert report["rows"].sum() == 273 + fresh
     assert report["complete"].all()
-    assert asked - 1 <= -(-fresh // PAGE) + 2  # one for the empty history of the other fill type
+    assert (
+        asked - 1 <= -(-fresh // PAGE) + 2
+    )  # one for the empty history of the other fill type
     check(tmp_path / "a", *truth)
 
 
@@ -165,12 +208,16 @@ def stop_after(client: Client, pages: int) -> None:
     client._transport.get = counted  # type: ignore[method-assign]
 
 
-def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path: Path) -> None:
+def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(
+    tmp_path: Path,
+) -> None:
     ledger = Growing(2_000, 2_000)
     archive = Archive(tmp_path / "a")
     moment = pd.Timestamp(1_640_000_000_000 + 977 * 1_900, unit="ms", tz="UTC")
     with Relayer(ledger) as relayer:
-        report = archive.sync(client_of(relayer), account_id=20_000, since=moment).set_index("fill_type")
+        report = archive.sync(
+            client_of(relayer), account_id=20_000, since=moment
+        ).set_index("fill_type")
         assert relayer.counts.requests["/user/trades"] <= 1 + 4
         assert 100 <= report.loc["dex", "rows"] <= 200
         assert report.loc["dex", "missing"] == 2_000 - report.loc["dex", "rows"]
@@ -181,8 +228,14 @@ def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path: 
 
 
 def test_a_number_is_no_time(archive: Archive) -> None:
-    for call in (archive.trades, lambda **how: archive.sync(lab.connect(), account_id=1, **how)):
-        with pytest.raises(LabError, match="since=1648752226000 is not a time: a number may count seconds or"):
+    for call in (
+        archive.trades,
+        lambda **how: archive.sync(lab.connect(), account_id=1, **how),
+    ):
+        with pytest.raises(
+            LabError,
+            match="since=1648752226000 is not a time: a number may count seconds or",
+        ):
             call(since=1648752226000)
 
 
@@ -201,10 +254,15 @@ def test_a_changed_row_is_kept_as_a_second_version(tmp_path: Path) -> None:
         client = client_of(relayer)
         report = archive.sync(client, account_id=20_000).set_index("fill_type")
         assert_frame_equal(archive.trades(20_000), client.trades(20_000))
-        assert archive.trades(20_000)["block_id"].tolist()[:119] == before["block_id"].tolist()[:119]
+        assert (
+            archive.trades(20_000)["block_id"].tolist()[:119]
+            == before["block_id"].tolist()[:119]
+        )
     assert (report.loc["dex", "rows"], report.loc["dex", "second_versions"]) == (120, 1)
     assert report["complete"].all()
-    versions = table(tmp_path / "a").query(f"trade_id == {old[1]}").sort_values("version")
+    versions = (
+        table(tmp_path / "a").query(f"trade_id == {old[1]}").sort_values("version")
+    )
     assert versions["version"].tolist() == [1, 2]
     assert versions["current"].tolist() == [False, True]
     assert [json.loads(text)[7] for text in versions["verbatim"]] == [old[7], "777777"]
@@ -223,11 +281,17 @@ class Relisted(Ledger):
 
     def tokens(self) -> list[dict[str, Any]]:
         changed = {"tokenId": self.token_id, "decimals": self.decimals}
-        return [token | changed if token["symbol"] == "LRC" else token for token in super().tokens()]
+        return [
+            token | changed if token["symbol"] == "LRC" else token
+            for token in super().tokens()
+        ]
 
     def markets(self) -> list[dict[str, Any]]:
         changed = {"baseTokenId": self.token_id}
-        return [one | changed if one["market"].startswith("LRC-") else one for one in super().markets()]
+        return [
+            one | changed if one["market"].startswith("LRC-") else one
+            for one in super().markets()
+        ]
 
 
 def test_rows_keep_the_decimals_and_ids_of_their_time(tmp_path: Path) -> None:
@@ -237,11 +301,15 @@ def test_rows_keep_the_decimals_and_ids_of_their_time(tmp_path: Path) -> None:
         with Relayer(source) as relayer:
             archive = Archive(tmp_path / "a")
             for full in (False, source is later):
-                assert archive.sync(client_of(relayer), accounts=account, full=full)["complete"].all()
+                assert archive.sync(client_of(relayer), accounts=account, full=full)[
+                    "complete"
+                ].all()
     units = [18] * 40 + [Relisted.decimals] * 20
     for read in (archive.trades(), Archive(tmp_path / "a").trades()):
         for size, row, decimals in zip(read["size"], later.rows, units, strict=True):
-            assert size == Decimal(row[3]).scaleb(-decimals if "LRC-ETH" in row[5] else -18)
+            assert size == Decimal(row[3]).scaleb(
+                -decimals if "LRC-ETH" in row[5] else -18
+            )
         assert read["token_id"].tolist() == [int(row[10]) for row in later.rows]
     assert {77, 1} < set(archive.trades()["token_id"])
     assert archive.report()["second_versions"].sum() == 0
@@ -266,7 +334,9 @@ def test_what_the_relayer_lists_no_more_stays(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(tmp_path: Path, order: str) -> None:
+def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(
+    tmp_path: Path, order: str
+) -> None:
     ledger = Ledger(accounts=3, trades=400, seed=4)
     with Relayer(ledger, Settings(order=order, growth=1, growth_reserve=15)) as relayer:
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
@@ -279,7 +349,9 @@ def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(tmp_path: Pat
 
 def sync_alone(path: Path, url: str, key: str, accounts: list[int], seed: int) -> None:
     random.Random(seed).shuffle(accounts)
-    client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
+    client = Client(
+        Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True
+    )
     Archive(path).sync(client, accounts=accounts, progress=False)
 
 
@@ -289,7 +361,9 @@ def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) 
     spawn = multiprocessing.get_context("spawn")
     with Relayer(ledger) as relayer:
         words = (tmp_path / "a", relayer.base_url, relayer.api_key[:], ledger.accounts)
-        both = [spawn.Process(target=sync_alone, args=(*words, seed)) for seed in (1, 2)]
+        both = [
+            spawn.Process(target=sync_alone, args=(*words, seed)) for seed in (1, 2)
+        ]
         for process in both:
             process.start()
         for process in both:
@@ -302,9 +376,20 @@ def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) 
 @pytest.mark.thorough
 def test_pages_fail_and_rows_are_right(tmp_path: Path) -> None:
     ledger = Ledger(accounts=2, trades=1_000)
-    faults = {"429": 0.1, "500": 0.1, "503": 0.05, "reset": 0.1, "truncated": 0.1, "slow": 0.05}
+    faults = {
+        "429": 0.1,
+        "500": 0.1,
+        "503": 0.05,
+        "reset": 0.1,
+        "truncated": 0.1,
+        "slow": 0.05,
+    }
     with Relayer(ledger, Settings(faults=faults, slow_seconds=0.01)) as relayer:
-        assert Archive(tmp_path / "a").sync(client_of(relayer), accounts=ledger.accounts)["complete"].all()
+        assert (
+            Archive(tmp_path / "a")
+            .sync(client_of(relayer), accounts=ledger.accounts)["complete"]
+            .all()
+        )
         assert relayer.counts.faults.total() > 10
     check(tmp_path / "a", *ledger.truth())
 
@@ -312,7 +397,9 @@ def test_pages_fail_and_rows_are_right(tmp_path: Path) -> None:
 # Refusals
 
 
-def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(tmp_path: Path, ledger: Ledger) -> None:
+def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(
+    tmp_path: Path, ledger: Ledger
+) -> None:
     with Relayer(ledger) as relayer:
         client = client_of(relayer)
         get = client._transport.get
@@ -321,7 +408,9 @@ def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(tmp_path: 
             body = get(path, params, **how)
             if params and params.get("accountId") == ledger.accounts[0]:
                 answer = json.loads(body)
-                return json.dumps(answer | {"totalNum": answer["totalNum"] + 5}).encode()
+                return json.dumps(
+                    answer | {"totalNum": answer["totalNum"] + 5}
+                ).encode()
             return body
 
         client._transport.get = short  # type: ignore[method-assign]
@@ -338,7 +427,9 @@ def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(tmp_path: 
 def test_a_wrong_key_stops_at_once(tmp_path: Path, ledger: Ledger) -> None:
     with Relayer(ledger) as relayer:
         with pytest.raises(NotAuthorized):
-            Archive(tmp_path / "a").sync(client_of(relayer, api_key="wrong"), accounts=ledger.accounts)
+            Archive(tmp_path / "a").sync(
+                client_of(relayer, api_key="wrong"), accounts=ledger.accounts
+            )
         assert relayer.counts.requests["/user/trades"] <= 12
 
 
@@ -360,19 +451,31 @@ def test_rows_of_another_account_are_refused(tmp_path: Path, ledger: Ledger) -> 
     def another(answer: dict[str, Any], params: Any) -> None:
         answer["trades"][0][9] = "77"
 
-    with Relayer(ledger) as relayer, pytest.raises(UnexpectedAnswer, match="got account 77"):
-        Archive(tmp_path / "a").sync(changed(client_of(relayer), another), account_id=ledger.accounts[0])
+    with (
+        Relayer(ledger) as relayer,
+        pytest.raises(UnexpectedAnswer, match="got account 77"),
+    ):
+        Archive(tmp_path / "a").sync(
+            changed(client_of(relayer), another), account_id=ledger.accounts[0]
+        )
 
 
-def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(tmp_path: Path) -> None:
+def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(
+    tmp_path: Path,
+) -> None:
     ledger = Ledger(1, 20)
 
     def same(answer: dict[str, Any], params: Any) -> None:
         rows = relayer.rows(ledger.accounts[0])
         answer |= {"totalNum": len(rows), "trades": rows}
 
-    with Relayer(ledger) as relayer, pytest.raises(UnexpectedAnswer, match="20 fills as both"):
-        Archive(tmp_path / "a").sync(changed(client_of(relayer), same), account_id=ledger.accounts[0])
+    with (
+        Relayer(ledger) as relayer,
+        pytest.raises(UnexpectedAnswer, match="20 fills as both"),
+    ):
+        Archive(tmp_path / "a").sync(
+            changed(client_of(relayer), same), account_id=ledger.accounts[0]
+        )
 
 
 @pytest.mark.parametrize(
@@ -383,7 +486,9 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(tmp_path: Path
         ({"account_id": 1, "since": "soon"}, "is not a time"),
     ],
 )
-def test_arguments_that_cannot_be_used_are_refused(filled: tuple[Archive, Client], words: Any, said: str) -> None:
+def test_arguments_that_cannot_be_used_are_refused(
+    filled: tuple[Archive, Client], words: Any, said: str
+) -> None:
     with pytest.raises(LabError, match=said):
         filled[0].sync(filled[1], **words)
 
@@ -414,8 +519,13 @@ def test_importing_the_package_does_not_load_duckdb() -> None:
     import subprocess
     import sys
 
-    code = "import sys, loopring_lab, loopring_lab.archive; print('duckdb' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+    code = (
+        "import sys, loopring_lab, loopring_lab.archive; print('duckdb' in sys.modules)"
+    )
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], text=True).strip()
+        == "False"
+    )
 
 
 def test_the_key_is_in_no_file_of_the_archive(tmp_path: Path, ledger: Ledger) -> None:
@@ -428,6 +538,11 @@ def test_the_key_is_in_no_file_of_the_archive(tmp_path: Path, ledger: Ledger) ->
 
 
 @pytest.mark.parametrize("accounts", [10083, "10083"])
-def test_one_account_where_several_go_is_refused_with_both_ways(tmp_path: Path, accounts: Any) -> None:
-    with Relayer(World(size=0.01)) as relayer, pytest.raises(LabError, match="or one as account_id=10083"):
+def test_one_account_where_several_go_is_refused_with_both_ways(
+    tmp_path: Path, accounts: Any
+) -> None:
+    with (
+        Relayer(World(size=0.01)) as relayer,
+        pytest.raises(LabError, match="or one as account_id=10083"),
+    ):
         Archive(tmp_path / "a").sync(client_of(relayer), accounts=accounts)

@@ -23,12 +23,17 @@ PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab"]
 
 
 def words(path: Path, relayer: Relayer, ledger: Ledger) -> list[str]:
-    accounts = [word for account in ledger.accounts for word in ("--account", str(account))]
+    accounts = [
+        word for account in ledger.accounts for word in ("--account", str(account))
+    ]
     return ["sync", str(path), *accounts, "--base-url", relayer.base_url]
 
 
 def test_sync_report_and_report_again(
-    tmp_path: Path, small: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    small: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Relayer(small) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
@@ -44,17 +49,29 @@ def test_sync_report_and_report_again(
 
 
 def test_accounts_are_read_from_a_file(
-    tmp_path: Path, small: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    small: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "accounts.txt"
-    file.write_text(f"# mine\n{small.accounts[0]}\n\n{small.accounts[1]}  # the other\n")
+    file.write_text(
+        f"# mine\n{small.accounts[0]}\n\n{small.accounts[1]}  # the other\n"
+    )
     with Relayer(small) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
         at = ["--base-url", relayer.base_url]
-        assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 0
+        assert (
+            main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 0
+        )
         file.write_text("20000\nmine\n")
-        assert main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 2
-    assert "line 2: 'mine' is not an account id. Write one per line." in capsys.readouterr().err
+        assert (
+            main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 2
+        )
+    assert (
+        "line 2: 'mine' is not an account id. Write one per line."
+        in capsys.readouterr().err
+    )
 
 
 def test_a_recording_is_synced_and_imported(
@@ -64,20 +81,38 @@ def test_a_recording_is_synced_and_imported(
     assert main(["import", str(tmp_path / "a"), str(block / "trades")]) == 0
     assert f"{COUNTS[block.name][0]} trades, complete" in capsys.readouterr().out
     [account, *_] = Archive(tmp_path / "a").report()["account_id"]
-    assert main(["sync", str(tmp_path / "a"), "--account", str(account), "--recording", str(block)]) == 0
+    assert (
+        main(
+            [
+                "sync",
+                str(tmp_path / "a"),
+                "--account",
+                str(account),
+                "--recording",
+                str(block),
+            ]
+        )
+        == 0
+    )
 
 
 def test_what_is_missing_is_exit_code_1(
     any_block_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block = any_block_folder
-    [file, *_] = [file for file in sorted((block / "trades").iterdir()) if file.stat().st_size > 2_000]
+    [file, *_] = [
+        file
+        for file in sorted((block / "trades").iterdir())
+        if file.stat().st_size > 2_000
+    ]
     body = file.read_bytes()
     saved = tmp_path / "saved"
     saved.mkdir()
     for name in ("tokens.json", "markets.json"):
         (saved / name).write_bytes((block / name).read_bytes())
-    (saved / file.name).write_bytes(re.sub(rb'"totalNum": ?(\d+)', lambda m: b'"totalNum":9' + m[1], body))
+    (saved / file.name).write_bytes(
+        re.sub(rb'"totalNum": ?(\d+)', lambda m: b'"totalNum":9' + m[1], body)
+    )
     assert main(["import", str(tmp_path / "a"), str(saved)]) == 1
     assert "missing. Run sync to download them." in capsys.readouterr().out
     assert main(["report", str(tmp_path / "a")]) == 1
@@ -105,7 +140,9 @@ def test_what_is_refused_is_one_line_and_exit_code_2(
     assert err.count("\n") == 1
 
 
-def test_what_was_never_counted_is_shown_as_unknown(archive: Archive, small: Ledger) -> None:
+def test_what_was_never_counted_is_shown_as_unknown(
+    archive: Archive, small: Ledger
+) -> None:
     [first, *_] = small.accounts
     report = archive.report()
     report.loc[report["account_id"] == first, ["total", "missing", "synced_at"]] = None
@@ -115,10 +152,15 @@ def test_what_was_never_counted_is_shown_as_unknown(archive: Archive, small: Led
     assert lines[-1] == (
         "240 trades, 0 missing; 2 histories have not been read completely yet. Run sync to download them."
     )
-    assert format_report(report.iloc[:0]) == "nothing yet\n0 trades, complete per the source's count"
+    assert (
+        format_report(report.iloc[:0])
+        == "nothing yet\n0 trades, complete per the source's count"
+    )
 
 
-def test_there_is_no_word_for_the_key(small: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_is_no_word_for_the_key(
+    small: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["sync", str(tmp_path / "a"), "--account", "5", "--api-key", "x"]) == 2
     assert "No such option '--api-key'" in capsys.readouterr().err
 
@@ -129,19 +171,31 @@ def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> 
     with Relayer(ledger, Settings(latency=0.01)) as relayer:
         line = words(tmp_path / "my archive", relayer, ledger)
         env = os.environ | {"LOOPRING_API_KEY": relayer.api_key[:], "TQDM_DISABLE": "1"}
-        process = subprocess.Popen([*PROGRAM, *line], env=env, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [*PROGRAM, *line], env=env, stderr=subprocess.PIPE, text=True
+        )
         deadline = time.monotonic() + 60
-        while relayer.counts.requests["/user/trades"] < 7 and time.monotonic() < deadline:
+        while (
+            relayer.counts.requests["/user/trades"] < 7 and time.monotonic() < deadline
+        ):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert "Traceback" not in err
-        assert f"Resume with: loopring-lab sync '{tmp_path / 'my archive'}' --account 20000" in err
+        assert (
+            f"Resume with: loopring-lab sync '{tmp_path / 'my archive'}' --account 20000"
+            in err
+        )
         report = Archive(tmp_path / "my archive").report()
         assert 0 < report["rows"].sum() < 840
         assert not report["complete"].all()
-        assert subprocess.run([*PROGRAM, *line], env=env, timeout=60, capture_output=True).returncode == 0
+        assert (
+            subprocess.run(
+                [*PROGRAM, *line], env=env, timeout=60, capture_output=True
+            ).returncode
+            == 0
+        )
     check(tmp_path / "my archive", *ledger.truth())
 
 
@@ -152,17 +206,31 @@ def test_an_interrupted_import_resumes_with_the_options_it_was_given(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Archive, "import_pages", interrupted)
-    line = ["import", str(tmp_path / "a"), "my page.json", "--account", "7", "--fill-type", "amm"]
+    line = [
+        "import",
+        str(tmp_path / "a"),
+        "my page.json",
+        "--account",
+        "7",
+        "--fill-type",
+        "amm",
+    ]
     assert main(line) == 130
     command = capsys.readouterr().err.partition("Resume with: loopring-lab ")[2]
     assert shlex.split(command) == line
 
 
 @pytest.mark.thorough
-def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path, small: Ledger) -> None:
+def test_the_key_is_asked_for_on_a_terminal_and_not_shown(
+    tmp_path: Path, small: Ledger
+) -> None:
     ours, theirs = pty.openpty()
     with Relayer(small) as relayer:
-        env = {name: value for name, value in os.environ.items() if name != "LOOPRING_API_KEY"}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "LOOPRING_API_KEY"
+        }
         process = subprocess.Popen(
             [*PROGRAM, *words(tmp_path / "a", relayer, small)],
             env=env | {"TQDM_DISABLE": "1"},

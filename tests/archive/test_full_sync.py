@@ -42,7 +42,9 @@ def exchanged(source: Ledger) -> None:
     """Remove rows from inside of both histories, and insert as many others there."""
     for number in range(150, 150 + PLANTED):
         order = f"0x{number:064x}"
-        row = with_member(with_member(source.rows[number], 1, str(900_000 + number)), 12, order)
+        row = with_member(
+            with_member(source.rows[number], 1, str(900_000 + number)), 12, order
+        )
         source.rows[number], key = row, source.keys[number]
         source.keys[number] = RowKey(key.account, key.market, key.fill_type, order)
 
@@ -59,16 +61,22 @@ def archive(tmp_path: Path) -> Archive:
     return made
 
 
-def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(archive: Archive) -> None:
+def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(
+    archive: Archive,
+) -> None:
     before = archive.report()
-    assert sync(archive, ledger(exchanged))["rows"].sum() == TRADES  # as many as the relayer counts
+    assert (
+        sync(archive, ledger(exchanged))["rows"].sum() == TRADES
+    )  # as many as the relayer counts
     assert archive.report()["checked_at"].equals(before["checked_at"])
     report = sync(archive, ledger(exchanged), full=True)
     assert (report["checked_at"] > before["checked_at"]).all()
     assert report["complete"].all()
     assert (report["rows"].sum(), report["total"].sum()) == (TRADES + PLANTED, TRADES)
     ids = set(archive.trades()["trade_id"])
-    old, new = ({int(row[1]) for row in one.rows} for one in (ledger(), ledger(exchanged)))
+    old, new = (
+        {int(row[1]) for row in one.rows} for one in (ledger(), ledger(exchanged))
+    )
     assert ids == old | new
     again = sync(archive, ledger(exchanged))
     assert again["complete"].all()
@@ -76,14 +84,19 @@ def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(archive: Archi
     assert again["checked_at"].equals(report["checked_at"])
 
 
-def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(archive: Archive) -> None:
+def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(
+    archive: Archive,
+) -> None:
     assert sync(archive, ledger(rewritten))["second_versions"].sum() == 0
     report = sync(archive, ledger(rewritten), full=True)
     assert report["second_versions"].sum() == 100
     assert report["complete"].all()
     decimals = {"ETH": 18, "LRC": 18, "USDC": 6}
     trades = archive.trades()
-    fees = [whole(fee, decimals[token]) for fee, token in zip(trades["fee"], trades["fee_token"], strict=True)]
+    fees = [
+        whole(fee, decimals[token])
+        for fee, token in zip(trades["fee"], trades["fee_token"], strict=True)
+    ]
     assert sorted(fees) == sorted(int(row[6]) for row in ledger(rewritten).rows)
     before = archive.query("FROM rows")
     assert sync(archive, ledger(rewritten), full=True)["second_versions"].sum() == 100
@@ -93,7 +106,9 @@ def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(archive: 
 def test_a_full_sync_reads_each_page_once(archive: Archive) -> None:
     with Relayer(ledger()) as relayer:
         archive.sync(client_of(relayer), account_id=ACCOUNT, full=True)
-        pages = sum(-(-len(relayer.rows(ACCOUNT, kind)) // 50) for kind in ("amm", "dex"))
+        pages = sum(
+            -(-len(relayer.rows(ACCOUNT, kind)) // 50) for kind in ("amm", "dex")
+        )
         assert relayer.counts.requests["/user/trades"] == pages
     check(archive._file.path, *ledger().truth())
 
@@ -103,19 +118,32 @@ def test_only_a_whole_reading_counts_as_a_check(tmp_path: Path) -> None:
     assert sync(archive, ledger(), since="2021-12-20T12:30")["checked_at"].isna().all()
     report = sync(archive, ledger())
     assert report["complete"].all()
-    assert report["checked_at"].isna().all(), "the newest page was read before, and not again"
+    assert report["checked_at"].isna().all(), (
+        "the newest page was read before, and not again"
+    )
     assert sync(archive, ledger(), full=True)["checked_at"].notna().all()
     with pytest.raises(LabError, match="Leave out since="):
         sync(archive, ledger(), full=True, since="2022-01-01")
 
 
 def test_the_command_reads_everything_too(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    archive: Archive,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Relayer(ledger(rewritten)) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
-        monkeypatch.setattr("loopring_lab.connection.connect", lambda *_, **__: client_of(relayer))
-        words = ["sync", str(archive._file.path), "--account", str(ACCOUNT), "--base-url", relayer.base_url]
+        monkeypatch.setattr(
+            "loopring_lab.connection.connect", lambda *_, **__: client_of(relayer)
+        )
+        words = [
+            "sync",
+            str(archive._file.path),
+            "--account",
+            str(ACCOUNT),
+            "--base-url",
+            relayer.base_url,
+        ]
         assert main([*words, "--full"]) == 0
     assert "checked_at" in capsys.readouterr().out
     assert archive.report()["second_versions"].sum() == 100
@@ -163,21 +191,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-def test_no_clock_decides_which_version_is_current(tmp_path: Path, clock: list[int]) -> None:
+def test_no_clock_decides_which_version_is_current(
+    tmp_path: Path, clock: list[int]
+) -> None:
     archive = Archive(tmp_path / "a")
     year = 365 * 86_400_000
-    for offset, change in ((5 * year, rewritten), (0, lambda _: None), (-5 * year, rewritten)):
+    for offset, change in (
+        (5 * year, rewritten),
+        (0, lambda _: None),
+        (-5 * year, rewritten),
+    ):
         clock[0] = 1_700_000_000_000 + offset
         report = sync(archive, ledger(change), full=True)
         current = archive.trades()
         assert len(current) == TRADES
         expected = {int(row[1]): row for row in ledger(change).rows}
-        held = archive.query("SELECT trade_id, verbatim, current FROM rows").to_dict("records")
-        assert {row["trade_id"]: tuple(json.loads(row["verbatim"])) for row in held if row["current"]} == expected
-        assert (report["checked_at"] == pd.Timestamp(clock[0], unit="ms", tz="UTC")).all()
+        held = archive.query("SELECT trade_id, verbatim, current FROM rows").to_dict(
+            "records"
+        )
+        assert {
+            row["trade_id"]: tuple(json.loads(row["verbatim"]))
+            for row in held
+            if row["current"]
+        } == expected
+        assert (
+            report["checked_at"] == pd.Timestamp(clock[0], unit="ms", tz="UTC")
+        ).all()
 
 
-def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(tmp_path: Path, clock: list[int]) -> None:
+def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(
+    tmp_path: Path, clock: list[int]
+) -> None:
     archive, shown = Archive(tmp_path / "a"), ledger()
     sync(archive, shown)
     clock[0] -= 10**10
@@ -194,13 +238,18 @@ def save(source: Ledger, folder: Path) -> Path:
     (folder / "tokens.json").write_text(json.dumps(source.tokens()))
     (folder / "markets.json").write_text(json.dumps({"markets": source.markets()}))
     for kind in ("amm", "dex"):
-        rows = [list(source.rows[n]) for n in source.history.row_numbers(ACCOUNT, None, kind)]
+        rows = [
+            list(source.rows[n])
+            for n in source.history.row_numbers(ACCOUNT, None, kind)
+        ]
         file = folder / "trades" / f"{ACCOUNT}-{kind}.json"
         file.write_text(json.dumps({"totalNum": len(rows), "trades": rows[::-1]}))
     return folder
 
 
-def test_saved_pages_never_replace_what_a_sync_saw(archive: Archive, tmp_path: Path) -> None:
+def test_saved_pages_never_replace_what_a_sync_saw(
+    archive: Archive, tmp_path: Path
+) -> None:
     seen = block_of_newest(archive)
     report = archive.import_pages(save(ledger(newest("5")), tmp_path / "old"))
     assert block_of_newest(archive) == seen
@@ -213,7 +262,9 @@ def test_saved_pages_never_replace_what_a_sync_saw(archive: Archive, tmp_path: P
 
 def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a")
-    folders = [save(ledger(newest(str(block))), tmp_path / str(block)) for block in (5, 6)]
+    folders = [
+        save(ledger(newest(str(block))), tmp_path / str(block)) for block in (5, 6)
+    ]
     for folder, block in ((folders[0], 5), (folders[1], 6), (folders[0], 5)):
         archive.import_pages(folder)
         assert block_of_newest(archive) == block
@@ -222,13 +273,17 @@ def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path: Path) 
     assert block_of_newest(archive) == 6
 
 
-def test_an_old_saved_count_does_not_replace_a_newer_one(archive: Archive, tmp_path: Path) -> None:
+def test_an_old_saved_count_does_not_replace_a_newer_one(
+    archive: Archive, tmp_path: Path
+) -> None:
     folder = save(Ledger(1, TRADES - 40), tmp_path / "old")
     report = archive.import_pages(folder)
     assert (report["total"].sum(), bool(report["complete"].all())) == (TRADES, True)
     for kind in ("amm", "dex"):
         file = folder / "trades" / f"{ACCOUNT}-{kind}.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"totalNum": TRADES + 9}))
+        file.write_text(
+            json.dumps(json.loads(file.read_text()) | {"totalNum": TRADES + 9})
+        )
     report = archive.import_pages(folder)
     assert report["missing"].sum() == 2 * (TRADES + 9) - TRADES
     assert sync(archive, ledger())["complete"].all()

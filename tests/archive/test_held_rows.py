@@ -24,10 +24,18 @@ def fill(number: int) -> list[Any]:
 def identities(numbers: Iterable[int]) -> set[int]:
     ids = list(numbers)
     orders = pa.array([f"0x{number:x}" for number in ids], pa.string())
-    return set(hash_identities(pa.array(ids, pa.int64()), pa.array(["SELL"] * len(ids), pa.string()), orders))
+    return set(
+        hash_identities(
+            pa.array(ids, pa.int64()),
+            pa.array(["SELL"] * len(ids), pa.string()),
+            orders,
+        )
+    )
 
 
-def read(rows: Rows, held: set[int], gone: int = 0, window: Window = EVERYTHING) -> tuple[set[int], int]:
+def read(
+    rows: Rows, held: set[int], gone: int = 0, window: Window = EVERYTHING
+) -> tuple[set[int], int]:
     """Read rows that stay as they are; return the numbers read and the count of requests."""
     history = History(5, "dex", window=window, held=held, gone=gone)
 
@@ -48,9 +56,17 @@ def arranged(count: int, order: str) -> Rows:
 
 
 @settings(max_examples=120)
-@given(st.integers(0, 400), st.data(), st.sampled_from(["newest", "oldest", "shuffled"]))
-def test_whatever_is_held_the_rest_is_found(count: int, data: st.DataObject, order: str) -> None:
-    held = data.draw(st.sets(st.integers(0, max(0, count - 1)), max_size=count)) if count else set()
+@given(
+    st.integers(0, 400), st.data(), st.sampled_from(["newest", "oldest", "shuffled"])
+)
+def test_whatever_is_held_the_rest_is_found(
+    count: int, data: st.DataObject, order: str
+) -> None:
+    held = (
+        data.draw(st.sets(st.integers(0, max(0, count - 1)), max_size=count))
+        if count
+        else set()
+    )
     found, asked = read(arranged(count, order), identities(held))
     assert found | held == set(range(count))
     assert asked <= 3 * (count // PAGE + 3)
@@ -67,7 +83,9 @@ def test_new_rows_cost_their_pages_and_two_at_most(order: str, held: int) -> Non
 
 def test_an_interrupted_reading_that_grew_meanwhile_is_resumed_at_both_ends() -> None:
     rows = arranged(5_000, "newest")
-    held = identities(range(2_000, 4_900))  # the first reading got down to 2,000, then 100 came on top
+    held = identities(
+        range(2_000, 4_900)
+    )  # the first reading got down to 2,000, then 100 came on top
     found, asked = read(rows, held)
     assert found >= {*range(2_000), *range(4_900, 5_000)}
     assert asked <= (2_000 + 100) // PAGE + 6
@@ -89,6 +107,8 @@ def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest() -> N
 
 def test_since_is_read_down_to_and_no_further() -> None:
     rows = arranged(3_000, "newest")
-    found, asked = read(rows, identities(range(2_900, 3_000)), window=Window(since=1_000 + 2_700))
+    found, asked = read(
+        rows, identities(range(2_900, 3_000)), window=Window(since=1_000 + 2_700)
+    )
     assert found >= set(range(2_700, 2_900))
     assert asked <= 12

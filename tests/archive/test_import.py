@@ -19,13 +19,19 @@ from loopring_lab.archive import Archive
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
 
-def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(block_folder: Path, tmp_path: Path) -> None:
+def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(
+    block_folder: Path, tmp_path: Path
+) -> None:
     block = block_folder
     archive = Archive(tmp_path / "a")
     report = archive.import_pages(block / "trades")
-    facts = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
+    facts = [
+        json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()
+    ]
     assert report["complete"].all()
-    assert (report["rows"].sum(), report["account_id"].nunique()) == COUNTS[block.name][:2]
+    assert (report["rows"].sum(), report["account_id"].nunique()) == COUNTS[block.name][
+        :2
+    ]
     assert len(facts) == COUNTS[block.name][0]
     expected: dict[tuple[str, str], int] = defaultdict(int)
     for fact in facts:
@@ -53,7 +59,9 @@ def test_importing_the_same_files_again_creates_no_duplicates_and_a_sync_adds_no
     first = archive.import_pages(block)
     archive.import_pages([block / "trades"])
     client = lab.connect(recording=block)
-    again = archive.sync(client, accounts=client.accounts).set_index(["account_id", "fill_type"])
+    again = archive.sync(client, accounts=client.accounts).set_index(
+        ["account_id", "fill_type"]
+    )
     first = first.set_index(["account_id", "fill_type"])
     assert again["rows"].sum() == COUNTS[block.name][0]
     assert again.loc[first.index, "rows"].equals(first["rows"])
@@ -71,8 +79,20 @@ def saved(tmp_path: Path, small: Ledger) -> Path:
     return folder
 
 
-NO_TRADES = [{}, "x", None, [], ["1", "2"], [str(number) for number in range(19)], [["1"]] * 6]
-UNREADABLE = [row(id="70", size="9" * 200), row(id="71", createdAt="soon"), row(id="72", market={"a": [1]})]
+NO_TRADES = [
+    {},
+    "x",
+    None,
+    [],
+    ["1", "2"],
+    [str(number) for number in range(19)],
+    [["1"]] * 6,
+]
+UNREADABLE = [
+    row(id="70", size="9" * 200),
+    row(id="71", createdAt="soon"),
+    row(id="72", market={"a": [1]}),
+]
 
 
 @pytest.fixture
@@ -80,12 +100,21 @@ def odd(tmp_path: Path) -> Path:
     """Saved responses of an account with rows of every odd kind, over several pages of both fill types."""
     folder = tmp_path / "odd"
     (folder / "trades").mkdir(parents=True)
-    tokens = [{"tokenId": i, "symbol": SYMBOLS[i], "decimals": places} for i, places in DECIMALS.items()]
-    markets = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
+    tokens = [
+        {"tokenId": i, "symbol": SYMBOLS[i], "decimals": places}
+        for i, places in DECIMALS.items()
+    ]
+    markets = [
+        {"market": name, "baseTokenId": b, "quoteTokenId": q}
+        for name, (b, q) in NAMES.items()
+    ]
     (folder / "tokens.json").write_text(json.dumps(tokens))
     (folder / "markets.json").write_text(json.dumps({"markets": markets}))
     for first, name in ((1000, "dex"), (2000, "amm")):
-        good = [row(id=str(first + n), createdAt=str(1_600_000_000_000 - n)) for n in range(103)]
+        good = [
+            row(id=str(first + n), createdAt=str(1_600_000_000_000 - n))
+            for n in range(103)
+        ]
         rows = [*good[:48], *NO_TRADES, *UNREADABLE, *good[48:], "the last"]
         if name == "amm":
             rows = [{"another": 1}, None, *good]
@@ -94,13 +123,19 @@ def odd(tmp_path: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_synced(odd: Path, tmp_path: Path) -> None:
+def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_synced(
+    odd: Path, tmp_path: Path
+) -> None:
     """Each is kept once, in the frame and in the archive, with its reason."""
     client = lab.connect(recording=odd)
     read = client.trades(147661)
     listed = lab.anomalies(read)
     strange = listed["reason"].str.startswith("the row is not a trade")
-    assert (len(read), int(strange.sum()), int((~strange).sum())) == (2 * 103 + 3 + 8 + 2, 10, 3)
+    assert (len(read), int(strange.sum()), int((~strange).sum())) == (
+        2 * 103 + 3 + 8 + 2,
+        10,
+        3,
+    )
     assert_frame_equal(client.trades(147661, check=True), read)
     imported, synced = Archive(tmp_path / "imported"), Archive(tmp_path / "synced")
     imported.import_pages(odd)
@@ -109,7 +144,10 @@ def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_syn
         assert archive.report()["missing"].tolist() == [0, 0]
         assert archive.report()["rows"].tolist() == [105, 114]
         assert_frame_equal(archive.trades(147661), read)
-        assert lab.anomalies(archive.trades())["reason"].tolist() == listed["reason"].tolist()
+        assert (
+            lab.anomalies(archive.trades())["reason"].tolist()
+            == listed["reason"].tolist()
+        )
         before = archive.report()
         archive.sync(client, account_id=147661)
         archive.import_pages(odd / "trades", source=archive.source)
@@ -120,9 +158,13 @@ def test_rows_that_are_no_trades_keep_no_account_from_being_read_imported_or_syn
         assert archive.verify().empty
 
 
-def test_a_history_of_an_endpoint_without_trades_is_refused_by_place(odd: Path, tmp_path: Path) -> None:
+def test_a_history_of_an_endpoint_without_trades_is_refused_by_place(
+    odd: Path, tmp_path: Path
+) -> None:
     for name in ("dex", "amm"):
-        (odd / "trades" / f"147661-{name}.json").write_bytes(page([{"price": 1}, {"price": 2}]))
+        (odd / "trades" / f"147661-{name}.json").write_bytes(
+            page([{"price": 1}, {"price": 2}])
+        )
     expected = r"\.trades\[0\]: expected a list of members, got dict .*trades endpoint of a relayer"
     client = lab.connect(recording=odd)
     for read in (
@@ -138,7 +180,9 @@ def pages(ledger: Ledger, account: int, kind: str) -> list[bytes]:
     numbers = ledger.history.row_numbers(account, None, kind)
     rows = [ledger.history.row(number) for number in reversed(numbers)]
     return [
-        json.dumps({"totalNum": len(rows), "trades": rows[at : at + 50]}, separators=(",", ":")).encode()
+        json.dumps(
+            {"totalNum": len(rows), "trades": rows[at : at + 50]}, separators=(",", ":")
+        ).encode()
         for at in range(0, len(rows), 50)
     ]
 
@@ -172,17 +216,25 @@ def test_however_pages_are_saved_the_rows_are_the_same(
     check(tmp_path / "a", *small.truth())
 
 
-def test_account_and_fill_type_can_come_from_rows_and_arguments(saved: Path, small: Ledger, tmp_path: Path) -> None:
+def test_account_and_fill_type_can_come_from_rows_and_arguments(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
     archive = Archive(tmp_path / "a")
     for number, account in enumerate(small.accounts):
-        (saved / f"pool{number}.jsonl").write_bytes(b"\n".join(pages(small, account, "amm")))
-        (saved / f"book{number}.jsonl").write_bytes(b"\n".join(pages(small, account, "dex")))
+        (saved / f"pool{number}.jsonl").write_bytes(
+            b"\n".join(pages(small, account, "amm"))
+        )
+        (saved / f"book{number}.jsonl").write_bytes(
+            b"\n".join(pages(small, account, "dex"))
+        )
     archive.import_pages(sorted(saved.glob("pool*")))
     archive.import_pages(sorted(saved.glob("book*")), fill_type="dex")
     check(tmp_path / "a", *small.truth())
 
 
-def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved: Path, small: Ledger, tmp_path: Path) -> None:
+def test_a_part_of_a_history_is_reported_as_missing_the_rest(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
     account = small.accounts[0]
     first, *rest = pages(small, account, "dex")
     (saved / f"{account}-dex.json").write_bytes(first)
@@ -197,8 +249,18 @@ def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved: Path, small:
 @pytest.mark.parametrize(
     ("name", "content", "error", "said"),
     [
-        ("1-dex.json", b'{"totalNum": 1, "trades": [[', UnexpectedAnswer, "1-dex.json: expected JSON"),
-        ("1-dex.json", b'{"markets": []}', UnexpectedAnswer, "1-dex.json: expected an object with"),
+        (
+            "1-dex.json",
+            b'{"totalNum": 1, "trades": [[',
+            UnexpectedAnswer,
+            "1-dex.json: expected JSON",
+        ),
+        (
+            "1-dex.json",
+            b'{"markets": []}',
+            UnexpectedAnswer,
+            "1-dex.json: expected an object with",
+        ),
         (
             "1-dex.jsonl.gz",
             gzip.compress(b'{"trades": []}' * 99, mtime=0)[:40],
@@ -214,20 +276,29 @@ def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved: Path, small:
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(
-    saved: Path, tmp_path: Path, name: str, content: bytes, error: type[LabError], said: str
+    saved: Path,
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    error: type[LabError],
+    said: str,
 ) -> None:
     (saved / name).write_bytes(content)
     with pytest.raises(error, match=said):
         Archive(tmp_path / "a").import_pages(saved / name)
 
 
-def test_a_row_that_does_not_say_its_fill_type_is_not_guessed(saved: Path, small: Ledger, tmp_path: Path) -> None:
+def test_a_row_that_does_not_say_its_fill_type_is_not_guessed(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
     (saved / "book.json").write_bytes(pages(small, small.accounts[0], "dex")[0])
     with pytest.raises(UnexpectedAnswer, match="Give fill_type="):
         Archive(tmp_path / "a").import_pages(saved / "book.json")
 
 
-def test_without_tokens_and_markets_nothing_is_scaled(small: Ledger, tmp_path: Path) -> None:
+def test_without_tokens_and_markets_nothing_is_scaled(
+    small: Ledger, tmp_path: Path
+) -> None:
     file = tmp_path / "deep" / "saved" / f"{small.accounts[0]}-dex.json"
     file.parent.mkdir(parents=True)
     file.write_bytes(pages(small, small.accounts[0], "dex")[0])
@@ -242,7 +313,9 @@ def test_a_path_without_files_is_refused(tmp_path: Path, paths: str) -> None:
         Archive(tmp_path / "a").import_pages(tmp_path / paths)
 
 
-def test_files_before_one_that_cannot_be_used_are_imported(saved: Path, small: Ledger, tmp_path: Path) -> None:
+def test_files_before_one_that_cannot_be_used_are_imported(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
     first, second = small.accounts
     (saved / f"{first}-amm.jsonl").write_bytes(b"\n".join(pages(small, first, "amm")))
     (saved / f"{first}-dex.json").write_bytes(b'{"totalNum": 9, "trades": ')
@@ -259,7 +332,9 @@ def test_a_row_that_cannot_be_held_is_imported_and_listed_and_the_others_are_exa
 ) -> None:
     first, second = small.accounts
     [page, *_] = pages(small, first, "amm")
-    (saved / f"{first}-amm.json").write_bytes(page.replace(b'"3.5669E-4"', b'"1e-999999999"', 1))
+    (saved / f"{first}-amm.json").write_bytes(
+        page.replace(b'"3.5669E-4"', b'"1e-999999999"', 1)
+    )
     (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
     archive = Archive(tmp_path / "a")
     report = archive.import_pages(saved).set_index("account_id")
@@ -273,17 +348,24 @@ def test_a_row_that_cannot_be_held_is_imported_and_listed_and_the_others_are_exa
     assert json.loads(listed["extra"].iloc[0])["price"] == "1e-999999999"
 
 
-def test_a_file_with_rows_of_another_account_keeps_none_of_them(saved: Path, small: Ledger, tmp_path: Path) -> None:
+def test_a_file_with_rows_of_another_account_keeps_none_of_them(
+    saved: Path, small: Ledger, tmp_path: Path
+) -> None:
     first, second = small.accounts
     [page, *_] = pages(small, first, "amm")
-    (saved / f"{first}-amm.json").write_bytes(page.replace(b'"%d"' % first, b'"999"', 1))
+    (saved / f"{first}-amm.json").write_bytes(
+        page.replace(b'"%d"' % first, b'"999"', 1)
+    )
     (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
     archive = Archive(tmp_path / "a")
     with pytest.raises(UnexpectedAnswer, match=f"expected account {first}"):
         archive.import_pages(saved)
     report = archive.report().set_index("account_id")
     assert report.loc[second, "complete"]
-    assert (report.loc[first, "rows"], bool(report.loc[first, "complete"])) == (0, False)
+    assert (report.loc[first, "rows"], bool(report.loc[first, "complete"])) == (
+        0,
+        False,
+    )
 
 
 def huge(path: Path) -> None:
@@ -295,17 +377,27 @@ def huge(path: Path) -> None:
     ("make", "said"),
     [
         (huge, "a line of at most 32 MiB"),
-        (lambda path: path.write_bytes(gzip.compress(bytes(64 << 20), 1)), "a line of at most 32 MiB"),
         (
-            lambda path: path.write_bytes(gzip.compress(b'{"trades":[]}' + b"\n" * (64 << 20))),
+            lambda path: path.write_bytes(gzip.compress(bytes(64 << 20), 1)),
+            "a line of at most 32 MiB",
+        ),
+        (
+            lambda path: path.write_bytes(
+                gzip.compress(b'{"trades":[]}' + b"\n" * (64 << 20))
+            ),
             "a plausible gzip file",
         ),
         (
-            lambda path: path.write_bytes(gzip.compress(b'{"trades":[]}')[:-6] + b"......"),
+            lambda path: path.write_bytes(
+                gzip.compress(b'{"trades":[]}')[:-6] + b"......"
+            ),
             "a whole gzip file",
         ),
         (lambda path: path.write_bytes(b"[" * 300_000), "brackets nested over 64 deep"),
-        (lambda path: path.write_bytes(rb'{"trades":[["\ud800"]]}'), "half of a surrogate pair at 13"),
+        (
+            lambda path: path.write_bytes(rb'{"trades":[["\ud800"]]}'),
+            "half of a surrogate pair at 13",
+        ),
         (lambda path: path.symlink_to("/dev/zero"), "no such file|a pipe or a device"),
         (lambda path: path.symlink_to(path), "cannot be read|a readable file"),
         (lambda path: path.symlink_to("nowhere"), "no such file|a readable file"),
@@ -333,7 +425,9 @@ def test_hostile_files_are_refused_by_name(
     ],
     ids=["not UTF-8", "deep", "long"],
 )
-def test_hostile_listings_are_refused_by_name(saved: Path, tmp_path: Path, content: bytes, said: str) -> None:
+def test_hostile_listings_are_refused_by_name(
+    saved: Path, tmp_path: Path, content: bytes, said: str
+) -> None:
     (saved / "tokens.json").write_bytes(content)
     (saved / "1-dex.json").write_bytes(b'{"trades": []}')
     with pytest.raises(UnexpectedAnswer, match=f"tokens.*{said}"):

@@ -19,14 +19,24 @@ from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 
 from loopring_lab import tables
 from loopring_lab.archive import Archive, merge
-from loopring_lab.archive.rows import ListingSnapshot, RawPage, row_texts, to_frame, to_rows
+from loopring_lab.archive.rows import (
+    ListingSnapshot,
+    RawPage,
+    row_texts,
+    to_frame,
+    to_rows,
+)
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer import Relayer
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
 
-KEYS = st.tuples(st.sampled_from([1, 2]), st.sampled_from([5, 6, None]), st.sampled_from(["BUY", "SELL"]))
+KEYS = st.tuples(
+    st.sampled_from([1, 2]),
+    st.sampled_from([5, 6, None]),
+    st.sampled_from(["BUY", "SELL"]),
+)
 ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
 
 
@@ -37,17 +47,31 @@ def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
         | {"account_id": key[0], "trade_id": key[1], "side": key[2], "fill_type": "dex", "verbatim": text, "run": page}
         for key, text, page in some
     ]  # fmt: skip
-    integers = ("account_id", "trade_id", "block_id", "index_in_block", "token_id", "storage_id", "run")
+    integers = (
+        "account_id",
+        "trade_id",
+        "block_id",
+        "index_in_block",
+        "token_id",
+        "storage_id",
+        "run",
+    )
     names = [*TYPED, "verbatim", "retrieved_at", "listing", "run"]
-    schema = pa.schema([(name, pa.int64() if name in integers else pa.string()) for name in names])
+    schema = pa.schema(
+        [(name, pa.int64() if name in integers else pa.string()) for name in names]
+    )
     for name in ("size", "price", "notional", "fee"):
         schema = schema.set(schema.get_field_index(name), pa.field(name, pa.int64()))
     for name in ("created_at", "retrieved_at"):
-        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.timestamp("us", "UTC")))
+        schema = schema.set(
+            schema.get_field_index(name), pa.field(name, pa.timestamp("us", "UTC"))
+        )
     return pa.Table.from_pylist(every, schema)
 
 
-def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], imported: bool) -> None:
+def plain(
+    held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], imported: bool
+) -> None:
     """Add rows as the archive promises to, in plain Python: versions are [text, current, live]."""
     for key in {key: None for key, *_ in some}:
         mine = [(text, page) for other, text, page in some if other == key]
@@ -65,7 +89,9 @@ def plain(held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], im
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.lists(ROW, max_size=8), st.booleans()), max_size=4))
-def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any, str, int]], bool]]) -> None:
+def test_batches_settle_as_a_plain_model_does(
+    batches: list[tuple[list[tuple[Any, str, int]], bool]],
+) -> None:
     model: dict[Any, list[list[Any]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         archive = Archive(Path(folder, "a"))
@@ -78,8 +104,14 @@ def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any
     held: dict[Any, dict[int, Any]] = defaultdict(dict)
     for line in lines:
         trade_id = None if pd.isna(line["trade_id"]) else int(line["trade_id"])
-        held[line["account_id"], trade_id, line["side"]][line["version"]] = [line["verbatim"], line["current"]]
-    expected = {key: {n: [one[0], one[1]] for n, one in enumerate(versions, 1)} for key, versions in model.items()}
+        held[line["account_id"], trade_id, line["side"]][line["version"]] = [
+            line["verbatim"],
+            line["current"],
+        ]
+    expected = {
+        key: {n: [one[0], one[1]] for n, one in enumerate(versions, 1)}
+        for key, versions in model.items()
+    }
     assert held == {key: versions for key, versions in expected.items() if versions}
 
 
@@ -87,9 +119,14 @@ def test_batches_settle_as_a_plain_model_does(batches: list[tuple[list[tuple[Any
 def listed() -> ListingSnapshot:
     records = [
         {"tokenId": i, "symbol": symbol, "decimals": int(decimals)}
-        for symbol, i, decimals in zip(tokens().index, tokens()["token_id"], tokens()["decimals"], strict=True)
+        for symbol, i, decimals in zip(
+            tokens().index, tokens()["token_id"], tokens()["decimals"], strict=True
+        )
     ]
-    named = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
+    named = [
+        {"market": name, "baseTokenId": b, "quoteTokenId": q}
+        for name, (b, q) in NAMES.items()
+    ]
     return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), 0)
 
 
@@ -105,17 +142,35 @@ def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table
 
 @pytest.mark.thorough
 @settings(max_examples=40)
-@given(st.lists(wire_rows(), max_size=12), st.sampled_from(["amm", "dex"]), st.booleans())
-def test_rows_come_back_as_the_client_reads_them(some: list[list[Any]], kind: str, spaced: bool) -> None:
+@given(
+    st.lists(wire_rows(), max_size=12), st.sampled_from(["amm", "dex"]), st.booleans()
+)
+def test_rows_come_back_as_the_client_reads_them(
+    some: list[list[Any]], kind: str, spaced: bool
+) -> None:
     for one in some:
         if len(one) > 9:
             one[7 if len(one) == 10 else 9] = "147661"
-    body = page(some) if spaced else json.dumps({"totalNum": len(some), "trades": some}, separators=(",", ":")).encode()
+    body = (
+        page(some)
+        if spaced
+        else json.dumps(
+            {"totalNum": len(some), "trades": some}, separators=(",", ":")
+        ).encode()
+    )
     table = typed_rows(body, fill_type=kind)
     texts = table["verbatim"].to_pylist()
-    assert sorted(texts) == sorted(json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some)
-    expected = tables.trades([body], tokens(), markets(), fill_type=kind, account_id=147661)
-    unique = table.take(pa.array(sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()))
+    assert sorted(texts) == sorted(
+        json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some
+    )
+    expected = tables.trades(
+        [body], tokens(), markets(), fill_type=kind, account_id=147661
+    )
+    unique = table.take(
+        pa.array(
+            sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()
+        )
+    )
     assert_same(to_frame(as_stored(unique), listed(), in_order=False), expected)
 
 
@@ -145,7 +200,11 @@ def test_members_are_kept_as_they_were_sent(text: str, kept: str) -> None:
 def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
     odd = row(orderHash='0x1"],["2')
     odd_rows = [[*row()[:12], "0x1"], ["2", "taker"]]
-    compact = json.dumps({"trades": [row(), odd]}, separators=(",", ":")).replace("\\", "").encode()
+    compact = (
+        json.dumps({"trades": [row(), odd]}, separators=(",", ":"))
+        .replace("\\", "")
+        .encode()
+    )
     table = typed_rows(compact)
     assert [json.loads(text) for text in table["verbatim"].to_pylist()] == [
         row(),
@@ -153,7 +212,9 @@ def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
         ["2", "taker"],
     ]
     assert table["trade_id"].is_null().to_pylist() == [False, False, True]
-    bracket = json.dumps({"trades": [row(orderHash="0x1],[2")]}, separators=(",", ":")).encode()
+    bracket = json.dumps(
+        {"trades": [row(orderHash="0x1],[2")]}, separators=(",", ":")
+    ).encode()
     table = typed_rows(bracket)
     assert table["order_hash"].to_pylist() == ["0x1],[2"]
     assert json.loads(table["verbatim"][0].as_py())[12] == "0x1],[2"
@@ -173,7 +234,9 @@ def test_a_size_that_cannot_be_held_costs_its_row_only(size: str) -> None:
 
 
 def test_a_row_of_another_account_is_refused() -> None:
-    with pytest.raises(UnexpectedAnswer, match="account 147661, which was asked for, got account 5"):
+    with pytest.raises(
+        UnexpectedAnswer, match="account 147661, which was asked for, got account 5"
+    ):
         typed_rows(page([row(), row(accountId="5")]))
 
 
@@ -184,7 +247,10 @@ def test_a_row_keeps_the_listing_of_its_time(tmp_path: Path, small: Ledger) -> N
         archive.sync(client_of(relayer), account_id=first)
         before = archive.trades(first)
     later = Ledger(2, 120, seed=3)
-    records = [record | {"decimals": 9} if record["symbol"] == "LRC" else record for record in small.tokens()]
+    records = [
+        record | {"decimals": 9} if record["symbol"] == "LRC" else record
+        for record in small.tokens()
+    ]
     later.tokens = lambda: records  # type: ignore[method-assign]
     with Relayer(later) as relayer:
         archive.sync(client_of(relayer), account_id=second)

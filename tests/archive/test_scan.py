@@ -41,7 +41,11 @@ def collected(frame: Any) -> pd.DataFrame:
     assert table.schema.field("size").type == pa.decimal128(38, 18)
     assert table.schema.field("created_at").type.tz in ("UTC", "Etc/UTC")
     moments = table["created_at"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    return table.set_column(0, "created_at", moments).replace_schema_metadata(None).to_pandas()
+    return (
+        table.set_column(0, "created_at", moments)
+        .replace_schema_metadata(None)
+        .to_pandas()
+    )
 
 
 def sums(frame: Any, engine: str) -> dict[tuple[str, str], int]:
@@ -49,13 +53,30 @@ def sums(frame: Any, engine: str) -> dict[tuple[str, str], int]:
     if engine == "duckdb":
         rows = frame.aggregate("market, fee_token, sum(fee)").fetchall()
     elif engine == "spark":
-        rows = [tuple(row) for row in frame.groupBy("market", "fee_token").agg({"fee": "sum"}).collect()]
+        rows = [
+            tuple(row)
+            for row in frame.groupBy("market", "fee_token")
+            .agg({"fee": "sum"})
+            .collect()
+        ]
     elif engine == "polars":
-        rows = frame.group_by("market", "fee_token").agg(pl.col("fee").sum()).collect().rows()
+        rows = (
+            frame.group_by("market", "fee_token")
+            .agg(pl.col("fee").sum())
+            .collect()
+            .rows()
+        )
     else:
-        rows = frame.group_by(["market", "fee_token"]).aggregate([("fee", "sum")]).to_pylist()
+        rows = (
+            frame.group_by(["market", "fee_token"])
+            .aggregate([("fee", "sum")])
+            .to_pylist()
+        )
         rows = [tuple(row.values()) for row in rows]
-    return {(market, token): int(str(fee.scaleb(18)).partition(".")[0]) for market, token, fee in rows}
+    return {
+        (market, token): int(str(fee.scaleb(18)).partition(".")[0])
+        for market, token, fee in rows
+    }
 
 
 def truth(ledger: Ledger) -> dict[tuple[str, str], int]:
@@ -68,16 +89,24 @@ def truth(ledger: Ledger) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_every_engine_gives_the_same_digits(archive: Archive, small: Ledger, engine: str) -> None:
+def test_every_engine_gives_the_same_digits(
+    archive: Archive, small: Ledger, engine: str
+) -> None:
     frame = archive.scan(engine)
     assert sums(frame, engine) == truth(small)
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_every_engine_has_every_column_of_every_row(archive: Archive, engine: str) -> None:
+def test_every_engine_has_every_column_of_every_row(
+    archive: Archive, engine: str
+) -> None:
     expected = portable(archive.trades())
     moments = expected["created_at"].cast(pa.int64())
-    ours = expected.set_column(0, "created_at", moments).to_pandas().sort_values("trade_id", ignore_index=True)
+    ours = (
+        expected.set_column(0, "created_at", moments)
+        .to_pandas()
+        .sort_values("trade_id", ignore_index=True)
+    )
     theirs = collected(archive.scan(engine)).sort_values("trade_id", ignore_index=True)
     pd.testing.assert_frame_equal(theirs[list(ours)], ours, check_dtype=False)
     assert list(theirs) == list(ours)
@@ -89,11 +118,15 @@ def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
     found = lab.fees.summary(archive.scan(engine), by=["market"])
     table = as_table(found, "test")
     for name in ("fills", "fee", "notional"):
-        assert [str(one) for one in table[name].to_pylist()] == [str(one) for one in expected[name]]
+        assert [str(one) for one in table[name].to_pylist()] == [
+            str(one) for one in expected[name]
+        ]
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_only_current_versions_are_given(archive: Archive, small: Ledger, engine: str) -> None:
+def test_only_current_versions_are_given(
+    archive: Archive, small: Ledger, engine: str
+) -> None:
     changed = Ledger(2, 120, seed=3)
     changed.rows[-1] = (*changed.rows[-1][:7], "777777", *changed.rows[-1][8:])
     with Relayer(changed) as relayer:
@@ -113,10 +146,24 @@ BEGIN, EVER = 1_640_000_000_000, 10**14
 MIDDLE = BEGIN + 977 * 30
 ASKED: list[tuple[dict[str, Any], int, int, set[int]]] = [
     ({}, 0, EVER, {20_000, 20_001}),
-    ({"since": pd.Timestamp(MIDDLE, unit="ms", tz="UTC")}, MIDDLE, EVER, {20_000, 20_001}),
-    ({"until": pd.Timestamp(MIDDLE, unit="ms", tz="Asia/Kolkata")}, 0, MIDDLE, {20_000, 20_001}),
     (
-        {"since": "2021-12-20T11:34", "until": "2021-12-20T11:35:00.001", "accounts": [20_001]},
+        {"since": pd.Timestamp(MIDDLE, unit="ms", tz="UTC")},
+        MIDDLE,
+        EVER,
+        {20_000, 20_001},
+    ),
+    (
+        {"until": pd.Timestamp(MIDDLE, unit="ms", tz="Asia/Kolkata")},
+        0,
+        MIDDLE,
+        {20_000, 20_001},
+    ),
+    (
+        {
+            "since": "2021-12-20T11:34",
+            "until": "2021-12-20T11:35:00.001",
+            "accounts": [20_001],
+        },
         1_640_000_040_000,
         1_640_000_100_001,
         {20_001},
@@ -128,9 +175,15 @@ ASKED: list[tuple[dict[str, Any], int, int, set[int]]] = [
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_a_scan_gives_the_time_and_the_accounts_asked_for(archive: Archive, small: Ledger, engine: str) -> None:
+def test_a_scan_gives_the_time_and_the_accounts_asked_for(
+    archive: Archive, small: Ledger, engine: str
+) -> None:
     for asked, first, end, accounts in ASKED:
-        expected = [int(row[1]) for row in small.rows if first <= int(row[0]) < end and int(row[9]) in accounts]
+        expected = [
+            int(row[1])
+            for row in small.rows
+            if first <= int(row[0]) < end and int(row[9]) in accounts
+        ]
         assert ids(archive.scan(engine, **asked)) == sorted(expected)
 
 
@@ -140,17 +193,26 @@ def test_a_scan_gives_the_time_and_the_accounts_asked_for(archive: Archive, smal
         ({"since": "soon"}, "since='soon' is not a time"),
         ({"accounts": 20_000}, r"Give one, such as \[10083\]"),
         ({"accounts": [-1]}, "-1 is not a valid account id"),
-        ({"accounts": [20_001, 99]}, "does not hold account 99. It holds 20000, 20001: give one of these"),
+        (
+            {"accounts": [20_001, 99]},
+            "does not hold account 99. It holds 20000, 20001: give one of these",
+        ),
         ({"since": "2022", "until": "2021"}, "since='2022' is after until='2021'"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused(archive: Archive, asked: Any, message: str) -> None:
+def test_what_cannot_be_asked_for_is_refused(
+    archive: Archive, asked: Any, message: str
+) -> None:
     with pytest.raises(LabError, match=message):
         archive.scan("duckdb", **asked)
 
 
-def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(archive: Archive, small: Ledger) -> None:
-    with pytest.raises(LabError, match="does not hold account 99. It holds 20000, 20001"):
+def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
+    archive: Archive, small: Ledger
+) -> None:
+    with pytest.raises(
+        LabError, match="does not hold account 99. It holds 20000, 20001"
+    ):
         archive.trades(99)
     assert archive.trades(20_001, until="2021").empty
     with Relayer(small) as relayer:
@@ -188,18 +250,25 @@ def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
 def test_frames_of_two_archives_join(archive: Archive, tmp_path: Path) -> None:
     shutil.copy(archive._file.path, tmp_path / "copy")
     one, two = archive.scan("duckdb"), Archive(tmp_path / "copy").scan("duckdb")
-    joined = one.set_alias("one").join(two.set_alias("two"), "one.trade_id = two.trade_id")
+    joined = one.set_alias("one").join(
+        two.set_alias("two"), "one.trade_id = two.trade_id"
+    )
     assert len(joined.project("one.trade_id").fetchall()) == 240
 
 
-def test_a_scan_never_mixes_two_states_of_an_archive(archive: Archive, small: Ledger) -> None:
+def test_a_scan_never_mixes_two_states_of_an_archive(
+    archive: Archive, small: Ledger
+) -> None:
     frames = {name: archive.scan(name) for name in ("duckdb", "polars", "pyarrow")}
     more = Ledger(3, 120, seed=9)
     with Relayer(more) as relayer:
         archive.sync(client_of(relayer), account_id=more.accounts[2])
     for name in ("polars", "pyarrow"):
         assert sums(frames[name], name) == truth(small)
-    with pytest.raises(Exception, match=r"the archive has changed since. Call archive.scan\(...\) again"):
+    with pytest.raises(
+        Exception,
+        match=r"the archive has changed since. Call archive.scan\(...\) again",
+    ):
         sums(frames["duckdb"], "duckdb")
     assert archive.scan("duckdb").aggregate("count(*)").fetchall() == [(360,)]
 
@@ -224,8 +293,12 @@ def test_a_scan_keeps_nobody_from_writing_and_opened_does(
         pass
 
 
-def test_sql_gives_exact_amounts_and_reaches_nothing_else(archive: Archive, tmp_path: Path) -> None:
-    found = archive.query("SELECT sum(fee) AS fee, sum(trade_id) AS ids, count(*) AS rows FROM trades")
+def test_sql_gives_exact_amounts_and_reaches_nothing_else(
+    archive: Archive, tmp_path: Path
+) -> None:
+    found = archive.query(
+        "SELECT sum(fee) AS fee, sum(trade_id) AS ids, count(*) AS rows FROM trades"
+    )
     expected = archive.trades()
     assert found["fee"][0] == sum(expected["fee"])
     assert found["ids"][0] == expected["trade_id"].sum()
@@ -242,11 +315,16 @@ def test_sql_gives_exact_amounts_and_reaches_nothing_else(archive: Archive, tmp_
         with pytest.raises(LabError):
             archive.query(sql)
     assert archive._file.path.read_bytes() == before
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["canary.csv", archive._file.path.name]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "canary.csv",
+        archive._file.path.name,
+    ]
     assert canary.read_text() == "a\n1\n"
 
 
-def test_grouped_answers_carry_the_notes_that_those_of_frames_have(archive: Archive, tmp_path: Path) -> None:
+def test_grouped_answers_carry_the_notes_that_those_of_frames_have(
+    archive: Archive, tmp_path: Path
+) -> None:
     both = Archive(tmp_path / "both")
     trades = archive.trades(20_000)
     with archive._file.reading() as connection:
@@ -262,17 +340,29 @@ def test_grouped_answers_carry_the_notes_that_those_of_frames_have(archive: Arch
     assert answer.attrs["notes"] == [
         f"Both sides of {len(trades)} fills are counted; lab.fills.one_side(trades) counts each fill once."
     ]
-    assert answer.attrs["notes"] == lab.fees.summary(both.trades(), by="market").attrs["notes"]
+    assert (
+        answer.attrs["notes"]
+        == lab.fees.summary(both.trades(), by="market").attrs["notes"]
+    )
     assert "notes" not in lab.fees.summary(archive, by="market").attrs
 
 
-def test_an_export_is_read_by_others_and_is_whole_or_absent(archive: Archive, tmp_path: Path) -> None:
+def test_an_export_is_read_by_others_and_is_whole_or_absent(
+    archive: Archive, tmp_path: Path
+) -> None:
     assert archive.export(tmp_path / "out", accounts=[20_000]) == 120
     files = list((tmp_path / "out").rglob("*.parquet"))
     assert {file.parent.parent.name for file in files} == {"account_id=20000"}
-    read = duckdb.connect().read_parquet(str(tmp_path / "out/**/*.parquet"), hive_partitioning=True)
+    read = duckdb.connect().read_parquet(
+        str(tmp_path / "out/**/*.parquet"), hive_partitioning=True
+    )
     total = read.aggregate("count(*), sum(fee)").fetchall()
-    assert total == archive.scan("duckdb", accounts=[20_000]).aggregate("count(*), sum(fee)").fetchall()
+    assert (
+        total
+        == archive.scan("duckdb", accounts=[20_000])
+        .aggregate("count(*), sum(fee)")
+        .fetchall()
+    )
     with pytest.raises(LabError, match="is there already"):
         archive.export(tmp_path / "out")
     with pytest.raises(LabError, match="is there already"):
@@ -291,11 +381,16 @@ def test_an_archive_of_no_trades_scans_as_no_rows(tmp_path: Any, engine: str) ->
 
 
 def test_an_unknown_engine_is_refused(archive: Archive) -> None:
-    with pytest.raises(LabError, match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades"):
+    with pytest.raises(
+        LabError,
+        match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades",
+    ):
         archive.scan("excel")
 
 
-def test_an_engine_that_is_not_installed_is_named(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_not_installed_is_named(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(LabError, match="engine='polars' needs the package polars"):
         archive.scan("polars")

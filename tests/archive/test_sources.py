@@ -33,7 +33,11 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def contents(path: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in path.parent.glob(f"{path.name}*") if file.is_file()}
+    return {
+        file: file.read_bytes()
+        for file in path.parent.glob(f"{path.name}*")
+        if file.is_file()
+    }
 
 
 def assert_refused(archive: Archive, client: lab.Client, *said: str) -> None:
@@ -53,14 +57,23 @@ def test_the_archive_says_what_it_is_bound_to(archive: Archive, tmp_path: Path) 
     assert Archive(tmp_path / "empty").source is None
 
 
-@pytest.mark.parametrize("other", [OTHER, REAL], ids=["another world", "real data of the same name"])
+@pytest.mark.parametrize(
+    "other", [OTHER, REAL], ids=["another world", "real data of the same name"]
+)
 def test_another_source_is_refused(archive: Archive, other: Named) -> None:
     with Relayer(other) as relayer:
-        assert_refused(archive, addressed(relayer), "'world one' (synthetic", f"are from '{other.name}'")
+        assert_refused(
+            archive,
+            addressed(relayer),
+            "'world one' (synthetic",
+            f"are from '{other.name}'",
+        )
 
 
 @pytest.mark.parametrize(("name", "value"), [("exchange", EXCHANGE), ("chain_id", 5)])
-def test_another_exchange_at_the_same_address_is_refused(archive: Archive, name: str, value: Any) -> None:
+def test_another_exchange_at_the_same_address_is_refused(
+    archive: Archive, name: str, value: Any
+) -> None:
     with Relayer(ONE, Settings(**{name: value})) as relayer:
         assert_refused(archive, addressed(relayer), f"{name.partition('_')[0]} {value}")
 
@@ -83,18 +96,32 @@ def test_the_same_source_at_another_address_is_accepted(archive: Archive) -> Non
         with Relayer(ONE) as relayer:
             by_name = relayer.base_url.replace("127.0.0.1", "localhost")
             for url in (relayer.base_url, by_name, by_name + "/api/v3/"):
-                assert archive.sync(addressed(relayer, url), account_id=ACCOUNT)["complete"].all()
+                assert archive.sync(addressed(relayer, url), account_id=ACCOUNT)[
+                    "complete"
+                ].all()
     check(archive._file.path, *ONE.truth())
 
 
 def test_a_relayer_that_states_nothing_is_known_by_its_address(tmp_path: Path) -> None:
     archive = Archive(tmp_path / "a")
-    with Relayer(ONE) as relayer, silent(relayer) as server, silent(relayer) as elsewhere:
+    with (
+        Relayer(ONE) as relayer,
+        silent(relayer) as server,
+        silent(relayer) as elsewhere,
+    ):
         client = addressed(relayer, server.base_url)
         archive.sync(client, account_id=ACCOUNT)
         assert (archive.source, client.synthetic) == (server.base_url, False)
-        archive.sync(addressed(relayer, server.base_url.replace("http", "HTTP") + "/"), account_id=ACCOUNT)
-        assert_refused(archive, addressed(relayer, elsewhere.base_url), server.base_url, elsewhere.base_url)
+        archive.sync(
+            addressed(relayer, server.base_url.replace("http", "HTTP") + "/"),
+            account_id=ACCOUNT,
+        )
+        assert_refused(
+            archive,
+            addressed(relayer, elsewhere.base_url),
+            server.base_url,
+            elsewhere.base_url,
+        )
         moved = addressed(relayer, elsewhere.base_url)
         moved._name = server.base_url  # as connect(address, source=archive.source) does
         assert archive.sync(moved, account_id=ACCOUNT)["complete"].all()
@@ -103,12 +130,16 @@ def test_a_relayer_that_states_nothing_is_known_by_its_address(tmp_path: Path) -
 
 def test_made_up_data_never_passes_as_real(tmp_path: Path) -> None:
     with Relayer(ONE) as relayer:
-        client = lab.connect(relayer.base_url, api_key=relayer.api_key, source="my exchange", rate=None)
+        client = lab.connect(
+            relayer.base_url, api_key=relayer.api_key, source="my exchange", rate=None
+        )
         Archive(tmp_path / "a").sync(client, account_id=ACCOUNT)
     assert Archive(tmp_path / "a").trades().attrs["synthetic"] is True
 
 
-def test_a_relayer_that_becomes_another_during_a_sync_adds_nothing_more(tmp_path: Path) -> None:
+def test_a_relayer_that_becomes_another_during_a_sync_adds_nothing_more(
+    tmp_path: Path,
+) -> None:
     archive = Archive(tmp_path / "a")
     with Relayer(ONE) as relayer, Relayer(OTHER) as other:
         client = addressed(relayer)
@@ -160,7 +191,10 @@ def save(ledger: Ledger, folder: Path) -> Path:
     (folder / "tokens.json").write_text(json.dumps(ledger.tokens()))
     (folder / "markets.json").write_text(json.dumps({"markets": ledger.markets()}))
     for kind in ("amm", "dex"):
-        rows = [list(ledger.rows[n]) for n in ledger.history.row_numbers(ACCOUNT, None, kind)]
+        rows = [
+            list(ledger.rows[n])
+            for n in ledger.history.row_numbers(ACCOUNT, None, kind)
+        ]
         body = json.dumps({"totalNum": len(rows), "trades": rows[::-1]})
         (folder / "trades" / f"{ACCOUNT}-{kind}.json").write_text(body)
     return folder
@@ -170,28 +204,40 @@ def test_saved_pages_are_known_by_their_folder(tmp_path: Path, saved: Path) -> N
     archive, other = Archive(tmp_path / "a"), save(OTHER, tmp_path / "other")
     archive.import_pages(saved)
     assert archive.source == str(saved.resolve())
-    assert archive.import_pages(saved / "trades" / f"{ACCOUNT}-amm.json")["complete"].all()
-    assert archive.sync(lab.connect(recording=saved), account_id=ACCOUNT)["complete"].all()
+    assert archive.import_pages(saved / "trades" / f"{ACCOUNT}-amm.json")[
+        "complete"
+    ].all()
+    assert archive.sync(lab.connect(recording=saved), account_id=ACCOUNT)[
+        "complete"
+    ].all()
     before = contents(tmp_path / "a")
-    with pytest.raises(ArchiveError, match=r"source=archive\.source, or a source\.json"):
+    with pytest.raises(
+        ArchiveError, match=r"source=archive\.source, or a source\.json"
+    ):
         archive.import_pages(other)
     assert contents(tmp_path / "a") == before
     assert archive.import_pages(other, source=archive.source)["rows"].sum() == 60
 
 
-def test_a_name_beside_saved_pages_counts_wherever_they_are(tmp_path: Path, saved: Path) -> None:
+def test_a_name_beside_saved_pages_counts_wherever_they_are(
+    tmp_path: Path, saved: Path
+) -> None:
     (saved / "source.json").write_text('{"name": "my exchange"}')
     archive = Archive(tmp_path / "a")
     archive.import_pages(saved)
     moved = saved.rename(tmp_path / "moved")
     archive.import_pages(moved / "trades")
-    assert archive.sync(lab.connect(recording=moved), account_id=ACCOUNT)["complete"].all()
+    assert archive.sync(lab.connect(recording=moved), account_id=ACCOUNT)[
+        "complete"
+    ].all()
     assert archive.source == "my exchange"
     with pytest.raises(LabError, match="names 'my exchange'. Leave one of them out"):
         archive.import_pages(moved, source="another")
 
 
-def test_pages_saved_from_a_synthetic_world_stay_synthetic(archive: Archive, saved: Path) -> None:
+def test_pages_saved_from_a_synthetic_world_stay_synthetic(
+    archive: Archive, saved: Path
+) -> None:
     with pytest.raises(ArchiveError, match="nothing was added"):
         archive.import_pages(saved)
     archive.import_pages(saved, source=archive.source)
@@ -201,7 +247,9 @@ def test_pages_saved_from_a_synthetic_world_stay_synthetic(archive: Archive, sav
         archive.import_pages(saved)
 
 
-def test_pages_without_listings_name_their_source(archive: Archive, tmp_path: Path, saved: Path) -> None:
+def test_pages_without_listings_name_their_source(
+    archive: Archive, tmp_path: Path, saved: Path
+) -> None:
     alone = tmp_path / "far" / "away" / f"{ACCOUNT}-dex.json"
     alone.parent.mkdir(parents=True)
     alone.write_bytes((saved / "trades" / alone.name).read_bytes())
@@ -211,7 +259,9 @@ def test_pages_without_listings_name_their_source(archive: Archive, tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"name": ""}', '{"name": "x", "synthetic": "no"}', '{"name": "x", "chainId": "1"}'])  # fmt: skip
-def test_a_source_file_that_cannot_be_read_is_named(tmp_path: Path, saved: Path, text: str) -> None:
+def test_a_source_file_that_cannot_be_read_is_named(
+    tmp_path: Path, saved: Path, text: str
+) -> None:
     (saved / "source.json").write_text(text)
     with pytest.raises(UnexpectedAnswer, match=r"source\.json: expected"):
         Archive(tmp_path / "a").import_pages(saved)

@@ -68,7 +68,11 @@ def test_spark_connect_gives_the_same_digits(synced: Path, tmp_path: Path) -> No
     paths = [tmp_path / "spark", synced, tmp_path / "odd"]
     ran = subprocess.run(
         [sys.executable, "-c", CODE, *map(str, paths)],
-        env={**os.environ, "SPARK_TESTING": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={
+            **os.environ,
+            "SPARK_TESTING": "1",
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
         capture_output=True,
         text=True,
         cwd=tmp_path,

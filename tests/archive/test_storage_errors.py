@@ -34,7 +34,9 @@ def no_file_longer_than(size: int) -> Iterator[None]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("size", [0, 60, 9_000, 20_000, 60_000, 100_000])
-def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(tmp_path: Path, small: Ledger, size: int) -> None:
+def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(
+    tmp_path: Path, small: Ledger, size: int
+) -> None:
     archive = Archive(tmp_path / "a")
     with Relayer(small) as relayer:
         archive.sync(client_of(relayer), account_id=small.accounts[0])
@@ -51,22 +53,38 @@ def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(tmp_path: Path, sma
     check(tmp_path / "a", *small.truth())
 
 
-def test_a_full_disk_at_the_very_beginning_leaves_nothing_in_the_way(tmp_path: Path, small: Ledger) -> None:
+def test_a_full_disk_at_the_very_beginning_leaves_nothing_in_the_way(
+    tmp_path: Path, small: Ledger
+) -> None:
     with Relayer(small) as relayer:
         for size in (0, 10, 5_000, 12_288, 20_000):
             with no_file_longer_than(size), pytest.raises(DiskRefused):
-                Archive(tmp_path / "a").sync(client_of(relayer), accounts=small.accounts)
+                Archive(tmp_path / "a").sync(
+                    client_of(relayer), accounts=small.accounts
+                )
         Archive(tmp_path / "a").sync(client_of(relayer), accounts=small.accounts)
     check(tmp_path / "a", *small.truth())
 
 
 @pytest.mark.parametrize("words", ["Read-only file system", "Permission denied"])
-def test_a_file_that_must_not_be_written_to_can_be_read(archive: Archive, words: str) -> None:
-    error = archive._file.translated(duckdb.IOException(f'IO Error: Cannot open file "x": {words}'))
+def test_a_file_that_must_not_be_written_to_can_be_read(
+    archive: Archive, words: str
+) -> None:
+    error = archive._file.translated(
+        duckdb.IOException(f'IO Error: Cannot open file "x": {words}')
+    )
     assert isinstance(error, DiskRefused)
-    assert "no permission to write, or read-only media; report, trades and scan work" in str(error)
-    error = archive._file.translated(duckdb.IOException("IO Error: Could not set lock on file: No locks available"))
-    assert "cannot lock files, as many network drives cannot. Copy the file to a local disk" in str(error)
+    assert (
+        "no permission to write, or read-only media; report, trades and scan work"
+        in str(error)
+    )
+    error = archive._file.translated(
+        duckdb.IOException("IO Error: Could not set lock on file: No locks available")
+    )
+    assert (
+        "cannot lock files, as many network drives cannot. Copy the file to a local disk"
+        in str(error)
+    )
 
 
 AS_A_USER = """
@@ -88,25 +106,34 @@ except DiskRefused as error:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: run as root")
 @pytest.mark.parametrize("mode", [0o555, 0o755])
-def test_another_user_reads_and_is_told_what_keeps_it_from_writing(archive: Archive, mode: int) -> None:
+def test_another_user_reads_and_is_told_what_keeps_it_from_writing(
+    archive: Archive, mode: int
+) -> None:
     folder = Path(tempfile.mkdtemp(prefix="loopring-lab-readable-"))
     file = Path(shutil.copy(archive._file.path, folder / "a.duckdb"))
     file.chmod(0o444)
     folder.chmod(mode)
     try:
         words = [sys.executable, "-W", "ignore", "-c", AS_A_USER, str(file)]
-        said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        said = subprocess.run(
+            words, capture_output=True, text=True, timeout=60, check=False
+        )
     finally:
         shutil.rmtree(folder)
     assert said.stdout.startswith("240 True\n"), said.stderr
     assert "no permission to write, or read-only media" in said.stdout
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user whom file permissions bind: run as anyone but root")
+@pytest.mark.skipif(
+    os.geteuid() == 0,
+    reason="needs a user whom file permissions bind: run as anyone but root",
+)
 def test_a_closed_folder_is_named(tmp_path: Path, small: Ledger) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with Relayer(small) as relayer, pytest.raises(DiskRefused, match="no permission"):
-        Archive(tmp_path / "closed" / "a").sync(client_of(relayer), accounts=small.accounts)
+        Archive(tmp_path / "closed" / "a").sync(
+            client_of(relayer), accounts=small.accounts
+        )
 
 
 def a_text(path: Path) -> None:
@@ -131,10 +158,22 @@ def another_database(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (a_text, "a file, but not one of DuckDB. Nothing was changed. Use another path"),
-        (a_folder, r"is a folder.* Now it is one file: give its path, such as .*other\.duckdb, and fill it anew"),
-        (an_old_archive, "is a folder, as earlier versions of loopring-lab kept trades in. Now it is one file"),
-        (another_database, "a DuckDB file, but not the one of an archive. Nothing was changed"),
+        (
+            a_text,
+            "a file, but not one of DuckDB. Nothing was changed. Use another path",
+        ),
+        (
+            a_folder,
+            r"is a folder.* Now it is one file: give its path, such as .*other\.duckdb, and fill it anew",
+        ),
+        (
+            an_old_archive,
+            "is a folder, as earlier versions of loopring-lab kept trades in. Now it is one file",
+        ),
+        (
+            another_database,
+            "a DuckDB file, but not the one of an archive. Nothing was changed",
+        ),
     ],
 )
 def test_what_is_not_an_archive_is_left_alone(
@@ -167,12 +206,17 @@ def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
 def test_a_later_format_is_left_alone(archive: Archive) -> None:
     with duckdb.connect(str(archive._file.path)) as connection:
         connection.execute("UPDATE source SET format = 9")
-    with pytest.raises(NewerArchive, match=r"format 9; this version reads up to 1.*Upgrade loopring-lab"):
+    with pytest.raises(
+        NewerArchive,
+        match=r"format 9; this version reads up to 1.*Upgrade loopring-lab",
+    ):
         archive.report()
 
 
 @pytest.mark.parametrize("size", [0, 1, 4_096, 12_287])
-def test_a_beginning_that_was_cut_short_is_begun_again(archive: Archive, small: Ledger, size: int) -> None:
+def test_a_beginning_that_was_cut_short_is_begun_again(
+    archive: Archive, small: Ledger, size: int
+) -> None:
     file = archive._file.path
     os.truncate(file, size)
     with pytest.raises(NotAnArchive, match="no trades here yet"):
@@ -182,13 +226,17 @@ def test_a_beginning_that_was_cut_short_is_begun_again(archive: Archive, small: 
     check(file, *small.truth())
 
 
-def test_a_link_in_the_place_of_the_log_is_never_written_through(archive: Archive, tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_log_is_never_written_through(
+    archive: Archive, tmp_path: Path
+) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
     for suffix in (".wal", ".tmp"):
         link = Path(f"{archive._file.path}{suffix}")
         link.symlink_to(mine)
-        with pytest.raises(NotAnArchive, match="is a link, and DuckDB would write through it"):
+        with pytest.raises(
+            NotAnArchive, match="is a link, and DuckDB would write through it"
+        ):
             archive.report()
         link.unlink()
     assert mine.read_text() == "mine"

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 from support import kill_rig
-from support.file_trials import cut_power_again_and_again, flip_bits, hostile_files, make_archive, open_all
+from support.file_trials import (
+    cut_power_again_and_again,
+    flip_bits,
+    hostile_files,
+    make_archive,
+    open_all,
+)
 from support.power_loss import compiled
 
 from loopring_lab.archive import Archive
@@ -16,7 +22,9 @@ SECONDS, MEGABYTES = 5, 200
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["syncs", "page_imports", "block_syncs", "block_imports"])
+@pytest.mark.parametrize(
+    "kind", ["syncs", "page_imports", "block_syncs", "block_imports"]
+)
 def test_killed_work_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
     tally = getattr(kill_rig, kind)(tmp_path, kills=3, longest=0.5)
     assert tally.lives_with_commits > 0
@@ -40,7 +48,9 @@ NAMES = list(hostile_files(Path(), Path("good"), Path("canary"), random.Random()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_made_to_do_harm_do_none(archive: Archive, tmp_path: Path, name: str) -> None:
+def test_files_made_to_do_harm_do_none(
+    archive: Archive, tmp_path: Path, name: str
+) -> None:
     canary = tmp_path / "canary" / "secret.txt"
     canary.parent.mkdir()
     canary.write_text("a secret of the user\n")
@@ -50,11 +60,18 @@ def test_files_made_to_do_harm_do_none(archive: Archive, tmp_path: Path, name: s
     path = work / "theirs.duckdb"
     hostile_files(tmp_path, archive._file.path, canary, random.Random(1))[name](path)
     made = {file.name: file.lstat().st_mtime_ns for file in work.iterdir()}
-    begun, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begun, memory = (
+        time.process_time(),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )
     open_all(path)
     assert time.process_time() - begun < SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < MEGABYTES << 10
     assert {file.name: file.lstat().st_mtime_ns for file in work.iterdir()} == made
     assert list(canary.parent.iterdir()) == [canary]
     after = canary.stat()
-    assert (after.st_mtime_ns, after.st_size, after.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino)
+    assert (after.st_mtime_ns, after.st_size, after.st_ino) == (
+        before.st_mtime_ns,
+        before.st_size,
+        before.st_ino,
+    )

@@ -27,9 +27,17 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SHOTS = Path(os.environ.get("LOOPRING_LAB_SHOTS", HERE / "shots"))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SETTINGS: dict[str, dict[str, Any]] = {  # quiet, every cell in the page, nothing saved by itself
-    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
-    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none", "scrollPastEnd": False},
+SETTINGS: dict[
+    str, dict[str, Any]
+] = {  # quiet, every cell in the page, nothing saved by itself
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+    "@jupyterlab/notebook-extension:tracker": {
+        "windowingMode": "none",
+        "scrollPastEnd": False,
+    },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -63,15 +71,22 @@ def stripped(source: Path, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(words: list[str], home: Path, probe: str, overrides: dict[str, Any] | None = None) -> Iterator[str]:
+def serving(
+    words: list[str], home: Path, probe: str, overrides: dict[str, Any] | None = None
+) -> Iterator[str]:
     """Run a Jupyter server on a free port of this machine; give its address; end it and its kernels."""
     config = home / "config" / "labconfig"
     config.mkdir(parents=True)
-    (config / "default_setting_overrides.json").write_text(json.dumps(SETTINGS | (overrides or {})))
+    (config / "default_setting_overrides.json").write_text(
+        json.dumps(SETTINGS | (overrides or {}))
+    )
     names = {"CONFIG": "config", "DATA": "data", "RUNTIME": "runtime"}
     own = {f"JUPYTER_{name}_DIR": str(home / folder) for name, folder in names.items()}
     own["IPYTHONDIR"] = str(home / "ipython")
-    own |= {f"JUPYTERLAB_{name}_DIR": str(home / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
+    own |= {
+        f"JUPYTERLAB_{name}_DIR": str(home / name.lower())
+        for name in ("SETTINGS", "WORKSPACES")
+    }
     variables = {k: v for k, v in os.environ.items() if k != "JUPYTER_TOKEN"} | own
     port = free_port()
     base = f"http://127.0.0.1:{port}/"
@@ -111,7 +126,9 @@ def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
         except urllib.error.HTTPError as error:
             error.close()
         except OSError:
-            assert time.monotonic() < end, f"the server does not answer: {log.read_text()[-3000:]}"
+            assert time.monotonic() < end, (
+                f"the server does not answer: {log.read_text()[-3000:]}"
+            )
             time.sleep(0.1)
             continue
         return
@@ -121,13 +138,17 @@ def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 def chromium() -> Iterator[Any]:
     """Open a browser for one file of tests: while it is there, this thread has a running event loop."""
     sync_api = package_or_skip("playwright.sync_api")
-    found = next(filter(None, map(shutil.which, (os.environ.get("CHROME", ""), *BROWSERS))), None)
+    found = next(
+        filter(None, map(shutil.which, (os.environ.get("CHROME", ""), *BROWSERS))), None
+    )
     if not found:
         pytest.skip("needs Chromium or Chrome: install one, or set CHROME to its path")
     words = ["--disable-dev-shm-usage", "--disable-background-networking"]
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=words + ["--no-sandbox"] * root)
+        browser = playwright.chromium.launch(
+            executable_path=found, args=words + ["--no-sandbox"] * root
+        )
         yield browser
         browser.close()
 
@@ -136,7 +157,10 @@ def chromium() -> Iterator[Any]:
 def opened(chromium: Any, width: int = 1280) -> Iterator[Any]:
     """Open a page that reaches this machine only, and whose script errors fail the test."""
     context = chromium.new_context(
-        viewport={"width": width, "height": 1600}, locale="en-GB", timezone_id="UTC", device_scale_factor=2
+        viewport={"width": width, "height": 1600},
+        locale="en-GB",
+        timezone_id="UTC",
+        device_scale_factor=2,
     )
     context.set_default_timeout(30_000)
     page = context.new_page()
@@ -144,7 +168,9 @@ def opened(chromium: Any, width: int = 1280) -> Iterator[Any]:
     page.on("pageerror", lambda error: problems.append(str(error)))
 
     def loopback_only(route: Any) -> None:
-        here = re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", route.request.url)
+        here = re.match(
+            r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", route.request.url
+        )
         route.continue_() if here else route.abort()
 
     page.route("**/*", loopback_only)
@@ -164,7 +190,9 @@ def taken(page: Any, name: str) -> Path:
     SHOTS.mkdir(parents=True, exist_ok=True)
     width = page.viewport_size["width"]
     page.set_viewport_size({"width": width, "height": 1600})
-    page.set_viewport_size({"width": width, "height": min(int(page.evaluate(HEIGHT)) + 200, 12_000)})
+    page.set_viewport_size(
+        {"width": width, "height": min(int(page.evaluate(HEIGHT)) + 200, 12_000)}
+    )
     page.evaluate(TO_THE_TOP)
     page.screenshot(path=SHOTS / f"{name}.png")
     return SHOTS / f"{name}.png"
@@ -181,7 +209,9 @@ def theme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def jupyterlab(theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+def jupyterlab(
+    theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, Path]]:
     """A JupyterLab server in a theme, and the folder it shows, with every notebook in it."""
     home = tmp_path_factory.mktemp(f"lab-{theme}")
     for source in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -215,18 +245,26 @@ def run_cells(page: Any, address: str) -> None:
 
     page.goto(f"{address}?reset", wait_until="domcontentloaded")
     # The toolbar says idle before there is a kernel; the status bar does not.
-    expect(page.locator("#jp-main-statusbar")).to_contain_text(re.compile(r"\| Idle"), timeout=60_000)
+    expect(page.locator("#jp-main-statusbar")).to_contain_text(
+        re.compile(r"\| Idle"), timeout=60_000
+    )
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.wait_for_function(FINISHED, timeout=90_000)
     expect(page.get_by_text("Loading widget...")).to_have_count(0)
-    expect(page.get_by_text(re.compile("Error (displaying|creating) widget"))).to_have_count(0)
+    expect(
+        page.get_by_text(re.compile("Error (displaying|creating) widget"))
+    ).to_have_count(0)
 
 
 def end_kernels(base: str) -> None:
     """End the kernels of a server, so that one test's do not slow down the next."""
     for session in json.load(urllib.request.urlopen(f"{base}api/sessions")):
-        urllib.request.urlopen(urllib.request.Request(f"{base}api/sessions/{session['id']}", method="DELETE")).close()
+        urllib.request.urlopen(
+            urllib.request.Request(
+                f"{base}api/sessions/{session['id']}", method="DELETE"
+            )
+        ).close()
 
 
 @pytest.fixture
@@ -237,9 +275,19 @@ def voila(page: Any, tmp_path: Path) -> Iterator[Callable[[Path], str]]:
 
         def open_page(source: Path) -> str:
             copy = stripped(source, tmp_path / "notebooks")
-            words = ["voila", str(copy), "--no-browser", "--port=PORT", "--Voila.ip=127.0.0.1"]
-            base = stack.enter_context(serving(words, tmp_path / "voila", "voila/static/voila.js"))
-            page.goto(base, wait_until="domcontentloaded", timeout=90_000)  # the reply streams while cells run
+            words = [
+                "voila",
+                str(copy),
+                "--no-browser",
+                "--port=PORT",
+                "--Voila.ip=127.0.0.1",
+            ]
+            base = stack.enter_context(
+                serving(words, tmp_path / "voila", "voila/static/voila.js")
+            )
+            page.goto(
+                base, wait_until="domcontentloaded", timeout=90_000
+            )  # the reply streams while cells run
             page.locator("#rendered_cells").wait_for(state="visible", timeout=90_000)
             return base
 

@@ -24,7 +24,14 @@ PAGES = (
 @pytest.fixture(scope="module")
 def site(docs_html: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve the documentation on this machine."""
-    server = ["http.server", "PORT", "--bind", "127.0.0.1", "--directory", str(docs_html)]
+    server = [
+        "http.server",
+        "PORT",
+        "--bind",
+        "127.0.0.1",
+        "--directory",
+        str(docs_html),
+    ]
     with serving(server, tmp_path_factory.mktemp("site"), "index.html") as base:
         yield base
 
@@ -36,14 +43,18 @@ def shown(page: Any, address: str, theme: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_start_page_has_no_serious_fault_of_accessibility(chromium: Any, site: str, theme: str) -> None:
+def test_the_start_page_has_no_serious_fault_of_accessibility(
+    chromium: Any, site: str, theme: str
+) -> None:
     axe = package_or_skip("axe_playwright_python.sync_playwright").Axe()
     with opened(chromium) as page:
         for name in ("index", "start"):
             shown(page, f"{site}{name}.html", theme)
             faults = axe.run(page).response["violations"]
             serious = [
-                (one["id"], one["nodes"][0]["html"]) for one in faults if one["impact"] in ("serious", "critical")
+                (one["id"], one["nodes"][0]["html"])
+                for one in faults
+                if one["impact"] in ("serious", "critical")
             ]
             assert serious == [], name
 
@@ -54,7 +65,9 @@ def test_pages_fit_the_window(chromium: Any, site: str, theme: str, width: int) 
     with opened(chromium, width) as page:
         for name in PAGES:
             shown(page, f"{site}{name}.html", theme)
-            overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            overflow = page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
             SHOTS.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=SHOTS / f"docs-{Path(name).name}-{theme}-{width}.png")
             assert overflow <= 0, name

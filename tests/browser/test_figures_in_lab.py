@@ -32,7 +32,9 @@ def trades() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def notebook(theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def notebook(
+    theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """A notebook with figures to look into, run in JupyterLab in a theme."""
     home = tmp_path_factory.mktemp(f"figures-{theme}")
     (home / "notebooks").mkdir()
@@ -58,8 +60,12 @@ def tip(page: Any, view: int) -> str:
     return str(page.locator(".ll-picture").nth(view).locator(".ll-tip").text_content())
 
 
-def test_hover_says_what_the_library_computes(notebook: Any, trades: pd.DataFrame) -> None:
-    for view, figure in enumerate((lab.figures.volume(trades), lab.figures.fees_by_token(trades))):
+def test_hover_says_what_the_library_computes(
+    notebook: Any, trades: pd.DataFrame
+) -> None:
+    for view, figure in enumerate(
+        (lab.figures.volume(trades), lab.figures.fees_by_token(trades))
+    ):
         for mark in figure.marks[:: max(1, len(figure.marks) // 12)]:
             notebook.evaluate(HOVER, [view, *place(mark, figure)])
             assert tip(notebook, view) == mark.text
@@ -83,8 +89,12 @@ def test_arrow_keys_read_the_values_aloud(notebook: Any, trades: pd.DataFrame) -
     notebook.keyboard.press("Escape")
     assert picture.locator(".ll-tip").is_hidden()
     assert picture.get_attribute("role") == "img"
-    assert figure.axes[0].get_title(loc="left") in str(picture.get_attribute("aria-label"))
-    assert notebook.locator(".jp-Cell").count() == len(CELLS)  # no key reached the notebook
+    assert figure.axes[0].get_title(loc="left") in str(
+        picture.get_attribute("aria-label")
+    )
+    assert notebook.locator(".jp-Cell").count() == len(
+        CELLS
+    )  # no key reached the notebook
 
 
 def drawn(page: Any, view: int) -> str:
@@ -107,7 +117,9 @@ def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook: Any) 
     box = picture.bounding_box()
     notebook.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.5 * box["height"])
     notebook.mouse.down()
-    notebook.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.6 * box["height"], steps=4)
+    notebook.mouse.move(
+        box["x"] + 0.5 * box["width"], box["y"] + 0.6 * box["height"], steps=4
+    )
     notebook.mouse.up()
     part = changed(notebook, 0, whole)
     assert drawn(notebook, 1) == other
@@ -121,7 +133,8 @@ def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook: Any) 
     changed(notebook, 0, nearer)
     notebook.keyboard.press("0")
     notebook.wait_for_function(
-        "([before]) => document.querySelectorAll('.ll-drawing')[0].innerHTML === before", arg=[whole]
+        "([before]) => document.querySelectorAll('.ll-drawing')[0].innerHTML === before",
+        arg=[whole],
     )
     assert tools.nth(4).is_disabled()
 

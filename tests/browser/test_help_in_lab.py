@@ -25,7 +25,10 @@ def page(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(one) for one in CELLS]
     (home / "notebooks").mkdir()
-    nbformat.write(nbformat.v4.new_notebook(cells=cells[:-1], metadata=kernel), home / "notebooks" / "a.ipynb")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells[:-1], metadata=kernel),
+        home / "notebooks" / "a.ipynb",
+    )
     with in_lab(home, "light") as base, opened(chromium) as page:
         run_cells(page, f"{base}doc/tree/a.ipynb")
         yield page
@@ -43,12 +46,16 @@ def typed(page: Any, text: str) -> Any:
     cell.locator(".cm-content").click()
     page.keyboard.press("Control+a")
     page.keyboard.press("Delete")
-    page.keyboard.insert_text(text)  # typed letter by letter, brackets that close by themselves may interfere
+    page.keyboard.insert_text(
+        text
+    )  # typed letter by letter, brackets that close by themselves may interfere
     cell.locator(".cm-content").get_by_text(text, exact=True).wait_for()
     return cell
 
 
-@pytest.mark.parametrize("name", ["fees.summary", "fills.all_in_cost", "figures.cost_curve", "Archive.sync"])
+@pytest.mark.parametrize(
+    "name", ["fees.summary", "fills.all_in_cost", "figures.cost_curve", "Archive.sync"]
+)
 def test_a_tooltip_holds_what_is_asked_for_and_an_example(page: Any, name: str) -> None:
     typed(page, f"lab.{name}(")
     page.keyboard.press("Shift+Tab")
@@ -64,19 +71,30 @@ def test_a_tooltip_holds_what_is_asked_for_and_an_example(page: Any, name: str) 
     ("code", "hint"),
     [
         ('client.trades(10083, market="LRC-ETHH")', "Did you mean 'LRC-ETH'?"),
-        ('client.trades(10083, fill_type="pool")', "give 'amm', 'dex', or nothing for both."),
+        (
+            'client.trades(10083, fill_type="pool")',
+            "give 'amm', 'dex', or nothing for both.",
+        ),
         ('lab.connect(recording="nowhere")', "Give the folder that holds tokens.json"),
         ('lab.Archive("nothing").trades()', "Fill it first: archive.sync(client"),
     ],
 )
-def test_the_last_line_of_an_error_says_what_to_do(page: Any, code: str, hint: str) -> None:
+def test_the_last_line_of_an_error_says_what_to_do(
+    page: Any, code: str, hint: str
+) -> None:
     cell = typed(page, code)
     last = cell.locator(".jp-OutputArea-output").get_by_text(hint)
-    for _ in range(6):  # a key press can get lost while JupyterLab is still busy with the cell before
+    for _ in range(
+        6
+    ):  # a key press can get lost while JupyterLab is still busy with the cell before
         cell.locator(".cm-content").click()
         page.keyboard.press("Control+Enter")
         with contextlib.suppress(sync_api_timeout()):
             last.first.wait_for(timeout=20_000)
             break
-    lines = [line for line in cell.locator(".jp-OutputArea-output").last.inner_text().split("\n") if line.strip()]
+    lines = [
+        line
+        for line in cell.locator(".jp-OutputArea-output").last.inner_text().split("\n")
+        if line.strip()
+    ]
     assert hint in lines[-1]

@@ -15,7 +15,11 @@ WIDGET = ".jp-OutputArea-output .jupyter-widgets.widget-vbox >> nth=0"
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_run_all_ends_without_an_error(
-    name: str, theme: str, page: Any, run_all: Callable[[str], None], shot: Callable[[str], Path]
+    name: str,
+    theme: str,
+    page: Any,
+    run_all: Callable[[str], None],
+    shot: Callable[[str], Path],
 ) -> None:
     run_all(name)
     picture = shot(f"{Path(name).stem}-{theme}")
@@ -25,15 +29,26 @@ def test_run_all_ends_without_an_error(
     assert [warnings.nth(place).inner_text() for place in range(warnings.count())] == []
     assert picture.stat().st_size > 50_000
     if not name.startswith(("05", "06")):  # the others end with a widget
-        page.locator(WIDGET).screenshot(path=picture.with_name(f"widget-{picture.name}"))
+        page.locator(WIDGET).screenshot(
+            path=picture.with_name(f"widget-{picture.name}")
+        )
 
 
-def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(chromium: Any, tmp_path: Path) -> None:
-    (tour,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(
+    chromium: Any, tmp_path: Path
+) -> None:
+    (tour,) = re.findall(
+        r"```python\n(.*?)```",
+        (ROOT / "README.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     (tmp_path / "notebooks").mkdir()
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(tour)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "notebooks" / "tour.ipynb")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata=kernel),
+        tmp_path / "notebooks" / "tour.ipynb",
+    )
     with in_lab(tmp_path, "light") as base, opened(chromium) as page:
         run_cells(page, f"{base}doc/tree/tour.ipynb")
         taken(page, "tour")

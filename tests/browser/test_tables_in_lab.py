@@ -48,13 +48,20 @@ odd""",
 
 
 @pytest.fixture(scope="module", params=list(THEMES))
-def page(request: pytest.FixtureRequest, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def page(
+    request: pytest.FixtureRequest,
+    chromium: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Any]:
     """Open a notebook with tables, in a theme, with all its cells run."""
     home = tmp_path_factory.mktemp(f"tables-{request.param}")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(one.strip()) for one in CELLS]
     (home / "notebooks").mkdir()
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "notebooks" / "a.ipynb")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata=kernel),
+        home / "notebooks" / "a.ipynb",
+    )
     with in_lab(home, request.param) as base, opened(chromium) as page:
         run_cells(page, f"{base}doc/tree/a.ipynb")
         page.locator(".ll-view").nth(2).wait_for()
@@ -74,13 +81,17 @@ def view(page: Any, number: int = 0) -> Any:
 def shows_column(view: Any, name: str, texts: list[str]) -> None:
     """Wait until a column on the page of a table has some texts."""
     names = [one.strip(" ▲▼") for one in view.locator("thead th").all_inner_texts()]
-    expect(view.locator(f"tbody tr > :nth-child({names.index(name) + 1})")).to_have_text(texts)
+    expect(
+        view.locator(f"tbody tr > :nth-child({names.index(name) + 1})")
+    ).to_have_text(texts)
 
 
 def saved(page: Any, view: Any) -> list[list[str]]:
     with page.expect_download() as download:
         view.get_by_role("button", name="Save CSV").click()
-    return list(csv.reader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
+    return list(
+        csv.reader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8")))
+    )
 
 
 def test_each_call_of_show_displays_its_table_once(page: Any) -> None:
@@ -91,14 +102,21 @@ def test_each_call_of_show_displays_its_table_once(page: Any) -> None:
     taken(page, f"tables-{page.theme}")
 
 
-def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(page: Any, trades: pd.DataFrame) -> None:
+def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(
+    page: Any, trades: pd.DataFrame
+) -> None:
     one = view(page)
     size = one.get_by_role("button", name="size")
     for is_down in (False, True):
         size.click()
-        expected = trades.sort_values("size", ascending=not is_down, kind="stable")["trade_id"].head(50)
+        expected = trades.sort_values("size", ascending=not is_down, kind="stable")[
+            "trade_id"
+        ].head(50)
         shows_column(one, "trade_id", [str(value) for value in expected])
-        assert size.locator("xpath=..").get_attribute("aria-sort") == ["ascending", "descending"][is_down]
+        assert (
+            size.locator("xpath=..").get_attribute("aria-sort")
+            == ["ascending", "descending"][is_down]
+        )
     size.click()
     shows_column(one, "trade_id", [str(value) for value in trades["trade_id"].head(50)])
     assert one.locator("[aria-sort]").count() == 0
@@ -106,21 +124,28 @@ def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(page: Any, trad
     assert heading.get_attribute("title") == "Number of the fill; both sides share it."
 
 
-def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(page: Any, trades: pd.DataFrame) -> None:
+def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(
+    page: Any, trades: pd.DataFrame
+) -> None:
     one = view(page)
     one.get_by_label("Filter").fill("dex")
     one.get_by_role("button", name="notional").click()
     expect(one.locator("[aria-sort=ascending]")).to_have_count(1)
     head, *rows = saved(page, one)
     assert head == trades.columns.tolist()
-    expected = trades[trades["fill_type"] == "dex"].sort_values("notional", kind="stable")
+    expected = trades[trades["fill_type"] == "dex"].sort_values(
+        "notional", kind="stable"
+    )
     assert len(rows) == len(expected) > 50
     found = pd.DataFrame(rows, columns=head)
     for name in ("size", "price", "notional", "fee"):
         assert [Decimal(value) for value in found[name]] == expected[name].tolist()
     assert found["order_hash"].tolist() == expected["order_hash"].tolist()
     assert [float(value) for value in found["fee_bps"]] == expected["fee_bps"].tolist()
-    assert (pd.to_datetime(found["created_at"]).to_numpy() == expected["created_at"].to_numpy()).all()
+    assert (
+        pd.to_datetime(found["created_at"]).to_numpy()
+        == expected["created_at"].to_numpy()
+    ).all()
     one.get_by_role("button", name="notional").click()
     one.get_by_role("button", name="notional").click()
     one.get_by_label("Filter").fill("")
@@ -133,11 +158,15 @@ def test_help_on_a_heading_is_reached_by_keyboard(page: Any) -> None:
     assert "Fee per gross amount" in one.locator(".ll-help").inner_text()
     page.keyboard.press("Enter")
     expect(one.locator("[aria-sort=ascending]")).to_contain_text("fee_bps")
-    page.keyboard.press("Enter")  # the keyboard is still at the heading, which is a new one
+    page.keyboard.press(
+        "Enter"
+    )  # the keyboard is still at the heading, which is a new one
     expect(one.locator("[aria-sort=descending]")).to_contain_text("fee_bps")
     page.keyboard.press("Enter")
     expect(one.locator("[aria-sort]")).to_have_count(0)
-    assert page.locator(".jp-CodeCell").count() == len(CELLS)  # no key reached JupyterLab's commands
+    assert page.locator(".jp-CodeCell").count() == len(
+        CELLS
+    )  # no key reached JupyterLab's commands
 
 
 def test_a_row_is_chosen_by_click_and_by_key(page: Any) -> None:
@@ -180,7 +209,11 @@ def test_hostile_text_is_text_and_no_formula(page: Any) -> None:
         one.get_by_role("button", name="n", exact=True).click()
         expect(one.locator(f"[aria-sort={order}]")).to_have_count(1)
     shows_column(one, "n", ["100,000,000,000,000,000", "2", "-"])
-    assert saved(page, one)[1:] == [["'-2+3", str(10**17)], ["'" + HOSTILE, "2"], ["b", ""]]
+    assert saved(page, one)[1:] == [
+        ["'-2+3", str(10**17)],
+        ["'" + HOSTILE, "2"],
+        ["b", ""],
+    ]
 
 
 @pytest.mark.parametrize("width", [700, 2560])

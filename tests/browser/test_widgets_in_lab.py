@@ -52,8 +52,27 @@ MARKETS = ["base", "quote", "amm_open", "orderbook_open", "enabled"]
 LIMITS = ["decimals", "precision", "precision_for_order"]
 LIMITS += [f"order_amounts_{bound}" for bound in ("minimum", "maximum", "dust")]
 TOKENS = ["name", "token_id", "type", *LIMITS, "enabled"]
-FEES = ["fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown"]
-SIZES = ["quote", "quantile", "smallest", "largest", "fill_type", "fills", "share", "notional", "median_bps"]
+FEES = [
+    "fee_token",
+    "fills",
+    "fee",
+    "bps",
+    "median_bps",
+    "zero_fee_share",
+    "received",
+    "unknown",
+]
+SIZES = [
+    "quote",
+    "quantile",
+    "smallest",
+    "largest",
+    "fill_type",
+    "fills",
+    "share",
+    "notional",
+    "median_bps",
+]
 SEED_END = " with key nonce: 1"  # the wizard itself says that a key seed ends so
 SEED = f"a sentence of my own that nobody shall read{SEED_END}"
 NOTEBOOK = "widgets.ipynb"
@@ -99,11 +118,15 @@ class Lab:
         self.typed: list[str] = []
 
     def widget(self, name: str) -> DrivenWidget:
-        return DrivenWidget(self.page, self.cell(CLASSES[name]).locator(".loopring-lab"), self.typed)
+        return DrivenWidget(
+            self.page, self.cell(CLASSES[name]).locator(".loopring-lab"), self.typed
+        )
 
     def cell(self, code: str) -> Any:
         """Return the cell with some code."""
-        return self.page.locator(".jp-CodeCell").filter(has=self.page.locator(".cm-content", has_text=code))
+        return self.page.locator(".jp-CodeCell").filter(
+            has=self.page.locator(".cm-content", has_text=code)
+        )
 
     def run(self, cell: Any) -> None:
         """Run a cell again, and wait until it is done."""
@@ -118,14 +141,22 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def place(chromium: Any, relayer: Relayer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def place(
+    chromium: Any, relayer: Relayer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lab]:
     """Open the notebook and run it; the widgets' state is saved with it."""
     home = tmp_path_factory.mktemp("widgets")
     names = {"base_url": relayer.base_url, "read": READ, "updated": UPDATED}
-    cells = [nbformat.v4.new_code_cell(one.format(**names)) for one in (SETUP, *CELLS.values())]
+    cells = [
+        nbformat.v4.new_code_cell(one.format(**names))
+        for one in (SETUP, *CELLS.values())
+    ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     (home / "notebooks").mkdir()
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "notebooks" / NOTEBOOK)
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata=kernel),
+        home / "notebooks" / NOTEBOOK,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
         with in_lab(home, "light", **SAVE_STATE) as base, opened(chromium) as page:
@@ -140,14 +171,18 @@ def test_market_explorer(place: Lab, client: Client) -> None:
     widget.shows_table(lab.show(markets[MARKETS], rows=50))
     widget.choose("List", "tokens")
     widget.control("Search").fill("wrapped")
-    widget.shows_table(lab.show(tokens[tokens["name"].str.contains("Wrapped")][TOKENS], rows=50))
+    widget.shows_table(
+        lab.show(tokens[tokens["name"].str.contains("Wrapped")][TOKENS], rows=50)
+    )
     assert not widget.control("Status").is_visible()
     widget.choose("List", "markets")
     widget.shows("No matching markets; broaden the search")
     widget.control("Search").fill("lrc")
     widget.choose("Status", "order book open")
     found = markets[markets.index.str.contains("LRC")]
-    widget.shows_table(lab.show(found[found["orderbook_open"].fillna(False)][MARKETS], rows=50))
+    widget.shows_table(
+        lab.show(found[found["orderbook_open"].fillna(False)][MARKETS], rows=50)
+    )
     widget.box.locator(".ll-box tbody tr").filter(has_text="LRC-USDC").click()
     limits = lab.show(tokens.loc[["LRC", "USDC"], LIMITS].T.rename_axis("limit"))
     widget.shows_table(limits, 1)
@@ -171,7 +206,9 @@ def takers(trades: pd.DataFrame) -> pd.DataFrame:
     return trades[trades["role"] == "taker"]
 
 
-def test_fee_explorer(place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str, str]) -> None:
+def test_fee_explorer(
+    place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str, str]
+) -> None:
     widget = place.widget("fees")
     everyone = trades
     trades = takers(trades)
@@ -182,18 +219,34 @@ def test_fee_explorer(place: Lab, client: Client, trades: pd.DataFrame, signed: 
     widget.shows_picture(lab.figures.fee_rates(trades))
     assert not widget.control("API key:").is_visible()
     chosen = trades[(trades["market"] == "LRC-ETH") & (trades["side"] == "SELL")]
-    for label, option in {"Market": "LRC-ETH", "Side": "sell", "Per": "month", "Figure": "Fee tiers over time"}.items():
+    for label, option in {
+        "Market": "LRC-ETH",
+        "Side": "sell",
+        "Per": "month",
+        "Figure": "Fee tiers over time",
+    }.items():
         widget.choose(label, option)
     widget.shows_table(fees(chosen, "market"))
     widget.shows_picture(lab.figures.fee_tiers(chosen, every="1mo"))
-    for label, option in {"Market": "all markets", "Side": "buy and sell", "Role": "all", "Table by": "side"}.items():
+    for label, option in {
+        "Market": "all markets",
+        "Side": "buy and sell",
+        "Role": "all",
+        "Table by": "side",
+    }.items():
         widget.choose(label, option)
     widget.choose("Period", "30 days to 31 Dec 2022")
     chosen = everyone[everyone["created_at"] >= "2022-12-02"]
     widget.shows_table(fees(chosen, "side"))
     assert widget.control("From").input_value() == "2022-12-02"
     widget.enter("Before", "1999-01-01")
-    widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(trades, since="2022-12-02", until="1999-01-01")))
+    widget.shows_problem(
+        error_of(
+            lambda: lab.widgets.FeeExplorer(
+                trades, since="2022-12-02", until="1999-01-01"
+            )
+        )
+    )
     widget.shows_no_picture()
     widget.enter("Before", "")
     widget.choose("Figure", "Fees by token")
@@ -202,16 +255,24 @@ def test_fee_explorer(place: Lab, client: Client, trades: pd.DataFrame, signed: 
     _, figure = widget.exported(client=client)
     widget.shows_picture(figure)
     widget.box.locator(".ll-picture").press("Home")
-    assert widget.box.locator(".ll-tip").text_content() == FigureView(figure).marks[0][5]
+    assert (
+        widget.box.locator(".ll-tip").text_content() == FigureView(figure).marks[0][5]
+    )
     before = widget.picture()
     widget.press("Zoom in")
     widget.shows_other_picture_than(before)
     widget.press("Show all")
     widget.shows_drawing(before)
     widget.enter("Account", str(LARGE))
-    widget.shows(re.compile(rf"^Reading the trades of account {LARGE}: [\d,]+ of {client.count(LARGE):,}$"))
+    widget.shows(
+        re.compile(
+            rf"^Reading the trades of account {LARGE}: [\d,]+ of {client.count(LARGE):,}$"
+        )
+    )
     widget.press("Cancel")
-    widget.shows(re.compile(f"account {LARGE}: cancelled.* Start again whenever you like"))
+    widget.shows(
+        re.compile(f"account {LARGE}: cancelled.* Start again whenever you like")
+    )
     widget.shows_no_picture()
     widget.enter("Account", str(READ))
     widget.shows_drawing(before)
@@ -230,7 +291,9 @@ def test_code_is_copied_and_becomes_the_next_cell(place: Lab) -> None:
     widget.press("Code")
     inserted = place.cell("chosen = trades")
     sources = page.locator(".jp-CodeCell .cm-content").all_inner_texts()
-    assert [CLASSES["fees"] in source for source in sources].index(True) + 1 == sources.index(code)
+    assert [CLASSES["fees"] in source for source in sources].index(
+        True
+    ) + 1 == sources.index(code)
     place.run(inserted)
     assert inserted.locator(".jp-OutputArea-output table").count() > 0
     page.keyboard.press("Escape")
@@ -240,7 +303,11 @@ def test_code_is_copied_and_becomes_the_next_cell(place: Lab) -> None:
 
 def test_a_cell_run_again_keeps_the_choices(place: Lab, trades: pd.DataFrame) -> None:
     widget = place.widget("fills")
-    for label, option in {"Market": "LRC-ETH", "Role": "takers", "Table by": "side"}.items():
+    for label, option in {
+        "Market": "LRC-ETH",
+        "Role": "takers",
+        "Table by": "side",
+    }.items():
         widget.choose(label, option)
     chosen = takers(trades[trades["market"] == "LRC-ETH"])
     table = lab.show(lab.fills.breakdown(chosen, by=["side"]), precision=8, rows=50)
@@ -248,7 +315,11 @@ def test_a_cell_run_again_keeps_the_choices(place: Lab, trades: pd.DataFrame) ->
     place.run(place.cell(CLASSES["fills"]))
     widget.shows_table(table)
     assert widget.control("Market").input_value() == "LRC-ETH"
-    for label, option in {"Market": "all markets", "Role": "all", "Table by": "No grouping"}.items():
+    for label, option in {
+        "Market": "all markets",
+        "Role": "all",
+        "Table by": "No grouping",
+    }.items():
         widget.choose(label, option)
 
 
@@ -257,7 +328,12 @@ def test_fill_explorer(place: Lab, trades: pd.DataFrame) -> None:
     shown = partial(lab.show, precision=8, rows=50)
     widget.shows_table(shown(lab.fills.breakdown(trades, by=[])))
     widget.shows_picture(lab.figures.fill_shares(trades))
-    for label, option in {"Side": "buy", "Table by": "quote", "Figure": "Price gap", "Prices within": "a day"}.items():
+    for label, option in {
+        "Side": "buy",
+        "Table by": "quote",
+        "Figure": "Price gap",
+        "Prices within": "a day",
+    }.items():
         widget.choose(label, option)
     bought = trades[trades["side"] == "BUY"]
     widget.shows_table(shown(lab.fills.price_gap(bought, "1d", by=["quote"])))
@@ -289,16 +365,24 @@ def error_of(call: Callable[[], object]) -> str:
     return str(refused.value)
 
 
-def test_key_update_wizard(place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
+def test_key_update_wizard(
+    place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]
+) -> None:
     from playwright.sync_api import expect
 
     widget = place.widget("update")
     account = client.account(UPDATED)
     widget.enter("Account", "nobody")
-    widget.shows_problem(error_of(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody")))
-    expect(widget.control("Account")).to_have_value(str(UPDATED))  # what is shown is what is used
+    widget.shows_problem(
+        error_of(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody"))
+    )
+    expect(widget.control("Account")).to_have_value(
+        str(UPDATED)
+    )  # what is shown is what is used
     widget.enter("Valid for", "soon")
-    widget.shows_problem(error_of(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon")))
+    widget.shows_problem(
+        error_of(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon"))
+    )
     expect(widget.control("Valid for")).to_have_value("30d")
     widget.enter("Valid for", "12h")
     widget.shows_no_problem()
@@ -341,37 +425,50 @@ def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> No
     assert time.time() + 11 * 3600 < until < time.time() + 13 * 3600
     assert wanted.pop("keySeed") == signed["key seed"]
     assert shown.pop("keySeed") == "the text you typed; sent, but not shown here"
-    assert shown == {name: value for name, value in wanted.items() if name != "validUntil"}
+    assert shown == {
+        name: value for name, value in wanted.items() if name != "validUntil"
+    }
     taken(place.page, "widgets-preview-light")
     widget.press("Continue to signing")
     widget.shows('"validUntil": ' + str(until))
     widget.choose("Signatures by", "a private key typed here")
     widget.submit_secret("Private key:", "12")
-    widget.shows_problem("private key: expected 64 hex digits, with or without 0x. Type it again.")
+    widget.shows_problem(
+        "private key: expected 64 hex digits, with or without 0x. Type it again."
+    )
     widget.submit_secret("Private key:", signed["private key"])
 
 
-def followed_to_its_end(widget: DrivenWidget, relayer: Relayer, client: Client, signed: dict[str, str]) -> None:
+def followed_to_its_end(
+    widget: DrivenWidget, relayer: Relayer, client: Client, signed: dict[str, str]
+) -> None:
     """Submit, stop waiting, wait on, and find the new key."""
     key = lab.protocol.l2_key(bytes.fromhex(signed["signature"][2:]))
     widget.press("Submit the update")
     widget.shows("Waiting for the relayer: 0 of 2")
     assert client.account(UPDATED).frozen
     widget.press("Cancel")
-    widget.shows_problem("Waiting for the relayer: cancelled after 0 of 2. Start again whenever you like.")
+    widget.shows_problem(
+        "Waiting for the relayer: cancelled after 0 of 2. Start again whenever you like."
+    )
     widget.press("Keep waiting")
     relayer.step()
     widget.shows("Waiting for the relayer: 1 of 2")
     relayer.step()
     widget.shows("The account has the new key.")
     assert client.account(UPDATED).has_key(key)
-    assert dict(row[:2] for row in widget.rows())["publicKey.x"] == client.account(UPDATED).x
+    assert (
+        dict(row[:2] for row in widget.rows())["publicKey.x"]
+        == client.account(UPDATED).x
+    )
     widget.shows_no_problem()
     assert widget.code().endswith("update.submit().wait()")
 
 
 def prepared(client: Client, **terms: Any) -> lab.KeyUpdate:
-    return lab.KeyUpdate.prepare(client, account_id=UPDATED, **{"fee_token": "LRC", "max_fee": "2.5"} | terms)
+    return lab.KeyUpdate.prepare(
+        client, account_id=UPDATED, **{"fee_token": "LRC", "max_fee": "2.5"} | terms
+    )
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
@@ -380,13 +477,17 @@ def test_widgets_fit_every_window_and_are_accessible(place: Lab, theme: str) -> 
     page.get_by_role("menuitem", name="Settings", exact=True).click()
     for entry in ("Theme", f"JupyterLab {theme}"):
         page.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()
-    page.locator(f"body[data-jp-theme-light={str(theme == 'Light').lower()}]").wait_for(state="attached")
+    page.locator(f"body[data-jp-theme-light={str(theme == 'Light').lower()}]").wait_for(
+        state="attached"
+    )
     wizard = place.widget("update")
     wizard.press("Start over")
     wizard.press("Continue")
     wizard.choose("Signatures by", "a private key typed here")
     wizard.submit_secret("Private key:", "12")
-    wizard.shows_problem("private key: expected 64 hex digits, with or without 0x. Type it again.")
+    wizard.shows_problem(
+        "private key: expected 64 hex digits, with or without 0x. Type it again."
+    )
     wizard.choose("Signatures by", "a wallet elsewhere")
     wizard.shows("personal_sign")
     for width in (700, 1280, 2560):
@@ -394,8 +495,12 @@ def test_widgets_fit_every_window_and_are_accessible(place: Lab, theme: str) -> 
         for widget in map(place.widget, CLASSES):
             assert widget.broken_lines_of_code() == 0
             assert len(widget.heights_of_controls()) <= 1
-            cell = widget.box.locator("xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')]").first
-            assert widget.box.bounding_box()["width"] >= cell.bounding_box()["width"] - 30
+            cell = widget.box.locator(
+                "xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')]"
+            ).first
+            assert (
+                widget.box.bounding_box()["width"] >= cell.bounding_box()["width"] - 30
+            )
             assert widget.too_wide() == []
             assert widget.too_faint() == []
         taken(page, f"widgets-{theme.lower()}-{width}")
@@ -417,21 +522,37 @@ def violations(page: Any, within: str) -> list[str]:
 
 def test_nothing_typed_as_a_secret_is_saved(place: Lab, signed: dict[str, str]) -> None:
     """The control is a plain password field, which JupyterLab does save."""
-    assert set(signed.values()) <= set(place.typed), "run this file as a whole: the tests above type them"
+    assert set(signed.values()) <= set(place.typed), (
+        "run this file as a whole: the tests above type them"
+    )
     page = place.page
     page.get_by_label("Plain:").fill(PLAIN)
     page.get_by_label("Plain:").press("Tab")
 
-    def is_checkpoint_made(answer: Any) -> bool:  # listing the checkpoints has the same address
-        return f"{NOTEBOOK}/checkpoints" in answer.url and answer.request.method == "POST" and answer.ok
+    def is_checkpoint_made(
+        answer: Any,
+    ) -> bool:  # listing the checkpoints has the same address
+        return (
+            f"{NOTEBOOK}/checkpoints" in answer.url
+            and answer.request.method == "POST"
+            and answer.ok
+        )
 
     with page.expect_response(is_checkpoint_made):
         page.keyboard.press("Control+s")
-    files = {path.relative_to(place.home): path.read_bytes() for path in place.home.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(place.home): path.read_bytes()
+        for path in place.home.rglob("*")
+        if path.is_file()
+    }
     holding = [path.name for path, content in files.items() if found([PLAIN], content)]
     assert sorted(holding) == ["widgets-checkpoint.ipynb", "widgets.ipynb"]
     secrets = [one.removesuffix(SEED_END) for one in signed.values()]
-    leaks = [(path, one) for path, content in files.items() for one in found(secrets, content)]
+    leaks = [
+        (path, one)
+        for path, content in files.items()
+        for one in found(secrets, content)
+    ]
     assert leaks == []
     assert found(secrets, page.content().encode()) == []
 
@@ -440,4 +561,6 @@ def found(secrets: list[str], content: bytes) -> list[str]:
     """Return the secrets whose beginning, middle or end stands in a file, in upper or lower case."""
     text = content.decode(errors="replace").lower()
     parts = {one: (one[2:18], one[20:36], one[-16:]) for one in secrets}
-    return [one for one, some in parts.items() if any(part.lower() in text for part in some)]
+    return [
+        one for one, some in parts.items() if any(part.lower() in text for part in some)
+    ]

@@ -50,7 +50,9 @@ def serve(world: World) -> Iterator[Callable[..., ApiClient]]:
     """Start relayers of the small world, or of a recording, with any settings, and give clients of them."""
     made: list[ApiClient] = []
 
-    def make(*, recording: Path | None = None, clock: Any = None, **settings: Any) -> ApiClient:
+    def make(
+        *, recording: Path | None = None, clock: Any = None, **settings: Any
+    ) -> ApiClient:
         more = {} if clock is None else {"clock": clock}
         source = world if recording is None else None
         relayer = Relayer(source, Settings(**settings), recording=recording, **more)
@@ -66,14 +68,48 @@ def serve(world: World) -> Iterator[Callable[..., ApiClient]]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A recording of two accounts, one of them with an empty history."""
-    (tmp_path / "tokens.json").write_text('[{"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": true}]')
-    (tmp_path / "markets.json").write_text('{"markets": [{"market": "LRC-ETH", "enabled": true}]}')
+    (tmp_path / "tokens.json").write_text(
+        '[{"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": true}]'
+    )
+    (tmp_path / "markets.json").write_text(
+        '{"markets": [{"market": "LRC-ETH", "enabled": true}]}'
+    )
     (tmp_path / "trades").mkdir()
     rows = [
-        ["1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1", "0", "0", "7", "0", "4", "0xaa"],
-        ["1700000000001", "11", "SELL", 5, None, "AMM-LRC-ETH", 0.50, "0", "0", "7", "1", "2", "0xbb"],
+        [
+            "1700000000002",
+            "12",
+            "BUY",
+            "5",
+            "3.5669E-4",
+            "AMM-LRC-ETH",
+            "1",
+            "0",
+            "0",
+            "7",
+            "0",
+            "4",
+            "0xaa",
+        ],
+        [
+            "1700000000001",
+            "11",
+            "SELL",
+            5,
+            None,
+            "AMM-LRC-ETH",
+            0.50,
+            "0",
+            "0",
+            "7",
+            "1",
+            "2",
+            "0xbb",
+        ],
     ]
-    (tmp_path / "trades" / "7-amm.json").write_text(json.dumps({"totalNum": 2, "trades": rows}))
+    (tmp_path / "trades" / "7-amm.json").write_text(
+        json.dumps({"totalNum": 2, "trades": rows})
+    )
     (tmp_path / "trades" / "8-dex.json").write_text('{"totalNum": 0, "trades": []}')
     return tmp_path
 
@@ -86,7 +122,9 @@ def relayers() -> Iterator[Callable[..., Relayer]]:
 
     def make(*, store: Path | None = None, now: Any = None, **settings: Any) -> Relayer:
         more = {} if now is None else {"now": now}
-        relayer = Relayer(small, Settings(**{"update_seconds": None, **settings}), store=store, **more)
+        relayer = Relayer(
+            small, Settings(**{"update_seconds": None, **settings}), store=store, **more
+        )
         made.append(relayer.start())
         return relayer
 

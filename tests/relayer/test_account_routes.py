@@ -20,7 +20,9 @@ EXCHANGE = "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c"
 
 
 def get(relayer, path, headers=None, **query):
-    return requests.get(relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=5)
+    return requests.get(
+        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=5
+    )
 
 
 def code(answer):
@@ -56,7 +58,11 @@ def test_an_account_by_id_owner_or_both(relayers):
         "keySeed": f"Sign this message to access Loopring Exchange: {EXCHANGE} with key nonce: 0",
     }
     owner = account["owner"]
-    for query in ({"owner": owner}, {"owner": owner.lower()}, {"owner": owner, "accountId": ACCOUNT}):
+    for query in (
+        {"owner": owner},
+        {"owner": owner.lower()},
+        {"owner": owner, "accountId": ACCOUNT},
+    ):
         assert get(relayer, "/account", **query).json() == account
 
 
@@ -77,18 +83,28 @@ def test_an_account_that_is_not_there(relayers, query, expected):
 def test_owners_differ_and_are_the_same_every_time(relayers):
     relayer = relayers()
     again = relayers()
-    addresses = {get(relayer, "/account", accountId=a).json()["owner"] for a in relayer.accounts}
+    addresses = {
+        get(relayer, "/account", accountId=a).json()["owner"] for a in relayer.accounts
+    }
     assert len(addresses) == 25
     assert relayer.signer(ACCOUNT).address == again.signer(ACCOUNT).address
-    assert relayer.signer(ACCOUNT).address != Relayer(World(seed=2, size=0.001)).signer(ACCOUNT).address
+    assert (
+        relayer.signer(ACCOUNT).address
+        != Relayer(World(seed=2, size=0.001)).signer(ACCOUNT).address
+    )
     with pytest.raises(LabError, match="no owner for account 4"):
         relayer.signer(POOL)
 
 
 def test_a_recording_has_owners_too(folder, posters):
     with Relayer(recording=folder) as relayer:
-        assert get(relayer, "/account", accountId=7).json()["owner"] == relayer.signer(7).address
-        answer = posters(relayer).send(signed_update(relayer, 7, maxFee={"tokenId": 1, "volume": "9" * 20}))
+        assert (
+            get(relayer, "/account", accountId=7).json()["owner"]
+            == relayer.signer(7).address
+        )
+        answer = posters(relayer).send(
+            signed_update(relayer, 7, maxFee={"tokenId": 1, "volume": "9" * 20})
+        )
         assert answer[0] == 200, answer
 
 
@@ -98,19 +114,25 @@ def test_the_first_key_is_what_the_owner_derives_from_the_key_seed(relayers):
         seed = get(relayer, "/account", accountId=account).json()["keySeed"]
         from eth_account.messages import encode_defunct
 
-        signature = relayer.signer(account).sign_message(encode_defunct(text=seed)).signature
+        signature = (
+            relayer.signer(account).sign_message(encode_defunct(text=seed)).signature
+        )
         assert protocol.l2_key(bytes(signature)) == relayer.l2_key(account)
 
 
 def test_the_wallet_account(relayers):
     relayer = relayers()
     info = get(relayer, "/counterFactualInfo", accountId=WALLET).json()
-    assert relayer.counterfactual(WALLET) == {n: info[n] for n in ("walletFactory", "walletOwner", "walletSalt")}
+    assert relayer.counterfactual(WALLET) == {
+        n: info[n] for n in ("walletFactory", "walletOwner", "walletSalt")
+    }
     assert relayer.counterfactual(ACCOUNT) is None
     assert info["walletOwner"] == relayer.signer(WALLET).address != info["wallet"]
     assert info["wallet"] == get(relayer, "/account", accountId=WALLET).json()["owner"]
     (factory, init_code_hash), *_ = protocol.FACTORY_INIT_CODE_HASHES.items()
-    assert info["wallet"] == protocol.wallet_address(factory, info["walletOwner"], str(WALLET), init_code_hash)
+    assert info["wallet"] == protocol.wallet_address(
+        factory, info["walletOwner"], str(WALLET), init_code_hash
+    )
     assert code(get(relayer, "/counterFactualInfo", accountId=ACCOUNT)) == 100001
     assert code(get(relayer, "/counterFactualInfo", accountId=1234)) == 104003
 
@@ -125,7 +147,9 @@ def test_the_signed_url_is_what_the_client_sees(relayers):
             signature = request_signature(f"{scheme}://{host}", key, ACCOUNT)
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
             connection.request(
-                "GET", f"/api/v3/apiKey?accountId={ACCOUNT}", headers={"Host": host, "X-API-SIG": signature}
+                "GET",
+                f"/api/v3/apiKey?accountId={ACCOUNT}",
+                headers={"Host": host, "X-API-SIG": signature},
             )
             found.add(json.loads(connection.getresponse().read())["apiKey"])
             connection.close()
@@ -145,18 +169,31 @@ def test_the_api_key_needs_the_right_signature(relayers):
         right[:-2], right + "00", "0x", "x", "0x" + 192 * "0", "0x" + 192 * "f", right.replace(right[10:12], "zz"),
     ]  # fmt: skip
     for signature in wrong:
-        assert code(get(relayer, "/apiKey", {"X-API-SIG": signature}, accountId=ACCOUNT)) == 104005
+        assert (
+            code(get(relayer, "/apiKey", {"X-API-SIG": signature}, accountId=ACCOUNT))
+            == 104005
+        )
     assert code(get(relayer, "/apiKey", accountId=ACCOUNT)) == 104004
-    assert code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=ACCOUNT, more="1")) == 104005
+    assert (
+        code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=ACCOUNT, more="1"))
+        == 104005
+    )
     for account in (POOL, 424242, "x", ""):
-        assert code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=account)) == 104003
+        assert (
+            code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=account))
+            == 104003
+        )
     relayer.add_account(500, "0x" + 40 * "1")
     assert code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=500)) == 104005
 
 
-@pytest.mark.parametrize("key", ["00002763" + 56 * "A", "0000ffff" + 56 * "A", "zz" * 32, "a" * 64, "é" * 64])
+@pytest.mark.parametrize(
+    "key", ["00002763" + 56 * "A", "0000ffff" + 56 * "A", "zz" * 32, "a" * 64, "é" * 64]
+)
 def test_a_made_up_key_is_104002(relayers, key):
-    answer = get(relayers(), "/user/trades", {"X-API-KEY": key.encode()}, accountId=ACCOUNT)
+    answer = get(
+        relayers(), "/user/trades", {"X-API-KEY": key.encode()}, accountId=ACCOUNT
+    )
     assert code(answer) == 104002
 
 
@@ -165,12 +202,17 @@ def test_an_added_account_has_no_trades_yet(relayers):
     headers = {"X-API-KEY": relayer.api_key}
     assert code(get(relayer, "/user/trades", headers, accountId=500)) == 104003
     relayer.add_account(500, "0x" + 40 * "1")
-    assert get(relayer, "/user/trades", headers, accountId=500).json() == {"totalNum": 0, "trades": []}
+    assert get(relayer, "/user/trades", headers, accountId=500).json() == {
+        "totalNum": 0,
+        "trades": [],
+    }
 
 
 def test_the_fee_of_an_update(relayers):
     relayer = relayers(update_fees={"LRC": 5, "ETH": 10**15, "XYZ": 1})
-    assert get(relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=2).json() == {
+    assert get(
+        relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=2
+    ).json() == {
         "gasPrice": "20000000000",
         "fees": [
             {"token": "LRC", "fee": "5", "discount": 1},
@@ -178,13 +220,24 @@ def test_the_fee_of_an_update(relayers):
         ],
     }
     for kind in (1, 15, 16, "x", ""):
-        assert code(get(relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=kind)) == 100001
+        assert (
+            code(get(relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=kind))
+            == 100001
+        )
     assert code(get(relayer, "/user/offchainFee", accountId=ACCOUNT)) == 100001
     assert code(get(relayer, "/user/offchainFee", requestType=2)) == 104003
     strict = relayers(fee_key="required")
-    assert code(get(strict, "/user/offchainFee", accountId=ACCOUNT, requestType=2)) == 104001
+    assert (
+        code(get(strict, "/user/offchainFee", accountId=ACCOUNT, requestType=2))
+        == 104001
+    )
     headers = {"X-API-KEY": strict.api_key}
-    assert get(strict, "/user/offchainFee", headers, accountId=ACCOUNT, requestType=2).status_code == 200
+    assert (
+        get(
+            strict, "/user/offchainFee", headers, accountId=ACCOUNT, requestType=2
+        ).status_code
+        == 200
+    )
 
 
 def test_updates_are_listed_newest_first_in_parts(relayers, posters):
@@ -199,7 +252,9 @@ def test_updates_are_listed_newest_first_in_parts(relayers, posters):
     headers = {"X-API-KEY": relayer.api_key}
 
     def numbers(**query):
-        answer = get(relayer, "/user/updateInfo", headers, accountId=ACCOUNT, **query).json()
+        answer = get(
+            relayer, "/user/updateInfo", headers, accountId=ACCOUNT, **query
+        ).json()
         return answer["totalNum"], [record["id"] for record in answer["transactions"]]
 
     start = 1_800_000_000_000
@@ -217,9 +272,23 @@ def test_updates_are_listed_newest_first_in_parts(relayers, posters):
         ("start", "x"),
         ("offset", -1),
     ):
-        assert code(get(relayer, "/user/updateInfo", headers, accountId=ACCOUNT, **{name: wrong})) == 100001
+        assert (
+            code(
+                get(
+                    relayer,
+                    "/user/updateInfo",
+                    headers,
+                    accountId=ACCOUNT,
+                    **{name: wrong},
+                )
+            )
+            == 100001
+        )
     assert code(get(relayer, "/user/updateInfo", accountId=ACCOUNT)) == 104001
-    assert get(relayer, "/user/updateInfo", headers, accountId=POOL).json()["totalNum"] == 0
+    assert (
+        get(relayer, "/user/updateInfo", headers, accountId=POOL).json()["totalNum"]
+        == 0
+    )
     assert code(get(relayer, "/user/updateInfo", headers)) == 104003
 
 
@@ -231,7 +300,9 @@ def test_no_secret_is_shown(relayers, posters, caplog):
     header = body["ecdsaSignature"]
     key = relayer.l2_key(ACCOUNT)
     sealed = request_signature(relayer.base_url, key, ACCOUNT)
-    api_key = get(relayer, "/apiKey", {"X-API-SIG": sealed}, accountId=ACCOUNT).json()["apiKey"]
+    api_key = get(relayer, "/apiKey", {"X-API-SIG": sealed}, accountId=ACCOUNT).json()[
+        "apiKey"
+    ]
     texts = [
         json.dumps(answer)
         for answer in (
@@ -239,12 +310,47 @@ def test_no_secret_is_shown(relayers, posters, caplog):
             poster.send({**body, header: 1}), poster.send({**body, "maxFee": header}), poster.send(body, "0x" + header),
         )
     ]  # fmt: skip
-    texts += [get(relayer, "/user/trades", {"X-API-KEY": api_key + "x"}, accountId=ACCOUNT).text]
-    texts += [get(relayer, "/apiKey", {"X-API-SIG": sealed + "0"}, accountId=ACCOUNT).text]
-    texts += [requests.get(relayer.base_url + path, timeout=5).text for path in ("/docs", "/openapi.json")]
+    texts += [
+        get(
+            relayer, "/user/trades", {"X-API-KEY": api_key + "x"}, accountId=ACCOUNT
+        ).text
+    ]
+    texts += [
+        get(relayer, "/apiKey", {"X-API-SIG": sealed + "0"}, accountId=ACCOUNT).text
+    ]
+    texts += [
+        requests.get(relayer.base_url + path, timeout=5).text
+        for path in ("/docs", "/openapi.json")
+    ]
     owner = relayer._accounts.owner(ACCOUNT)
-    texts += [repr(each) for each in (relayer, relayer._accounts, relayer._updates, relayer._accounts.store)]
-    texts += [repr(owner), str(owner), repr(key), repr(relayer.signer(ACCOUNT)), caplog.text]
-    secrets = [f"{int(key.secret):x}", str(int(key.secret)), bytes(owner.signer.key).hex(), api_key]
-    secrets += [relayer.api_key, header[2:40], sealed[2:40], relayer._accounts.store.setdefault("secret", "")]
-    assert not [(secret, text) for secret in secrets for text in texts if secret in text]
+    texts += [
+        repr(each)
+        for each in (
+            relayer,
+            relayer._accounts,
+            relayer._updates,
+            relayer._accounts.store,
+        )
+    ]
+    texts += [
+        repr(owner),
+        str(owner),
+        repr(key),
+        repr(relayer.signer(ACCOUNT)),
+        caplog.text,
+    ]
+    secrets = [
+        f"{int(key.secret):x}",
+        str(int(key.secret)),
+        bytes(owner.signer.key).hex(),
+        api_key,
+    ]
+    secrets += [
+        relayer.api_key,
+        header[2:40],
+        sealed[2:40],
+        relayer._accounts.store.setdefault("secret", ""),
+    ]
+    assert not [
+        (secret, text) for secret in secrets for text in texts if secret in text
+    ]

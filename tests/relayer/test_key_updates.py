@@ -7,7 +7,13 @@ import time
 
 import pytest
 import requests
-from support.key_update_requests import error_code, new_key, request_signature, signed_update, stored
+from support.key_update_requests import (
+    error_code,
+    new_key,
+    request_signature,
+    signed_update,
+    stored,
+)
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -18,7 +24,12 @@ OTHER = 11519
 
 
 def get_json(relayer: Relayer, path: str, key: str = "", **query) -> dict:
-    answer = requests.get(relayer.base_url + "/api/v3" + path, params=query, headers={"X-API-KEY": key}, timeout=5)
+    answer = requests.get(
+        relayer.base_url + "/api/v3" + path,
+        params=query,
+        headers={"X-API-KEY": key},
+        timeout=5,
+    )
     body = answer.json()
     return body["resultInfo"] if answer.status_code == 400 else body
 
@@ -29,7 +40,9 @@ def api_key(relayer: Relayer, account_id: int, key: protocol.L2Key) -> dict:
     return requests.get(url, headers={"X-API-SIG": signature}, timeout=5).json()
 
 
-def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers, posters):
+def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(
+    relayers, posters
+):
     times = iter(range(1_800_000_000, 1_800_001_000))
     relayer = relayers(now=lambda: float(next(times)))
     before = get_json(relayer, "/account", accountId=ACCOUNT)
@@ -46,8 +59,13 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers
     }
     assert len(answer["hash"]) == 66
     for status in ("received", "processing"):
-        assert get_json(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": True}
-        record = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
+        assert get_json(relayer, "/account", accountId=ACCOUNT) == {
+            **before,
+            "frozen": True,
+        }
+        record = get_json(
+            relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT
+        )["transactions"][0]
         assert record["status"] == status
         assert relayer.step() == 1
     assert relayer.step() == 0
@@ -61,7 +79,11 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(relayers
     found = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)
     assert found["totalNum"] == 1
     record = found["transactions"][0]
-    assert (record["hash"], record["status"], record["reason"]) == (answer["hash"], "processed", "")
+    assert (record["hash"], record["status"], record["reason"]) == (
+        answer["hash"],
+        "processed",
+        "",
+    )
     assert (record["feeTokenSymbol"], record["feeAmount"]) == ("ETH", "19000000000000")
     assert record["timestamp"] < record["updatedAt"]
     assert get_json(relayer, "/account", accountId=OTHER)["nonce"] == 1
@@ -75,8 +97,15 @@ def test_the_same_request_again_changes_nothing(relayers, posters):
     for status in ("received", "processing"):
         dump = stored(relayer)
         assert poster.send(body)[1] == {**first, "status": status, "isIdempotent": True}
-        again = {**body, "ecdsaSignature": body["ecdsaSignature"][:-2]}  # the same, signed in another form
-        assert poster.send(again)[1] == {**first, "status": status, "isIdempotent": True}
+        again = {
+            **body,
+            "ecdsaSignature": body["ecdsaSignature"][:-2],
+        }  # the same, signed in another form
+        assert poster.send(again)[1] == {
+            **first,
+            "status": status,
+            "isIdempotent": True,
+        }
         assert stored(relayer) == dump
         relayer.step()
     assert error_code(poster.send(body)) == 102021
@@ -92,7 +121,10 @@ def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, pos
     assert posters(relayer).send(body)[1]["isIdempotent"] is True
 
 
-@pytest.mark.parametrize("changes", [{"validUntil": 3_000_000_000}, {"keySeed": "Another text with key nonce: 1"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"validUntil": 3_000_000_000}, {"keySeed": "Another text with key nonce: 1"}],
+)
 def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes):
     relayer = relayers()
     poster = posters(relayer)
@@ -100,10 +132,14 @@ def test_another_request_while_frozen_is_a_duplicate(relayers, posters, changes)
     dump = stored(relayer)
     assert error_code(poster.send(signed_update(relayer, ACCOUNT, **changes))) == 100204
     assert stored(relayer) == dump
-    assert poster.send(signed_update(relayer, OTHER))[0] == 200  # another account is free
+    assert (
+        poster.send(signed_update(relayer, OTHER))[0] == 200
+    )  # another account is free
 
 
-def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(relayers, posters):
+def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(
+    relayers, posters
+):
     relayer = relayers(fail_updates={2: "balance too low"})
     poster = posters(relayer)
     bodies = [signed_update(relayer, each) for each in (OTHER, ACCOUNT)]
@@ -113,16 +149,28 @@ def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(relayers,
     relayer.step()
     relayer.step()
     assert get_json(relayer, "/account", accountId=OTHER)["nonce"] == 2
-    assert get_json(relayer, "/account", accountId=ACCOUNT) == {**before, "frozen": False}
-    record = get_json(relayer, "/user/updateInfo", old, accountId=ACCOUNT)["transactions"][0]
-    assert (record["hash"], record["status"], record["reason"]) == (hashes[1], "failed", "balance too low")
+    assert get_json(relayer, "/account", accountId=ACCOUNT) == {
+        **before,
+        "frozen": False,
+    }
+    record = get_json(relayer, "/user/updateInfo", old, accountId=ACCOUNT)[
+        "transactions"
+    ][0]
+    assert (record["hash"], record["status"], record["reason"]) == (
+        hashes[1],
+        "failed",
+        "balance too low",
+    )
     again = poster.send(bodies[1])[1]
     assert (again["isIdempotent"], again["hash"]) == (False, hashes[1])
     relayer.step()
     relayer.step()
     assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
     statuses = [
-        r["status"] for r in get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"]
+        r["status"]
+        for r in get_json(
+            relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT
+        )["transactions"]
     ]
     assert statuses == ["processed", "failed"]
 
@@ -134,7 +182,9 @@ def test_an_update_that_outlives_its_validity_fails(relayers, posters):
     relayer.step()
     now += 10
     relayer.step()
-    record = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)["transactions"][0]
+    record = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)[
+        "transactions"
+    ][0]
     assert (record["status"], record["reason"]) == ("failed", "validUntil has passed")
 
 
@@ -143,7 +193,9 @@ def test_api_keys_end_with_the_update(relayers, posters):
     body = signed_update(relayer, ACCOUNT)
     old_key = relayer.l2_key(ACCOUNT)
     key = new_key(relayer.signer(ACCOUNT), body["keySeed"])
-    old, other = (api_key(relayer, a, relayer.l2_key(a))["apiKey"] for a in (ACCOUNT, OTHER))
+    old, other = (
+        api_key(relayer, a, relayer.l2_key(a))["apiKey"] for a in (ACCOUNT, OTHER)
+    )
     assert old == api_key(relayer, ACCOUNT, old_key)["apiKey"] != other
     assert api_key(relayer, ACCOUNT, key)["resultInfo"]["code"] == 104005
     posters(relayer).send(body)
@@ -155,12 +207,16 @@ def test_api_keys_end_with_the_update(relayers, posters):
     fresh = api_key(relayer, ACCOUNT, key)["apiKey"]
     assert fresh != old
     for each in (fresh, other, relayer.api_key):  # a valid key opens other accounts too
-        assert get_json(relayer, "/user/trades", each, accountId=ACCOUNT)["totalNum"] > 0
+        assert (
+            get_json(relayer, "/user/trades", each, accountId=ACCOUNT)["totalNum"] > 0
+        )
     with pytest.raises(LabError, match=r"was updated since.*keySeed"):
         relayer.l2_key(ACCOUNT)
 
 
-@pytest.mark.parametrize(("fault", "is_taken"), [("truncated", True), ("500", False), ("reset", False)])
+@pytest.mark.parametrize(
+    ("fault", "is_taken"), [("truncated", True), ("500", False), ("reset", False)]
+)
 def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is_taken):
     relayer = relayers(faults={fault: 1.0}, max_faults_in_a_row=1)
     body = signed_update(relayer, ACCOUNT)
@@ -173,7 +229,10 @@ def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is
 
 def test_requests_at_the_same_time_have_one_effect(relayers, posters):
     relayer = relayers()
-    bodies = [signed_update(relayer, ACCOUNT, validUntil=3_000_000_000 + n % 2) for n in range(8)]
+    bodies = [
+        signed_update(relayer, ACCOUNT, validUntil=3_000_000_000 + n % 2)
+        for n in range(8)
+    ]
     senders = [posters(relayer) for _ in bodies]
     answers = []
     threads = [
@@ -199,6 +258,12 @@ def test_the_worker_does_it_by_itself(relayers, posters):
         assert poster.send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
         while (account := get_json(relayer, "/account", accountId=ACCOUNT))["frozen"]:
             assert time.monotonic() < deadline
-        assert account["nonce"] == nonce + 1  # nobody sees it thawed and not yet updated
+        assert (
+            account["nonce"] == nonce + 1
+        )  # nobody sees it thawed and not yet updated
     relayer.stop()
-    assert not [thread for thread in threading.enumerate() if thread not in before and "worker" in thread.name]
+    assert not [
+        thread
+        for thread in threading.enumerate()
+        if thread not in before and "worker" in thread.name
+    ]

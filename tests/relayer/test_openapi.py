@@ -24,17 +24,26 @@ def test_no_defect_and_no_violation_in_any_phase(shape):
     from schemathesis import engine
     from schemathesis.config import SchemathesisConfig
 
-    relayer = Relayer(World(size=0.01), Settings(error_shape=shape, hosts=("testserver",)), api_key="key")
+    relayer = Relayer(
+        World(size=0.01),
+        Settings(error_shape=shape, hosts=("testserver",)),
+        api_key="key",
+    )
     config = SchemathesisConfig.from_dict(RULES)
     schema = schemathesis.openapi.from_asgi("/openapi.json", relayer.app, config=config)
     events = list(engine.from_schema(schema).execute())
 
     names = {type(event).__name__ for event in events}
     assert not names & {"NonFatalError", "FatalError", "Interrupted"}
-    finished = [event for event in events if isinstance(event, engine.events.ScenarioFinished)]
+    finished = [
+        event for event in events if isinstance(event, engine.events.ScenarioFinished)
+    ]
     statuses = Counter((event.phase.value, event.status.value) for event in finished)
     assert {status for _, status in statuses} <= {"success", "skip"}, failures(finished)
-    assert {phase for phase, status in statuses if status == "success"} >= {"coverage", "fuzzing"}
+    assert {phase for phase, status in statuses if status == "success"} >= {
+        "coverage",
+        "fuzzing",
+    }
     assert sum(relayer.counts.requests.values()) > 200
 
 
@@ -51,7 +60,10 @@ def failures(finished):
 def test_the_document_tells_this_relayers_parameters():
     relayer = Relayer(World(size=0.01))
     document = relayer.app.openapi()
-    assert {path.removeprefix("/api/v3"): sorted(methods) for path, methods in document["paths"].items()} == {
+    assert {
+        path.removeprefix("/api/v3"): sorted(methods)
+        for path, methods in document["paths"].items()
+    } == {
         "/exchange/tokens": ["get"],
         "/exchange/markets": ["get"],
         "/exchange/info": ["get"],
@@ -65,7 +77,10 @@ def test_the_document_tells_this_relayers_parameters():
         "/counterFactualInfo": ["get"],
         "/timestamp": ["get"],
     }
-    parameters = {item["name"]: item for item in document["paths"]["/api/v3/user/trades"]["get"]["parameters"]}
+    parameters = {
+        item["name"]: item
+        for item in document["paths"]["/api/v3/user/trades"]["get"]["parameters"]
+    }
     assert set(parameters) == {
         "accountId",
         "market",
@@ -86,9 +101,21 @@ def test_the_document_tells_the_body_of_an_update(required):
     document = relayer.app.openapi()
     asked = document["paths"]["/api/v3/account"]["post"]
     schemas = document["components"]["schemas"]
-    name = asked["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-    needed = {"exchange", "owner", "accountId", "publicKey", "maxFee", "validUntil", "nonce"}
-    assert set(schemas[name]["required"]) == needed | ({"keySeed"} if required else set())
+    name = asked["requestBody"]["content"]["application/json"]["schema"][
+        "$ref"
+    ].rpartition("/")[2]
+    needed = {
+        "exchange",
+        "owner",
+        "accountId",
+        "publicKey",
+        "maxFee",
+        "validUntil",
+        "nonce",
+    }
+    assert set(schemas[name]["required"]) == needed | (
+        {"keySeed"} if required else set()
+    )
     assert schemas[name]["additionalProperties"] is False
     assert schemas["TokenVolume"]["properties"]["tokenId"]["exclusiveMaximum"] == 2**15
     assert [item["name"] for item in asked["parameters"]] == ["X-API-SIG"]

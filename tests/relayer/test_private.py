@@ -39,17 +39,29 @@ def test_only_its_own_names_are_answered(relayers):
     port = port_of(relayer)
     for name in ("127.0.0.1", "localhost", "LocalHost", "[::1]"):
         assert status(relayer, [f"{name}:{port}"]) == 200
-    for allowed in ("relayer.example", "Relayer.Example", "other.example:9000", "[::2]:9000"):
+    for allowed in (
+        "relayer.example",
+        "Relayer.Example",
+        "other.example:9000",
+        "[::2]:9000",
+    ):
         assert status(relayer, [allowed]) == 200
     wrong = [
         "evil.example", f"evil.example:{port}", "", f"localhost.evil.example:{port}",
         f"127.0.0.1.nip.io:{port}", f"localhost:{port}@evil.example", f"0.0.0.0:{port}",
         f" evil localhost:{port}", f"localhost:{port}\xa0", "www.relayer.example",
     ]  # fmt: skip
-    assert {host: status(relayer, [host]) for host in wrong} == dict.fromkeys(wrong, 400)
+    assert {host: status(relayer, [host]) for host in wrong} == dict.fromkeys(
+        wrong, 400
+    )
     assert status(relayer, [f"localhost:{port}", "evil.example"]) == 400
     assert status(relayer, []) == 400
-    for path in ("/docs", "/openapi.json", f"{API}/user/trades?accountId={ACCOUNT}", "/nothing"):
+    for path in (
+        "/docs",
+        "/openapi.json",
+        f"{API}/user/trades?accountId={ACCOUNT}",
+        "/nothing",
+    ):
         assert status(relayer, ["evil.example"], path) == 400
     assert relayer.counts.requests["/user/trades"] == 0
 
@@ -59,9 +71,15 @@ def test_a_recordings_owners_are_a_secret_of_the_relayer(folder, tmp_path):
     second = Relayer(recording=folder)
     addresses = {relayer.signer(7).address for relayer in (first, second)}
     assert len(addresses) == 2
-    kept = [Relayer(recording=folder, store=tmp_path / "a.json").signer(7).address for _ in range(2)]
+    kept = [
+        Relayer(recording=folder, store=tmp_path / "a.json").signer(7).address
+        for _ in range(2)
+    ]
     assert len({*kept, *addresses}) == 3
-    assert Relayer(World()).signer(ACCOUNT).address == Relayer(World()).signer(ACCOUNT).address
+    assert (
+        Relayer(World()).signer(ACCOUNT).address
+        == Relayer(World()).signer(ACCOUNT).address
+    )
 
 
 def test_a_key_forged_from_public_text_opens_no_recording(folder):
@@ -72,16 +90,27 @@ def test_a_key_forged_from_public_text_opens_no_recording(folder):
     def forge(relayer):
         account = relayer.accounts[0]
         label = relayer.source
-        signer = Account.from_key(sha256(f"loopring_lab throwaway key: {label}, {account}".encode()).digest())
+        signer = Account.from_key(
+            sha256(f"loopring_lab throwaway key: {label}, {account}".encode()).digest()
+        )
         text = protocol.key_seed(Settings().exchange, 0)
-        key = protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=text)).signature))
+        key = protocol.l2_key(
+            bytes(signer.sign_message(encode_defunct(text=text)).signature)
+        )
         headers = {"X-API-SIG": request_signature(relayer.base_url, key, account)}
         url = f"{relayer.base_url}{API}/apiKey?accountId={account}"
-        return requests.get(url, headers=headers, timeout=5).json().get("resultInfo", {}).get("code")
+        return (
+            requests.get(url, headers=headers, timeout=5)
+            .json()
+            .get("resultInfo", {})
+            .get("code")
+        )
 
     with Relayer(recording=folder) as relayer:
         assert forge(relayer) == 104005
-    with Relayer(World(size=0.001)) as relayer:  # the same attempt works where the data is made up
+    with Relayer(
+        World(size=0.001)
+    ) as relayer:  # the same attempt works where the data is made up
         assert forge(relayer) is None
 
 
@@ -106,7 +135,9 @@ def test_odd_bytes_leave_no_trace_and_do_no_harm(relayers, capfd, caplog):
     caplog.set_level(logging.INFO)
     relayer = relayers()
     for data in odd_requests(port_of(relayer)):
-        with socket.create_connection(("127.0.0.1", port_of(relayer)), timeout=5) as stream:
+        with socket.create_connection(
+            ("127.0.0.1", port_of(relayer)), timeout=5
+        ) as stream:
             try:
                 stream.sendall(data)
                 stream.shutdown(socket.SHUT_WR)
@@ -114,16 +145,26 @@ def test_odd_bytes_leave_no_trace_and_do_no_harm(relayers, capfd, caplog):
             except OSError:  # closed while there was still more to send
                 continue
         assert answer[:10] in (b"HTTP/1.1 2", b"HTTP/1.1 4", b""), data[:100]
-    assert requests.get(f"{relayer.base_url}{API}/exchange/info", timeout=5).status_code == 200
+    assert (
+        requests.get(f"{relayer.base_url}{API}/exchange/info", timeout=5).status_code
+        == 200
+    )
     assert capfd.readouterr() == ("", "")
-    assert [record.getMessage() for record in caplog.records if record.name.startswith(("uvicorn", "asyncio"))] == []
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith(("uvicorn", "asyncio"))
+    ] == []
 
 
 @pytest.mark.thorough
 def test_a_client_beyond_the_most_connections_is_told_to_wait(relayers, monkeypatch):
     monkeypatch.setattr("loopring_lab.relayer.server.MAX_CONNECTIONS", 5)
     relayer = relayers()
-    idle = [socket.create_connection(("127.0.0.1", port_of(relayer)), timeout=5) for _ in range(5)]
+    idle = [
+        socket.create_connection(("127.0.0.1", port_of(relayer)), timeout=5)
+        for _ in range(5)
+    ]
     assert status(relayer, [f"localhost:{port_of(relayer)}"]) == 503
     for stream in idle:
         stream.close()

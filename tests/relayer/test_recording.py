@@ -22,7 +22,9 @@ def test_every_recorded_row_is_served_as_recorded(serve, block):
         account, _, kind = path.stem.partition("-")
         recorded = json.loads(path.read_bytes())
         assert relayer.pages(accountId=account, fillTypes=kind) == recorded["trades"]
-        assert relayer.trades(accountId=account, fillTypes=kind)[0] == recorded["totalNum"]
+        assert (
+            relayer.trades(accountId=account, fillTypes=kind)[0] == recorded["totalNum"]
+        )
         if recorded["totalNum"] <= 50:
             text = relayer.get("/user/trades", accountId=account, fillTypes=kind).text
             assert text == json.dumps(recorded, separators=(",", ":"))
@@ -30,14 +32,22 @@ def test_every_recorded_row_is_served_as_recorded(serve, block):
     assert (rows, len(relayer.relayer.accounts)) == COUNTS[block.name][:2]
     for name in ("tokens", "markets"):
         path = "/exchange/tokens" if name == "tokens" else "/mix/markets"
-        assert relayer.get(path).json() == json.loads((block / f"{name}.json").read_bytes())
+        assert relayer.get(path).json() == json.loads(
+            (block / f"{name}.json").read_bytes()
+        )
 
 
 def test_a_recorded_order_is_found_from_both_sides(serve, block):
-    settled = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
+    settled = [
+        json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()
+    ]
     relayer = serve(recording=block)
     for fill in settled[:40]:
-        own = [r for r in relayer.relayer.rows(fill["account_id"]) if r[1] == fill["id"] and r[2] == fill["side"]]
+        own = [
+            r
+            for r in relayer.relayer.rows(fill["account_id"])
+            if r[1] == fill["id"] and r[2] == fill["side"]
+        ]
         total, rows = relayer.trades(orderHash=own[0][12])
         assert own[0] in rows
         assert total == len(rows)
@@ -45,10 +55,18 @@ def test_a_recorded_order_is_found_from_both_sides(serve, block):
 
 
 def test_the_role_that_a_14th_member_adds_is_the_settled_one(serve, block):
-    settled = [json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()]
-    roles = {(fill["id"], fill["side"], fill["account_id"]): fill["role"] for fill in settled}
+    settled = [
+        json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()
+    ]
+    roles = {
+        (fill["id"], fill["side"], fill["account_id"]): fill["role"] for fill in settled
+    }
     relayer = serve(recording=block, row_length=14)
-    rows = [row for account in relayer.relayer.accounts for row in relayer.pages(accountId=account)]
+    rows = [
+        row
+        for account in relayer.relayer.accounts
+        for row in relayer.pages(accountId=account)
+    ]
     assert len(rows) == len(roles)
     assert all(roles[row[1], row[2], int(row[9])] == row[13] for row in rows)
 
@@ -59,14 +77,20 @@ def test_odd_members_keep_their_own_json(serve, folder):
     assert '"SELL",5,null,"AMM-LRC-ETH",0.5,' in text
     assert relayer.trades(accountId=8) == (0, [])
     assert relayer.relayer.accounts == [7, 8]
-    assert relayer.get("/user/trades", accountId=9).json()["resultInfo"]["code"] == 104003
+    assert (
+        relayer.get("/user/trades", accountId=9).json()["resultInfo"]["code"] == 104003
+    )
 
 
 def test_a_short_row_is_not_filled_up(serve, folder):
     row = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1"]
-    (folder / "trades" / "7-amm.json").write_text(json.dumps({"totalNum": 1, "trades": [row]}))
+    (folder / "trades" / "7-amm.json").write_text(
+        json.dumps({"totalNum": 1, "trades": [row]})
+    )
     for length in (None, 7, 10, 13, 15):
-        assert serve(recording=folder, row_length=length).trades(accountId=7)[1] == [row]
+        assert serve(recording=folder, row_length=length).trades(accountId=7)[1] == [
+            row
+        ]
 
 
 GOOD = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "LRC-ETH", "1"]
@@ -81,7 +105,16 @@ def saved(total, *rows):
 
 
 def test_rows_that_are_no_trades_or_say_no_time_are_served_as_they_are(serve, folder):
-    rows = [GOOD, SHORT, {}, NO_TIME, "x", None, [], [str(number) for number in range(19)]]
+    rows = [
+        GOOD,
+        SHORT,
+        {},
+        NO_TIME,
+        "x",
+        None,
+        [],
+        [str(number) for number in range(19)],
+    ]
     (folder / "trades" / "7-amm.json").write_text(saved(len(rows), *rows))
     relayer = serve(recording=folder)
     assert relayer.trades(accountId=7) == (len(rows), rows)
@@ -91,17 +124,47 @@ def test_rows_that_are_no_trades_or_say_no_time_are_served_as_they_are(serve, fo
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("tokens.json", "[", "tokens.json: expected JSON, got 1 characters that break off"),
-        ("tokens.json", '{"a": 1}', "tokens.json: expected a list of records, got {'a': 1}"),
+        (
+            "tokens.json",
+            "[",
+            "tokens.json: expected JSON, got 1 characters that break off",
+        ),
+        (
+            "tokens.json",
+            '{"a": 1}',
+            "tokens.json: expected a list of records, got {'a': 1}",
+        ),
         ("tokens.json", "[1]", "tokens.json: expected a list of records"),
-        ("markets.json", "[]", "markets.json, member markets: expected a list of records, got None"),
-        ("markets.json", None, "markets.json: expected a readable file, got No such file"),
-        ("trades/7-amm.json", "[]", "trades/7-amm.json: expected totalNum and a list trades"),
-        ("trades/7-amm.json", saved(2, GOOD), "totalNum: expected the number of rows, 1, got 2"),
-        ("trades/7-pool.json", saved(0), "expected <accountId>-<amm or dex>.json, got 7-pool.json"),
+        (
+            "markets.json",
+            "[]",
+            "markets.json, member markets: expected a list of records, got None",
+        ),
+        (
+            "markets.json",
+            None,
+            "markets.json: expected a readable file, got No such file",
+        ),
+        (
+            "trades/7-amm.json",
+            "[]",
+            "trades/7-amm.json: expected totalNum and a list trades",
+        ),
+        (
+            "trades/7-amm.json",
+            saved(2, GOOD),
+            "totalNum: expected the number of rows, 1, got 2",
+        ),
+        (
+            "trades/7-pool.json",
+            saved(0),
+            "expected <accountId>-<amm or dex>.json, got 7-pool.json",
+        ),
     ],
 )
-def test_a_broken_recording_is_refused_by_file_and_place(folder, file, content, message):
+def test_a_broken_recording_is_refused_by_file_and_place(
+    folder, file, content, message
+):
     path = folder / file
     if content is None:
         path.unlink()

@@ -34,7 +34,9 @@ def test_a_wrong_key_is_104002(serve, key):
     assert (code, message) == (WRONG, "invalid api key")
 
 
-@pytest.mark.parametrize("account", ["", "x", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"])
+@pytest.mark.parametrize(
+    "account", ["", "x", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"]
+)
 def test_an_unknown_account_is_104003(serve, account):
     assert refusal(serve().get("/user/trades", accountId=account))[0] == NO_ACCOUNT
 
@@ -42,7 +44,10 @@ def test_an_unknown_account_is_104003(serve, account):
 def test_no_account_is_104003(serve):
     relayer = serve()
     assert refusal(relayer.get("/user/trades"))[0] == NO_ACCOUNT
-    assert refusal(relayer.get("/user/trades", accountId=[ACCOUNT, 10083]))[0] == NO_ACCOUNT
+    assert (
+        refusal(relayer.get("/user/trades", accountId=[ACCOUNT, 10083]))[0]
+        == NO_ACCOUNT
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,9 @@ def test_no_account_is_104003(serve):
     ],
 )  # fmt: skip
 def test_a_wrong_argument_is_100001_and_named(serve, name, value):
-    code, message = refusal(serve().get("/user/trades", accountId=ACCOUNT, **{name: value}))
+    code, message = refusal(
+        serve().get("/user/trades", accountId=ACCOUNT, **{name: value})
+    )
     assert code == ARGUMENT
     assert re.match(f"{name}: (Input|String) should .*, got ", message)
     assert message.isprintable()
@@ -81,7 +88,11 @@ def test_one_key_reads_every_account(serve):
 
 def test_an_order_is_found_with_and_without_an_account(serve):
     relayer = serve()
-    rows = [row for account in relayer.relayer.accounts for row in relayer.relayer.rows(account)]
+    rows = [
+        row
+        for account in relayer.relayer.accounts
+        for row in relayer.relayer.rows(account)
+    ]
     orders = {}
     for row in rows:
         orders.setdefault((row[12], row[9]), []).append(row)
@@ -90,7 +101,9 @@ def test_an_order_is_found_with_and_without_an_account(serve):
     for query in ({}, {"accountId": 0}, {"accountId": account}):
         assert relayer.trades(orderHash=order, **query) == (len(whole), whole)
     assert relayer.trades(orderHash=order, limit=1, offset=1)[1] == [whole[1]]
-    assert relayer.trades(orderHash=order, accountId=next(a for a in (1, 4) if str(a) != account)) == (0, [])
+    assert relayer.trades(
+        orderHash=order, accountId=next(a for a in (1, 4) if str(a) != account)
+    ) == (0, [])
     assert relayer.trades(orderHash="0x" + 64 * "0") == (0, [])
     market = whole[0][5]
     assert relayer.trades(orderHash=order, market=market)[0] == len(whole)
@@ -100,7 +113,11 @@ def test_an_order_is_found_with_and_without_an_account(serve):
 @pytest.mark.parametrize(
     ("shape", "status", "body"),
     [
-        ("result_info", 400, {"resultInfo": {"code": 104002, "message": "invalid api key"}}),
+        (
+            "result_info",
+            400,
+            {"resultInfo": {"code": 104002, "message": "invalid api key"}},
+        ),
         ("flat", 400, {"code": 104002, "msg": "invalid api key"}),
         ("ok", 200, {"resultInfo": {"code": 104002, "message": "invalid api key"}}),
     ],
@@ -114,10 +131,17 @@ def test_error_shapes(serve, shape, status, body):
         ("POST", "/user/trades", 405),
         ("GET", "/../..", 404),
     ):
-        answer = requests.request(method, f"{relayer.relayer.base_url}/api/v3{path}", timeout=5)
+        answer = requests.request(
+            method, f"{relayer.relayer.base_url}/api/v3{path}", timeout=5
+        )
         assert answer.status_code == code
         assert answer.json().keys() == body.keys()
-    assert requests.post(f"{relayer.relayer.base_url}/api/v3/user/trades", timeout=5).headers["Allow"] == "GET"
+    assert (
+        requests.post(
+            f"{relayer.relayer.base_url}/api/v3/user/trades", timeout=5
+        ).headers["Allow"]
+        == "GET"
+    )
 
 
 def test_a_defect_answers_500_in_shape_and_shows_nothing(serve, monkeypatch):
@@ -159,4 +183,8 @@ def test_the_docs_page_needs_nothing_off_the_machine(serve):
     assert "<script" not in text
     assert "http://" not in text
     assert "https://" not in text
-    assert requests.get(relayer.relayer.base_url + "/openapi.json", timeout=5).json()["openapi"].startswith("3.")
+    assert (
+        requests.get(relayer.relayer.base_url + "/openapi.json", timeout=5)
+        .json()["openapi"]
+        .startswith("3.")
+    )

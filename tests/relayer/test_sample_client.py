@@ -16,7 +16,15 @@ from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.relayer import Recording, Relayer, World
 
 ACCOUNT = 10083
-STAGES = ("timestamp", "exchange/tokens", "amm/pools", "account", "apiKey", "user/trades", "user/updateInfo")
+STAGES = (
+    "timestamp",
+    "exchange/tokens",
+    "amm/pools",
+    "account",
+    "apiKey",
+    "user/trades",
+    "user/updateInfo",
+)
 
 
 class SampleClient:
@@ -42,21 +50,30 @@ class SampleClient:
                 headers["X-API-SIG"] = self.sign(path, params)
             if params:
                 path += "?" + urlencode(params)
-        answer = requests.get(self.host + path, headers=headers, params=params, data={}, timeout=5)
+        answer = requests.get(
+            self.host + path, headers=headers, params=params, data={}, timeout=5
+        )
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def sign(self, path, params):
         """Sign the method, the address without parameters, and the parameters, each quoted, joined by &."""
-        pairs = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in params.items())
-        text = "&".join(["GET", quote(self.host + path, safe=""), quote(pairs, safe="")])
+        pairs = "&".join(
+            f"{name}={quote(str(value), safe='')}" for name, value in params.items()
+        )
+        text = "&".join(
+            ["GET", quote(self.host + path, safe=""), quote(pairs, safe="")]
+        )
         return protocol.sign_request(self.key.secret, text)
 
     def start(self):
         """Read what the sample client reads before its first prompt."""
         own = {"accountId": self.account}
         time = self.get("timestamp")["timestamp"]
-        tokens = {token["tokenId"]: token["decimals"] for token in self.get("exchange/tokens", {})}
+        tokens = {
+            token["tokenId"]: token["decimals"]
+            for token in self.get("exchange/tokens", {})
+        }
         pools = self.get("amm/pools")["pools"]
         account = self.get("account", {"owner": self.owner}, security="key")
         self.api_key = self.get("apiKey", own, security="eddsa")["apiKey"]
@@ -69,7 +86,9 @@ def test_the_sample_client_starts_and_reads_its_trades(world):
         time, tokens, pools, account = client.start()
         trades = client.get("user/trades", {"accountId": ACCOUNT}, security="key")
         updates = client.get("user/updateInfo", {"accountId": ACCOUNT}, security="key")
-        assert {name: count for name, count in relayer.counts.requests.items() if count > 1} == {}
+        assert {
+            name: count for name, count in relayer.counts.requests.items() if count > 1
+        } == {}
         assert set(relayer.counts.requests) == {f"/{stage}" for stage in STAGES}
         expected = relayer.rows(ACCOUNT)
     assert time > 1_600_000_000_000
@@ -103,16 +122,22 @@ def test_equal_parameters_may_repeat_and_different_ones_may_not(serve, query, pr
     assert answer.status_code == (400 if problem else 200)
     if problem:
         message = answer.json()["resultInfo"]["message"]
-        assert message.startswith(f"{problem}: Input should be one value, or the same value each time")
+        assert message.startswith(
+            f"{problem}: Input should be one value, or the same value each time"
+        )
     else:
-        once = requests.get(url + "&".join(dict.fromkeys(query.split("&"))), headers=headers, timeout=5)
+        once = requests.get(
+            url + "&".join(dict.fromkeys(query.split("&"))), headers=headers, timeout=5
+        )
         assert answer.content == once.content
 
 
 # Pools
 
 
-def test_the_pools_of_the_world_are_those_of_the_real_exchange(serve, world, recordings):
+def test_the_pools_of_the_world_are_those_of_the_real_exchange(
+    serve, world, recordings
+):
     client = serve()
     real = {
         pool["market"]: pool
@@ -128,24 +153,39 @@ def test_the_pools_of_the_world_are_those_of_the_real_exchange(serve, world, rec
             "pooled": [fact["baseTokenId"], fact["quoteTokenId"]], "lp": fact["lpTokenId"]
         }  # fmt: skip
         assert pool["feeBips"] == fact["feeBips"]
-        account = client.get("/account", owner=pool["address"].upper().replace("X", "x")).json()
-        assert (account["accountId"], account["owner"]) == (fact["ammAccountId"], pool["address"])
+        account = client.get(
+            "/account", owner=pool["address"].upper().replace("X", "x")
+        ).json()
+        assert (account["accountId"], account["owner"]) == (
+            fact["ammAccountId"],
+            pool["address"],
+        )
         assert account["publicKey"] == {"x": "", "y": ""}
         assert client.get("/account", accountId=fact["ammAccountId"]).json() == account
 
 
 def test_pools_agree_with_markets_and_with_what_was_traded(serve, world):
     client = serve()
-    markets = {f"AMM-{market['market']}": market for market in client.get("/mix/markets").json()["markets"]}
+    markets = {
+        f"AMM-{market['market']}": market
+        for market in client.get("/mix/markets").json()["markets"]
+    }
     pools = {pool["market"]: pool for pool in client.get("/amm/pools").json()["pools"]}
     assert {name for name, market in markets.items() if market["status"] & 1} == {
         name for name, pool in pools.items() if pool["status"] == 7
     }
     for name, pool in pools.items():
         market = markets[name]
-        assert pool["tokens"]["pooled"] == [market["baseTokenId"], market["quoteTokenId"]]
+        assert pool["tokens"]["pooled"] == [
+            market["baseTokenId"],
+            market["quoteTokenId"],
+        ]
         assert pool["createdAt"] == market["createdAt"]
-    makers = {(f"AMM-{fill.market}", fill.maker) for fill in world.fills if fill.venue == "amm"}
+    makers = {
+        (f"AMM-{fill.market}", fill.maker)
+        for fill in world.fills
+        if fill.venue == "amm"
+    }
     owners = {address: account for account, address in world.pool_owners().items()}
     assert makers <= {(name, owners[pool["address"]]) for name, pool in pools.items()}
     for _, account in makers:
@@ -173,7 +213,10 @@ def test_nobody_owns_a_pool(relayers):
 
 def test_a_recordings_pools_come_from_its_listings(recordings):
     folder = recordings / "mainnet_block_a"
-    real = {pool["poolAddress"]: pool for pool in json.loads((recordings / "mainnet_amm_pools_v36.json").read_bytes())}
+    real = {
+        pool["poolAddress"]: pool
+        for pool in json.loads((recordings / "mainnet_amm_pools_v36.json").read_bytes())
+    }
     pools = Recording(folder).pool_records()
     assert len(pools) == 98
     for pool in pools:
@@ -182,11 +225,18 @@ def test_a_recordings_pools_come_from_its_listings(recordings):
         assert pool["tokens"]["lp"] == fact["lpTokenId"]
         assert pool["tokens"]["pooled"] == [fact["baseTokenId"], fact["quoteTokenId"]]
         assert "feeBips" not in pool
-    assert "0x605872a5a459e778959b8a49dc3a56a8c9197983" in {pool["address"] for pool in pools}  # ETH-USDT in use
+    assert "0x605872a5a459e778959b8a49dc3a56a8c9197983" in {
+        pool["address"] for pool in pools
+    }  # ETH-USDT in use
 
 
 def test_listings_that_do_not_tell_a_pool_give_none(folder):
-    lp = {"tokenId": 83, "symbol": "LP-LRC-ETH", "address": "0x" + 40 * "a", "enabled": True}
+    lp = {
+        "tokenId": 83,
+        "symbol": "LP-LRC-ETH",
+        "address": "0x" + 40 * "a",
+        "enabled": True,
+    }
     market = {"market": "LRC-ETH", "baseTokenId": 1, "quoteTokenId": 0, "enabled": True}
 
     def pools(tokens, markets):
@@ -205,7 +255,9 @@ def test_listings_that_do_not_tell_a_pool_give_none(folder):
 
 
 def test_saved_pools_are_served_as_saved(serve, folder):
-    saved = {"pools": [{"name": "LRC-ETH-Pool-1", "address": "0x12", "anything": [1, None]}]}
+    saved = {
+        "pools": [{"name": "LRC-ETH-Pool-1", "address": "0x12", "anything": [1, None]}]
+    }
     (folder / "pools.json").write_text(json.dumps(saved))
     assert serve(recording=folder).get("/amm/pools").json() == saved
     (folder / "pools.json").write_text('{"pools": 1}')

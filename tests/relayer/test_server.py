@@ -20,14 +20,23 @@ from loopring_lab.relayer import Relayer, Settings
 def relayer_threads():
     """Name the server threads that have come up since the test began; `connect` may have one of its own."""
     before = set(threading.enumerate())
-    return lambda: [t for t in threading.enumerate() if t not in before and t.name == "embedded relayer"]
+    return lambda: [
+        t
+        for t in threading.enumerate()
+        if t not in before and t.name == "embedded relayer"
+    ]
 
 
 def test_start_and_stop_twice_leave_nothing(world, relayer_threads):
     relayer = Relayer(world)
     for _ in range(2):
         assert relayer.start() is relayer.start()
-        assert requests.get(relayer.base_url + "/api/v3/mix/markets", timeout=5).status_code == 200
+        assert (
+            requests.get(
+                relayer.base_url + "/api/v3/mix/markets", timeout=5
+            ).status_code
+            == 200
+        )
         assert len(relayer_threads()) == 1
         address = relayer.base_url
         relayer.stop()
@@ -62,7 +71,9 @@ def test_stop_does_not_wait_for_waiting_clients(world, relayer_threads):
 def test_works_inside_a_running_event_loop(world):
     async def inside():
         with Relayer(world) as relayer:
-            return await asyncio.to_thread(requests.get, relayer.base_url + "/api/v3/mix/markets", timeout=5)
+            return await asyncio.to_thread(
+                requests.get, relayer.base_url + "/api/v3/mix/markets", timeout=5
+            )
 
     assert asyncio.run(inside()).status_code == 200
 
@@ -95,10 +106,15 @@ def test_a_world_and_a_recording_are_one_too_many(world, tmp_path):
 def test_only_loopback_listens(world):
     with Relayer(world) as relayer:
         assert relayer.base_url.startswith("http://127.0.0.1:")
-        assert {sock.getsockname()[0] for s in relayer._server.servers for sock in s.sockets} == {"127.0.0.1"}
+        assert {
+            sock.getsockname()[0] for s in relayer._server.servers for sock in s.sockets
+        } == {"127.0.0.1"}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT as a terminal sends it: run on Linux or macOS")
+@pytest.mark.skipif(
+    os.name != "posix",
+    reason="needs SIGINT as a terminal sends it: run on Linux or macOS",
+)
 def test_run_forever_ends_at_ctrl_c():
     code = (
         "from loopring_lab.relayer import Relayer, World\n"
@@ -107,10 +123,15 @@ def test_run_forever_ends_at_ctrl_c():
         "relayer.run_forever()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-W", "error", "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         address = process.stdout.readline().strip()
-        assert requests.get(address + "/api/v3/mix/markets", timeout=5).status_code == 200
+        assert (
+            requests.get(address + "/api/v3/mix/markets", timeout=5).status_code == 200
+        )
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=10)
     assert (process.returncode, out, err) == (0, "", "")

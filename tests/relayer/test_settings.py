@@ -18,15 +18,23 @@ NUMERIC = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?")
 
 def expected(world):
     """The account's rows, oldest first, straight from the world's fills, without index, view or HTTP."""
-    sides = ((2 * n + s, (f.taker, f.maker)[s]) for n, f in enumerate(world.fills) for s in (0, 1))
-    return [list(world.history.row(number)) for number, whose in sides if whose == ACCOUNT]
+    sides = (
+        (2 * n + s, (f.taker, f.maker)[s])
+        for n, f in enumerate(world.fills)
+        for s in (0, 1)
+    )
+    return [
+        list(world.history.row(number)) for number, whose in sides if whose == ACCOUNT
+    ]
 
 
 def test_newest_first_by_default(serve, world):
     relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
     assert rows == expected(world)[::-1]
-    assert [int(row[1]) for row in rows] == sorted((int(row[1]) for row in rows), reverse=True)
+    assert [int(row[1]) for row in rows] == sorted(
+        (int(row[1]) for row in rows), reverse=True
+    )
 
 
 def test_oldest_first(serve, world):
@@ -62,22 +70,33 @@ def test_numbers_keep_every_digit(serve, world):
     assert rows == expected(world)[: len(rows)]
     bare = json.loads(text)["trades"]
     for row, kept in zip(bare, rows, strict=True):
-        assert [not isinstance(cell, str) for cell in row] == [bool(NUMERIC.fullmatch(cell)) for cell in kept]
+        assert [not isinstance(cell, str) for cell in row] == [
+            bool(NUMERIC.fullmatch(cell)) for cell in kept
+        ]
 
 
 def test_pool_prefix_can_be_left_out(serve):
     with_prefix = serve().trades(accountId=ACCOUNT, fillTypes="amm")[1]
     without = serve(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
     assert all(row[5].startswith("AMM-") for row in with_prefix)
-    assert [row[5] for row in without] == [row[5].removeprefix("AMM-") for row in with_prefix]
+    assert [row[5] for row in without] == [
+        row[5].removeprefix("AMM-") for row in with_prefix
+    ]
 
 
 def test_exact_market_leaves_pool_fills_out(serve):
     relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
     for market in ("LRC-ETH", "AMM-LRC-ETH"):
-        assert relayer.pages(accountId=ACCOUNT, market=market) == [row for row in rows if row[5] == market] != []
-    assert relayer.trades(accountId=ACCOUNT, market="AMM-LRC-ETH", fillTypes="dex") == (0, [])
+        assert (
+            relayer.pages(accountId=ACCOUNT, market=market)
+            == [row for row in rows if row[5] == market]
+            != []
+        )
+    assert relayer.trades(accountId=ACCOUNT, market="AMM-LRC-ETH", fillTypes="dex") == (
+        0,
+        [],
+    )
 
 
 def test_inclusive_market_has_both(serve):
@@ -92,9 +111,13 @@ def test_inclusive_market_has_both(serve):
 
 def test_fill_types_split_the_history(serve):
     relayer = serve()
-    amm, dex = (relayer.trades(accountId=ACCOUNT, fillTypes=kind)[0] for kind in ("amm", "dex"))
+    amm, dex = (
+        relayer.trades(accountId=ACCOUNT, fillTypes=kind)[0] for kind in ("amm", "dex")
+    )
     for both in ("amm,dex", "dex,amm"):
-        assert relayer.trades(accountId=ACCOUNT, fillTypes=both) == relayer.trades(accountId=ACCOUNT)
+        assert relayer.trades(accountId=ACCOUNT, fillTypes=both) == relayer.trades(
+            accountId=ACCOUNT
+        )
     assert relayer.trades(accountId=ACCOUNT)[0] == amm + dex
     assert min(amm, dex) > 0
 
@@ -102,9 +125,15 @@ def test_fill_types_split_the_history(serve):
 def test_growth_hits_what_is_read_and_ends_with_the_whole_history(serve):
     relayer = serve(growth=3, growth_reserve=10)
     truth = relayer.relayer.rows(ACCOUNT, "dex", everything=True)
-    totals = [relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)[0] for _ in range(6)]
+    totals = [
+        relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)[0] for _ in range(6)
+    ]
     assert totals == [len(truth) - hidden for hidden in (10, 7, 4, 1, 0, 0)]
-    assert relayer.pages(accountId=ACCOUNT, fillTypes="dex") == truth == relayer.relayer.rows(ACCOUNT, "dex")
+    assert (
+        relayer.pages(accountId=ACCOUNT, fillTypes="dex")
+        == truth
+        == relayer.relayer.rows(ACCOUNT, "dex")
+    )
     amm = relayer.relayer.rows(ACCOUNT, "amm", everything=True)
     assert relayer.relayer.rows(ACCOUNT, "amm") == amm[10:]
 
@@ -120,7 +149,12 @@ def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(serve, orde
         assert len(after) == len(before) + 1
         assert [row for row in after if row in before] == before
     assert seen[-1] == relayer.relayer.rows(ACCOUNT, everything=True)
-    added = [int(row[1]) for before, after in itertools.pairwise(seen) for row in after if row not in before]
+    added = [
+        int(row[1])
+        for before, after in itertools.pairwise(seen)
+        for row in after
+        if row not in before
+    ]
     assert added == sorted(added)
 
 
@@ -137,7 +171,9 @@ def test_latency_lets_requests_wait_together(serve):
     clients = 40
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
-        list(pool.map(lambda _: relayer.get("/mix/markets").status_code, range(clients)))
+        list(
+            pool.map(lambda _: relayer.get("/mix/markets").status_code, range(clients))
+        )
     # One after the other they would take 20 s; a busy machine takes a second or two.
     assert 0.5 <= time.perf_counter() - began < clients * 0.5
 
@@ -234,10 +270,16 @@ def test_from_text_reads_every_setting():
         ("faults=429:nan", "faults: Input should be greater than or equal to 0"),
         ("update_seconds=soon", "valid number.*got 'soon'.*update_seconds=0.05"),
         ("update_fees=ETH:0.1", "valid integer.*got '0.1'.*update_fees=ETH:19"),
-        ("fail_updates=balance", "pairs.*got 'balance'.*fail_updates=2:balance too low"),
+        (
+            "fail_updates=balance",
+            "pairs.*got 'balance'.*fail_updates=2:balance too low",
+        ),
         ("wallet_factories=0x12", "pairs.*got '0x12'.*wallet_factories=0x<40"),
         ("wallet_factories=0x12:0x12", "wallet_factories: String should match pattern"),
-        ("hosts=http://a.example", "hosts: String should match pattern.*hosts=relayer.example"),
+        (
+            "hosts=http://a.example",
+            "hosts: String should match pattern.*hosts=relayer.example",
+        ),
     ],
 )
 def test_from_text_says_what_is_wrong(pair, message):

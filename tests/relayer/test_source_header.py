@@ -49,15 +49,26 @@ def test_exchange_info_says_it_too(serve):
 
 
 def test_each_world_has_a_name_of_its_own():
-    worlds = [World(), World(seed=2), World(size=0.05), World(seed=2, size=0.05), World(size=49.999)]
+    worlds = [
+        World(),
+        World(seed=2),
+        World(size=0.05),
+        World(seed=2, size=0.05),
+        World(size=49.999),
+    ]
     assert len({world.name for world in worlds}) == len(worlds)
-    assert World(size=0.05).name == World(size=0.0500001).name  # sizes come in steps of 0.001
+    assert (
+        World(size=0.05).name == World(size=0.0500001).name
+    )  # sizes come in steps of 0.001
     assert World(seed=2, size=2).name == "synthetic world, seed 2, size 2"
     assert World().name == World().label
 
 
 def test_a_recording_is_named_by_its_file_its_owner_or_its_folder(serve, folder):
-    assert (Recording(folder).name, Recording(folder).synthetic) == (str(folder.resolve()), False)
+    assert (Recording(folder).name, Recording(folder).synthetic) == (
+        str(folder.resolve()),
+        False,
+    )
     saved = {"name": "Börse, März 2022", "exchange": "0x" + "1" * 40, "chainId": 1}
     (folder / "source.json").write_text(json.dumps(saved), encoding="utf-8")
     assert Recording(folder, "mine").name == "mine"
@@ -66,10 +77,14 @@ def test_a_recording_is_named_by_its_file_its_owner_or_its_folder(serve, folder)
     assert answer.headers[HEADER].isascii()
     with Relayer(recording=folder, source="mine") as relayer:
         assert relayer.source == f"recording {folder.name}"
-        assert named(requests.get(relayer.base_url + "/docs", timeout=5))["name"] == "mine"
+        assert (
+            named(requests.get(relayer.base_url + "/docs", timeout=5))["name"] == "mine"
+        )
 
 
-@pytest.mark.parametrize("saved", ['{"name": 1}', "{}", "[]", '{"name": ""}', '{"name": "a\\nb"}', "{"])
+@pytest.mark.parametrize(
+    "saved", ['{"name": 1}', "{}", "[]", '{"name": ""}', '{"name": "a\\nb"}', "{"]
+)
 def test_a_source_file_without_a_name_is_an_error(folder, saved):
     (folder / "source.json").write_text(saved)
     with pytest.raises(UnexpectedAnswer, match=r"source\.json"):

@@ -30,7 +30,9 @@ def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
     first.add_account(500, "0x" + 40 * "1")
     signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
     url = f"{first.base_url}/api/v3/apiKey?accountId={ACCOUNT}"
-    key = requests.get(url, headers={"X-API-SIG": signature}, timeout=5).json()["apiKey"]
+    key = requests.get(url, headers={"X-API-SIG": signature}, timeout=5).json()[
+        "apiKey"
+    ]
     body = signed_update(first, ACCOUNT)
     posters(first).send(body)
     first.step()
@@ -38,11 +40,15 @@ def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
     second = relayers(store=path)
     assert account_of(second, 500)["owner"] == "0x" + 40 * "1"
     trades = f"{second.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
-    assert requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 200
+    assert (
+        requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 200
+    )
     assert posters(second).send(body)[1]["isIdempotent"] is True
     assert second.step() == 1
     assert account_of(second)["nonce"] == 2
-    assert requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 400
+    assert (
+        requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 400
+    )
 
 
 def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
@@ -50,7 +56,9 @@ def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
     first = relayers(store=path)
     second = relayers(store=path)
     posters(first).send(signed_update(first, ACCOUNT))
-    assert posters(second).send(signed_update(second, ACCOUNT))[1]["isIdempotent"] is True
+    assert (
+        posters(second).send(signed_update(second, ACCOUNT))[1]["isIdempotent"] is True
+    )
     assert (first.step(), second.step(), first.step()) == (1, 1, 0)
     assert account_of(first)["nonce"] == account_of(second)["nonce"] == 2
 
@@ -70,7 +78,10 @@ def test_a_file_of_another_relayer_is_refused(tmp_path, world, settings):
         Relayer(world, settings, store=path)
 
 
-@pytest.mark.parametrize("content", ["nothing of the kind", "[]", '[{}, {"a": 1}, []]', "[{}, {}, [1]]", "\x00", None])
+@pytest.mark.parametrize(
+    "content",
+    ["nothing of the kind", "[]", '[{}, {"a": 1}, []]', "[{}, {}, [1]]", "\x00", None],
+)
 def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     path = tmp_path / "notes.txt"
     if content is None:
@@ -82,7 +93,9 @@ def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     assert content is None or path.read_text() == content
 
 
-def test_what_cannot_be_saved_has_not_happened(tmp_path, relayers, posters, monkeypatch):
+def test_what_cannot_be_saved_has_not_happened(
+    tmp_path, relayers, posters, monkeypatch
+):
     relayer = relayers(store=tmp_path / "relayer.json")
     body = signed_update(relayer, ACCOUNT)
     before = stored(relayer)
@@ -118,7 +131,10 @@ def test_the_file_is_the_owners_alone(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork for the relayer to kill: run on Linux or macOS")
+@pytest.mark.skipif(
+    not hasattr(os, "fork"),
+    reason="needs os.fork for the relayer to kill: run on Linux or macOS",
+)
 def test_kills_lose_and_repeat_nothing(tmp_path):
     tally = kill_repeatedly(tmp_path / "relayer.json", kills=8, seed=7)
     assert tally.accepted.total() >= 8

@@ -24,14 +24,18 @@ WRONG: list[Any] = [
 ]  # fmt: skip
 
 
-def paths(body: dict[str, Any], outer: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def paths(
+    body: dict[str, Any], outer: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
     for name, value in body.items():
         yield (*outer, name)
         if isinstance(value, dict):
             yield from paths(value, (*outer, name))
 
 
-def changed(body: dict[str, Any], path: tuple[str, ...], value: Any = ...) -> dict[str, Any]:
+def changed(
+    body: dict[str, Any], path: tuple[str, ...], value: Any = ...
+) -> dict[str, Any]:
     """Copy a body with one member replaced, or left out."""
     made = copy.deepcopy(body)
     inner = made
@@ -53,11 +57,17 @@ def other_values(body: dict[str, Any]) -> Iterator[bytes]:
         for value in WRONG:
             if not (value is None and path[0] in OPTIONAL):
                 yield encoded(changed(body, path, value))
-    for name, value in (("accountId", OTHER), ("validUntil", body["validUntil"] - 1), ("nonce", 2)):
+    for name, value in (
+        ("accountId", OTHER),
+        ("validUntil", body["validUntil"] - 1),
+        ("nonce", 2),
+    ):
         yield encoded({**body, name: value})
         yield encoded({**body, name: str(body[name])})
         yield encoded({**body, name: float(body[name])})
-    yield encoded({**body, "maxFee": {**body["maxFee"], "volume": int(body["maxFee"]["volume"])}})
+    yield encoded(
+        {**body, "maxFee": {**body["maxFee"], "volume": int(body["maxFee"]["volume"])}}
+    )
 
 
 def other_members(body: dict[str, Any]) -> Iterator[bytes]:
@@ -68,7 +78,18 @@ def other_members(body: dict[str, Any]) -> Iterator[bytes]:
         text = json.dumps(body)
         name = json.dumps(path[-1])
         yield text.replace(f"{name}: ", f'{name}: "0x1", {name}: ', 1).encode()
-    for name in ("extra", "accountID", "Owner", "X", "", "__proto__", "é", "a" * 500, "\ud800", "maxfee"):
+    for name in (
+        "extra",
+        "accountID",
+        "Owner",
+        "X",
+        "",
+        "__proto__",
+        "é",
+        "a" * 500,
+        "\ud800",
+        "maxfee",
+    ):
         yield encoded({**body, name: 1})
         for outer in ("publicKey", "maxFee"):
             yield encoded({**body, outer: {**body[outer], name: 1}})
@@ -83,7 +104,11 @@ def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
     for at in random.sample(range(len(data)), 100):
         yield data[:at]
     for encoding in ("utf-16", "utf-32", "utf-8-sig", "utf-7"):
-        yield data.decode().replace("{", "+AHs-" if encoding == "utf-7" else "{").encode(encoding)
+        yield (
+            data.decode()
+            .replace("{", "+AHs-" if encoding == "utf-7" else "{")
+            .encode(encoding)
+        )
     yield from (
         b"",
         b" ",
@@ -105,11 +130,24 @@ def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
         yield data + b" " * size
         yield encoded({**body, "keySeed": "y" * size + body["keySeed"]})
         yield data.replace(b'"nonce": 1', b'"nonce": ' + b"1" * size)
-    for number in (b"1e0", b"1.0", b"NaN", b"Infinity", b"-Infinity", b"01", b"0x1", b"+1", b"1_0", b"1e999"):
+    for number in (
+        b"1e0",
+        b"1.0",
+        b"NaN",
+        b"Infinity",
+        b"-Infinity",
+        b"01",
+        b"0x1",
+        b"+1",
+        b"1_0",
+        b"1e999",
+    ):
         yield data.replace(b'"nonce": 1', b'"nonce": ' + number)
 
 
-def other_headers(body: dict[str, Any], relayer: Relayer, random: Random) -> Iterator[Request]:
+def other_headers(
+    body: dict[str, Any], relayer: Relayer, random: Random
+) -> Iterator[Request]:
     """Return requests whose signature is missing, broken, somebody else's, or not that of the body."""
     right = body["ecdsaSignature"].encode()
     bare = encoded(changed(body, ("ecdsaSignature",)))
@@ -140,14 +178,21 @@ def mutations(relayer: Relayer) -> Iterator[Request]:
     random = Random(1)
     body = signed_update(relayer, ACCOUNT)
     header = [("X-API-SIG", body["ecdsaSignature"].encode())]
-    for data in (*other_values(body), *other_members(body), *broken_bytes(body, random)):
+    for data in (
+        *other_values(body),
+        *other_members(body),
+        *broken_bytes(body, random),
+    ):
         yield data, header
     yield from other_headers(body, relayer, random)
     wallet = signed_update(relayer, WALLET)
     info = ("counterFactualInfo",)
     for path in paths(wallet[info[0]], info):
         for value in WRONG:
-            yield encoded(changed(wallet, path, value)), [("X-API-SIG", wallet["ecdsaSignature"].encode())]
+            yield (
+                encoded(changed(wallet, path, value)),
+                [("X-API-SIG", wallet["ecdsaSignature"].encode())],
+            )
 
 
 def test_a_thousand_broken_requests_have_a_code_and_no_effect(relayers, posters):
@@ -168,4 +213,6 @@ def test_a_thousand_broken_requests_have_a_code_and_no_effect(relayers, posters)
     assert count >= 1000
     assert codes >= {100001, 101001, 104004, 104005}
     assert stored(relayer) == before
-    assert poster.send(signed_update(relayer, ACCOUNT))[0] == 200  # what all of them were made from
+    assert (
+        poster.send(signed_update(relayer, ACCOUNT))[0] == 200
+    )  # what all of them were made from

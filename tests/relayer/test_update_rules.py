@@ -4,7 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from support.key_update_requests import FEE, error_code, signature_of, signed_update, stored
+from support.key_update_requests import (
+    FEE,
+    error_code,
+    signature_of,
+    signed_update,
+    stored,
+)
 from support.protocol_vectors import every_vector
 
 from loopring_lab import protocol
@@ -22,7 +28,9 @@ BAD_SIGNATURE = 104005
 
 
 def vectors(section: str) -> Any:
-    cases = [pytest.param(vector, id=vector["id"]) for vector in every_vector()[section]]
+    cases = [
+        pytest.param(vector, id=vector["id"]) for vector in every_vector()[section]
+    ]
     return pytest.mark.parametrize("vector", cases)
 
 
@@ -43,17 +51,29 @@ def check_processed(relayer: Relayer, body: dict[str, Any]) -> None:
     relayer.step()
     relayer.step()
     account = relayer._accounts.find(body["accountId"], body["owner"])
-    assert (int(account.x, 16), int(account.y, 16)) == tuple(int(body["publicKey"][n], 16) for n in "xy")
+    assert (int(account.x, 16), int(account.y, 16)) == tuple(
+        int(body["publicKey"][n], 16) for n in "xy"
+    )
     assert (account.nonce, account.key_seed) == (body["nonce"] + 1, body["keySeed"])
 
 
 @vectors("account_update")
-def test_a_valid_vector_is_taken_with_either_kind_of_signature(relayers, posters, vector):
-    for header in (vector["x_api_sig"], vector["x_api_sig_personal"], vector["ecdsa_signature"]):
+def test_a_valid_vector_is_taken_with_either_kind_of_signature(
+    relayers, posters, vector
+):
+    for header in (
+        vector["x_api_sig"],
+        vector["x_api_sig_personal"],
+        vector["ecdsa_signature"],
+    ):
         relayer = relayer_of(relayers, vector)
         body = {**vector["request_body"], "ecdsaSignature": header}
         status, answer = posters(relayer).send(body)
-        assert (status, answer["status"], answer["isIdempotent"]) == (200, "received", False)
+        assert (status, answer["status"], answer["isIdempotent"]) == (
+            200,
+            "received",
+            False,
+        )
         assert (answer["accountId"], answer["tokenId"]) == (
             vector["account_id"],
             vector["max_fee"]["tokenId"],
@@ -85,10 +105,18 @@ def wallet_body(vector: dict[str, Any]) -> dict[str, Any]:
 
 
 @vectors("negative_signatures")
-def test_a_bad_signature_is_refused_with_the_code_of_the_settings(relayers, posters, vector):
-    base = next(v for v in every_vector()["account_update"] if v["eip712_digest"] == vector["eip712_digest"])
+def test_a_bad_signature_is_refused_with_the_code_of_the_settings(
+    relayers, posters, vector
+):
+    base = next(
+        v
+        for v in every_vector()["account_update"]
+        if v["eip712_digest"] == vector["eip712_digest"]
+    )
     for code in (BAD_SIGNATURE, 102010):
-        relayer = relayer_of(relayers, base, bad_signature_code=code, bare_signatures=False)
+        relayer = relayer_of(
+            relayers, base, bad_signature_code=code, bare_signatures=False
+        )
         before = stored(relayer)
         body = {**base["request_body"], "ecdsaSignature": vector["signature"]}
         assert error_code(posters(relayer).send(body)) == code
@@ -152,7 +180,9 @@ def test_the_documented_sample_is_taken(relayers, posters):
 
 @pytest.mark.parametrize("chain_id", [1, 6])
 def test_the_documented_sample_is_of_its_chain_only(relayers, posters, chain_id):
-    relayer = relayers(exchange=SAMPLE["exchange"], chain_id=chain_id, now=lambda: 1.65e9)
+    relayer = relayers(
+        exchange=SAMPLE["exchange"], chain_id=chain_id, now=lambda: 1.65e9
+    )
     relayer.add_account(11329, SAMPLE["owner"])
     assert error_code(posters(relayer).send(SAMPLE)) == BAD_SIGNATURE
 
@@ -192,7 +222,8 @@ def test_a_signed_request_that_breaks_one_rule(relayers, posters, changes, code)
 
 
 @pytest.mark.parametrize(
-    ("fee", "volume"), [("ETH", "19000000000000"), ("LRC", "33000000000000000"), ("USDC", "0070000")]
+    ("fee", "volume"),
+    [("ETH", "19000000000000"), ("LRC", "33000000000000000"), ("USDC", "0070000")],
 )
 def test_the_exact_fee_is_enough(relayers, posters, fee, volume):
     relayer = relayers()
@@ -205,7 +236,9 @@ def test_the_last_second_of_validity(relayers, posters):
     now = 1_800_000_000.0
     for end, taken in ((now, False), (now + 1, True), (2**32 - 1, True)):
         relayer = relayers(now=lambda: now)
-        status, _ = posters(relayer).send(signed_update(relayer, ACCOUNT, validUntil=int(end)))
+        status, _ = posters(relayer).send(
+            signed_update(relayer, ACCOUNT, validUntil=int(end))
+        )
         assert (status == 200) is taken
 
 
@@ -213,18 +246,33 @@ def test_another_key_of_the_owner_and_another_owner_are_refused(relayers, poster
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
     wrong = signature_of(body, relayer.signer(OTHER))
-    assert error_code(posters(relayer).send({**body, "ecdsaSignature": wrong})) == BAD_SIGNATURE
-    assert error_code(posters(relayer).send(body, wrong)) == ARGUMENT  # header and body differ
+    assert (
+        error_code(posters(relayer).send({**body, "ecdsaSignature": wrong}))
+        == BAD_SIGNATURE
+    )
+    assert (
+        error_code(posters(relayer).send(body, wrong)) == ARGUMENT
+    )  # header and body differ
     unsigned = {name: value for name, value in body.items() if name != "ecdsaSignature"}
-    assert error_code(posters(relayer).post(json.dumps(unsigned).encode(), [])) == 104004
+    assert (
+        error_code(posters(relayer).post(json.dumps(unsigned).encode(), [])) == 104004
+    )
     assert error_code(posters(relayer).post(json.dumps(body).encode(), [])) == 104004
-    assert posters(relayer).send(unsigned, body["ecdsaSignature"].upper().replace("X", "x"))[0] == 200
+    assert (
+        posters(relayer).send(
+            unsigned, body["ecdsaSignature"].upper().replace("X", "x")
+        )[0]
+        == 200
+    )
 
 
 def test_hex_may_be_short_and_in_any_case(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
-    body["owner"], body["exchange"] = body["owner"].lower(), "0x" + body["exchange"][2:].upper()
+    body["owner"], body["exchange"] = (
+        body["owner"].lower(),
+        "0x" + body["exchange"][2:].upper(),
+    )
     body["publicKey"] = {n: hex(int(v, 16)) for n, v in body["publicKey"].items()}
     assert posters(relayer).send(body)[0] == 200
     account = relayer._accounts.find(ACCOUNT, None)
@@ -259,10 +307,14 @@ def test_a_wallet_needs_its_factory_owner_and_salt(relayers, posters):
         ({"walletOwner": body["owner"]}, "another address"),
         ({"walletFactory": "0x" + 40 * "2"}, "factory unknown"),
     ):
-        answer = posters(relayer).send({**body, "counterFactualInfo": {**info, **wrong}})
+        answer = posters(relayer).send(
+            {**body, "counterFactualInfo": {**info, **wrong}}
+        )
         assert error_code(answer) == ARGUMENT
         assert message in answer[1]["resultInfo"]["message"]
-    plain = {name: value for name, value in body.items() if name != "counterFactualInfo"}
+    plain = {
+        name: value for name, value in body.items() if name != "counterFactualInfo"
+    }
     assert error_code(posters(relayer).send(plain)) == BAD_SIGNATURE
     stranger = {**body, "ecdsaSignature": signature_of(body, relayer.signer(OTHER))}
     assert error_code(posters(relayer).send(stranger)) == BAD_SIGNATURE
@@ -286,13 +338,22 @@ def test_a_plain_owner_is_no_wallet(relayers, posters):
 def test_the_table_of_factories_can_be_extended(relayers, posters):
     factory = "0x" + 40 * "a"
     code = "0x" + 64 * "b"
-    for factories, expected in (({}, 400), ({factory.upper().replace("X", "x"): code}, 200)):
+    for factories, expected in (
+        ({}, 400),
+        ({factory.upper().replace("X", "x"): code}, 200),
+    ):
         relayer = relayers(wallet_factories=factories)
         signer = relayer.signer(ACCOUNT)
         owner = protocol.wallet_address(factory, signer.address, 7, code)
         relayer.add_account(77, owner, nonce=1)
-        info = {"walletFactory": factory, "walletOwner": signer.address, "walletSalt": "0x7"}
-        body = signed_update(relayer, ACCOUNT, accountId=77, owner=owner, counterFactualInfo=info)
+        info = {
+            "walletFactory": factory,
+            "walletOwner": signer.address,
+            "walletSalt": "0x7",
+        }
+        body = signed_update(
+            relayer, ACCOUNT, accountId=77, owner=owner, counterFactualInfo=info
+        )
         assert posters(relayer).send(body)[0] == expected
         if factories:
             check_processed(relayer, body)
@@ -310,5 +371,7 @@ def test_an_account_is_added_once_and_soundly(relayers):
     ):
         with pytest.raises(LabError, match=r"\.$"):
             relayer.add_account(**wrong)
-    relayer.add_account(500, "0x" + 40 * "1", public_key=protocol.public_key(7), key_seed="seed")
+    relayer.add_account(
+        500, "0x" + 40 * "1", public_key=protocol.public_key(7), key_seed="seed"
+    )
     assert relayer._accounts.find(500, None).nonce == 0

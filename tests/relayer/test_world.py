@@ -54,28 +54,50 @@ def rows(year):
 def runs(python):
     if shutil.which(python) is None:
         return False
-    return subprocess.run([python, "--version"], capture_output=True, timeout=60, check=False).returncode == 0
+    return (
+        subprocess.run(
+            [python, "--version"], capture_output=True, timeout=60, check=False
+        ).returncode
+        == 0
+    )
 
 
 def price_of(fill):
     market = MARKETS[fill.market]
-    return Fraction(fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals)
+    return Fraction(
+        fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals
+    )
 
 
 def digest(rows):
-    return hashlib.sha256("".join("|".join(row) + "\n" for row in rows).encode()).hexdigest()
+    return hashlib.sha256(
+        "".join("|".join(row) + "\n" for row in rows).encode()
+    ).hexdigest()
 
 
 def test_the_same_seed_gives_the_same_bytes(rows):
     assert digest(rows) == FULL_DIGEST
 
 
-@pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14", sys.executable])
+@pytest.mark.parametrize(
+    "python", ["python3.11", "python3.12", "python3.13", "python3.14", sys.executable]
+)
 def test_every_python_gives_the_same_bytes(python):
     if not runs(python):
         pytest.skip(f"needs {python}: install it, or put it on the PATH")
-    command = [python, "-I", "-S", "-W", "error", "-c", BARE, str(Path(loopring_lab.__file__).parent)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        python,
+        "-I",
+        "-S",
+        "-W",
+        "error",
+        "-c",
+        BARE,
+        str(Path(loopring_lab.__file__).parent),
+    ]
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (found.stdout, found.stderr) == (SMALL_DIGEST, "")
 
 
@@ -85,7 +107,9 @@ def test_another_seed_gives_another_world():
 
 
 def test_accounts_have_40_to_20000_trades(year):
-    sizes = {account: len(year.history.row_numbers(account)) for account in year.accounts}
+    sizes = {
+        account: len(year.history.row_numbers(account)) for account in year.accounts
+    }
     assert len(sizes) == 25
     assert min(sizes.values()) == 40
     assert max(sizes.values()) <= 20_000
@@ -102,7 +126,9 @@ def test_every_row_follows_from_its_fill(year, rows):
         price = price_text(int(price_of(fill) * 10**8))
         name = "AMM-" + fill.market if fill.venue == "amm" else fill.market
         buys = fill.side == "BUY"
-        received, sold = (fill.size, market.quote.id) if buys else (fill.quote, market.base.id)
+        received, sold = (
+            (fill.size, market.quote.id) if buys else (fill.quote, market.base.id)
+        )
         assert fill.fee == int(Fraction(received * fill.fee_bps, 10_000))
         assert rows[2 * number] == (
             str(fill.time_ms), str(fill.id), fill.side, str(fill.size), price, name, str(fill.fee),
@@ -119,7 +145,9 @@ def test_every_row_follows_from_its_fill(year, rows):
 
 def test_time_and_ids_rise_together_within_a_year(year):
     fills = year.fills
-    assert all(a.time_ms < b.time_ms and a.id < b.id for a, b in itertools.pairwise(fills))
+    assert all(
+        a.time_ms < b.time_ms and a.id < b.id for a, b in itertools.pairwise(fills)
+    )
     assert 364 <= (fills[-1].time_ms - fills[0].time_ms) / 86_400_000 <= 365
     places = [(fill.block_id, fill.index_in_block) for fill in fills if fill.block_id]
     assert places == sorted(set(places))
@@ -138,7 +166,11 @@ def test_an_order_is_one_side_of_one_market_with_one_storage_id(rows):
 
 @given(
     st.integers(0, 10**30)
-    | st.builds(lambda near, zeros: near * 10**zeros, st.integers(524_200, 524_300), st.integers(0, 20))
+    | st.builds(
+        lambda near, zeros: near * 10**zeros,
+        st.integers(524_200, 524_300),
+        st.integers(0, 20),
+    )
 )
 @example(524_288)
 @example(524_290)
@@ -146,10 +178,14 @@ def test_an_order_is_one_side_of_one_market_with_one_storage_id(rows):
 def test_amounts_are_cut_to_the_nearest_float24(amount):
     """A float24 is an integer of 19 bits times a power of ten whose exponent has 5 bits."""
     ones = [10**exponent for exponent in range(32)]
-    assert venues.truncate_float24(amount) == max(min(amount // one, 524_287) * one for one in ones)
+    assert venues.truncate_float24(amount) == max(
+        min(amount // one, 524_287) * one for one in ones
+    )
     rounded_up = (-(-amount // one) for one in ones)
     assert venues.round_up_float24(amount) == min(
-        mantissa * one for mantissa, one in zip(rounded_up, ones, strict=True) if mantissa <= 524_287
+        mantissa * one
+        for mantissa, one in zip(rounded_up, ones, strict=True)
+        if mantissa <= 524_287
     )
 
 
@@ -172,7 +208,9 @@ def test_the_chain_could_hold_every_fill(seed, size, cheaper):
             assert 0 < int(mantissa) < 2**19, fill
             assert len(str(amount)) - len(mantissa) < 2**5, fill
         bought = fill.size if fill.side == "BUY" else fill.quote
-        assert fill.fee * 10_000 <= bought * fill.fee_bps < (fill.fee + 1) * 10_000, fill
+        assert fill.fee * 10_000 <= bought * fill.fee_bps < (fill.fee + 1) * 10_000, (
+            fill
+        )
         assert 0 <= fill.fee_bps < 2**14
         assert 0 <= fill.taker_storage < 2**32 > fill.maker_storage >= 0
 
@@ -182,7 +220,8 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
     """Replay a pool: the output is what x*y=k gives for 99.8 % of the input, to a float24."""
     market = MARKETS["LRC-ETH"]
     base, quote = (
-        market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars for token in (market.base, market.quote)
+        market.pool_dollars * 1000 * 10**token.decimals // token.milli_dollars
+        for token in (market.base, market.quote)
     )
     for fill in year.fills:
         if (fill.market, fill.venue) != ("LRC-ETH", "amm"):
@@ -200,7 +239,10 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
             quote = quote - fill.quote
 
 
-@pytest.mark.parametrize(("seed", "size"), [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    ("seed", "size"),
+    [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)],
+)
 def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
     world = World(seed=seed, size=size)
     found = shares(world)
@@ -214,7 +256,9 @@ def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
 
 
 @pytest.mark.parametrize("size", [1, 0.02])
-def test_before_every_fill_of_a_user_the_pool_is_within_its_fee_of_the_outside_price(size):
+def test_before_every_fill_of_a_user_the_pool_is_within_its_fee_of_the_outside_price(
+    size,
+):
     world = World(seed=1, size=size)
     held = {}
     for fill in world.fills:
@@ -227,14 +271,18 @@ def test_before_every_fill_of_a_user_the_pool_is_within_its_fee_of_the_outside_p
         ]
         base, quote = held.get(fill.market, start)
         if fill.taker not in world.arbitrageurs:
-            pool = Fraction(quote * 10**market.base.decimals, base * 10**market.quote.decimals)
+            pool = Fraction(
+                quote * 10**market.base.decimals, base * 10**market.quote.decimals
+            )
             gap = abs(float(pool * 10**15 / fill.latent) - 1) * 10_000
             assert gap < POOL_FEE_BPS + (1 if market.pool_dollars > 10**6 else 3)
         sign = 1 if fill.side == "BUY" else -1
         held[fill.market] = base - sign * fill.size, quote + sign * fill.quote
 
 
-def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_the_pool_its_fee(year):
+def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_the_pool_its_fee(
+    year,
+):
     corrections = [fill for fill in year.fills if fill.taker in year.arbitrageurs]
     assert {fill.venue for fill in corrections} == {"amm"}
     assert max(map(cost_bps, corrections)) < 1
@@ -243,12 +291,17 @@ def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_t
     assert {fill.taker for fill in corrections} == set(year.arbitrageurs)
     swaps = [fill for fill in users(year) if fill.venue == "amm"]
     values = [dollars(year, fill) for fill in swaps]
-    paid = sum(value * cost_bps(fill) for value, fill in zip(values, swaps, strict=True)) / sum(values)
+    paid = sum(
+        value * cost_bps(fill) for value, fill in zip(values, swaps, strict=True)
+    ) / sum(values)
     assert POOL_FEE_BPS < paid < 2 * POOL_FEE_BPS
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(("cheaper", "least", "most"), [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)])
+@pytest.mark.parametrize(
+    ("cheaper", "least", "most"),
+    [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)],
+)
 def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
     assert least < difference_bps(World(seed=seed, size=0.2, cheaper=cheaper)) < most
 
@@ -265,12 +318,22 @@ def figures(fills):
     def middle(values):
         return values[len(values) // 2]
 
-    busiest = sum(count for _, count in Counter(taker for _, taker, *_ in fills).most_common(5))
+    busiest = sum(
+        count for _, count in Counter(taker for _, taker, *_ in fills).most_common(5)
+    )
     return {
-        "fills at pools": f"{sum(fill[0] == 'amm' for fill in fills) / len(fills):.0%}".replace("%", " %"),
-        "takers pay there, bps": by_count(bps for venue, _, bps, *_ in fills if venue == "amm"),
-        "takers pay on the book, bps": by_count(bps for venue, _, bps, *_ in fills if venue == "dex"),
-        "fills of the five busiest takers": f"{busiest / len(fills):.0%}".replace("%", " %"),
+        "fills at pools": f"{sum(fill[0] == 'amm' for fill in fills) / len(fills):.0%}".replace(
+            "%", " %"
+        ),
+        "takers pay there, bps": by_count(
+            bps for venue, _, bps, *_ in fills if venue == "amm"
+        ),
+        "takers pay on the book, bps": by_count(
+            bps for venue, _, bps, *_ in fills if venue == "dex"
+        ),
+        "fills of the five busiest takers": f"{busiest / len(fills):.0%}".replace(
+            "%", " %"
+        ),
         "median fill, quoted in USDC": f"{middle(amounts('USDC')):,.0f}",
         "median fill, quoted in ETH": f"{middle(amounts('ETH')):.2f}",
         "one fill in a thousand is above, in USDC": f"{amounts('USDC')[-len(amounts('USDC')) // 1000]:,.0f}",
@@ -278,16 +341,30 @@ def figures(fills):
 
 
 def documented(column):
-    page = (Path(__file__).parents[2] / "docs" / "data-sources.md").read_text(encoding="utf-8")
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line[:1] == "|"]
-    return {cells[0]: cells[column] for cells in lines if len(cells) == 4 and cells[column]}
+    page = (Path(__file__).parents[2] / "docs" / "data-sources.md").read_text(
+        encoding="utf-8"
+    )
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in page.splitlines()
+        if line[:1] == "|"
+    ]
+    return {
+        cells[0]: cells[column] for cells in lines if len(cells) == 4 and cells[column]
+    }
 
 
 @pytest.mark.thorough
 def test_the_documents_put_this_world_beside_the_real_blocks(year, rows):
     decimals = {symbol: token.decimals for symbol, token in TOKENS.items()}
     fills = [
-        (fill.venue, fill.taker, fill.fee_bps, quote, fill.quote / 10 ** decimals[quote])
+        (
+            fill.venue,
+            fill.taker,
+            fill.fee_bps,
+            quote,
+            fill.quote / 10 ** decimals[quote],
+        )
         for fill in year.fills
         if (quote := MARKETS[fill.market].quote.symbol)
     ]
@@ -296,7 +373,12 @@ def test_the_documents_put_this_world_beside_the_real_blocks(year, rows):
 
 
 def test_the_documents_state_the_figures_of_the_recorded_block(recordings):
-    settled = [json.loads(line) for line in (recordings / "mainnet_block_a/settled.jsonl").read_text().splitlines()]
+    settled = [
+        json.loads(line)
+        for line in (recordings / "mainnet_block_a/settled.jsonl")
+        .read_text()
+        .splitlines()
+    ]
     tokens = json.loads((recordings / "mainnet_block_a/tokens.json").read_text())
     decimals = {token["symbol"]: token["decimals"] for token in tokens}
     fills = [
@@ -310,15 +392,22 @@ def test_the_documents_state_the_figures_of_the_recorded_block(recordings):
         for fact in settled
         if fact["role"] == "taker"
     ]
-    assert {str(fact["fee_bips"]) for fact in settled if fact["role"] == "maker"} == {documented(1)["makers pay, bps"]}
+    assert {str(fact["fee_bips"]) for fact in settled if fact["role"] == "maker"} == {
+        documented(1)["makers pay, bps"]
+    }
     found = figures(fills)
     del found["one fill in a thousand is above, in USDC"]
     assert found.items() <= documented(1).items()
 
 
 def test_worlds_of_another_setting_are_other_sources():
-    names = {World(seed=1, cheaper=cheaper).name for cheaper in ("pool", "neither", "book")}
-    assert names == {f"synthetic world, seed 1{more}" for more in ("", ", cheaper neither", ", cheaper book")}
+    names = {
+        World(seed=1, cheaper=cheaper).name for cheaper in ("pool", "neither", "book")
+    }
+    assert names == {
+        f"synthetic world, seed 1{more}"
+        for more in ("", ", cheaper neither", ", cheaper book")
+    }
     assert repr(World(cheaper="book")) == "World(seed=1, size=1.0, cheaper='book')"
 
 
@@ -328,10 +417,14 @@ def test_book_prices_stand_off_the_latent_price_by_the_spread(year):
         gaps = []
         for fill in year.fills:
             if (fill.market, fill.venue) == (name, "dex"):
-                gap = (price_of(fill) / Fraction(fill.latent, 10**15) - 1) * (1 if fill.side == "BUY" else -1)
+                gap = (price_of(fill) / Fraction(fill.latent, 10**15) - 1) * (
+                    1 if fill.side == "BUY" else -1
+                )
                 gaps.append(gap * 10_000)
         gaps.sort()
-        assert gaps[len(gaps) // 50] > 0, "stale quotes apart, a maker does not sell below the latent price"
+        assert gaps[len(gaps) // 50] > 0, (
+            "stale quotes apart, a maker does not sell below the latent price"
+        )
         usual = market.half_spread * simulation.SPREAD_PERCENT["pool"] / 1000
         assert usual / 2 <= gaps[len(gaps) // 2] <= usual + 8
 
@@ -348,8 +441,16 @@ def test_latent_prices_agree_across_markets(year):
 
 
 def test_facts_agree_with_the_registry(recordings):
-    registered = {t["tokenId"]: t for t in json.loads((recordings / "mainnet_registered_tokens_v36.json").read_text())}
-    pools = {p["ammAccountId"]: p for p in json.loads((recordings / "mainnet_amm_pools_v36.json").read_text())}
+    registered = {
+        t["tokenId"]: t
+        for t in json.loads(
+            (recordings / "mainnet_registered_tokens_v36.json").read_text()
+        )
+    }
+    pools = {
+        p["ammAccountId"]: p
+        for p in json.loads((recordings / "mainnet_amm_pools_v36.json").read_text())
+    }
     for token in TOKENS.values():
         known = registered[token.id]
         assert (token.symbol, token.address, token.decimals) == (
@@ -361,7 +462,12 @@ def test_facts_agree_with_the_registry(recordings):
     for market in MARKETS.values():
         if market.pool is not None:
             known = pools[market.pool]
-            found = (known["market"], known["baseTokenId"], known["quoteTokenId"], known["feeBips"])
+            found = (
+                known["market"],
+                known["baseTokenId"],
+                known["quoteTokenId"],
+                known["feeBips"],
+            )
             assert found == ("AMM-" + market.name, market.base.id, market.quote.id, 20)
 
 
@@ -384,10 +490,15 @@ def test_records_hold_amounts_as_decimal_text_and_an_unknown_date_as_0():
 def test_recorded_prices_are_printed_the_same(recordings):
     """The recording's own prices, recomputed from the chain's exact legs."""
     block = recordings / "mainnet_block_a"
-    decimals = {token["symbol"]: token["decimals"] for token in json.loads((block / "tokens.json").read_text())}
+    decimals = {
+        token["symbol"]: token["decimals"]
+        for token in json.loads((block / "tokens.json").read_text())
+    }
     prices = {}
     for path in (block / "trades").glob("*.json"):
-        prices.update({(row[1], row[2]): row[4] for row in json.loads(path.read_text())["trades"]})
+        prices.update(
+            {(row[1], row[2]): row[4] for row in json.loads(path.read_text())["trades"]}
+        )
     for line in (block / "settled.jsonl").read_text().splitlines():
         fill = json.loads(line)
         up = 10 ** (decimals[fill["base"]] + 8)
@@ -398,7 +509,14 @@ def test_recorded_prices_are_printed_the_same(recordings):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"seed": -1}, {"size": 0}, {"size": 51}, {"size": -1}, {"size": float("nan")}, {"cheaper": "amm"}],
+    [
+        {"seed": -1},
+        {"size": 0},
+        {"size": 51},
+        {"size": -1},
+        {"size": float("nan")},
+        {"cheaper": "amm"},
+    ],
 )
 def test_wrong_worlds_are_refused(wrong):
     with pytest.raises(LabError, match=f"World {next(iter(wrong))}: expected .*Give "):

@@ -9,7 +9,10 @@ import loopring_lab as lab
 from loopring_lab.errors import LabError
 from loopring_lab.rollup.balances import CHANGES
 
-POOLS = {108: (1, 6), 1: (1, 0)}  # accounts with updates in the recorded block, and their tokens
+POOLS = {
+    108: (1, 6),
+    1: (1, 0),
+}  # accounts with updates in the recorded block, and their tokens
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +40,29 @@ def walked(blocks, account):
         for row in blocks.table(kind).to_pylist():
             for name, token, amount, sign in changes:
                 if row[name] == account:
-                    events.append((row["block"], row["index_in_block"], row[token], sign * int(row[amount]), None))
-    stated = [row for row in blocks.table("amm_update").to_pylist() if row["account"] == account]
-    events += [(row["block"], row["index_in_block"], row["token"], 0, int(row["balance"])) for row in stated]
+                    events.append(
+                        (
+                            row["block"],
+                            row["index_in_block"],
+                            row[token],
+                            sign * int(row[amount]),
+                            None,
+                        )
+                    )
+    stated = [
+        row
+        for row in blocks.table("amm_update").to_pylist()
+        if row["account"] == account
+    ]
+    events += [
+        (row["block"], row["index_in_block"], row["token"], 0, int(row["balance"]))
+        for row in stated
+    ]
     balance = {}
     after = {}
-    for block, index, token, change, published in sorted(events, key=lambda event: event[:2]):
+    for block, index, token, change, published in sorted(
+        events, key=lambda event: event[:2]
+    ):
         if token in balance:
             balance[token] += change
         after[block, index, token] = balance.get(token)
@@ -52,7 +72,9 @@ def walked(blocks, account):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_published_balances_of_a_real_block_follow_from_all_changes(block, pool) -> None:
+def test_published_balances_of_a_real_block_follow_from_all_changes(
+    block, pool
+) -> None:
     frame = block.balances(pool)
     assert (frame["change"] != 0).all()
     after = walked(block, pool)
@@ -71,8 +93,18 @@ def test_a_pool_keeps_what_its_updates_state_and_no_less(block, world) -> None:
         fills = blocks.pool_fills(pool).dropna(subset="kept")
         assert len(fills) > 20
         for row in fills.itertuples():
-            got, gave, into, out = (int(x) for x in (row.amount_in, row.amount_out, row.balance_in, row.balance_out))
-            assert (into + got - int(row.kept)) * (out - gave) >= into * out  # the product does not fall
+            got, gave, into, out = (
+                int(x)
+                for x in (
+                    row.amount_in,
+                    row.amount_out,
+                    row.balance_in,
+                    row.balance_out,
+                )
+            )
+            assert (into + got - int(row.kept)) * (
+                out - gave
+            ) >= into * out  # the product does not fall
             assert (into + got - int(row.kept) - 1) * (out - gave) < into * out
             assert Fraction(int(row.kept) + 1, got) >= Fraction(stated, 10_000)
             assert row.kept_bps == pytest.approx(10_000 * int(row.kept) / got)
@@ -91,7 +123,10 @@ def test_units_symbols_and_source_come_along(block, tokens, world) -> None:
 
 def test_nothing_is_an_empty_frame_and_nonsense_is_refused(block, tokens) -> None:
     assert block.balances(999_999, tokens).empty
-    assert block.pool_fills(999_999, tokens).columns.tolist() == block.pool_fills(108, tokens).columns.tolist()
+    assert (
+        block.pool_fills(999_999, tokens).columns.tolist()
+        == block.pool_fills(108, tokens).columns.tolist()
+    )
     assert block.balances(999_999).dtypes.equals(block.balances(108).dtypes)
     with pytest.raises(LabError, match="account"):
         block.balances("me")
@@ -101,10 +136,18 @@ def test_the_figure_says_what_it_draws(block, tokens) -> None:
     figure = lab.figures.pool_balance(block.balances(108, tokens), token="USDC")
     axes = figure.axes[0]
     assert axes.get_title(loc="left") == "Balance of account 108 in USDC"
-    assert "4 balances published, and 3 of the 3 that can be recomputed are equal" in texts(axes)
+    assert (
+        "4 balances published, and 3 of the 3 that can be recomputed are equal"
+        in texts(axes)
+    )
     assert axes.get_xlabel() == "transaction in the block"
     line, dots = axes.get_lines()
-    assert dots.get_ydata().tolist() == [7349988.044072, 7350091.432072, 7321028.094072, 7321205.538072]
+    assert dots.get_ydata().tolist() == [
+        7349988.044072,
+        7350091.432072,
+        7321028.094072,
+        7321205.538072,
+    ]
     assert set(dots.get_ydata()) <= set(line.get_ydata())
     with pytest.raises(LabError, match="no balance of ETH was published"):
         lab.figures.pool_balance(block.balances(108, tokens), token="ETH")

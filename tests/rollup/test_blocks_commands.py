@@ -28,7 +28,9 @@ def run(chain: ScriptedChain, monkeypatch: pytest.MonkeyPatch, *words: str) -> i
         return main(["blocks", *words])
 
 
-def test_sync_report_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sync_report_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = str(tmp_path / "blocks")
     assert run(ScriptedChain(12), monkeypatch, "sync", folder, "--rate", "1000") == 0
     said = capsys.readouterr()
@@ -53,13 +55,21 @@ def test_missing_blocks_are_exit_code_1_and_named(
 ) -> None:
     folder = str(tmp_path / "blocks")
     chain = ScriptedChain(12)
-    lost = [log["transactionHash"] for log in chain.logs if int(log["topics"][1], 16) in (3, 7)]
+    lost = [
+        log["transactionHash"]
+        for log in chain.logs
+        if int(log["topics"][1], 16) in (3, 7)
+    ]
     for one in lost:
         del chain.transactions[one]
     assert run(chain, monkeypatch, "sync", folder) == 1
     said = capsys.readouterr()
-    assert said.err.startswith("loopring-lab: 2 blocks could not be read; all others are stored. The first: block 3")
-    assert said.out.endswith("10 blocks, 2 missing. Run blocks sync to download them.\n")
+    assert said.err.startswith(
+        "loopring-lab: 2 blocks could not be read; all others are stored. The first: block 3"
+    )
+    assert said.out.endswith(
+        "10 blocks, 2 missing. Run blocks sync to download them.\n"
+    )
     assert main(["blocks", "report", folder]) == 1
     assert main(["blocks", "check", folder]) == 1
     assert "indices, block 3: " in capsys.readouterr().out
@@ -93,8 +103,15 @@ def test_import_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.endswith("2 blocks, none missing between\n")
     assert Store(folder).source == "mine"
     assert Store(folder).tokens()["decimals"].to_dict() == {"ETH": 18}
-    assert main(["blocks", "import", folder, str(tmp_path / "8.hex"), "--first-block", "8"]) == 1
-    assert capsys.readouterr().out.endswith("3 blocks, 1 missing. Run blocks sync to download them.\n")
+    assert (
+        main(
+            ["blocks", "import", folder, str(tmp_path / "8.hex"), "--first-block", "8"]
+        )
+        == 1
+    )
+    assert capsys.readouterr().out.endswith(
+        "3 blocks, 1 missing. Run blocks sync to download them.\n"
+    )
 
 
 @pytest.mark.parametrize("words", [["report"], ["check"], ["import", "no-such-file"]])
@@ -113,7 +130,10 @@ def test_an_address_that_is_refused_is_not_shown(
     assert run(chain, monkeypatch, "sync", str(tmp_path / "blocks")) == 2
     said = capsys.readouterr().err
     assert "eth_chainId at http://127.0.0.1" in said
-    assert "refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL (" in said
+    assert (
+        "refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL ("
+        in said
+    )
     assert KEY not in said
 
 
@@ -140,26 +160,41 @@ def on_a_terminal(env: dict[str, str], folder: Path, typed: bytes) -> tuple[int,
 
 
 def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"}
+    env = {
+        name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
+    }
     with ScriptedChain(9).served() as url:
         code, seen = on_a_terminal(env, tmp_path / "blocks", f"{url}/{KEY}".encode())
     assert code == 0
-    assert b"Address of an Ethereum endpoint (not shown; empty for the embedded chain): " in seen
+    assert (
+        b"Address of an Ethereum endpoint (not shown; empty for the embedded chain): "
+        in seen
+    )
     assert KEY.encode() not in seen
     assert b"9 blocks, none missing between" in seen
 
 
 @pytest.mark.thorough
 def test_no_address_means_the_embedded_chain(tmp_path: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"}
+    env = {
+        name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
+    }
     code, seen = on_a_terminal(env, tmp_path / "blocks", b"")
     assert code == 0
-    assert b"Embedded chain: synthetic world, seed 1. Nothing here is real market data." in seen
+    assert (
+        b"Embedded chain: synthetic world, seed 1. Nothing here is real market data."
+        in seen
+    )
     assert b"none missing between" in seen
 
 
-def test_an_address_that_no_option_takes_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
-    for option in (["--rpc", f"https://host.example/{KEY}"], [f"--rpc=https://user:{KEY}@host.example"]):
+def test_an_address_that_no_option_takes_is_not_repeated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for option in (
+        ["--rpc", f"https://host.example/{KEY}"],
+        [f"--rpc=https://user:{KEY}@host.example"],
+    ):
         assert main(["blocks", "sync", "folder", *option]) == 2
         shown = capsys.readouterr()
         assert "No such option '--rpc'" in shown.err

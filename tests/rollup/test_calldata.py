@@ -20,12 +20,18 @@ from support.rollup_judge import NotReadable, damaged, judged
 import loopring_lab as lab
 from loopring_lab.rollup import calldata
 
-PLACE = re.compile(r"(byte [\d,]+|block \d+|slot \d+|[\d,]+ bytes|selector|more than 16 MiB)")
+PLACE = re.compile(
+    r"(byte [\d,]+|block \d+|slot \d+|[\d,]+ bytes|selector|more than 16 MiB)"
+)
 DATA = [varied_data(seed, size) for seed, size in ((1, 16), (2, 0), (3, 40))]
 
 
-def parts(raw: list[calldata.RawBlock]) -> list[tuple[int | None, int | None, int | None, bytes]]:
-    return [(one.block_type, one.block_size, one.block_version, one.data) for one in raw]
+def parts(
+    raw: list[calldata.RawBlock],
+) -> list[tuple[int | None, int | None, int | None, bytes]]:
+    return [
+        (one.block_type, one.block_size, one.block_version, one.data) for one in raw
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -36,7 +42,9 @@ def test_every_wrapper_and_form(form: str, selector: str, compress: bool) -> Non
     call = submit(DATA, form=form, version=13, entries=entries)
     sent = wrapped(call, selector=selector, compress=compress) if selector else call
     raw = calldata.read(sent)
-    assert parts(raw) == [(0, size, 13, data) for size, data in zip((16, 0, 40), DATA, strict=True)]
+    assert parts(raw) == [
+        (0, size, 13, data) for size, data in zip((16, 0, 40), DATA, strict=True)
+    ]
     assert [(one.form, one.place) for one in raw] == [(form, 0), (form, 1), (form, 2)]
     assert [one.auxiliary for one in raw] == [auxiliary(each, form) for each in entries]
     assert parts(raw) == judged(sent)
@@ -45,24 +53,42 @@ def test_every_wrapper_and_form(form: str, selector: str, compress: bool) -> Non
 def test_bytes_and_text_are_read_alike() -> None:
     sent = wrapped(submit(DATA[:1]))
     text = sent.hex()
-    kinds = [sent, bytearray(sent), memoryview(sent), text, "0x" + text, "0X" + text.upper(), f" 0x{text}\n"]
+    kinds = [
+        sent,
+        bytearray(sent),
+        memoryview(sent),
+        text,
+        "0x" + text,
+        "0X" + text.upper(),
+        f" 0x{text}\n",
+    ]
     kinds += [f"0x{text}\n".encode(), text.encode()]
     for given in kinds:
         assert [one.data for one in lab.rollup.decode(given).raw] == DATA[:1]
     data = DATA[0]
-    for one in (data, data.hex(), [data], (f"0x{data.hex()}\n",), iter([bytearray(data)])):
+    for one in (
+        data,
+        data.hex(),
+        [data],
+        (f"0x{data.hex()}\n",),
+        iter([bytearray(data)]),
+    ):
         assert [raw.data for raw in lab.rollup.decode_data(one).raw] == DATA[:1]
     assert len(lab.rollup.decode_data([])) == len(lab.rollup.decode(submit([]))) == 0
 
 
-@pytest.mark.parametrize("given", [None, 7, 1.5, object(), [3], {"input": 3}, ["0x12", None]])
+@pytest.mark.parametrize(
+    "given", [None, 7, 1.5, object(), [3], {"input": 3}, ["0x12", None]]
+)
 def test_other_kinds_are_refused(given: object) -> None:
     for read in (lab.rollup.decode, lab.rollup.decode_data):
         with pytest.raises(lab.LabError, match=r"calldata|block_data"):
             read(given)
 
 
-@pytest.mark.parametrize("text", ["", "0x", "0x1", "zz", "0x12 34", "0xdcb2aa31", "é", "12" * 40])
+@pytest.mark.parametrize(
+    "text", ["", "0x", "0x1", "zz", "0x12 34", "0xdcb2aa31", "é", "12" * 40]
+)
 def test_text_that_is_no_calldata(text: str) -> None:
     for given in (text, text.encode()):
         with pytest.raises(lab.errors.BlockError):
@@ -74,31 +100,44 @@ def test_text_that_is_no_calldata(text: str) -> None:
 def test_numbers_of_blocks() -> None:
     sent = submit(DATA)
     assert [one.block_id for one in lab.rollup.decode(sent).raw] == [None] * 3
-    assert [one.block_id for one in lab.rollup.decode(sent, first_block=7).raw] == [7, 8, 9]
-    assert lab.rollup.decode_data(DATA, first_block=0).headers()["block_id"].tolist() == [0, 1, 2]
+    assert [one.block_id for one in lab.rollup.decode(sent, first_block=7).raw] == [
+        7,
+        8,
+        9,
+    ]
+    assert lab.rollup.decode_data(DATA, first_block=0).headers()[
+        "block_id"
+    ].tolist() == [0, 1, 2]
     for wrong in (-1, True, 1.0, "7", 2**63):
         with pytest.raises(lab.LabError, match="first_block"):
             lab.rollup.decode(sent, first_block=wrong)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "place"), [((15, 0, 40), "block 0 at byte 164"), ((16, 0, 65_535), "block 2 at byte ")]
+    ("sizes", "place"),
+    [((15, 0, 40), "block 0 at byte 164"), ((16, 0, 65_535), "block 2 at byte ")],
 )
-def test_a_size_that_disagrees_with_the_data(sizes: tuple[int, ...], place: str) -> None:
+def test_a_size_that_disagrees_with_the_data(
+    sizes: tuple[int, ...], place: str
+) -> None:
     with pytest.raises(lab.errors.BlockError, match=place):
         lab.rollup.decode(submit(DATA, sizes=sizes))
 
 
 @pytest.mark.parametrize("length", [0, 97, 99, 98 + 67])
 def test_data_of_no_whole_slots(length: int) -> None:
-    with pytest.raises(lab.errors.BlockError, match=r"block 1: block data of .* expected 98 \+ 68"):
+    with pytest.raises(
+        lab.errors.BlockError, match=r"block 1: block data of .* expected 98 \+ 68"
+    ):
         lab.rollup.decode_data([DATA[0], bytes(length)])
 
 
 def test_an_unknown_type_is_named_by_block_and_slot() -> None:
     wrong = bytearray(DATA[2])
     wrong[98 + 29 * 7] = 10
-    with pytest.raises(lab.errors.BlockError, match="block 2, slot 7: unknown transaction type 10"):
+    with pytest.raises(
+        lab.errors.BlockError, match="block 2, slot 7: unknown transaction type 10"
+    ):
         lab.rollup.decode(submit([*DATA[:2], bytes(wrong)]))
 
 
@@ -106,10 +145,20 @@ def test_blocks_that_share_their_data_cannot_grow() -> None:
     """Thousands of blocks that all point to the same megabyte would otherwise take gigabytes."""
     data = varied_data(1, 15_000)
     count = 2_000
-    heads = [word(0), word(15_000), word(17), word(480), *[word(0)] * 9, word(480), word(480)]
+    heads = [
+        word(0),
+        word(15_000),
+        word(17),
+        word(480),
+        *[word(0)] * 9,
+        word(480),
+        word(480),
+    ]
     call = bytes.fromhex("53228430") + word(32) + word(count) + word(32 * count) * count
     call += b"".join(heads) + text_of(data)
-    with pytest.raises(lab.errors.BlockError, match=r"block \d+ at byte \d+ overlaps|do not fit"):
+    with pytest.raises(
+        lab.errors.BlockError, match=r"block \d+ at byte \d+ overlaps|do not fit"
+    ):
         lab.rollup.decode(call + bytes(32 * 15 * count))
 
 
@@ -135,8 +184,18 @@ def test_longer_than_the_limit() -> None:
 
 
 def sent_ones() -> list[bytes]:
-    calls = [submit(DATA[:1]), submit(DATA, form=FORMS[0], entries=[[(1, b"x")], [], []])]
-    return [*calls, *(wrapped(call, compress=compress) for call in calls for compress in (True, False))]
+    calls = [
+        submit(DATA[:1]),
+        submit(DATA, form=FORMS[0], entries=[[(1, b"x")], [], []]),
+    ]
+    return [
+        *calls,
+        *(
+            wrapped(call, compress=compress)
+            for call in calls
+            for compress in (True, False)
+        ),
+    ]
 
 
 def verdict(content: bytes) -> str:

@@ -16,7 +16,9 @@ from loopring_lab.rollup.checks import check
 ACCOUNT = st.sampled_from([3, 4, 2**32 - 1])
 TOKEN = st.sampled_from([0, 1, 2**16 - 1])
 # Below 2^96, as all amounts that the exchange settles; sums of them have less than 38 digits.
-FLOAT24 = st.integers(0, 22).flatmap(lambda exponent: st.integers(exponent << 19, (exponent + 1 << 19) - 1))
+FLOAT24 = st.integers(0, 22).flatmap(
+    lambda exponent: st.integers(exponent << 19, (exponent + 1 << 19) - 1)
+)
 FLOAT16 = st.integers(0, 2**16 - 1)
 UINT96 = st.one_of(st.integers(0, 2**96 - 1), st.just(2**96 - 1), st.integers(0, 9))
 EVENTS = st.one_of(
@@ -81,7 +83,9 @@ def apply(event: dict[str, Any], balances: dict[tuple[int, int], int]) -> None:
 
 
 def written(event: dict[str, Any]) -> bytes:
-    fields = {name: each for name, each in event.items() if name not in ("kind", "is_wrong")}
+    fields = {
+        name: each for name, each in event.items() if name not in ("kind", "is_wrong")
+    }
     return slot(event["kind"], **fields)
 
 
@@ -116,11 +120,17 @@ def test_every_statement_is_compared_with_the_one_before_it(
                 balances[key] = event["balance"]
             slots.append(written(event))
         raw.append(RawBlock(block_data(slots, size=16), block_id=number))
-    cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(raw) - 1))))) if len(raw) > 1 else []
+    cuts = (
+        sorted(data.draw(st.sets(st.integers(1, max(1, len(raw) - 1)))))
+        if len(raw) > 1
+        else []
+    )
     parts = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
     found = check(Blocks(part) for part in parts)
     named = found.problems[found.problems["check"] == "balances"]
-    rows = zip(named["block_id"], named["index_in_block"], named["problem"], strict=True)
+    rows = zip(
+        named["block_id"], named["index_in_block"], named["problem"], strict=True
+    )
     assert sorted(rows) == sorted(problems)
     row = found.summary.loc["balances"]
     assert (row["checked"], row["wrong"], row["not_checkable"]) == (
@@ -141,8 +151,13 @@ def deposit(amount: int) -> bytes:
 def test_amounts_that_no_exchange_settles_end_no_check() -> None:
     """Balances have 96 bits; a block may still claim transfers that add up to more than 38 digits."""
     much = [slot("transfer", sender=8, receiver=7, token=1, amount=2**24 - 1)] * 40
-    raw = [RawBlock(block_data([statement(5), *much, statement(6)], size=64), block_id=1)]
-    raw += [RawBlock(block_data([statement(7)], size=16), block_id=2), RawBlock(block_data([statement(7)]), block_id=3)]
+    raw = [
+        RawBlock(block_data([statement(5), *much, statement(6)], size=64), block_id=1)
+    ]
+    raw += [
+        RawBlock(block_data([statement(7)], size=16), block_id=2),
+        RawBlock(block_data([statement(7)]), block_id=3),
+    ]
     row = check(Blocks([one]) for one in raw).summary.loc["balances"]
     assert (row["checked"], row["wrong"], row["not_checkable"]) == (1, 0, 3)
     with pytest.raises(lab.errors.AmountError):
@@ -156,7 +171,10 @@ def test_a_gap_in_the_numbers_starts_anew() -> None:
         (4, [statement(9)]),
         (5, [statement(10)]),
     ]
-    raw = [RawBlock(block_data(slots, size=16), block_id=number) for number, slots in numbered]
+    raw = [
+        RawBlock(block_data(slots, size=16), block_id=number)
+        for number, slots in numbered
+    ]
     for batches in ([raw], [[one] for one in raw]):
         found = check(Blocks(batch) for batch in batches)
         row = found.summary.loc["balances"]
@@ -167,7 +185,10 @@ def test_a_gap_in_the_numbers_starts_anew() -> None:
 
 def test_changes_after_the_last_statement_of_a_batch_are_carried_over() -> None:
     slots = [[statement(5), deposit(2)], [deposit(3)], [], [deposit(4), statement(14)]]
-    raw = [RawBlock(block_data(one, size=16), block_id=number) for number, one in enumerate(slots)]
+    raw = [
+        RawBlock(block_data(one, size=16), block_id=number)
+        for number, one in enumerate(slots)
+    ]
     row = check(Blocks([one]) for one in raw).summary.loc["balances"]
     assert (row["checked"], row["wrong"], row["not_checkable"]) == (1, 0, 1)
 
@@ -186,7 +207,10 @@ def named_changes() -> list[tuple[int, int, int]]:
                 ((fact["account_b"], fact["sell_b"]), 24),
                 ((fact["account_b"], fact["buy_b"]), 21),
             ):
-                if any(first < fact["index"] < last for first, last in zip(seen[key], seen[key][1:], strict=False)):
+                if any(
+                    first < fact["index"] < last
+                    for first, last in zip(seen[key], seen[key][1:], strict=False)
+                ):
                     found.append((fact["index"], at, key[0]))
     return found
 

@@ -31,7 +31,9 @@ TERMS: dict[str, Any] = {
 NOT_BY_OWNER = "not signed by the owner, which is right if that is a contract"
 
 
-def signed(terms: dict[str, Any], kind: int = protocol.KIND_EIP712, chain_id: int = CHAIN_ID) -> bytes:
+def signed(
+    terms: dict[str, Any], kind: int = protocol.KIND_EIP712, chain_id: int = CHAIN_ID
+) -> bytes:
     """Sign as a wallet does, with eth-account."""
     typed = protocol.account_update_typed_data(
         exchange="0x" + EXCHANGE.hex(), chain_id=chain_id, owner=OWNER.address, account_id=terms["account"],
@@ -55,8 +57,14 @@ def float16(value: int) -> int:
 
 def update_slot(terms: dict[str, Any], kind: int = 1) -> bytes:
     key = protocol.pack_public_key(X, Y).to_bytes(32)
-    start = bytes([TYPES.index("account_update"), kind]) + bytes.fromhex(OWNER.address[2:])
-    numbers = [(terms["account"], 4), (terms["fee_token"], 2), (float16(terms["fee"]), 2)]
+    start = bytes([TYPES.index("account_update"), kind]) + bytes.fromhex(
+        OWNER.address[2:]
+    )
+    numbers = [
+        (terms["account"], 4),
+        (terms["fee_token"], 2),
+        (float16(terms["fee"]), 2),
+    ]
     middle = b"".join(number.to_bytes(width) for number, width in numbers)
     return (start + middle + key + terms["nonce"].to_bytes(4)).ljust(68, b"\0")
 
@@ -66,20 +74,31 @@ def consent(terms: dict[str, Any], signature: bytes) -> bytes:
     return encode(["(bytes,uint96,uint32)"], [fields])
 
 
-def calldata(slot: bytes, content: bytes, form: str = "8dadd3af", times: int = 1) -> bytes:
-    data = block_data([bytes(68)] * SLOT + [slot] * times, size=16, timestamp=TIME, conditional=times)
+def calldata(
+    slot: bytes, content: bytes, form: str = "8dadd3af", times: int = 1
+) -> bytes:
+    data = block_data(
+        [bytes(68)] * SLOT + [slot] * times, size=16, timestamp=TIME, conditional=times
+    )
     entries = [(SLOT + at, content) for at in range(times)]
     return submit([data], form=form, entries=[entries])
 
 
-def found_in(call: bytes, chain_id: int | None = CHAIN_ID) -> tuple[int, int, int, list[str]]:
+def found_in(
+    call: bytes, chain_id: int | None = CHAIN_ID
+) -> tuple[int, int, int, list[str]]:
     """Return how many signatures were checked, wrong and not checkable, and the problems named."""
     return figures(check([lab.rollup.decode(call, first_block=5)], None, chain_id))
 
 
 def figures(found: Check) -> tuple[int, int, int, list[str]]:
     row = found.summary.loc["signatures"]
-    return int(row["checked"]), int(row["wrong"]), int(row["not_checkable"]), list(found.problems["problem"])
+    return (
+        int(row["checked"]),
+        int(row["wrong"]),
+        int(row["not_checkable"]),
+        list(found.problems["problem"]),
+    )
 
 
 @pytest.mark.parametrize("form", ["8dadd3af", "66ac492e", "53228430"])
@@ -94,7 +113,9 @@ def figures(found: Check) -> tuple[int, int, int, list[str]]:
         {"fee": 0, "nonce": 2**32 - 1},
     ],
 )
-def test_what_the_owner_signed_is_right(form: str, kind: int, other: dict[str, Any]) -> None:
+def test_what_the_owner_signed_is_right(
+    form: str, kind: int, other: dict[str, Any]
+) -> None:
     """To the contract, no highest fee is consent to the fee charged; approvals do not hide a right signature."""
     terms = TERMS | other
     call = calldata(update_slot(terms), consent(terms, signed(terms, kind)), form)
@@ -112,7 +133,9 @@ def test_every_changed_byte_of_slot_and_consent_is_found() -> None:
         altered = slot[:at] + bytes([slot[at] ^ 1]) + slot[at + 1 :]
         found = check([lab.rollup.decode(calldata(altered, RIGHT))], None, CHAIN_ID)
         assert found.summary["checked"]["signatures"] == 0, at
-        assert len(found.problems) == 1 or at == 1, at  # of kind 0 the header's count is wrong too
+        assert len(found.problems) == 1 or at == 1, (
+            at
+        )  # of kind 0 the header's count is wrong too
     for at in range(len(signature)):
         altered = signature[:at] + bytes([signature[at] ^ 1]) + signature[at + 1 :]
         last = at == len(signature) - 1
@@ -120,7 +143,9 @@ def test_every_changed_byte_of_slot_and_consent_is_found() -> None:
         assert outcome[:3] == (0, 0, 1), at
         assert len(outcome[3]) == 1 or last, at
     for name in ("max_fee", "valid_until"):
-        outcome = found_in(calldata(slot, consent(TERMS | {name: TERMS[name] + 1}, signature)))
+        outcome = found_in(
+            calldata(slot, consent(TERMS | {name: TERMS[name] + 1}, signature))
+        )
         assert outcome[:3] == (0, 0, 1)
         assert len(outcome[3]) == 1
 
@@ -128,7 +153,10 @@ def test_every_changed_byte_of_slot_and_consent_is_found() -> None:
 def test_a_changed_byte_is_wrong_where_the_owner_has_signed_before() -> None:
     call = calldata(update_slot(TERMS), RIGHT)
     damaged = calldata(update_slot(TERMS | {"nonce": 9}), RIGHT)
-    batches = [lab.rollup.decode(one, first_block=number) for number, one in enumerate((call, damaged))]
+    batches = [
+        lab.rollup.decode(one, first_block=number)
+        for number, one in enumerate((call, damaged))
+    ]
     found = check(batches, None, CHAIN_ID)
     assert figures(found)[:3] == (2, 1, 0)
     wrong = found.problems[found.problems["check"] == "signatures"].iloc[0]
@@ -139,34 +167,69 @@ def test_a_changed_byte_is_wrong_where_the_owner_has_signed_before() -> None:
     ("other", "problem"),
     [
         ({"fee": 2_010}, "the fee, 2010, exceeds the highest fee agreed to, 2000"),
-        ({"valid_until": TIME}, f"the block's time, {TIME}, is not before validUntil, {TIME}"),
+        (
+            {"valid_until": TIME},
+            f"the block's time, {TIME}, is not before validUntil, {TIME}",
+        ),
     ],
 )
 def test_terms_that_are_not_kept_are_wrong(other: dict[str, int], problem: str) -> None:
     terms = TERMS | other
-    assert found_in(calldata(update_slot(terms), consent(terms, signed(terms)))) == (1, 1, 0, [problem])
+    assert found_in(calldata(update_slot(terms), consent(terms, signed(terms)))) == (
+        1,
+        1,
+        0,
+        [problem],
+    )
 
 
 @pytest.mark.parametrize(
     ("signature", "form", "reason"),
     [
         (b"", "8dadd3af", "approved on layer 1 by a transaction of the owner's"),
-        (signed(TERMS)[:65], "8dadd3af", "signed in a form that only a contract accepts"),
-        (signed(TERMS)[:65] + b"\4", "8dadd3af", "signed in a form that only a contract accepts"),
-        (signed(TERMS) + b"\2", "8dadd3af", "signed in a form that only a contract accepts"),
+        (
+            signed(TERMS)[:65],
+            "8dadd3af",
+            "signed in a form that only a contract accepts",
+        ),
+        (
+            signed(TERMS)[:65] + b"\4",
+            "8dadd3af",
+            "signed in a form that only a contract accepts",
+        ),
+        (
+            signed(TERMS) + b"\2",
+            "8dadd3af",
+            "signed in a form that only a contract accepts",
+        ),
         (b"a" * 200, "8dadd3af", "signed in a form that only a contract accepts"),
         (b"", "66ac492e", "approved by another contract"),
         (b"a" * 66, "53228430", "approved by another contract"),
     ],
 )
-def test_what_is_not_signed_by_a_plain_account_is_not_checkable(signature: bytes, form: str, reason: str) -> None:
-    found = check([lab.rollup.decode(calldata(update_slot(TERMS), consent(TERMS, signature), form))], None, CHAIN_ID)
+def test_what_is_not_signed_by_a_plain_account_is_not_checkable(
+    signature: bytes, form: str, reason: str
+) -> None:
+    found = check(
+        [
+            lab.rollup.decode(
+                calldata(update_slot(TERMS), consent(TERMS, signature), form)
+            )
+        ],
+        None,
+        CHAIN_ID,
+    )
     assert figures(found) == (0, 0, 1, [])
     assert found.summary["what"]["signatures"].endswith(f"Not checkable: 1 {reason}.")
 
 
-@pytest.mark.parametrize(("form", "reason"), [("8dadd3af", NOT_BY_OWNER), ("53228430", "approved by another contract")])
-def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(form: str, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [("8dadd3af", NOT_BY_OWNER), ("53228430", "approved by another contract")],
+)
+def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(
+    form: str, reason: str
+) -> None:
     """A smart wallet accepts its owner's signature; the account's owner is the wallet."""
     slot = update_slot(TERMS)
     wallet = slot[:2] + b"\xab" * 20 + slot[22:]
@@ -180,8 +243,12 @@ def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(form: str, reas
                                      word(32) + word(96) + word(2**96) + word(1) + text_of(bytes(66)),
                                      word(32) + word(96) + word(1) + word(2**32) + text_of(bytes(66)),
                                      RIGHT[:-32], word(32) + word(2**31) + word(1) + word(1)])  # fmt: skip
-def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(content: bytes) -> None:
-    checked, wrong, not_checkable, problems = found_in(calldata(update_slot(TERMS), content))
+def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(
+    content: bytes,
+) -> None:
+    checked, wrong, not_checkable, problems = found_in(
+        calldata(update_slot(TERMS), content)
+    )
     expired = problems == [f"the block's time, {TIME}, is not before validUntil, 0"]
     over = problems == ["the fee, 1000, exceeds the highest fee agreed to, 1"]
     assert (checked, wrong, not_checkable) == (1, 1, 0)
@@ -196,10 +263,16 @@ def test_many_updates_over_one_large_text_stay_cheap() -> None:
     padding = 4 << 20
     heads = b"".join(word(32 * count + 96 * at) for at in range(count))
     to_content = [96 * (count - at) for at in range(count)]
-    elements = b"".join(word(at) + word(to_content[at]) + word(0) for at in range(count))
+    elements = b"".join(
+        word(at) + word(to_content[at]) + word(0) for at in range(count)
+    )
     content = word(len(RIGHT) + padding) + RIGHT + bytes(padding)
-    slots = block_data([update_slot(TERMS)] * count, size=size, timestamp=TIME, conditional=count)
-    raw = RawBlock(slots, auxiliary=word(count) + heads + elements + content, form="8dadd3af")
+    slots = block_data(
+        [update_slot(TERMS)] * count, size=size, timestamp=TIME, conditional=count
+    )
+    raw = RawBlock(
+        slots, auxiliary=word(count) + heads + elements + content, form="8dadd3af"
+    )
     assert figures(check([Blocks([raw])], None, CHAIN_ID)) == (count, 0, 0, [])
 
 
@@ -215,7 +288,9 @@ def updates() -> list[tuple[int, int, int]]:
     return [
         (block, index, one.account)
         for block in range(world.first, world.last + 1, 1)
-        if any(type(one).__name__ == "AccountUpdate" for one in world._plan.get(block, ()))
+        if any(
+            type(one).__name__ == "AccountUpdate" for one in world._plan.get(block, ())
+        )
         for index, one in enumerate(world.transactions(block))
         if type(one).__name__ == "AccountUpdate" and one.kind == 1
     ]
@@ -231,13 +306,25 @@ def test_the_world_s_owners_sign_their_updates(form: str) -> None:
     settings = Settings()
     wallet = max(world._world.accounts)
     batches = [
-        lab.rollup.decode(encode_calldata([world.submission(block)], form), first_block=block)
+        lab.rollup.decode(
+            encode_calldata([world.submission(block)], form), first_block=block
+        )
         for block in sorted({block for block, _, _ in updates()})
     ]
     found = check(batches, None, settings.chain_id)
     of_wallets = sum(account == wallet for _, _, account in updates())
-    on_layer_2 = sum(batch.table("account_update")["kind"].to_pylist().count(0) for batch in batches)
-    assert figures(found)[:3] == (len(updates()) - of_wallets, 0, of_wallets + on_layer_2)
+    on_layer_2 = sum(
+        batch.table("account_update")["kind"].to_pylist().count(0) for batch in batches
+    )
+    assert figures(found)[:3] == (
+        len(updates()) - of_wallets,
+        0,
+        of_wallets + on_layer_2,
+    )
     listed = found.problems[found.problems["check"] == "signatures"]
-    signer = demo_owner(world._world.label, wallet, settings.exchange, True).signer.address
-    assert [text.startswith(f"signed by {signer}") for text in listed["problem"]] == [True] * of_wallets
+    signer = demo_owner(
+        world._world.label, wallet, settings.exchange, True
+    ).signer.address
+    assert [text.startswith(f"signed by {signer}") for text in listed["problem"]] == [
+        True
+    ] * of_wallets

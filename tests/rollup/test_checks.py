@@ -39,9 +39,13 @@ def submissions() -> pa.Table:
     return History(BLOCKS).submissions()
 
 
-def checked(raw: list[RawBlock], submissions: pa.Table | None = None, *, batch: int = 50) -> Check:
+def checked(
+    raw: list[RawBlock], submissions: pa.Table | None = None, *, batch: int = 50
+) -> Check:
     """Check everything but signatures, for which the chain's id is needed."""
-    batches = (Blocks(raw[start : start + batch]) for start in range(0, len(raw), batch))
+    batches = (
+        Blocks(raw[start : start + batch]) for start in range(0, len(raw), batch)
+    )
     return check(batches, submissions)
 
 
@@ -60,17 +64,23 @@ def changed(raw: RawBlock, at: int, to: bytes) -> RawBlock:
 
 
 @pytest.mark.parametrize("batch", [1, 7, 50, 1000])
-def test_a_whole_history_is_right_however_it_is_cut(history: list[RawBlock], submissions: pa.Table, batch: int) -> None:
+def test_a_whole_history_is_right_however_it_is_cut(
+    history: list[RawBlock], submissions: pa.Table, batch: int
+) -> None:
     found = checked(history, submissions, batch=batch)
     assert found.problems.empty
     assert counts(found) == {
-        **dict.fromkeys(("indices", "roots", "sha256", "conditional", "auxiliary"), (BLOCKS, 0, 0)),
+        **dict.fromkeys(
+            ("indices", "roots", "sha256", "conditional", "auxiliary"), (BLOCKS, 0, 0)
+        ),
         "signatures": (0, 0, BLOCKS * LAYOUT["account_update"]),
         "balances": (BLOCKS * LAYOUT["amm_update"] - 200, 0, 200),
     }
 
 
-def test_gaps_are_named_and_nothing_is_concluded_across_them(history: list[RawBlock], submissions: pa.Table) -> None:
+def test_gaps_are_named_and_nothing_is_concluded_across_them(
+    history: list[RawBlock], submissions: pa.Table
+) -> None:
     held = [*history[2:50], *history[51:90], *history[99:110]]
     found = checked(held, submissions)
     assert list(found.problems["problem"]) == [
@@ -86,26 +96,39 @@ def test_gaps_are_named_and_nothing_is_concluded_across_them(history: list[RawBl
 
 def test_blocks_twice_or_out_of_order_are_named(history: list[RawBlock]) -> None:
     found = checked([*history[:3], history[2], history[1], history[3]])
-    assert list(found.problems["problem"]) == ["comes after block 3", "comes after block 3"]
+    assert list(found.problems["problem"]) == [
+        "comes after block 3",
+        "comes after block 3",
+    ]
     assert list(found.problems["block_id"]) == [3, 2]
 
 
 @pytest.mark.parametrize(("at", "blocks"), [(20, [5]), (52, [5, 6])])
-def test_a_changed_root_breaks_the_chain(history: list[RawBlock], at: int, blocks: list[int]) -> None:
+def test_a_changed_root_breaks_the_chain(
+    history: list[RawBlock], at: int, blocks: list[int]
+) -> None:
     broken = [*history[:4], changed(history[4], at, b"\xff"), *history[5:10]]
     found = checked(broken)
     assert listed(found) == [("roots", blocks[-1])]
     assert "but the block before ended with 0x" in found.problems["problem"][0]
 
 
-def test_roots_and_hashes_are_those_of_the_events(history: list[RawBlock], submissions: pa.Table) -> None:
+def test_roots_and_hashes_are_those_of_the_events(
+    history: list[RawBlock], submissions: pa.Table
+) -> None:
     broken = [*history[:4], changed(history[4], 52, b"\xff"), *history[5:]]
-    assert listed(checked(broken, submissions)) == [("roots", 5), ("sha256", 5), ("roots", 6)]
+    assert listed(checked(broken, submissions)) == [
+        ("roots", 5),
+        ("sha256", 5),
+        ("roots", 6),
+    ]
     damaged = [*history[:-1], changed(history[-1], 98 + 384 * 68 - 1, b"\xff")]
     assert listed(checked(damaged, submissions))[0] == ("sha256", BLOCKS)
 
 
-def test_events_that_contradict_each_other_are_named(history: list[RawBlock], submissions: pa.Table) -> None:
+def test_events_that_contradict_each_other_are_named(
+    history: list[RawBlock], submissions: pa.Table
+) -> None:
     again = submissions.slice(0, 1)
     other = again.set_column(1, "merkle_root", pa.array([bytes(32)], pa.binary(32)))
     assert checked(history, pa.concat_tables([submissions, again])).problems.empty
@@ -113,14 +136,20 @@ def test_events_that_contradict_each_other_are_named(history: list[RawBlock], su
     assert list(found.problems["problem"]) == ["events state different roots or hashes"]
 
 
-def test_blocks_without_numbers_are_joined_by_their_roots(history: list[RawBlock]) -> None:
+def test_blocks_without_numbers_are_joined_by_their_roots(
+    history: list[RawBlock],
+) -> None:
     unnumbered = [raw._replace(block_id=None) for raw in history[:60]]
     found = counts(checked(unnumbered))
     assert (found["indices"], found["roots"]) == ((0, 0, 60), (59, 0, 1))
     assert found["balances"][2] == 200
     broken = checked([*unnumbered[:20], *unnumbered[30:]])
     assert counts(broken)["roots"] == (48, 0, 2)
-    assert broken.problems["problem"].str.startswith("block at position 20, without a number: does not start").all()
+    assert (
+        broken.problems["problem"]
+        .str.startswith("block at position 20, without a number: does not start")
+        .all()
+    )
 
 
 def is_conditional(content: bytes) -> bool:
@@ -135,23 +164,43 @@ def test_conditional_transactions_are_counted(seed: int) -> None:
     """As the circuits count them: deposits, withdrawals, AMM updates; others unless they are of kind 0."""
     dice = random.Random(seed)
     rows = [varied_slot(dice.choice(TYPES), dice) for _ in range(60)]
-    rows = [row[:1] + bytes([dice.randrange(3)]) + row[2:] if row[0] in (2, 3, 5, 8) else row for row in rows]
+    rows = [
+        row[:1] + bytes([dice.randrange(3)]) + row[2:]
+        if row[0] in (2, 3, 5, 8)
+        else row
+        for row in rows
+    ]
     right = sum(map(is_conditional, rows))
-    assert counts(check([lab.rollup.decode_data(block_data(rows, conditional=right))]))["conditional"] == (
+    assert counts(check([lab.rollup.decode_data(block_data(rows, conditional=right))]))[
+        "conditional"
+    ] == (
         1,
         0,
         0,
     )
-    found = check([lab.rollup.decode_data(block_data(rows, conditional=right + 1), first_block=4)])
+    found = check(
+        [lab.rollup.decode_data(block_data(rows, conditional=right + 1), first_block=4)]
+    )
     problem = found.problems[found.problems["check"] == "conditional"].iloc[0]
     assert problem["block_id"] == 4
-    assert problem["problem"] == f"the header counts {right + 1} conditional transactions, the block has {right}"
+    assert (
+        problem["problem"]
+        == f"the header counts {right + 1} conditional transactions, the block has {right}"
+    )
 
 
 def test_the_recorded_block_is_right() -> None:
-    found = check([lab.rollup.decode_data(recorded_bytes("data.hex"), first_block=1)], None, CHAIN_ID)
+    found = check(
+        [lab.rollup.decode_data(recorded_bytes("data.hex"), first_block=1)],
+        None,
+        CHAIN_ID,
+    )
     assert found.problems.empty
-    stated = Counter((fact["account"], fact["token"]) for fact in recorded_facts() if fact["type"] == "amm_update")
+    stated = Counter(
+        (fact["account"], fact["token"])
+        for fact in recorded_facts()
+        if fact["type"] == "amm_update"
+    )
     again = stated.total() - len(stated)
     assert {name: counts(found)[name] for name in TRANSACTIONS} == {
         "conditional": (1, 0, 0),
@@ -162,7 +211,12 @@ def test_the_recorded_block_is_right() -> None:
     assert again == 8
 
 
-CONDITIONAL = [slot("deposit", amount=1), slot("noop"), slot("amm_update", account=3), slot("withdrawal")]
+CONDITIONAL = [
+    slot("deposit", amount=1),
+    slot("noop"),
+    slot("amm_update", account=3),
+    slot("withdrawal"),
+]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -177,7 +231,9 @@ CONDITIONAL = [slot("deposit", amount=1), slot("noop"), slot("amm_update", accou
         ([0, 2, 900], "not listed: 3; listed, but not conditional: 900"),
     ],
 )
-def test_auxiliary_data_lists_the_conditional_transactions(form: str, places: list[int], problem: str) -> None:
+def test_auxiliary_data_lists_the_conditional_transactions(
+    form: str, places: list[int], problem: str
+) -> None:
     data = block_data(CONDITIONAL, size=16, conditional=3)
     call = submit([data], form=form, entries=[[(at, b"abc") for at in places]])
     found = check([lab.rollup.decode(call, first_block=9)])
@@ -186,22 +242,31 @@ def test_auxiliary_data_lists_the_conditional_transactions(form: str, places: li
 
 
 @given(st.sampled_from(FORMS), st.data())
-def test_damaged_auxiliary_data_is_a_named_problem(form: str, data: st.DataObject) -> None:
+def test_damaged_auxiliary_data_is_a_named_problem(
+    form: str, data: st.DataObject
+) -> None:
     content = bytearray(auxiliary([(0, b"a" * 33), (2, b""), (3, b"b")], form))
     for _ in range(data.draw(st.integers(0, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+            st.integers(0, 255)
+        )
     cut = bytes(content[: data.draw(st.integers(0, len(content)))])
     block = block_data(CONDITIONAL, size=16, conditional=3)
     found = check([Blocks([RawBlock(block, auxiliary=cut, form=form, block_id=1)])])
     assert set(found.problems["check"]) <= {"auxiliary"}
     assert counts(found)["auxiliary"][0] == 1
-    assert all("at byte" in text or "listed" in text or "order" in text for text in found.problems["problem"])
+    assert all(
+        "at byte" in text or "listed" in text or "order" in text
+        for text in found.problems["problem"]
+    )
 
 
 def test_a_check_reads_well(history: list[RawBlock]) -> None:
     right = checked(history[:20])
     wrong = checked([*history[:20], *history[21:30]])
-    assert repr(right).startswith("Nothing wrong found\n  indices      20 checked, 0 wrong, 0 not checkable\n")
+    assert repr(right).startswith(
+        "Nothing wrong found\n  indices      20 checked, 0 wrong, 0 not checkable\n"
+    )
     assert repr(wrong).startswith("1 wrong\n")
     assert repr(wrong).endswith("\nindices, block 21: block 21 is missing")
     assert "<b>1 wrong</b>" in wrong._repr_html_()

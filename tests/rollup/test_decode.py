@@ -30,12 +30,15 @@ def test_every_field_at_random(kind: str, seed: int) -> None:
     (only,) = {row["type"] for row in slow_rows(data)}
     found = lab.rollup.decode_data(data).table(only).to_pylist()
     assert [row | {"block": 0} for row in found] == [
-        {name: value for name, value in row.items() if name != "type"} | {"block": 0} for row in slow_rows(data)
+        {name: value for name, value in row.items() if name != "type"} | {"block": 0}
+        for row in slow_rows(data)
     ]
 
 
 @pytest.mark.parametrize("high", [0, 1, 255])
-@pytest.mark.parametrize("packed_fill", [0, 1, 0x7FFFF, 0xFFFFFF, 0xF80001, 0x180001, 0x1FFFFF, 0x200001])
+@pytest.mark.parametrize(
+    "packed_fill", [0, 1, 0x7FFFF, 0xFFFFFF, 0xF80001, 0x180001, 0x1FFFFF, 0x200001]
+)
 def test_fees_are_exact_at_the_extremes(packed_fill: int, high: int) -> None:
     """Up to 524,287 x 10^31 x 16,383 basis points, beyond 128 bits before the division."""
     trade = slot("spot_trade", sell_a=0, sell_b=1, fill_a=packed_fill, fill_b=0xFFFFFF, data_a=63, high_a=high,
@@ -44,24 +47,50 @@ def test_fees_are_exact_at_the_extremes(packed_fill: int, high: int) -> None:
     amount = (packed_fill % 2**19) * 10 ** (packed_fill >> 19)
     bips = high * 64 + 63
     assert (row["fill_a"], row["fill_b"]) == (amount, 524_287 * 10**31)
-    assert (row["fee_a"], row["fee_b"]) == (524_287 * 10**31 * bips // 10_000, amount * bips // 10_000)
-    assert (row["fee_bips_a"], row["fill_b_limit_a"], row["bit6_a"]) == (bips, False, False)
-    assert (row["fee_bips_b"], row["fill_b_limit_b"], row["bit6_b"]) == (bips, True, True)
+    assert (row["fee_a"], row["fee_b"]) == (
+        524_287 * 10**31 * bips // 10_000,
+        amount * bips // 10_000,
+    )
+    assert (row["fee_bips_a"], row["fill_b_limit_a"], row["bit6_a"]) == (
+        bips,
+        False,
+        False,
+    )
+    assert (row["fee_bips_b"], row["fill_b_limit_b"], row["bit6_b"]) == (
+        bips,
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
     ("sell_a", "sell_b", "expected"),
     [
-        (0, 32_768, ((0, 10), (0, 10))),  # A buys an NFT and pays in what it sells; B is paid in token 0
+        (
+            0,
+            32_768,
+            ((0, 10), (0, 10)),
+        ),  # A buys an NFT and pays in what it sells; B is paid in token 0
         (65_535, 1, ((1, 20), (1, 20))),
         (32_767, 1, ((1, 20), (32_767, 10))),
         (40_000, 50_000, ((50_000, 0), (40_000, 0))),
     ],
 )
 def test_the_token_of_the_fee(sell_a: int, sell_b: int, expected: Any) -> None:
-    trade = slot("spot_trade", sell_a=sell_a, sell_b=sell_b, fill_a=10_000, fill_b=20_000, data_a=10, data_b=10)
+    trade = slot(
+        "spot_trade",
+        sell_a=sell_a,
+        sell_b=sell_b,
+        fill_a=10_000,
+        fill_b=20_000,
+        data_a=10,
+        data_b=10,
+    )
     (row,) = lab.rollup.decode_data(block_data([trade])).table("spot_trade").to_pylist()
-    assert tuple((row[f"fee_token_{side}"], int(row[f"fee_{side}"])) for side in "ab") == expected
+    assert (
+        tuple((row[f"fee_token_{side}"], int(row[f"fee_{side}"])) for side in "ab")
+        == expected
+    )
 
 
 FRAMES = {
@@ -74,14 +103,24 @@ FRAMES = {
 def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) -> None:
     frame = getattr(blocks, FRAMES[kind])()
     table = blocks.table(kind)
-    assert (frame["block_id"] - 100).tolist() == frame["block"].tolist() == table["block"].to_pylist()
+    assert (
+        (frame["block_id"] - 100).tolist()
+        == frame["block"].tolist()
+        == table["block"].to_pylist()
+    )
     for name in table.column_names[2:]:
-        renamed = next(n for n in (f"{name}_id", f"{name.strip('_')}_address", name) if n in frame)
+        renamed = next(
+            n for n in (f"{name}_id", f"{name.strip('_')}_address", name) if n in frame
+        )
         expected = table[name].to_pylist()
-        found = frame[renamed].astype(object).where(frame[renamed].notna(), None).tolist()
+        found = (
+            frame[renamed].astype(object).where(frame[renamed].notna(), None).tolist()
+        )
         if renamed in ("nft_type", "nft_id", "creator_bips"):
             continue  # slots after the mint may say them
-        assert found == ["0x" + one.hex() if isinstance(one, bytes) else one for one in expected]
+        assert found == [
+            "0x" + one.hex() if isinstance(one, bytes) else one for one in expected
+        ]
     assert str(frame["created_at"].dtype) == "datetime64[ms, UTC]"
     assert frame["index_in_block"].tolist() == table["index_in_block"].to_pylist()
 
@@ -90,10 +129,15 @@ def test_units_stand_beside_smallest_units() -> None:
     listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}, {"tokenId": 3, "symbol": "USDT", "decimals": 6},
               {"tokenId": 4, "symbol": "WIDE", "decimals": 24}]  # fmt: skip
     tokens = lab.tables.tokens(listed)
-    moves = [slot("transfer", token=token, amount=25, fee_token=3, fee=7) for token in (3, 0, 9, 4, 40_000)]
+    moves = [
+        slot("transfer", token=token, amount=25, fee_token=3, fee=7)
+        for token in (3, 0, 9, 4, 40_000)
+    ]
     frame = lab.rollup.decode_data(block_data(moves)).transfers(tokens)
     assert frame["amount"].map(int).tolist() == [25] * 5
-    assert frame["token"].astype(object).where(frame["token"].notna(), None).tolist() == [
+    assert frame["token"].astype(object).where(
+        frame["token"].notna(), None
+    ).tolist() == [
         "USDT",
         "ETH",
         None,
@@ -103,23 +147,55 @@ def test_units_stand_beside_smallest_units() -> None:
     units = frame["amount_units"]
     assert units.dtype == lab.amounts.AMOUNT
     assert [str(units[0]), str(units[1])] == ["0.000025000000000000", "2.5E-17"]
-    assert units.isna().tolist() == [False, False, True, True, True]  # 25e-18 of WIDE has 24 decimal places
+    assert units.isna().tolist() == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]  # 25e-18 of WIDE has 24 decimal places
     assert str(frame["fee_units"][0]) == "0.000007000000000000"
     with pytest.raises(lab.LabError, match="tokens: expected"):
         lab.rollup.decode_data(block_data(moves)).transfers({"token_id": [3]})
 
 
 def test_a_mint_says_what_the_slots_after_it_say() -> None:
-    mint = slot("nft_mint", kind=1, minter=50_001, to_token=33_000, amount=5, receiver=50_002, to=ADDRESS)
-    said = {"account": 50_002, "token": 33_000, "nft_id": 77, "creator_bips": 9, "nft_type": 1}
+    mint = slot(
+        "nft_mint",
+        kind=1,
+        minter=50_001,
+        to_token=33_000,
+        amount=5,
+        receiver=50_002,
+        to=ADDRESS,
+    )
+    said = {
+        "account": 50_002,
+        "token": 33_000,
+        "nft_id": 77,
+        "creator_bips": 9,
+        "nft_type": 1,
+    }
     by_minter = slot("nft_data", scheme=0, address=ADDRESS, **said)
     by_contract = slot("nft_data", scheme=1, address=ADDRESS + 1, **said)
     other = slot("nft_data", scheme=1, address=ADDRESS + 1, **said | {"token": 33_001})
-    plain = slot("nft_mint", kind=0, minter=50_001, to_token=33_000, nft_id=5, token_account=60_000)
-    data = [block_data([mint, by_minter, by_contract, plain]), block_data([mint, by_minter, other, mint])]
+    plain = slot(
+        "nft_mint",
+        kind=0,
+        minter=50_001,
+        to_token=33_000,
+        nft_id=5,
+        token_account=60_000,
+    )
+    data = [
+        block_data([mint, by_minter, by_contract, plain]),
+        block_data([mint, by_minter, other, mint]),
+    ]
     frame = lab.rollup.decode_data(data).nft_mints()
     assert frame["nft_id"].isna().tolist() == [False, False, False, True]
-    assert frame["nft_id"].str.removeprefix("0x").dropna().map(lambda text: int(text, 16)).tolist() == [
+    assert frame["nft_id"].str.removeprefix("0x").dropna().map(
+        lambda text: int(text, 16)
+    ).tolist() == [
         77,
         5,
         77,
@@ -139,10 +215,14 @@ def test_accounts_are_named_once_with_their_owner_and_first_transaction() -> Non
     second = [
         slot("amm_update", account=20_000, owner=ADDRESS + 7),
         slot("transfer", sender=50_003, receiver=50_005, to=ADDRESS),
-        slot("withdrawal", kind=3, account=50_004, owner=ADDRESS),  # forced and invalid: not its owner
+        slot(
+            "withdrawal", kind=3, account=50_004, owner=ADDRESS
+        ),  # forced and invalid: not its owner
         slot("deposit", account=50_003, owner=ADDRESS + 3),
     ]
-    blocks = lab.rollup.Blocks(lab.rollup.decode_data([block_data(first), block_data(second)]).raw, {50_004})
+    blocks = lab.rollup.Blocks(
+        lab.rollup.decode_data([block_data(first), block_data(second)]).raw, {50_004}
+    )
     frame = blocks.accounts().set_index("account_id")
     assert frame.index.tolist() == [12, 20_000, 50_003, 50_004, 50_005]
     assert frame["is_pool"].tolist() == [True, True, False, True, False]

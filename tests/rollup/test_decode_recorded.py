@@ -16,7 +16,11 @@ FILES = ("data.hex", "calldata_plain.hex", "calldata_packed.hex")
 @pytest.fixture(scope="module", params=FILES)
 def blocks(request: pytest.FixtureRequest) -> lab.rollup.Blocks:
     text = (recorded() / request.param).read_text()
-    return lab.rollup.decode_data(text) if request.param == "data.hex" else lab.rollup.decode(text)
+    return (
+        lab.rollup.decode_data(text)
+        if request.param == "data.hex"
+        else lab.rollup.decode(text)
+    )
 
 
 def as_fact(value: Any, like: Any) -> Any:
@@ -28,7 +32,11 @@ def as_fact(value: Any, like: Any) -> Any:
 
 def test_every_field_of_every_transaction(blocks: lab.rollup.Blocks) -> None:
     facts = recorded_facts()
-    rows = {row["index_in_block"]: row | {"type": kind} for kind in TYPES for row in blocks.table(kind).to_pylist()}
+    rows = {
+        row["index_in_block"]: row | {"type": kind}
+        for kind in TYPES
+        for row in blocks.table(kind).to_pylist()
+    }
     assert sorted(rows) == list(range(384))
     compared = 0
     for fact in facts:
@@ -42,8 +50,13 @@ def test_every_field_of_every_transaction(blocks: lab.rollup.Blocks) -> None:
 def test_the_header(blocks: lab.rollup.Blocks) -> None:
     fact = json.loads((recorded() / "header.json").read_text())
     (row,) = blocks.headers_table.to_pylist()
-    renamed = {"protocol_taker_bips10": "taker_bips10", "protocol_maker_bips10": "maker_bips10"}
+    renamed = {
+        "protocol_taker_bips10": "taker_bips10",
+        "protocol_maker_bips10": "maker_bips10",
+    }
     renamed |= {"block_size": "size"}
     names = [name for name in fact if name not in ("transaction_hash", "block_version")]
-    assert {name: as_fact(row[renamed.get(name, name)], fact[name]) for name in names} == {n: fact[n] for n in names}
+    assert {
+        name: as_fact(row[renamed.get(name, name)], fact[name]) for name in names
+    } == {n: fact[n] for n in names}
     assert row["block_version"] in (None, fact["block_version"])

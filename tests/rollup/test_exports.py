@@ -68,7 +68,10 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def submitted(store: Store) -> list[tuple[Any, ...]]:
-    return [(raw.l1_block, raw.transaction_hash, raw.place, raw.data) for raw in store.blocks().raw]
+    return [
+        (raw.l1_block, raw.transaction_hash, raw.place, raw.data)
+        for raw in store.blocks().raw
+    ]
 
 
 def expected(*calls: tuple[int, ...]) -> list[tuple[Any, ...]]:
@@ -90,18 +93,33 @@ def test_the_recorded_block_is_imported_once_and_only_once(store: Store) -> None
     assert store.stored.file.source() == Source(store.source, False, ADDRESS, 1)
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"])
-def test_tables_and_answers_give_blocks_with_their_transactions(store: Store, tmp_path: Path, name: str) -> None:
-    rows = [transaction(1), transaction(4, input=DEPOSIT), transaction(2, 3), transaction(5, input="0x")]
+@pytest.mark.parametrize(
+    "name",
+    ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"],
+)
+def test_tables_and_answers_give_blocks_with_their_transactions(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    rows = [
+        transaction(1),
+        transaction(4, input=DEPOSIT),
+        transaction(2, 3),
+        transaction(5, input="0x"),
+    ]
     report = store.import_files(write_table(tmp_path / name, rows))
     assert submitted(store) == expected((1,), (2, 3))
     assert (report.attrs["added"], report.attrs["skipped"]) == (3, 2)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-def test_columns_may_be_called_as_in_other_exports(store: Store, tmp_path: Path, suffix: str) -> None:
+def test_columns_may_be_called_as_in_other_exports(
+    store: Store, tmp_path: Path, suffix: str
+) -> None:
     names = {"blockNumber": "block_number", "hash": "transaction_hash", "input": "data"}
-    rows = [{names.get(k, k): v for k, v in transaction(n).items()} | {"note": "a, b"} for n in (1, 2)]
+    rows = [
+        {names.get(k, k): v for k, v in transaction(n).items()} | {"note": "a, b"}
+        for n in (1, 2)
+    ]
     for row in rows:
         row["block_number"] = int(row["block_number"], 16)
     store.import_files(write_table(tmp_path / f"export{suffix}", rows))
@@ -112,18 +130,33 @@ def test_answers_of_json_rpc_are_unpacked(store: Store, tmp_path: Path) -> None:
     answers = [{"jsonrpc": "2.0", "id": n, "result": transaction(n)} for n in (1, 2)]
     (tmp_path / "one.json").write_text(json.dumps(answers[0]))
     (tmp_path / "batch.json").write_text(json.dumps(answers))
-    (tmp_path / "logs.json").write_text(json.dumps({"id": 1, "result": [log_of(1), log_of(2)]}))
-    store.import_files([tmp_path / name for name in ("one.json", "batch.json", "logs.json")])
+    (tmp_path / "logs.json").write_text(
+        json.dumps({"id": 1, "result": [log_of(1), log_of(2)]})
+    )
+    store.import_files(
+        [tmp_path / name for name in ("one.json", "batch.json", "logs.json")]
+    )
     assert submitted(store) == expected((1,), (2,))
     assert numbers_of(store) == [1, 2]
-    for wrong in ({"id": 1, "result": None}, {"id": 1, "error": {"code": -32000}}, [[1]], 7, {"status": "1"}):
+    for wrong in (
+        {"id": 1, "result": None},
+        {"id": 1, "error": {"code": -32000}},
+        [[1]],
+        7,
+        {"status": "1"},
+    ):
         (tmp_path / "wrong.json").write_text(json.dumps(wrong))
-        with pytest.raises(lab.errors.UnexpectedAnswer, match=r"wrong\.json.*: expected a transaction or an event"):
+        with pytest.raises(
+            lab.errors.UnexpectedAnswer,
+            match=r"wrong\.json.*: expected a transaction or an event",
+        ):
             store.import_files(tmp_path / "wrong.json")
 
 
 @pytest.mark.parametrize("form", ["hex", "0x", "bytes", "gzip"])
-def test_calldata_and_block_data_are_told_apart(store: Store, tmp_path: Path, form: str) -> None:
+def test_calldata_and_block_data_are_told_apart(
+    store: Store, tmp_path: Path, form: str
+) -> None:
     contents = {
         "data": made_data(1), "wrapper": made_call(2), "plain": made_call(3, compress=False),
         "direct": submit([made_data(4)]), "unknown": wrapped(submit([made_data(5)]), selector="01020304"),
@@ -131,13 +164,25 @@ def test_calldata_and_block_data_are_told_apart(store: Store, tmp_path: Path, fo
     for name, content in contents.items():
         file = tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}"
         text = ("0x" if form == "0x" else "") + content.hex() + "\n"
-        file.write_bytes(content if form == "bytes" else gzip.compress(content) if form == "gzip" else text.encode())
+        file.write_bytes(
+            content
+            if form == "bytes"
+            else gzip.compress(content)
+            if form == "gzip"
+            else text.encode()
+        )
         store.import_files(file)
-    assert {raw.data for raw in store.blocks().raw} == {made_data(number) for number in range(1, 6)}
+    assert {raw.data for raw in store.blocks().raw} == {
+        made_data(number) for number in range(1, 6)
+    }
 
 
-def test_hex_text_has_one_call_a_line_and_first_block_numbers_them(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "calls.txt").write_text("\n".join([made_call(8, 9).hex(), "", made_data(10).hex()]))
+def test_hex_text_has_one_call_a_line_and_first_block_numbers_them(
+    store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "calls.txt").write_text(
+        "\n".join([made_call(8, 9).hex(), "", made_data(10).hex()])
+    )
     (tmp_path / "more.hex").write_text(made_call(11).hex())
     store.import_files([tmp_path / "calls.txt", tmp_path / "more.hex"], first_block=8)
     assert numbers_of(store) == [8, 9, 10, 11]
@@ -155,23 +200,38 @@ def test_a_folder_is_read_in_the_order_of_names(store: Store, tmp_path: Path) ->
     write_table(folder / "b.csv.gz", [transaction(2)])
     (folder / "notes.md").write_text("not read")
     (folder / "source.json").write_text('{"name": "my export", "synthetic": true}')
-    (folder / "tokens.json").write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
+    (folder / "tokens.json").write_text(
+        '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]'
+    )
     store.import_files(folder, first_block=1, tokens=folder / "tokens.json")
-    assert [raw.data for raw in store.blocks().raw] == [made_data(number) for number in (1, 2, 3)]
+    assert [raw.data for raw in store.blocks().raw] == [
+        made_data(number) for number in (1, 2, 3)
+    ]
     assert (store.source, store.report().attrs["synthetic"]) == ("my export", True)
     assert store.tokens()["decimals"].tolist() == [18]
 
 
-def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store: Store, tmp_path: Path) -> None:
-    token = log_of(1, topics=[REGISTERED], data="0x" + "00" * 12 + "cd" * 20 + f"{7:064x}")
+def test_events_number_blocks_and_name_tokens_and_others_are_skipped(
+    store: Store, tmp_path: Path
+) -> None:
+    token = log_of(
+        1, topics=[REGISTERED], data="0x" + "00" * 12 + "cd" * 20 + f"{7:064x}"
+    )
     other = log_of(1, topics=["0x" + "11" * 32])
     foreign = log_of(9, address="0x" + "44" * 20)
     undone = log_of(8, removed=True)
-    write_table(tmp_path / "logs.json", [log_of(1), log_of(2), token, other, foreign, undone])
-    write_table(tmp_path / "calls.jsonl", [transaction(1), transaction(2), transaction(3)])
+    write_table(
+        tmp_path / "logs.json", [log_of(1), log_of(2), token, other, foreign, undone]
+    )
+    write_table(
+        tmp_path / "calls.jsonl", [transaction(1), transaction(2), transaction(3)]
+    )
     report = store.import_files([tmp_path / "logs.json", tmp_path / "calls.jsonl"])
     assert report.attrs["skipped"] == 3
-    assert store.stored.index().events.to_pylist() == [event(1)._asdict(), event(2)._asdict()]
+    assert store.stored.index().events.to_pylist() == [
+        event(1)._asdict(),
+        event(2)._asdict(),
+    ]
     assert store.stored.contracts() == {7: "0x" + "cd" * 20}
     assert numbers_of(store) == [1, 2, 3]
     assert store.stored.scanned() == []
@@ -183,7 +243,9 @@ def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path: Path) -> No
     named.import_files(tmp_path / "a.bin", source="mine")
     named.import_files(tmp_path / "a.bin")
     assert named.stored.file.source() == Source("mine", False, ADDRESS, 1)
-    (tmp_path / "source.json").write_text(json.dumps({"name": "a", "exchange": "0x" + "66" * 20}))
+    (tmp_path / "source.json").write_text(
+        json.dumps({"name": "a", "exchange": "0x" + "66" * 20})
+    )
     with pytest.raises(LabError, match=r"but source\.json says"):
         Store(tmp_path / "other").import_files(tmp_path / "a.bin")
 
@@ -192,8 +254,16 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
     "cut calldata": ("a.bin", made_call(2)[:-200], "a.bin"),
     "cut block data": ("a.bin", made_data(2)[:-30], "a.bin"),
     "nonsense": ("a.bin", bytes(range(256)), "a.bin"),
-    "an odd digit": ("a.hex", made_call(2).hex().encode() + b"f", "a.hex: expected hex text"),
-    "a broken line": ("a.txt", made_call(2).hex().encode() + b"\nzz", "a.txt, line 2: expected hex text"),
+    "an odd digit": (
+        "a.hex",
+        made_call(2).hex().encode() + b"f",
+        "a.hex: expected hex text",
+    ),
+    "a broken line": (
+        "a.txt",
+        made_call(2).hex().encode() + b"\nzz",
+        "a.txt, line 2: expected hex text",
+    ),
     "a bad slot": (
         "a.bin",
         wrapped(submit([made_data(2)[:98] + b"\x63" + made_data(2)[99:]])),
@@ -209,7 +279,11 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         json.dumps(transaction(2, hash="0x12")).encode(),
         "a.json, hash: expected 32 bytes",
     ),
-    "a number": ("a.json", json.dumps(transaction(2, blockNumber="0x")).encode(), "a.json, block number"),
+    "a number": (
+        "a.json",
+        json.dumps(transaction(2, blockNumber="0x")).encode(),
+        "a.json, block number",
+    ),
     "a topic less": (
         "a.json",
         json.dumps(log_of(2, topics=[SUBMITTED])).encode(),
@@ -222,21 +296,41 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
     ),
     "no JSON": ("a.json", b'{"input": ', "a.json: expected JSON"),
     "no column": ("a.csv", b"hash,number\n1,2\n", "a.csv: expected a column input"),
-    "a short row": ("a.csv", b"hash,input\n0x" + b"1" * 64 + b",0x\nx\n", "a.csv, after row"),
-    "no input": ("a.csv", b"hash,input\n,\n", "a.csv, row 1, input: expected the input"),
-    "no Parquet": ("a.parquet", b"PAR1" + bytes(400) + b"PAR1", "a.parquet, after row 0: expected a table"),
-    "a gzip bomb": ("a.json.gz", gzip.compress(b"[" + b" " * (64 << 20)), "a.json.gz: expected"),
+    "a short row": (
+        "a.csv",
+        b"hash,input\n0x" + b"1" * 64 + b",0x\nx\n",
+        "a.csv, after row",
+    ),
+    "no input": (
+        "a.csv",
+        b"hash,input\n,\n",
+        "a.csv, row 1, input: expected the input",
+    ),
+    "no Parquet": (
+        "a.parquet",
+        b"PAR1" + bytes(400) + b"PAR1",
+        "a.parquet, after row 0: expected a table",
+    ),
+    "a gzip bomb": (
+        "a.json.gz",
+        gzip.compress(b"[" + b" " * (64 << 20)),
+        "a.json.gz: expected",
+    ),
     "half a gzip": ("a.csv.gz", gzip.compress(b"hash,input\n" * 9)[:-9], "a.csv.gz"),
     "nothing": ("a.bin", b"", "a.bin"),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_named_and_files_before_it_are_imported(store: Store, tmp_path: Path, case: str) -> None:
+def test_a_broken_file_is_named_and_files_before_it_are_imported(
+    store: Store, tmp_path: Path, case: str
+) -> None:
     name, content, where = BROKEN[case]
     (tmp_path / "whole.bin").write_bytes(made_call(1))
     (tmp_path / name).write_bytes(content)
-    in_one_batch = case == "a bad slot"  # found when the batch is committed, which refuses all of it
+    in_one_batch = (
+        case == "a bad slot"
+    )  # found when the batch is committed, which refuses all of it
     with pytest.raises(LabError) as caught:
         store.import_files([tmp_path / "whole.bin", tmp_path / name])
     assert where in str(caught.value)
@@ -247,12 +341,17 @@ def test_a_broken_file_is_named_and_files_before_it_are_imported(store: Store, t
 
 def test_paths_that_are_not_there_are_named(store: Store, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for path, problem in {"nothing": "no such file", "empty": "no file ends in .hex"}.items():
+    for path, problem in {
+        "nothing": "no such file",
+        "empty": "no file ends in .hex",
+    }.items():
         with pytest.raises(LabError, match=problem):
             store.import_files(tmp_path / path)
     with pytest.raises(LabError, match="no such file. Give a listing"):
         store.import_files([], tokens=tmp_path / "tokens.json")
-    (tmp_path / "tokens.json").write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
+    (tmp_path / "tokens.json").write_text(
+        '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]'
+    )
     with pytest.raises(LabError, match="no blocks here yet"):
         store.import_files([], tokens=tmp_path / "tokens.json")
 
@@ -260,11 +359,18 @@ def test_paths_that_are_not_there_are_named(store: Store, tmp_path: Path) -> Non
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     value=st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.just(SUBMITTED),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text(max_size=8)
+        | st.just(SUBMITTED),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["input", "hash", "topics", "data", "address", "result", "removed"]), inner
+                st.sampled_from(
+                    ["input", "hash", "topics", "data", "address", "result", "removed"]
+                ),
+                inner,
             )
         ),
         max_leaves=8,

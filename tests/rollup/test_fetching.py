@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 from support.rollup_blocks import submit, word, wrapped
 from support.rollup_kills import kill_again_and_again
-from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, abi_text, data_of, unpaced
+from support.scripted_chain import (
+    CONTRACT,
+    FIRST_L1,
+    ScriptedChain,
+    abi_text,
+    data_of,
+    unpaced,
+)
 from support.scripted_server import Answer
 from support.settled_world import SettledWorld
 from support.traces import forms, leaks, shown
@@ -51,7 +58,9 @@ def sync(store: Store, chain: ScriptedChain, **how: Any) -> Any:
 def test_every_block_is_stored_once_with_where_it_came_from(store: Store) -> None:
     chain = ScriptedChain(40)
     report = sync(store, chain)
-    assert report[["first", "last", "blocks", "missing"]].to_numpy().tolist() == [[1, 40, 40, 0]]
+    assert report[["first", "last", "blocks", "missing"]].to_numpy().tolist() == [
+        [1, 40, 40, 0]
+    ]
     assert held(store) == {number: data_of(number) for number in range(1, 41)}
     for raw in store.blocks().raw:
         content = chain.transactions[raw.transaction_hash]
@@ -67,9 +76,16 @@ def test_the_next_sync_asks_for_what_is_new_only(store: Store) -> None:
     sync(store, short)
     sync(store, long)
     assert held(store) == long.data
-    assert long.asked["eth_getTransactionByHash"] == 9  # 31, submitted with 30; 32, 33, 34; 35 and 36; ...
+    assert (
+        long.asked["eth_getTransactionByHash"] == 9
+    )  # 31, submitted with 30; 32, 33, 34; 35 and 36; ...
     sync(store, again := ScriptedChain(40))
-    assert again.asked == {"eth_chainId": 1, "eth_blockNumber": 1, "eth_getLogs": 1, "requests": 3}
+    assert again.asked == {
+        "eth_chainId": 1,
+        "eth_blockNumber": 1,
+        "eth_getLogs": 1,
+        "requests": 3,
+    }
 
 
 def test_the_newest_l1_blocks_wait_for_confirmations(store: Store) -> None:
@@ -92,14 +108,20 @@ def test_a_part_of_the_chain_can_be_asked_for(store: Store) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("limits", [{"most_l1_blocks": 300}, {"most_results": 3}, {"most_l1_blocks": 1}])
-def test_ranges_are_halved_where_the_endpoint_refuses_them(store: Store, limits: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "limits", [{"most_l1_blocks": 300}, {"most_results": 3}, {"most_l1_blocks": 1}]
+)
+def test_ranges_are_halved_where_the_endpoint_refuses_them(
+    store: Store, limits: dict[str, int]
+) -> None:
     chain = ScriptedChain(40, apart=100 if max(limits.values()) > 1 else 3)
     vars(chain).update(limits)
     sync(store, chain)
     assert held(store) == chain.data
     spanned = chain.apart * 41
-    least = spanned // limits["most_l1_blocks"] if "most_l1_blocks" in limits else 40 // 3
+    least = (
+        spanned // limits["most_l1_blocks"] if "most_l1_blocks" in limits else 40 // 3
+    )
     assert least < chain.asked["eth_getLogs"] < 2.2 * least + 40
 
 
@@ -110,16 +132,25 @@ def test_faults_of_every_kind_lose_nothing(store: Store) -> None:
         Answer(500, b"oops"),
         Answer(hang_up=True),
         Answer(200, b'[{"id": 1', announced=900),
-        Answer(200, b'{"id": null, "error": {"code": -32005, "message": "rate limit"}}'),
+        Answer(
+            200, b'{"id": null, "error": {"code": -32005, "message": "rate limit"}}'
+        ),
     ]
-    chain.trouble = lambda number, asked: troubles[number // 2 % len(troubles)] if number % 2 else None
+    chain.trouble = lambda number, asked: (
+        troubles[number // 2 % len(troubles)] if number % 2 else None
+    )
     sync(store, chain)
     assert held(store) == chain.data
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("omitted", [{20}, {17, 18, 19}, {1, 2}, {39, 40}, {3, 9, 10, 27, 33}, set(range(5, 36))])
-def test_events_left_out_are_found_by_the_next_sync(store: Store, omitted: set[int]) -> None:
+@pytest.mark.parametrize(
+    "omitted",
+    [{20}, {17, 18, 19}, {1, 2}, {39, 40}, {3, 9, 10, 27, 33}, set(range(5, 36))],
+)
+def test_events_left_out_are_found_by_the_next_sync(
+    store: Store, omitted: set[int]
+) -> None:
     """The endpoint leaves events out of answers about more than 4,000 L1 blocks, without an error."""
     chain = ScriptedChain(40)
     chain.omitted, chain.honest = omitted, 4_000
@@ -131,16 +162,27 @@ def test_events_left_out_are_found_by_the_next_sync(store: Store, omitted: set[i
     assert report["missing"].sum() == 0
 
 
-def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(store: Store) -> None:
+def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(
+    store: Store,
+) -> None:
     chain = ScriptedChain(40)
-    lost = {log["transactionHash"] for log in chain.logs if int(log["topics"][1], 16) in (7, 12, 13)}
+    lost = {
+        log["transactionHash"]
+        for log in chain.logs
+        if int(log["topics"][1], 16) in (7, 12, 13)
+    }
     kept = {one: chain.transactions.pop(one) for one in lost}
     with pytest.raises(RpcError) as caught:
         sync(store, chain)
     said = str(caught.value)
-    assert said.startswith("3 blocks could not be read; all others are stored. The first: block 7: transaction 0x")
+    assert said.startswith(
+        "3 blocks could not be read; all others are stored. The first: block 7: transaction 0x"
+    )
     assert "is unknown to http://127.0.0.1" in said
-    assert "some nodes no longer keep bodies of blocks before the merge. Run sync with another endpoint" in said
+    assert (
+        "some nodes no longer keep bodies of blocks before the merge. Run sync with another endpoint"
+        in said
+    )
     assert set(held(store)) == set(chain.data) - {7, 12, 13}
     chain.transactions |= kept
     sync(store, chain)
@@ -158,7 +200,11 @@ def test_a_transaction_with_other_data_is_named_with_both_hashes(store: Store) -
     other_input(chain, 7, wrapped(submit([false])))
     with pytest.raises(RpcError) as caught:
         sync(store, chain)
-    for part in ("block 7", hashlib.sha256(data_of(7)).hexdigest(), hashlib.sha256(false).hexdigest()):
+    for part in (
+        "block 7",
+        hashlib.sha256(data_of(7)).hexdigest(),
+        hashlib.sha256(false).hexdigest(),
+    ):
         assert part in str(caught.value)
     assert set(held(store)) == set(chain.data) - {7}
 
@@ -173,7 +219,9 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_transaction_that_is_not_as_documented_stops_no_other(store: Store, lie: dict[str, Any]) -> None:
+def test_a_transaction_that_is_not_as_documented_stops_no_other(
+    store: Store, lie: dict[str, Any]
+) -> None:
     chain = ScriptedChain(9)
     [log] = [log for log in chain.logs if int(log["topics"][1], 16) == 3]
     chain.transactions[log["transactionHash"]] |= lie
@@ -195,7 +243,9 @@ FALSE_LOGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("lie", FALSE_LOGS.values(), ids=FALSE_LOGS)
-def test_logs_that_were_not_asked_for_are_refused(store: Store, lie: dict[str, Any]) -> None:
+def test_logs_that_were_not_asked_for_are_refused(
+    store: Store, lie: dict[str, Any]
+) -> None:
     chain = ScriptedChain(9)
     chain.logs[4] |= lie
     chain.eth_getLogs = lambda wanted: chain.logs
@@ -216,7 +266,9 @@ def test_another_history_of_a_block_is_an_error(store: Store) -> None:
     sync(store, ScriptedChain(9))
     chain = ScriptedChain(12)
     chain.logs[8]["data"] = "0x" + 128 * "5"
-    with pytest.raises(RpcError, match=r"block 9 has the hash 5{64}; the event stored for it"):
+    with pytest.raises(
+        RpcError, match=r"block 9 has the hash 5{64}; the event stored for it"
+    ):
         sync(store, chain)
 
 
@@ -225,8 +277,18 @@ def test_another_history_of_a_block_is_an_error(store: Store) -> None:
     [
         (5, CONTRACT, ArchiveError, "holds blocks from"),
         (1, "0x" + 40 * "7", ArchiveError, "holds blocks from"),
-        (5, None, LabError, r"no exchange is known on chain 5. Give its address: exchange='0x...'."),
-        (1, "loopring.eth", LabError, r"exchange='loopring.eth': not an Ethereum address"),
+        (
+            5,
+            None,
+            LabError,
+            r"no exchange is known on chain 5. Give its address: exchange='0x...'.",
+        ),
+        (
+            1,
+            "loopring.eth",
+            LabError,
+            r"exchange='loopring.eth': not an Ethereum address",
+        ),
         (1, 5, LabError, r"exchange=5: not an Ethereum address"),
     ],
 )
@@ -240,7 +302,9 @@ def test_one_store_keeps_to_one_exchange(
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, "5", True])
-def test_numbers_of_blocks_are_checked_before_anything_is_asked(store: Store, number: Any) -> None:
+def test_numbers_of_blocks_are_checked_before_anything_is_asked(
+    store: Store, number: Any
+) -> None:
     with pytest.raises(LabError, match=r"from_block=.*not a number of Ethereum blocks"):
         store.sync("http://127.0.0.1:1", from_block=number)
 
@@ -267,10 +331,20 @@ def test_tokens_are_named_by_their_contracts(store: Store) -> None:
         chain.register(token_id, address, symbol, decimals)
     sync(store, chain)
     found = store.tokens().reset_index()
-    expected = [(one, *names) for one, (_, _, _, *names) in TOKENS.items() if names[1] is not None]
+    expected = [
+        (one, *names)
+        for one, (_, _, _, *names) in TOKENS.items()
+        if names[1] is not None
+    ]
     for symbol in ("LRC",):
-        expected = [(one, f"{name}#{one}" if name == symbol else name, places) for one, name, places in expected]
-    assert list(zip(found["token_id"], found["symbol"], found["decimals"], strict=True)) == expected
+        expected = [
+            (one, f"{name}#{one}" if name == symbol else name, places)
+            for one, name, places in expected
+        ]
+    assert (
+        list(zip(found["token_id"], found["symbol"], found["decimals"], strict=True))
+        == expected
+    )
     assert found["address"][1] == f"0x{7:040x}"
     chain.asked.clear()
     sync(store, chain)
@@ -307,13 +381,17 @@ Store(sys.argv[1]).sync(sys.argv[2], rate=None, progress=False)
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("stalls", ["eth_getLogs", "eth_getTransactionByHash"])
-def test_ctrl_c_ends_a_sync_that_waits_and_shows_no_key(tmp_path: Path, stalls: str) -> None:
+def test_ctrl_c_ends_a_sync_that_waits_and_shows_no_key(
+    tmp_path: Path, stalls: str
+) -> None:
     chain = ScriptedChain(40)
     reached = threading.Event()
     release = threading.Event()
 
     def stall(number: int, asked: Any) -> None:
-        methods = {one["method"] for one in (asked if isinstance(asked, list) else [asked])}
+        methods = {
+            one["method"] for one in (asked if isinstance(asked, list) else [asked])
+        }
         if stalls in methods:
             reached.set()
             chain._lock.release()
@@ -337,7 +415,10 @@ def test_ctrl_c_ends_a_sync_that_waits_and_shows_no_key(tmp_path: Path, stalls: 
 @pytest.mark.thorough
 @pytest.mark.parametrize("where", [f"/v3/{KEY}", f"/?key={KEY}"])
 def test_the_key_of_an_address_is_stored_and_shown_nowhere(
-    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An endpoint repeats the key in every error; it is given as an argument, and by the environment."""
     caplog.set_level("DEBUG")
@@ -350,14 +431,25 @@ def test_the_key_of_an_address_is_stored_and_shown_nowhere(
             chain = ScriptedChain(12)
             chain.transactions.clear()
         if place == "refused":
-            chain.trouble = lambda number, asked: Answer(403, json.dumps({"error": {"message": KEY}}).encode())
+            chain.trouble = lambda number, asked: Answer(
+                403, json.dumps({"error": {"message": KEY}}).encode()
+            )
         if place == "gone":
             chain.trouble = lambda number, asked: Answer(hang_up=True)
         with chain.served() as url:
             monkeypatch.setenv("LOOPRING_RPC_URL", url + where)
-            how = unpaced(url + where) if place == "argument" else unpaced(url) | {"rpc": None}
+            how = (
+                unpaced(url + where)
+                if place == "argument"
+                else unpaced(url) | {"rpc": None}
+            )
             try:
-                texts += [repr(store.sync(**how)), repr(store), store._repr_html_(), str(vars(store))]
+                texts += [
+                    repr(store.sync(**how)),
+                    repr(store),
+                    store._repr_html_(),
+                    str(vars(store)),
+                ]
             except LabError as error:
                 assert place not in ("argument", "environment")
                 texts += shown(error)
@@ -373,23 +465,34 @@ def small_world() -> World:
     return SettledWorld(size=0.02)
 
 
-def test_the_embedded_chain_is_synced_through_its_faults_and_limits(store: Store, small_world: World) -> None:
+def test_the_embedded_chain_is_synced_through_its_faults_and_limits(
+    store: Store, small_world: World
+) -> None:
     faults = {"429": 0.05, "500": 0.05, "503": 0.05, "reset": 0.05, "truncated": 0.05}
-    settings = Settings(faults=faults, rpc_log_blocks=7_000, rpc_log_results=20, rpc_batch=7)
+    settings = Settings(
+        faults=faults, rpc_log_blocks=7_000, rpc_log_results=20, rpc_batch=7
+    )
     with Relayer(small_world, settings) as relayer:
         wanted = {"from_block": 11_149_814, "to_block": 11_149_814 + 30_000}
         report = store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)
         assert report["missing"].tolist() == [0]
         count = int(report["blocks"].sum())
         assert count > 150
-        assert report.attrs == {"source": "synthetic world, seed 1, size 0.02", "synthetic": True}
+        assert report.attrs == {
+            "source": "synthetic world, seed 1, size 0.02",
+            "synthetic": True,
+        }
         assert {"ETH", "LRC", "USDC"} <= set(store.tokens().index)
-        assert store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)["blocks"].tolist() == [count]
+        assert store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)[
+            "blocks"
+        ].tolist() == [count]
 
 
 @pytest.mark.thorough
 def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     """The benchmark bench_rollup_kills kills 100 syncs of 2,000 blocks."""
-    tally = kill_again_and_again(tmp_path / "blocks", kills=6, blocks=300, longest_life=1.5)
+    tally = kill_again_and_again(
+        tmp_path / "blocks", kills=6, blocks=300, longest_life=1.5
+    )
     assert tally.blocks > 290
     assert tally.faults.total() > 5

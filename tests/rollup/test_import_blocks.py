@@ -49,8 +49,16 @@ def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> Raw
         )
         for _ in range(fills)
     ]  # fmt: skip
-    slots += [] if pool is None else [slot("amm_update", account=pool, token=1, balance=7)]
-    content = block_data(slots, size=16, before=root(number - 1), after=root(number), timestamp=START + number // 3)
+    slots += (
+        [] if pool is None else [slot("amm_update", account=pool, token=1, balance=7)]
+    )
+    content = block_data(
+        slots,
+        size=16,
+        before=root(number - 1),
+        after=root(number),
+        timestamp=START + number // 3,
+    )
     return RawBlock(content, block_id=number)
 
 
@@ -64,8 +72,12 @@ def filled(path: Path, *numbers: int) -> Store:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     made = filled(tmp_path / "store, ü", *range(100, 120))
-    made.stored.add([made_block(number) for number in range(120, 124)])  # every field at random
-    made.stored.add([fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)])
+    made.stored.add(
+        [made_block(number) for number in range(120, 124)]
+    )  # every field at random
+    made.stored.add(
+        [fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)]
+    )
     return made
 
 
@@ -90,14 +102,22 @@ def check_equal(archive: Archive, store: Store) -> None:
     pd.testing.assert_frame_equal(archive.trades(), expected(store))
 
 
-def test_all_accounts_and_each_one_as_the_blocks_give_them(archive: Archive, store: Store) -> None:
+def test_all_accounts_and_each_one_as_the_blocks_give_them(
+    archive: Archive, store: Store
+) -> None:
     frame = archive.trades()
     check_equal(archive, store)
-    assert frame.attrs == {"fee_token": "received", "source": SOURCE.name, "synthetic": False}
+    assert frame.attrs == {
+        "fee_token": "received",
+        "source": SOURCE.name,
+        "synthetic": False,
+    }
     assert archive.source == SOURCE.name
     for account in (3, 20_004, 20_008):
         pd.testing.assert_frame_equal(archive.trades(account), expected(store, account))
-    with pytest.raises(LabError, match="the archive does not hold account 4000. It holds 0, 1, 3, "):
+    with pytest.raises(
+        LabError, match="the archive does not hold account 4000. It holds 0, 1, 3, "
+    ):
         archive.trades(4_000)
     middle = frame["created_at"].iloc[len(frame) // 2]
     parts = [archive.trades(until=middle), archive.trades(since=middle)]
@@ -112,18 +132,24 @@ def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
         rows=("trade_id", "size"), odd=("extra", "count"), first=("created_at", "min"), last=("created_at", "max")
     ).reset_index()  # fmt: skip
     for name in counts.columns:
-        assert report[name].astype(str).tolist() == counts[name].astype(str).tolist(), name
+        assert report[name].astype(str).tolist() == counts[name].astype(str).tolist(), (
+            name
+        )
     assert report["complete"].all()
     assert report[["total", "missing", "checked_at"]].isna().all(axis=None)
     assert report["synced_at"].notna().all()
     assert report.dtypes.astype(str)["missing"] == "Int64"
     part = archive.report(accounts=[3, 20_004])
-    assert part.equals(report[report["account_id"].isin([3, 20_004])].reset_index(drop=True))
+    assert part.equals(
+        report[report["account_id"].isin([3, 20_004])].reset_index(drop=True)
+    )
     assert archive.report(accounts=[]).empty
     assert "nothing is missing" in archive._repr_html_()
 
 
-def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path: Path) -> None:
+def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(
+    tmp_path: Path,
+) -> None:
     store = filled(tmp_path / "store", 10, 11, 14)
     archive = Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
@@ -133,7 +159,9 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path: Path)
     check_equal(archive, store)
 
 
-def test_importing_again_adds_only_new_blocks(archive: Archive, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_again_adds_only_new_blocks(
+    archive: Archive, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read = list[int]()
 
     def watched(self: StoredBlocks, index: object, rows: object, size: int) -> object:
@@ -151,7 +179,9 @@ def test_importing_again_adds_only_new_blocks(archive: Archive, store: Store, mo
 
 
 @pytest.mark.usefixtures("small_transactions")
-def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(store: Store, tmp_path: Path) -> None:
+def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
+    store: Store, tmp_path: Path
+) -> None:
     archive = Archive(tmp_path / "a")
     seen = list[int]()
 
@@ -182,7 +212,9 @@ def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
         f"lab.Archive({str(archive)!r}).import_blocks(store, lambda *both: print(*both, flush=True))"
     )
     words = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parents[1])
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parents[1]
+    )
 
 
 @pytest.mark.thorough
@@ -205,7 +237,9 @@ def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
     assert Archive(path).verify().empty
 
 
-def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, archive: Archive) -> None:
+def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(
+    store: Store, archive: Archive
+) -> None:
     mine = archive.trades(LATE_POOL)
     assert (mine["fill_type"] == "dex").any()
     store.stored.add([fills_block(127, pool=LATE_POOL)])
@@ -216,14 +250,18 @@ def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store: Store, a
     check_equal(archive, store)
 
 
-def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Path) -> None:
+def test_other_sources_and_other_rows_are_refused(
+    archive: Archive, tmp_path: Path
+) -> None:
     other = Store(tmp_path / "other")
     exchange = SOURCE.exchange
     other.stored.bind(Source("another name", True, exchange, 5))
     other.stored.store_tokens(TOKENS)
     other.stored.add([fills_block(900)])
     before = len(archive.trades())
-    with pytest.raises(ArchiveError, match="holds trades from .*and these are from 'another name'"):
+    with pytest.raises(
+        ArchiveError, match="holds trades from .*and these are from 'another name'"
+    ):
         archive.import_blocks(other)
     assert len(archive.trades()) == before
     ledger = Ledger(accounts=1, trades=5)
@@ -241,7 +279,9 @@ def test_other_sources_and_other_rows_are_refused(archive: Archive, tmp_path: Pa
         relayed.import_blocks("my-blocks")
 
 
-def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path: Path) -> None:
+def test_blocks_without_a_number_and_stores_without_tokens_are_refused(
+    tmp_path: Path,
+) -> None:
     archive = Archive(tmp_path / "a")
     store = opened(tmp_path / "store")
     with pytest.raises(NotAnArchive, match="no blocks here yet"):

@@ -31,11 +31,15 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("real") / "blocks"
     block = recorded()
     listing = block.parent / "mainnet_registered_tokens_v36.json"
-    lab.rollup.Store(folder).import_files(block / "calldata_plain.hex", tokens=listing, progress=False)
+    lab.rollup.Store(folder).import_files(
+        block / "calldata_plain.hex", tokens=listing, progress=False
+    )
     return folder
 
 
-@pytest.fixture(scope="module", params=[pytest.param("month", marks=pytest.mark.thorough), "real"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("month", marks=pytest.mark.thorough), "real"]
+)
 def blocks(request: pytest.FixtureRequest) -> Path:
     return request.getfixturevalue(request.param)
 
@@ -47,7 +51,10 @@ def facts(blocks: Path) -> list[dict[str, int]]:
 
 def busiest(blocks: Path) -> tuple[int, int]:
     counts = Counter(fact[f"account_{side}"] for fact in facts(blocks) for side in "ab")
-    return max(((a, n) for a, n in counts.items() if a > 10_000), key=lambda one: (one[1], -one[0]))
+    return max(
+        ((a, n) for a, n in counts.items() if a > 10_000),
+        key=lambda one: (one[1], -one[0]),
+    )
 
 
 def test_a_first_look_counts_every_trade(blocks: Path) -> None:
@@ -59,9 +66,19 @@ def test_a_first_look_counts_every_trade(blocks: Path) -> None:
 
 def test_fees_are_those_of_the_blocks(blocks: Path) -> None:
     account, count = busiest(blocks)
-    found = run("02_fee_analysis.ipynb", blocks=str(blocks), account_id=account, schedule=[{"bps": 9}])
+    found = run(
+        "02_fee_analysis.ipynb",
+        blocks=str(blocks),
+        account_id=account,
+        schedule=[{"bps": 9}],
+    )
     assert found.text.startswith(f"account {account}: {count:,} fills, fees valued in ")
-    sides = [(fact, side) for fact in facts(blocks) for side in "ab" if fact[f"account_{side}"] == account]
+    sides = [
+        (fact, side)
+        for fact in facts(blocks)
+        for side in "ab"
+        if fact[f"account_{side}"] == account
+    ]
     above = sum(fact[f"fee_bips_{side}"] > 9 for fact, side in sides)
     assert found.numbers("# of # fills were charged above the schedule.") == [
         above,
@@ -79,7 +96,9 @@ def venues(blocks: Path) -> Run:
 
 def test_each_fill_stands_once_with_its_taker(blocks: Path, venues: Run) -> None:
     count = len(facts(blocks))
-    said = venues.numbers("# rows are # fills; the taker's side is known and read for #.")
+    said = venues.numbers(
+        "# rows are # fills; the taker's side is known and read for #."
+    )
     assert said == [2 * count, count, count]
     takers = Counter(fact["account_a"] for fact in facts(blocks))
     assert venues.names["taken"]["account_id"].value_counts().to_dict() == takers
@@ -88,16 +107,26 @@ def test_each_fill_stands_once_with_its_taker(blocks: Path, venues: Run) -> None
 
 
 def test_orders_are_put_together_without_hashes(blocks: Path, venues: Run) -> None:
-    parts = Counter((fact["account_a"], fact["sell_a"], fact["storage_a"]) for fact in facts(blocks))
+    parts = Counter(
+        (fact["account_a"], fact["sell_a"], fact["storage_a"]) for fact in facts(blocks)
+    )
     (several, orders) = venues.numbers("# of # orders were filled in several parts.")
     listed = {int(one) for one in lab.rollup.Store(blocks).tokens()["token_id"]}
-    odd = [fact for fact in facts(blocks) if not {fact["sell_a"], fact["buy_a"]} <= listed]
+    odd = [
+        fact for fact in facts(blocks) if not {fact["sell_a"], fact["buy_a"]} <= listed
+    ]
     assert len(parts) - len(odd) <= orders <= len(parts)
     assert several == sum(count > 1 for count in parts.values())
 
 
-def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(venues: Run) -> None:
-    (sentence,) = [line for line in venues.text.splitlines() if "Undecided" in line or "cheaper" in line]
+def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(
+    venues: Run,
+) -> None:
+    (sentence,) = [
+        line
+        for line in venues.text.splitlines()
+        if "Undecided" in line or "cheaper" in line
+    ]
     assert sentence.startswith("Undecided: ") or "own trades" in sentence
     if venues.names["matched"]:
         assert "own trades" in sentence
@@ -110,7 +139,9 @@ def test_prices_of_the_own_block_decide_nothing_and_that_is_said(month: Path) ->
     assert "Undecided" in found.text
 
 
-@pytest.mark.parametrize("explorer", [lab.widgets.FeeExplorer, lab.widgets.FillExplorer])
+@pytest.mark.parametrize(
+    "explorer", [lab.widgets.FeeExplorer, lab.widgets.FillExplorer]
+)
 def test_explorers_read_blocks(blocks: Path, explorer: type) -> None:
     client, (account, count) = lab.connect(blocks=blocks), busiest(blocks)
     shown = explorer(client.trades(account))
@@ -127,24 +158,39 @@ def trades_of_blocks(blocks: Path) -> Run:
     return run("06_real_trades.ipynb", blocks=str(blocks))
 
 
-def test_what_is_proven_is_what_the_store_says(blocks: Path, trades_of_blocks: Run) -> None:
+def test_what_is_proven_is_what_the_store_says(
+    blocks: Path, trades_of_blocks: Run
+) -> None:
     summary = lab.rollup.Store(blocks).check(progress=False).summary
     counts = [summary[name].sum() for name in ("checked", "wrong", "not_checkable")]
-    assert trades_of_blocks.numbers("# comparisons, # of them wrong; # not possible.") == counts
+    assert (
+        trades_of_blocks.numbers("# comparisons, # of them wrong; # not possible.")
+        == counts
+    )
     assert counts[1] == 0
 
 
-def test_fills_makers_and_owners_are_counted(blocks: Path, trades_of_blocks: Run) -> None:
+def test_fills_makers_and_owners_are_counted(
+    blocks: Path, trades_of_blocks: Run
+) -> None:
     fills = facts(blocks)
     owners = owners_in(blocks)
-    updates = lab.rollup.Store(blocks).blocks().table("amm_update")["account"].to_pylist()
+    updates = (
+        lab.rollup.Store(blocks).blocks().table("amm_update")["account"].to_pylist()
+    )
     is_pool = {*updates, *range(1, 10_001)}
-    at_pool = sum(fact["account_a"] in is_pool or fact["account_b"] in is_pool for fact in fills)
+    at_pool = sum(
+        fact["account_a"] in is_pool or fact["account_b"] in is_pool for fact in fills
+    )
     free = sum(fact["fee_b"] == 0 for fact in fills)
-    said = trades_of_blocks.numbers("# fills, # of them at a pool; the maker paid no fee in #.")
+    said = trades_of_blocks.numbers(
+        "# fills, # of them at a pool; the maker paid no fee in #."
+    )
     assert said == [len(fills), at_pool, free]
     traders = {fact[f"account_{side}"] for fact in fills for side in "ab"} - is_pool
-    said = trades_of_blocks.numbers("These blocks name the owners of # of the # accounts that trade.")
+    said = trades_of_blocks.numbers(
+        "These blocks name the owners of # of the # accounts that trade."
+    )
     assert said == [len(traders & owners), len(traders)]
 
 
@@ -153,7 +199,13 @@ def owners_in(blocks: Path) -> set[int]:
     chain = lab.rollup.Store(blocks).blocks()
     found = set()
     names = {
-        kind: [("account", "owner")] for kind in ("deposit", "account_update", "amm_update", "signature_verification")
+        kind: [("account", "owner")]
+        for kind in (
+            "deposit",
+            "account_update",
+            "amm_update",
+            "signature_verification",
+        )
     }
     names |= {
         "withdrawal": [("account", "owner")],
@@ -163,7 +215,11 @@ def owners_in(blocks: Path) -> set[int]:
     for kind, pairs in names.items():
         for row in chain.table(kind).to_pylist():
             if kind != "withdrawal" or row["kind"] != 3:
-                found |= {row[account] for account, owner in pairs if row[owner] and any(row[owner])}
+                found |= {
+                    row[account]
+                    for account, owner in pairs
+                    if row[owner] and any(row[owner])
+                }
     return found
 
 
@@ -176,7 +232,9 @@ def test_the_pool_kept_what_its_updates_state(trades_of_blocks: Run) -> None:
     assert pool == trades_of_blocks.names["pool"]
 
 
-def test_fills_that_fit_one_taker_are_counted(blocks: Path, trades_of_blocks: Run) -> None:
+def test_fills_that_fit_one_taker_are_counted(
+    blocks: Path, trades_of_blocks: Run
+) -> None:
     rows = trades_of_blocks.names["taken"].dropna(subset="market")
     ids = lab.rollup.Store(blocks).tokens()["token_id"].to_dict()
     bases = {row.trade_id: ids[row.base] for row in rows.itertuples()}
@@ -184,71 +242,144 @@ def test_fills_that_fit_one_taker_are_counted(blocks: Path, trades_of_blocks: Ru
     for fact in lab.rollup.Store(blocks).blocks().fills().to_dict("records"):
         if (base := bases.get(fact["trade_id"])) is not None:
             size = fact["fill_a"] if fact["sell_a"] == base else fact["fill_b"]
-            takers.setdefault((fact["sell_a"], fact["buy_a"], size), []).append(fact["account_a"])
+            takers.setdefault((fact["sell_a"], fact["buy_a"], size), []).append(
+                fact["account_a"]
+            )
     alone = [accounts for accounts in takers.values() if len(set(accounts)) == 1]
-    said = trades_of_blocks.numbers("market, side, size: # fills fit one taker only, of # takers.")
+    said = trades_of_blocks.numbers(
+        "market, side, size: # fills fit one taker only, of # takers."
+    )
     assert said == [sum(map(len, alone)), len({accounts[0] for accounts in alone})]
 
 
-def test_markets_of_few_takers_are_left_out(blocks: Path, trades_of_blocks: Run) -> None:
+def test_markets_of_few_takers_are_left_out(
+    blocks: Path, trades_of_blocks: Run
+) -> None:
     takers: dict[frozenset[int], set[int]] = {}
     for fact in facts(blocks):
         if max(fact["sell_a"], fact["buy_a"]) < 32_768:
-            takers.setdefault(frozenset({fact["sell_a"], fact["buy_a"]}), set()).add(fact["account_a"])
+            takers.setdefault(frozenset({fact["sell_a"], fact["buy_a"]}), set()).add(
+                fact["account_a"]
+            )
     few = sum(len(accounts) < 5 for accounts in takers.values())
-    said = trades_of_blocks.numbers("# of # markets are left out: they have fewer than # takers.")
+    said = trades_of_blocks.numbers(
+        "# of # markets are left out: they have fewer than # takers."
+    )
     assert said == [few, len(takers), 5]
 
 
-def test_key_updates_unpack_and_their_signatures_are_counted(blocks: Path, trades_of_blocks: Run) -> None:
+def test_key_updates_unpack_and_their_signatures_are_counted(
+    blocks: Path, trades_of_blocks: Run
+) -> None:
     count = lab.rollup.Store(blocks).blocks().table("account_update").num_rows
-    said = trades_of_blocks.numbers("# key updates: # keys unpack and pack back; # freeze their account.")
+    said = trades_of_blocks.numbers(
+        "# key updates: # keys unpack and pack back; # freeze their account."
+    )
     assert said == [count, count, 0]
     signed = lab.rollup.Store(blocks).check(progress=False).summary.loc["signatures"]
-    said = trades_of_blocks.numbers("Signatures of owners, in the whole store: # right, # wrong.")
+    said = trades_of_blocks.numbers(
+        "Signatures of owners, in the whole store: # right, # wrong."
+    )
     assert said == [signed["checked"] - signed["wrong"], signed["wrong"]]
 
 
 def test_exported_transactions_and_parts_of_a_store_are_read(month: Path) -> None:
     block = recorded()
     listing = str(block.parent / "mainnet_registered_tokens_v36.json")
-    found = run("06_real_trades.ipynb", files=str(block / "calldata_packed.hex"), tokens=listing)
-    assert found.numbers("# fills, # of them at a pool; the maker paid no fee in #.") == [183, 156, 182]
-    part = run("06_real_trades.ipynb", blocks=str(month), numbers=[20_099, 20_101], fewest=1)
-    assert part.names["chain"].headers()["block_id"].tolist() == [20_099, 20_100, 20_101]
+    found = run(
+        "06_real_trades.ipynb", files=str(block / "calldata_packed.hex"), tokens=listing
+    )
+    assert found.numbers(
+        "# fills, # of them at a pool; the maker paid no fee in #."
+    ) == [183, 156, 182]
+    part = run(
+        "06_real_trades.ipynb", blocks=str(month), numbers=[20_099, 20_101], fewest=1
+    )
+    assert part.names["chain"].headers()["block_id"].tolist() == [
+        20_099,
+        20_100,
+        20_101,
+    ]
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
+)
 def test_a_template_runs_on_blocks_under_papermill(
-    month: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    month: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["new", "fee-analysis", "study/mine.ipynb", "--blocks", str(month)]) == 0
+    assert (
+        cli.main(["new", "fee-analysis", "study/mine.ipynb", "--blocks", str(month)])
+        == 0
+    )
     account, count = busiest(month)
     assert f"account_id = {account}, chosen for {month}" in capsys.readouterr().out
-    papermill.execute_notebook("study/mine.ipynb", "done.ipynb", {"every": "1w"}, cwd="study", progress_bar=False)
-    assert f"account {account}: {count:,} fills" in (tmp_path / "done.ipynb").read_text()
+    papermill.execute_notebook(
+        "study/mine.ipynb",
+        "done.ipynb",
+        {"every": "1w"},
+        cwd="study",
+        progress_bar=False,
+    )
+    assert (
+        f"account {account}: {count:,} fills" in (tmp_path / "done.ipynb").read_text()
+    )
 
 
 def test_new_takes_a_folder_of_blocks(
-    month: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    month: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(month.parent)
-    assert cli.main(["new", "amm-versus-orderbook", str(tmp_path / "a.ipynb"), "--blocks", "blocks"]) == 0
-    source = "".join(json.loads((tmp_path / "a.ipynb").read_text())["cells"][1]["source"])
+    assert (
+        cli.main(
+            [
+                "new",
+                "amm-versus-orderbook",
+                str(tmp_path / "a.ipynb"),
+                "--blocks",
+                "blocks",
+            ]
+        )
+        == 0
+    )
+    source = "".join(
+        json.loads((tmp_path / "a.ipynb").read_text())["cells"][1]["source"]
+    )
     assert "horizon = '1h'" in source
     assert "accounts = None" in source
     line = next(line for line in source.splitlines() if line.startswith("blocks = "))
     assert (tmp_path / line.split("'")[1]).resolve() == month
-    assert cli.main(["new", "first-look", str(tmp_path / "b.ipynb"), "--blocks", "nowhere"]) == 2
-    assert cli.main(["new", "real-trades", str(tmp_path / "c.ipynb"), "--blocks", "new-folder"]) == 0
-    assert cli.main(["new", "key-update", str(tmp_path / "d.ipynb"), "--blocks", "blocks"]) == 2
+    assert (
+        cli.main(
+            ["new", "first-look", str(tmp_path / "b.ipynb"), "--blocks", "nowhere"]
+        )
+        == 2
+    )
+    assert (
+        cli.main(
+            ["new", "real-trades", str(tmp_path / "c.ipynb"), "--blocks", "new-folder"]
+        )
+        == 0
+    )
+    assert (
+        cli.main(["new", "key-update", str(tmp_path / "d.ipynb"), "--blocks", "blocks"])
+        == 2
+    )
     assert "has no parameter 'blocks'" in capsys.readouterr().err
     assert templates.account_of_blocks("fee-analysis", None) == {}
 
 
-def test_no_notebook_holds_the_address_of_an_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_notebook_holds_the_address_of_an_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with contextlib.redirect_stdout(None):
         relayer = embedded()
     key = "k3y0fth3endp01nt"
@@ -257,4 +388,8 @@ def test_no_notebook_holds_the_address_of_an_endpoint(tmp_path: Path, monkeypatc
     assert found.names["report"]["blocks"].sum() > 0
     assert key not in found.text
     stored = Path(found.names["store"].stored.file.shown)
-    assert not any(key.encode() in path.read_bytes() for path in stored.rglob("*") if path.is_file())
+    assert not any(
+        key.encode() in path.read_bytes()
+        for path in stored.rglob("*")
+        if path.is_file()
+    )

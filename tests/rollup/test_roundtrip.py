@@ -37,7 +37,9 @@ def test_a_real_block_is_encoded_byte_for_byte(recordings):
     folder = recordings / "rollup_block_a"
     header = json.loads((folder / "header.json").read_text())
     transactions = [Noop()] * header["block_size"]
-    for record in map(json.loads, (folder / "transactions.jsonl").read_text().splitlines()):
+    for record in map(
+        json.loads, (folder / "transactions.jsonl").read_text().splitlines()
+    ):
         kind = getattr(encoding, record["type"].title().replace("_", ""))
         transactions[record["index"]] = built(kind, record)
     data = encode_block(built(Header, header), transactions)

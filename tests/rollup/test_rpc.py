@@ -25,7 +25,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def double(call: dict[str, Any]) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": call["id"], "result": hex(2 * int(call["params"][0], 16))}
+    return {
+        "jsonrpc": "2.0",
+        "id": call["id"],
+        "result": hex(2 * int(call["params"][0], 16)),
+    }
 
 
 def body(value: Any) -> Answer:
@@ -52,7 +56,9 @@ def doubled(count: int) -> list[str]:
     return [hex(2 * one) for one in range(count)]
 
 
-def ask_all(answer: Callable[[int, Any], Answer], count: int = 7, **how: Any) -> tuple[list[Any], list[int]]:
+def ask_all(
+    answer: Callable[[int, Any], Answer], count: int = 7, **how: Any
+) -> tuple[list[Any], list[int]]:
     """Ask for some numbers doubled; return the answers, and how many were asked for in each request."""
     with scripted(endpoint(answer)) as server:
         rpc = open_rpc(server.base_url, **how)
@@ -68,24 +74,37 @@ def test_one_call_is_sent_as_json_rpc() -> None:
         [request] = server.requests
     assert (request.method, request.path) == ("POST", "/v3/key")
     assert request.headers["content-type"] == "application/json"
-    assert json.loads(request.body) == {"jsonrpc": "2.0", "id": 1, "method": "double", "params": ["0x15"]}
+    assert json.loads(request.body) == {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "double",
+        "params": ["0x15"],
+    }
 
 
 def test_calls_are_sent_in_batches_and_answered_in_order() -> None:
-    found, sizes = ask_all(lambda count, asked: body(list(map(double, reversed(asked)))), 45, batch=20)
+    found, sizes = ask_all(
+        lambda count, asked: body(list(map(double, reversed(asked)))), 45, batch=20
+    )
     assert found == doubled(45)
     assert sizes == [20, 20, 5]
 
 
 REFUSALS = {
-    "an error object": lambda asked: body({"id": None, "error": {"code": -32600, "message": "no batches"}}),
+    "an error object": lambda asked: body(
+        {"id": None, "error": {"code": -32600, "message": "no batches"}}
+    ),
     "HTTP 413": lambda asked: Answer(413, b"too large"),
     "HTTP 400": lambda asked: Answer(400, b""),
     "not JSON": lambda asked: Answer(200, b"<html>no</html>"),
     "a single answer": lambda asked: body(double(asked[0])),
     "no answers": lambda asked: body([]),
-    "foreign ids": lambda asked: body([double(one) | {"id": one["id"] + 1000} for one in asked]),
-    "ids that are no ids": lambda asked: body([double(one) | {"id": {"a": []}} for one in asked]),
+    "foreign ids": lambda asked: body(
+        [double(one) | {"id": one["id"] + 1000} for one in asked]
+    ),
+    "ids that are no ids": lambda asked: body(
+        [double(one) | {"id": {"a": []}} for one in asked]
+    ),
     "not objects": lambda asked: body([5, None, "x"]),
 }
 
@@ -93,11 +112,17 @@ REFUSALS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("most", [1, 2])
-def test_refused_batches_become_smaller(refusal: Callable[[Any], Answer], most: int) -> None:
+def test_refused_batches_become_smaller(
+    refusal: Callable[[Any], Answer], most: int
+) -> None:
     """An endpoint that takes batches of `most` calls is asked with no more once it is known."""
 
     def answer(count: int, asked: Any) -> Answer:
-        return refusal(asked) if isinstance(asked, list) and len(asked) > most else doubling(count, asked)
+        return (
+            refusal(asked)
+            if isinstance(asked, list) and len(asked) > most
+            else doubling(count, asked)
+        )
 
     found, sizes = ask_all(answer, 9, batch=8)
     assert found == doubled(9)
@@ -110,7 +135,9 @@ def test_answers_left_out_or_contradictory_are_asked_for_again() -> None:
         if count:
             return doubling(count, asked)
         answers = list(map(double, asked))
-        return body([*answers[:3], answers[3] | {"result": "0x999"}, answers[3], answers[1]])
+        return body(
+            [*answers[:3], answers[3] | {"result": "0x999"}, answers[3], answers[1]]
+        )
 
     found, sizes = ask_all(partly, 6)
     assert found == doubled(6)
@@ -120,20 +147,29 @@ def test_answers_left_out_or_contradictory_are_asked_for_again() -> None:
 def test_an_error_in_a_batch_concerns_its_own_call() -> None:
     def refusing(count: int, asked: Any) -> Answer:
         answers = [double(one) for one in asked]
-        answers[2] = {"id": answers[2]["id"], "error": {"code": 3, "message": "execution reverted"}}
+        answers[2] = {
+            "id": answers[2]["id"],
+            "error": {"code": 3, "message": "execution reverted"},
+        }
         answers[4] = {"id": answers[4]["id"]}
         return body(answers)
 
     found, sizes = ask_all(refusing, 6)
     assert sizes == [6]
-    assert [one for one in found if isinstance(one, str)] == [doubled(6)[place] for place in (0, 1, 3, 5)]
+    assert [one for one in found if isinstance(one, str)] == [
+        doubled(6)[place] for place in (0, 1, 3, 5)
+    ]
     assert "double at http://127.0.0.1" in str(found[2])
-    assert str(found[2]).startswith("The endpoint refused: execution reverted. Try another endpoint")
+    assert str(found[2]).startswith(
+        "The endpoint refused: execution reverted. Try another endpoint"
+    )
     assert str(found[2]).endswith(", code 3).")
     assert "expected a result or an error" in str(found[4])
 
 
-def test_a_call_that_is_limited_inside_a_batch_is_asked_again(quick: list[float]) -> None:
+def test_a_call_that_is_limited_inside_a_batch_is_asked_again(
+    quick: list[float],
+) -> None:
     def limiting(count: int, asked: Any) -> Answer:
         many = asked if isinstance(asked, list) else [asked]
         answers = [double(one) for one in many]
@@ -162,7 +198,9 @@ def test_a_call_that_is_limited_inside_a_batch_is_asked_again(quick: list[float]
     ],
 )  # fmt: skip
 def test_what_may_pass_is_tried_again(trouble: Answer, quick: list[float]) -> None:
-    with scripted(endpoint(lambda count, asked: trouble if count < 3 else doubling(count, asked))) as server:
+    with scripted(
+        endpoint(lambda count, asked: trouble if count < 3 else doubling(count, asked))
+    ) as server:
         assert open_rpc(server.base_url).ask("double", "0x3") == "0x6"
         assert len(server.requests) == 4
     assert len(quick) >= 3
@@ -194,13 +232,21 @@ def test_other_refusals_are_final(answer: Answer, kind: type, said: str) -> None
         port = server.base_url.rpartition(":")[2]
     assert isinstance(caught.value, kind)
     assert said.replace("PORT", port) in str(caught.value)
-    assert str(caught.value).startswith("The ")  # what happened; where is said at the end
+    assert str(caught.value).startswith(
+        "The "
+    )  # what happened; where is said at the end
     assert len(str(caught.value)) < 700
 
 
 TOO_MUCH = [
-    (-32005, "query returned more than 10000 results. Try with this block range [0xaa, 0xbb]."),
-    (-32602, "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range"),
+    (
+        -32005,
+        "query returned more than 10000 results. Try with this block range [0xaa, 0xbb].",
+    ),
+    (
+        -32602,
+        "Log response size exceeded. You can make eth_getLogs requests with up to a 2K block range",
+    ),
     (-32000, "block range is too wide"),
     (-32000, "query timeout exceeded"),
     (-32600, "eth_getLogs limited to 1024 blocks"),
@@ -234,7 +280,9 @@ def test_rate_limits_are_told_apart(code: int, message: str) -> None:
 def test_a_late_answer_is_not_waited_for() -> None:
     never = threading.Event()
     with scripted(lambda count, request: never.wait(5) and Answer()) as server:
-        with pytest.raises(RelayerTimeout, match=r"within 0.2 s.*sync\(..., timeout=...\)"):
+        with pytest.raises(
+            RelayerTimeout, match=r"within 0.2 s.*sync\(..., timeout=...\)"
+        ):
             open_rpc(server.base_url, timeout=0.2, attempts=1).ask("double", "0x1")
         never.set()
 
@@ -250,7 +298,9 @@ ADDRESSES = {
 @pytest.mark.parametrize("where", [*ADDRESSES, "user", "password"])
 def test_what_is_shown_of_an_address_is_scheme_and_host(where: str) -> None:
     users = {"user": f"{KEY}@", "password": f"me:{KEY}@"}
-    rpc = open_rpc(f"https://{users.get(where, '')}mainnet.example.io:8443{ADDRESSES.get(where, '')}")
+    rpc = open_rpc(
+        f"https://{users.get(where, '')}mainnet.example.io:8443{ADDRESSES.get(where, '')}"
+    )
     assert repr(rpc) == "Rpc('https://mainnet.example.io:8443/…')"
 
 
@@ -258,10 +308,15 @@ def test_user_and_password_are_sent_as_basic_authentication() -> None:
     with scripted(endpoint(doubling)) as server:
         rpc = open_rpc(server.base_url.replace("//", "//Aladdin:open%20sesame@"))
         rpc.ask("double", "0x1")
-        assert server.requests[0].headers["authorization"] == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+        assert (
+            server.requests[0].headers["authorization"]
+            == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+        )
 
 
-@pytest.mark.parametrize("address", ["http://mainnet.example.io/key12345", "http://10.0.0.7:8545"])
+@pytest.mark.parametrize(
+    "address", ["http://mainnet.example.io/key12345", "http://10.0.0.7:8545"]
+)
 def test_plain_http_needs_to_be_allowed(address: str) -> None:
     with pytest.raises(LabError, match=r"over plain http.*allow_http=True") as caught:
         open_rpc(address)
@@ -275,12 +330,21 @@ def test_plain_http_needs_to_be_allowed(address: str) -> None:
      f"//h/{KEY}", KEY, "", 5, b"https://h/", None],
 )  # fmt: skip
 def test_what_is_no_address_is_refused_and_not_shown(address: Any) -> None:
-    with pytest.raises(LabError, match="not an address of an Ethereum endpoint") as caught:
+    with pytest.raises(
+        LabError, match="not an address of an Ethereum endpoint"
+    ) as caught:
         open_rpc(address)
-    assert [leaks(text, {"key": forms(KEY)}) for text in shown(caught.value)] == [[], [], [], []]
+    assert [leaks(text, {"key": forms(KEY)}) for text in shown(caught.value)] == [
+        [],
+        [],
+        [],
+        [],
+    ]
 
 
-@pytest.mark.parametrize("value", ["0x", "0x8000000000000000", "0x" + "f" * 65, "1f", "-0x1", "0x1g", "0x٣"])
+@pytest.mark.parametrize(
+    "value", ["0x", "0x8000000000000000", "0x" + "f" * 65, "1f", "-0x1", "0x1g", "0x٣"]
+)
 def test_numbers_beyond_64_bits_and_other_text_are_refused(value: str) -> None:
     with pytest.raises(RpcError, match="a number in hex"):
         number(value, "x")

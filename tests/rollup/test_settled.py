@@ -32,7 +32,9 @@ def recording(name: str) -> Any:
 def tokens() -> pd.DataFrame:
     listed = recording("mainnet_registered_tokens_v36.json")
     names = ("tokenId", "symbol", "decimals")
-    return lab.tables.tokens([{n: t[n] for n in names} for t in listed if t["decimals"] is not None])
+    return lab.tables.tokens(
+        [{n: t[n] for n in names} for t in listed if t["decimals"] is not None]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,9 @@ def served() -> pd.DataFrame:
     """The same fills as the relayer would have served them, in the blocks' order, with roles."""
     recording("mainnet_block_a/tokens.json")
     frame = lab.fills.with_roles(trades_of(client_of(RELAYER)))
-    return frame.sort_values(["index_in_block", "role"], ascending=[True, False], ignore_index=True)
+    return frame.sort_values(
+        ["index_in_block", "role"], ascending=[True, False], ignore_index=True
+    )
 
 
 def small_tokens() -> pd.DataFrame:
@@ -68,7 +72,9 @@ def small_tokens() -> pd.DataFrame:
         41: ("ZERO", 0),
         42: ("ODD#", 8),
     }
-    return lab.tables.tokens([{"tokenId": i, "symbol": s, "decimals": d} for i, (s, d) in listed.items()])
+    return lab.tables.tokens(
+        [{"tokenId": i, "symbol": s, "decimals": d} for i, (s, d) in listed.items()]
+    )
 
 
 def fill(**fields: int) -> bytes:
@@ -84,23 +90,31 @@ def read(*fills: bytes, **how: Any) -> pd.DataFrame:
 # Against the relayer
 
 
-def test_every_regular_row_is_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+def test_every_regular_row_is_the_relayer_s(
+    trades: pd.DataFrame, served: pd.DataFrame
+) -> None:
     assert len(trades) == len(served) == 364
     assert trades.columns.tolist() == served.columns.drop("role_source").tolist()
     assert trades["role"].tolist() == served["role"].tolist()
     for name in (*SAME, "index_in_block"):
-        assert trades[name].astype(object).tolist() == served[name].astype(object).tolist(), name
+        assert (
+            trades[name].astype(object).tolist() == served[name].astype(object).tolist()
+        ), name
     assert (trades["block_id"] == 20_000).all()
 
 
-def test_notionals_are_what_was_settled(trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame) -> None:
+def test_notionals_are_what_was_settled(
+    trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame
+) -> None:
     facts = settled_of(RELAYER)
     decimals = tokens["decimals"].to_dict()
     for row, trade_id in zip(trades.itertuples(), served["trade_id"], strict=True):
         fact = facts[trade_id, row.side]
         assert whole(row.notional, decimals[row.quote]) == int(fact["quote_amount"])
         received = fact["size"] if row.side == "BUY" else fact["quote_amount"]
-        assert row.fee_bps == pytest.approx(int(fact["fee"]) / int(received) * 10_000, rel=1e-15)
+        assert row.fee_bps == pytest.approx(
+            int(fact["fee"]) / int(received) * 10_000, rel=1e-15
+        )
         assert int(fact["fee"]) == int(received) * fact["fee_bips"] // 10_000
         assert row.role == fact["role"]
 
@@ -108,7 +122,9 @@ def test_notionals_are_what_was_settled(trades: pd.DataFrame, served: pd.DataFra
 # Against plain integers
 
 
-def test_all_columns_are_recomputed_from_integers(every: pd.DataFrame, tokens: pd.DataFrame) -> None:
+def test_all_columns_are_recomputed_from_integers(
+    every: pd.DataFrame, tokens: pd.DataFrame
+) -> None:
     facts = [fact for fact in recorded_facts() if fact["type"] == "spot_trade"]
     decimals = dict(zip(tokens["token_id"], tokens["decimals"], strict=True))
     symbols = dict(zip(tokens["token_id"], tokens.index, strict=True))
@@ -117,15 +133,24 @@ def test_all_columns_are_recomputed_from_integers(every: pd.DataFrame, tokens: p
     for place, row in enumerate(every.itertuples()):
         fact, (own, other) = facts[place // 2], ("ab", "ba")[place % 2]
         assert row.account_id == fact[f"account_{own}"]
-        assert (row.token_id, row.storage_id) == (fact[f"sell_{own}"], fact[f"storage_{own}"])
-        assert row.trade_id == 20_000 * 100_000 + fact["index"] == 20_000 * 100_000 + row.index_in_block
+        assert (row.token_id, row.storage_id) == (
+            fact[f"sell_{own}"],
+            fact[f"storage_{own}"],
+        )
+        assert (
+            row.trade_id
+            == 20_000 * 100_000 + fact["index"]
+            == 20_000 * 100_000 + row.index_in_block
+        )
         assert row.role == ("taker", "maker")[place % 2]
         if max(fact["sell_a"], fact["sell_b"]) >= NFT:
             continue
         sold, bought = (fact[f"sell_{side}"] for side in (own, other))
         assert {row.base, row.quote} == {symbols[sold], symbols[bought]}
         assert row.side == ("BUY" if row.quote == symbols[sold] else "SELL")
-        legs = {symbols[fact[f"sell_{side}"]]: int(fact[f"fill_{side}"]) for side in "ab"}
+        legs = {
+            symbols[fact[f"sell_{side}"]]: int(fact[f"fill_{side}"]) for side in "ab"
+        }
         places = {symbols[token]: int(decimals[token]) for token in (sold, bought)}
         assert whole(row.size, places[row.base]) == legs[row.base]
         assert whole(row.notional, places[row.quote]) == legs[row.quote]
@@ -139,16 +164,31 @@ def test_all_columns_are_recomputed_from_integers(every: pd.DataFrame, tokens: p
 
 def test_prices_are_exact_at_any_decimals_and_sizes() -> None:
     cases = [
-        {"sell_a": sell, "sell_b": buy, "fill_a": 524_287 | e << 19, "fill_b": m | f << 19}
+        {
+            "sell_a": sell,
+            "sell_b": buy,
+            "fill_a": 524_287 | e << 19,
+            "fill_b": m | f << 19,
+        }
         for sell, buy in ((1, 0), (6, 1), (40, 41), (41, 40), (42, 6), (40, 6))
-        for e, f, m in ((0, 0, 1), (13, 0, 7), (0, 13, 7), (3, 17, 524_286), (18, 3, 99_991))
+        for e, f, m in (
+            (0, 0, 1),
+            (13, 0, 7),
+            (0, 13, 7),
+            (3, 17, 524_286),
+            (18, 3, 99_991),
+        )
     ]
     frame = read(*(fill(**case) for case in cases))
-    decimals = dict(zip(small_tokens()["token_id"], small_tokens()["decimals"], strict=True))
+    decimals = dict(
+        zip(small_tokens()["token_id"], small_tokens()["decimals"], strict=True)
+    )
     names = dict(zip(small_tokens().index, small_tokens()["token_id"], strict=True))
     for row, case in zip(frame.iloc[::2].itertuples(), cases, strict=True):
         legs = {case["sell_a"]: case["fill_a"], case["sell_b"]: case["fill_b"]}
-        amounts = {token: (raw & 0x7FFFF) * 10 ** (raw >> 19) for token, raw in legs.items()}
+        amounts = {
+            token: (raw & 0x7FFFF) * 10 ** (raw >> 19) for token, raw in legs.items()
+        }
         base = names[row.base]
         quote = names[row.quote]
         top = amounts[quote] * 10 ** (18 + 48)
@@ -175,7 +215,10 @@ def listed_pairs() -> list[tuple[int, int]]:
 def all_tokens() -> pd.DataFrame:
     """Every registered token, 18 decimals where they are not known."""
     records = recording("mainnet_registered_tokens_v36.json")
-    known = [{n: one[n] for n in ("tokenId", "symbol")} | {"decimals": one["decimals"] or 18} for one in records]
+    known = [
+        {n: one[n] for n in ("tokenId", "symbol")} | {"decimals": one["decimals"] or 18}
+        for one in records
+    ]
     return lab.tables.tokens(known)
 
 
@@ -200,15 +243,24 @@ def test_a_listing_comes_before_the_order_and_a_market_before_its_pool() -> None
     frame = read(fill(), fill(sell_a=0, sell_b=6), markets=markets)
     assert [*frame["market"]] == ["ETH-LRC", "ETH-LRC", "ETH-USDC", "ETH-USDC"]
     assert [*frame["side"]] == ["BUY", "SELL", "SELL", "BUY"]
-    assert frame["market"].cat.categories.tolist() == ["AMM-ETH-LRC", "ETH-LRC", "ETH-USDC"]
+    assert frame["market"].cat.categories.tolist() == [
+        "AMM-ETH-LRC",
+        "ETH-LRC",
+        "ETH-USDC",
+    ]
     assert lab.anomalies(frame).empty
 
 
 # Rows
 
 
-def test_block_order_is_kept_and_ids_follow_the_position_where_the_number_is_unknown() -> None:
-    data = [block_data([fill(), fill(sell_a=0, sell_b=1)], timestamp=moment) for moment in (2000, 1000)]
+def test_block_order_is_kept_and_ids_follow_the_position_where_the_number_is_unknown() -> (
+    None
+):
+    data = [
+        block_data([fill(), fill(sell_a=0, sell_b=1)], timestamp=moment)
+        for moment in (2000, 1000)
+    ]
     frame = lab.rollup.decode_data(data).trades(small_tokens())
     assert [*frame["trade_id"]] == [0, 0, 1, 1, 100_000, 100_000, 100_001, 100_001]
     assert [*frame["role"]] == ["taker", "maker"] * 4
@@ -248,7 +300,10 @@ def test_an_nft_s_fill_keeps_what_can_be_typed() -> None:
     assert whole(taker["notional"], 18) == 5 * 10**17
     assert (taker["fee_token"], whole(taker["fee"], 18)) == ("ETH", 5 * 10**14)
     assert (maker["fee_token"], whole(maker["fee"], 18)) == ("ETH", 10**15)
-    assert json.loads(taker["extra"]) == {"anomaly": f"token {NFT + 3} is an NFT", "size": "2"}
+    assert json.loads(taker["extra"]) == {
+        "anomaly": f"token {NFT + 3} is an NFT",
+        "size": "2",
+    }
     assert lab.anomalies(frame)["reason"].tolist() == [f"token {NFT + 3} is an NFT"] * 2
 
 
@@ -268,15 +323,27 @@ def test_odd_fills_are_listed_and_lose_no_digit() -> None:
     reasons = [one["anomaly"] for one in extra]
     assert reasons[:2] == ["token 999 is not in the tokens table"] * 2
     assert extra[0]["size"] == str(3 * 10**17)
-    assert reasons[2:4] == ["token 998 is not in the tokens table; token 999 is not in the tokens table"] * 2
+    assert (
+        reasons[2:4]
+        == [
+            "token 998 is not in the tokens table; token 999 is not in the tokens table"
+        ]
+        * 2
+    )
     assert extra[2] | {"anomaly": ""} == {
         "anomaly": "", "size": str(3 * 10**17), "notional": str(2000 * 10**18), "fee": "0",
     }  # fmt: skip
     assert reasons[4:6] == ["both sides sell token 1"] * 2
     assert reasons[6].startswith("bit 6 of the order data")
-    assert [reasons[7].split(" with")[0], extra[7]["size"]] == [f"size {10**20}", str(10**20)]
+    assert [reasons[7].split(" with")[0], extra[7]["size"]] == [
+        f"size {10**20}",
+        str(10**20),
+    ]
     assert reasons[9].startswith("size 1 with the 30 decimals of TINY does not fit")
-    assert frame["side"].isna().tolist() == [False] * 4 + [True] * 2 + [False] * 8 + [True] * 2 + [False] * 2
+    assert (
+        frame["side"].isna().tolist()
+        == [False] * 4 + [True] * 2 + [False] * 8 + [True] * 2 + [False] * 2
+    )
     listed = lab.anomalies(frame)
     assert {*range(6), 7, *range(8, 16)} == {*listed.index}
     assert listed.loc[12, "reason"] == "size is 0"
@@ -301,7 +368,9 @@ def test_other_frames_are_refused(blocks: lab.rollup.Blocks) -> None:
 def test_sums_of_fees_tiers_and_breakdowns_are_the_relayer_s(
     trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame
 ) -> None:
-    ours, theirs = (lab.fees.summary(frame, by=["fill_type", "role"]) for frame in (trades, served))
+    ours, theirs = (
+        lab.fees.summary(frame, by=["fill_type", "role"]) for frame in (trades, served)
+    )
     keys = [
         "fill_type",
         "role",
@@ -314,15 +383,22 @@ def test_sums_of_fees_tiers_and_breakdowns_are_the_relayer_s(
         "both_sides",
     ]
     assert ours[keys].astype(str).equals(theirs[keys].astype(str))
-    ours, theirs = (lab.fills.breakdown(frame, by="market") for frame in (trades, served))
+    ours, theirs = (
+        lab.fills.breakdown(frame, by="market") for frame in (trades, served)
+    )
     keys = ["market", "fill_type", "fills", "share", "volume", "both_sides"]
     assert ours[keys].astype(str).equals(theirs[keys].astype(str))
     ours, theirs = (lab.fees.tiers(frame, tokens=tokens) for frame in (trades, served))
-    known = [dict(zip(frame["tier_bps"], frame["fills"], strict=True)) for frame in (ours, theirs)]
+    known = [
+        dict(zip(frame["tier_bps"], frame["fills"], strict=True))
+        for frame in (ours, theirs)
+    ]
     assert sum(known[0].values()) == sum(known[1].values()) == 364
 
 
-def test_roles_and_sides_are_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+def test_roles_and_sides_are_the_relayer_s(
+    trades: pd.DataFrame, served: pd.DataFrame
+) -> None:
     derived = lab.fills.with_roles(trades.assign(role=None))
     assert [*derived["role"]] == [*served["role"]]
     once = lab.fills.one_side(trades)
@@ -330,37 +406,66 @@ def test_roles_and_sides_are_the_relayer_s(trades: pd.DataFrame, served: pd.Data
     assert [*once["index_in_block"]] == [*lab.fills.one_side(served)["index_in_block"]]
 
 
-def test_orders_are_told_apart_without_a_hash_as_with_it(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+def test_orders_are_told_apart_without_a_hash_as_with_it(
+    trades: pd.DataFrame, served: pd.DataFrame
+) -> None:
     expected = lab.fills.orders(served)
     found = lab.fills.orders(trades)
     assert len(found) == len(expected) == served["order_hash"].nunique() == 353
     assert found["order_hash"].isna().all()
     assert found["storage_id"].notna().all()
     assert expected["storage_id"].isna().all()
-    names = ["account_id", "market", "side", "fee_token", "fills", "amm_fills", "volume", "fee"]
-    rows = [sorted(frame[names].astype(str).agg("|".join, axis=1)) for frame in (found, expected)]
+    names = [
+        "account_id",
+        "market",
+        "side",
+        "fee_token",
+        "fills",
+        "amm_fills",
+        "volume",
+        "fee",
+    ]
+    rows = [
+        sorted(frame[names].astype(str).agg("|".join, axis=1))
+        for frame in (found, expected)
+    ]
     assert rows[0] == rows[1]
 
 
-def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades: pd.DataFrame) -> None:
+def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(
+    trades: pd.DataFrame,
+) -> None:
     """Every fill has one time here, so that places in the block alone tell what came before."""
     found = lab.fills.markouts(trades, horizons=["1h"])
-    known = trades[["market", "account_id", "token_id", "storage_id", "trade_id", "price"]].itertuples(index=False)
+    known = trades[
+        ["market", "account_id", "token_id", "storage_id", "trade_id", "price"]
+    ].itertuples(index=False)
     rows = [tuple(row) for row in known]
     own = defaultdict(set)
     for _, *order, trade_id, _ in rows:
         own[tuple(order)].add(trade_id)
-    takers = [row for row, role in zip(rows, trades["role"], strict=True) if role == "taker"]
+    takers = [
+        row for row, role in zip(rows, trades["role"], strict=True) if role == "taker"
+    ]
     expected = []
     for market, *order, _, _ in takers:
-        before = [one for one in rows if one[0] == market and one[4] < min(own[tuple(order)])]
+        before = [
+            one for one in rows if one[0] == market and one[4] < min(own[tuple(order)])
+        ]
         expected.append(before[-1][5] if before else None)
-    assert [None if pd.isna(price) else price for price in found["price_before"]] == expected
+    assert [
+        None if pd.isna(price) else price for price in found["price_before"]
+    ] == expected
     assert sum(price is not None for price in expected) > 100
     # An hour later the block is over: its last fill in the market counts, if it is newer than the order's last.
     last = {row[0]: row for row in rows}
-    after = [last[row[0]][5] if last[row[0]][4] > max(own[tuple(row[1:4])]) else None for row in takers]
-    assert [None if pd.isna(price) else price for price in found["price_after"]] == after
+    after = [
+        last[row[0]][5] if last[row[0]][4] > max(own[tuple(row[1:4])]) else None
+        for row in takers
+    ]
+    assert [
+        None if pd.isna(price) else price for price in found["price_after"]
+    ] == after
 
 
 def test_a_value_of_a_fee_uses_no_price_that_comes_later_in_the_block() -> None:
@@ -376,6 +481,8 @@ def test_a_value_of_a_fee_uses_no_price_that_comes_later_in_the_block() -> None:
     assert found["fee_value"] == pytest.approx(1000 * float(found["fee"]), rel=1e-12)
 
 
-def test_prices_cut_to_eight_decimals_are_the_relayer_s(trades: pd.DataFrame, served: pd.DataFrame) -> None:
+def test_prices_cut_to_eight_decimals_are_the_relayer_s(
+    trades: pd.DataFrame, served: pd.DataFrame
+) -> None:
     for exact, cut in zip(trades["price"], served["price"], strict=True):
         assert int(exact.scaleb(18)) // 10**10 * 10**10 == int(cut.scaleb(18))

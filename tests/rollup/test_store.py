@@ -47,7 +47,9 @@ def test_what_is_added_is_read_back_and_only_once(store: Store) -> None:
     assert list(again.blocks().raw) == [*blocks, made_block(8)]
 
 
-def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(store: Store) -> None:
+def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(
+    store: Store,
+) -> None:
     bare = RawBlock(made_data(3))
     assert store.stored.add([bare]) == 1
     assert store.blocks().raw == (bare,)
@@ -60,25 +62,45 @@ def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(store: S
     assert len(store.stored.index().blocks) == 1
 
 
-def test_numbers_come_from_events_and_spread_along_the_state_roots(store: Store) -> None:
-    store.stored.add([made_block(number, block_id=None) for number in (1, 2, 3, 4, 6, 7)])
+def test_numbers_come_from_events_and_spread_along_the_state_roots(
+    store: Store,
+) -> None:
+    store.stored.add(
+        [made_block(number, block_id=None) for number in (1, 2, 3, 4, 6, 7)]
+    )
     assert numbers_of(store) == [None] * 6
     store.stored.add_events([event(3)], (5, 9))
-    assert numbers_of(store) == [1, 2, 3, 4, None, None]  # block 5, between 4 and 6, is not held
+    assert numbers_of(store) == [
+        1,
+        2,
+        3,
+        4,
+        None,
+        None,
+    ]  # block 5, between 4 and 6, is not held
     store.stored.add([made_block(7, transaction_hash=None)])
     assert numbers_of(store) == [1, 2, 3, 4, 6, 7]
-    assert [raw.data for raw in store.blocks().raw] == [made_data(number) for number in (1, 2, 3, 4, 6, 7)]
+    assert [raw.data for raw in store.blocks().raw] == [
+        made_data(number) for number in (1, 2, 3, 4, 6, 7)
+    ]
 
 
 def test_a_root_that_two_blocks_share_tells_no_number(store: Store) -> None:
     idle = block_data([bytes(68)], before=root(2), after=root(2), timestamp=START + 150)
-    store.stored.add([made_block(2), *(RawBlock(data) for data in (idle, made_data(3), made_data(4)))])
+    store.stored.add(
+        [
+            made_block(2),
+            *(RawBlock(data) for data in (idle, made_data(3), made_data(4))),
+        ]
+    )
     assert numbers_of(store) == [2, None, None, None]
     store.stored.add_events([event(4)], (1, 2))
     assert numbers_of(store) == [2, 3, 4, None]
 
 
-def test_blocks_without_a_number_are_in_the_order_of_time_and_place(store: Store) -> None:
+def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
+    store: Store,
+) -> None:
     facts = [(50, 7, 0), (50, 7, 1), (50, 9, 0), (51, 3, 0), (52, None, 0)]
     blocks = [
         RawBlock(
@@ -94,7 +116,9 @@ def test_blocks_without_a_number_are_in_the_order_of_time_and_place(store: Store
 
 
 @pytest.mark.parametrize("other", ["data", "number", "event"])
-def test_one_number_for_two_blocks_or_two_for_one_are_refused(store: Store, other: str) -> None:
+def test_one_number_for_two_blocks_or_two_for_one_are_refused(
+    store: Store, other: str
+) -> None:
     store.stored.add([made_block(5)])
     store.stored.add_events([event(6)], (1, 2))
     wrong = {
@@ -104,7 +128,9 @@ def test_one_number_for_two_blocks_or_two_for_one_are_refused(store: Store, othe
     }[other]
     with pytest.raises(lab.errors.BlockError, match="cannot both be"):
         store.stored.add([made_block(10), wrong])
-    with pytest.raises(lab.errors.BlockError, match="block 3 with sha256 .* and block 3 with sha256"):
+    with pytest.raises(
+        lab.errors.BlockError, match="block 3 with sha256 .* and block 3 with sha256"
+    ):
         store.stored.add([made_block(3), made_block(4, block_id=3)])
     assert numbers_of(store) == [5]
 
@@ -113,15 +139,21 @@ def test_blocks_of_another_exchange_are_refused_by_name(store: Store) -> None:
     store.stored.add([made_block(1)])
     foreign = made_block(2)
     foreign = foreign._replace(data=b"\x11" * 20 + foreign.data[20:])
-    with pytest.raises(lab.errors.BlockError, match=f"holds blocks of .*{ADDRESS}.*0x1111"):
+    with pytest.raises(
+        lab.errors.BlockError, match=f"holds blocks of .*{ADDRESS}.*0x1111"
+    ):
         store.stored.add([foreign])
     with pytest.raises(lab.errors.ArchiveError, match="kept apart"):
-        Store(store.stored.file.path).stored.bind(Source("other", False, "0x" + "11" * 20, 1))
+        Store(store.stored.file.path).stored.bind(
+            Source("other", False, "0x" + "11" * 20, 1)
+        )
     with pytest.raises(lab.errors.ArchiveError, match="kept apart"):
         Store(store.stored.file.path).stored.bind(Source("synthetic", True, ADDRESS, 1))
 
 
-def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(store: Store) -> None:
+def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(
+    store: Store,
+) -> None:
     bad = bytearray(made_data(2))
     bad[98] = 77
     with pytest.raises(lab.errors.BlockError, match="unknown transaction type 77"):
@@ -134,25 +166,39 @@ def test_report_shows_ranges_gaps_and_what_events_name(store: Store) -> None:
     store.stored.add([RawBlock(made_data(30))])
     store.stored.add_events([event(6), event(14), event(15)], (1, 2))
     report = store.report()
-    assert report["first"].tolist() == [4, 9, 12, None] or report["first"].isna().tolist() == [False] * 3 + [True]
+    assert report["first"].tolist() == [4, 9, 12, None] or report[
+        "first"
+    ].isna().tolist() == [False] * 3 + [True]
     assert report["last"].dropna().tolist() == [6, 9, 13]
     assert report["blocks"].tolist() == [3, 1, 2, 1]
     assert report["missing"].dropna().tolist() == [2, 2, 2]
-    assert report["first_l1_block"].dropna().tolist() == [11_000_004, 11_000_009, 11_000_012]
-    assert report["last_time"].astype("int64").tolist() == [1000 * (START + 60 * n) for n in (6, 9, 13, 30)]
+    assert report["first_l1_block"].dropna().tolist() == [
+        11_000_004,
+        11_000_009,
+        11_000_012,
+    ]
+    assert report["last_time"].astype("int64").tolist() == [
+        1000 * (START + 60 * n) for n in (6, 9, 13, 30)
+    ]
     assert "7 blocks, numbers 4 to 13, 6 missing" in store._repr_html_()
 
 
-def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(store: Store) -> None:
+def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(
+    store: Store,
+) -> None:
     store.stored.add_events([event(1), event(2)], (100, 199), {7: "0x" + "ab" * 20})
     store.stored.add_events([event(2), event(3)], (200, 300), {7: "0x" + "ab" * 20})
     store.stored.add_events([], (500, 600))
     assert store.stored.scanned() == [(100, 300), (500, 600)]
-    assert store.stored.index().events.to_pylist() == [event(number)._asdict() for number in (1, 2, 3)]
+    assert store.stored.index().events.to_pylist() == [
+        event(number)._asdict() for number in (1, 2, 3)
+    ]
     assert store.stored.contracts() == {7: "0x" + "ab" * 20}
 
 
-def test_blocks_are_read_by_number_and_batches_are_the_whole_store(store: Store) -> None:
+def test_blocks_are_read_by_number_and_batches_are_the_whole_store(
+    store: Store,
+) -> None:
     every = [made_block(number) for number in range(1, 31)]
     for start in (20, 0, 10):
         store.stored.add(every[start : start + 10])
@@ -172,7 +218,12 @@ def test_blocks_are_read_by_number_and_batches_are_the_whole_store(store: Store)
 
 
 def test_pools_are_those_of_the_whole_store_wherever_it_is_read(store: Store) -> None:
-    store.stored.add([RawBlock(pool_data(1, [3, 70_000, 3]), block_id=1), RawBlock(pool_data(2, []), block_id=2)])
+    store.stored.add(
+        [
+            RawBlock(pool_data(1, [3, 70_000, 3]), block_id=1),
+            RawBlock(pool_data(2, []), block_id=2),
+        ]
+    )
     assert store.pools() == {3, 70_000}
     store.stored.add([RawBlock(pool_data(3, [9]), block_id=3)])
     assert store.pools() == Store(store.stored.file.path).pools() == {3, 9, 70_000}
@@ -183,7 +234,9 @@ def test_tokens_are_those_stored_last(store: Store) -> None:
     with pytest.raises(lab.LabError, match="no tokens here yet"):
         store.tokens()
     for places in (6, 8, 8):
-        store.stored.store_tokens(f'[{{"symbol": "USDC", "tokenId": 6, "decimals": {places}}}]')
+        store.stored.store_tokens(
+            f'[{{"symbol": "USDC", "tokenId": 6, "decimals": {places}}}]'
+        )
     assert store.tokens()["decimals"].to_dict() == {"USDC": 8}
     assert store.tokens().attrs["source"] == SOURCE.name
     with pytest.raises(lab.LabError):
@@ -195,19 +248,28 @@ def test_an_empty_store_says_so_and_how_to_fill_it(tmp_path: Path) -> None:
     assert repr(empty) == f"Store('{tmp_path}/nothing', empty)"
     assert "empty" in empty._repr_html_()
     assert empty.source is None
-    with pytest.raises(lab.errors.NotAnArchive, match=r"no blocks here yet. Fill it first: store\.sync"):
+    with pytest.raises(
+        lab.errors.NotAnArchive, match=r"no blocks here yet. Fill it first: store\.sync"
+    ):
         empty.report()
     assert not (tmp_path / "nothing").exists()
 
 
-def test_an_archive_is_no_block_store_and_a_block_store_no_archive(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(lab.errors.NotAnArchive, match="not the one of an archive. Nothing was changed"):
+def test_an_archive_is_no_block_store_and_a_block_store_no_archive(
+    store: Store, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        lab.errors.NotAnArchive, match="not the one of an archive. Nothing was changed"
+    ):
         lab.Archive(store.stored.file.path).report()
     with pytest.raises(lab.errors.NotAnArchive, match="not the one of an archive"):
         lab.Archive(store.stored.file.path).import_blocks(filled(store))
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "blocks.json").write_text("[" * 200_000)
-    with pytest.raises(lab.errors.NotAnArchive, match="earlier versions .* kept blocks in. Now it is one file"):
+    with pytest.raises(
+        lab.errors.NotAnArchive,
+        match="earlier versions .* kept blocks in. Now it is one file",
+    ):
         Store(tmp_path / "old")
 
 
@@ -217,12 +279,16 @@ def filled(store: Store) -> Store:
     return store
 
 
-def writer(path: Path, first: int, environment: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+def writer(
+    path: Path, first: int, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a process that adds blocks four at a time."""
     code = f"from support import rollup_stores; rollup_stores.add_for_ever({str(path)!r}, {first}, 4, 4000)"
     words = [sys.executable, "-W", "ignore", "-c", code]
     folder = Path(__file__).parents[1]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0, cwd=folder, env=environment)
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, bufsize=0, cwd=folder, env=environment
+    )
 
 
 def reported_of(process: subprocess.Popen[bytes]) -> int:
@@ -236,7 +302,9 @@ def check_whole(path: Path, reported: int) -> int:
     assert held == list(range(1, len(held) + 1))
     assert len(held) >= reported
     assert len(held) % 4 == 0
-    assert [raw.data for batch in store.batches() for raw in batch.raw] == [made_data(n) for n in held]
+    assert [raw.data for batch in store.batches() for raw in batch.raw] == [
+        made_data(n) for n in held
+    ]
     return len(held)
 
 
@@ -276,13 +344,22 @@ def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
         cut_power(root, notes, dice)
         held = check_whole(path, reported)
     assert held
-    assert hashlib.sha256(made_data(1)).digest() in Store(path).stored.index().blocks["data_sha256"].to_pylist()
+    assert (
+        hashlib.sha256(made_data(1)).digest()
+        in Store(path).stored.index().blocks["data_sha256"].to_pylist()
+    )
 
 
-@pytest.mark.parametrize("open_it", [Store, lambda address: lab.connect(blocks=address)])
-def test_an_address_given_as_the_file_is_refused_and_not_repeated(open_it, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "open_it", [Store, lambda address: lab.connect(blocks=address)]
+)
+def test_an_address_given_as_the_file_is_refused_and_not_repeated(
+    open_it, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(lab.LabError, match="is no path of a block store. Give a file") as refusal:
+    with pytest.raises(
+        lab.LabError, match="is no path of a block store. Give a file"
+    ) as refusal:
         open_it("https://rpc.example.com/v3/0123456789abcdef")
     assert "0123456789abcdef" not in str(refusal.value)
     assert not any(tmp_path.iterdir())

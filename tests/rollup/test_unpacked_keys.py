@@ -19,7 +19,11 @@ def is_on_curve(x: int, y: int) -> bool:
 
 
 def test_every_recorded_key_unpacks_and_packs_back() -> None:
-    packed = {fact["public_key"] for fact in recorded_facts() if fact["type"] == "account_update"}
+    packed = {
+        fact["public_key"]
+        for fact in recorded_facts()
+        if fact["type"] == "account_update"
+    }
     assert len(packed) == 11
     for key in packed:
         x, y = protocol.unpack_public_key(key)
@@ -44,12 +48,20 @@ def test_any_number_is_a_point_or_refused(packed: int) -> None:
     except lab.errors.ProtocolError:
         y = packed % 2**255
         square = (1 - y * y) * pow(A - D * y * y, -1, P) % P
-        assert y >= P or pow(square, (P - 1) // 2, P) == P - 1 or (square == 0 and packed >> 255)
+        assert (
+            y >= P
+            or pow(square, (P - 1) // 2, P) == P - 1
+            or (square == 0 and packed >> 255)
+        )
     else:
-        assert packed == 0 or (is_on_curve(x, y) and protocol.pack_public_key(x, y) == packed)
+        assert packed == 0 or (
+            is_on_curve(x, y) and protocol.pack_public_key(x, y) == packed
+        )
 
 
-@pytest.mark.parametrize("wrong", [None, -1, 2**256, "", "0x", "zz", 1.0, True, b"", bytes(31), P])
+@pytest.mark.parametrize(
+    "wrong", [None, -1, 2**256, "", "0x", "zz", 1.0, True, b"", bytes(31), P]
+)
 def test_what_is_no_packed_key(wrong: object) -> None:
     with pytest.raises(lab.errors.ProtocolError, match="publicKey"):
         protocol.unpack_public_key(wrong)
@@ -65,7 +77,9 @@ def test_account_updates_carry_the_unpacked_key() -> None:
     assert frame["y"].isna().tolist() == [False, False, True, False]
 
 
-@pytest.mark.parametrize("vector", every_vector()["account_update"], ids=lambda vector: vector["id"])
+@pytest.mark.parametrize(
+    "vector", every_vector()["account_update"], ids=lambda vector: vector["id"]
+)
 def test_the_vectors_packed_keys_unpack(vector: Vector) -> None:
     found = protocol.unpack_public_key(vector["packed_public_key"])
     assert found == tuple(int(vector["public_key"][name], 16) for name in "xy")

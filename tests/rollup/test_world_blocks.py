@@ -24,7 +24,9 @@ EXACT = ["size", "fee", "token_id", "storage_id"]
 PRICE_DIGITS = 10**8  # what the relayer cuts prices to
 
 MORE = [pytest.param(world, marks=pytest.mark.thorough) for world in WORLDS[1::2]]
-worlds = pytest.mark.parametrize("world", [*WORLDS[::2], *MORE], ids=lambda world: world.name)
+worlds = pytest.mark.parametrize(
+    "world", [*WORLDS[::2], *MORE], ids=lambda world: world.name
+)
 
 
 @cache
@@ -49,8 +51,14 @@ def from_the_chain(world):
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         return json.loads(endpoint.answer(json.dumps(body).encode()))["result"]
 
-    wanted = [[SUBMITTED], [f"0x{number:064x}" for number in {fill.block_id for fill in world.fills}]]
-    logs = ask("eth_getLogs", {"fromBlock": "earliest", "address": Settings().exchange, "topics": wanted})
+    wanted = [
+        [SUBMITTED],
+        [f"0x{number:064x}" for number in {fill.block_id for fill in world.fills}],
+    ]
+    logs = ask(
+        "eth_getLogs",
+        {"fromBlock": "earliest", "address": Settings().exchange, "topics": wanted},
+    )
     raw = []
     for transaction, log in {log["transactionHash"]: log for log in logs}.items():
         first_block = int(log["topics"][1], 16) - int(log["logIndex"], 16)
@@ -74,11 +82,15 @@ def test_the_frame_by_blocks_is_the_frame_by_relayer(world):
     served, tokens, markets = by_relayer(world)
     found = in_order(from_the_chain(world).trades(tokens, markets))
     assert list(found.columns) == list(served.columns)
-    assert found.dtypes.drop(["market", "base", "quote"]).equals(served.dtypes.drop(["market", "base", "quote"]))
+    assert found.dtypes.drop(["market", "base", "quote"]).equals(
+        served.dtypes.drop(["market", "base", "quote"])
+    )
     for name in [*PLACE, *EXACT]:
         assert found[name].tolist() == served[name].tolist(), name
     for name in SAME:
-        assert found[name].astype(str).tolist() == served[name].astype(str).tolist(), name
+        assert found[name].astype(str).tolist() == served[name].astype(str).tolist(), (
+            name
+        )
     assert cut(found["price"]) == cut(served["price"])
     assert found["extra"].isna().all()
     assert found["order_hash"].isna().all()

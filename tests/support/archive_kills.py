@@ -21,9 +21,17 @@ PATIENCE = 120
 
 
 @contextmanager
-def hosted(code: str, module: str = "archive_kills") -> Iterator[subprocess.Popen[bytes]]:
+def hosted(
+    code: str, module: str = "archive_kills"
+) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", f"from support import {module}; {module}.{code}"],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            f"from support import {module}; {module}.{code}",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,  # so that what select says about the pipe is all there is
@@ -56,10 +64,14 @@ def drain(stream: IO[bytes]) -> None:
 
 def check(path: Path, truth: Counter[Any], sums: Counter[Any]) -> None:
     """Compare the stored rows with the truth, row by row and by integer sums, and the report with both."""
-    table = Archive(path).query("SELECT account_id, fill_type, verbatim, current FROM rows")
+    table = Archive(path).query(
+        "SELECT account_id, fill_type, verbatim, current FROM rows"
+    )
     assert table["current"].all()
     every = table[["account_id", "fill_type", "verbatim"]].itertuples(index=False)
-    identities, totals = count_rows((account, kind, json.loads(text)) for account, kind, text in every)
+    identities, totals = count_rows(
+        (account, kind, json.loads(text)) for account, kind, text in every
+    )
     assert identities == truth
     assert totals == sums
     report = Archive(path).report()

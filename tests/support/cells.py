@@ -9,7 +9,9 @@ def values(code: str, **names: Any) -> list[Any]:
     found = []
     for node in ast.parse(code).body:
         if isinstance(node, ast.Expr):
-            found.append(eval(compile(ast.Expression(node.value), "cell", "eval"), names))
+            found.append(
+                eval(compile(ast.Expression(node.value), "cell", "eval"), names)
+            )
         else:
             exec(compile(ast.Module([node], []), "cell", "exec"), names)
     return found

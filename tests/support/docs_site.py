@@ -27,9 +27,19 @@ def built(factory: pytest.TempPathFactory) -> Path:
 
 
 def _build(folder: Path) -> None:
-    words = ["-W", "--keep-going", "-q", "-d", str(folder / "read"), "docs", str(folder / "html")]
+    words = [
+        "-W",
+        "--keep-going",
+        "-q",
+        "-d",
+        str(folder / "read"),
+        "docs",
+        str(folder / "html"),
+    ]
     dead_end = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
-    variables = os.environ | dead_end | {"no_proxy": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    variables = (
+        os.environ | dead_end | {"no_proxy": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    )
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *words],
         cwd=ROOT, env=variables, capture_output=True, text=True, timeout=280,

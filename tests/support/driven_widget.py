@@ -92,7 +92,9 @@ class DrivenWidget:
         """Type a secret and submit it; it vanishes from the page at once."""
         self.typed.append(secret)
         self.control(label).press_sequentially(secret)
-        field = self.control(label).element_handle()  # it may leave the page with its step
+        field = self.control(
+            label
+        ).element_handle()  # it may leave the page with its step
         field.press("Enter")
         assert field.evaluate("field => field.value") == ""
 

@@ -17,7 +17,11 @@ SIZES = (16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096)
 FLOATS = {"float16": (2, 11), "float24": (3, 19)}
 """Bytes and bits of the mantissa; the other 5 bits are the exponent."""
 
-AUXILIARY = {"8dadd3af": "(uint256,bytes)[]", "66ac492e": "(uint256,bool,bytes)[]", "53228430": "bytes"}
+AUXILIARY = {
+    "8dadd3af": "(uint256,bytes)[]",
+    "66ac492e": "(uint256,bool,bytes)[]",
+    "53228430": "bytes",
+}
 """The auxiliary data of a block by the selector of submitBlocks, oldest first."""
 PACKED_AUXILIARY = "(uint256,bool,bytes)[]"
 
@@ -33,16 +37,29 @@ SpotTrade = namedtuple(
     "fill_b_limit_a fill_b_limit_b fee_bips_a fee_bips_b",
 )
 Deposit = namedtuple("Deposit", "owner account token amount")
-Withdrawal = namedtuple("Withdrawal", "kind owner account token amount fee_token fee storage onchain_data_hash")
-Transfer = namedtuple("Transfer", "kind sender receiver token amount fee_token fee storage to from_ to_token")
-AccountUpdate = namedtuple("AccountUpdate", "kind owner account fee_token fee public_key nonce")
+Withdrawal = namedtuple(
+    "Withdrawal",
+    "kind owner account token amount fee_token fee storage onchain_data_hash",
+)
+Transfer = namedtuple(
+    "Transfer",
+    "kind sender receiver token amount fee_token fee storage to from_ to_token",
+)
+AccountUpdate = namedtuple(
+    "AccountUpdate", "kind owner account fee_token fee public_key nonce"
+)
 AmmUpdate = namedtuple("AmmUpdate", "owner account token fee_bips weight nonce balance")
 SignatureVerification = namedtuple("SignatureVerification", "owner account data")
 NftMint = namedtuple(
-    "NftMint", "minter to_token fee_token fee amount storage nft_type token_account nft_id creator_bips"
+    "NftMint",
+    "minter to_token fee_token fee amount storage nft_type token_account nft_id creator_bips",
 )
-ApprovedNftMint = namedtuple("ApprovedNftMint", "kind minter to_token fee_token fee amount storage receiver to")
-NftData = namedtuple("NftData", "scheme account token nft_id creator_bips nft_type address")
+ApprovedNftMint = namedtuple(
+    "ApprovedNftMint", "kind minter to_token fee_token fee amount storage receiver to"
+)
+NftData = namedtuple(
+    "NftData", "scheme account token nft_id creator_bips nft_type address"
+)
 Noop = namedtuple("Noop", "")
 Transaction = (
     SpotTrade | Deposit | Withdrawal | Transfer | AccountUpdate | AmmUpdate | SignatureVerification
@@ -100,16 +117,24 @@ class Submission(NamedTuple):
     block_version: int = 17
 
 
-def encode_block(header: Header, transactions: Sequence[Transaction], size: int | None = None) -> bytes:
+def encode_block(
+    header: Header, transactions: Sequence[Transaction], size: int | None = None
+) -> bytes:
     """Return the data of a block, filled up with noops to `size` slots or the smallest size that holds it."""
     count = len(transactions)
     if size is None:
         size = next((each for each in SIZES if each >= count), count)
     if size < count:
-        raise LabError(f"Block: {count} transactions do not fit into {size} slots. Give a larger size.")
+        raise LabError(
+            f"Block: {count} transactions do not fit into {size} slots. Give a larger size."
+        )
     slots = [encode_slot(each) for each in transactions]
-    first = b"".join(slot[:FIRST_PART] for slot in slots).ljust(FIRST_PART * size, b"\0")
-    second = b"".join(slot[FIRST_PART:] for slot in slots).ljust((SLOT - FIRST_PART) * size, b"\0")
+    first = b"".join(slot[:FIRST_PART] for slot in slots).ljust(
+        FIRST_PART * size, b"\0"
+    )
+    second = b"".join(slot[FIRST_PART:] for slot in slots).ljust(
+        (SLOT - FIRST_PART) * size, b"\0"
+    )
     values = header._asdict() | {"conditional": sum(map(is_conditional, transactions))}
     return b"".join([*_encode(header, values), first, second])
 
@@ -124,7 +149,9 @@ def is_conditional(transaction: Transaction) -> bool:
 def encode_slot(transaction: Transaction) -> bytes:
     """Return the 68 bytes of a transaction."""
     code = _LAYOUTS[type(transaction).__name__][0]
-    return b"".join([code, *_encode(transaction, _values(transaction))]).ljust(SLOT, b"\0")
+    return b"".join([code, *_encode(transaction, _values(transaction))]).ljust(
+        SLOT, b"\0"
+    )
 
 
 def encode_float(value: int, kind: str) -> int:
@@ -137,7 +164,9 @@ def encode_float(value: int, kind: str) -> int:
         mantissa, rest = divmod(mantissa, 10)
         exponent += 1
     if rest or value < 0 or exponent >= 32:
-        raise LabError(f"{value} is not a {kind}. Give at most {bits} significant bits, or round it first.")
+        raise LabError(
+            f"{value} is not a {kind}. Give at most {bits} significant bits, or round it first."
+        )
     return exponent << bits | mantissa
 
 
@@ -151,7 +180,9 @@ def encode_calldata(
     from eth_abi.abi import encode
 
     block_type = f"(uint8,uint16,uint8,bytes,uint256[8],bool,{AUXILIARY[form]},bytes)[]"
-    call = bytes.fromhex(form) + encode([block_type], [[_block_argument(block, form) for block in blocks]])
+    call = bytes.fromhex(form) + encode(
+        [block_type], [[_block_argument(block, form) for block in blocks]]
+    )
     if wrapper is None:
         return call
     types = ["bool", "bytes"]
@@ -180,7 +211,10 @@ def compress(data: bytes) -> bytes:
 
 def _encode(what: Transaction | Header, values: dict[str, int]) -> list[bytes]:
     name = type(what).__name__
-    return [_encode_value(name, field, values[field], width) for field, width in _LAYOUTS[name][1]]
+    return [
+        _encode_value(name, field, values[field], width)
+        for field, width in _LAYOUTS[name][1]
+    ]
 
 
 def _values(transaction: Transaction) -> dict[str, int]:
@@ -188,9 +222,13 @@ def _values(transaction: Transaction) -> dict[str, int]:
     if isinstance(transaction, NftMint):
         values["kind"] = 0
     elif isinstance(transaction, ApprovedNftMint) and not transaction.kind:
-        raise LabError("ApprovedNftMint kind: 0 is the kind of an NftMint. Give 1 or 2.")
+        raise LabError(
+            "ApprovedNftMint kind: 0 is the kind of an NftMint. Give 1 or 2."
+        )
     elif isinstance(transaction, Transfer):
-        values["to_token"] = _unless_same(transaction, "to_token", transaction.to_token, transaction.token)
+        values["to_token"] = _unless_same(
+            transaction, "to_token", transaction.to_token, transaction.token
+        )
     elif isinstance(transaction, SpotTrade):
         values |= _order_fields(transaction)
     return values
@@ -207,8 +245,13 @@ def _order_fields(trade: SpotTrade) -> dict[str, int]:
         ("b", trade.fill_b_limit_b, trade.fee_bips_b),
     ):
         if flag not in (0, 1):
-            raise LabError(f"SpotTrade fill_b_limit_{side}: {flag} is not a flag. Give 0 or 1.")
-        fields |= {f"order_data_{side}": flag << 7 | bips & 0x3F, f"high_fee_{side}": bips >> 6}
+            raise LabError(
+                f"SpotTrade fill_b_limit_{side}: {flag} is not a flag. Give 0 or 1."
+            )
+        fields |= {
+            f"order_data_{side}": flag << 7 | bips & 0x3F,
+            f"high_fee_{side}": bips >> 6,
+        }
     return fields
 
 
@@ -216,7 +259,9 @@ def _unless_same(transaction: Transaction, name: str, token: int, other: int) ->
     """Return 0, which stands for the default, where a token is the default; token 0 cannot be any other."""
     if token == 0 != other:
         what = type(transaction).__name__
-        raise LabError(f"{what} {name}: token 0 means token {other} there. Give another token.")
+        raise LabError(
+            f"{what} {name}: token 0 means token {other} there. Give another token."
+        )
     return 0 if token == other else token
 
 
@@ -226,7 +271,9 @@ def _encode_value(where: str, name: str, value: int, width: str) -> bytes:
             return encode_float(value, width).to_bytes(FLOATS[width][0])
         return value.to_bytes(int(width))
     except OverflowError:
-        problem = f"{value} does not fit into {width} bytes. Give a smaller number, from 0."
+        problem = (
+            f"{value} does not fit into {width} bytes. Give a smaller number, from 0."
+        )
     except LabError as error:
         problem = str(error)
     raise LabError(f"{where} {name}: {problem}")
@@ -242,7 +289,16 @@ def _block_argument(block: Submission, form: str) -> tuple[object, ...]:
         auxiliary = [(at, data) for at, _, data in block.auxiliary]
     elif form == "53228430":
         auxiliary = encode([PACKED_AUXILIARY], [block.auxiliary])
-    return block.block_type, size, block.block_version, block.data, proof, True, auxiliary, b""
+    return (
+        block.block_type,
+        size,
+        block.block_version,
+        block.data,
+        proof,
+        True,
+        auxiliary,
+        b"",
+    )
 
 
 def encode_auxiliary(types: str, values: Iterable[object]) -> bytes:

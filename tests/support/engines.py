@@ -88,7 +88,11 @@ def read_from(engine: str, folder: Path) -> Any:
     if engine == "spark":
         return spark_session().read.parquet(str(folder))
     polars = package_or_skip("polars")
-    return polars.scan_parquet(files) if engine == "polars, lazy" else polars.read_parquet(files)
+    return (
+        polars.scan_parquet(files)
+        if engine == "polars, lazy"
+        else polars.read_parquet(files)
+    )
 
 
 def assert_same_rows(found: oracle.Rows, expected: oracle.Rows) -> None:
@@ -97,7 +101,9 @@ def assert_same_rows(found: oracle.Rows, expected: oracle.Rows) -> None:
     for number, (row, other) in enumerate(zip(found, expected, strict=True)):
         assert list(row) == list(other)
         for name, value in row.items():
-            assert alike(value, other[name]), f"row {number}, {name}: {value!r} is not {other[name]!r}"
+            assert alike(value, other[name]), (
+                f"row {number}, {name}: {value!r} is not {other[name]!r}"
+            )
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -107,7 +113,9 @@ def assert_same(found: Any, expected: Any) -> None:
         return
     tables = [without_warnings(collected, answer) for answer in (found, expected)]
     assert tables[0].schema.names == tables[1].schema.names
-    assert_same_rows(*(sorted(oracle.to_rows(table), key=order_of_row) for table in tables))
+    assert_same_rows(
+        *(sorted(oracle.to_rows(table), key=order_of_row) for table in tables)
+    )
 
 
 def alike(value: Any, other: Any) -> bool:
@@ -135,7 +143,9 @@ def collected(frame: Any) -> pa.Table:
             assert field.type.tz is not None
             column = column.cast(MOMENT)
         elif pa.types.is_interval(field.type):
-            column = pa.array([length(value) for value in column.to_pylist()], pa.duration("ms"))
+            column = pa.array(
+                [length(value) for value in column.to_pylist()], pa.duration("ms")
+            )
         elif pa.types.is_dictionary(field.type) or pa.types.is_large_string(field.type):
             column = column.cast(pa.string())
         table = table.set_column(place, field.name, column)
@@ -158,7 +168,9 @@ def result_rows(frame: Any) -> oracle.Rows:
 def _collected(frame: Any) -> pa.Table:
     if isinstance(frame, pa.Table):
         return frame
-    if hasattr(frame, "sparkSession"):  # first: frames of Spark Connect have every attribute
+    if hasattr(
+        frame, "sparkSession"
+    ):  # first: frames of Spark Connect have every attribute
         return without_warnings(frame.toArrow)
     if isinstance(frame, pd.DataFrame):
         return pa.Table.from_pandas(frame, preserve_index=False)
@@ -170,8 +182,12 @@ def _collected(frame: Any) -> pa.Table:
 def without_warnings(work: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function without the warnings of engines that do not know pandas 3.1 yet."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        warnings.filterwarnings("ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning)
+        warnings.filterwarnings(
+            "ignore", "PySpark does not yet fully support pandas", FutureWarning
+        )
+        warnings.filterwarnings(
+            "ignore", "The inplace keyword in DataFrame.reset_index", DeprecationWarning
+        )
         return work(*arguments)
 
 
@@ -186,7 +202,9 @@ def duckdb_session() -> Any:
 def spark_session() -> Any:
     package_or_skip("pyspark")
     skip_without_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of the workers, which need this package too
+    os.environ.setdefault(
+        "PYSPARK_PYTHON", sys.executable
+    )  # of the workers, which need this package too
     return without_warnings(_spark_session)
 
 

@@ -35,16 +35,29 @@ DIFFERENCE = "difference (basis points; right of 0: worse for the account)"
 GALLERY = {
     "volume": Kind(figures.volume, TIME, "notional (ETH)"),
     "rates": Kind(figures.fee_rates, TIME, RATE),
-    "rates by market": Kind(figures.fee_rates, TIME, RATE, {"by": "market", "every": "1mo"}),
+    "rates by market": Kind(
+        figures.fee_rates, TIME, RATE, {"by": "market", "every": "1mo"}
+    ),
     "tiers": Kind(figures.fee_tiers, TIME, SHARE),
     "tiers by quarter": Kind(figures.fee_tiers, TIME, SHARE, {"every": "1q"}),
     "tokens": Kind(figures.fees_by_token, "number of fills", "fee token"),
-    "tokens in ETH": Kind(figures.fees_by_token, "value (ETH)", "fee token", {"token": "ETH"}),
+    "tokens in ETH": Kind(
+        figures.fees_by_token, "value (ETH)", "fee token", {"token": "ETH"}
+    ),
     "shares": Kind(figures.fill_shares, TIME, SHARE),
-    "shares of notional": Kind(figures.fill_shares, TIME, "share of notional (%)", {"of": "notional"}),
-    "gaps": Kind(figures.price_gaps, DIFFERENCE, "share of matched fills (%)", {"tolerance": None}),
+    "shares of notional": Kind(
+        figures.fill_shares, TIME, "share of notional (%)", {"of": "notional"}
+    ),
+    "gaps": Kind(
+        figures.price_gaps,
+        DIFFERENCE,
+        "share of matched fills (%)",
+        {"tolerance": None},
+    ),
     "sizes": Kind(figures.size_profile, SIZE, SHARE),
-    "costs": Kind(figures.cost_curve, SIZE, "all-in cost (basis points)", {"tolerance": None}),
+    "costs": Kind(
+        figures.cost_curve, SIZE, "all-in cost (basis points)", {"tolerance": None}
+    ),
 }
 
 
@@ -74,7 +87,9 @@ def _drawn_tick_labels(figure: Figure) -> Iterator[Text]:
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
             slack = (high - low) * 1e-9
-            for place, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True):
+            for place, label in zip(
+                axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True
+            ):
                 if low - slack <= place <= high + slack:
                     yield label
 
@@ -82,7 +97,11 @@ def _drawn_tick_labels(figure: Figure) -> Iterator[Text]:
 def overlapping(boxes: dict[Text, Box]) -> list[tuple[str, str]]:
     """Name the pairs of texts that touch."""
     pairs = combinations(boxes.items(), 2)
-    return [(one.get_text(), two.get_text()) for (one, a), (two, b) in pairs if a.overlaps(b)]
+    return [
+        (one.get_text(), two.get_text())
+        for (one, a), (two, b) in pairs
+        if a.overlaps(b)
+    ]
 
 
 def words(figure: Figure) -> list[str]:
@@ -92,13 +111,23 @@ def words(figure: Figure) -> list[str]:
 
 def stacks(figure: Figure) -> dict[str, list[float]]:
     """Return bars' heights by the label of their stack."""
-    return {str(bars.get_label()): [bar.get_height() for bar in bars] for bars in figure.axes[0].containers}  # type: ignore[attr-defined]
+    return {
+        str(bars.get_label()): [bar.get_height() for bar in bars]
+        for bars in figure.axes[0].containers
+    }  # type: ignore[attr-defined]
 
 
 def lines(figure: Figure) -> dict[str, tuple[list[float], list[float]]]:
     """Return the points of labelled lines."""
-    drawn = [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
-    return {str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata())) for line in drawn}
+    drawn = [
+        line
+        for line in figure.axes[0].lines
+        if not str(line.get_label()).startswith("_")
+    ]
+    return {
+        str(line.get_label()): (list(line.get_xdata()), list(line.get_ydata()))
+        for line in drawn
+    }
 
 
 def title(figure: Figure) -> str:

@@ -41,16 +41,22 @@ def made_rows(first: int, count: int = BATCH) -> pa.Table:
     integers = ("block_id", "index_in_block", "token_id", "storage_id")
     columns |= {name: pa.nulls(count, pa.int64()) for name in integers}
     columns |= {"trade_id": ids, "account_id": [number % 7 for number in ids]}
-    columns["created_at"] = pa.array([1_640_000_000_000 + 977 * number for number in ids]).cast(
-        pa.timestamp("ms", "UTC")
-    )
-    columns |= {"side": pa.array(["BUY"] * count), "fill_type": pa.array(["dex"] * count)}
+    columns["created_at"] = pa.array(
+        [1_640_000_000_000 + 977 * number for number in ids]
+    ).cast(pa.timestamp("ms", "UTC"))
+    columns |= {
+        "side": pa.array(["BUY"] * count),
+        "fill_type": pa.array(["dex"] * count),
+    }
     columns["fee_bps"] = pa.array([float(number) for number in ids])
     for place, name in enumerate(("size", "price", "notional", "fee")):
         amounts = pa.array([number * 7919 + place for number in ids])
         columns[name] = amounts.cast(pa.decimal128(20, 0)).cast(pa.decimal128(38, 18))
     columns["verbatim"] = [f'["{number * 104_729}"]' for number in ids]
-    columns |= {"retrieved_at": columns["created_at"], "listing": pa.array(["x"] * count)}
+    columns |= {
+        "retrieved_at": columns["created_at"],
+        "listing": pa.array(["x"] * count),
+    }
     columns["run"] = pa.array([0] * count)
     return stored(portable(pa.table(columns)))
 
@@ -74,7 +80,9 @@ def add_host(path: str) -> None:
             os._exit(0)
 
 
-def cut_power_again_and_again(folder: Path, library: Path, cuts: int, most_syncs: int, seed: int = 1) -> int:
+def cut_power_again_and_again(
+    folder: Path, library: Path, cuts: int, most_syncs: int, seed: int = 1
+) -> int:
     """Cut the power during commits; return the rows in the end. AssertionError if a reported row is lost."""
     dice, root, notes = random.Random(seed), folder / "disk", folder / "notes"
     root.mkdir()
@@ -115,13 +123,19 @@ def check_made(path: Path, reported: int) -> int:
     if archive.source is None:
         assert reported == 0, f"reported {reported} rows, and none is there"
         return 0
-    rows = archive.query("SELECT trade_id, verbatim, size, fee_bps FROM rows ORDER BY trade_id")
+    rows = archive.query(
+        "SELECT trade_id, verbatim, size, fee_bps FROM rows ORDER BY trade_id"
+    )
     held = len(rows)
     assert held >= reported, f"reported {reported} rows, held {held}"
     assert held % BATCH == 0, f"{held} rows: a part of a transaction"
     assert rows["trade_id"].tolist() == list(range(held))
-    assert rows["verbatim"].tolist() == [f'["{number * 104_729}"]' for number in range(held)]
-    assert [int(size) for size in rows["size"]] == [number * 7919 for number in range(held)]
+    assert rows["verbatim"].tolist() == [
+        f'["{number * 104_729}"]' for number in range(held)
+    ]
+    assert [int(size) for size in rows["size"]] == [
+        number * 7919 for number in range(held)
+    ]
     assert rows["fee_bps"].tolist() == [float(number) for number in range(held)]
     assert archive.verify().empty
     return held
@@ -138,7 +152,9 @@ def make_archive(path: Path) -> None:
     changed = Ledger(2, 300, seed=3)
     changed.rows[-1] = (*changed.rows[-1][:7], "777777", *changed.rows[-1][8:])
     with Relayer(changed) as relayer:
-        Archive(path).sync(client_of(relayer), accounts=ledger.accounts, full=True, progress=False)
+        Archive(path).sync(
+            client_of(relayer), accounts=ledger.accounts, full=True, progress=False
+        )
     for start in (0, BATCH):
         with Archive(path)._file.writing(Source("ledger", True)) as connection:
             merge.add(connection, made_rows(start), imported=False)
@@ -150,7 +166,12 @@ def content(path: Path) -> tuple[Any, ...]:
     archive = Archive(path)
     rows = archive.query("FROM rows ORDER BY account_id, fill_type, trade_id, version")
     report = archive.report()
-    return rows.to_csv(), archive.trades().astype(str).to_csv(), report.to_csv(), archive.source
+    return (
+        rows.to_csv(),
+        archive.trades().astype(str).to_csv(),
+        report.to_csv(),
+        archive.source,
+    )
 
 
 def flip_bits(base: Path, flips: int, seed: int) -> Counter[tuple[str, str]]:
@@ -168,7 +189,9 @@ def flip_bits(base: Path, flips: int, seed: int) -> Counter[tuple[str, str]]:
             file.write_bytes(body)
             where = "log" if file == log else "file"
             try:
-                assert content(work) == good, f"bit {place} of the {where}: wrong values"
+                assert content(work) == good, (
+                    f"bit {place} of the {where}: wrong values"
+                )
                 tally[where, "as before"] += 1
             except LabError as error:
                 tally[where, type(error).__name__] += 1
@@ -178,7 +201,19 @@ def flip_bits(base: Path, flips: int, seed: int) -> Counter[tuple[str, str]]:
 # Files made to do harm
 
 SHADOWS = (
-    *("sum", "count", "coalesce", "greatest", "make_timestamptz", "epoch_ms", "min", "max", "hash", "bit_xor", "now"),
+    *(
+        "sum",
+        "count",
+        "coalesce",
+        "greatest",
+        "make_timestamptz",
+        "epoch_ms",
+        "min",
+        "max",
+        "hash",
+        "bit_xor",
+        "now",
+    ),
     *("year", "unnest", "json_valid", "row_number", "bool_or", "duckdb_tables"),
 )
 

@@ -16,7 +16,9 @@ LATER = 4_000_000_000
 
 
 def new_key(signer: Any, seed: str) -> protocol.L2Key:
-    return protocol.l2_key(bytes(signer.sign_message(encode_defunct(text=seed)).signature))
+    return protocol.l2_key(
+        bytes(signer.sign_message(encode_defunct(text=seed)).signature)
+    )
 
 
 def signature_of(body: dict[str, Any], signer: Any, chain_id: int = CHAIN) -> str:
@@ -32,10 +34,14 @@ def signature_of(body: dict[str, Any], signer: Any, chain_id: int = CHAIN) -> st
         valid_until=body["validUntil"],
         nonce=body["nonce"],
     )
-    return protocol.x_api_sig(bytes(signer.sign_typed_data(full_message=typed).signature))
+    return protocol.x_api_sig(
+        bytes(signer.sign_typed_data(full_message=typed).signature)
+    )
 
 
-def signed_update(relayer: Relayer, account_id: int, nonce: int = 1, **changes: Any) -> dict[str, Any]:
+def signed_update(
+    relayer: Relayer, account_id: int, nonce: int = 1, **changes: Any
+) -> dict[str, Any]:
     """Make the body of an update by the account's owner; changes come before the signature."""
     signer = relayer.signer(account_id)
     exchange = relayer.settings.exchange
@@ -58,8 +64,12 @@ def signed_update(relayer: Relayer, account_id: int, nonce: int = 1, **changes: 
     return body
 
 
-def request_signature(base_url: str, key: protocol.L2Key, account_id: int, path: str = "/api/v3/apiKey") -> str:
-    message = protocol.request_message("GET", base_url + path, {"accountId": account_id})
+def request_signature(
+    base_url: str, key: protocol.L2Key, account_id: int, path: str = "/api/v3/apiKey"
+) -> str:
+    message = protocol.request_message(
+        "GET", base_url + path, {"accountId": account_id}
+    )
     return protocol.sign_request(key.secret, message)
 
 
@@ -87,7 +97,9 @@ class Poster:
     def send(self, body: dict[str, Any], header: str | None = None) -> tuple[int, Any]:
         """Send a body with the signature it carries, or with another one."""
         signature = body.get("ecdsaSignature") if header is None else header
-        return self.post(json.dumps(body).encode(), [("X-API-SIG", str(signature).encode())])
+        return self.post(
+            json.dumps(body).encode(), [("X-API-SIG", str(signature).encode())]
+        )
 
     def close(self) -> None:
         self._connection.close()

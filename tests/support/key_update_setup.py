@@ -62,14 +62,20 @@ class KeyUpdateSetup:
         self.relayer = Relayer(World(seed=2, size=0.001), merged, now=lambda: self.now)
 
     def connect(self, **options: Any) -> None:
-        options = {"api_key": self.relayer.api_key, "rate": None, "proxies": False} | options
+        options = {
+            "api_key": self.relayer.api_key,
+            "rate": None,
+            "proxies": False,
+        } | options
         self.transport = RecordingTransport(self.relayer.base_url, **options)
         self.client = Client(self.transport)
 
     def prepare(self, account: int = ACCOUNT, **options: Any) -> lab.KeyUpdate:
         if "signer" not in options:
             options["signer"] = self.relayer.signer(account)
-        return lab.KeyUpdate.prepare(self.client, account_id=account, **{"valid_for": UNTIL} | options)
+        return lab.KeyUpdate.prepare(
+            self.client, account_id=account, **{"valid_for": UNTIL} | options
+        )
 
     @property
     def source(self) -> dict[str, str]:

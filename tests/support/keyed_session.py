@@ -30,7 +30,9 @@ KEY = "k3y-0f-the-operator/+=&%\"'<>-that-must-never-be-seen"
 def run(log: str) -> None:
     """Do what stdin names until Ctrl-C; print the secrets that were shown, or nothing but `[]`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sys.setrecursionlimit(1000)  # py_ecc raises it so far that showing a half-made pandas object overflows the stack
+    sys.setrecursionlimit(
+        1000
+    )  # py_ecc raises it so far that showing a half-made pandas object overflows the stack
     logging.basicConfig(filename=log, level=logging.DEBUG, force=True)
     settings = Settings(update_seconds=0.05)
     with Relayer(World(size=0.002), settings, api_key=KEY) as relayer:
@@ -43,7 +45,10 @@ def run(log: str) -> None:
             action = actions[name](client, relayer, secrets)
             print("begins", flush=True)
             report(action, secrets)
-        print(json.dumps(traces.leaks(Path(log).read_text(errors="replace"), secrets)), flush=True)
+        print(
+            json.dumps(traces.leaks(Path(log).read_text(errors="replace"), secrets)),
+            flush=True,
+        )
 
 
 def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
@@ -53,7 +58,9 @@ def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
     interrupted = False
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        with contextlib.suppress(LabError):  # an update that was interrupted makes the nonce of the next one stale
+        with contextlib.suppress(
+            LabError
+        ):  # an update that was interrupted makes the nonce of the next one stale
             action()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt as error:
@@ -62,37 +69,60 @@ def report(action: Callable[[], object], secrets: dict[str, set[str]]) -> None:
         ways = ("its words", "its locals", "Verbose", "rich")
         found = [
             f"{name} in {how}"
-            for how, text in zip(ways, traces.shown(error, quick=next(_count) % 3 > 0), strict=False)
+            for how, text in zip(
+                ways, traces.shown(error, quick=next(_count) % 3 > 0), strict=False
+            )
             for name in traces.leaks(text, secrets)
         ]
     print(json.dumps([interrupted, found, time.monotonic() - began]), flush=True)
 
 
-def read(client: Client, relayer: Relayer, secrets: dict[str, set[str]]) -> Callable[[], object]:
-    return lambda: (client.trades(READER, limit=100, progress=False), client.update_fee(READER))
+def read(
+    client: Client, relayer: Relayer, secrets: dict[str, set[str]]
+) -> Callable[[], object]:
+    return lambda: (
+        client.trades(READER, limit=100, progress=False),
+        client.update_fee(READER),
+    )
 
 
-def request_key(client: Client, relayer: Relayer, secrets: dict[str, set[str]]) -> Callable[[], object]:
+def request_key(
+    client: Client, relayer: Relayer, secrets: dict[str, set[str]]
+) -> Callable[[], object]:
     key = relayer.l2_key(KEYED)
-    message = protocol.request_message("GET", f"{relayer.base_url}/api/v3/apiKey", {"accountId": KEYED})
-    secrets["L2 secret"] = traces.forms(int(key.secret).to_bytes(32, "big")) | {str(int(key.secret))[:20]}
-    secrets["request signature"] = traces.forms(str.__str__(protocol.sign_request(key.secret, message)[:]))
+    message = protocol.request_message(
+        "GET", f"{relayer.base_url}/api/v3/apiKey", {"accountId": KEYED}
+    )
+    secrets["L2 secret"] = traces.forms(int(key.secret).to_bytes(32, "big")) | {
+        str(int(key.secret))[:20]
+    }
+    secrets["request signature"] = traces.forms(
+        str.__str__(protocol.sign_request(key.secret, message)[:])
+    )
     return lambda: client.api_key(key, KEYED)
 
 
-def update_key(client: Client, relayer: Relayer, secrets: dict[str, set[str]]) -> Callable[[], object]:
+def update_key(
+    client: Client, relayer: Relayer, secrets: dict[str, set[str]]
+) -> Callable[[], object]:
     signer = relayer.signer(UPDATED)
-    prepared = lab.KeyUpdate.prepare(client, account_id=UPDATED, signer=signer, valid_for=UNTIL)
+    prepared = lab.KeyUpdate.prepare(
+        client, account_id=UPDATED, signer=signer, valid_for=UNTIL
+    )
     seed = personal_sign(signer, prepared.key_seed_message())
     new = protocol.l2_key(seed)
     secrets["wallet"] = traces.forms(bytes(signer.key))
     secrets["seed's signature"] = traces.forms(seed) | traces.forms(seed[:32])
-    secrets["new L2 secret"] = traces.forms(int(new.secret).to_bytes(32, "big")) | {str(int(new.secret))[:20]}
+    secrets["new L2 secret"] = traces.forms(int(new.secret).to_bytes(32, "big")) | {
+        str(int(new.secret))[:20]
+    }
     typed = signer.sign_typed_data(full_message=prepared.typed_data()).signature
     secrets["update's signature"] = traces.forms(bytes(typed))
 
     def update() -> None:
-        again = lab.KeyUpdate.prepare(client, account_id=UPDATED, signer=signer, valid_for=UNTIL)
+        again = lab.KeyUpdate.prepare(
+            client, account_id=UPDATED, signer=signer, valid_for=UNTIL
+        )
         again.submit().wait(20, progress=False)
 
     return update

@@ -70,7 +70,10 @@ class Work(NamedTuple):
 def keys_of(table: pa.Table) -> list[Any]:
     names = next(names for names in KEYS if set(names) <= set(table.column_names))
     columns = [table[name].to_pylist() for name in names]
-    return [[one.hex() if isinstance(one, bytes) else one for one in key] for key in zip(*columns, strict=True)]
+    return [
+        [one.hex() if isinstance(one, bytes) else one for one in key]
+        for key in zip(*columns, strict=True)
+    ]
 
 
 class Recording:
@@ -114,15 +117,21 @@ def host(run: str, *words: Any) -> None:
             print("start", os.getpid(), flush=True)
             try:
                 RUNS[run](Path(line.strip()), *words)
-            except LabError as error:  # such as too many failing requests: the next life goes on
+            except (
+                LabError
+            ) as error:  # such as too many failing requests: the next life goes on
                 print("error", type(error).__name__, flush=True)
             print("done", flush=True)
             os._exit(0)
 
 
 def sync_trades(path: Path, url: str, key: str, accounts: int) -> None:
-    client = Client(Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True)
-    Archive(path).sync(client, accounts=[20_000 + number for number in range(accounts)], progress=False)
+    client = Client(
+        Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True
+    )
+    Archive(path).sync(
+        client, accounts=[20_000 + number for number in range(accounts)], progress=False
+    )
 
 
 def import_trades(path: Path, saved: str) -> None:
@@ -138,7 +147,8 @@ def import_blocks(path: Path, store: str) -> None:
 
 
 RUNS: dict[str, Callable[..., None]] = {
-    one.__name__: one for one in (sync_trades, import_trades, sync_blocks, import_blocks)
+    one.__name__: one
+    for one in (sync_trades, import_trades, sync_blocks, import_blocks)
 }
 
 
@@ -154,7 +164,9 @@ def relayer_host(accounts: int, trades: int) -> None:
 # Around them
 
 
-def kill_again_and_again(folder: Path, work: Work, kills: int, longest: float, seed: int = 1) -> Tally:
+def kill_again_and_again(
+    folder: Path, work: Work, kills: int, longest: float, seed: int = 1
+) -> Tally:
     """Kill lives within `longest` seconds of their first commit; AssertionError where anything is lost or wrong."""
     dice = random.Random(seed)
     files = [folder / "0"]
@@ -182,7 +194,9 @@ def kill_again_and_again(folder: Path, work: Work, kills: int, longest: float, s
             total += len(commits)
             held = work.held(files[-1])
             assert len(held) == len(set(held)), "doubled"
-            assert every <= set(held), f"life {number}: {len(every - set(held))} acknowledged rows are lost"
+            assert every <= set(held), (
+                f"life {number}: {len(every - set(held))} acknowledged rows are lost"
+            )
             assert set(held) <= work.truth, "rows that the source does not have"
             every = set(held)
             added += len(every) > held_before
@@ -219,7 +233,11 @@ def adds_something(notes: Path, every: set[Any]) -> bool:
     return not noted_keys(notes) <= every
 
 
-def lives_on(process: subprocess.Popen[bytes], seconds: float, has_added: Callable[[], bool] | None = None) -> bool:
+def lives_on(
+    process: subprocess.Popen[bytes],
+    seconds: float,
+    has_added: Callable[[], bool] | None = None,
+) -> bool:
     """Wait until a life has added something, or for some time; tell whether it has ended."""
     end = time.monotonic() + seconds
     while wait(process.stdout, max(0.0, end - time.monotonic())):
@@ -240,19 +258,28 @@ def resume(process: subprocess.Popen[bytes], path: Path) -> None:
 
 def held_rows(path: Path, columns: str) -> list[Any]:
     try:
-        return list(Archive(path).query(f"SELECT {columns} FROM rows").itertuples(index=False, name=None))
+        return list(
+            Archive(path)
+            .query(f"SELECT {columns} FROM rows")
+            .itertuples(index=False, name=None)
+        )
     except NotAnArchive:  # killed before its first transaction
         return []
 
 
 def held_blocks(path: Path) -> list[Any]:
     try:
-        return [(one.hex(),) for one in Store(path).stored.index().blocks["data_sha256"].to_pylist()]
+        return [
+            (one.hex(),)
+            for one in Store(path).stored.index().blocks["data_sha256"].to_pylist()
+        ]
     except NotAnArchive:
         return []
 
 
-def syncs(folder: Path, kills: int, longest: float, accounts: int = 10, trades: int = 2_000) -> Tally:
+def syncs(
+    folder: Path, kills: int, longest: float, accounts: int = 10, trades: int = 2_000
+) -> Tally:
     """Kill syncs of trades from a relayer whose requests fail."""
     with hosted(f"relayer_host({accounts}, {trades})", "kill_rig") as relayer:
         url, key = say(relayer).split()
@@ -267,7 +294,9 @@ def syncs(folder: Path, kills: int, longest: float, accounts: int = 10, trades: 
         return kill_again_and_again(folder, work, kills, longest)
 
 
-def page_imports(folder: Path, kills: int, longest: float, accounts: int = 10, trades: int = 2_000) -> Tally:
+def page_imports(
+    folder: Path, kills: int, longest: float, accounts: int = 10, trades: int = 2_000
+) -> Tally:
     """Kill imports of saved pages."""
     ledger, saved = Ledger(accounts, trades), folder / "saved"
     saved.mkdir()
@@ -277,8 +306,15 @@ def page_imports(folder: Path, kills: int, longest: float, accounts: int = 10, t
     for account in ledger.accounts:
         for kind in FILL_TYPES:
             pairs = zip(ledger.keys, ledger.rows, strict=True)
-            rows = [row for key, row in pairs if (key.account, key.fill_type) == (account, kind)]
-            pages = [{"totalNum": len(rows), "trades": rows[at : at + 50]} for at in range(0, len(rows), 50)]
+            rows = [
+                row
+                for key, row in pairs
+                if (key.account, key.fill_type) == (account, kind)
+            ]
+            pages = [
+                {"totalNum": len(rows), "trades": rows[at : at + 50]}
+                for at in range(0, len(rows), 50)
+            ]
             lines = [json.dumps(page, separators=(",", ":")) + "\n" for page in pages]
             (saved / f"{account}-{kind}.jsonl").write_text("".join(lines))
     work = Work(
@@ -291,9 +327,16 @@ def page_imports(folder: Path, kills: int, longest: float, accounts: int = 10, t
 
 
 @contextmanager
-def chain(blocks: int) -> Iterator[tuple[subprocess.Popen[bytes], str, dict[int, bytes]]]:
+def chain(
+    blocks: int,
+) -> Iterator[tuple[subprocess.Popen[bytes], str, dict[int, bytes]]]:
     """Run a chain whose requests fail; give its address, and its blocks as one reads them one at a time."""
-    troubled = {"faults": FAULTS_OF_CHAINS, "rpc_omitted_logs": 0.02, "rpc_log_blocks": 20_000, "rpc_batch": 15}
+    troubled = {
+        "faults": FAULTS_OF_CHAINS,
+        "rpc_omitted_logs": 0.02,
+        "rpc_log_blocks": 20_000,
+        "rpc_batch": 15,
+    }
     with ExitStack() as stack:
         served = stack.enter_context(hosted(f"chain_host({troubled})", "rollup_kills"))
         url, _ = say(served).split()
@@ -315,13 +358,17 @@ def block_syncs(folder: Path, kills: int, longest: float, blocks: int = 1_000) -
         return kill_again_and_again(folder, work, kills, longest)
 
 
-def block_imports(folder: Path, kills: int, longest: float, blocks: int = 1_000) -> Tally:
+def block_imports(
+    folder: Path, kills: int, longest: float, blocks: int = 1_000
+) -> Tally:
     """Kill imports of blocks into an archive."""
     with chain(blocks) as (_, url, _):
         store = folder / "store"
         for _ in range(20):
             try:
-                Store(store).sync(url, rate=None, to_block=last_l1_block(blocks), progress=False)
+                Store(store).sync(
+                    url, rate=None, to_block=last_l1_block(blocks), progress=False
+                )
             except LabError:
                 continue
             break

@@ -47,8 +47,12 @@ MARKETS = {
     "LDO-ETH": 0.001, "BAL-ETH": 0.005, "DPI-ETH": 0.05,
 }  # fmt: skip
 NAMES = list(MARKETS)
-BASES, QUOTES = np.array([[SYMBOLS.index(token) for token in name.split("-")] for name in NAMES]).T
-USUAL_SIZE = np.array([{0: 0.6, 2: 0.03, 4: 900.0}.get(base, 400.0) for base in BASES.tolist()])
+BASES, QUOTES = np.array(
+    [[SYMBOLS.index(token) for token in name.split("-")] for name in NAMES]
+).T
+USUAL_SIZE = np.array(
+    [{0: 0.6, 2: 0.03, 4: 900.0}.get(base, 400.0) for base in BASES.tolist()]
+)
 VOLATILITY = np.where(np.array(NAMES) == "DAI-USDT", 0.005, 0.8) / np.sqrt(365 * DAY)
 SHARES = 1 / np.arange(1, len(NAMES) + 1) ** 1.2
 WHOLE = pa.decimal256(19, 0)
@@ -81,7 +85,9 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
     for part in range(parts):
         count = min(ROWS_OF_A_FILE, rows - part * ROWS_OF_A_FILE)
         span = [START + DAYS * DAY * edge // parts for edge in (part, part + 1)]
-        level, table = _file_of_trades(part, count, span, level, np.random.default_rng((seed, part)))
+        level, table = _file_of_trades(
+            part, count, span, level, np.random.default_rng((seed, part))
+        )
         with file.writing(SOURCE) as connection:
             queries.store_listing(connection, file, listing)
             connection.register("sent", stored(table))
@@ -113,7 +119,9 @@ def _fills(
     order = np.repeat(np.arange(size), orders)[:size]
     wait = np.where(dice.random(size) < 0.6, 0, dice.exponential(20_000, size))
     first = (np.arange(size) == 0) | (order != np.roll(order, 1))
-    moment = np.sort(dice.integers(*span, order[-1] + 1))[order] + np.where(first, 0, wait).astype(np.int64)
+    moment = np.sort(dice.integers(*span, order[-1] + 1))[order] + np.where(
+        first, 0, wait
+    ).astype(np.int64)
     by_time = np.argsort(np.minimum(moment, span[1] - 1), kind="stable")
     moment, order = np.minimum(moment, span[1] - 1)[by_time], order[by_time]
     market = dice.choice(len(NAMES), size, p=SHARES / SHARES.sum())[order]
@@ -158,7 +166,9 @@ def _makers(
     account[by_book] = _accounts(dice, size)[order[by_book] % size]
     order = 2 * (file * ROWS_OF_A_FILE + order) + 1
     rests = dice.random(size) < RESTING
-    resting = ((moment - START) // (3 * DAY) * 2 * len(NAMES) + book) * 16 + dice.integers(0, 16, size)
+    resting = (
+        (moment - START) // (3 * DAY) * 2 * len(NAMES) + book
+    ) * 16 + dice.integers(0, 16, size)
     order = np.where(rests, -2 - resting, order)
     account = np.where(rests, FIRST_ACCOUNT + resting % ACCOUNTS, account)
     return np.where(account == taker, account + ACCOUNTS, account), order
@@ -180,7 +190,9 @@ def _prices(
     logs = level[of] + walk - np.repeat(before, np.diff([*firsts, len(of)]))
     after = level.copy()
     after[of] = logs
-    spread = (0.000_3 + 0.001_5 * pooled[by_market]) * (2 * buys[by_market] - 1) + dice.normal(0, 0.000_2, len(at))
+    spread = (0.000_3 + 0.001_5 * pooled[by_market]) * (
+        2 * buys[by_market] - 1
+    ) + dice.normal(0, 0.000_2, len(at))
     price = np.empty(len(at), np.int64)
     price[by_market] = np.maximum(np.rint(np.exp(logs + spread) * 1e8), 1)
     return price, after
@@ -192,8 +204,12 @@ def _amounts(fills: Fills, dice: np.random.Generator) -> dict[str, pa.Array]:
     units = USUAL_SIZE[fills.market] * np.exp(dice.normal(0, 1.2, len(base)))
     fine = dice.integers(0, 10**12, len(base))
     fine -= np.where(DECIMALS[base] == 8, fine % 10**10, 0)
-    coarse = with_scale(pa.array((units * 1e6).astype(np.int64)).cast(WHOLE), pa.decimal256(38, 6))
-    size = pc.add(coarse.cast(AMOUNT), with_scale(pa.array(fine).cast(WHOLE), AMOUNT)).cast(AMOUNT)
+    coarse = with_scale(
+        pa.array((units * 1e6).astype(np.int64)).cast(WHOLE), pa.decimal256(38, 6)
+    )
+    size = pc.add(
+        coarse.cast(AMOUNT), with_scale(pa.array(fine).cast(WHOLE), AMOUNT)
+    ).cast(AMOUNT)
     price = with_scale(pa.array(fills.price).cast(WHOLE), pa.decimal256(20, 8))
     notional = reduce_scale(pc.multiply(size, price), AMOUNT, truncate=True)
     found = {"size": size, "price": price.cast(AMOUNT), "notional": notional}
@@ -203,13 +219,17 @@ def _amounts(fills: Fills, dice: np.random.Generator) -> dict[str, pa.Array]:
         fee = reduce_scale(pc.multiply(gross, rate), AMOUNT, truncate=True)
         places = DECIMALS[np.where(buys, base, quote)]
         for few in (6, 8):
-            rounded = reduce_scale(fee, pa.decimal256(38, few), truncate=True).cast(AMOUNT)
+            rounded = reduce_scale(fee, pa.decimal256(38, few), truncate=True).cast(
+                AMOUNT
+            )
             fee = pc.if_else(pa.array(places == few), rounded, fee)
         found[f"fee {role}"] = fee
     return found
 
 
-def _rows(fills: Fills, amounts: dict[str, pa.Array], places: np.ndarray, role: np.ndarray) -> pa.Table:
+def _rows(
+    fills: Fills, amounts: dict[str, pa.Array], places: np.ndarray, role: np.ndarray
+) -> pa.Table:
     """Lay out the rows of the archive: a place among the fills, and 0 for its taker, 1 for its maker."""
     one, at = fills.select(places), pa.array(places)
     buys = one.buys ^ (role == 1)
@@ -218,7 +238,9 @@ def _rows(fills: Fills, amounts: dict[str, pa.Array], places: np.ndarray, role: 
     size, price, notional, *fees = (amounts[name].take(at) for name in amounts)
     fee = pc.if_else(pa.array(role == 1), fees[1], fees[0])
     gross = pc.if_else(pa.array(buys), size, notional)
-    rate = np.asarray(fee.cast(pa.float64())) / np.asarray(gross.cast(pa.float64())) * 1e4
+    rate = (
+        np.asarray(fee.cast(pa.float64())) / np.asarray(gross.cast(pa.float64())) * 1e4
+    )
     order, index = fills.order[role, places], one.number % FILLS_OF_A_BLOCK
     block = FIRST_BLOCK + one.number // FILLS_OF_A_BLOCK
     columns = {
@@ -243,21 +265,31 @@ def _rows(fills: Fills, amounts: dict[str, pa.Array], places: np.ndarray, role: 
 
 
 def _named(names: list[str], codes: np.ndarray) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(names)).cast(pa.string())
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes.astype(np.int32)), pa.array(names)
+    ).cast(pa.string())
 
 
 def _hashes(order: np.ndarray) -> pa.Array:
     """Write the number of each order as 32 bytes that look random, in hex digits; -1 is null."""
-    mixed = order.astype(np.uint64)[:, None] * np.uint64(4) + np.arange(4, dtype=np.uint64)
+    mixed = order.astype(np.uint64)[:, None] * np.uint64(4) + np.arange(
+        4, dtype=np.uint64
+    )
     with np.errstate(over="ignore"):
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0x9E3779B97F4A7C15)):
+        for shift, factor in (
+            (30, 0xBF58476D1CE4E5B9),
+            (27, 0x94D049BB133111EB),
+            (31, 0x9E3779B97F4A7C15),
+        ):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     digits = np.frombuffer(b"".join(b"%02x" % one for one in range(256)), np.uint16)
     text = np.empty((len(order), 33), np.uint16)
     text[:, 0] = np.frombuffer(b"0x", np.uint16)[0]
     text[:, 1:] = digits[mixed.view(np.uint8)]
     offsets = np.arange(len(order) + 1, dtype=np.int32) * 66
-    hashes = pa.StringArray.from_buffers(len(order), pa.py_buffer(offsets), pa.py_buffer(text))
+    hashes = pa.StringArray.from_buffers(
+        len(order), pa.py_buffer(offsets), pa.py_buffer(text)
+    )
     return pc.if_else(pa.array(order == -1), pa.scalar(None, pa.string()), hashes)
 
 
@@ -274,4 +306,6 @@ def _tokens() -> str:
 if __name__ == "__main__":
     began = time.perf_counter()
     write(Path(sys.argv[1]), int(sys.argv[2]))
-    print(f"{Archive(sys.argv[1])}: {int(sys.argv[2]):,} rows in {time.perf_counter() - began:.0f} s")
+    print(
+        f"{Archive(sys.argv[1])}: {int(sys.argv[2]):,} rows in {time.perf_counter() - began:.0f} s"
+    )

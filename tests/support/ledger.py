@@ -39,7 +39,9 @@ class Ledger:
             self.keys.append(RowKey(account, market, kind, order))
             size = dice.randrange(1, 10**12) * 10**6
             fee = dice.randrange(10**9)
-            at_price = size * 35_669 // 10**8 // 10 ** (12 if market == "ETH-USDC" else 0)
+            at_price = (
+                size * 35_669 // 10**8 // 10 ** (12 if market == "ETH-USDC" else 0)
+            )
             self.rows.append((
                 str(1_640_000_000_000 + 977 * number), str(1_000 + 2 * number), side,
                 str(size), "3.5669E-4", ("AMM-" if kind == "amm" else "") + market,
@@ -65,7 +67,10 @@ class Ledger:
 
     def truth(self) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
         """Every identity, and the sums of size and fee of each account, fill type, market and side."""
-        return count_rows((key.account, key.fill_type, row) for key, row in zip(self.keys, self.rows, strict=True))
+        return count_rows(
+            (key.account, key.fill_type, row)
+            for key, row in zip(self.keys, self.rows, strict=True)
+        )
 
 
 def count_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
@@ -81,7 +86,12 @@ def count_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
 
 def served(relayer: Any, accounts: Sequence[int]) -> Any:
     """Give what a relayer shows now, as `count_rows` takes it."""
-    return ((one, kind, row) for one in accounts for kind in FILL_TYPES for row in relayer.rows(one, kind))
+    return (
+        (one, kind, row)
+        for one in accounts
+        for kind in FILL_TYPES
+        for row in relayer.rows(one, kind)
+    )
 
 
 def client_of(relayer: Relayer, **how: Any) -> Client:

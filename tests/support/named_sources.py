@@ -25,7 +25,14 @@ HEADER = "X-Loopring-Lab-Source"
 class Named(Ledger):
     """A ledger with a name of its own; all have the same account ids."""
 
-    def __init__(self, name: str, seed: int, accounts: int = 1, trades: int = 30, synthetic: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        seed: int,
+        accounts: int = 1,
+        trades: int = 30,
+        synthetic: bool = True,
+    ) -> None:
         super().__init__(accounts, trades, seed)
         self.name = name
         self.synthetic = synthetic
@@ -47,14 +54,20 @@ def addressed(relayer: Relayer | Racer, base_url: str | None = None) -> Client:
 
 
 @contextmanager
-def silent(relayer: Relayer, stated: str | None = None, path: str = "") -> Iterator[ScriptedServer]:
+def silent(
+    relayer: Relayer, stated: str | None = None, path: str = ""
+) -> Iterator[ScriptedServer]:
     """Serve what a relayer serves, at another address, without its identity or with another one."""
 
     def script(number: int, request: Request) -> Answer:
-        passed = {name: text for name, text in request.headers.items() if name == "x-api-key"}
+        passed = {
+            name: text for name, text in request.headers.items() if name == "x-api-key"
+        }
         url = relayer.base_url + request.path.removeprefix(path)
         found = requests.get(url, headers=passed, timeout=10)
-        return Answer(found.status_code, found.content, {} if stated is None else {HEADER: stated})
+        return Answer(
+            found.status_code, found.content, {} if stated is None else {HEADER: stated}
+        )
 
     with scripted(script) as server:
         yield server
@@ -64,7 +77,9 @@ def held(path: Path) -> Counter[Any]:
     """Count the trades that an archive holds, by identity."""
     rows = Archive(path).query("SELECT account_id, fill_type, verbatim FROM rows")
     each = rows.itertuples(index=False)
-    return count_rows((account, kind, json.loads(text)) for account, kind, text in each)[0]
+    return count_rows(
+        (account, kind, json.loads(text)) for account, kind, text in each
+    )[0]
 
 
 def race(racer: Racer, path: Path, at: float) -> str:
@@ -78,10 +93,15 @@ def race(racer: Racer, path: Path, at: float) -> str:
     return "done"
 
 
-def race_once(racers: list[Racer], truths: list[Counter[Any]], path: Path, pool: Executor) -> int:
+def race_once(
+    racers: list[Racer], truths: list[Counter[Any]], path: Path, pool: Executor
+) -> int:
     """Let first syncs of one folder race; check that one source alone got in, and return its number."""
     at = time.time() + 0.02
-    outcomes = [one.result(60) for one in [pool.submit(race, racer, path, at) for racer in racers]]
+    outcomes = [
+        one.result(60)
+        for one in [pool.submit(race, racer, path, at) for racer in racers]
+    ]
     assert outcomes.count("done") == 1, outcomes
     winner = outcomes.index("done")
     assert held(path) == truths[winner], "rows of two sources are mixed"
@@ -96,10 +116,15 @@ def race_once(racers: list[Racer], truths: list[Counter[Any]], path: Path, pool:
 @contextmanager
 def racing(count: int) -> Iterator[tuple[list[Racer], list[Counter[Any]]]]:
     """Run relayers of different worlds with the same accounts."""
-    worlds = [Named(f"world {number}", number, accounts=2, trades=20) for number in range(count)]
+    worlds = [
+        Named(f"world {number}", number, accounts=2, trades=20)
+        for number in range(count)
+    ]
     relayers = [Relayer(world).start() for world in worlds]
     try:
-        racers = [Racer(one.base_url, one.api_key[:], worlds[0].accounts) for one in relayers]
+        racers = [
+            Racer(one.base_url, one.api_key[:], worlds[0].accounts) for one in relayers
+        ]
         yield racers, [world.truth()[0] for world in worlds]
     finally:
         for relayer in relayers:

@@ -9,15 +9,21 @@ import pytest
 EXTRAS = {"pyspark": "spark", "voila": "lab"}
 EXTRAS |= dict.fromkeys(("grpc", "grpc_status", "zstandard"), "spark")
 EXTRAS |= {"playwright": "browser", "polars": "test"}
-EXTRAS |= dict.fromkeys(("sphinx", "myst_nb", "pydata_sphinx_theme"), "docs") | {"axe_playwright_python": "browser"}
+EXTRAS |= dict.fromkeys(("sphinx", "myst_nb", "pydata_sphinx_theme"), "docs") | {
+    "axe_playwright_python": "browser"
+}
 
 
 def package_or_skip(module: str) -> Any:
     """Import a module; skip the test where it is not installed."""
     extra = EXTRAS.get(module.partition(".")[0], "test")
-    return pytest.importorskip(module, reason=f"needs {module}: pip install -e '.[{extra}]'")
+    return pytest.importorskip(
+        module, reason=f"needs {module}: pip install -e '.[{extra}]'"
+    )
 
 
 def skip_without_java() -> None:
     if not (shutil.which("java") or "JAVA_HOME" in os.environ):
-        pytest.skip("needs Java 17 for Spark: install it (Debian: apt-get install default-jre-headless)")
+        pytest.skip(
+            "needs Java 17 for Spark: install it (Debian: apt-get install default-jre-headless)"
+        )

@@ -30,8 +30,14 @@ Rows = list[dict[str, Any]]
 
 def to_rows(table: pa.Table) -> Rows:
     """Read an Arrow table as rows: amounts as integers of 1e-18, times as milliseconds, NaN as None."""
-    columns = {name: [_to_python(value) for value in table[name].to_pylist()] for name in table.column_names}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    columns = {
+        name: [_to_python(value) for value in table[name].to_pylist()]
+        for name in table.column_names
+    }
+    return [
+        dict(zip(columns, values, strict=True))
+        for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def _to_python(value: Any) -> Any:
@@ -47,7 +53,10 @@ def _to_python(value: Any) -> Any:
 def fills_of(frame: pd.DataFrame, every: str | None = None) -> list[Fill]:
     """Read a pandas frame as fills, with the period each stands in."""
     rows = to_rows(pa.Table.from_pandas(frame, preserve_index=False))
-    return [Fill(**row, **({"period": start(row["created_at"], every)} if every else {})) for row in rows]
+    return [
+        Fill(**row, **({"period": start(row["created_at"], every)} if every else {}))
+        for row in rows
+    ]
 
 
 def start(moment: int | None, every: str) -> int | None:
@@ -67,16 +76,24 @@ def start(moment: int | None, every: str) -> int | None:
     return moment - moment % (int(every[:-1]) * {"h": 3_600_000, "s": 1000}[every[-1]])
 
 
-def grouped(fills: list[Fill], keys: Sequence[str]) -> list[tuple[dict[str, Any], list[Fill]]]:
+def grouped(
+    fills: list[Fill], keys: Sequence[str]
+) -> list[tuple[dict[str, Any], list[Fill]]]:
     """Group by keys, in their order, None last."""
     groups: dict[tuple[Any, ...], list[Fill]] = {}
     for fill in fills:
         groups.setdefault(tuple(getattr(fill, key) for key in keys), []).append(fill)
-    order = sorted(groups, key=lambda values: [(value is None, value) for value in values])
+    order = sorted(
+        groups, key=lambda values: [(value is None, value) for value in values]
+    )
     return [(dict(zip(keys, values, strict=True)), groups[values]) for values in order]
 
 
-def summed(fills: list[Fill], keys: Sequence[str], columns: Callable[[list[Fill], list[Fill]], dict[str, Any]]) -> Rows:
+def summed(
+    fills: list[Fill],
+    keys: Sequence[str],
+    columns: Callable[[list[Fill], list[Fill]], dict[str, Any]],
+) -> Rows:
     """Make a row per group; `columns` gets its fills, and those with the same keys but the last."""
     around = {tuple(key.items()): some for key, some in grouped(fills, keys[:-1])}
     rows = []
@@ -133,7 +150,10 @@ def clear(fill: Fill) -> bool:
 
 def amounts(fills: list[Fill]) -> dict[str, Any]:
     """Return the columns that all summaries share."""
-    base, quote, token = (only(getattr(fill, leg) for fill in fills) for leg in ("base", "quote", "fee_token"))
+    base, quote, token = (
+        only(getattr(fill, leg) for fill in fills)
+        for leg in ("base", "quote", "fee_token")
+    )
     rated = [fill for fill in fills if clear(fill) and received(fill) is not None]
     fees = known(fill.fee for fill in fills)
     rate = ratio(total(fill.fee for fill in rated), total(map(received, rated)), 10_000)
@@ -159,14 +179,20 @@ def summary(fills: list[Fill], by: Sequence[str]) -> Rows:
     return summed(
         fills,
         [*by, "fee_token"],
-        lambda some, around: {"fills": len(some), **amounts(some), "both_sides": both_sides(around)},
+        lambda some, around: {
+            "fills": len(some),
+            **amounts(some),
+            "both_sides": both_sides(around),
+        },
     )
 
 
 def with_tiers(fills: list[Fill], units: dict[str, int]) -> Rows:
     found = [(fill, fitting(fill, units.get(fill.fee_token, 1))) for fill in fills]
     return [
-        vars(fill) | dict(zip(("tier_bps", "certainty"), _tier(fill, fits, found), strict=True)) for fill, fits in found
+        vars(fill)
+        | dict(zip(("tier_bps", "certainty"), _tier(fill, fits, found), strict=True))
+        for fill, fits in found
     ]
 
 
@@ -175,7 +201,10 @@ def tiers(fills: list[Fill], by: Sequence[str], units: dict[str, int]) -> Rows:
     whole = {tuple(key.values()): some for key, some in grouped(told, by)}
     return [
         key
-        | {"fills": len(some), "share": len(some) / len(whole[tuple(key[name] for name in by)])}
+        | {
+            "fills": len(some),
+            "share": len(some) / len(whole[tuple(key[name] for name in by)]),
+        }
         | {how: least_or_most(how, some) for how in ("first", "last")}
         | {"both_sides": both_sides(whole[tuple(key[name] for name in by)])}
         for key, some in grouped(told, [*by, "tier_bps", "certainty"])
@@ -201,24 +230,44 @@ def _between(least: int, most: int, fee: int, unit: int) -> list[int]:
     def charged(gross: int, tier: int) -> int:
         return gross * tier // 10_000 // unit * unit
 
-    return [tier for tier in range(10_001) if charged(least, tier) <= fee <= charged(most, tier)]
+    return [
+        tier
+        for tier in range(10_001)
+        if charged(least, tier) <= fee <= charged(most, tier)
+    ]
 
 
-def _tier(fill: Fill, fits: list[int] | None, found: list[tuple[Fill, list[int] | None]]) -> tuple[int | None, str]:
+def _tier(
+    fill: Fill, fits: list[int] | None, found: list[tuple[Fill, list[int] | None]]
+) -> tuple[int | None, str]:
     if fits is None:
         return None, "unknown"
     if len(fits) < 2:
         return (fits[0], "exact") if fits else (None, "none")
     names = ("account_id", "fill_type", "base", "quote", "role")
     mine = [getattr(fill, name) for name in names]
-    like = [(one, some) for one, some in found if some and [getattr(one, name) for name in names] == mine]
+    like = [
+        (one, some)
+        for one, some in found
+        if some and [getattr(one, name) for name in names] == mine
+    ]
     exact = [(one.created_at, some[0]) for one, some in like if len(some) == 1]
     tiers = {tier for _, tier in exact}
     (only, *more) = tiers & set(fits) or [None]
     times = known(moment for moment, tier in exact if tier == only)
-    is_sure = None not in mine[:-1] and len(exact) >= 50 and all(tiers & set(some) for _, some in like)
-    is_timed = bool(times) and fill.created_at is not None and min(times) <= fill.created_at <= max(times)
-    return (only, "likely") if is_sure and is_timed and not more else (None, "ambiguous")
+    is_sure = (
+        None not in mine[:-1]
+        and len(exact) >= 50
+        and all(tiers & set(some) for _, some in like)
+    )
+    is_timed = (
+        bool(times)
+        and fill.created_at is not None
+        and min(times) <= fill.created_at <= max(times)
+    )
+    return (
+        (only, "likely") if is_sure and is_timed and not more else (None, "ambiguous")
+    )
 
 
 def above(fills: list[Fill], bps: int) -> Rows:
@@ -238,10 +287,20 @@ def above(fills: list[Fill], bps: int) -> Rows:
     for fill in fills:
         gross = received(fill)
         known = None not in (fill.fee, gross, fill.size)
-        most = 0 if not known else gross if fill.fee_token == fill.base else gross + fill.size // 10**8 + 2
+        most = (
+            0
+            if not known
+            else gross
+            if fill.fee_token == fill.base
+            else gross + fill.size // 10**8 + 2
+        )
         if known and fill.fee <= most * bps // 10_000:
             continue
-        told = {"allowed": most * bps // 10_000, "excess": fill.fee - most * bps // 10_000} if known else {}
+        told = (
+            {"allowed": most * bps // 10_000, "excess": fill.fee - most * bps // 10_000}
+            if known
+            else {}
+        )
         rows.append(
             {name: getattr(fill, name) for name in shown}
             | {"line": 0, "schedule_bps": float(bps), "allowed": None, "excess": None}
@@ -253,20 +312,36 @@ def above(fills: list[Fill], bps: int) -> Rows:
 
 def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> Rows:
     """Value each fill's fee at the last prices before its order, along the busiest path of markets."""
-    prices = [one for one in fills if _usable(one) and None not in (one.base, one.quote)]
+    prices = [
+        one for one in fills if _usable(one) and None not in (one.base, one.quote)
+    ]
     paths = _busiest(prices, token)
-    return [vars(fill) | {"value_token": token} | _valued(fill, fills, prices, paths, tolerance) for fill in fills]
+    return [
+        vars(fill)
+        | {"value_token": token}
+        | _valued(fill, fills, prices, paths, tolerance)
+        for fill in fills
+    ]
 
 
 def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
     rows = [Fill(**row) for row in in_token(fills, token)]
-    ages = [None if row.priced_at is None else row.created_at - row.priced_at for row in rows]
+    ages = [
+        None if row.priced_at is None else row.created_at - row.priced_at
+        for row in rows
+    ]
     rows = [Fill(**vars(row), age=age) for row, age in zip(rows, ages, strict=True)]
     return [
         key
         | {"fills": len(some), "unpriced": sum(row.fee_value is None for row in some)}
-        | {name: total(getattr(row, name) for row in some) for name in ("fee", "fee_value")}
-        | {"value_token": token, "max_age": max(known(row.age for row in some), default=None)}
+        | {
+            name: total(getattr(row, name) for row in some)
+            for name in ("fee", "fee_value")
+        }
+        | {
+            "value_token": token,
+            "max_age": max(known(row.age for row in some), default=None),
+        }
         for key, some in grouped(rows, [*by, "fee_token"])
     ]
 
@@ -286,28 +361,49 @@ def _busiest(prices: list[Fill], token: str) -> dict[str, Path]:
 
 
 def _valued(
-    fill: Fill, fills: list[Fill], prices: list[Fill], paths: dict[str, Path], tolerance: int | None
+    fill: Fill,
+    fills: list[Fill],
+    prices: list[Fill],
+    paths: dict[str, Path],
+    tolerance: int | None,
 ) -> dict[str, Any]:
     nothing = {"fee_value": None, "value_path": None, "priced_at": None}
     if fill.fee is None or fill.fee_token not in paths or fill.created_at is None:
         return nothing
-    order = [one for one in order_of(fill, fills) if one.created_at is not None and one.fee_token == fill.fee_token]
+    order = [
+        one
+        for one in order_of(fill, fills)
+        if one.created_at is not None and one.fee_token == fill.fee_token
+    ]
     first = min(map(moment_of, order))
     value = Fraction(fill.fee, UNIT)
     names = [fill.fee_token]
     times = [fill.created_at]
     for pair in paths[fill.fee_token]:
-        earlier = [one for one in prices if (one.base, one.quote) == pair and moment_of(one) < first]
+        earlier = [
+            one
+            for one in prices
+            if (one.base, one.quote) == pair and moment_of(one) < first
+        ]
         if not earlier:
             return nothing
         last = max(map(moment_of, earlier))
-        price = statistics.mean(Fraction(one.price, UNIT) for one in earlier if moment_of(one) == last)
+        price = statistics.mean(
+            Fraction(one.price, UNIT) for one in earlier if moment_of(one) == last
+        )
         value = value * price if pair[0] == names[-1] else value / price
         names.append(pair[pair[0] == names[-1]])
         times.append(last[0])
-    if tolerance is not None and fill.created_at - min(times[1:], default=fill.created_at) > tolerance:
+    if (
+        tolerance is not None
+        and fill.created_at - min(times[1:], default=fill.created_at) > tolerance
+    ):
         return nothing
-    return {"fee_value": float(value), "value_path": ">".join(names), "priced_at": min(times[1:], default=times[0])}
+    return {
+        "fee_value": float(value),
+        "value_path": ">".join(names),
+        "priced_at": min(times[1:], default=times[0]),
+    }
 
 
 # Fills
@@ -317,7 +413,11 @@ def breakdown(fills: list[Fill], around: Sequence[str]) -> Rows:
     return summed(
         fills,
         [*around, "fill_type"],
-        lambda some, whole: {"fills": len(some), "share": len(some) / len(whole), **amounts(some)},
+        lambda some, whole: {
+            "fills": len(some),
+            "share": len(some) / len(whole),
+            **amounts(some),
+        },
     )
 
 
@@ -339,9 +439,14 @@ def vwap(fills: list[Fill], by: Sequence[str]) -> Rows:
 
 def orders(fills: list[Fill]) -> Rows:
     def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
-        shared, (price,) = amounts(some), vwap([Fill(**vars(f) | {"base": 0, "quote": 0}) for f in some], [])
+        shared, (price,) = (
+            amounts(some),
+            vwap([Fill(**vars(f) | {"base": 0, "quote": 0}) for f in some], []),
+        )
         by_role = {
-            f"{role}_share": ratio(total(f.size for f in some if f.role == role) or 0, shared["volume"])
+            f"{role}_share": ratio(
+                total(f.size for f in some if f.role == role) or 0, shared["volume"]
+            )
             for role in ("maker", "taker")
         }
         return {
@@ -363,7 +468,11 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
     for _, some in grouped(fills, [*by, "quote"]):
         sizes = sorted(known(fill.notional for fill in some))
         for fill in some:
-            first = None if fill.notional is None else sizes.index(fill.notional) * quantiles // len(sizes) + 1
+            first = (
+                None
+                if fill.notional is None
+                else sizes.index(fill.notional) * quantiles // len(sizes) + 1
+            )
             placed.append(Fill(**vars(fill), quantile=first))
 
     def columns(some: list[Fill], part: list[Fill]) -> dict[str, Any]:
@@ -380,8 +489,19 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
         }
 
     found = summed(placed, [*by, "quote", "quantile", "fill_type"], columns)
-    last = ["fill_type", "fills", "share", "notional", "notional_share", "median_bps", "both_sides"]
-    return [{name: row[name] for name in [*(n for n in row if n not in last), *last]} for row in found]
+    last = [
+        "fill_type",
+        "fills",
+        "share",
+        "notional",
+        "notional_share",
+        "median_bps",
+        "both_sides",
+    ]
+    return [
+        {name: row[name] for name in [*(n for n in row if n not in last), *last]}
+        for row in found
+    ]
 
 
 def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
@@ -400,19 +520,38 @@ def price_gaps(fills: list[Fill], tolerance: int | None) -> Rows:
         higher = _relative(fill, other)
         rows.append(
             {name: getattr(fill, name) for name in shown}
-            | {"other_price": other and other.price, "other_at": other and other.created_at}
+            | {
+                "other_price": other and other.price,
+                "other_at": other and other.created_at,
+            }
             | {"gap_bps": higher, "worse_bps": _against(fill, higher)}
         )
     return rows
 
 
-def costs(fills: list[Fill], reference: str, tolerance: int | None, known: list[Fill] | None = None) -> Rows:
+def costs(
+    fills: list[Fill],
+    reference: str,
+    tolerance: int | None,
+    known: list[Fill] | None = None,
+) -> Rows:
     """Compare each fill with the prices in its market before its order began, after it ended, or up to it."""
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
+    shown = [
+        "created_at",
+        "trade_id",
+        "market",
+        "side",
+        "fill_type",
+        "quote",
+        "notional",
+        "price",
+    ]
     prices = fills if known is None else known
     rows = []
     for fill in fills:
-        others = [other for other in prices if fill.market and other.market == fill.market]
+        others = [
+            other for other in prices if fill.market and other.market == fill.market
+        ]
         first, last = span_of(fill, [*fills, *(known or [])])
         if reference == "next":
             other = first_after(others, last, tolerance)
@@ -439,7 +578,16 @@ def markouts(
     outside: bool = False,
 ) -> Rows:
     """Compare each taker's fill with the last price known before it, and the last one up to each horizon."""
-    shown = ["created_at", "trade_id", "market", "side", "fill_type", "quote", "notional", "price"]
+    shown = [
+        "created_at",
+        "trade_id",
+        "market",
+        "side",
+        "fill_type",
+        "quote",
+        "notional",
+        "price",
+    ]
     rows = []
     for fill in (one for one in fills if one.role == "taker"):
         others = [one for one in known if fill.market and one.market == fill.market]
@@ -448,13 +596,18 @@ def markouts(
         last = moment_of(fill) if outside else last
         before = last_before(others, first, tolerance)
         for name, length in horizons.items():
-            later = [one for one in others if last and _usable(one) and moment_of(one) > last]
+            later = [
+                one for one in others if last and _usable(one) and moment_of(one) > last
+            ]
             end = fill.created_at is not None and (fill.created_at + length + 1, 0)
             after = last_before(later, end or None, None)
             rows.append(
                 {column: getattr(fill, column) for column in shown}
                 | {"horizon": name, "price_before": before and before.price}
-                | {"price_after": after and after.price, "after_at": after and after.created_at}
+                | {
+                    "price_after": after and after.price,
+                    "after_at": after and after.created_at,
+                }
                 | {"effective_bps": _cost_bps(fill, fill, before, before)}
                 | {"realized_bps": _cost_bps(fill, fill, after, before)}
                 | {"impact_bps": _cost_bps(fill, after, before, before)}
@@ -470,8 +623,12 @@ Moment = tuple[int, int]
 def moment_of(fill: Fill) -> Moment | None:
     if fill.created_at is None:
         return None
-    block, index = (getattr(fill, name, None) for name in ("block_id", "index_in_block"))
-    is_placed = block != 0 and index is not None  # 0 is what a relayer says of a fill in no block yet
+    block, index = (
+        getattr(fill, name, None) for name in ("block_id", "index_in_block")
+    )
+    is_placed = (
+        block != 0 and index is not None
+    )  # 0 is what a relayer says of a fill in no block yet
     return fill.created_at, index + 1 if is_placed else 0
 
 
@@ -482,12 +639,16 @@ def just_after(moment: Moment | None) -> Moment | None:
 def span_of(fill: Fill, fills: list[Fill]) -> tuple[Moment | None, Moment | None]:
     """Return the first and the last moment of a fill's order in its market; unknown if one of them is."""
     moments = [moment_of(one) for one in order_in_market(fill, fills)]
-    return (None, None) if not moments or None in moments else (min(moments), max(moments))
+    return (
+        (None, None) if not moments or None in moments else (min(moments), max(moments))
+    )
 
 
 def order_in_market(fill: Fill, fills: list[Fill]) -> list[Fill]:
     name = order_or_side(fill)
-    same = [one for one in fills if order_or_side(one) == name and one.market == fill.market]
+    same = [
+        one for one in fills if order_or_side(one) == name and one.market == fill.market
+    ]
     return same if name and fill.market else []
 
 
@@ -499,21 +660,39 @@ def order_or_side(fill: Fill) -> Any:
 
 def _known_before(first: Moment | None, prices: list[Fill]) -> Moment | None:
     """Return what prices before an order are older than; without places none of its millisecond is."""
-    has_places = all(hasattr(one, "block_id") and hasattr(one, "index_in_block") for one in prices)
+    has_places = all(
+        hasattr(one, "block_id") and hasattr(one, "index_in_block") for one in prices
+    )
     return first if has_places or first is None else (first[0], 0)
 
 
-def last_before(prices: list[Fill], moment: Moment | None, tolerance: int | None) -> Fill | None:
+def last_before(
+    prices: list[Fill], moment: Moment | None, tolerance: int | None
+) -> Fill | None:
     """Return the last usable price before a moment: of one moment that of the highest id, then the highest."""
-    near = [one for one in prices if moment and _usable(one) and moment_of(one) < moment]
-    near = [one for one in near if tolerance is None or moment[0] - one.created_at <= tolerance]
+    near = [
+        one for one in prices if moment and _usable(one) and moment_of(one) < moment
+    ]
+    near = [
+        one
+        for one in near
+        if tolerance is None or moment[0] - one.created_at <= tolerance
+    ]
     return max(near, key=lambda one: (moment_of(one), *_by_id(one)), default=None)
 
 
-def first_after(prices: list[Fill], moment: Moment | None, tolerance: int | None) -> Fill | None:
+def first_after(
+    prices: list[Fill], moment: Moment | None, tolerance: int | None
+) -> Fill | None:
     """Return the first usable price after a moment: of one moment that of the lowest id, then the lowest."""
-    near = [one for one in prices if moment and _usable(one) and moment_of(one) > moment]
-    near = [one for one in near if tolerance is None or one.created_at - moment[0] <= tolerance]
+    near = [
+        one for one in prices if moment and _usable(one) and moment_of(one) > moment
+    ]
+    near = [
+        one
+        for one in near
+        if tolerance is None or one.created_at - moment[0] <= tolerance
+    ]
     return min(near, key=lambda one: (moment_of(one), *_by_id(one)), default=None)
 
 
@@ -522,7 +701,9 @@ def _by_id(fill: Fill) -> tuple[bool, int, int]:
     return number is None, number or 0, fill.price
 
 
-def _cost_bps(fill: Fill, paid: Fill | None, origin: Fill | None, base: Fill | None) -> float | None:
+def _cost_bps(
+    fill: Fill, paid: Fill | None, origin: Fill | None, base: Fill | None
+) -> float | None:
     if not (paid and origin and base) or (paid.price or 0) <= 0:
         return None
     return _against(fill, ratio(paid.price - origin.price, base.price, 10_000))
@@ -531,13 +712,20 @@ def _cost_bps(fill: Fill, paid: Fill | None, origin: Fill | None, base: Fill | N
 def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> Rows:
     """Put fills together into orders and compare their average price with the last one known before."""
     rows = []
-    told = [Fill(**vars(fill) | {"storage_id": storage_of(fill)}, original=fill) for fill in fills]
+    told = [
+        Fill(**vars(fill) | {"storage_id": storage_of(fill)}, original=fill)
+        for fill in fills
+    ]
     for keys, group in grouped(told, ORDER_KEYS):
         some = [one.original for one in group]
         names = [order_or_side(one) for one in some]
         for name in dict.fromkeys(names):
-            parts = [one for one, its_own in zip(some, names, strict=True) if its_own == name]
-            others = [one for one in known if one.market and one.market == keys["market"]]
+            parts = [
+                one for one, its_own in zip(some, names, strict=True) if its_own == name
+            ]
+            others = [
+                one for one in known if one.market and one.market == keys["market"]
+            ]
             first, _ = span_of(parts[0], [*fills, *known])
             before = last_before(others, _known_before(first, known), tolerance)
             rows.append(keys | _shortfall(parts, before))
@@ -548,16 +736,25 @@ def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
     sums = amounts(parts)
     complete = all(map(clear, parts))
     moments = known(part.created_at for part in parts)
-    notional, volume = (sums[name] if complete else None for name in ("notional", "volume"))
+    notional, volume = (
+        sums[name] if complete else None for name in ("notional", "volume")
+    )
     worse = None
     if before and notional is not None and volume:
-        worse = _against(parts[0], ratio(notional * UNIT - before.price * volume, before.price * volume, 10_000))
+        worse = _against(
+            parts[0],
+            ratio(
+                notional * UNIT - before.price * volume, before.price * volume, 10_000
+            ),
+        )
     fee = sums["bps"] if complete else None
     return {
         "seconds_to_fill": (max(moments) - min(moments)) / 1000 if moments else None,
         "fills": len(parts),
         "notional": notional,
-        "average_price": notional * UNIT // volume if volume and notional is not None else None,
+        "average_price": notional * UNIT // volume
+        if volume and notional is not None
+        else None,
         "arrival_price": before and before.price,
         "arrival_at": before and before.created_at,
         "shortfall_bps": worse,
@@ -568,7 +765,9 @@ def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
 
 def order_name(fill: Fill) -> Any:
     """Return what tells a fill's order apart: the hash, or account, token sold and storage id; None if unknown."""
-    sold = tuple(getattr(fill, name, None) for name in ("account_id", "token_id", "storage_id"))
+    sold = tuple(
+        getattr(fill, name, None) for name in ("account_id", "token_id", "storage_id")
+    )
     return getattr(fill, "order_hash", None) or (None if None in sold else sold)
 
 
@@ -583,25 +782,40 @@ def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
     return [one for one in fills if order_name(one) == name] if name else [fill]
 
 
-def price_gaps_summed(fills: list[Fill], tolerance: int | None, by: Sequence[str]) -> Rows:
+def price_gaps_summed(
+    fills: list[Fill], tolerance: int | None, by: Sequence[str]
+) -> Rows:
     typed = [fill for fill in fills if fill.fill_type]
     rows = price_gaps(fills, tolerance)
-    return _medians(rows, typed, [*by, "fill_type"], "unmatched", ["gap_bps", "worse_bps"])
+    return _medians(
+        rows, typed, [*by, "fill_type"], "unmatched", ["gap_bps", "worse_bps"]
+    )
 
 
-def costs_summed(fills: list[Fill], reference: str, tolerance: int | None, by: Sequence[str]) -> Rows:
+def costs_summed(
+    fills: list[Fill], reference: str, tolerance: int | None, by: Sequence[str]
+) -> Rows:
     rows = costs(fills, reference, tolerance)
     return _medians(rows, fills, by, "unpriced", ["price_bps", "fee_bps", "all_in_bps"])
 
 
-def _medians(rows: Rows, fills: list[Fill], by: Sequence[str], missing: str, rates: Sequence[str]) -> Rows:
+def _medians(
+    rows: Rows, fills: list[Fill], by: Sequence[str], missing: str, rates: Sequence[str]
+) -> Rows:
     """Count rows and those without one of the rates, and take medians; `fills` have what is grouped by."""
     both = [Fill(**vars(fill) | row) for row, fill in zip(rows, fills, strict=True)]
     found = []
     for key, some in grouped(both, by):
-        priced = [row for row in some if all(getattr(row, rate) is not None for rate in rates)]
-        medians = {f"median_{rate}": _median([getattr(row, rate) for row in priced]) for rate in rates}
-        found.append(key | {"fills": len(some), missing: len(some) - len(priced)} | medians)
+        priced = [
+            row for row in some if all(getattr(row, rate) is not None for rate in rates)
+        ]
+        medians = {
+            f"median_{rate}": _median([getattr(row, rate) for row in priced])
+            for rate in rates
+        }
+        found.append(
+            key | {"fills": len(some), missing: len(some) - len(priced)} | medians
+        )
     return found
 
 
@@ -614,8 +828,16 @@ def _usable(fill: Fill) -> bool:
 
 
 def _relative(fill: Fill, other: Fill | None) -> float | None:
-    return ratio(fill.price - other.price, other.price, 10_000) if other and (fill.price or 0) > 0 else None
+    return (
+        ratio(fill.price - other.price, other.price, 10_000)
+        if other and (fill.price or 0) > 0
+        else None
+    )
 
 
 def _against(fill: Fill, higher: float | None) -> float | None:
-    return None if higher is None or fill.side is None else {"BUY": higher, "SELL": -higher}[fill.side] + 0.0
+    return (
+        None
+        if higher is None or fill.side is None
+        else {"BUY": higher, "SELL": -higher}[fill.side] + 0.0
+    )

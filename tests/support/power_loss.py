@@ -65,13 +65,20 @@ def compiled(folder: Path) -> Path | None:
         return None
     (folder / "power.c").write_text(SOURCE)
     library = folder / "power.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "power.c", "-ldl"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", library, folder / "power.c", "-ldl"],
+        check=True,
+    )
     return library
 
 
 def watched(library: Path, root: Path, notes: Path) -> dict[str, str]:
     """Return the environment of a process whose files in `root` are watched."""
-    names = {"LD_PRELOAD": str(library), "POWER_ROOT": str(root.resolve()), "POWER_NOTES": str(notes)}
+    names = {
+        "LD_PRELOAD": str(library),
+        "POWER_ROOT": str(root.resolve()),
+        "POWER_NOTES": str(notes),
+    }
     return os.environ | names
 
 
@@ -82,7 +89,9 @@ def cut_power(root: Path, notes: Path, dice: random.Random) -> None:
         _cut(file, durable.read_bytes() if durable.exists() else b"", dice)
     for durable in notes.iterdir():
         if not (root / durable.name).exists() and dice.random() < 0.5:
-            shutil.copyfile(durable, root / durable.name)  # it was removed, and that was not durable
+            shutil.copyfile(
+                durable, root / durable.name
+            )  # it was removed, and that was not durable
     shutil.rmtree(notes)
     shutil.copytree(root, notes)
 
@@ -94,7 +103,13 @@ def _cut(file: Path, durable: bytes, dice: random.Random) -> None:
         if not now.startswith(durable):
             durable = dice.choice([b"", durable])
             now = durable or now
-        file.write_bytes(now[: dice.choice([len(durable), dice.randint(len(durable), len(now)), len(now)])])
+        file.write_bytes(
+            now[
+                : dice.choice(
+                    [len(durable), dice.randint(len(durable), len(now)), len(now)]
+                )
+            ]
+        )
         return
     length = dice.choice([len(durable), len(now)])
     # None, some, or all of what was written since has reached the disk.
@@ -108,5 +123,8 @@ def _cut(file: Path, durable: bytes, dice: random.Random) -> None:
 
 def _borders(length: int) -> list[int]:
     """Return where the headers and blocks of a file begin, and where it ends."""
-    starts = [*range(0, HEADERS * HEADER, HEADER), *range(HEADERS * HEADER, length, BLOCK)]
+    starts = [
+        *range(0, HEADERS * HEADER, HEADER),
+        *range(HEADERS * HEADER, length, BLOCK),
+    ]
     return [*(start for start in starts if start < length), length]

@@ -21,20 +21,30 @@ Vector = dict[str, Any]
 Affine = tuple[int, int]
 
 VARIABLE = "LOOPRING_LAB_VECTORS"
-SECTIONS = ("account_update", "request_signature", "counterfactual", "seed_signature_variants")
+SECTIONS = (
+    "account_update",
+    "request_signature",
+    "counterfactual",
+    "seed_signature_variants",
+)
 SECTIONS += ("negative_signatures", "field_ranges")
 
 P = 21888242871839275222246405745257275088548364400416034343698204186575808495617
 A = 168700
 D = 168696
-SUBGROUP_ORDER = 2736030358979909402780800718157159386076813972158567259200215660948447373041
+SUBGROUP_ORDER = (
+    2736030358979909402780800718157159386076813972158567259200215660948447373041
+)
 ORDER = 8 * SUBGROUP_ORDER
 BASE = (
     16540640123574156134436876038791482806971768689494387082833631921987005038935,
     20819045374670962167435360035096875258406992893633759881276124905556507972311,
 )
 SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
-EXCHANGES = {1: "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4", 5: "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e"}
+EXCHANGES = {
+    1: "0x0BABA1Ad5bE3a5C0a66E7ac838a129Bf948f1eA4",
+    5: "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e",
+}
 FACTORY = "0x8c3d4E1728f77ABCD220323260da4A9306FB6433"
 INIT_CODE_HASH = "0xf405edd5adef335488069d63483e3e880e56abde423cfee18ea84ea89584dbcc"
 VALID_UNTIL = 1899273791
@@ -92,16 +102,25 @@ def poseidon(inputs: list[int], partial_rounds: int) -> int:
     for number, constant in enumerate(chain_of_hashes(b"poseidon_constants", rounds)):
         state = [(value + constant) % P for value in state]
         full = number < 3 or number >= rounds - 3
-        state = [pow(value, 5, P) if full or place == 0 else value for place, value in enumerate(state)]
         state = [
-            sum(value * pow(x_and_y[row] - x_and_y[width + column], -1, P) for column, value in enumerate(state)) % P
+            pow(value, 5, P) if full or place == 0 else value
+            for place, value in enumerate(state)
+        ]
+        state = [
+            sum(
+                value * pow(x_and_y[row] - x_and_y[width + column], -1, P)
+                for column, value in enumerate(state)
+            )
+            % P
             for row in range(width)
         ]
     return state[0]
 
 
 def sign(secret: int, message: int) -> str:
-    digest = sha512(secret.to_bytes(32, "little") + message.to_bytes(32, "little")).digest()
+    digest = sha512(
+        secret.to_bytes(32, "little") + message.to_bytes(32, "little")
+    ).digest()
     nonce = int.from_bytes(digest, "little") % SUBGROUP_ORDER
     r = multiply(nonce, BASE)
     key = multiply(secret, BASE)
@@ -114,7 +133,10 @@ def l2_key(signature: str) -> Vector:
     digest = sha256(bytes.fromhex(signature[2:])).digest()
     secret = int.from_bytes(digest, "little") % SUBGROUP_ORDER
     x, y = multiply(secret, BASE)
-    return {"l2_secret": f"{secret:#066x}", "public_key": {"x": f"{x:#066x}", "y": f"{y:#066x}"}}
+    return {
+        "l2_secret": f"{secret:#066x}",
+        "public_key": {"x": f"{x:#066x}", "y": f"{y:#066x}"},
+    }
 
 
 # L1: typed data and addresses
@@ -122,7 +144,14 @@ def l2_key(signature: str) -> Vector:
 
 def words(*parts: int | str | bytes) -> bytes:
     """Join numbers, addresses and hashes as 32-byte words."""
-    numbers = [int.from_bytes(p) if isinstance(p, bytes) else int(p, 16) if isinstance(p, str) else p for p in parts]
+    numbers = [
+        int.from_bytes(p)
+        if isinstance(p, bytes)
+        else int(p, 16)
+        if isinstance(p, str)
+        else p
+        for p in parts
+    ]
     return b"".join(number.to_bytes(32, "big") for number in numbers)
 
 
@@ -131,14 +160,20 @@ def typed_data(vector: Vector) -> Vector:
     kind = b"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
     name = keccak(b"Loopring Protocol")
     version = keccak(b"3.6.0")
-    domain = keccak(words(keccak(kind), name, version, vector["chain_id"], vector["exchange"]))
-    kind = b"AccountUpdate(address owner,uint32 accountID,uint16 feeTokenID,uint96 maxFee,"
+    domain = keccak(
+        words(keccak(kind), name, version, vector["chain_id"], vector["exchange"])
+    )
+    kind = (
+        b"AccountUpdate(address owner,uint32 accountID,uint16 feeTokenID,uint96 maxFee,"
+    )
     kind += b"uint256 publicKey,uint32 validUntil,uint32 nonce)"
     x, y = (int(vector["public_key"][axis], 16) for axis in "xy")
     packed = y | 1 << 255 if x > (P - 1) // 2 else y
     fee = vector["max_fee"]
     place = (vector["owner"], vector["account_id"], fee["tokenId"], int(fee["volume"]))
-    struct = keccak(words(keccak(kind), *place, packed, vector["valid_until"], vector["nonce"]))
+    struct = keccak(
+        words(keccak(kind), *place, packed, vector["valid_until"], vector["nonce"])
+    )
     return {
         "packed_public_key": f"{packed:#066x}",
         "domain_separator": "0x" + domain.hex(),
@@ -163,23 +198,54 @@ def account_update(given: Vector) -> Vector:
     private_key = given["l1_private_key"]
     seed = given["key_seed"].encode()
     seed_signature = personally(private_key, encode_defunct(primitive=seed))
-    vector = {**given, "owner": Account.from_key(private_key).address, **l2_key(seed_signature)}
-    vector["key_seed_hash"] = "0x" + keccak(b"\x19Ethereum Signed Message:\n%d" % len(seed) + seed).hex()
-    vector |= {"key_seed_signature": seed_signature, "l2_secret_dec": str(int(vector["l2_secret"], 16))}
+    vector = {
+        **given,
+        "owner": Account.from_key(private_key).address,
+        **l2_key(seed_signature),
+    }
+    vector["key_seed_hash"] = (
+        "0x" + keccak(b"\x19Ethereum Signed Message:\n%d" % len(seed) + seed).hex()
+    )
+    vector |= {
+        "key_seed_signature": seed_signature,
+        "l2_secret_dec": str(int(vector["l2_secret"], 16)),
+    }
     vector |= typed_data(vector)
     digest = vector["eip712_digest"]
     vector["ecdsa_signature"] = signed_directly(private_key, digest)
     vector["x_api_sig"] = vector["ecdsa_signature"] + "02"
-    vector["x_api_sig_personal"] = personally(private_key, encode_defunct(hexstr=digest)) + "03"
+    vector["x_api_sig_personal"] = (
+        personally(private_key, encode_defunct(hexstr=digest)) + "03"
+    )
     fee = vector["max_fee"]
     key = vector["public_key"]
-    fields = [int(vector["exchange"], 16), vector["account_id"], fee["tokenId"], int(fee["volume"])]
-    fields += [int(key["x"], 16), int(key["y"], 16), vector["valid_until"], vector["nonce"]]
+    fields = [
+        int(vector["exchange"], 16),
+        vector["account_id"],
+        fee["tokenId"],
+        int(fee["volume"]),
+    ]
+    fields += [
+        int(key["x"], 16),
+        int(key["y"], 16),
+        vector["valid_until"],
+        vector["nonce"],
+    ]
     update_hash = poseidon(fields, 53)
     vector["l2_update_hash_poseidon"] = f"{update_hash:#066x}"
     vector["l2_update_signature"] = sign(int(vector["l2_secret"], 16), update_hash)
-    names = {"exchange": "exchange", "owner": "owner", "accountId": "account_id", "publicKey": "public_key"}
-    names |= {"maxFee": "max_fee", "validUntil": "valid_until", "nonce": "nonce", "keySeed": "key_seed"}
+    names = {
+        "exchange": "exchange",
+        "owner": "owner",
+        "accountId": "account_id",
+        "publicKey": "public_key",
+    }
+    names |= {
+        "maxFee": "max_fee",
+        "validUntil": "valid_until",
+        "nonce": "nonce",
+        "keySeed": "key_seed",
+    }
     body = {wire: vector[name] for wire, name in names.items()}
     return vector | {"request_body": {**body, "ecdsaSignature": vector["x_api_sig"]}}
 
@@ -193,7 +259,9 @@ def request_signature(given: Vector) -> Vector:
         content = "&".join(f"{name}={params[name]}" for name in sorted(params))
     else:
         content = json.dumps(params, separators=(",", ":"))
-    message = "&".join([method, quote(url, safe=UNESCAPED), quote(content, safe=UNESCAPED)])
+    message = "&".join(
+        [method, quote(url, safe=UNESCAPED), quote(content, safe=UNESCAPED)]
+    )
     digest = sha256(message.encode()).hexdigest()
     secret = int(given["l2_secret"], 16)
     x, y = multiply(secret, BASE)
@@ -210,7 +278,11 @@ def counterfactual(given: Vector) -> Vector:
     """Complete the vector of a wallet that is not deployed yet, from its factory, salt and owner's key."""
     private_key = given["l1_private_key"]
     wallet_owner = Account.from_key(private_key).address
-    salt = keccak(b"WALLET_CREATION" + bytes.fromhex(wallet_owner[2:]) + words(int(given["wallet_salt"])))
+    salt = keccak(
+        b"WALLET_CREATION"
+        + bytes.fromhex(wallet_owner[2:])
+        + words(int(given["wallet_salt"]))
+    )
     factory = bytes.fromhex(given["wallet_factory"][2:])
     code = bytes.fromhex(given["init_code_hash"][2:])
     seed_signature = personally(private_key, encode_defunct(text=given["key_seed"]))
@@ -228,18 +300,33 @@ def counterfactual(given: Vector) -> Vector:
         "walletSalt": given["wallet_salt"],
     }
     signature = signed_directly(private_key, digest) + "02"
-    return vector | {"eip712_digest": digest, "x_api_sig": signature, "counterFactualInfo": info}
+    return vector | {
+        "eip712_digest": digest,
+        "x_api_sig": signature,
+        "counterFactualInfo": info,
+    }
 
 
 def made_vectors() -> dict[str, list[Vector]]:
     """Make a few vectors of every section from throwaway keys; the same ones every time."""
     updates = [account_update(given) for given in _update_inputs()]
     requests = [
-        {"id": "made-get", "method": "GET", "params": {"accountId": 10083, "tag": "a b/ü&=~'(1)"}},
-        {"id": "made-post", "method": "POST", "params": {"accountId": 10083, "tags": ["a", "b+c"]}},
+        {
+            "id": "made-get",
+            "method": "GET",
+            "params": {"accountId": 10083, "tag": "a b/ü&=~'(1)"},
+        },
+        {
+            "id": "made-post",
+            "method": "POST",
+            "params": {"accountId": 10083, "tags": ["a", "b+c"]},
+        },
     ]
     address = {"base_url": "https://relayer.example", "path": "/api/v3/apiKey"}
-    wallet = _inputs("made-wallet", 4, chain_id=5) | {"wallet_factory": FACTORY, "wallet_salt": "1648381750"}
+    wallet = _inputs("made-wallet", 4, chain_id=5) | {
+        "wallet_factory": FACTORY,
+        "wallet_salt": "1648381750",
+    }
     return {
         "account_update": updates,
         "request_signature": [
@@ -253,7 +340,11 @@ def made_vectors() -> dict[str, list[Vector]]:
             {"id": "made-range-maxFee", "field": "maxFee", "value": str(2**96)},
             {"id": "made-range-accountID", "field": "accountID", "value": 2**32},
             {"id": "made-range-feeTokenID", "field": "feeTokenID", "value": 2**16},
-            {"id": "made-range-feeTokenID-nft", "field": "feeTokenID-nft", "value": 2**15},
+            {
+                "id": "made-range-feeTokenID-nft",
+                "field": "feeTokenID-nft",
+                "value": 2**15,
+            },
             {"id": "made-range-nonce", "field": "nonce", "value": -1},
         ],
     }
@@ -264,7 +355,8 @@ def _inputs(name: str, number: int, chain_id: int = 1, nonce: int = 0) -> Vector
     seed = f"Sign this message to access Loopring Exchange: {exchange} with key nonce: {nonce}"
     return {
         "id": name,
-        "l1_private_key": "0x" + sha256(b"loopring_lab throwaway vector %d" % number).hexdigest(),
+        "l1_private_key": "0x"
+        + sha256(b"loopring_lab throwaway vector %d" % number).hexdigest(),
         "key_seed": seed,
         "chain_id": chain_id,
         "exchange": exchange,
@@ -276,16 +368,29 @@ def _inputs(name: str, number: int, chain_id: int = 1, nonce: int = 0) -> Vector
 
 
 def _update_inputs() -> list[Vector]:
-    custom = _inputs("seed-custom", 2, nonce=7) | {"key_seed": "Reading room ü, with key nonce: 7"}
+    custom = _inputs("seed-custom", 2, nonce=7) | {
+        "key_seed": "Reading room ü, with key nonce: 7"
+    }
     largest = _inputs("made-largest", 3, nonce=2**32 - 2) | {"account_id": 2**32 - 1}
     largest["max_fee"] = {"tokenId": 3, "volume": str(2**96 - 1)}
-    return [_inputs("made-plain", 1), _inputs("made-test-network", 5, chain_id=5), custom, largest]
+    return [
+        _inputs("made-plain", 1),
+        _inputs("made-test-network", 5, chain_id=5),
+        custom,
+        largest,
+    ]
 
 
 def _seed_variants(update: Vector) -> list[Vector]:
     signed = update["key_seed_signature"]
-    forms = {"v as 0/1": f"{signed[:-2]}{int(signed[-2:], 16) - 27:02x}", "suffix 02 appended": signed + "02"}
-    return [{"base": "made-plain", "variant": name, "signature": text, **l2_key(text)} for name, text in forms.items()]
+    forms = {
+        "v as 0/1": f"{signed[:-2]}{int(signed[-2:], 16) - 27:02x}",
+        "suffix 02 appended": signed + "02",
+    }
+    return [
+        {"base": "made-plain", "variant": name, "signature": text, **l2_key(text)}
+        for name, text in forms.items()
+    ]
 
 
 def _broken_signatures(update: Vector) -> list[Vector]:
@@ -306,7 +411,11 @@ def _broken_signatures(update: Vector) -> list[Vector]:
         "zeros": "0x" + 65 * "00" + "02",
         "no suffix byte": signed,
     }
-    same = {"valid": False, "eip712_digest": update["eip712_digest"], "owner": update["owner"]}
+    same = {
+        "valid": False,
+        "eip712_digest": update["eip712_digest"],
+        "owner": update["owner"],
+    }
     return [
         {"id": f"made-{number}", "note": note, "signature": text, **same}
         for number, (note, text) in enumerate(forms.items())

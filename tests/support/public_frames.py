@@ -43,22 +43,32 @@ def _of_clients(
         "Client.outside_prices": lambda: client.outside_prices(trades, every="1d"),
         "BlocksClient.tokens": by_blocks.tokens,
         "BlocksClient.markets": by_blocks.markets,
-        "BlocksClient.trades": lambda: by_blocks.trades(next(iter(by_blocks.accounts)), progress=False),
+        "BlocksClient.trades": lambda: by_blocks.trades(
+            next(iter(by_blocks.accounts)), progress=False
+        ),
         "tables.tokens": lambda: lab.tables.tokens(tokens),
         "tables.markets": lambda: lab.tables.markets(markets),
         "tables.prices": lambda: lab.tables.prices(saved, client.markets()),
-        "tables.trades": lambda: lab.tables.trades([], client.tokens(), client.markets()),
+        "tables.trades": lambda: lab.tables.trades(
+            [], client.tokens(), client.markets()
+        ),
     }
     return found | {"anomalies": lambda: lab.anomalies(trades)}
 
 
-def _of_archive(archive: Any, client: Any, store: Any, folder: Path) -> dict[str, Callable[[], pd.DataFrame]]:
+def _of_archive(
+    archive: Any, client: Any, store: Any, folder: Path
+) -> dict[str, Callable[[], pd.DataFrame]]:
     return {
-        "Archive.sync": lambda: archive.sync(client, account_id=POOL_ACCOUNT, progress=False),
+        "Archive.sync": lambda: archive.sync(
+            client, account_id=POOL_ACCOUNT, progress=False
+        ),
         "Archive.report": archive.report,
         "Archive.trades": archive.trades,
         "Archive.verify": archive.verify,
-        "Archive.import_blocks": lambda: lab.Archive(folder / "of blocks.duckdb").import_blocks(store, progress=False),
+        "Archive.import_blocks": lambda: lab.Archive(
+            folder / "of blocks.duckdb"
+        ).import_blocks(store, progress=False),
     }
 
 
@@ -66,9 +76,14 @@ def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
     blocks = store.blocks()
     tokens = client.tokens()
     pool = min(store.pools())
-    with_tokens = "account_updates amm_updates deposits fills nft_mints transfers withdrawals"
+    with_tokens = (
+        "account_updates amm_updates deposits fills nft_mints transfers withdrawals"
+    )
     return {
-        **{f"Blocks.{name}": _call(getattr(blocks, name), tokens) for name in with_tokens.split()},
+        **{
+            f"Blocks.{name}": _call(getattr(blocks, name), tokens)
+            for name in with_tokens.split()
+        },
         "Blocks.balances": lambda: blocks.balances(pool, tokens),
         "Blocks.pool_fills": lambda: blocks.pool_fills(pool, tokens),
         "Blocks.accounts": blocks.accounts,
@@ -78,7 +93,9 @@ def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
         "Store.tokens": store.tokens,
         "Check.summary": lambda: store.check(progress=False).summary,
         "Check.problems": lambda: store.check(progress=False).problems,
-        "fills.pool_returns": lambda: lab.fills.pool_returns(blocks.trades(tokens, pools=store.pools()), pool),
+        "fills.pool_returns": lambda: lab.fills.pool_returns(
+            blocks.trades(tokens, pools=store.pools()), pool
+        ),
     }
 
 
@@ -110,5 +127,7 @@ def _of_trades(trades: pd.DataFrame) -> dict[str, Callable[[], pd.DataFrame]]:
     return found
 
 
-def _call(function: Callable[..., pd.DataFrame], *given: Any, **named: Any) -> Callable[[], pd.DataFrame]:
+def _call(
+    function: Callable[..., pd.DataFrame], *given: Any, **named: Any
+) -> Callable[[], pd.DataFrame]:
     return lambda: function(*given, **named)

@@ -10,7 +10,11 @@ import pandas as pd
 import loopring_lab as lab
 
 POOL = 1  # an account that is a pool in the trades that are asked about
-NEEDED = {"token": "ETH", "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}], "pool_account": POOL}
+NEEDED = {
+    "token": "ETH",
+    "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}],
+    "pool_account": POOL,
+}
 """Arguments without a default; those of a new function are added here."""
 FURTHER: dict[str, Any] = {
     "by": ["market", "role"],
@@ -38,13 +42,23 @@ def questions() -> Iterator[tuple[str, Ask]]:
                 continue
             parameters = inspect.signature(function).parameters
             _, *others = parameters.values()
-            needed = {one.name: NEEDED[one.name] for one in others if one.default is inspect.Parameter.empty}
+            needed = {
+                one.name: NEEDED[one.name]
+                for one in others
+                if one.default is inspect.Parameter.empty
+            }
             yield f"{room}.{name}", functools.partial(plainly, function, needed)
             for argument in sorted(FURTHER.keys() & parameters.keys()):
                 given = needed | {argument: FURTHER[argument]}
-                yield f"{room}.{name}, {argument}", functools.partial(plainly, function, given)
+                yield (
+                    f"{room}.{name}, {argument}",
+                    functools.partial(plainly, function, given),
+                )
             if "prices" in parameters:
-                yield f"{room}.{name}, prices", functools.partial(with_prices, function, needed)
+                yield (
+                    f"{room}.{name}, prices",
+                    functools.partial(with_prices, function, needed),
+                )
 
 
 def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
@@ -56,16 +70,24 @@ def describe(frame: pd.DataFrame, give: Give = unchanged) -> str:
 
 
 def plainly(
-    function: Callable[..., Any], arguments: dict[str, Any], frame: pd.DataFrame, give: Give = unchanged
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    frame: pd.DataFrame,
+    give: Give = unchanged,
 ) -> Any:
     return function(give(frame), **arguments)
 
 
 def with_prices(
-    function: Callable[..., Any], arguments: dict[str, Any], frame: pd.DataFrame, give: Give = unchanged
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    frame: pd.DataFrame,
+    give: Give = unchanged,
 ) -> Any:
     """Ask about every other account, with all rows as prices."""
-    return function(give(frame[frame["account_id"].isin(SOME)]), **arguments, prices=give(frame))
+    return function(
+        give(frame[frame["account_id"].isin(SOME)]), **arguments, prices=give(frame)
+    )
 
 
 QUESTIONS = dict(questions())

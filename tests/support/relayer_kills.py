@@ -50,7 +50,9 @@ def fork_relayers(path: str) -> None:
 @contextmanager
 def forking_host(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a host until the end of the block."""
-    code = f"from support.relayer_kills import fork_relayers; fork_relayers({str(path)!r})"
+    code = (
+        f"from support.relayer_kills import fork_relayers; fork_relayers({str(path)!r})"
+    )
     folder = str(Path(__file__).parents[1])
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -87,13 +89,17 @@ class Client:
         self._session = requests.Session()
         self._on_first_accepted: Callable[[], None] = _nothing
 
-    def run_until_killed(self, url: str, deadline: float, on_first_accepted: Callable[[], None]) -> None:
+    def run_until_killed(
+        self, url: str, deadline: float, on_first_accepted: Callable[[], None]
+    ) -> None:
         """Send updates until the relayer is gone; call back when the first was accepted."""
         self._url = url + "/api/v3"
         self._session = requests.Session()
         self._on_first_accepted = on_first_accepted
         try:
-            self.tally.pending_at_start += sum(self.account(each)["frozen"] for each in ACCOUNTS)
+            self.tally.pending_at_start += sum(
+                self.account(each)["frozen"] for each in ACCOUNTS
+            )
             for account_id, body in list(self.tally.unanswered.items()):
                 self._resend(account_id, body)
             while time.monotonic() < deadline:
@@ -107,7 +113,9 @@ class Client:
             self._session.close()
 
     def account(self, account_id: int) -> dict[str, Any]:
-        return self._session.get(f"{self._url}/account", params={"accountId": account_id}, timeout=5).json()
+        return self._session.get(
+            f"{self._url}/account", params={"accountId": account_id}, timeout=5
+        ).json()
 
     def updates(self, account_id: int) -> list[dict[str, Any]]:
         """Read every update of an account."""
@@ -115,7 +123,10 @@ class Client:
         while True:
             query = {"accountId": account_id, "offset": len(found)}
             answer = self._session.get(
-                f"{self._url}/user/updateInfo", params=query, headers={"X-API-KEY": KEY}, timeout=5
+                f"{self._url}/user/updateInfo",
+                params=query,
+                headers={"X-API-KEY": KEY},
+                timeout=5,
             ).json()
             found += answer["transactions"]
             if len(found) >= answer["totalNum"]:
@@ -135,7 +146,9 @@ class Client:
         """Send a request again whose answer was lost."""
         answer = self._post(body)
         if answer.status_code == 200:
-            self.tally.resolved["pending" if answer.json()["isIdempotent"] else "never accepted"] += 1
+            self.tally.resolved[
+                "pending" if answer.json()["isIdempotent"] else "never accepted"
+            ] += 1
             self._accepted(account_id, answer.json())
         else:
             assert answer.json()["resultInfo"]["code"] == 102021, answer.text
@@ -145,7 +158,9 @@ class Client:
 
     def _post(self, body: dict[str, Any]) -> requests.Response:
         headers = {"X-API-SIG": body["ecdsaSignature"]}
-        return self._session.post(f"{self._url}/account", json=body, headers=headers, timeout=5)
+        return self._session.post(
+            f"{self._url}/account", json=body, headers=headers, timeout=5
+        )
 
     def _accepted(self, account_id: int, answer: dict[str, Any]) -> None:
         self.tally.accepted[account_id] += 1
@@ -162,7 +177,9 @@ def kill_repeatedly(path: Path, kills: int, seed: int = 1) -> Tally:
     with forking_host(path) as process:
         for _ in range(kills):
             pid, url = start_relayer(process)
-            killer = threading.Timer(rng.uniform(0, LONGEST_RUN), os.kill, (pid, signal.SIGKILL))
+            killer = threading.Timer(
+                rng.uniform(0, LONGEST_RUN), os.kill, (pid, signal.SIGKILL)
+            )
             client.run_until_killed(url, time.monotonic() + TIMEOUT, killer.start)
             killer.join()
         pid, url = start_relayer(process)
@@ -192,7 +209,10 @@ def check(client: Client) -> None:
     for account_id in ACCOUNTS:
         account = client.account(account_id)
         accepted = client.tally.accepted[account_id]
-        assert account["nonce"] == account["keyNonce"] == 1 + accepted, (account, accepted)
+        assert account["nonce"] == account["keyNonce"] == 1 + accepted, (
+            account,
+            accepted,
+        )
         if accepted:
             assert account["publicKey"] == client.expected_key(account_id, accepted)
         updates = client.updates(account_id)

@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 EXCHANGE = bytes.fromhex("0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4")
-WRAPPERS = ("dcb2aa31", "ebc8c7ee", "78e9a4f3", "fbb404ab", "e0b687f8", "cafc5892", "503baf55")
+WRAPPERS = (
+    "dcb2aa31",
+    "ebc8c7ee",
+    "78e9a4f3",
+    "fbb404ab",
+    "e0b687f8",
+    "cafc5892",
+    "503baf55",
+)
 FORMS = ("8dadd3af", "66ac492e", "53228430")
 TYPES = ("noop", "deposit", "withdrawal", "transfer", "spot_trade", "account_update", "amm_update",
          "signature_verification", "nft_mint", "nft_data")  # fmt: skip
@@ -45,9 +53,14 @@ MINT_TO = {"receiver": (28, 4), "to": (32, 20)}  # of a mint whose kind is not 0
 
 def recorded() -> Path:
     """Return the folder of the recorded block, or skip the test."""
-    folder = Path(os.environ.get("LOOPRING_LAB_RECORDINGS", "no recordings")) / "rollup_block_a"
+    folder = (
+        Path(os.environ.get("LOOPRING_LAB_RECORDINGS", "no recordings"))
+        / "rollup_block_a"
+    )
     if not folder.is_dir():
-        pytest.skip("needs the recorded block: set LOOPRING_LAB_RECORDINGS to the folder of recordings")
+        pytest.skip(
+            "needs the recorded block: set LOOPRING_LAB_RECORDINGS to the folder of recordings"
+        )
     return folder
 
 
@@ -57,7 +70,10 @@ def recorded_bytes(name: str) -> bytes:
 
 
 def recorded_facts() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (recorded() / "transactions.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (recorded() / "transactions.jsonl").read_text().splitlines()
+    ]
 
 
 def slot(kind: str, /, **fields: int) -> bytes:
@@ -76,13 +92,17 @@ def varied_slot(kind: str, chance: random.Random) -> bytes:
     fields = {}
     for name, (_, width) in WIDTHS[kind].items():
         most = 256**width - 1
-        fields[name] = chance.choice((0, 1, most, chance.randint(0, most), chance.randint(0, most)))
+        fields[name] = chance.choice(
+            (0, 1, most, chance.randint(0, most), chance.randint(0, most))
+        )
     if "kind" in fields:
         fields["kind"] = chance.randint(0, 3)
     return slot(kind, **fields)
 
 
-def block_data(transactions: Sequence[bytes], *, size: int | None = None, **header: int | bytes) -> bytes:
+def block_data(
+    transactions: Sequence[bytes], *, size: int | None = None, **header: int | bytes
+) -> bytes:
     """Write a block: header, the first 29 bytes of each slot, then the other 39 of each."""
     size = len(transactions) if size is None else size
     slots = [*transactions, *[bytes(68)] * (size - len(transactions))]
@@ -93,7 +113,9 @@ def block_data(transactions: Sequence[bytes], *, size: int | None = None, **head
         value if isinstance(value, bytes) else value.to_bytes(width, "big")
         for value, width in zip(filled.values(), widths, strict=True)
     ]
-    return b"".join([*pieces, *(each[:29] for each in slots), *(each[29:] for each in slots)])
+    return b"".join(
+        [*pieces, *(each[:29] for each in slots), *(each[29:] for each in slots)]
+    )
 
 
 def varied_data(seed: int, size: int = 64, **header: int | bytes) -> bytes:
@@ -117,7 +139,10 @@ def auxiliary(entries: Iterable[tuple[int, bytes]], form: str) -> bytes:
     """Encode auxiliary data, (slot, data) each, as the three forms of submitBlocks do."""
     listed = list(entries)
     flag = [] if form == "8dadd3af" else [word(1)]
-    items = [b"".join([word(at), *flag, word(32 * (2 + len(flag))), text_of(data)]) for at, data in listed]
+    items = [
+        b"".join([word(at), *flag, word(32 * (2 + len(flag))), text_of(data)])
+        for at, data in listed
+    ]
     heads = []
     tail = 32 * len(items)
     for item in items:
@@ -158,7 +183,9 @@ def submit(
     for struct in structs:
         starts.append(word(at))
         at += len(struct)
-    return bytes.fromhex(form) + b"".join([word(32), word(len(structs)), *starts, *structs])
+    return bytes.fromhex(form) + b"".join(
+        [word(32), word(len(structs)), *starts, *structs]
+    )
 
 
 def packed(content: bytes) -> bytes:
@@ -171,7 +198,11 @@ def packed(content: bytes) -> bytes:
         end = stop
         while end < len(content) and content[end] == 0 and end - stop < 65_535:
             end += 1
-        out += (stop - at).to_bytes(2, "big") + (end - stop).to_bytes(2, "big") + content[at:stop]
+        out += (
+            (stop - at).to_bytes(2, "big")
+            + (end - stop).to_bytes(2, "big")
+            + content[at:stop]
+        )
         at = end
     return bytes(out)
 

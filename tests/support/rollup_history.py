@@ -18,11 +18,21 @@ from loopring_lab.rollup.calldata import RawBlock
 
 SIZE = 384
 BATCH = 100
-LAYOUT = {"spot_trade": 326, "transfer": 24, "deposit": 10, "amm_update": 8, "account_update": 4}
+LAYOUT = {
+    "spot_trade": 326,
+    "transfer": 24,
+    "deposit": 10,
+    "amm_update": 8,
+    "account_update": 4,
+}
 USERS = 2_000
 POOLS = 100
 SIGNERS = 256
-FIRST_USER, FIRST_TOKEN, BOOK_TRADES = 10_001, 0, 26  # the rest of the trades are with pools
+FIRST_USER, FIRST_TOKEN, BOOK_TRADES = (
+    10_001,
+    0,
+    26,
+)  # the rest of the trades are with pools
 UNIT_EXPONENT = 9
 INITIAL = 5 * 10**17
 CONDITIONAL = ("deposit", "amm_update", "account_update")
@@ -55,7 +65,9 @@ class History:
         balances = np.full(2 * POOLS, INITIAL, np.int64)
         for first in range(1, self.blocks + 1, BATCH):
             count = min(BATCH, self.blocks + 1 - first)
-            yield self._batch(first, count, balances, np.random.default_rng((self.seed, first)))
+            yield self._batch(
+                first, count, balances, np.random.default_rng((self.seed, first))
+            )
 
     def submissions(self) -> pa.Table:
         """Return the events of all blocks, as a store has them."""
@@ -69,7 +81,9 @@ class History:
             "log_index": pa.array([0] * len(numbers), pa.int64()),
         })  # fmt: skip
 
-    def _batch(self, first: int, count: int, balances: np.ndarray, dice: np.random.Generator) -> list[RawBlock]:
+    def _batch(
+        self, first: int, count: int, balances: np.ndarray, dice: np.random.Generator
+    ) -> list[RawBlock]:
         rows = np.zeros((count, SIZE, 68), np.uint8)
         rows[:, :, 0] = TYPE_OF
         _write_transfers(rows, dice)
@@ -98,13 +112,19 @@ def pool_tokens(pool: np.ndarray, side: np.ndarray) -> np.ndarray:
     return np.where(side == 0, pool % 10, 10 + pool)
 
 
-def _write(rows: np.ndarray, kind: str, start: int, width: int, values: np.ndarray, part: slice) -> None:
+def _write(
+    rows: np.ndarray, kind: str, start: int, width: int, values: np.ndarray, part: slice
+) -> None:
     """Write big-endian integers of up to four bytes into one field of some transactions of a type."""
-    octets = np.ascontiguousarray(values.astype(">u4"))[..., None].view(np.uint8)[..., 4 - width :]
+    octets = np.ascontiguousarray(values.astype(">u4"))[..., None].view(np.uint8)[
+        ..., 4 - width :
+    ]
     rows[:, PLACES[kind][part], start : start + width] = octets
 
 
-def _write_trades(rows: np.ndarray, dice: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _write_trades(
+    rows: np.ndarray, dice: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Write fills; return of every change of a pool's balance the pool and side, the place, and the amount."""
     count = len(rows)
     fills = LAYOUT["spot_trade"]
@@ -130,7 +150,11 @@ def _write_trades(rows: np.ndarray, dice: np.random.Generator) -> tuple[np.ndarr
     with_pool = (slice(None), slice(BOOK_TRADES, None))
     keys = [(2 * pool + one)[with_pool].ravel() for one in (side, 1 - side)]
     moved = [amounts[0][with_pool].ravel(), -amounts[1][with_pool].ravel()]
-    return np.concatenate(keys), np.tile(place[with_pool].ravel(), 2), np.concatenate(moved)
+    return (
+        np.concatenate(keys),
+        np.tile(place[with_pool].ravel(), 2),
+        np.concatenate(moved),
+    )
 
 
 def _write_amm_updates(
@@ -142,7 +166,9 @@ def _write_amm_updates(
     """Write the balances of a few pools in turn, as they are at that place."""
     count = len(rows)
     updates = LAYOUT["amm_update"]
-    stated = ((first + np.arange(count))[:, None] * updates + np.arange(updates)) % (2 * POOLS)
+    stated = ((first + np.arange(count))[:, None] * updates + np.arange(updates)) % (
+        2 * POOLS
+    )
     place = np.arange(count)[:, None] * SIZE + PLACES["amm_update"]
     key = np.concatenate([np.arange(2 * POOLS), changes[0], stated.ravel()])
     at = np.concatenate([np.full(2 * POOLS, -1), changes[1], place.ravel()])
@@ -196,12 +222,19 @@ def _key_updates() -> tuple[np.ndarray, np.ndarray]:
     for number in range(SIGNERS):
         signer = Account.from_key(hashlib.sha256(b"throwaway %d" % number).digest())
         x, y = protocol.public_key(number + 1)
-        terms = {"account_id": FIRST_USER + number, "fee_token_id": 0, "max_fee": 10**15, "nonce": number}
+        terms = {
+            "account_id": FIRST_USER + number,
+            "fee_token_id": 0,
+            "max_fee": 10**15,
+            "nonce": number,
+        }
         digest = protocol.account_update_digest(
             exchange="0x" + EXCHANGE.hex(), chain_id=CHAIN_ID, owner=signer.address, x=x, y=y,
             valid_until=VALID_UNTIL, **terms,
         )  # fmt: skip
-        signature = bytes(signer.unsafe_sign_hash(digest).signature) + bytes([protocol.KIND_EIP712])
+        signature = bytes(signer.unsafe_sign_hash(digest).signature) + bytes(
+            [protocol.KIND_EIP712]
+        )
         fields = {"owner": int(signer.address, 16), "account": FIRST_USER + number, "fee": 1_000,
                   "public_key": protocol.pack_public_key(x, y), "nonce": number}  # fmt: skip
         plain = slot("account_update", **fields)
@@ -212,7 +245,9 @@ def _key_updates() -> tuple[np.ndarray, np.ndarray]:
 
 def consent(signature: bytes, max_fee: int, valid_until: int) -> bytes:
     """Encode the auxiliary bytes of a key update: a struct, as the contract decodes it."""
-    return b"".join([word(32), word(96), word(max_fee), word(valid_until), text_of(signature)])
+    return b"".join(
+        [word(32), word(96), word(max_fee), word(valid_until), text_of(signature)]
+    )
 
 
 def _auxiliary(width: int) -> tuple[np.ndarray, list[int]]:
@@ -223,19 +258,36 @@ def _auxiliary(width: int) -> tuple[np.ndarray, list[int]]:
     starts = []
     size = 0
     for place in places:
-        items.append(word(place) + word(0) + word(96) + text_of(bytes(width if place in updates else 0)))
+        items.append(
+            word(place)
+            + word(0)
+            + word(96)
+            + text_of(bytes(width if place in updates else 0))
+        )
         starts.append(size)
         size += len(items[-1])
     heads = 32 * len(items)
-    content = b"".join([word(32), word(len(items)), *(word(heads + start) for start in starts), *items])
+    content = b"".join(
+        [word(32), word(len(items)), *(word(heads + start) for start in starts), *items]
+    )
     base = 3 * 32 + heads + 4 * 32
-    holes = [base + start for start, place in zip(starts, places, strict=True) if place in updates]
+    holes = [
+        base + start
+        for start, place in zip(starts, places, strict=True)
+        if place in updates
+    ]
     return np.frombuffer(text_of(content), np.uint8), holes
 
 
 def _header(number: int) -> bytes:
     conditional = sum(LAYOUT[kind] for kind in CONDITIONAL)
-    pieces = [EXCHANGE, _root(number - 1), _root(number), (START + SECONDS * number).to_bytes(4), bytes(2)]
+    pieces = [
+        EXCHANGE,
+        _root(number - 1),
+        _root(number),
+        (START + SECONDS * number).to_bytes(4),
+        bytes(2),
+    ]
     return b"".join([*pieces, conditional.to_bytes(4), FIRST_USER.to_bytes(4)])
 
 

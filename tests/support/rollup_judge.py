@@ -12,8 +12,22 @@ from support.rollup_blocks import FORMS, MINT_TO, TYPES, WIDTHS, word
 MOST = 16 << 20  # bytes of a call, as documented for decode
 FIRST_NFT = 32_768
 FLOATS = {3: 19, 2: 11}  # bits of the mantissa, by width
-BYTES = {"owner", "to", "from_", "onchain_data_hash", "public_key", "data", "nft_id", "address"}
-MADE = ("fee", "amount", "fill_a", "fill_b")  # floats where they are two or three bytes wide
+BYTES = {
+    "owner",
+    "to",
+    "from_",
+    "onchain_data_hash",
+    "public_key",
+    "data",
+    "nft_id",
+    "address",
+}
+MADE = (
+    "fee",
+    "amount",
+    "fill_a",
+    "fill_b",
+)  # floats where they are two or three bytes wide
 
 Read = tuple[int, int, int, bytes]
 
@@ -46,12 +60,19 @@ def judged(calldata: bytes) -> list[Read]:
     blocks = []
     for place in range(number(call, array)):
         head = array + 32 + number(call, array + 32 * (1 + place))
-        kind, size, version, *offsets = (number(call, head + 32 * at) for at in (0, 1, 2, 3, 13, 14))
+        kind, size, version, *offsets = (
+            number(call, head + 32 * at) for at in (0, 1, 2, 3, 13, 14)
+        )
         data, *others = (head + offset for offset in offsets)
         content = exactly(call, data + 32, number(call, data))
         for other in others:
             number(call, other)
-        if kind > 255 or size > 65_535 or version > 255 or len(content) != 98 + 68 * size:
+        if (
+            kind > 255
+            or size > 65_535
+            or version > 255
+            or len(content) != 98 + 68 * size
+        ):
             raise NotReadable("numbers")
         if any(one >= len(TYPES) for one in content[98 : 98 + 29 * size : 29]):
             raise NotReadable("type")
@@ -85,11 +106,14 @@ def slow_rows(data: bytes) -> Iterator[dict[str, Any]]:
     size = (len(data) - 98) // 68
     for place in range(size):
         first = data[98 + 29 * place : 98 + 29 * (place + 1)]
-        content = first + data[98 + 29 * size + 39 * place : 98 + 29 * size + 39 * (place + 1)]
-        kind = TYPES[content[0]]
-        yield {"index_in_block": place, "type": kind} | FIXED.get(kind, lambda row, _: row)(
-            fields(kind, content), content
+        content = (
+            first
+            + data[98 + 29 * size + 39 * place : 98 + 29 * size + 39 * (place + 1)]
         )
+        kind = TYPES[content[0]]
+        yield {"index_in_block": place, "type": kind} | FIXED.get(
+            kind, lambda row, _: row
+        )(fields(kind, content), content)
 
 
 def fields(kind: str, content: bytes) -> dict[str, Any]:
@@ -100,7 +124,9 @@ def fields(kind: str, content: bytes) -> dict[str, Any]:
         if name in BYTES:
             row[name] = raw
         elif name in MADE and width in FLOATS:
-            row[name] = (whole % 2 ** FLOATS[width]) * 10 ** (whole // 2 ** FLOATS[width])
+            row[name] = (whole % 2 ** FLOATS[width]) * 10 ** (
+                whole // 2 ** FLOATS[width]
+            )
         else:
             row[name] = whole
     return row
@@ -123,7 +149,9 @@ def spot_trade(row: dict[str, Any], _: bytes) -> dict[str, Any]:
         amount = row[f"fill_{other}"]
         token = bought
         if bought >= FIRST_NFT:
-            amount, token = (row[f"fill_{own}"], sold) if sold < FIRST_NFT else (0, bought)
+            amount, token = (
+                (row[f"fill_{own}"], sold) if sold < FIRST_NFT else (0, bought)
+            )
         row[f"fee_{own}"] = amount * row[f"fee_bips_{own}"] // 10_000
         row[f"fee_token_{own}"] = token
     return row
@@ -184,7 +212,18 @@ def wrong_length(calldata: bytes, chance: random.Random) -> bytes:
 
 
 def other_start(calldata: bytes, chance: random.Random) -> bytes:
-    return chance.choice((chance.randbytes(4), *map(bytes.fromhex, FORMS))) + calldata[4:]
+    return (
+        chance.choice((chance.randbytes(4), *map(bytes.fromhex, FORMS))) + calldata[4:]
+    )
 
 
-DAMAGE = (cut, flipped, flipped, wrong_word, wrong_word, bomb, wrong_length, other_start)
+DAMAGE = (
+    cut,
+    flipped,
+    flipped,
+    wrong_word,
+    wrong_word,
+    bomb,
+    wrong_length,
+    other_start,
+)

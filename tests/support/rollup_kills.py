@@ -75,9 +75,16 @@ def one_at_a_time(url: str, exchange: str, last: int) -> dict[int, bytes]:
 
     for first in range(FIRST_L1, last + 1, 10_000):
         wanted = {"fromBlock": hex(first), "toBlock": hex(min(last, first + 9_999))}
-        for log in call("eth_getLogs", wanted | {"address": exchange, "topics": [SUBMITTED]}):
-            content = bytes.fromhex(call("eth_getTransactionByHash", log["transactionHash"])["input"][2:])
-            data = {hashlib.sha256(raw.data).hexdigest(): raw.data for raw in calldata.read(content)}
+        for log in call(
+            "eth_getLogs", wanted | {"address": exchange, "topics": [SUBMITTED]}
+        ):
+            content = bytes.fromhex(
+                call("eth_getTransactionByHash", log["transactionHash"])["input"][2:]
+            )
+            data = {
+                hashlib.sha256(raw.data).hexdigest(): raw.data
+                for raw in calldata.read(content)
+            }
             found[int(log["topics"][1], 16)] = data[log["data"][66:]]
     session.close()
     return found
@@ -91,7 +98,9 @@ def held(path: Path) -> int:
         return 0
 
 
-def kill_again_and_again(path: Path, kills: int, blocks: int, longest_life: float, seed: int = 1) -> Tally:
+def kill_again_and_again(
+    path: Path, kills: int, blocks: int, longest_life: float, seed: int = 1
+) -> Tally:
     """Kill syncs, resume each store to the end before the next one begins, and compare with the chain.
 
     AssertionError where a block is lost, doubled or other than the chain's, read one request at a time.

@@ -4,7 +4,14 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from support.rollup_blocks import EXCHANGE, block_data, slot, submit, varied_data, wrapped
+from support.rollup_blocks import (
+    EXCHANGE,
+    block_data,
+    slot,
+    submit,
+    varied_data,
+    wrapped,
+)
 
 from loopring_lab.rollup import Store
 from loopring_lab.rollup.calldata import RawBlock
@@ -23,20 +30,37 @@ def root(number: int) -> bytes:
 
 def made_data(number: int, size: int = 16) -> bytes:
     """Return the data of a block of all types of transactions, whose roots are those of its number."""
-    return varied_data(number, size, before=root(number - 1), after=root(number), timestamp=START + 60 * number)
+    return varied_data(
+        number,
+        size,
+        before=root(number - 1),
+        after=root(number),
+        timestamp=START + 60 * number,
+    )
 
 
 def pool_data(number: int, pools: list[int]) -> bytes:
     """Return the data of a block in which amm updates name pools."""
     updates = [slot("amm_update", account=pool, token=1, balance=7) for pool in pools]
-    return block_data(updates, before=root(number - 1), after=root(number), timestamp=START + 60 * number)
+    return block_data(
+        updates,
+        before=root(number - 1),
+        after=root(number),
+        timestamp=START + 60 * number,
+    )
 
 
 def made_block(number: int, **known: Any) -> RawBlock:
     """Return a block as a call submitted it."""
     data = made_data(number)
-    facts = {"block_id": number, "l1_block": 11_000_000 + number, "transaction_hash": f"0x{number:064x}"}
-    return RawBlock(data, 0, 16, 17, b"auxiliary %d" % number, "53228430", **(facts | known))
+    facts = {
+        "block_id": number,
+        "l1_block": 11_000_000 + number,
+        "transaction_hash": f"0x{number:064x}",
+    }
+    return RawBlock(
+        data, 0, 16, 17, b"auxiliary %d" % number, "53228430", **(facts | known)
+    )
 
 
 def made_call(*numbers: int, compress: bool = True) -> bytes:
@@ -67,6 +91,11 @@ def add_for_ever(path: str, first: int, batch: int, stop: int) -> None:
     """Add blocks in batches, and print the last number of each batch when it is committed."""
     store = opened(Path(path))
     for start in range(first, stop, batch):
-        store.stored.add([made_block(number) for number in range(start, min(start + batch, stop))])
-        store.stored.add_events(map(event, range(start, min(start + batch, stop))), (start, start + batch - 1))
+        store.stored.add(
+            [made_block(number) for number in range(start, min(start + batch, stop))]
+        )
+        store.stored.add_events(
+            map(event, range(start, min(start + batch, stop))),
+            (start, start + batch - 1),
+        )
         print(min(start + batch, stop) - 1, flush=True)

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from support.rollup_blocks import EXCHANGE, block_data, slot, submit, text_of, word, wrapped
+from support.rollup_blocks import (
+    EXCHANGE,
+    block_data,
+    slot,
+    submit,
+    text_of,
+    word,
+    wrapped,
+)
 from support.scripted_server import Answer, Request, scripted
 
 CONTRACT = f"0x{EXCHANGE.hex()}"
@@ -25,7 +33,9 @@ def root(block_id: int) -> bytes:
 
 def data_of(block_id: int, size: int = 4) -> bytes:
     """Write a small block whose roots follow those of the block before it."""
-    noted = slot("deposit", owner=block_id, account=10_000 + block_id, token=1, amount=block_id)
+    noted = slot(
+        "deposit", owner=block_id, account=10_000 + block_id, token=1, amount=block_id
+    )
     header = {
         "before": root(block_id - 1),
         "after": root(block_id),
@@ -41,7 +51,13 @@ class ScriptedChain:
     `trouble` may answer a request, given its number and content, in place of the chain.
     """
 
-    def __init__(self, count: int = 40, apart: int = 100, chain_id: int = 1, exchange: str = CONTRACT) -> None:
+    def __init__(
+        self,
+        count: int = 40,
+        apart: int = 100,
+        chain_id: int = 1,
+        exchange: str = CONTRACT,
+    ) -> None:
         self.chain_id = chain_id
         self.exchange = exchange
         self.apart = apart
@@ -79,41 +95,75 @@ class ScriptedChain:
             topics = [SUBMITTED, "0x" + word(number).hex()]
             self._log(topics, root(number) + digest, l1_block, found, place)
 
-    def _log(self, topics: list[str], data: bytes, l1_block: int, transaction: str, place: int) -> None:
+    def _log(
+        self,
+        topics: list[str],
+        data: bytes,
+        l1_block: int,
+        transaction: str,
+        place: int,
+    ) -> None:
         self.logs.append(
             {"address": self.exchange, "topics": topics, "data": "0x" + data.hex(), "blockNumber": hex(l1_block),
              "transactionHash": transaction, "logIndex": hex(place), "removed": False}
         )  # fmt: skip
 
-    def register(self, token_id: int, address: int, symbol: bytes | None, decimals: int | None) -> None:
+    def register(
+        self, token_id: int, address: int, symbol: bytes | None, decimals: int | None
+    ) -> None:
         """Announce a token; its symbol is what the contract answers, as the ABI encodes it."""
         place = bytes(12) + address.to_bytes(20, "big")
-        self._log([REGISTERED], place + word(token_id), FIRST_L1 + token_id, "0x" + 64 * "a", 0)
+        self._log(
+            [REGISTERED],
+            place + word(token_id),
+            FIRST_L1 + token_id,
+            "0x" + 64 * "a",
+            0,
+        )
         contract = f"0x{address:040x}"
         self.contracts[contract, SYMBOL] = symbol
-        self.contracts[contract, DECIMALS] = None if decimals is None else word(decimals)
+        self.contracts[contract, DECIMALS] = (
+            None if decimals is None else word(decimals)
+        )
 
     def answer(self, number: int, request: Request) -> Answer:
         asked = json.loads(request.body)
         with self._lock:
-            self.asked.update(one["method"] for one in (asked if isinstance(asked, list) else [asked]))
+            self.asked.update(
+                one["method"] for one in (asked if isinstance(asked, list) else [asked])
+            )
             self.asked["requests"] += 1
             strange = self.trouble(number, asked)
         if strange is not None:
             return strange
         if isinstance(asked, list) and len(asked) > self.most_in_batch:
-            found: Any = {"id": None, "error": {"code": -32600, "message": "batch too long"}}
+            found: Any = {
+                "id": None,
+                "error": {"code": -32600, "message": "batch too long"},
+            }
         else:
-            found = list(map(self._reply, asked)) if isinstance(asked, list) else self._reply(asked)
+            found = (
+                list(map(self._reply, asked))
+                if isinstance(asked, list)
+                else self._reply(asked)
+            )
         return Answer(200, json.dumps(found).encode(), self.headers)
 
     def _reply(self, call: dict[str, Any]) -> dict[str, Any]:
         method = getattr(self, call["method"])
         try:
-            return {"jsonrpc": "2.0", "id": call["id"], "result": method(*call["params"])}
+            return {
+                "jsonrpc": "2.0",
+                "id": call["id"],
+                "result": method(*call["params"]),
+            }
         except RuntimeError as error:
             code, message = error.args
-            return {"jsonrpc": "2.0", "id": call["id"], "error": {"code": code, "message": message}}
+            return {
+                "jsonrpc": "2.0",
+                "id": call["id"],
+                "error": {"code": code, "message": message},
+            }
 
     def eth_chainId(self) -> str:  # noqa: N802 - the method's name
         return hex(self.chain_id)
@@ -127,12 +177,23 @@ class ScriptedChain:
         assert wanted["address"] == self.exchange.lower()
         assert wanted["topics"] == [[SUBMITTED, REGISTERED]]
         if last - first + 1 > self.most_l1_blocks:
-            raise RuntimeError(-32602, f"block range is too large, max is {self.most_l1_blocks}")
-        found = [log for log in self.logs if first <= int(log["blockNumber"], 16) <= last]
+            raise RuntimeError(
+                -32602, f"block range is too large, max is {self.most_l1_blocks}"
+            )
+        found = [
+            log for log in self.logs if first <= int(log["blockNumber"], 16) <= last
+        ]
         if last - first + 1 > self.honest:
-            found = [log for log in found if len(log["topics"]) < 2 or int(log["topics"][1], 16) not in self.omitted]
+            found = [
+                log
+                for log in found
+                if len(log["topics"]) < 2
+                or int(log["topics"][1], 16) not in self.omitted
+            ]
         if len(found) > self.most_results:
-            raise RuntimeError(-32005, f"query returned more than {self.most_results} results")
+            raise RuntimeError(
+                -32005, f"query returned more than {self.most_results} results"
+            )
         return found
 
     def eth_getTransactionByHash(self, wanted: str) -> dict[str, Any] | None:  # noqa: N802
@@ -161,4 +222,12 @@ def unpaced(url: str) -> dict[str, Any]:
     return {"rpc": url, "rate": None, "progress": False}
 
 
-__all__ = ["CONTRACT", "FIRST_L1", "ScriptedChain", "abi_text", "data_of", "root", "unpaced"]
+__all__ = [
+    "CONTRACT",
+    "FIRST_L1",
+    "ScriptedChain",
+    "abi_text",
+    "data_of",
+    "root",
+    "unpaced",
+]

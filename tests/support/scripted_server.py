@@ -54,7 +54,9 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(answer.announced or len(answer.body)))
+            self.send_header(
+                "Content-Length", str(answer.announced or len(answer.body))
+            )
             self.end_headers()
             self.wfile.write(answer.body)
             self.close_connection = answer.announced is not None
@@ -66,7 +68,9 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}
+    )
     thread.start()
     try:
         yield ScriptedServer(f"http://127.0.0.1:{server.server_port}", requests)
@@ -77,7 +81,9 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
 
 
 @contextmanager
-def talking(talk: Callable[[socket.socket], None], *, at_once: bool = False) -> Iterator[str]:
+def talking(
+    talk: Callable[[socket.socket], None], *, at_once: bool = False
+) -> Iterator[str]:
     """Let `talk` answer each connection, byte by byte, once a request has arrived; it may never return."""
 
     def serve(connection: socket.socket) -> None:
@@ -89,7 +95,9 @@ def talking(talk: Callable[[socket.socket], None], *, at_once: bool = False) -> 
     def accept() -> None:
         with suppress(OSError):
             while True:
-                threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
+                threading.Thread(
+                    target=serve, args=listener.accept()[:1], daemon=True
+                ).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=accept, daemon=True).start()

@@ -23,7 +23,9 @@ COUNTS = {  # rows, accounts, AMM rows, order-book rows, rows whose fee says the
     MADE: (800, 36, 700, 100, 791),
 }
 MADE_FILLS = 400
-ROW_MEMBERS = 13  # as mainnet sent them when the other block was recorded: without a role
+ROW_MEMBERS = (
+    13  # as mainnet sent them when the other block was recorded: without a role
+)
 
 Settled = dict[tuple[int, str], dict[str, Any]]
 
@@ -35,7 +37,9 @@ def client_of(block: Path) -> lab.Client:
 def trades_of(client: lab.Client) -> pd.DataFrame:
     """Read every account of the recording."""
     assert client.accounts is not None
-    return pd.concat([client.trades(account) for account in client.accounts], ignore_index=True)
+    return pd.concat(
+        [client.trades(account) for account in client.accounts], ignore_index=True
+    )
 
 
 def settled_of(block: Path) -> Settled:
@@ -48,7 +52,9 @@ def write_block(folder: Path) -> Path:
     """Save a few hundred fills of the synthetic world as a recording, with the world's facts beside them."""
     world = World(seed=1)
     # A relayer that sends no role has it derived from the fee: takers who pay nothing cannot be told apart.
-    numbers = [number for number, fill in enumerate(world.fills) if fill.fee][:MADE_FILLS]
+    numbers = [number for number, fill in enumerate(world.fills) if fill.fee][
+        :MADE_FILLS
+    ]
     rows: dict[str, list[Any]] = defaultdict(list)
     facts = []
     for number in numbers:
@@ -64,7 +70,9 @@ def write_block(folder: Path) -> Path:
         (folder / "trades" / f"{name}.json").write_text(json.dumps(page))
     (folder / "tokens.json").write_text(json.dumps(world.tokens()))
     (folder / "markets.json").write_text(json.dumps({"markets": world.markets()}))
-    (folder / "settled.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    (folder / "settled.jsonl").write_text(
+        "".join(json.dumps(fact) + "\n" for fact in facts)
+    )
     return folder
 
 

@@ -23,7 +23,15 @@ FIRST_L1_BLOCK = 11_149_814
 L1_BLOCKS = 150
 """L1 blocks in a half hour, about 12 seconds each."""
 
-WRAPPERS = ("ebc8c7ee", "78e9a4f3", "fbb404ab", "e0b687f8", "cafc5892", "503baf55", None)
+WRAPPERS = (
+    "ebc8c7ee",
+    "78e9a4f3",
+    "fbb404ab",
+    "e0b687f8",
+    "cafc5892",
+    "503baf55",
+    None,
+)
 """What submitted blocks before `NEWEST_WRAPPER`; None is the exchange called directly."""
 GROUPS = ((4,), (2, 2), (1, 2, 1), (3, 1), *4 * ((1, 1, 1, 1),))
 """How many of four blocks in a row are submitted together."""
@@ -67,17 +75,35 @@ class SettledChain(Chain):
             l1_block = FIRST_L1_BLOCK + place
             if first <= l1_block <= last:
                 data = f"0x{int(token['address'], 16):064x}{token['tokenId']:064x}"
-                found.append(self._log([REGISTRATION], data, l1_block, self._hash(f"registration {place}"), 0))
+                found.append(
+                    self._log(
+                        [REGISTRATION],
+                        data,
+                        l1_block,
+                        self._hash(f"registration {place}"),
+                        0,
+                    )
+                )
         begin = bisect_left(self._calls, first, key=lambda call: call.l1_block)
         end = bisect_right(self._calls, last, key=lambda call: call.l1_block)
         for call in self._calls[begin:end]:
             for place, block in enumerate(call.blocks):
                 data_hash = sha256(self.settlement.data(block)).hexdigest()
                 data = f"0x{self.settlement.root(block):064x}{data_hash}"
-                found.append(self._log([SUBMISSION, f"0x{block:064x}"], data, call.l1_block, call.hash, place))
+                found.append(
+                    self._log(
+                        [SUBMISSION, f"0x{block:064x}"],
+                        data,
+                        call.l1_block,
+                        call.hash,
+                        place,
+                    )
+                )
         return found
 
-    def _log(self, topics: list[str], data: str, l1_block: int, transaction: str, place: int) -> dict[str, Any]:
+    def _log(
+        self, topics: list[str], data: str, l1_block: int, transaction: str, place: int
+    ) -> dict[str, Any]:
         return {
             "address": self.exchange,
             "topics": topics,
@@ -121,7 +147,9 @@ class SettledChain(Chain):
             for count in GROUPS[self._digest(f"group {block}")[0] % len(GROUPS)]:
                 blocks = range(block, min(block + count, last + 1))
                 if blocks:
-                    at = FIRST_L1_BLOCK + L1_BLOCKS * (blocks[-1] - self.settlement.first + 1)
+                    at = FIRST_L1_BLOCK + L1_BLOCKS * (
+                        blocks[-1] - self.settlement.first + 1
+                    )
                     calls.append(Call(self._hash(f"transaction {block}"), at, blocks))
                 block += count
         return calls
@@ -131,7 +159,11 @@ class SettledChain(Chain):
         old, form, wrapper, compressed = self._digest(f"form {call.hash}")[:4]
         if old >= 64:
             return NEWEST_FORM, NEWEST_WRAPPER, True
-        return tuple(AUXILIARY)[form % len(AUXILIARY)], WRAPPERS[wrapper % len(WRAPPERS)], compressed < 128
+        return (
+            tuple(AUXILIARY)[form % len(AUXILIARY)],
+            WRAPPERS[wrapper % len(WRAPPERS)],
+            compressed < 128,
+        )
 
     def _digest(self, what: str) -> bytes:
         return sha256(f"{self._name} {what}".encode()).digest()

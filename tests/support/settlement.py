@@ -96,7 +96,9 @@ class Settlement:
     def data(self, block: int) -> bytes:
         """Return the data of a block."""
         if not self.first <= block <= self.last:
-            raise LabError(f"Block {block}: the chain has blocks {self.first} to {self.last}. Give one of them.")
+            raise LabError(
+                f"Block {block}: the chain has blocks {self.first} to {self.last}. Give one of them."
+            )
         return self._encode(block, self.transactions(block))
 
     def _encode(self, block: int, transactions: list[Transaction]) -> bytes:
@@ -109,7 +111,11 @@ class Settlement:
         """Return a block as it is submitted, with the signatures that its data does not hold."""
         transactions = self.transactions(block)
         auxiliary = [
-            (index, isinstance(each, Transfer | Withdrawal | AmmUpdate), self._auxiliary(block, each))
+            (
+                index,
+                isinstance(each, Transfer | Withdrawal | AmmUpdate),
+                self._auxiliary(block, each),
+            )
             for index, each in enumerate(transactions)
             if is_conditional(each)
         ]
@@ -117,16 +123,23 @@ class Settlement:
 
     def transactions(self, block: int) -> list[Transaction]:
         """Return the transactions of a block: fills where they are, everything else in the gaps."""
-        placed: dict[int, Transaction] = {fill.index_in_block: _spot_trade(fill) for fill in self._fills.get(block, ())}
+        placed: dict[int, Transaction] = {
+            fill.index_in_block: _spot_trade(fill)
+            for fill in self._fills.get(block, ())
+        }
         gaps = (index for index in range(1 << 16) if index not in placed)
         others = [*self._plan.get(block, ()), *self._pool_updates(block)]
         for index, other in zip(gaps, others, strict=False):
             is_update = isinstance(other, AmmUpdate)
             placed[index] = self._published(other, block, index) if is_update else other
-        return [placed.get(index, Noop()) for index in range(max(placed, default=-1) + 1)]
+        return [
+            placed.get(index, Noop()) for index in range(max(placed, default=-1) + 1)
+        ]
 
     def _digest(self, what: str, number: int) -> bytes:
-        return sha256(f"{self._world.name} {self._settings.exchange} {what} {number}".encode()).digest()
+        return sha256(
+            f"{self._world.name} {self._settings.exchange} {what} {number}".encode()
+        ).digest()
 
     @cached_property
     def _fills(self) -> dict[int, list[Fill]]:
@@ -150,7 +163,9 @@ class Settlement:
                     sign = 1 if fill.side == "SELL" else -1
                     base, quote = pool.balances[-1]
                     pool.positions.append((fill.block_id, fill.index_in_block))
-                    pool.balances.append((base + sign * fill.size, quote - sign * fill.quote))
+                    pool.balances.append(
+                        (base + sign * fill.size, quote - sign * fill.quote)
+                    )
         return pools
 
     def _pool_updates(self, block: int) -> Iterator[Transaction]:
@@ -162,12 +177,16 @@ class Settlement:
                 owner = int(pool.market.pool_address, 16)
                 for leg, token in enumerate((pool.market.base, pool.market.quote)):
                     nonce = 2 * number + leg
-                    yield AmmUpdate(owner, account, token.id, POOL_FEE_BPS, POOL_WEIGHT, nonce, 0)
+                    yield AmmUpdate(
+                        owner, account, token.id, POOL_FEE_BPS, POOL_WEIGHT, nonce, 0
+                    )
 
     def _published(self, update: AmmUpdate, block: int, index: int) -> AmmUpdate:
         pool = self._pools[update.account]
         base, quote = pool.before(block, index)
-        return update._replace(balance=base if update.token == pool.market.base.id else quote)
+        return update._replace(
+            balance=base if update.token == pool.market.base.id else quote
+        )
 
     @cached_property
     def _plan(self) -> dict[int, list[Transaction]]:
@@ -180,8 +199,12 @@ class Settlement:
             users = [account for account, opening in opened.items() if opening < block]
             if len(users) > 1:
                 plan[block] += self._chores(users, self._digest("chores", block))
-        self._add_savers(plan, min(opened, key=opened.__getitem__), min(opened.values()))
-        needs = self._needs(each for transactions in plan.values() for each in transactions)
+        self._add_savers(
+            plan, min(opened, key=opened.__getitem__), min(opened.values())
+        )
+        needs = self._needs(
+            each for transactions in plan.values() for each in transactions
+        )
         for account, block in opened.items():
             plan[block][:0] = [
                 Deposit(self._address(account), account, token, _rounded_up(2 * amount))
@@ -189,9 +212,13 @@ class Settlement:
                 if owner == account
             ]
         for account, pool in self._pools.items():
-            legs = zip((pool.market.base, pool.market.quote), pool.balances[0], strict=True)
+            legs = zip(
+                (pool.market.base, pool.market.quote), pool.balances[0], strict=True
+            )
             owner = int(pool.market.pool_address, 16)
-            plan[OPENING] += [Deposit(owner, account, token.id, amount) for token, amount in legs]
+            plan[OPENING] += [
+                Deposit(owner, account, token.id, amount) for token, amount in legs
+            ]
         return dict(plan)
 
     def _openings(self) -> dict[int, int]:
@@ -202,7 +229,9 @@ class Settlement:
                 for account in (fill.taker, fill.maker):
                     first.setdefault(account, block)
         return {
-            account: max(OPENING, block - 1 - self._digest("opening", account)[0] % BLOCKS_A_DAY)
+            account: max(
+                OPENING, block - 1 - self._digest("opening", account)[0] % BLOCKS_A_DAY
+            )
             for account, block in first.items()
             if account not in self._pools
         }
@@ -212,23 +241,51 @@ class Settlement:
         sender = users[dice[0] % len(users)]
         receiver = users[(dice[0] + 1 + dice[1] % (len(users) - 1)) % len(users)]
         token = MOVED[dice[2] % len(MOVED)]
-        amount = truncate_float24(token.worth(100) * (1000 + int.from_bytes(dice[3:5])) // 997)
+        amount = truncate_float24(
+            token.worth(100) * (1000 + int.from_bytes(dice[3:5])) // 997
+        )
         fee = token.worth(1, 10)
         if dice[5] < 32:
             storage = self._next_storage(sender, token.id)
-            yield Transfer(0, sender, receiver, token.id, amount, token.id, fee, storage, 0, 0, token.id)
+            yield Transfer(
+                0,
+                sender,
+                receiver,
+                token.id,
+                amount,
+                token.id,
+                fee,
+                storage,
+                0,
+                0,
+                token.id,
+            )
         if dice[6] < 4:
             owner = self._address(sender)
             storage = self._next_storage(sender, token.id)
             yield SignatureVerification(owner, sender, int.from_bytes(dice) >> 3)
             to = self._address(receiver)
-            yield Transfer(1, sender, receiver, token.id, amount, token.id, 0, storage, to, owner, token.id)
+            yield Transfer(
+                1,
+                sender,
+                receiver,
+                token.id,
+                amount,
+                token.id,
+                0,
+                storage,
+                to,
+                owner,
+                token.id,
+            )
         if dice[7] < 10:
             yield self._withdrawal(sender, token.id, amount + dice[8], fee)
         if dice[9] < 3:
             yield Deposit(self._address(receiver), receiver, token.id, amount + dice[8])
 
-    def _add_savers(self, plan: dict[int, list[Transaction]], sender: int, after: int) -> None:
+    def _add_savers(
+        self, plan: dict[int, list[Transaction]], sender: int, after: int
+    ) -> None:
         """Add accounts opened by a transfer, whose keys change twice: first as signed on L1, then on L2."""
         ether = TOKENS["ETH"]
         fee = TOKENS["ETH"].worth(1, 10)
@@ -240,18 +297,38 @@ class Settlement:
             address = self._address(saver)
             amount = ether.worth(1000 + 500 * number)
             plan[begin].append(
-                Transfer(0, sender, saver, ether.id, amount, ether.id, fee, storage, address, 0, ether.id)
+                Transfer(
+                    0,
+                    sender,
+                    saver,
+                    ether.id,
+                    amount,
+                    ether.id,
+                    fee,
+                    storage,
+                    address,
+                    0,
+                    ether.id,
+                )
             )
             plan[begin + 1].append(self._key_update(saver, 0))
             plan[begin + 2 * BLOCKS_A_DAY].append(self._key_update(saver, 1))
-            plan[begin + 3 * BLOCKS_A_DAY].append(self._key_update(saver, 2)._replace(kind=0))
-            plan[begin + 5 * BLOCKS_A_DAY].append(self._withdrawal(saver, ether.id, amount // 2, fee))
+            plan[begin + 3 * BLOCKS_A_DAY].append(
+                self._key_update(saver, 2)._replace(kind=0)
+            )
+            plan[begin + 5 * BLOCKS_A_DAY].append(
+                self._withdrawal(saver, ether.id, amount // 2, fee)
+            )
 
-    def _withdrawal(self, account: int, token: int, amount: int, fee: int) -> Withdrawal:
+    def _withdrawal(
+        self, account: int, token: int, amount: int, fee: int
+    ) -> Withdrawal:
         owner = self._address(account)
         storage = self._next_storage(account, token)
         details = int.from_bytes(sha256(owner.to_bytes(20)).digest()[:20])
-        return Withdrawal(0, owner, account, token, amount, token, fee, storage, details)
+        return Withdrawal(
+            0, owner, account, token, amount, token, fee, storage, details
+        )
 
     def _next_storage(self, account: int, token: int) -> int:
         """Return the next odd storage id: the even ones are those of orders."""
@@ -260,7 +337,9 @@ class Settlement:
 
     def _owner(self, account: int) -> Owner:
         has_wallet = account == max(self._world.accounts)
-        return demo_owner(self._world.label, account, self._settings.exchange, has_wallet)
+        return demo_owner(
+            self._world.label, account, self._settings.exchange, has_wallet
+        )
 
     def _address(self, account: int) -> int:
         return int(self._owner(account).address, 16)
@@ -270,13 +349,17 @@ class Settlement:
         from eth_account import messages
 
         text = protocol.key_seed(self._settings.exchange, nonce)
-        signed = self._owner(account).signer.sign_message(messages.encode_defunct(text=text))
+        signed = self._owner(account).signer.sign_message(
+            messages.encode_defunct(text=text)
+        )
         return protocol.l2_key(bytes(signed.signature))
 
     def _key_update(self, account: int, nonce: int) -> AccountUpdate:
         key = self._key(account, nonce)
         packed = protocol.pack_public_key(key.x, key.y)
-        return AccountUpdate(1, self._address(account), account, 0, UPDATE_FEES["ETH"], packed, nonce)
+        return AccountUpdate(
+            1, self._address(account), account, 0, UPDATE_FEES["ETH"], packed, nonce
+        )
 
     def _needs(self, others: Iterable[Transaction]) -> dict[tuple[int, int], int]:
         """Return what each user must have of each token so that no fill and no fee overdraws it."""
@@ -291,7 +374,9 @@ class Settlement:
                 (trade.account_b, trade.buy_b, trade.fill_a),
             ):
                 balances[account, token] += change
-                needs[account, token] = max(needs[account, token], -balances[account, token])
+                needs[account, token] = max(
+                    needs[account, token], -balances[account, token]
+                )
         for each in others:
             if isinstance(each, Transfer):
                 needs[each.sender, each.token] += each.amount + each.fee

@@ -16,7 +16,9 @@ SHORTEST = 12
 
 def forms(secret: str | bytes) -> set[str]:
     """Return how a secret may be written, each form by its beginning and its end."""
-    raw = secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")
+    raw = (
+        secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")
+    )
     text = raw.decode("latin-1")
     written = {
         text, quote(text), quote(text, safe=""), quote_plus(text), raw.hex(), raw.hex().upper(), repr(raw)[2:-1],
@@ -30,14 +32,22 @@ def forms(secret: str | bytes) -> set[str]:
 
 def leaks(text: str, secrets: dict[str, set[str]]) -> list[str]:
     """Name the secrets that a text holds in any form."""
-    return sorted(name for name, written in secrets.items() if any(part in text for part in written))
+    return sorted(
+        name
+        for name, written in secrets.items()
+        if any(part in text for part in written)
+    )
 
 
-def shown(error: BaseException, package: str = "loopring_lab", *, quick: bool = False) -> Iterable[str]:
+def shown(
+    error: BaseException, package: str = "loopring_lab", *, quick: bool = False
+) -> Iterable[str]:
     """Show an error as sessions do: its words, every local variable; and, slowly, by IPython and rich."""
     yield f"{error} {error!r} {vars(error)}"
     trace = error.__traceback__
-    while trace and not trace.tb_frame.f_globals.get("__name__", "").startswith(package):
+    while trace and not trace.tb_frame.f_globals.get("__name__", "").startswith(
+        package
+    ):
         trace = trace.tb_next
     if trace is None:
         return
@@ -50,7 +60,11 @@ def shown(error: BaseException, package: str = "loopring_lab", *, quick: bool = 
 
 
 def with_locals(error: BaseException, trace: TracebackType) -> str:
-    return "".join(traceback.TracebackException(type(error), error, trace, capture_locals=True).format())
+    return "".join(
+        traceback.TracebackException(
+            type(error), error, trace, capture_locals=True
+        ).format()
+    )
 
 
 def verbose(error: BaseException, trace: TracebackType) -> str:
@@ -65,7 +79,12 @@ def rich_text(error: BaseException, trace: TracebackType) -> str:
         return ""
     text = io.StringIO()
     made = Traceback.from_exception(
-        type(error), error, trace, show_locals=True, locals_max_length=1000, locals_max_string=5000
+        type(error),
+        error,
+        trace,
+        show_locals=True,
+        locals_max_length=1000,
+        locals_max_string=5000,
     )
     Console(file=text, width=5000, force_terminal=False).print(made)
     return text.getvalue()

@@ -15,8 +15,13 @@ from loopring_lab.errors import LabError
 Drawn = tuple[str | None, list[Any]]  # a fill type as asked for, and the wire's row
 
 ROWS = 1000  # ids of a history start at its number times this
-VALUED_BY_DIVISION = ("3", "30")  # USDT and TWELVE: their value in ETH is an amount divided by a price
-LARGEST_DIVIDED = 10**15  # in smallest units; divided by the lowest price, 1e-8, it still fits
+VALUED_BY_DIVISION = (
+    "3",
+    "30",
+)  # USDT and TWELVE: their value in ETH is an amount divided by a price
+LARGEST_DIVIDED = (
+    10**15
+)  # in smallest units; divided by the lowest price, 1e-8, it still fits
 TURNS = [
     "2021-12-31T23:59:59.999", "2022-01-01", "2022-02-28T23:59:59.999", "2022-03-06T23:59:59.999", "2022-03-07",
     "2022-03-07T00:00:00.001", "2022-03-31T18:30", "2022-04-01", "2024-02-29T12:00", "1969-12-31T23:59:59.999",
@@ -29,7 +34,9 @@ ODD: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-def assert_refused(call: Callable[[pd.DataFrame], Any], message: str, frame: pd.DataFrame) -> None:
+def assert_refused(
+    call: Callable[[pd.DataFrame], Any], message: str, frame: pd.DataFrame
+) -> None:
     """Check that a call raises an error that matches, shows no cause and ends with a next step."""
     with pytest.raises(LabError, match=message) as refused:
         call(frame)
@@ -50,7 +57,12 @@ def fill(draw: st.DrawFn) -> Drawn:
     mantissa = draw(st.integers(1, 999))
     exponent = draw(st.integers(-6, -2))
     received = (
-        size if side == "BUY" else size * mantissa * 10 ** (DECIMALS[quote] - DECIMALS[base] + 30 + exponent) // 10**30
+        size
+        if side == "BUY"
+        else size
+        * mantissa
+        * 10 ** (DECIMALS[quote] - DECIMALS[base] + 30 + exponent)
+        // 10**30
     )
     tier = draw(st.sampled_from([0, 0, 10, 20, 25]))
     members = {
@@ -86,9 +98,15 @@ def frame_of(*histories: list[Drawn]) -> pd.DataFrame:
         for label, history in enumerate(histories)
         for number, (fill_type, members) in enumerate(history)
     ]
-    asked = groupby(sorted(rows, key=lambda pair: str(pair[0])), key=lambda pair: pair[0])
-    parts = [(fill_type, page([members for _, members in some])) for fill_type, some in asked]
-    frame = read([text for _, text in parts], fill_type=[fill_type for fill_type, _ in parts])
+    asked = groupby(
+        sorted(rows, key=lambda pair: str(pair[0])), key=lambda pair: pair[0]
+    )
+    parts = [
+        (fill_type, page([members for _, members in some])) for fill_type, some in asked
+    ]
+    frame = read(
+        [text for _, text in parts], fill_type=[fill_type for fill_type, _ in parts]
+    )
     return frame.assign(label=frame["trade_id"] // ROWS)
 
 
@@ -103,7 +121,9 @@ def many(number: int, most: int = 12) -> pd.DataFrame:
 
     draw()
     odd = [
-        row(**{"side": side, "type": "maker", "price": "0.5"} | oddity) for oddity in ODD for side in ("BUY", "SELL")
+        row(**{"side": side, "type": "maker", "price": "0.5"} | oddity)
+        for oddity in ODD
+        for side in ("BUY", "SELL")
     ]
     return frame_of(
         *found,

@@ -11,22 +11,41 @@ from loopring_lab import tables
 
 EXACT = Context(prec=200)
 DECIMALS = {0: 18, 1: 18, 3: 6, 4: 8, 7: 0, 9: 2, 30: 12, 40: 30}
-SYMBOLS = {0: "ETH", 1: "LRC", 3: "USDT", 4: "WBTC", 7: "ZERO", 9: "TWO", 30: "TWELVE", 40: "THIRTY"}
+SYMBOLS = {
+    0: "ETH",
+    1: "LRC",
+    3: "USDT",
+    4: "WBTC",
+    7: "ZERO",
+    9: "TWO",
+    30: "TWELVE",
+    40: "THIRTY",
+}
 PAIRS = [(1, 0), (0, 3), (4, 0), (7, 9), (30, 3), (9, 0), (40, 0)]
 NAMES = {f"{SYMBOLS[base]}-{SYMBOLS[quote]}": (base, quote) for base, quote in PAIRS}
 
 
 def tokens() -> pd.DataFrame:
-    return tables.tokens([{"tokenId": i, "symbol": SYMBOLS[i], "decimals": d} for i, d in DECIMALS.items()])
+    return tables.tokens(
+        [
+            {"tokenId": i, "symbol": SYMBOLS[i], "decimals": d}
+            for i, d in DECIMALS.items()
+        ]
+    )
 
 
 def markets() -> pd.DataFrame:
-    records = [{"market": name, "baseTokenId": b, "quoteTokenId": q} for name, (b, q) in NAMES.items()]
+    records = [
+        {"market": name, "baseTokenId": b, "quoteTokenId": q}
+        for name, (b, q) in NAMES.items()
+    ]
     return tables.markets(records, tokens())
 
 
 def page(rows: list[Any], total: int | None = None) -> bytes:
-    return json.dumps({"totalNum": len(rows) if total is None else total, "trades": rows}).encode()
+    return json.dumps(
+        {"totalNum": len(rows) if total is None else total, "trades": rows}
+    ).encode()
 
 
 def read(pages: Any, **how: Any) -> pd.DataFrame:
@@ -55,7 +74,9 @@ def whole(units: Decimal, decimals: int) -> int:
 def smallest(decimals: int) -> st.SearchStrategy[int]:
     """Amounts that a trades column holds: below 10**15 units, no digit below 1e-18."""
     least = 10 ** max(0, decimals - 18)
-    return st.integers(0, 10 ** (15 + decimals) // least - 1).map(lambda number: number * least)
+    return st.integers(0, 10 ** (15 + decimals) // least - 1).map(
+        lambda number: number * least
+    )
 
 
 @st.composite
@@ -84,4 +105,6 @@ def wire_rows(draw: st.DrawFn, numbers: bool = False) -> list[Any]:
 
 def histories(**how: Any) -> st.SearchStrategy[list[list[Any]]]:
     """Make rows of distinct ids."""
-    return st.lists(wire_rows(**how), max_size=12, unique_by=lambda members: str(members[1]))
+    return st.lists(
+        wire_rows(**how), max_size=12, unique_by=lambda members: str(members[1])
+    )

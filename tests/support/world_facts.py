@@ -70,7 +70,9 @@ def shares(world: World) -> Shares:
     arbitrageurs = set(world.arbitrageurs)
     values = sorted(dollars(world, fill) for fill in fills)
     takers = Counter(fill.taker for fill in fills)
-    ranked = sorted(len(world.history.row_numbers(account)) for account in world.accounts)
+    ranked = sorted(
+        len(world.history.row_numbers(account)) for account in world.accounts
+    )
     return Shares(
         fills=len(fills),
         pool=sum(fill.venue == "amm" for fill in fills) / len(fills),

@@ -29,7 +29,9 @@ def true_price(world: World, market: str, moment: int) -> Fraction:
     """Return what one base unit is worth in quote units at a moment (ms)."""
     base = MARKETS[market].base.symbol
     quote = MARKETS[market].quote.symbol
-    return Fraction(world.latent_dollars(base, moment), world.latent_dollars(quote, moment))
+    return Fraction(
+        world.latent_dollars(base, moment), world.latent_dollars(quote, moment)
+    )
 
 
 def minute_marks(world: World, fills: Iterable[Fill], after: Iterable[int]) -> pa.Table:
@@ -38,7 +40,9 @@ def minute_marks(world: World, fills: Iterable[Fill], after: Iterable[int]) -> p
     Of a year of closes only those that lookups so many ms after the fills can find.
     """
     lags = [0, *after]
-    minutes = {(f.market, (f.time_ms + lag) // MINUTE * MINUTE) for f in fills for lag in lags}
+    minutes = {
+        (f.market, (f.time_ms + lag) // MINUTE * MINUTE) for f in fills for lag in lags
+    }
     rows = sorted(minutes)
     prices = []
     for market, minute in rows:
@@ -47,7 +51,9 @@ def minute_marks(world: World, fills: Iterable[Fill], after: Iterable[int]) -> p
         prices.append(round(Decimal(price.numerator) / price.denominator, 14))
     return pa.table(
         {
-            "created_at": pa.array([minute for _, minute in rows], pa.timestamp("ms", "UTC")),
+            "created_at": pa.array(
+                [minute for _, minute in rows], pa.timestamp("ms", "UTC")
+            ),
             "market": [market for market, _ in rows],
             "base": [MARKETS[market].base.symbol for market, _ in rows],
             "quote": [MARKETS[market].quote.symbol for market, _ in rows],
@@ -63,20 +69,32 @@ def true_markouts(world: World, fills: Iterable[Fill], horizon: int) -> pd.DataF
 
 def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
     market = MARKETS[fill.market]
-    price = Fraction(fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals)
+    price = Fraction(
+        fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals
+    )
     now = true_price(world, fill.market, fill.time_ms)
     later = true_price(world, fill.market, fill.time_ms + horizon)
     sign = 1 if fill.side == "BUY" else -1
     rates = {"effective": price - now, "realized": price - later, "impact": later - now}
-    return {"trade_id": fill.id} | {name: float(sign * gap / now) * 10_000 for name, gap in rates.items()}
+    return {"trade_id": fill.id} | {
+        name: float(sign * gap / now) * 10_000 for name, gap in rates.items()
+    }
 
 
 def values_of(trades: pd.DataFrame) -> pd.Series:
     """Return the value of each fill, by its id, in the quote token with most fills, at the mean prices of its day."""
-    worth = worth_by_day(trades, "values_of").to_pandas().set_index(["token", "day"])["worth"]
+    worth = (
+        worth_by_day(trades, "values_of")
+        .to_pandas()
+        .set_index(["token", "day"])["worth"]
+    )
     days = (trades["created_at"] - pd.Timestamp(0, tz="UTC")) // pd.Timedelta(1, "D")
-    rates = worth.reindex(pd.MultiIndex.from_arrays([trades["quote"].astype(str), days]))
-    values = pd.Series(to_float(trades["notional"]).to_numpy() * rates.to_numpy(), trades["trade_id"])
+    rates = worth.reindex(
+        pd.MultiIndex.from_arrays([trades["quote"].astype(str), days])
+    )
+    values = pd.Series(
+        to_float(trades["notional"]).to_numpy() * rates.to_numpy(), trades["trade_id"]
+    )
     return values.groupby(level=0).first()
 
 
@@ -84,12 +102,21 @@ def trades_of(world: World) -> pd.DataFrame:
     """Read both sides of every fill of a world into one frame."""
     rows: dict[str, list[Any]] = defaultdict(list)
     for number, fill in enumerate(world.fills):
-        rows[fill.venue] += [world.history.row(2 * number), world.history.row(2 * number + 1)]
-    pages = [(venue, some[start : start + ROWS]) for venue, some in rows.items() for start in range(0, len(some), ROWS)]
+        rows[fill.venue] += [
+            world.history.row(2 * number),
+            world.history.row(2 * number + 1),
+        ]
+    pages = [
+        (venue, some[start : start + ROWS])
+        for venue, some in rows.items()
+        for start in range(0, len(some), ROWS)
+    ]
     texts = [json.dumps({"totalNum": len(some), "trades": some}) for _, some in pages]
     tokens = tables.tokens(world.tokens())
     markets = tables.markets(world.markets(), tokens)
-    return tables.trades(texts, tokens, markets, fill_type=[venue for venue, _ in pages])
+    return tables.trades(
+        texts, tokens, markets, fill_type=[venue for venue, _ in pages]
+    )
 
 
 class Cost(NamedTuple):
@@ -106,8 +133,12 @@ def true_costs(world: World) -> list[Cost]:
     for fill in world.fills:
         market = MARKETS[fill.market]
         quote = fill.quote / 10**market.quote.decimals
-        worse = (quote * 10**market.base.decimals / fill.size) / (fill.latent / 10**15) - 1
-        dollars = quote * world.latent_dollars(market.quote.symbol, fill.time_ms) / 10**12
+        worse = (quote * 10**market.base.decimals / fill.size) / (
+            fill.latent / 10**15
+        ) - 1
+        dollars = (
+            quote * world.latent_dollars(market.quote.symbol, fill.time_ms) / 10**12
+        )
         bps = fill.fee_bps + worse * BPS * (1 if fill.side == "BUY" else -1)
         found.append(Cost(fill, dollars, bps))
     return found
@@ -127,19 +158,26 @@ def size_classes(costs: Iterable[Cost]) -> dict[int, int]:
 
 
 def true_difference(
-    costs: Iterable[Cost], classes: dict[int, int], by: Callable[[Fill], Any] = lambda fill: None
+    costs: Iterable[Cost],
+    classes: dict[int, int],
+    by: Callable[[Fill], Any] = lambda fill: None,
 ) -> dict[Any, float]:
     """Return the pool's true cost minus the book's in each group, over cells in which both have fills."""
-    cells: dict[Any, dict[str, list[Cost]]] = defaultdict(lambda: {"amm": [], "dex": []})
+    cells: dict[Any, dict[str, list[Cost]]] = defaultdict(
+        lambda: {"amm": [], "dex": []}
+    )
     for cost in costs:
         fill = cost.fill
-        cells[by(fill), fill.market, fill.side, classes[fill.id]][fill.venue].append(cost)
+        cells[by(fill), fill.market, fill.side, classes[fill.id]][fill.venue].append(
+            cost
+        )
     sums: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for (group, *_), at in cells.items():
         if all(at.values()):
             dollars = sum(cost.dollars for some in at.values() for cost in some)
             pool, book = (
-                sum(cost.dollars * cost.bps for cost in some) / sum(cost.dollars for cost in some)
+                sum(cost.dollars * cost.bps for cost in some)
+                / sum(cost.dollars for cost in some)
                 for some in at.values()
             )
             sums[group][0] += dollars * (pool - book)
@@ -168,7 +206,9 @@ def valued_accounts(
         rows = fees.in_token(mine, token, prices, **arguments)
         summed = fees.in_token(mine, token, prices, by=[], **arguments)
         priced = rows[rows["fee_value"].notna()]
-        truth = float(sum(_true_value(world, fill, token) for fill in priced.itertuples()))
+        truth = float(
+            sum(_true_value(world, fill, token) for fill in priced.itertuples())
+        )
         value = priced["fee_value"].sum()
         if truth:
             errors = summed["fee_value"].fillna(0) * summed["within_bps"].fillna(0)
@@ -179,5 +219,7 @@ def valued_accounts(
 
 def _true_value(world: World, fill: Any, token: str) -> Fraction:
     moment = fill.created_at.value // 1_000_000
-    dollars = (world.latent_dollars(symbol, moment) for symbol in (fill.fee_token, token))
+    dollars = (
+        world.latent_dollars(symbol, moment) for symbol in (fill.fee_token, token)
+    )
     return Fraction(fill.fee) * Fraction(*dollars)

@@ -26,7 +26,9 @@ The packages in `uv.lock`, {count} without this one, with the licence that each 
 def locked() -> dict[str, str]:
     """Return the versions of each locked package."""
     versions = defaultdict(list)
-    for package in tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]:
+    for package in tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))[
+        "package"
+    ]:
         if "registry" in package["source"]:
             versions[package["name"]].append(package["version"])
     return {name: ", ".join(sorted(versions[name])) for name in sorted(versions)}
@@ -41,7 +43,13 @@ def listed() -> dict[str, tuple[str, str]]:
 def found(paths: list[str]) -> dict[str, tuple[str, str]]:
     """Return version and licence of each package in some folders or wheels."""
     packages = metadata.distributions(path=paths)
-    return {re.sub(r"[-_.]+", "-", package.name).lower(): (package.version, licence(package)) for package in packages}
+    return {
+        re.sub(r"[-_.]+", "-", package.name).lower(): (
+            package.version,
+            licence(package),
+        )
+        for package in packages
+    }
 
 
 def licence(package: metadata.Distribution) -> str:
@@ -50,11 +58,14 @@ def licence(package: metadata.Distribution) -> str:
     kinds = [
         text.rpartition(" :: ")[2]
         for text in stated.get_all("Classifier") or []
-        if text.startswith("License :: OSI Approved :: ") or text == "License :: Public Domain"
+        if text.startswith("License :: OSI Approved :: ")
+        or text == "License :: Public Domain"
     ]
     lines = (stated.get("License") or "").strip().splitlines()
     for file in stated.get_all("License-File") or []:
-        lines = lines or (package.read_text(f"licenses/{file}") or "").strip().splitlines()
+        lines = (
+            lines or (package.read_text(f"licenses/{file}") or "").strip().splitlines()
+        )
     expression = stated.get("License-Expression")
     return expression or ", ".join(sorted(kinds)) or (lines[0].strip() if lines else "")
 
@@ -73,7 +84,9 @@ def main(wheels: list[str]) -> None:
         rows.append(f"| {name} | {versions} | {text} |\n")
     if missing:
         sys.exit(f"Not installed: {'; '.join(missing)}. Give a wheel of each.")
-    PAGE.write_text(INTRODUCTION.format(count=len(rows)) + "".join(rows), encoding="utf-8")
+    PAGE.write_text(
+        INTRODUCTION.format(count=len(rows)) + "".join(rows), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

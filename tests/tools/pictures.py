@@ -36,7 +36,9 @@ def drawn() -> dict[str, bytes]:
     figures = {
         "pool_balance.png": lab.figures.pool_balance(balances),
         "volume.png": lab.figures.volume(client.trades(10083)),
-        "venue_differences.png": lab.figures.venue_differences(trades, prices=client.outside_prices(trades)),
+        "venue_differences.png": lab.figures.venue_differences(
+            trades, prices=client.outside_prices(trades)
+        ),
     }
     for figure in figures.values():
         figure.set_dpi(WIDTH / figure.get_figwidth())
@@ -47,21 +49,31 @@ def taken(page: Any, base: str, home: Path) -> dict[str, bytes]:
     """Return each widget's name and picture, from a page of JupyterLab."""
     from browser.conftest import run_cells
 
-    sources = ["import loopring_lab as lab", *(source for source, _ in WIDGETS.values())]
+    sources = [
+        "import loopring_lab as lab",
+        *(source for source, _ in WIDGETS.values()),
+    ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), home / "notebooks" / "widgets.ipynb")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata=kernel),
+        home / "notebooks" / "widgets.ipynb",
+    )
     run_cells(page, f"{base}doc/tree/widgets.ipynb")
     boxes = page.locator(".loopring-lab")
     wider = WIDTH - boxes.first.bounding_box()["width"]
-    page.set_viewport_size({"width": round(page.viewport_size["width"] + wider), "height": 2000})
+    page.set_viewport_size(
+        {"width": round(page.viewport_size["width"] + wider), "height": 2000}
+    )
     found = {}
     for place, (name, (_, sign)) in enumerate(WIDGETS.items()):
         boxes.nth(place).locator(sign).first.wait_for()
         page.wait_for_timeout(500)  # until fonts and columns are laid out
         image = Image.open(io.BytesIO(boxes.nth(place).screenshot())).convert("RGB")
         png = io.BytesIO()
-        image.quantize(COLOURS, dither=Image.Dither.NONE).save(png, "png", optimize=True)
+        image.quantize(COLOURS, dither=Image.Dither.NONE).save(
+            png, "png", optimize=True
+        )
         found[name] = png.getvalue()
     return found
 
@@ -79,7 +91,9 @@ def main() -> None:
         home = Path(folder)
         path = next(filter(None, map(shutil.which, BROWSERS)), None)
         (home / "notebooks").mkdir()
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"]
+        )
         with in_lab(home, "light") as base, opened(chromium) as page:
             pictures |= taken(page, base, home)
         chromium.close()

@@ -41,7 +41,11 @@ def lines(name: str, member: object) -> Iterator[str]:
 
 
 def defined_in(module: ModuleType) -> list[str]:
-    return [name for name, member in vars(module).items() if getattr(member, "__module__", "") == module.__name__]
+    return [
+        name
+        for name, member in vars(module).items()
+        if getattr(member, "__module__", "") == module.__name__
+    ]
 
 
 def members(name: str, owner: type) -> Iterator[str]:
@@ -62,7 +66,9 @@ def is_ours(member: object) -> bool:
         member = member.this_class
     if isinstance(member, property):
         member = member.fget
-    if isinstance(member, cached_property):  # names its function's module itself from Python 3.13 on
+    if isinstance(
+        member, cached_property
+    ):  # names its function's module itself from Python 3.13 on
         member = member.func
     return "loopring_lab" in str(getattr(member, "__module__", ""))
 
@@ -70,17 +76,25 @@ def is_ours(member: object) -> bool:
 def signature(member: object) -> str:
     """Return a signature; of annotations only those written as text, as Python versions show others differently."""
     made = (member.__init__, member.__new__) if inspect.isclass(member) else (member,)
-    fields = getattr(member, "_fields", None) or sorted(getattr(member, "__required_keys__", ()))
+    fields = getattr(member, "_fields", None) or sorted(
+        getattr(member, "__required_keys__", ())
+    )
     if fields:
         return f"({', '.join(fields)})"
     if not (any(map(is_ours, made)) or dataclasses.is_dataclass(member)):
         return ""
     found = inspect.signature(member)  # type: ignore[arg-type]
     kept = [
-        one if isinstance(one.annotation, str) else one.replace(annotation=inspect.Parameter.empty)
+        one
+        if isinstance(one.annotation, str)
+        else one.replace(annotation=inspect.Parameter.empty)
         for one in found.parameters.values()
     ]
-    returned = found.return_annotation if isinstance(found.return_annotation, str) else inspect.Signature.empty
+    returned = (
+        found.return_annotation
+        if isinstance(found.return_annotation, str)
+        else inspect.Signature.empty
+    )
     return str(found.replace(parameters=kept, return_annotation=returned))
 
 
@@ -90,4 +104,6 @@ def listing() -> str:
 
 if __name__ == "__main__":
     RECORDED.write_text(listing(), encoding="utf-8")
-    print(f"{RECORDED.name}: {RECORDED.read_text(encoding='utf-8').count(chr(10))} names")
+    print(
+        f"{RECORDED.name}: {RECORDED.read_text(encoding='utf-8').count(chr(10))} names"
+    )

@@ -53,7 +53,9 @@ def logged(ask: Callable[[], Any]) -> list[str]:
 def queries() -> Iterator[tuple[str, list[str]]]:
     """Yield each call of a function of trades, on the sample account, with the queries that it asks."""
     client = lab.connect()
-    samples = {account: client.trades(account, limit=FEW) for account in (ACCOUNT, POOL)}
+    samples = {
+        account: client.trades(account, limit=FEW) for account in (ACCOUNT, POOL)
+    }
     for room in ("fees", "fills"):
         module = getattr(lab, room)
         for name in module.__all__:
@@ -64,7 +66,9 @@ def queries() -> Iterator[tuple[str, list[str]]]:
             trades = samples[POOL if name == "pool_returns" else ACCOUNT]
             yield from _asked(f"lab.{room}.{name}", function, trades, given)
             if name in ALSO_BY_GROUP:
-                yield from _asked(f"lab.{room}.{name}", function, trades, given | {"by": "market"})
+                yield from _asked(
+                    f"lab.{room}.{name}", function, trades, given | {"by": "market"}
+                )
 
 
 def _asked(
@@ -85,4 +89,6 @@ def one_question() -> str:
 
 if __name__ == "__main__":
     page = ARCHITECTURE.read_text(encoding="utf-8")
-    ARCHITECTURE.write_text(BLOCK.sub(lambda _: one_question(), page, count=1), encoding="utf-8")
+    ARCHITECTURE.write_text(
+        BLOCK.sub(lambda _: one_question(), page, count=1), encoding="utf-8"
+    )

@@ -14,7 +14,11 @@ import nbformat
 from nbclient import NotebookClient
 
 METADATA = {
-    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "kernelspec": {
+        "display_name": "Python 3 (ipykernel)",
+        "language": "python",
+        "name": "python3",
+    },
     "language_info": {"name": "python"},
 }
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -44,7 +48,9 @@ def steady(notebook: nbformat.NotebookNode) -> None:
         cell.id = f"c{place:02d}"
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
-            if WIDGET in output.get("data", {}):  # a model's id is random; the text beside it stays
+            if WIDGET in output.get(
+                "data", {}
+            ):  # a model's id is random; the text beside it stays
                 output.data[WIDGET]["model_id"] = f"{place:032x}"
 
 
@@ -53,7 +59,11 @@ def quiet_environment(home: Path) -> None:
     for name in [n for n in os.environ if n.startswith("LOOPRING_")]:
         del os.environ[name]
     (home / "matplotlibrc").touch()
-    os.environ.update(IPYTHONDIR=str(home / "ipython"), MATPLOTLIBRC=str(home / "matplotlibrc"), TQDM_DISABLE="1")
+    os.environ.update(
+        IPYTHONDIR=str(home / "ipython"),
+        MATPLOTLIBRC=str(home / "matplotlibrc"),
+        TQDM_DISABLE="1",
+    )
 
 
 def main(words: list[str]) -> None:

@@ -55,7 +55,9 @@ class OnPage:
 
     def control(self, label: str) -> Any:
         """Return the control with a label that is displayed."""
-        found = [part for part in self.parts() if getattr(part, "description", None) == label]
+        found = [
+            part for part in self.parts() if getattr(part, "description", None) == label
+        ]
         assert len(found) == 1, f"{label}: {len(found)} controls"
         return found[0]
 
@@ -86,7 +88,11 @@ class OnPage:
     @property
     def problem(self) -> str:
         """The error that is displayed, if any."""
-        found = [unescape(part.value) for part in self.parts(ipywidgets.HTML) if 'role="alert"' in part.value]
+        found = [
+            unescape(part.value)
+            for part in self.parts(ipywidgets.HTML)
+            if 'role="alert"' in part.value
+        ]
         assert len(found) <= 1
         return found[0].partition(">")[2].removesuffix("</div>") if found else ""
 
@@ -118,7 +124,12 @@ def displayed_parts(widget: Any) -> Iterator[Any]:
 
 def type_into(field: SecretField, secret: Any) -> None:
     """Send the message that the page sends when a secret is submitted."""
-    field.comm.handle_msg({"content": {"data": {"method": "custom", "content": {"typed": secret}}}, "buffers": []})
+    field.comm.handle_msg(
+        {
+            "content": {"data": {"method": "custom", "content": {"typed": secret}}},
+            "buffers": [],
+        }
+    )
 
 
 @pytest.fixture(scope="session")
@@ -140,7 +151,9 @@ def gated(client: Client) -> Iterator[Callable[[], tuple[Client, Gated]]]:
         base = client._transport
         transport = Gated(base.base_url, api_key=base._key, rate=None, proxies=False)
         made.append(transport)
-        return Client(transport, client.source, synthetic=True, accounts=client.accounts), transport
+        return Client(
+            transport, client.source, synthetic=True, accounts=client.accounts
+        ), transport
 
     yield make
     for transport in made:

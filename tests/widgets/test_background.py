@@ -34,7 +34,9 @@ class Keeping(Background):
             assert not thread.is_alive()
 
 
-def held_back(result: object) -> tuple[Callable[[ReportProgress], object], threading.Event, threading.Event]:
+def held_back(
+    result: object,
+) -> tuple[Callable[[ReportProgress], object], threading.Event, threading.Event]:
     """Make work that waits for the second event after it set the first."""
     started = threading.Event()
     let = threading.Event()
@@ -49,9 +51,13 @@ def held_back(result: object) -> tuple[Callable[[ReportProgress], object], threa
     return work, started, let
 
 
-def test_a_fault_of_ours_is_reported_and_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_reported_and_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     raised = []
-    monkeypatch.setattr(threading, "excepthook", lambda found: raised.append(found.exc_type))
+    monkeypatch.setattr(
+        threading, "excepthook", lambda found: raised.append(found.exc_type)
+    )
     state = Keeping()
     state.start(lambda report: 1 // 0)
     state.wait(SECONDS)
@@ -75,7 +81,10 @@ def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
     """As in a notebook: cells and widget messages run on one thread, background work on others."""
     state = Keeping()
     threads = set()
-    state.observe(lambda _: threads.add(threading.get_ident()), ["doing", "done", "whole", "problem"])
+    state.observe(
+        lambda _: threads.add(threading.get_ident()),
+        ["doing", "done", "whole", "problem"],
+    )
 
     def count(report: ReportProgress) -> int:
         for done in range(200):

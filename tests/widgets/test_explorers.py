@@ -24,16 +24,38 @@ from loopring_lab.widgets.table_view import TableView
 ACCOUNT = 10083
 OTHER = 23100
 MARKET = "LRC-ETH"
-WITHOUT_PRICES = [name for name in FillExplorer.FIGURES if name not in ("venue_differences", "markouts")]
+WITHOUT_PRICES = [
+    name
+    for name in FillExplorer.FIGURES
+    if name not in ("venue_differences", "markouts")
+]
 EVERYTHING: list[tuple[type, dict[str, Any]]] = [
     *((FeeExplorer, {"figure": figure}) for figure in FeeExplorer.FIGURES),
     *(
-        (FeeExplorer, {"figure": figure, "market": MARKET, "side": "BUY", "every": "1w", "by": ("fill_type", "side")})
+        (
+            FeeExplorer,
+            {
+                "figure": figure,
+                "market": MARKET,
+                "side": "BUY",
+                "every": "1w",
+                "by": ("fill_type", "side"),
+            },
+        )
         for figure in FeeExplorer.FIGURES
     ),
     *((FillExplorer, {"figure": figure}) for figure in WITHOUT_PRICES),
     *(
-        (FillExplorer, {"figure": figure, "market": MARKET, "every": "1mo", "by": "side", "tolerance": "1d"})
+        (
+            FillExplorer,
+            {
+                "figure": figure,
+                "market": MARKET,
+                "every": "1mo",
+                "by": "side",
+                "tolerance": "1d",
+            },
+        )
         for figure in WITHOUT_PRICES
     ),
 ]
@@ -58,19 +80,30 @@ def shows_its_code(page: OnPage, **names: Any) -> None:
 
 def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
     explorer = FillExplorer(
-        trades, market=MARKET, side="SELL", fill_type="dex", since="2022-03-01", until=dt.date(2022, 6, 1)
+        trades,
+        market=MARKET,
+        side="SELL",
+        fill_type="dex",
+        since="2022-03-01",
+        until=dt.date(2022, 6, 1),
     )
     start = pd.Timestamp("2022-03-01", tz="UTC")
     end = pd.Timestamp("2022-06-01", tz="UTC")
     expected = [
         place
         for place, row in enumerate(trades.itertuples())
-        if row.market == MARKET and row.side == "SELL" and row.fill_type == "dex" and start <= row.created_at < end
+        if row.market == MARKET
+        and row.side == "SELL"
+        and row.fill_type == "dex"
+        and start <= row.created_at < end
     ]
     assert len(expected) > 10
     assert explorer.chosen.index.tolist() == expected
     filters = "market LRC-ETH, side SELL, type dex, from 2022-03-01, before 2022-06-01"
-    assert f"Share over time, {len(expected):,} of {len(trades):,} trades: {filters}" in OnPage(explorer).text
+    assert (
+        f"Share over time, {len(expected):,} of {len(trades):,} trades: {filters}"
+        in OnPage(explorer).text
+    )
 
 
 def test_the_table_is_the_librarys(trades: pd.DataFrame) -> None:
@@ -82,7 +115,9 @@ def test_the_table_is_the_librarys(trades: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(("kind", "how"), EVERYTHING, ids=str)
-def test_the_code_gives_what_is_on_the_page(kind: type, how: dict[str, Any], trades: pd.DataFrame) -> None:
+def test_the_code_gives_what_is_on_the_page(
+    kind: type, how: dict[str, Any], trades: pd.DataFrame
+) -> None:
     page = OnPage(kind(trades, since="2022-01-01", **how))
     shows_its_code(page, trades=trades)
     assert page.widget.export().count("\n") < 10
@@ -94,8 +129,14 @@ def test_the_code_has_the_names_of_the_notebook(
     prices = client.outside_prices(trades, every="1h")
     known = {"prices": None, "_2": trades, "trades": trades.head(3), "taken": trades}
     known |= {"reference": prices, "source": client}
-    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns=known, execution_count=1))
-    explorer = FillExplorer(trades, prices=prices, figure="venue_differences", market=MARKET)
+    monkeypatch.setattr(
+        IPython,
+        "get_ipython",
+        lambda: SimpleNamespace(user_ns=known, execution_count=1),
+    )
+    explorer = FillExplorer(
+        trades, prices=prices, figure="venue_differences", market=MARKET
+    )
     code = explorer.export()
     reading = FeeExplorer(client, account=ACCOUNT).export()
     monkeypatch.undo()
@@ -105,11 +146,17 @@ def test_the_code_has_the_names_of_the_notebook(
     assert "chosen = trades\n" in FeeExplorer(trades.tail(3), role=None).export()
 
 
-def test_no_table_is_computed_twice_for_the_same_choices(trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_table_is_computed_twice_for_the_same_choices(
+    trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
     explorer = FeeExplorer(trades, market=MARKET)
     computed = []
     summary = lab.fees.summary
-    monkeypatch.setattr(lab.fees, "summary", lambda *given, **how: computed.append(1) or summary(*given, **how))
+    monkeypatch.setattr(
+        lab.fees,
+        "summary",
+        lambda *given, **how: computed.append(1) or summary(*given, **how),
+    )
     first = explorer.table
     explorer.side = "BUY"
     assert not explorer.table.equals(first)
@@ -118,7 +165,9 @@ def test_no_table_is_computed_twice_for_the_same_choices(trades: pd.DataFrame, m
     assert len(computed) == 2
 
 
-def test_a_market_without_trades_is_refused_with_the_nearest(trades: pd.DataFrame) -> None:
+def test_a_market_without_trades_is_refused_with_the_nearest(
+    trades: pd.DataFrame,
+) -> None:
     explorer = FeeExplorer(trades)
     with pytest.raises(LabError, match="Did you mean 'LRC-ETH'?"):
         explorer.market = "lrc-ehh"
@@ -127,18 +176,25 @@ def test_a_market_without_trades_is_refused_with_the_nearest(trades: pd.DataFram
         FeeExplorer(trades, market="lrc-ehh")
 
 
-def test_a_market_is_understood_in_any_case(trades: pd.DataFrame, client: Client) -> None:
+def test_a_market_is_understood_in_any_case(
+    trades: pd.DataFrame, client: Client
+) -> None:
     assert FeeExplorer(trades, market="lrc-eth").market == MARKET
     explorer = FeeExplorer(client, account=ACCOUNT, market="Lrc-Eth")
     explorer.read()
     explorer.wait(SECONDS)
     assert explorer.market == MARKET
-    two = trades.assign(market=["LRC-ETH", "lrc-eth"] * (len(trades) // 2) + ["LRC-ETH"] * (len(trades) % 2))
+    two = trades.assign(
+        market=["LRC-ETH", "lrc-eth"] * (len(trades) // 2)
+        + ["LRC-ETH"] * (len(trades) % 2)
+    )
     with pytest.raises(LabError, match="market='Lrc-Eth' is not known"):
         FeeExplorer(two, market="Lrc-Eth")
 
 
-def test_rates_are_of_takers_unless_another_role_is_chosen(trades: pd.DataFrame) -> None:
+def test_rates_are_of_takers_unless_another_role_is_chosen(
+    trades: pd.DataFrame,
+) -> None:
     """Makers pay nothing here: drawn together with takers, the rate falls to 0 where makers trade."""
     explorer = FeeExplorer(trades)
     assert (explorer.role, FillExplorer(trades).role) == ("taker", None)
@@ -154,7 +210,9 @@ def test_rates_are_of_takers_unless_another_role_is_chosen(trades: pd.DataFrame)
     assert len(explorer.chosen) == len(trades)
 
 
-def test_unknown_roles_are_named_and_found_where_they_follow(trades: pd.DataFrame) -> None:
+def test_unknown_roles_are_named_and_found_where_they_follow(
+    trades: pd.DataFrame,
+) -> None:
     early = trades.assign(role=None)
     explorer = FeeExplorer(early)
     page = OnPage(explorer)
@@ -180,7 +238,10 @@ def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) 
     sizes = lab.fills.size_profile(trades)
     for chosen, quote in ((None, counts.index[0]), (counts.index[1], counts.index[1])):
         explorer.quote = chosen
-        assert page.figure.svg == FigureView(lab.figures.size_profile(trades, quote=quote)).svg
+        assert (
+            page.figure.svg
+            == FigureView(lab.figures.size_profile(trades, quote=quote)).svg
+        )
         assert len(page.table.frame) == (sizes["quote"] == quote).sum()
         assert f"largest ({quote})" in page.table.page["html"]
 
@@ -194,7 +255,9 @@ def test_choices_that_fit_no_trade_are_named_and_fixed(trades: pd.DataFrame) -> 
     said = r"None of [\d,]+ trades matches \(market LRC-ETH, role taker, before 1999-01-01\)\. Widen the filters\."
     with pytest.raises(LabError, match=said):
         _ = explorer.table
-    assert "trades matches (market LRC-ETH, role taker, before 1999-01-01)" in page.problem
+    assert (
+        "trades matches (market LRC-ETH, role taker, before 1999-01-01)" in page.problem
+    )
     assert page.figure is page.table is None
     page.enter("Before", None)
     assert page.problem == ""
@@ -213,7 +276,9 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) ->
 
 @pytest.mark.parametrize("source", [None, 10083, pd.DataFrame({"fee": [1]}), "client"])
 def test_what_is_no_source_is_refused(source: Any) -> None:
-    with pytest.raises(LabError, match="expected a client, or trades as a pandas DataFrame"):
+    with pytest.raises(
+        LabError, match="expected a client, or trades as a pandas DataFrame"
+    ):
         FeeExplorer(source)
 
 
@@ -229,16 +294,45 @@ def test_an_account_needs_a_client(trades: pd.DataFrame) -> None:
 
 def test_each_control_changes_table_and_figure(trades: pd.DataFrame) -> None:
     page = OnPage(FeeExplorer(trades))
-    page.enter("Market", MARKET).enter("Side", "SELL").enter("Fills", "dex").enter("Role", "")
+    page.enter("Market", MARKET).enter("Side", "SELL").enter("Fills", "dex").enter(
+        "Role", ""
+    )
     page.enter("From", dt.date(2022, 2, 1)).enter("Before", dt.date(2022, 9, 1))
-    page.enter("Figure", "fee_tiers").enter("Per", "1mo").enter("Table by", ("fill_type",))
-    mine = trades[(trades["market"] == MARKET) & (trades["side"] == "SELL") & (trades["fill_type"] == "dex")]
-    mine = mine[(mine["created_at"] >= "2022-02-01") & (mine["created_at"] < "2022-09-01")]
-    columns = ["fill_type", "fee_token", "fills", "fee", "bps", "median_bps", "zero_fee_share", "received", "unknown"]
-    shows(page, lab.figures.fee_tiers(mine, every="1mo"), lab.fees.summary(mine, by=["fill_type"])[columns])
+    page.enter("Figure", "fee_tiers").enter("Per", "1mo").enter(
+        "Table by", ("fill_type",)
+    )
+    mine = trades[
+        (trades["market"] == MARKET)
+        & (trades["side"] == "SELL")
+        & (trades["fill_type"] == "dex")
+    ]
+    mine = mine[
+        (mine["created_at"] >= "2022-02-01") & (mine["created_at"] < "2022-09-01")
+    ]
+    columns = [
+        "fill_type",
+        "fee_token",
+        "fills",
+        "fee",
+        "bps",
+        "median_bps",
+        "zero_fee_share",
+        "received",
+        "unknown",
+    ]
+    shows(
+        page,
+        lab.figures.fee_tiers(mine, every="1mo"),
+        lab.fees.summary(mine, by=["fill_type"])[columns],
+    )
     for label in ("Market", "Side", "Fills", "Per"):
         page.enter(label, "")
-    assert (page.widget.market, page.widget.side, page.widget.fill_type, page.widget.every) == (None,) * 4
+    assert (
+        page.widget.market,
+        page.widget.side,
+        page.widget.fill_type,
+        page.widget.every,
+    ) == (None,) * 4
 
 
 def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
@@ -260,7 +354,12 @@ def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
     assert (explorer.since, explorer.until) == (None, None)
     explorer.since = dt.date(2022, 12, 25)
     assert period.value == "7 days"
-    firsts = {"7 days": "2022-03-24", "30 days": "2022-03-01", "quarter": "2021-12-31", "year": "2021-03-31"}
+    firsts = {
+        "7 days": "2022-03-24",
+        "30 days": "2022-03-01",
+        "quarter": "2021-12-31",
+        "year": "2021-03-31",
+    }
     old = OnPage(FeeExplorer(trades[trades["created_at"] < "2022-03-31"]))
     for span, first in firsts.items():
         assert old.enter("Period", span).widget.since.isoformat() == first
@@ -269,7 +368,9 @@ def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
 # Reading
 
 
-def test_a_client_is_read_when_shown_and_begins_with_a_known_account(client: Client) -> None:
+def test_a_client_is_read_when_shown_and_begins_with_a_known_account(
+    client: Client,
+) -> None:
     explorer = FillExplorer(client)
     assert explorer.account == client.accounts[0]
     with pytest.raises(LabError, match="No trades are read yet"):
@@ -285,7 +386,10 @@ def test_several_accounts_are_read_into_one_frame(client: Client) -> None:
     explorer = FeeExplorer(client, account="11519, 10083", role=None)
     page = OnPage(explorer).wait()
     counted = [client.count(account) for account in (11519, 10083)]
-    assert explorer.chosen["account_id"].tolist() == [11519] * counted[0] + [10083] * counted[1]
+    assert (
+        explorer.chosen["account_id"].tolist()
+        == [11519] * counted[0] + [10083] * counted[1]
+    )
     assert page.control("Account").value == "11519, 10083"
     shows_its_code(page, client=client)
     assert FeeExplorer(client, account=[10083]).account == 10083
@@ -314,7 +418,9 @@ def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client: Client) 
     assert "there is no account 2." in page.enter("Account", "2").problem
 
 
-def test_reading_shows_progress_and_is_cancelled_by_its_button(gated: Callable[[], Any]) -> None:
+def test_reading_shows_progress_and_is_cancelled_by_its_button(
+    gated: Callable[[], Any],
+) -> None:
     client, transport = gated()
     page = OnPage(FeeExplorer(client, account=ACCOUNT))
     assert transport.asked.wait(SECONDS)
@@ -326,7 +432,10 @@ def test_reading_shows_progress_and_is_cancelled_by_its_button(gated: Callable[[
     page.press("Read again")
     assert page.figure
     assert page.problem == ""
-    assert {value for _, value in page.control("Market").options} == {"", *client.trades(ACCOUNT)["market"]}
+    assert {value for _, value in page.control("Market").options} == {
+        "",
+        *client.trades(ACCOUNT)["market"],
+    }
 
 
 def test_a_late_reading_never_overwrites_a_newer_one(gated: Callable[[], Any]) -> None:
@@ -355,14 +464,18 @@ def test_an_api_key_is_asked_for_where_one_is_missing(client: Client) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("figure", ["venue_differences", "markouts"])
-def test_venues_and_markouts_are_compared_with_prices_from_outside(client: Client, figure: str) -> None:
+def test_venues_and_markouts_are_compared_with_prices_from_outside(
+    client: Client, figure: str
+) -> None:
     explorer = FillExplorer(client, account=ACCOUNT, market=MARKET)
     page = OnPage(explorer).wait().enter("Figure", figure)
     assert page.problem == ""
     mine = client.trades(ACCOUNT, market=MARKET, progress=False)
     prices = client.outside_prices(mine, every="1h")
     if figure == "markouts":
-        expected = lab.fills.markouts(mine, prices, ["1h", "6h", "1d"], by=["fill_type"])
+        expected = lab.fills.markouts(
+            mine, prices, ["1h", "6h", "1d"], by=["fill_type"]
+        )
     else:
         expected = lab.fills.compare_venues(mine, prices, by=[], horizon="1h")
     assert_frame_equal(explorer.table, expected)
@@ -370,17 +483,23 @@ def test_venues_and_markouts_are_compared_with_prices_from_outside(client: Clien
     shows_its_code(page, client=client)
 
 
-def test_without_prices_from_outside_the_choice_says_what_is_missing(trades: pd.DataFrame, client: Client) -> None:
-    page = OnPage(FillExplorer(trades, market=MARKET)).enter("Figure", "venue_differences")
+def test_without_prices_from_outside_the_choice_says_what_is_missing(
+    trades: pd.DataFrame, client: Client
+) -> None:
+    page = OnPage(FillExplorer(trades, market=MARKET)).enter(
+        "Figure", "venue_differences"
+    )
     assert "needs prices from outside the exchange. Give prices=" in page.problem
     assert page.figure is None
     prices = client.outside_prices(page.widget.chosen, every="1h")
-    given = FillExplorer(trades, prices=prices, figure="venue_differences", market=MARKET)
+    given = FillExplorer(
+        trades, prices=prices, figure="venue_differences", market=MARKET
+    )
     shows_its_code(OnPage(given), trades=trades, prices=prices)
 
 
 def test_the_widgets_load_no_front_end_and_no_figures_before_they_are_shown() -> None:
-    code = (
-        "import sys, loopring_lab.widgets; print(*sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, loopring_lab.widgets; print(*sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], text=True).split() == []
     )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == []

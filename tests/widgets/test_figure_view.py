@@ -31,12 +31,17 @@ def view(trades: pd.DataFrame) -> FigureView:
 def zoom(view: FigureView, *part: Any) -> None:
     """Send the message that the page sends."""
     content = {"zoom": list(part) or None}
-    view.comm.handle_msg({"content": {"data": {"method": "custom", "content": content}}, "buffers": []})
+    view.comm.handle_msg(
+        {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
+    )
 
 
 def luminance(colour: str) -> float:
     parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4
+        for part in parts
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
@@ -45,7 +50,9 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_a_view_says_what_its_figure_says(view: FigureView, trades: pd.DataFrame) -> None:
+def test_a_view_says_what_its_figure_says(
+    view: FigureView, trades: pd.DataFrame
+) -> None:
     figure = figures.volume(trades)
     assert [mark[-1] for mark in view.marks] == [mark.text for mark in figure.marks]
     left, top, right, bottom, direction, zoomed = view.panels[0]
@@ -59,16 +66,22 @@ def test_a_view_says_what_its_figure_says(view: FigureView, trades: pd.DataFrame
     assert view.marks[7][1] == pytest.approx(wanted, abs=1e-4)
 
 
-def test_the_static_copy_is_a_picture_and_a_text_that_does_not_change(view: FigureView) -> None:
+def test_the_static_copy_is_a_picture_and_a_text_that_does_not_change(
+    view: FigureView,
+) -> None:
     data, metadata = view._repr_mimebundle_()
     assert data["text/plain"] == repr(view)
-    assert repr(view).startswith("FigureView: Traded volume per week, ETH-quoted markets, ")
+    assert repr(view).startswith(
+        "FigureView: Traded volume per week, ETH-quoted markets, "
+    )
     assert data["image/png"]
     assert metadata == {"image/png": {"width": 900}}
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
 
 
-def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(view: FigureView) -> None:
+def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(
+    view: FigureView,
+) -> None:
     whole = view.svg
     marks = view.marks
     panel = view.panels[0]
@@ -120,10 +133,17 @@ def test_another_figure_is_shown_whole(view: FigureView, trades: pd.DataFrame) -
     assert view.svg == FigureView(figures.fee_tiers(trades)).svg
 
 
-def test_colours_follow_the_theme_and_read_on_light_and_dark(trades: pd.DataFrame) -> None:
+def test_colours_follow_the_theme_and_read_on_light_and_dark(
+    trades: pd.DataFrame,
+) -> None:
     svgs = [
         FigureView(draw(trades)).svg
-        for draw in (figures.volume, figures.fee_rates, figures.fee_tiers, figures.fees_by_token)
+        for draw in (
+            figures.volume,
+            figures.fee_rates,
+            figures.fee_tiers,
+            figures.fees_by_token,
+        )
     ]
     svgs.append(FigureView(figures.price_gaps(trades, tolerance=None)).svg)
     for svg in svgs:
@@ -136,9 +156,13 @@ def test_colours_follow_the_theme_and_read_on_light_and_dark(trades: pd.DataFram
     assert min(contrast(ink, COLOURS[0]) for ink in INKS) > 3
 
 
-def test_the_svg_is_one_element_without_script_style_or_comment(trades: pd.DataFrame) -> None:
+def test_the_svg_is_one_element_without_script_style_or_comment(
+    trades: pd.DataFrame,
+) -> None:
     name = '--><img src=x onerror="alert(1)"><script>$x$'
-    hostile = trades.assign(fee_token=trades["fee_token"].astype(object).replace({"LRC": name}))
+    hostile = trades.assign(
+        fee_token=trades["fee_token"].astype(object).replace({"LRC": name})
+    )
     view = FigureView(figures.fees_by_token(hostile))
     root = ElementTree.fromstring(view.svg)
     assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
@@ -147,7 +171,9 @@ def test_the_svg_is_one_element_without_script_style_or_comment(trades: pd.DataF
     assert any(mark[-1].startswith(name[:8]) for mark in view.marks)
 
 
-def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades: pd.DataFrame) -> None:
+def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(
+    trades: pd.DataFrame,
+) -> None:
     figure = figures.volume(trades)
     before = figure._repr_png_()
     view = FigureView(figure)
@@ -157,10 +183,16 @@ def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades: p
 
 @pytest.mark.parametrize("thing", [None, [1], "volume"])
 def test_what_is_not_to_be_looked_into_is_refused(thing: Any) -> None:
-    with pytest.raises(LabError, match=r"^look: expected a figure of lab\.figures or a pandas frame, got "):
+    with pytest.raises(
+        LabError,
+        match=r"^look: expected a figure of lab\.figures or a pandas frame, got ",
+    ):
         lab.look(thing)
 
 
 def test_an_empty_figure_is_refused() -> None:
-    with pytest.raises(LabError, match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it "):
+    with pytest.raises(
+        LabError,
+        match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it ",
+    ):
         lab.look(Figure())

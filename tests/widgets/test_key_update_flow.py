@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 from support.cells import values
-from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
+from support.key_update_setup import (
+    ACCOUNT,
+    KeyUpdateSetup,
+    key_update_setup,
+    personal_sign,
+    sign_typed_data,
+)
 from widgets.conftest import OnPage
 
 import loopring_lab as lab
@@ -24,9 +30,13 @@ STRANGER = 11375
 class Walk(KeyUpdateFlow):
     """The steps of a wizard, without its view."""
 
-    def __init__(self, client: Any, counterfactual: Any = None, trust: Any = None, **choices: Any) -> None:
+    def __init__(
+        self, client: Any, counterfactual: Any = None, trust: Any = None, **choices: Any
+    ) -> None:
         wizard = KeyUpdateWizard(client, **choices)
-        super().__init__(wizard, client, {"counterfactual": counterfactual, "trust": trust})
+        super().__init__(
+            wizard, client, {"counterfactual": counterfactual, "trust": trust}
+        )
 
     @property
     def problem(self) -> str:
@@ -69,9 +79,14 @@ def signed(wizard: Walk, setup: KeyUpdateSetup) -> None:
     """Walk as far as a wallet's second signature."""
     signer = setup.relayer.signer(wizard.choices.account)
     assert after(wizard, wizard.next) == "key"
-    assert after(wizard, wizard.give_signature, signature(signer, wizard.to_sign)) == "preview"
+    assert (
+        after(wizard, wizard.give_signature, signature(signer, wizard.to_sign))
+        == "preview"
+    )
     assert after(wizard, wizard.next) == "sign"
-    assert after(wizard, wizard.give_signature, data_signature(signer, wizard)) == "submit"
+    assert (
+        after(wizard, wizard.give_signature, data_signature(signer, wizard)) == "submit"
+    )
 
 
 def follow(wizard: Walk, setup: KeyUpdateSetup, begin: Any = None) -> None:
@@ -96,10 +111,15 @@ def test_a_wallet_elsewhere_walks_through(wizard: Walk, setup: KeyUpdateSetup) -
     assert wizard.new_client().count(ACCOUNT) > 0
 
 
-def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
+    wizard: Walk, setup: KeyUpdateSetup
+) -> None:
     wizard.choices.way = "key"
     after(wizard, wizard.next)
-    assert after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex()) == "preview"
+    assert (
+        after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex())
+        == "preview"
+    )
     signer = weakref.ref(wizard.held.signer)
     assert signer() is not None
     wizard.next()
@@ -114,28 +134,45 @@ def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(wizard: W
 def test_the_preview_is_the_updates_own(wizard: Walk, setup: KeyUpdateSetup) -> None:
     signed(wizard, setup)
     update = wizard.held.update
-    assert [line.field for line in wizard.preview.lines] == [line.field for line in update.preview().lines]
+    assert [line.field for line in wizard.preview.lines] == [
+        line.field for line in update.preview().lines
+    ]
     shown = {line.field: str(line.value) for line in wizard.preview.lines}
     assert shown["ecdsaSignature"] == shown["X-API-SIG"] == "withheld"
     assert shown["keySeed"] == update.key_seed_message()
     assert shown["maxFee.volume"] == update.body()["maxFee"]["volume"]
 
 
-def test_going_back_keeps_choices_and_forgets_secrets(wizard: Walk, setup: KeyUpdateSetup) -> None:
-    wizard.choices.way, wizard.choices.valid_for, wizard.choices.max_fee = "key", "12h", "0.0005"
+def test_going_back_keeps_choices_and_forgets_secrets(
+    wizard: Walk, setup: KeyUpdateSetup
+) -> None:
+    wizard.choices.way, wizard.choices.valid_for, wizard.choices.max_fee = (
+        "key",
+        "12h",
+        "0.0005",
+    )
     after(wizard, wizard.next)
     after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex())
     wizard.next()
     assert wizard.step == "sign"
     wizard.back()
-    assert (wizard.step, wizard.held.signer is None, wizard.held.keyed is None) == ("preview", False, False)
+    assert (wizard.step, wizard.held.signer is None, wizard.held.keyed is None) == (
+        "preview",
+        False,
+        False,
+    )
     wizard.back()
     assert (wizard.step, wizard.held.signer, wizard.held.keyed) == ("key", None, None)
     wizard.back()
     assert (wizard.step, wizard.held.prepared) == ("account", None)
     wizard.back()
     assert wizard.step == "account"
-    assert (wizard.choices.account, wizard.choices.way, wizard.choices.valid_for, wizard.choices.max_fee) == (
+    assert (
+        wizard.choices.account,
+        wizard.choices.way,
+        wizard.choices.valid_for,
+        wizard.choices.max_fee,
+    ) == (
         ACCOUNT,
         "key",
         "12h",
@@ -143,7 +180,9 @@ def test_going_back_keeps_choices_and_forgets_secrets(wizard: Walk, setup: KeyUp
     )
 
 
-def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_an_own_seed_makes_the_key_and_is_not_shown(
+    wizard: Walk, setup: KeyUpdateSetup
+) -> None:
     nonce = setup.client.account(ACCOUNT).nonce
     own = f"a sentence of my own with key nonce: {nonce}"
     after(wizard, wizard.next)
@@ -151,32 +190,57 @@ def test_an_own_seed_makes_the_key_and_is_not_shown(wizard: Walk, setup: KeyUpda
     assert after(wizard, wizard.give_seed, own) == "key"
     assert wizard.to_sign is None
     assert usual != own
-    assert after(wizard, wizard.give_signature, signature(setup.relayer.signer(ACCOUNT), own)) == "preview"
-    assert own not in repr(wizard.preview) + wizard.preview._repr_html_() + wizard.export()
+    assert (
+        after(
+            wizard, wizard.give_signature, signature(setup.relayer.signer(ACCOUNT), own)
+        )
+        == "preview"
+    )
+    assert (
+        own not in repr(wizard.preview) + wizard.preview._repr_html_() + wizard.export()
+    )
     wizard.next()
-    after(wizard, wizard.give_signature, data_signature(setup.relayer.signer(ACCOUNT), wizard))
+    after(
+        wizard,
+        wizard.give_signature,
+        data_signature(setup.relayer.signer(ACCOUNT), wizard),
+    )
     follow(wizard, setup)
     assert setup.client.account(ACCOUNT).key_seed == own
 
 
-@pytest.mark.parametrize("text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63])
-def test_an_invalid_private_key_is_refused_and_not_repeated(wizard: Walk, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63]
+)
+def test_an_invalid_private_key_is_refused_and_not_repeated(
+    wizard: Walk, text: str
+) -> None:
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_key, text) == "key"
-    assert wizard.problem == "private key: expected 64 hex digits, with or without 0x. Type it again."
+    assert (
+        wizard.problem
+        == "private key: expected 64 hex digits, with or without 0x. Type it again."
+    )
 
 
-def test_a_strangers_signatures_are_refused_at_both_steps(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_a_strangers_signatures_are_refused_at_both_steps(
+    wizard: Walk, setup: KeyUpdateSetup
+) -> None:
     owner = setup.relayer.signer(ACCOUNT)
     stranger = setup.relayer.signer(STRANGER)
     after(wizard, wizard.next)
-    assert after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign)) == "key"
+    assert (
+        after(wizard, wizard.give_signature, signature(stranger, wizard.to_sign))
+        == "key"
+    )
     assert f"got one by {stranger.address}" in wizard.problem
     assert after(wizard, wizard.give_key, stranger.key.hex()) == "key"
     assert f"got one by {stranger.address}" in wizard.problem
     after(wizard, wizard.give_signature, signature(owner, wizard.to_sign))
     wizard.next()
-    assert after(wizard, wizard.give_signature, data_signature(stranger, wizard)) == "sign"
+    assert (
+        after(wizard, wizard.give_signature, data_signature(stranger, wizard)) == "sign"
+    )
     assert "of the typed data" in wizard.problem
     assert after(wizard, wizard.give_signature, "nonsense") == "sign"
     assert "65 bytes" in wizard.problem
@@ -189,7 +253,9 @@ def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: Walk) -> 
         lambda: wizard.preview,
     ]
     for call in early:
-        with pytest.raises(KeyUpdateError, match="Choose an account, and take the next step"):
+        with pytest.raises(
+            KeyUpdateError, match="Choose an account, and take the next step"
+        ):
             call()
     with pytest.raises(KeyUpdateError, match="Follow the update to its end"):
         wizard.new_client()
@@ -219,11 +285,17 @@ def test_another_exchange_needs_trust_which_the_preview_and_the_code_show() -> N
     with key_update_setup(**place) as setup:
         wizard = Walk(setup.client, account=ACCOUNT)
         assert after(wizard, wizard.next) == "account"
-        assert f"claims to serve the exchange {place['exchange']} on chain 5" in wizard.problem
+        assert (
+            f"claims to serve the exchange {place['exchange']} on chain 5"
+            in wizard.problem
+        )
         trust = place | {"tokens": {"ETH": {"id": 0, "decimals": 18}}}
         wizard = Walk(setup.client, trust=trust, account=ACCOUNT, max_fee="0.001")
         signed(wizard, setup)
-        assert wizard.preview._repr_html_().count("Vouched for by the caller (trust=)") == 2
+        assert (
+            wizard.preview._repr_html_().count("Vouched for by the caller (trust=)")
+            == 2
+        )
         assert f"trust={trust!r}" in wizard.export()
         follow(wizard, setup)
         assert wizard.held.finished
@@ -239,7 +311,9 @@ def test_a_refusal_at_submit_stays_there(wizard: Walk, setup: KeyUpdateSetup) ->
     assert wizard.receipt is None
 
 
-def test_waiting_is_cancelled_and_taken_up_again(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_waiting_is_cancelled_and_taken_up_again(
+    wizard: Walk, setup: KeyUpdateSetup
+) -> None:
     signed(wizard, setup)
     wizard.next()
     while wizard.receipt is None:
@@ -273,14 +347,20 @@ def test_a_wallet_that_is_not_deployed_yet_walks_through(setup: KeyUpdateSetup) 
     assert wizard.held.finished
 
 
-def test_the_code_does_what_the_steps_did(wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_does_what_the_steps_did(
+    wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     signed(wizard, setup)
     signer = setup.relayer.signer(ACCOUNT)
 
     def wallet(text: str) -> str:
         return (
             "0x"
-            + (sign_typed_data(signer, json.loads(text)) if text.startswith("{") else personal_sign(signer, text)).hex()
+            + (
+                sign_typed_data(signer, json.loads(text))
+                if text.startswith("{")
+                else personal_sign(signer, text)
+            ).hex()
         )
 
     monkeypatch.setattr("getpass.getpass", wallet)
@@ -293,15 +373,22 @@ def run(code: str) -> dict[str, object]:
 
 
 def fields(sheet: Any) -> dict[str, object]:
-    return {line.field: line.value for line in sheet.lines if line.field != "validUntil"}
+    return {
+        line.field: line.value for line in sheet.lines if line.field != "validUntil"
+    }
 
 
-def test_the_code_connects_to_the_relayer_that_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_connects_to_the_relayer_that_was_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("LOOPRING_API_KEY", raising=False)
     assert "client = lab.connect()\n" in Walk(lab.connect(), account=ACCOUNT).export()
     live = lab.connect("https://relayer.example", api_key="not shown")
     code = Walk(live, account=ACCOUNT).export()
-    assert "client = lab.connect('https://relayer.example', api_key=getpass.getpass('API key: '))" in code
+    assert (
+        "client = lab.connect('https://relayer.example', api_key=getpass.getpass('API key: '))"
+        in code
+    )
     monkeypatch.setenv("LOOPRING_API_KEY", "not shown")
     code = Walk(live, account=ACCOUNT).export()
     assert "client = lab.connect('https://relayer.example')\n" in code
@@ -334,14 +421,18 @@ def test_a_demo_wallet_goes_from_any_step_to_the_end(
         wizard.use_demo_wallet()
 
 
-def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(
+    wizard: Walk, setup: KeyUpdateSetup
+) -> None:
     assert wizard.has_demo_wallet
     live = Walk(lab.connect("https://relayer.example"), account=ACCOUNT)
     unknown = Walk(setup.client, account=2)
     setup.relayer.stop()
     for refused in (live, unknown, wizard, Walk(setup.client)):
         assert not refused.has_demo_wallet
-        with pytest.raises(KeyUpdateError, match="only the embedded relayer's own accounts have one"):
+        with pytest.raises(
+            KeyUpdateError, match="only the embedded relayer's own accounts have one"
+        ):
             refused.use_demo_wallet()
 
 
@@ -359,7 +450,9 @@ def test_the_wizard_walks_by_its_buttons(setup: KeyUpdateSetup) -> None:
     page = OnPage(wizard).enter("Valid for", "12h").press("Continue")
     assert "aria-current=step>key" in page.text
     page.type_secret("Signature:", "")
-    assert page.control("Signature:").note.startswith("Nothing is entered. Paste the wallet's signature")
+    assert page.control("Signature:").note.startswith(
+        "Nothing is entered. Paste the wallet's signature"
+    )
     page.type_secret("Signature:", "0x1234")
     assert "65 bytes" in page.problem
     assert page.control("Signature:").note == ""
@@ -413,7 +506,9 @@ def test_a_refused_entry_returns_to_the_value_in_force(setup: KeyUpdateSetup) ->
     assert page.control("Account").value == str(ACCOUNT)
 
 
-def test_the_demo_wallet_is_one_marked_click(setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_wallet_is_one_marked_click(
+    setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
     page = OnPage(KeyUpdateWizard(setup.client, account=ACCOUNT))
     assert "Demo: this session simulates the relayer" in page.text

@@ -25,7 +25,11 @@ def wire(client: Client, path: str) -> Any:
 def units(number: int, decimals: int) -> str:
     """Write smallest units as units, with integers and text only."""
     text = str(number).zfill(decimals + 1)
-    return f"{text[: len(text) - decimals]}.{text[len(text) - decimals :]}" if decimals else text
+    return (
+        f"{text[: len(text) - decimals]}.{text[len(text) - decimals :]}"
+        if decimals
+        else text
+    )
 
 
 @pytest.fixture
@@ -35,13 +39,21 @@ def page(client: Client) -> OnPage:
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject) -> None:
+def test_amounts_are_refused_as_integers_say(
+    client: Client, data: st.DataObject
+) -> None:
     tokens = {token["symbol"]: token for token in wire(client, "/exchange/tokens")}
-    open_ = [m for m in wire(client, "/mix/markets")["markets"] if m["enabled"] and m["status"]]
+    open_ = [
+        m
+        for m in wire(client, "/mix/markets")["markets"]
+        if m["enabled"] and m["status"]
+    ]
     market = data.draw(st.sampled_from(open_))["market"]
     of = data.draw(st.sampled_from(["base", "quote"]))
     token = tokens[market.split("-")[of == "quote"]]
-    least, most = (int(token["orderAmounts"][bound]) for bound in ("minimum", "maximum"))
+    least, most = (
+        int(token["orderAmounts"][bound]) for bound in ("minimum", "maximum")
+    )
     near = st.sampled_from([least - 1, least, least + 1, most - 1, most, most + 1])
     number = data.draw(near | st.integers(1, 2 * most))
     found = check_amount(client, market, units(number, token["decimals"]), of)
@@ -59,8 +71,20 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
 @pytest.mark.parametrize(
     ("market", "amount", "of", "kind", "words"),
     [
-        ("LRC-ETH", "0.5", "base", "refused", "0.5 LRC is below the minimum of an order, 2 LRC."),
-        ("LRC-ETH", "2000000.001", "base", "refused", "Split it, or give 2,000,000 LRC or less."),
+        (
+            "LRC-ETH",
+            "0.5",
+            "base",
+            "refused",
+            "0.5 LRC is below the minimum of an order, 2 LRC.",
+        ),
+        (
+            "LRC-ETH",
+            "2000000.001",
+            "base",
+            "refused",
+            "Split it, or give 2,000,000 LRC or less.",
+        ),
         ("LRC-ETH", "0", "base", "refused", "An order cannot be for 0. Give more."),
         (
             "LRC-USDC",
@@ -71,19 +95,46 @@ def test_amounts_are_refused_as_integers_say(client: Client, data: st.DataObject
         ),
         ("LRC-ETH", "2.0001", "base", "note", "Orders use 3 decimal places"),
         ("LRC-ETH", "2.000", "base", "fits", "2 LRC is within the relayer's limits."),
-        ("UNI-ETH", "5", "base", "note", "The order book of UNI-ETH is closed; the other one is open."),
-        ("USDT-USDC", "5", "base", "note", "The pool of USDT-USDC is closed; the other one is open."),
-        ("CEL-ETH", "5", "quote", "refused", "Trading in CEL-ETH is disabled. Choose another market."),
+        (
+            "UNI-ETH",
+            "5",
+            "base",
+            "note",
+            "The order book of UNI-ETH is closed; the other one is open.",
+        ),
+        (
+            "USDT-USDC",
+            "5",
+            "base",
+            "note",
+            "The pool of USDT-USDC is closed; the other one is open.",
+        ),
+        (
+            "CEL-ETH",
+            "5",
+            "quote",
+            "refused",
+            "Trading in CEL-ETH is disabled. Choose another market.",
+        ),
     ],
 )
-def test_findings_are_full_sentences(client: Client, market: str, amount: str, of: str, kind: str, words: str) -> None:
+def test_findings_are_full_sentences(
+    client: Client, market: str, amount: str, of: str, kind: str, words: str
+) -> None:
     found = check_amount(client, market, amount, of)
-    assert [finding for finding in found if finding.kind == kind and words in finding.words]
+    assert [
+        finding for finding in found if finding.kind == kind and words in finding.words
+    ]
 
 
-@pytest.mark.parametrize("amount", ["", "abc", "-1", "-0", "1,5", "1_000", "nan", "inf", "1e999999", "١٢", "1e-400"])
+@pytest.mark.parametrize(
+    "amount",
+    ["", "abc", "-1", "-0", "1,5", "1_000", "nan", "inf", "1e999999", "١٢", "1e-400"],
+)
 def test_what_is_no_amount_is_refused_not_guessed(client: Client, amount: str) -> None:
-    with pytest.raises(AmountError, match="is not a valid amount. Give units of the token"):
+    with pytest.raises(
+        AmountError, match="is not a valid amount. Give units of the token"
+    ):
         check_amount(client, "LRC-ETH", amount)
 
 
@@ -99,11 +150,18 @@ def test_an_unknown_market_or_side_is_named(client: Client) -> None:
 def test_markets_are_found_by_the_bits_of_their_status(
     page: OnPage, client: Client, status: str | None, search: str | None
 ) -> None:
-    bits = {"amm": [1, 3], "orderbook": [2, 3], "both": [3], "closed": [0], None: range(4)}[status]
+    bits = {
+        "amm": [1, 3],
+        "orderbook": [2, 3],
+        "both": [3],
+        "closed": [0],
+        None: range(4),
+    }[status]
     expected = [
         record["market"]
         for record in wire(client, "/mix/markets")["markets"]
-        if record["status"] in bits and (search or "").lower() in record["market"].lower()
+        if record["status"] in bits
+        and (search or "").lower() in record["market"].lower()
     ]
     page.enter("Status", status or "").enter("Search", search or "")
     if expected:
@@ -137,7 +195,9 @@ def test_the_limits_are_those_of_both_tokens(page: OnPage) -> None:
 
 @pytest.mark.parametrize("listing", ["markets", "tokens"])
 @pytest.mark.parametrize("status", ["", "amm", "closed"])
-def test_the_code_gives_what_is_on_the_page(page: OnPage, client: Client, listing: str, status: str) -> None:
+def test_the_code_gives_what_is_on_the_page(
+    page: OnPage, client: Client, listing: str, status: str
+) -> None:
     page.enter("Status", status).enter("Search", "eth").enter("List", listing)
     page.enter("Market", "LRC-ETH").enter("Amount", "0.0001").enter("of the", "quote")
     listed, limits, findings = values(page.widget.export(), client=client)
@@ -145,14 +205,22 @@ def test_the_code_gives_what_is_on_the_page(page: OnPage, client: Client, listin
         assert len(listed.frame) == 0
     else:
         assert repr(listed) == repr(lab.show(page.table.frame, rows=12))
-    assert limits._repr_html_() in unescape(page.text) or unescape(limits._repr_html_()) in page.text
+    assert (
+        limits._repr_html_() in unescape(page.text)
+        or unescape(limits._repr_html_()) in page.text
+    )
     assert findings == check_amount(client, "LRC-ETH", "0.0001", "quote")
     assert "<b>Refused.</b>" in page.text
 
 
 def test_a_row_chooses_the_market_and_follows_it(page: OnPage) -> None:
     page.enter("Search", "usdc").enter("Status", "orderbook")
-    assert page.table.frame.index.tolist() == ["ETH-USDC", "WBTC-USDC", "LRC-USDC", "USDT-USDC"]
+    assert page.table.frame.index.tolist() == [
+        "ETH-USDC",
+        "WBTC-USDC",
+        "LRC-USDC",
+        "USDT-USDC",
+    ]
     page.table.chosen = 2
     assert page.widget.market == page.control("Market").value == "LRC-USDC"
     page.enter("Market", "ETH-USDC")
@@ -179,7 +247,9 @@ def test_a_relayer_that_is_gone_is_reported() -> None:
 
 
 def test_a_market_is_understood_in_any_case(client: Client, page: OnPage) -> None:
-    assert check_amount(client, "lrc-eth", "0.5") == check_amount(client, "LRC-ETH", "0.5")
+    assert check_amount(client, "lrc-eth", "0.5") == check_amount(
+        client, "LRC-ETH", "0.5"
+    )
     page.widget.market = "eth-usdc"
     assert page.widget.market == "ETH-USDC"
     early = OnPage(MarketExplorer(client, market="lrc-eth")).wait()

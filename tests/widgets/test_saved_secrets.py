@@ -41,7 +41,15 @@ plain""",
     "relayer.stop()",
 ]
 WAYS = {
-    "nbconvert": ["jupyter", "nbconvert", "--execute", "--to", "notebook", "--output", "saved.ipynb"],
+    "nbconvert": [
+        "jupyter",
+        "nbconvert",
+        "--execute",
+        "--to",
+        "notebook",
+        "--output",
+        "saved.ipynb",
+    ],
     "nbclient": ["jupyter", "execute", "--output", "saved"],
     "papermill": ["papermill", "--no-progress-bar", "-k", "python3"],
 }
@@ -52,21 +60,39 @@ WAYS = {
 def test_what_is_handed_over_is_not_saved(way: str, tmp_path: Path) -> None:
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "typed.ipynb")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "typed.ipynb"
+    )
     ending = ["typed.ipynb", "saved.ipynb"] if way == "papermill" else ["typed.ipynb"]
-    own = {"IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    own = {
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"),
+    }
     private_key = "0x" + bytes(Relayer(World(size=0.001)).signer(10083).key).hex()
-    secrets = {"TYPED_API_KEY": API_KEY, "TYPED_PRIVATE_KEY": private_key, "TYPED_SEED": SEED}
+    secrets = {
+        "TYPED_API_KEY": API_KEY,
+        "TYPED_PRIVATE_KEY": private_key,
+        "TYPED_SEED": SEED,
+    }
     plain = {"TYPED_PLAIN": PLAIN}
-    own["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    own["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
     done = subprocess.run(
         [sys.executable, "-m", *WAYS[way], *ending],
         cwd=tmp_path, env=dict(os.environ) | own | secrets | plain, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    files = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    files = {
+        path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    }
     printed = (done.stdout + done.stderr).encode()
-    leaks = [name for name in files for secret in secrets.values() if found(secret, files[name] + printed)]
+    leaks = [
+        name
+        for name in files
+        for secret in secrets.values()
+        if found(secret, files[name] + printed)
+    ]
     assert leaks == []
     assert [name for name in files if found(PLAIN, files[name])] == ["saved.ipynb"]
 

@@ -20,11 +20,16 @@ from loopring_lab.widgets.table_view import MOST_ROWS, TableView
 
 def ask(view: TableView, **content: Any) -> None:
     """Send the message that the page sends."""
-    view.comm.handle_msg({"content": {"data": {"method": "custom", "content": content}}, "buffers": []})
+    view.comm.handle_msg(
+        {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
+    )
 
 
 def headings(view: TableView) -> list[str]:
-    return [unescape(one) for one in re.findall(r"<th[^>]*col[^>]*>(.*?)</th>", view.page["html"])]
+    return [
+        unescape(one)
+        for one in re.findall(r"<th[^>]*col[^>]*>(.*?)</th>", view.page["html"])
+    ]
 
 
 def totals(view: TableView) -> dict[str, list[str]]:
@@ -47,22 +52,32 @@ def test_the_page_is_what_show_displays(trades: pd.DataFrame) -> None:
     frame = trades.head(30)
     shown = readable(frame, precision=4, rows=30)
     table = TableView(frame, precision=4).page["html"].partition("<table")[2]
-    assert table == shown._repr_html_().partition("<table")[2].partition("</table>")[0] + "</table>"
+    assert (
+        table
+        == shown._repr_html_().partition("<table")[2].partition("</table>")[0]
+        + "</table>"
+    )
 
 
-def test_a_click_sorts_by_exact_value_up_then_down_then_not(trades: pd.DataFrame) -> None:
+def test_a_click_sorts_by_exact_value_up_then_down_then_not(
+    trades: pd.DataFrame,
+) -> None:
     view = TableView(trades)
     size = headings(view).index("size")
     for order in ("ascending", "descending"):
         ask(view, sort=size)
-        expected = trades.reset_index().sort_values("size", ascending=order == "ascending", kind="stable")
+        expected = trades.reset_index().sort_values(
+            "size", ascending=order == "ascending", kind="stable"
+        )
         assert view.page["rows"] == expected.index[:50].tolist()
         assert view.page["orders"][size] == order
     ask(view, sort=size)
     assert view.page["rows"] == list(range(50))
 
 
-def test_a_filter_leaves_matching_rows_and_their_exact_totals(trades: pd.DataFrame) -> None:
+def test_a_filter_leaves_matching_rows_and_their_exact_totals(
+    trades: pd.DataFrame,
+) -> None:
     view = TableView(trades)
     ask(view, filter="lrc-ETH")
     matching = trades[trades["market"] == "LRC-ETH"]
@@ -81,11 +96,15 @@ def test_a_filter_leaves_matching_rows_and_their_exact_totals(trades: pd.DataFra
 
 def test_only_what_can_be_added_up_is(trades: pd.DataFrame) -> None:
     five = trades[trades["market"] == "LRC-ETH"].head(5)
-    assert {"size", "notional"} <= {name.split(" ")[0] for name in totals(TableView(five))}
+    assert {"size", "notional"} <= {
+        name.split(" ")[0] for name in totals(TableView(five))
+    }
     assert totals(TableView(five.drop(columns=["base", "quote", "fee_token"]))) == {}
     markouts = lab.fills.markouts(trades, by="market")
     assert totals(TableView(markouts)) == {}  # the same fills at each horizon
-    summary = {name.split(" ")[0] for name in totals(TableView(lab.fees.summary(trades)))}
+    summary = {
+        name.split(" ")[0] for name in totals(TableView(lab.fees.summary(trades)))
+    }
     assert "fills" in summary
     assert not {"bps", "median_bps", "zero_fee_share"} & summary
 
@@ -93,7 +112,9 @@ def test_only_what_can_be_added_up_is(trades: pd.DataFrame) -> None:
 def test_totals_of_76_digits_are_exact() -> None:
     digits = "9" * 76
     volume = to_units([digits, digits], 0, dtype=pd.ArrowDtype(pa.decimal256(76, 0)))
-    view = TableView(pd.DataFrame({"market": ["LRC-ETH"] * 2, "volume": volume, "base": ["LRC"] * 2}))
+    view = TableView(
+        pd.DataFrame({"market": ["LRC-ETH"] * 2, "volume": volume, "base": ["LRC"] * 2})
+    )
     ((total, _),) = totals(view).values()
     assert total.replace(",", "") == str(2 * int(digits))
 
@@ -101,7 +122,9 @@ def test_totals_of_76_digits_are_exact() -> None:
 def test_digits_that_are_cut_are_marked_also_in_totals(trades: pd.DataFrame) -> None:
     frame = trades[trades["market"] == "LRC-ETH"]
     view = TableView(frame, precision=2)
-    text, exact = next(total for name, total in totals(view).items() if name.startswith("notional"))
+    text, exact = next(
+        total for name, total in totals(view).items() if name.startswith("notional")
+    )
     whole = sum(frame["notional"], Decimal(0))
     assert exact.split(" ")[0] == format_amount(whole)
     assert text.split("…")[0] == f"{whole.quantize(Decimal('0.01'), 'ROUND_DOWN'):,f}"
@@ -116,13 +139,18 @@ def test_the_csv_has_all_digits_of_the_matching_rows_in_their_order(
     ask(view, sort=headings(view).index("notional"))
     head, *rows = saved(view, monkeypatch)
     assert head == trades.columns.tolist()
-    expected = trades[trades["fill_type"] == "dex"].sort_values("notional", kind="stable")
+    expected = trades[trades["fill_type"] == "dex"].sort_values(
+        "notional", kind="stable"
+    )
     found = pd.DataFrame(rows, columns=head)
     for name in ("size", "price", "notional", "fee"):
         assert [Decimal(value) for value in found[name]] == expected[name].tolist()
     assert found["order_hash"].tolist() == expected["order_hash"].tolist()
     assert [float(value) for value in found["fee_bps"]] == expected["fee_bps"].tolist()
-    assert (pd.to_datetime(found["created_at"]).to_numpy() == expected["created_at"].to_numpy()).all()
+    assert (
+        pd.to_datetime(found["created_at"]).to_numpy()
+        == expected["created_at"].to_numpy()
+    ).all()
 
 
 def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +171,22 @@ def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -
     ask(view, sort=1)
     assert view.page["rows"] == [0, 1, 2]
     rows = saved(view, monkeypatch)[1:]
-    assert [row[:2] for row in rows] == [["'=HYPERLINK(1)<img src=x>", "2"], ["'-2+3", str(10**17)], ["b", ""]]
-    assert [float(rows[0][2]), rows[2][2], rows[0][3], rows[1][3]] == [1e-7, "", "[1, 'a']", ""]
+    assert [row[:2] for row in rows] == [
+        ["'=HYPERLINK(1)<img src=x>", "2"],
+        ["'-2+3", str(10**17)],
+        ["b", ""],
+    ]
+    assert [float(rows[0][2]), rows[2][2], rows[0][3], rows[1][3]] == [
+        1e-7,
+        "",
+        "[1, 'a']",
+        "",
+    ]
 
 
-def test_another_frame_keeps_the_order_and_no_row_is_chosen(trades: pd.DataFrame) -> None:
+def test_another_frame_keeps_the_order_and_no_row_is_chosen(
+    trades: pd.DataFrame,
+) -> None:
     view = TableView(trades, code="one", choosing=True)
     ask(view, sort=headings(view).index("size"))
     view.chosen = view.page["rows"][2]
@@ -156,24 +195,35 @@ def test_another_frame_keeps_the_order_and_no_row_is_chosen(trades: pd.DataFrame
     assert "ascending" in view.page["orders"]
 
 
-def test_a_static_copy_stands_beside_the_view_and_is_the_same_every_time(trades: pd.DataFrame) -> None:
+def test_a_static_copy_stands_beside_the_view_and_is_the_same_every_time(
+    trades: pd.DataFrame,
+) -> None:
     view = TableView(trades, precision=4)
     data, _ = view._repr_mimebundle_()
     assert data["text/html"] == readable(trades, precision=4)._repr_html_()
     assert data["text/plain"] == f"TableView of {len(trades):,} rows"
     assert "application/vnd.jupyter.widget-view+json" in data
-    assert TableView(trades, precision=4)._repr_mimebundle_()[0]["text/html"] == data["text/html"]
+    assert (
+        TableView(trades, precision=4)._repr_mimebundle_()[0]["text/html"]
+        == data["text/html"]
+    )
 
 
 @pytest.mark.parametrize(
     ("frame", "how", "said"),
     [
         ({"a": 1}, {}, "TableView: expected a pandas DataFrame or Series, got dict"),
-        (pd.DataFrame({"a": range(MOST_ROWS + 1)}), {}, "50,001 rows are more than the 50,000"),
+        (
+            pd.DataFrame({"a": range(MOST_ROWS + 1)}),
+            {},
+            "50,001 rows are more than the 50,000",
+        ),
         (pd.DataFrame({"a": [1]}), {"precision": -1}, "precision=-1 is not valid"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(frame: Any, how: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_shown_is_refused(
+    frame: Any, how: dict[str, Any], said: str
+) -> None:
     with pytest.raises(lab.LabError, match=said):
         TableView(frame, **how)
 

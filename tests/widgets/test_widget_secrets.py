@@ -12,7 +12,13 @@ import pytest
 from IPython.lib.pretty import pretty
 from ipywidgets.embed import embed_data
 from nbclient import NotebookClient
-from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup, personal_sign, sign_typed_data
+from support.key_update_setup import (
+    ACCOUNT,
+    KeyUpdateSetup,
+    key_update_setup,
+    personal_sign,
+    sign_typed_data,
+)
 from widgets.conftest import OnPage
 
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
@@ -48,7 +54,14 @@ def everything_saved() -> str:
 def found(secrets: list[str], text: str) -> list[str]:
     """Return the secrets whose beginning, middle or end stands in a text, in upper or lower case."""
     lower = text.lower()
-    return [s for s in secrets if any(part in lower for part in (s[2:18].lower(), s[20:36].lower(), s[-16:].lower()))]
+    return [
+        s
+        for s in secrets
+        if any(
+            part in lower
+            for part in (s[2:18].lower(), s[20:36].lower(), s[-16:].lower())
+        )
+    ]
 
 
 @pytest.fixture
@@ -65,7 +78,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(
         ipywidgets.Widget,
         "_send",
-        lambda self, message, buffers=None: kept.append(repr((message, buffers))) or send(self, message, buffers),
+        lambda self, message, buffers=None: (
+            kept.append(repr((message, buffers))) or send(self, message, buffers)
+        ),
     )
     return kept
 
@@ -76,7 +91,9 @@ def update_by_wallet(page: OnPage, signer: Any) -> list[str]:
     first = "0x" + personal_sign(signer, seed).hex()
     page.type_secret("Own key seed (optional):", seed).type_secret("Signature:", first)
     page.press("Continue to signing")
-    data = json.loads(page.text.partition("Data to sign")[2].partition(">")[2].partition("</pre>")[0])
+    data = json.loads(
+        page.text.partition("Data to sign")[2].partition(">")[2].partition("</pre>")[0]
+    )
     second = "0x" + sign_typed_data(signer, data).hex()
     page.type_secret("Signature:", second)
     assert page.widget.step == "submit"
@@ -85,7 +102,9 @@ def update_by_wallet(page: OnPage, signer: Any) -> list[str]:
 
 def update_by_key(page: OnPage, signer: Any) -> list[str]:
     page.press("Continue")
-    text = page.text.partition("Text to sign")[2].partition(">")[2].partition("</pre>")[0]
+    text = (
+        page.text.partition("Text to sign")[2].partition(">")[2].partition("</pre>")[0]
+    )
     page.enter("Signatures by", "key")
     page.type_secret("Private key:", signer.key.hex()).press("Continue to signing")
     assert page.offers("Sign")
@@ -129,10 +148,16 @@ def test_a_field_hands_over_what_is_hidden_and_keeps_nothing() -> None:
     field._handle_custom_msg(message, [])
     assert message == {}
     assert (taken[0], repr(taken[0])) == (API_KEY, "<hidden>")
-    assert found([API_KEY], repr(vars(field)) + repr(field.get_state()) + repr(field)) == []
+    assert (
+        found([API_KEY], repr(vars(field)) + repr(field.get_state()) + repr(field))
+        == []
+    )
 
 
-@pytest.mark.parametrize("message", [{}, {"typed": ""}, {"typed": None}, {"typed": 7}, {"other": "x"}, "text", None])
+@pytest.mark.parametrize(
+    "message",
+    [{}, {"typed": ""}, {"typed": None}, {"typed": 7}, {"other": "x"}, "text", None],
+)
 def test_a_message_that_is_no_secret_is_left_alone(message: Any) -> None:
     taken: list[Any] = []
     SecretField("Key:", taken.append)._handle_custom_msg(message, [])
@@ -152,7 +177,9 @@ class Overhearing(NotebookClient):
     heard = ""
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
-        self.heard += json.dumps({name: msg[name] for name in ("header", "metadata", "content")}, default=str)
+        self.heard += json.dumps(
+            {name: msg[name] for name in ("header", "metadata", "content")}, default=str
+        )
         return super().process_message(msg, cell, cell_index)
 
 
@@ -166,15 +193,31 @@ def test_no_notebook_that_is_run_and_saved_with_its_widgets_holds_what_was_typed
         monkeypatch.setenv("TYPED_API_KEY", API_KEY)
         monkeypatch.setenv("TYPED_PRIVATE_KEY", signer.key.hex())
         monkeypatch.setenv("TYPED_SEED", seed)
-        secrets = [API_KEY, signer.key.hex(), "0x" + personal_sign(signer, seed).hex(), seed[:40]]
+        secrets = [
+            API_KEY,
+            signer.key.hex(),
+            "0x" + personal_sign(signer, seed).hex(),
+            seed[:40],
+        ]
     cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, EXPLORE, UPDATE)]
-    ending = nbformat.v4.new_code_cell("assert len(explorer.chosen) and wizard.new_client()\nrelayer.stop()")
+    ending = nbformat.v4.new_code_cell(
+        "assert len(explorer.chosen) and wizard.new_client()\nrelayer.stop()"
+    )
     notebook = nbformat.v4.new_notebook(cells=[*cells, ending])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
-    runner = Overhearing(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    )
+    runner = Overhearing(
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
     runner.execute(env=dict(os.environ))
     saved = nbformat.writes(notebook)
-    states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]
+    states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"][
+        "state"
+    ]
     assert len(states) > 50
     assert "Private key:" in saved
     assert found(secrets, saved) == []
