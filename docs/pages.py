@@ -41,7 +41,7 @@ def relink(app: Sphinx, name: str, source: list[str]) -> None:
     if name == "changelog":
         app.env.note_dependency(str(CHANGELOG))
         text = re.sub(r"\]\(docs/", "](", CHANGELOG.read_text(encoding="utf-8"))
-        text = re.sub(r"\[([^]]+)\]\(tests/[^)]*\)", r"\1", text)
+        text = re.sub(r"\[([^]]+)\]\((?:tests|benchmarks)/[^)]*\)", r"\1", text)
     source[0] = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", text)
 
 

@@ -284,7 +284,8 @@ class StoredFile:
         is_said = False
         while True:
             try:
-                return attempt()
+                with session.raising_interrupts():
+                    return attempt()
             except self._duckdb.Error as error:
                 if not _BUSY.search(str(error)):
                     raise self.translated(error) from None
@@ -310,7 +311,8 @@ class StoredFile:
         self, connection: duckdb.DuckDBPyConnection
     ) -> Iterator[duckdb.DuckDBPyConnection]:
         try:
-            yield connection
+            with session.raising_interrupts():
+                yield connection
         except self._duckdb.Error as error:
             raise self.translated(error) from None
         finally:

@@ -532,7 +532,8 @@ NOTES = {BOTH_SIDES: note_on_both_sides, LEFT_OUT: note_on_left_out}
 def translated(caller: str) -> Iterator[None]:
     """Say what went wrong in DuckDB, and what to do next."""
     try:
-        yield
+        with session.raising_interrupts():
+            yield
     except Exception as error:
         raise _explained(error, caller) from None
 

@@ -8,6 +8,8 @@ import re
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +87,17 @@ def set_memory(
         _session.spill_folder = None
         _session.shared = None
         _session.database = None  # answers that are still read keep the old one alive
+
+
+@contextmanager
+def raising_interrupts() -> Iterator[None]:
+    """Raise Ctrl-C during a query as the KeyboardInterrupt that it is: DuckDB makes a RuntimeError of it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != "Query interrupted":
+            raise
+        raise KeyboardInterrupt from None
 
 
 def cursor() -> duckdb.DuckDBPyConnection:

@@ -206,7 +206,7 @@ KNOWN_PRICES = """
 -- the price of each market at each moment, of several the mean
 SELECT hash(base, quote) AS keys, moment, avg(price::DOUBLE) / 1e18 AS price
 FROM {source}
-WHERE price > 0 AND moment IS NOT NULL
+WHERE price > 0 AND moment IS NOT NULL AND base <> quote
 GROUP BY ALL"""
 ORDER_NUMBER = "coalesce(order_id, hash(moment))"
 ORDERS = f"""

@@ -429,8 +429,9 @@ def _ask(
     structure = f'{{"trades": [{member_type}]}}'
     rows = f"page, unnest(from_json(body, '{structure}').trades) AS members"
     try:
-        of_page = session.cursor().from_arrow(regular).project(rows)
-        found = of_page.project(f"page, {columns}").to_arrow_table()
+        with session.raising_interrupts():
+            of_page = session.cursor().from_arrow(regular).project(rows)
+            found = of_page.project(f"page, {columns}").to_arrow_table()
     except (duckdb.Error, LabError):
         # Such as without memory for all of them, or a folder to spill to: Python needs neither.
         return None
