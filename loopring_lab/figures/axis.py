@@ -92,19 +92,17 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
         length = count * MONTHS[unit]
     else:
         length = count * FIXED[unit]
-    first = times.min()
-    last = times.max()
-    if (last - first).astype(np.int64) // length >= MOST:
+    # Milliseconds or months since 1970.
+    counted = times.astype(np.int64)
+    first = counted.min()
+    last = counted.max()
+    if (last - first) // length >= MOST:
         raise LabError(
             f"{caller}(every={every!r}) would draw more than {MOST:,} periods. Give a longer one, such as every='1w'."
         )
     # The last edge is the end of the last period.
-    edges = np.arange(
-        first,
-        last + length + 1,
-        length,
-    ).astype("datetime64[ms]")
-    days = edges.astype(np.int64) / DAY
+    edges = np.arange(first, last + length + 1, length).astype(times.dtype)
+    days = edges.astype("datetime64[ms]").astype(np.int64) / DAY
     return Timeline(
         period_name(every),
         days[:-1],

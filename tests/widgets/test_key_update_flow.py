@@ -464,9 +464,9 @@ def test_the_wizard_walks_by_its_buttons(setup: KeyUpdateSetup) -> None:
     page.type_secret("Signature:", "0x" + sign_typed_data(signer, data).hex())
     assert wizard.step == "submit"
     page.control("Submit the update").click()
-    while wizard.step != "follow":
+    # The page follows the step in another thread; what is sent cannot be taken back.
+    while wizard.step != "follow" or page.offers("Back"):
         time.sleep(0.01)
-    assert not page.offers("Back")
     page.press("Cancel")
     assert "cancelled" in page.problem
     setup.finish()
