@@ -49,9 +49,8 @@ def compared(world: World) -> pd.DataFrame:
                 for name in ("weighted", "low", "high")
             )
             width = high - low
-            held = (
-                float(low <= expected <= high) if width >= 0 else np.nan
-            )  # too few fills for an interval
+            # Too few fills for an interval.
+            held = float(low <= expected <= high) if width >= 0 else np.nan
             lines.append(
                 (
                     line.fill_type,

@@ -22,12 +22,10 @@ import numpy as np
 
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
-MAX_PAGE = (
-    2 << 20
-)  # bytes of a page of trades from a relayer; 50 rows take about 12 KiB
-MAX_ANSWER = (
-    16 << 20
-)  # bytes of any other answer; the longest known list of tokens takes 200 KiB
+# Bytes of a page of trades from a relayer; 50 rows take about 12 KiB.
+MAX_PAGE = 2 << 20
+# Bytes of any other answer; the longest known list of tokens takes 200 KiB.
+MAX_ANSWER = 16 << 20
 MAX_DOCUMENT = 32 << 20  # bytes of a saved file, or of a line in one
 MAX_VALUES = 500_000  # in one JSON text, or 35,000 rows; as Python objects they take 75 MB at most
 MAX_DEPTH = 64  # of nested brackets; raised recursion limits would otherwise let deep ones crash Python

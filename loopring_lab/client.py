@@ -675,9 +675,8 @@ class Client:
         return self._markets.index
 
     def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
-        labelled = (
-            frame.copy()
-        )  # the listings are kept, and the caller may change what it gets
+        # The listings are kept, and the caller may change what it gets.
+        labelled = frame.copy()
         labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
         return labelled
 

@@ -175,9 +175,8 @@ def packed(data: bytes, coding: str = "gzip") -> bytes:
     )
 
 
-BOMB = (
-    zlib.compress(bytes(1 << 26), wbits=31) * 64
-)  # 4 GiB of zeros, in members of 64 MiB
+# 4 GiB of zeros, in members of 64 MiB.
+BOMB = zlib.compress(bytes(1 << 26), wbits=31) * 64
 HOSTILE = {
     "4 GiB in gzip": packed(BOMB),
     "4 GiB in gzip, as an error": packed(BOMB).replace(b"200 OK", b"500 Oops"),

@@ -33,9 +33,8 @@ ENDINGS = (".json", ".jsonl", ".ndjson")
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
 POOL_PREFIX = "AMM-"
 TOKENS, MARKETS = "tokens.json", "markets.json"
-BATCH_BYTES = (
-    24 << 20
-)  # of pages, some 120,000 rows, whose conversion takes some 0.5 GB
+# Of pages, some 120,000 rows, whose conversion takes some 0.5 GB.
+BATCH_BYTES = 24 << 20
 
 _FILE_HINT = "Save it again; the pages before it are imported."
 _NAME_HINT = "or name the file <accountId>-<amm or dex>.json."

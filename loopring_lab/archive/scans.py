@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     import duckdb
 
 ROWS_AT_ONCE = 1 << 16
-ROWS_OF_A_GROUP = (
-    1 << 16
-)  # so that readers of a time skip most of a large file, for 7 % more bytes
+# So that readers of a time skip most of a large file, for 7 % more bytes.
+ROWS_OF_A_GROUP = 1 << 16
 
 
 class CurrentTrades:

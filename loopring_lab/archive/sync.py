@@ -136,9 +136,8 @@ class Sync:
 def _source_of(client: Client) -> Source:
     """Ask what is known of a client's source; a relayer that does not serve the exchange does not say it."""
     if client._saved:
-        return (
-            client._saved
-        )  # the exchange of the relayer that serves a recording is not the recording's
+        # The exchange of the relayer that serves a recording is not the recording's.
+        return client._saved
     try:
         exchange = client.exchange()
     except RelayerError as error:

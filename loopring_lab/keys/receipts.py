@@ -94,9 +94,8 @@ class Receipt:
         self.lost = lost
         # An account is frozen while an update is processed: once it was, an account that is not tells of an end.
         self._was_frozen = False
-        self._polling = (
-            threading.Lock()
-        )  # an older answer of another thread never overtakes a newer one
+        # An older answer of another thread never overtakes a newer one.
+        self._polling = threading.Lock()
 
     def __repr__(self) -> str:
         again = f", sent {len(self.lost) + 1} times" if self.lost else ""

@@ -31,9 +31,8 @@ QUICK = 0.015  # seconds
 # they are waited for no longer than somebody at a screen notices.
 PARSED_TOGETHER = 24  # pages
 PARSED_AFTER = 0.1  # seconds
-REQUESTED = (
-    2 * PARSED_TOGETHER
-)  # pages, so that every thread finds its next one while others are parsed
+# Pages, so that every thread finds its next one while others are parsed.
+REQUESTED = 2 * PARSED_TOGETHER
 # A page has at most 2 MiB (bounded.MAX_PAGE): those requested and those waiting take at most 120 MiB.
 WAITING = 12
 

@@ -21,9 +21,8 @@ MS = "Milliseconds since the epoch."
 Hex256 = Annotated[str, StringConstraints(pattern=r"^0x[0-9a-fA-F]{1,64}$")]
 STATUS = "|".join(get_args(Status))
 MAX_LIMIT = 50  # rows of a page, as the contract says
-MAX_TIME = (
-    2**53
-)  # whole numbers up to here survive a JSON reader that makes doubles of them
+# Whole numbers up to here survive a JSON reader that makes doubles of them.
+MAX_TIME = 2**53
 # No number of a query has more digits than an unsigned integer of 64 bits.
 DIGITS = re.compile(r"[0-9]{1,20}")
 

@@ -44,9 +44,8 @@ SOURCE_HEADER = "X-Loopring-Lab-Source"
 BACKLOG = 256
 MAX_CONNECTIONS = 200  # a client of the toolkit has 8; beyond it the answer is 503
 KEEP_ALIVE_SECONDS = 60  # longer than anybody thinks between two cells
-MAX_HEAD_BYTES = (
-    1 << 20
-)  # so that even absurd headers get an answer in the relayer's shape
+# So that even absurd headers get an answer in the relayer's shape.
+MAX_HEAD_BYTES = 1 << 20
 START_SECONDS = 20
 STOP_SECONDS = 10
 GRACE_SECONDS = 0.25  # for requests under way when the relayer stops

@@ -204,9 +204,8 @@ class _Work:
         self.done = 0  # blocks
         self.chain_id = chain_id
         self.events = self._read_events(submissions)
-        self._signers: set[bytes] = (
-            set()
-        )  # owners whose signature was right: no contracts
+        # Owners whose signature was right: no contracts.
+        self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
         self._held: list[tuple[int, int]] = []  # runs of numbers
         self._balances = PoolBalances()

@@ -53,12 +53,10 @@ HINT = "Save it again, or leave it out; batches committed before it stay."
 # What is committed together: it stays in memory until then.
 BATCH_BLOCKS = 500
 BATCH_BYTES = 32 << 20
-LONGEST_ROW = (
-    4 << 20
-)  # bytes of CSV; a transaction of 30 million gas, at 16 gas a byte, takes 3.8 million in hex
-MOST_IN_GROUP = (
-    2 << 30
-)  # bytes of the columns that are read, in a row group of a Parquet file
+# Bytes of CSV; a transaction of 30 million gas, at 16 gas a byte, takes 3.8 million in hex.
+LONGEST_ROW = 4 << 20
+# Bytes of the columns that are read, in a row group of a Parquet file.
+MOST_IN_GROUP = 2 << 30
 ROWS_AT_ONCE = 64  # of a Parquet file: 16 MiB of the longest transactions
 WRAPPERS = (
     "dcb2aa31",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,uint16,bytes)[])[],address[]))

@@ -183,9 +183,8 @@ class Rpc(Channel):
             raise undocumented(endpoint, "a list of answers", answer)
         place_of = {str(number): place for place, number in enumerate(numbers)}
         found: dict[int, Any] = {}
-        contradicted = (
-            set()
-        )  # calls with two different answers, of which neither is believed
+        # Calls with two different answers, of which neither is believed.
+        contradicted = set()
         for one in answer:
             place = place_of.get(str(one.get("id"))) if isinstance(one, dict) else None
             if place is None:

@@ -28,9 +28,8 @@ class Background(HasTraits):
 
     doing = Unicode()  # the work under way; empty if there is none
     done = Int()
-    whole = (
-        Int()
-    )  # how much there is to do, of which `done` is done; 0 if that is not known
+    # How much there is to do, of which `done` is done; 0 if that is not known.
+    whole = Int()
     problem = Unicode()  # what went wrong last, and what to do about it
 
     def __init__(self) -> None:

@@ -131,9 +131,9 @@ def test_events_transactions_and_tokens_are_answered():
 )
 def test_filters_select_logs_as_ethereum_does(filter_, count):
     found = ask("eth_getLogs", MANY | filter_)
-    assert abs(len(found) - count) <= (
-        3 if count >= 300 else 0
-    )  # calls of several blocks cross the edge
+    # Calls of several blocks cross the edge.
+    most = 3 if count >= 300 else 0
+    assert abs(len(found) - count) <= most
 
 
 @pytest.mark.parametrize(

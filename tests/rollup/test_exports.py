@@ -328,9 +328,8 @@ def test_a_broken_file_is_named_and_files_before_it_are_imported(
     name, content, where = BROKEN[case]
     (tmp_path / "whole.bin").write_bytes(made_call(1))
     (tmp_path / name).write_bytes(content)
-    in_one_batch = (
-        case == "a bad slot"
-    )  # found when the batch is committed, which refuses all of it
+    # Found when the batch is committed, which refuses all of it.
+    in_one_batch = case == "a bad slot"
     with pytest.raises(LabError) as caught:
         store.import_files([tmp_path / "whole.bin", tmp_path / name])
     assert where in str(caught.value)

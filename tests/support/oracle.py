@@ -626,9 +626,8 @@ def moment_of(fill: Fill) -> Moment | None:
     block, index = (
         getattr(fill, name, None) for name in ("block_id", "index_in_block")
     )
-    is_placed = (
-        block != 0 and index is not None
-    )  # 0 is what a relayer says of a fill in no block yet
+    # 0 is what a relayer says of a fill in no block yet.
+    is_placed = block != 0 and index is not None
     return fill.created_at, index + 1 if is_placed else 0
 
 

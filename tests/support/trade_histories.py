@@ -19,9 +19,8 @@ VALUED_BY_DIVISION = (
     "3",
     "30",
 )  # USDT and TWELVE: their value in ETH is an amount divided by a price
-LARGEST_DIVIDED = (
-    10**15
-)  # in smallest units; divided by the lowest price, 1e-8, it still fits
+# In smallest units; divided by the lowest price, 1e-8, it still fits.
+LARGEST_DIVIDED = 10**15
 TURNS = [
     "2021-12-31T23:59:59.999", "2022-01-01", "2022-02-28T23:59:59.999", "2022-03-06T23:59:59.999", "2022-03-07",
     "2022-03-07T00:00:00.001", "2022-03-31T18:30", "2022-04-01", "2024-02-29T12:00", "1969-12-31T23:59:59.999",
