@@ -174,7 +174,7 @@ def test_market_explorer(place: Lab, client: Client) -> None:
     widget.shows_table(
         lab.show(tokens[tokens["name"].str.contains("Wrapped")][TOKENS], rows=50)
     )
-    assert not widget.control("Status").is_visible()
+    widget.control("Status").wait_for(state="hidden")
     widget.choose("List", "markets")
     widget.shows("No matching markets; broaden the search")
     widget.control("Search").fill("lrc")
@@ -217,7 +217,7 @@ def test_fee_explorer(
     widget.submit_secret("API key:", signed["API key"])
     widget.shows_table(fees(trades, "market"))
     widget.shows_picture(lab.figures.fee_rates(trades))
-    assert not widget.control("API key:").is_visible()
+    widget.control("API key:").wait_for(state="hidden")
     chosen = trades[(trades["market"] == "LRC-ETH") & (trades["side"] == "SELL")]
     for label, option in {
         "Market": "LRC-ETH",
@@ -250,7 +250,7 @@ def test_fee_explorer(
     widget.shows_no_picture()
     widget.enter("Before", "")
     widget.choose("Figure", "Fees by token")
-    assert not widget.control("Per").is_visible()
+    widget.control("Per").wait_for(state="hidden")
     widget.shows_picture(lab.figures.fees_by_token(chosen))
     _, figure = widget.exported(client=client)
     widget.shows_picture(figure)
