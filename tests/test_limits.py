@@ -193,26 +193,3 @@ def test_threads_ask_at_once(trades: pd.DataFrame) -> None:
             pool.map(lambda ask: ask(trades), asked), expected, strict=True
         ):
             assert_same(found, one)
-
-
-INTERRUPTED = """
-import os, signal, threading
-import duckdb
-import loopring_lab as lab
-
-few = lab.engine.portable(lab.connect().trades(10083, limit=100, progress=False))
-trades = duckdb.from_arrow(few).cross(duckdb.sql("FROM range(100_000_000)"))
-threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
-try:
-    lab.fees.summary(trades)
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
-def test_ctrl_c_during_a_query_is_a_keyboard_interrupt() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120
-    )
-    assert ran.stdout.endswith("interrupted\n"), ran.stderr
