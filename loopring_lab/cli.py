@@ -559,13 +559,14 @@ def _connect(base_url: str | None, recording: Path | None) -> Client:
     from loopring_lab.connection import connect
 
     if not base_url:
-        return cast("Client", connect(recording=recording))
-    if os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
-        return cast("Client", connect(base_url))
-    return cast(
-        "Client",
-        connect(base_url, api_key=click.prompt("API key (not shown)", hide_input=True)),
-    )
+        client = connect(recording=recording)
+    elif os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
+        client = connect(base_url)
+    else:
+        key = click.prompt("API key (not shown)", hide_input=True)
+        client = connect(base_url, api_key=key)
+    # Only `connect(blocks=...)` returns another kind of client.
+    return cast("Client", client)
 
 
 def _read_accounts(file: Path) -> list[int]:

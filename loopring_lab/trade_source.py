@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from loopring_lab.query import Moment
 
 
-@runtime_checkable
 class TradeSource(Protocol):
     """The methods that `Client` and `rollup.BlocksClient` share: all that analyses, figures and explorers need."""
 
@@ -58,3 +57,14 @@ class TradeSource(Protocol):
 
     def close(self) -> None:
         """Close what is kept open."""
+
+
+MEMBERS = [name for name in vars(TradeSource) if not name.startswith("_")]
+
+
+def is_trade_source(value: object) -> TypeGuard[TradeSource]:
+    """Tell whether something answers as a client does.
+
+    Its type is asked, not the object: to look up the accounts of blocks reads their file.
+    """
+    return all(hasattr(type(value), name) for name in MEMBERS)

@@ -350,7 +350,7 @@ class _Work:
         self, raw: Any, header: Header, slots: np.ndarray
     ) -> dict[int, Entry] | None:
         """Read and check the auxiliary data of a block; return its entries by slot."""
-        # Without a call around the block, what stood beside it is not known.
+        # Without a call around the block, what was beside it is not known.
         if not raw.form:
             self.tally.cannot("auxiliary", "of which only the block data is held")
             return None

@@ -67,7 +67,7 @@ def hash_identities(
 
     Hashes can be compared within this process only.
     """
-    # A side that is none of both is null in the frame and in archives, so it is here.
+    # A side that is neither is null in the frame and in archives, so it is here.
     known = pc.if_else(
         pc.is_in(
             sides,

@@ -17,7 +17,6 @@ from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
-from loopring_lab.trade_source import TradeSource
 from loopring_lab.widgets.background import Background, ReportProgress
 
 if TYPE_CHECKING:
@@ -152,10 +151,10 @@ class Selection(HasTraits):
         self.background: Background = choices.background
         self.client: Client | None = None
         self._trades: pd.DataFrame | None = None
-        if isinstance(source, TradeSource):
-            self.client = source
-        else:
+        if isinstance(source, pd.DataFrame):
             self._trades = source
+        else:
+            self.client = source
         self._given_prices = prices
         self._prices_asked_for: object = None
         self._cache: dict[Any, Any] = {}

@@ -11,7 +11,7 @@ from traitlets import validate
 
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
-from loopring_lab.trade_source import TradeSource
+from loopring_lab.trade_source import is_trade_source
 from loopring_lab.widgets.explorer import BY, FILTERS, ROLES, FigureSpec, Selection
 from loopring_lab.widgets.state import (
     Choice,
@@ -122,7 +122,7 @@ class Explorer(WidgetState):
     ) -> None:
         widget = type(self).__name__
         first: dict[str, Any] = {}
-        if isinstance(source, TradeSource):
+        if is_trade_source(source):
             if source.accounts:
                 # A relayer that knows its accounts, as the embedded one, shows something at once.
                 first = {"account": source.accounts[0]}

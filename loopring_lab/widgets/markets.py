@@ -14,7 +14,7 @@ from loopring_lab.amounts.display import format_amount, name_of
 from loopring_lab.bounded import parse_decimal
 from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
-from loopring_lab.trade_source import TradeSource
+from loopring_lab.trade_source import is_trade_source
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
     Choice,
@@ -187,7 +187,7 @@ class MarketExplorer(WidgetState):
     _lists: Lists
 
     def __init__(self, client: Client, **choices: Any) -> None:
-        if not isinstance(client, TradeSource):
+        if not is_trade_source(client):
             raise LabError(
                 f"{type(self).__name__}: expected a client. Give lab.connect()."
             )

@@ -243,7 +243,7 @@ def unknown_value(
     *,
     optional: bool = False,
 ) -> LabError:
-    """Return the error of a name that is none of those allowed."""
+    """Return the error for a name that is not allowed."""
     options = list(allowed)
     ending = "; or None for all." if optional else "."
     hint = did_you_mean(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pandas as pd
 import pytest
 from browser.conftest import THEMES, in_lab, opened, run_cells, taken
 from support.optional import package_or_skip
+from support.saved_csv import assert_all_digits
 
 import loopring_lab as lab
 
@@ -137,15 +137,7 @@ def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(
         "notional", kind="stable"
     )
     assert len(rows) == len(expected) > 50
-    found = pd.DataFrame(rows, columns=head)
-    for name in ("size", "price", "notional", "fee"):
-        assert [Decimal(value) for value in found[name]] == expected[name].tolist()
-    assert found["order_hash"].tolist() == expected["order_hash"].tolist()
-    assert [float(value) for value in found["fee_bps"]] == expected["fee_bps"].tolist()
-    assert (
-        pd.to_datetime(found["created_at"]).to_numpy()
-        == expected["created_at"].to_numpy()
-    ).all()
+    assert_all_digits(pd.DataFrame(rows, columns=head), expected)
     one.get_by_role("button", name="notional").click()
     one.get_by_role("button", name="notional").click()
     one.get_by_label("Filter").fill("")
@@ -154,6 +146,8 @@ def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(
 
 def test_help_on_a_heading_is_reached_by_keyboard(page: Any) -> None:
     one = view(page)
+    # Where the test before left the pointer, another heading may scroll under it.
+    page.mouse.move(0, 0)
     one.get_by_role("button", name="fee_bps").focus()
     assert "Fee per gross amount" in one.locator(".ll-help").inner_text()
     page.keyboard.press("Enter")

@@ -1,27 +1,9 @@
-"""What the encoder of the tests writes, the reader reads: every transaction type, every form of calldata."""
+"""The encoder of the tests writes a real block byte for byte."""
 
 import json
 
-from hypothesis import strategies as st
 from support import encoding
 from support.encoding import Header, Noop, encode_block
-
-FLAG = st.integers(0, 1)
-BIPS = st.integers(0, 2**14 - 1)
-
-
-def uint(width):
-    return st.integers(0, 256**width - 1)
-
-
-def floating(bits):
-    return st.builds(lambda mantissa, exponent: mantissa * 10**exponent, st.integers(0, 2**bits - 1),
-                     st.integers(0, 31))  # fmt: skip
-
-
-BYTE, TOKEN, ACCOUNT, UINT96, ADDRESS, HASH = map(uint, (1, 2, 4, 12, 20, 32))
-FLOAT16 = floating(11)
-FLOAT24 = floating(19)
 
 
 def number(value):

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from support.saved_csv import assert_all_digits
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
@@ -142,15 +143,7 @@ def test_the_csv_has_all_digits_of_the_matching_rows_in_their_order(
     expected = trades[trades["fill_type"] == "dex"].sort_values(
         "notional", kind="stable"
     )
-    found = pd.DataFrame(rows, columns=head)
-    for name in ("size", "price", "notional", "fee"):
-        assert [Decimal(value) for value in found[name]] == expected[name].tolist()
-    assert found["order_hash"].tolist() == expected["order_hash"].tolist()
-    assert [float(value) for value in found["fee_bps"]] == expected["fee_bps"].tolist()
-    assert (
-        pd.to_datetime(found["created_at"]).to_numpy()
-        == expected["created_at"].to_numpy()
-    ).all()
+    assert_all_digits(pd.DataFrame(rows, columns=head), expected)
 
 
 def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -> None:

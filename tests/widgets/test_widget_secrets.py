@@ -136,7 +136,7 @@ def inside(widget: Any) -> list[str]:
 def test_an_api_key_is_nowhere(setup: KeyUpdateSetup, sent: list[str]) -> None:
     explorer = FeeExplorer(setup.client.with_api_key("none"), account=ACCOUNT)
     page = OnPage(explorer).wait().type_secret("API key:", API_KEY)
-    assert page.offers("API key:")  # it is none of this relayer's
+    assert page.offers("API key:")  # the one given is not this relayer's
     shown = [page.problem, repr(explorer), explorer.export(), *inside(explorer)]
     assert found([API_KEY], "".join([everything_saved(), *sent, *shown])) == []
 
