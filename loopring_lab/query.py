@@ -31,8 +31,10 @@ _DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")  # 2^63 has 19
 SPANS = Question(
     "outside_prices",
     steps={
-        "sums": "SELECT market, min(ms) AS first_ms, max(ms) AS last_ms FROM trades GROUP BY market",
-        "answer": "SELECT * FROM sums ORDER BY market",
+        "sums": """
+-- the first and the last time of each market
+SELECT market, min(ms) AS first_ms, max(ms) AS last_ms FROM trades GROUP BY market""",
+        "answer": "-- in order\nSELECT * FROM sums ORDER BY market",
     },
     needs=("created_at", "market"),
 )

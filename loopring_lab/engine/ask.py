@@ -78,7 +78,7 @@ def counts(
     )
     steps = {
         "sums": f"-- counts of each market\nSELECT {listed} FROM trades",
-        "answer": f"SELECT {totals} FROM sums",
+        "answer": f"-- counts of all\nSELECT {totals} FROM sums",
     }
     found: dict[str, int] = collected(
         ask(Question(caller, steps, needs), trades, prices), caller

@@ -24,20 +24,20 @@ def spans_sql(*, with_prices: bool, trades: str = "trades") -> str:
 
     `with_prices`: prices may be trades, with fills of these orders that the trades asked about lack.
     """
-    fills = f"SELECT order_id, market, moment FROM {trades}"
+    fills = f"SELECT order_id, moment FROM {trades}"
     if with_prices:
         fills += f"""
     UNION ALL
-    SELECT order_id, market, moment FROM prices WHERE order_id IN (SELECT order_id FROM {trades})"""
+    SELECT order_id, moment FROM prices WHERE order_id IN (SELECT order_id FROM {trades})"""
     return f"""
 -- each order with the moments of its first and last fill, unknown if that of any fill is
-SELECT order_id, market,
+SELECT order_id,
     CASE WHEN count(*) = count(moment) THEN min(moment) END AS first_fill,
     CASE WHEN count(*) = count(moment) THEN max(moment) END AS last_fill
 FROM (
     {fills}
 ) AS fills
-GROUP BY order_id, market"""
+GROUP BY order_id"""
 
 
 def before_sql(prices: Any, caller: str) -> str:
@@ -80,7 +80,7 @@ def asof_sql(
     It adds ``found_price`` and ``found_moment``, null where there is none `within` so many milliseconds. The `keys`
     of `lookups` are in the order of those of the step ``known_prices``. It suits the kind of frame of `trades`.
     """
-    hashed = f"hash({', '.join(keys or ('market',))})"
+    keyed = f"(SELECT *, hash({', '.join(keys or ('market',))}) AS keys FROM {lookups})"
     near = "TRUE"
     if within is not None:
         near = (
@@ -94,31 +94,31 @@ def asof_sql(
     )
     return f"""
 -- beside each row the {nearest} price {"before" if nearest == "last" else "after"} its anchor
-WITH {met(lookups, nearest, hashed)}
-SELECT * EXCLUDE (met_price, met_moment),
+WITH {met(keyed, nearest)}
+SELECT * EXCLUDE (keys, met_price, met_moment),
     CASE WHEN {near} THEN met_price END AS found_price,
     CASE WHEN {near} THEN met_moment END AS found_moment
 FROM met"""
 
 
-def _met_by_join(lookups: str, nearest: Nearest, hashed: str) -> str:
+def _met_by_join(keyed: str, nearest: Nearest) -> str:
     sign = ">" if nearest == "last" else "<"
     return f"""met AS (
     SELECT l.*, k.price AS met_price, k.moment AS met_moment
-    FROM {lookups} AS l ASOF LEFT JOIN known_prices AS k ON {hashed} = k.keys AND anchor {sign} k.moment
+    FROM {keyed} AS l ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
 )"""
 
 
-def _met_by_window(lookups: str, nearest: Nearest, hashed: str) -> str:
+def _met_by_window(keyed: str, nearest: Nearest) -> str:
     # Read in this direction, the price sought is the one met last; of one moment, lookups come before prices.
     direction = "ASC" if nearest == "last" else "DESC"
     return f"""merged AS (  -- lookups and prices in one table, by moment
-    SELECT *, {hashed} AS keys FROM {lookups}
+    SELECT * FROM {keyed}
     UNION ALL BY NAME
     SELECT keys, moment AS anchor, price AS known_price, moment AS known_moment, 1 AS is_price FROM known_prices
 ),
 met AS (
-    SELECT * EXCLUDE (keys, known_price, known_moment, is_price),
+    SELECT * EXCLUDE (known_price, known_moment, is_price),
         CASE WHEN anchor IS NOT NULL THEN last_value(known_price IGNORE NULLS) OVER so_far END AS met_price,
         CASE WHEN anchor IS NOT NULL THEN last_value(known_moment IGNORE NULLS) OVER so_far END AS met_moment
     FROM merged

@@ -87,8 +87,8 @@ def with_estimates(
         return ",\n    ".join(line.format(rate) for rate in rates)
 
     rows = f"""
--- what is estimated: where one rate is unknown, all are
-SELECT {group}, order_id, market, quote, {day_sql()} AS day, {fills} AS fills,
+-- what is estimated: where one rate is unknown, all are; fills of unknown orders are one order of their market
+SELECT {group}, coalesce(order_id, hash(market)) AS order_id, quote, {day_sql()} AS day, {fills} AS fills,
     CASE WHEN {whole} IS NOT NULL THEN notional::DOUBLE END AS value,
     {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
 FROM costs"""
@@ -103,7 +103,7 @@ SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM qu
 
     orders = f"""
 -- each order of a group: its value in its quote token, and what it paid, value times rate
-SELECT {group}, order_id, market, quote,
+SELECT {group}, order_id, quote,
     min(day) AS day,
     sum(fills) AS fills,
     count(*) AS rows,
@@ -112,7 +112,7 @@ SELECT {group}, order_id, market, quote,
     {each("coalesce(sum(value * {0}), 0) AS paid_{0}")},
     {each("sum({0}) AS sum_{0}")}
 FROM rows
-GROUP BY {group}, order_id, market, quote"""
+GROUP BY {group}, order_id, quote"""
 
     valued = f"""
 -- the same in one unit for each group: null where no market leads from the quote token to the most used one
@@ -155,7 +155,7 @@ FROM valued AS o JOIN means AS m ON {keys.same("o", "m")}
 GROUP BY {keys.columns("m")}"""
 
     answer = f"""
-WITH off AS (
+WITH off AS (  -- distances in all markets
     SELECT {group}, sum(COLUMNS('off_.*')) FROM spreads GROUP BY {group}
 ),
 errors AS (  -- Kish: how many orders of equal value would say as much; then the standard error of each mean

@@ -15,7 +15,7 @@ Steps read from top to bottom; each may name those above it. Some names have a m
 ``medians``
     of columns of ``rows``; the engine makes this step where `Question.medians` asks for it
 ``answer``
-    one row for each group
+    one row for each group; by default the sums
 
 ``means`` and ``answer`` are about all markets, every other step about one: its rows need only rows of the
 same market. So Spark's workers run the others market by market, and these two are run on what comes back.
@@ -29,8 +29,9 @@ What queries find in ``trades``, besides the columns asked for:
 ``moment``
     one integer that orders all rows of a market: ``ms`` and, in its lowest 20 bits, the place in the block
 ``order_id``
-    64 bits that tell orders apart: of the order's hash; without one, of account, token sold and storage id,
-    under which the exchange counts what an order has filled; else of the fill and its side, an order by itself
+    64 bits that tell the orders of all markets apart: of the order's hash; without one, of account, token sold and
+    storage id, under which the exchange counts what an order has filled; else of the fill and its side, an order by
+    itself
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ MOMENT = f"""epoch_ms(created_at) * {1 << PLACE_BITS} + CASE
             THEN index_in_block + 1
         ELSE 0 END"""
 ORDER_ID = """CASE
-        WHEN order_hash IS NOT NULL THEN hash(order_hash)
+        WHEN order_hash IS NOT NULL THEN hash(market, order_hash)
         WHEN account_id IS NOT NULL AND token_id IS NOT NULL AND storage_id IS NOT NULL
-            THEN hash(account_id, token_id, storage_id)
-        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash('fill', trade_id, side) END"""
+            THEN hash(market, account_id, token_id, storage_id)
+        WHEN trade_id IS NOT NULL AND side IS NOT NULL THEN hash(market, 'fill', trade_id, side) END"""
 # The number of a row in a frame in memory, under a name that no frame has.
 ROW = "number of the row"
 # The number of a row in an answer, before it is put in the order of the trades.
@@ -76,6 +77,7 @@ ANSWERED = "number of the row in the answer"
 # Columns that say where in its block a fill is, and which order it is of.
 PLACE = ("block_id", "index_in_block")
 ORDER_COLUMNS = (
+    "market",
     "order_hash",
     "account_id",
     "token_id",
@@ -124,7 +126,7 @@ class Question:
     @property
     def has_groups(self) -> bool:
         """Whether the answer has a row for each group, not one for each row."""
-        return "answer" in self.steps
+        return "sums" in self.steps
 
 
 @contextmanager
@@ -315,12 +317,14 @@ def _text(
 
 
 def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]:
-    """Return the steps of a question, with the one that the engine makes."""
+    """Return the steps of a question, with those that the engine makes."""
     steps = dict(question.steps)
+    answer = steps.pop("answer", "-- the sums are the answer\nFROM sums")
     if question.medians:
-        answer = steps.pop("answer")
         make = _medians_in_memory if fits_memory else _medians_by_sorting
-        steps |= {"medians": make(question), "answer": answer}
+        steps["medians"] = make(question)
+    if question.has_groups:
+        steps["answer"] = answer
     return steps
 
 

@@ -94,6 +94,7 @@ def totals_sql(keys: Keys, *others: str) -> str:
     lines = [*(f"{SUMMARY[name]} AS {name}" for name in shown), *others]
     listed = ",\n    ".join(lines)
     return f"""
+-- what follows from the sums of each group
 SELECT {keys.columns("s")},
     {listed}
 FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
@@ -122,6 +123,7 @@ SELECT TRUE AS is_all, count(*) AS fills FROM paired"""
 def both_sides_sql(keys: Keys) -> str:
     """Return a query for ``both_sides`` by group, of groups that have any, from ``pairs``."""
     return f"""
+-- of how many fills both sides are there, by group
 SELECT {keys.columns()}, sum(fills)::BIGINT AS both_sides FROM pairs
 WHERE NOT is_all GROUP BY ALL"""
 
@@ -151,6 +153,7 @@ def asked(
     same = by.same("t", "b")
     has_sides = set(SIDES) <= set(frames.column_names(trades, caller))
     answer = f"""
+-- each group with the number of fills of which it counts both sides
 SELECT t.*,
     {both_sides_columns(has_sides)}
 FROM ({shown}

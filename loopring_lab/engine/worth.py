@@ -75,11 +75,7 @@ def worth_by_day(trades: Any, caller: str) -> pa.Table:
     """
     question = Question(
         caller,
-        steps={
-            "rows": DAILY_PRICES,
-            "sums": "SELECT * FROM rows",
-            "answer": "FROM sums",
-        },
+        steps={"sums": DAILY_PRICES},
         needs=("created_at", "base", "quote", "size", "price", "notional"),
     )
     daily = collected(ask(question, trades), caller).to_pandas()

@@ -330,7 +330,7 @@ FROM rated"""
             lambda: Counter(fills=0, above=0, unknown=0)
         )
         example = None
-        question = self.question("ms", sums=COUNTED, answer="FROM sums")
+        question = self.question("ms", sums=COUNTED)
         for row in collected(ask(question, trades), CALLER).to_pylist():
             example = row.pop("example") or example
             counts[row.pop("line")].update(row)
@@ -347,8 +347,8 @@ def _values_in(trades: Any, name: str) -> list[Any]:
     """Return the different values of a column."""
     keys = Keys((name,))
     steps = {
-        "sums": f"SELECT DISTINCT {keys.columns()} FROM trades",
-        "answer": "SELECT DISTINCT * FROM sums",
+        "sums": f"-- the values in each market\nSELECT DISTINCT {keys.columns()} FROM trades",
+        "answer": "-- those in any\nSELECT DISTINCT * FROM sums",
     }
     found = collected(
         ask(Question(CALLER, steps, ("created_at",), keys=keys), trades), CALLER

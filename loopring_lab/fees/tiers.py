@@ -100,6 +100,7 @@ SELECT {tier}, count(*) AS fills, min(created_at) AS first, max(created_at) AS l
 FROM tiered
 GROUP BY ALL"""
     shown = f"""
+-- with the share of each tier in its group
 SELECT {tier}, sum(fills)::BIGINT AS fills,
     sum(fills)::DOUBLE / (sum(sum(fills)) OVER (PARTITION BY {group}))::DOUBLE AS share,
     min(first) AS first, max(last) AS last
@@ -148,7 +149,7 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
     """
     caller = "lab.fees.with_tiers"
     steps = _tier_steps(tokens, "row") | {
-        "rows": "SELECT row, tier_bps, certainty FROM tiered"
+        "rows": "-- what is shown beside each fill\nSELECT row, tier_bps, certainty FROM tiered"
     }
     question = Question(caller, steps, NEEDS, LIKE, shown=None)
     return ask(question, trades, units=_units(trades, tokens, caller))
@@ -273,7 +274,7 @@ WHERE token IS NOT NULL
 GROUP BY token"""
     steps = {
         "sums": zeros,
-        "answer": "SELECT token, min(zeros) AS zeros FROM sums GROUP BY token",
+        "answer": "-- of all markets\nSELECT token, min(zeros) AS zeros FROM sums GROUP BY token",
     }
     question = Question(caller, steps, ("base", "fee_token", "size", "fee"))
     found = collected(ask(question, trades), caller).to_pylist()

@@ -111,9 +111,9 @@ def in_token(
     others: dict[str, Any] = {"price_needs": PRICE_COLUMNS, "split_by": ()}
     if by is None:
         steps["valued"] = _valued_sql("row", limit)
-        steps["rows"] = (
-            f"SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued"
-        )
+        steps["rows"] = f"""
+-- what is shown beside each fill
+SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued"""
         return ask(
             Question(CALLER, steps, needs, may_have, shown=None, **others),
             trades,
@@ -171,8 +171,7 @@ def _distinct(
     listed = ", ".join(columns)
     priced = "count(*) FILTER (WHERE price > 0 AND base <> quote) AS priced"
     steps = {
-        "sums": f"SELECT {listed}, {priced} FROM trades GROUP BY ALL",
-        "answer": "FROM sums",
+        "sums": f"-- each combination, and its rows with a price\nSELECT {listed}, {priced} FROM trades GROUP BY ALL"
     }
     question = Question(
         caller, steps, (*needs, *columns), ("base", "quote", "price"), split_by=()
@@ -264,6 +263,7 @@ def _shown_sql(keys: Keys, token: str) -> str:
     group = keys.columns("s")
     same = keys.same("s", "m")
     return f"""
+-- sums of all days by group, and how far they may be off
 SELECT {group}, sum(fills)::BIGINT AS fills, sum(fills - valued)::BIGINT AS unpriced,
     sum(fee) AS fee, sum(fee_value) AS fee_value, {literal(token)} AS value_token,
     CASE WHEN {error} = 0 THEN 0 ELSE 10000 * {error} / nullif(abs(sum(fee_value)), 0) END AS within_bps,

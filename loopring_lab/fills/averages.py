@@ -23,9 +23,10 @@ def with_average(table: str) -> str:
     volumes of up to 10**17 tokens have room for.
     """
     size = "nullif(known_size, 0)"
-    text = f"SELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"
+    text = f"-- whole units, and the rest\nSELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"
     for _ in range(6):
         text = f"""
+-- three decimals more
 SELECT * REPLACE (
     average * 1000 + rest * 1000 // {size} AS average,
     rest * 1000 % {size} AS rest
@@ -73,11 +74,13 @@ def vwap(
     keys = sums.with_key(sums.with_key(keys, "base"), "quote")
     group = keys.columns()
     totals = f"""
+-- sums of each pair
 SELECT {group}, {sums.SUMMARY["fills"]} AS fills, {sums.SUMMARY["unknown"]} AS unknown,
     {", ".join(KNOWN_SUMS)}
 FROM sums
 GROUP BY ALL"""
     shown = f"""
+-- and their average price
 SELECT {group}, fills, known_size AS volume, known_notional AS notional, average AS vwap, unknown
 FROM ({with_average(f"({totals})")})"""
     return sums.asked(trades, caller, keys, {"sums": sums.sums_sql(keys)}, shown)

@@ -51,6 +51,7 @@ def breakdown(
     keys = sums.with_key(outer, "fill_type")
     group = keys.columns()
     shown = f"""
+-- with the share of each type in its group
 SELECT {group}, fills, fills / sum(fills) OVER (PARTITION BY {outer.columns()}) AS share,
     * EXCLUDE ({group}, fills)
 FROM ({sums.totals_sql(keys)})"""

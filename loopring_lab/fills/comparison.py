@@ -206,7 +206,7 @@ WHERE told_role IS DISTINCT FROM 'maker'""",
 -- fills with their size class, equal sizes in one, and the moment from which prices are too late
 SELECT *, ((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS} AS anchor,
     CASE WHEN size > 0 THEN (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END AS class
-FROM takers LEFT JOIN spans USING (order_id, market)
+FROM takers LEFT JOIN spans USING (order_id)
 WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
         "found": asof_sql(trades, "classed", "last"),
         "rows": f"""
@@ -311,7 +311,7 @@ SELECT {group}, count(*) AS orders,
 FROM pulls
 GROUP BY {group}""",
         "answer": f"""
-WITH counted AS (
+WITH counted AS (  -- the takers' fills, and those left out
     SELECT {group}, sum(taken) AS taken, sum(left_out) AS left_out
     FROM sums WHERE fill_type IS NULL GROUP BY {group}
 ),
@@ -328,7 +328,7 @@ venues AS (  -- both over the same mix of cells
     FROM means
     GROUP BY {group}
 ),
-errors AS (
+errors AS (  -- how much orders vary, and how many there are
     SELECT {group}, sum(orders)::BIGINT AS orders, sum(squares) AS squares,
         least(sum(pool_orders), sum(book_orders)) AS fewest,
         greatest(sum(pool_squares), sum(book_squares)) AS largest

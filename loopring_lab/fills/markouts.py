@@ -320,9 +320,10 @@ FROM compared""",
         )
     check_level(intervals, caller)
     shown = ", ".join(ORDERS_SHOWN)
-    steps["sums"] = f"SELECT {shown}, trade_id FROM costs"
+    steps["sums"] = f"-- each order\nSELECT {shown}, trade_id FROM costs"
     steps["pairs"] = sums.pairs_sql(keys)
     steps["answer"] = f"""
+-- in order, with the number of fills of which both sides are there
 SELECT {shown}, (SELECT sum(fills)::BIGINT FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
 ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""

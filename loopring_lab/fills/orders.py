@@ -75,6 +75,7 @@ def orders(trades: Any) -> Any:
     own = f"{keys.columns()}, fills, first, last, amm_fills, made, taken, known_size, known_notional, average, rest"
     totals = sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)
     shown = f"""
+-- with the average price of each order, and the share of it that was made and taken
 SELECT {keys.columns()}, first, last, fills, amm_fills, average AS average_price,
     made / nullif(volume::DOUBLE, 0) AS maker_share,
     taken / nullif(volume::DOUBLE, 0) AS taker_share,

@@ -137,7 +137,7 @@ SELECT {group}, is_priced, count(*) AS fills,
 FROM gained
 GROUP BY ALL""",
         "answer": f"""
-WITH earned AS (
+WITH earned AS (  -- sums of each period and market, without the fills that have no price
     SELECT {group},
         sum(fills)::BIGINT AS fills,
         coalesce(sum(fills) FILTER (WHERE NOT is_priced), 0)::BIGINT AS unpriced,

@@ -336,7 +336,7 @@ def price_steps(
         "fills": f"""
 -- fills with the time of their order
 SELECT t.*, {began} AS began, {ended} AS ended
-FROM {rows} AS t LEFT JOIN spans AS s ON t.order_id = s.order_id AND t.market = s.market""",
+FROM {rows} AS t LEFT JOIN spans AS s ON t.order_id = s.order_id""",
     }
 
 
@@ -382,7 +382,8 @@ def asked(
     tables = dict(tables or {})
     last = [f"{literal(kind)} AS reference"] if kind else []
     if by is None:
-        rows = f"SELECT row, {', '.join([*beside, *rates, *last])} FROM costs {order}"
+        shown = ", ".join([*beside, *rates, *last])
+        rows = f"-- what is shown beside each fill\nSELECT row, {shown} FROM costs {order}"
         question = replace(question, steps={**question.steps, "rows": rows})
     else:
         question = with_estimates(question, rates, level, columns=last, **estimated)

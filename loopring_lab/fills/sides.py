@@ -230,7 +230,7 @@ def one_side(trades: Any) -> Any:
     caller = "lab.fills.one_side"
     steps, tables = role_steps(trades, caller)
     steps["once"] = ONCE
-    steps["rows"] = f"SELECT row FROM once ORDER BY ({IN_ORDER})"
+    steps["rows"] = f"-- oldest first\nSELECT row FROM once ORDER BY ({IN_ORDER})"
     question = Question(
         caller,
         steps,
@@ -265,10 +265,10 @@ def role_steps(
         steps={
             **paired,
             "sums": MAKERS_PAY,
-            "means": "SELECT coalesce(bool_or(makers_pay), FALSE) AS makers_pay FROM sums",
+            "means": "-- in any market\nSELECT coalesce(bool_or(makers_pay), FALSE) AS makers_pay FROM sums",
             "shown": SHOWN.format(fees_tell="(SELECT NOT makers_pay FROM means)"),
             "spreads": EVIDENCE,
-            "answer": "SELECT * FROM means LEFT JOIN spreads ON TRUE",
+            "answer": "-- both in one table\nSELECT * FROM means LEFT JOIN spreads ON TRUE",
         },
         needs=ROLE_COLUMNS,
     )

@@ -73,6 +73,7 @@ GROUP BY ALL"""
     # The type comes after the sizes, unless it is one of the keys in front of the quantile.
     type_column = keys.columns("s").removeprefix(part.columns("s"))
     shown = f"""
+-- with the ends of each quantile, and its parts
 SELECT {part.columns("s")}, min(smallest) OVER part AS smallest, max(largest) OVER part AS largest{type_column},
     fills, fills / sum(fills) OVER part AS share,
     notional, notional::DOUBLE / nullif(sum(notional::DOUBLE) OVER part, 0) AS notional_share,
@@ -146,7 +147,6 @@ def quantile_bounds(trades: Any, quantiles: int, caller: str) -> Any:
 SELECT {keys.columns()}, count(*) AS fills, min(notional) AS smallest, max(notional) AS largest
 FROM sized
 GROUP BY ALL"""
-    steps["answer"] = "FROM sums"
     return ask(
         Question(
             caller, steps, needs=("notional",), keys=keys, split_by=tuple(keys.of_frame)
