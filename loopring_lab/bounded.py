@@ -144,6 +144,16 @@ def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
     return integer if is_whole and abs(integer) <= most else None
 
 
+def given_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path as it was given: ``~`` is the home folder, and all other characters stand for themselves."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise LabError(
+            f"{printable(str(path), 200)}: nobody here has that home folder. Give the whole path."
+        ) from None
+
+
 def read_file(
     path: Path,
     where: str = "",
@@ -255,7 +265,7 @@ def find_files(
     every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = []
     for path in every:
-        found += _files_in(Path(path), endings, hint, inside, besides)
+        found += _files_in(given_path(path), endings, hint, inside, besides)
     return found
 
 

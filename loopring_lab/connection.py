@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopring_lab.bounded import given_path
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.http.addresses import check_limit
@@ -134,7 +135,7 @@ def connect(
         )
         return Client(transport, source)
     if recording:
-        return _read_recording(Path(recording).resolve(), source, limits)
+        return _read_recording(given_path(recording).resolve(), source, limits)
     if source is not None:
         raise LabError(
             "connect: source= names a relayer or a recording, and neither is given. Leave it out."
@@ -185,7 +186,7 @@ def _read_blocks(
         blocks = _store_of_exported(DEMO_BLOCKS, _names_in(DEMO_BLOCKS))
         print(f"Demo blocks: {blocks.source}. Nothing here is real market data.")  # noqa: T201
     elif not isinstance(blocks, Store):
-        path = Path(blocks)
+        path = given_path(blocks)
         is_old_store = (path / MARK_OF_OLD_STORE).exists()
         if path.is_dir() and not is_old_store:
             exported = _store_of_exported(path, _names_in(path))

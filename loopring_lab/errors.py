@@ -54,6 +54,11 @@ class LabError(Exception):
     recording ...no-such-folder: expected a folder of saved responses, got no such folder. Give the folder...
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are copied to other processes by calling their class with `args`, which here are one message,
+        # while several classes take more. So the parts are put together again as they are.
+        return _restored, (type(self), self.args, self.__dict__)
+
 
 class TransportError(LabError):
     """No usable answer arrived.
@@ -209,6 +214,15 @@ class ProtocolError(LabError, ValueError):
 
 class KeyUpdateError(LabError):
     """A key update cannot be made, was refused, or failed."""
+
+
+def _restored(
+    kind: type[LabError], args: tuple[Any, ...], state: dict[str, Any]
+) -> LabError:
+    """Make an error again of what another process sent."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 def with_details(message: str, *details: str) -> str:

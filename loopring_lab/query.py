@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import difflib
 import operator
 import re
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from numbers import Number
 from typing import Any, cast
 
@@ -25,6 +26,13 @@ NO_ACCOUNT = 104003
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
+# A date, then a time of day, then a zone, each with or without its separators.
+_ISO_8601 = re.compile(
+    r"\s*(\d{4}(-\d{2}(-\d{2})?)?|\d{8})"
+    r"([T ]\d{2}(:?\d{2}(:?\d{2}([.,]\d{1,9})?)?)? ?(Z|[+-]\d{2}(:?\d{2})?)?)?\s*"
+)
+_YEAR_LAST = re.compile(r"\s*(\d{1,2})[./-](\d{1,2})[./-](\d{4})")
+_EXAMPLE_TIME = "Give one like '2022-03-31' or '2022-03-31T18:00Z'."
 _DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")  # 2^63 has 19
 
 # What a question about the time of trades has to know of each market, one row for each.
@@ -91,15 +99,33 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
             f"{name}={shown(moment)} is not a time: a number may count seconds or milliseconds. Give one "
             "like '2022-03-31T18:00Z', or pandas.Timestamp(number, unit='ms', tz='UTC')."
         )
-    # pandas makes times of the columns of a dict, and raises where it has none.
-    stamp = (
-        None if isinstance(moment, dict) else pd.to_datetime(moment, errors="coerce")
-    )
+    stamp = None
+    # pandas would read 12.04.2023 as 4 December, and 13.04.2023 as 13 April; and it makes times of a dict's columns.
+    is_text = isinstance(moment, str)
+    if not isinstance(moment, dict) and (not is_text or _ISO_8601.fullmatch(moment)):
+        stamp = pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
+        readings = _readings(moment) if is_text else ""
         raise LabError(
-            f"{name}={shown(moment)} is not a time. Give one like '2022-03-31' or '2022-03-31T18:00Z'."
+            f"{name}={shown(moment)} is not a time. {readings or _EXAMPLE_TIME}"
         )
     return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
+
+
+def _readings(text: str) -> str:
+    """Say what a date with the year at its end could mean; empty for anything else."""
+    found = _YEAR_LAST.match(text)
+    if not found:
+        return ""
+    first, second, year = found.groups()
+    days = {}
+    for day, month in ((first, second), (second, first)):
+        with contextlib.suppress(ValueError):
+            date = dt.date(int(year), int(month), int(day))
+            days[f"'{date}'"] = f"{date.day} {date:%B %Y}"
+    if not days:
+        return ""
+    return f"Its year is last: that could be {' or '.join(days.values())}. Give {' or '.join(days)}."
 
 
 def parse_span(
@@ -122,8 +148,8 @@ def parse_length(length: Any, caller: str, name: str = "tolerance") -> int:
         has_unit = not re.fullmatch(r"\s*[+-]?\d+\s*", length)
         text = re.sub(r"(?<=[\d ])[dw]$", lambda unit: unit[0].upper(), length)
         parsed = pd.to_timedelta(text, errors="coerce") if has_unit else None
-    elif isinstance(length, timedelta | np.timedelta64):
-        parsed = pd.to_timedelta(cast("timedelta", length), errors="coerce")
+    elif isinstance(length, dt.timedelta | np.timedelta64):
+        parsed = pd.to_timedelta(cast("dt.timedelta", length), errors="coerce")
     if not isinstance(parsed, pd.Timedelta) or parsed < pd.Timedelta(0):
         none = ", or None" if name == "tolerance" else ""
         raise LabError(

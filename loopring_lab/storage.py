@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab import errors
-from loopring_lab.bounded import printable
+from loopring_lab.bounded import given_path, printable
 from loopring_lab.engine import session
 from loopring_lab.errors import (
     ArchiveError,
@@ -167,7 +167,7 @@ class StoredFile:
             raise LabError(
                 f"An address, which may hold a key, is no path of {kind.one}. Give a file."
             )
-        self.shown = Path(path)
+        self.shown = given_path(path)
         self.advice = (
             f"Restore a backup, or move the file away and fill a new one: {kind.fill}."
         )
@@ -180,6 +180,12 @@ class StoredFile:
             raise LabError(
                 f"{printable(str(path), 200)}: no file can have this path ({error}). Use another."
             ) from None
+        if "?" in str(self.path):
+            # DuckDB takes what follows for the parameters of an address, and puts its log before it.
+            raise LabError(
+                f"{printable(str(self.path), 200)}: DuckDB cannot keep a file under a path with a question mark. "
+                "Use another."
+            )
         if is_folder:
             raise NotAnArchive(
                 f"{path}: is a folder, as earlier versions of loopring-lab kept {kind.contents} in. Now it is "

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError, did_you_mean
 
 FOLDERS = {"recording": "saved responses", "blocks": "blocks"}
@@ -144,7 +145,7 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
         return {}
     sizes: dict[int, list[int]] = defaultdict(list)
     # A file for each account and fill type: <accountId>-<amm or dex>.json.
-    for path in (Path(recording) / "trades").glob("*-*.json"):
+    for path in (given_path(recording) / "trades").glob("*-*.json"):
         account, _, _ = path.stem.partition("-")
         if account.isdigit():
             sizes[int(account)].append(path.stat().st_size)
@@ -233,7 +234,7 @@ def _checked_values(
         folder = values.get(name)
         if folder is None:
             continue
-        place = Path(folder)
+        place = given_path(folder)
         # A notebook with this parameter makes its folder.
         is_made = "files" in template.parameters
         # Blocks are in one file, or exported to a folder.

@@ -190,6 +190,18 @@ def test_an_order_s_fills_are_found_without_its_account(
             "pandas.Timestamp(number, unit='ms', tz='UTC')",
         ),
         ({"account_id": 1, "until": "2022-13-01"}, "until='2022-13-01' is not a time."),
+        (
+            {"account_id": 1, "since": "12.04.2023"},
+            "that could be 12 April 2023 or 4 December 2023. Give '2023-04-12' or '2023-12-04'.",
+        ),
+        (
+            {"account_id": 1, "until": "13/04/2023"},
+            "that could be 13 April 2023. Give '2023-04-13'.",
+        ),
+        (
+            {"account_id": 1, "since": "Apr 12 2023"},
+            "since='Apr 12 2023' is not a time.",
+        ),
     ],
 )
 def test_an_argument_that_cannot_be_used_is_named(

@@ -99,6 +99,27 @@ def test_an_answer_without_an_end_is_cut_off(talk: Talk) -> None:
     assert talk is ENDLESS["silence"] or hung_up.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_server_of_this_machine_may_have_a_certificate_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, variable: str, host: str
+) -> None:
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv(variable, str(CERTIFICATE))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+
+    def listen(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.recv(1 << 16)
+            wrapped.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with talking(listen, at_once=True) as base_url:
+        port = base_url.rpartition(":")[2]
+        secure = transport(f"https://{host}:{port}", timeout=5.0, proxies=True)
+        assert secure.get("/exchange/tokens") == b"{}"
+
+
 def test_a_head_that_drips_through_tls_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

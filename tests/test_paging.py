@@ -3,8 +3,8 @@
 import json
 import random
 import threading
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterator
+from itertools import count, cycle, repeat
 from typing import Any
 
 import pytest
@@ -24,20 +24,32 @@ def fill(number: int) -> list[Any]:
 
 
 class Ledger:
-    """A trades endpoint in memory; `grow` is called after every response and may change the rows."""
+    """A trades endpoint in memory; `grow` is called after every response and may change the rows.
+
+    It sends as many rows a page as `sizes` yields, and counts rows up to `most_counted`.
+    """
 
     def __init__(
-        self, rows: Rows, grow: Callable[[Rows], None] = lambda rows: None
+        self,
+        rows: Rows,
+        grow: Callable[[Rows], None] = lambda rows: None,
+        *,
+        sizes: Iterator[int] | None = None,
+        most_counted: int = 1_000_000,
     ) -> None:
         self.rows = rows
         self.grow = grow
+        self.sizes = sizes or repeat(PAGE)
+        self.most_counted = most_counted
         self.requests = 0
         self._lock = threading.Lock()
 
     def __call__(self, offset: int) -> bytes:
         with self._lock:
             self.requests += 1
-            answer = page(self.rows[offset : offset + PAGE], len(self.rows))
+            size = next(self.sizes)
+            counted = min(len(self.rows), self.most_counted)
+            answer = page(self.rows[offset : offset + size], counted)
             self.grow(self.rows)
             return answer
 
@@ -56,7 +68,54 @@ def test_a_still_history_takes_as_many_requests_as_it_has_pages() -> None:
     for size in (0, 1, 49, 50, 51, 1_000):
         ledger = Ledger([fill(number) for number in range(size)])
         assert read(ledger) == {str(number) for number in range(size)}
-        assert ledger.requests == max(1, -(-size // PAGE))
+        # Behind a page that is full and the last one counted, there might be more.
+        probes = 1 if size and size % PAGE == 0 else 0
+        assert ledger.requests == max(1, -(-size // PAGE)) + probes
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 300),
+    st.lists(st.integers(1, PAGE), min_size=1, max_size=4),
+    st.sampled_from([None, 30, 77]),
+)
+def test_pages_of_any_size_are_read_without_a_hole(
+    size: int, sizes: list[int], limit: int | None
+) -> None:
+    rows = [fill(number) for number in reversed(range(size))]
+    found = read(Ledger(rows, sizes=cycle(sizes)), Window(limit=limit))
+    newest = size if limit is None else min(limit, size)
+    assert {str(number) for number in range(size - newest, size)} <= found
+    since = size // 3
+    recent = read(Ledger(rows, sizes=cycle(sizes)), Window(since=1_000 + since))
+    assert {str(number) for number in range(since, size)} <= recent
+
+
+@pytest.mark.parametrize(
+    ("size", "counted"), [(PAGE, PAGE), (PAGE, 100), (49, 98), (20, 100), (1, 50)]
+)
+def test_a_count_that_stops_before_the_rows_do_is_not_believed(
+    size: int, counted: int
+) -> None:
+    rows = [fill(number) for number in range(137)]
+    ledger = Ledger(rows, sizes=repeat(size), most_counted=counted)
+    assert read(ledger) == {str(number) for number in range(137)}
+
+
+def test_a_last_page_that_is_repeated_past_the_end_is_the_end() -> None:
+    rows = [fill(number) for number in range(100)]
+    pages = {0: rows[:50]}
+    found = read(lambda offset: page(pages.get(offset, rows[50:]), 100))
+    assert found == {str(number) for number in range(100)}
+
+
+def test_a_page_longer_than_asked_for_is_refused() -> None:
+    rows = [fill(number) for number in range(9_000)]
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read(lambda offset: page(rows, 1_000_000))
+    assert "page at 0: expected at most 50 rows, as asked for, got 9,000" in str(
+        caught.value
+    )
 
 
 @settings(max_examples=60)

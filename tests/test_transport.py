@@ -176,6 +176,23 @@ def test_any_error_body_becomes_an_error_with_a_hint(status: int, body: bytes) -
         assert str(error).endswith(".")
 
 
+def test_a_web_page_with_403_is_not_about_the_key() -> None:
+    page = b"<!DOCTYPE html><title>Attention Required! | Cloudflare</title>"
+    error = relayer_error(403, page, "GET /x")
+    assert type(error) is RelayerError
+    assert "something between here and the relayer refuses programs" in str(error)
+    assert type(relayer_error(403, b"", "GET /x")) is NotAuthorized
+
+
+def test_a_proxy_that_asks_who_is_there_is_named(pauses: list[float]) -> None:
+    with pytest.raises(
+        RelayerUnreachable,
+        match="The proxy that this machine's settings name cannot be used",
+    ) as caught:
+        get(failing(Answer(407, b"<html>Proxy Authentication Required</html>")))
+    assert "HTTP_PROXY" in str(caught.value)
+
+
 def test_unprintable_reasons_are_cleaned_and_cut() -> None:
     error = relayer_error(
         400, b'{"code": 1, "msg": "a\\u001b[31m' + b"b" * 5000 + b'"}', "GET /x"

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -21,7 +20,7 @@ from loopring_lab.archive.imports import Import
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.archive.sync import Sync
-from loopring_lab.bounded import Paths
+from loopring_lab.bounded import Paths, given_path
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
@@ -573,7 +572,9 @@ class Archive:
         >>> archive.export(Path(tempfile.mkdtemp(), "exported"))
         700
         """
-        return scans.export(self._file, Path(folder), _asked(since, until, accounts))
+        return scans.export(
+            self._file, given_path(folder), _asked(since, until, accounts)
+        )
 
     def _refuse_mixed(self, *, from_blocks: bool) -> None:
         """Refuse to add what the archive does not hold, before anything is asked for."""

@@ -34,6 +34,13 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def hash_sql(column: str) -> str:
+    """Return an order hash as SQL, null for what stands for no order: nothing, ``0x``, or zeros."""
+    return (
+        f"CASE WHEN ltrim({column}::VARCHAR, '0xX ') <> '' THEN {column}::VARCHAR END"
+    )
+
+
 def whole_units(amount: str, unit: int) -> str:
     """Return how many whole units of at most 10**18 an amount has, ``amount // unit``, as SQL.
 
@@ -107,6 +114,8 @@ class Keys:
             # Adding 0 makes -0.0 and 0.0 one group.
             is_float = types[name] in ("FLOAT", "DOUBLE")
             source = f"{quoted(name)} + 0" if is_float else quoted(name)
+            if name == "order_hash":
+                source = hash_sql(source)
             lines.append(f"{source} AS {aliases[name]}")
         return lines
 

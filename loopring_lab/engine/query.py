@@ -49,7 +49,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.groups import EVERYTHING, Keys, literal, quoted
+from loopring_lab.engine.groups import EVERYTHING, Keys, hash_sql, literal, quoted
 from loopring_lab.errors import AmountError, LabError
 
 if TYPE_CHECKING:
@@ -407,6 +407,8 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
         raise LabError(
             f"{caller}: fee_bps is {kind}, not a number. Convert it to float64 basis points."
         )
+    if name == "order_hash":
+        return hash_sql(source)
     if name == "fee_bps":
         # Polars and Arrow keep a rate that is not a number; pandas means an unknown one by it.
         return f"nullif({source}::DOUBLE, 'NaN'::DOUBLE)"

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def set_memory(
     size = _parse_size(limit)
     parent = None
     if spill_folder is not None:
-        parent = Path(spill_folder).absolute()
+        parent = given_path(spill_folder).absolute()
         if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
             raise LabError(
                 f"spill_folder={str(spill_folder)!r}: no such folder, or no permission to write to it. Create "

@@ -383,7 +383,9 @@ def asked(
     last = [f"{literal(kind)} AS reference"] if kind else []
     if by is None:
         shown = ", ".join([*beside, *rates, *last])
-        rows = f"-- what is shown beside each fill\nSELECT row, {shown} FROM costs {order}"
+        rows = (
+            f"-- what is shown beside each fill\nSELECT row, {shown} FROM costs {order}"
+        )
         question = replace(question, steps={**question.steps, "rows": rows})
     else:
         question = with_estimates(question, rates, level, columns=last, **estimated)

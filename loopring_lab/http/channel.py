@@ -32,6 +32,7 @@ MAX_BYTES = 1 << 30
 PIECE = 1 << 16  # bytes that are read, and expanded, at once
 # HTTP: asked again, the server may answer.
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+PROXY_ASKS_WHO = 407  # HTTP: no server sends it, but a proxy between
 FIRST_DELAY = 0.1  # seconds before the second attempt, doubled before each further one
 LONGEST_DELAY = 8.0
 LONGEST_RETRY_AFTER = (
@@ -254,6 +255,8 @@ class Channel:
     def _read_response(self, response: requests.Response, request: Request) -> Outcome:
         if response.is_redirect:
             return failures.redirected(response.headers["Location"], request)
+        if response.status_code == PROXY_ASKS_WHO:
+            return failures.unusable_proxy(request)
         coding = response.headers.get("Content-Encoding", "identity").lower()
         if coding not in ("identity", "gzip"):
             problem = "The answer is compressed in a way that was not asked for."

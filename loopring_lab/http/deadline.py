@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import socket
 import threading
 import time
@@ -148,14 +149,20 @@ class WatchedAdapter(HTTPAdapter):
         return pool
 
 
+# Variables of the environment that name a file of certificates, in the order of `requests`.
+CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+
 class Session(requests.Session):
     """A session that keeps nothing from one answer to the next, and reads no body by itself."""
 
     def __init__(self, *, trust_env: bool) -> None:
         super().__init__()
-        self.trust_env = (
-            trust_env  # whether proxies and certificates of the environment count
-        )
+        # Whether the environment's proxies count; its certificates do in any case, as those of a server on this
+        # machine are never signed by a public authority.
+        self.trust_env = trust_env
+        given = [os.environ.get(name) for name in CERTIFICATES]
+        self.verify = next(filter(None, given), True)
         self.headers["Accept-Encoding"] = "gzip"
         for scheme in ("http://", "https://"):
             self.mount(scheme, WatchedAdapter(pool_maxsize=CONNECTIONS, max_retries=0))

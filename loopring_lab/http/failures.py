@@ -56,8 +56,7 @@ def failed(error: Exception, request: Request, connected: bool) -> Outcome:
         exceptions.ProxyError | exceptions.InvalidURL | exceptions.InvalidSchema,
     ):
         # The address was checked before, so one that requests cannot use is the proxy's.
-        problem = "The proxy that this machine's settings name cannot be used."
-        return Outcome(error=request.error(problem, PROXY_SETTINGS, RelayerUnreachable))
+        return unusable_proxy(request)
     if isinstance(error, exceptions.SSLError):
         return Outcome(error=_insecure(error, request))
     if isinstance(error, exceptions.ConnectionError):
@@ -81,6 +80,12 @@ def failed(error: Exception, request: Request, connected: bool) -> Outcome:
         return Outcome(error=request.error(problem, CERTIFICATE_SETTINGS))
     problem = f"The request failed ({type(error).__name__})."
     return Outcome(error=request.error(problem, maybe_received=connected))
+
+
+def unusable_proxy(request: Request) -> Outcome:
+    """Return that a proxy is between here and the server, and cannot be used."""
+    problem = "The proxy that this machine's settings name cannot be used."
+    return Outcome(error=request.error(problem, PROXY_SETTINGS, RelayerUnreachable))
 
 
 def late(request: Request, timeout: float, *, connected: bool) -> Outcome:

@@ -36,6 +36,11 @@ SLOW_DOWN = "Send fewer requests: connect(..., rate=...), or share one client be
 NOT_A_RELAYER = (
     "This does not look like a relayer: check base_url, which ends before /api/v3."
 )
+# A web page in place of a relayer's JSON, as firewalls and content networks send it.
+IN_BETWEEN = (
+    "A web page came in place of an answer: something between here and the relayer refuses programs, such as a "
+    "firewall. Open base_url in a browser to see it, or try another network."
+)
 TRY_LATER = "The problem is on the relayer's side: try again later."
 LONGEST_REASON = 300  # characters of a relayer's own message that an error repeats
 
@@ -54,6 +59,8 @@ def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | Non
     if status == 429:
         kind = RateLimited
         hint = SLOW_DOWN
+    elif status == 403 and body.lstrip().startswith(b"<"):
+        hint = IN_BETWEEN
     elif code in (NO_KEY, WRONG_KEY) or status in (401, 403):
         kind = NotAuthorized
         hint = hint or HINTS[WRONG_KEY]

@@ -109,7 +109,8 @@ class History:
                 odd = list(
                     compress(ready.keys.identities, no_trade.is_valid().to_pylist())
                 )
-            self.scheduler.count(ready.keys, wire.read_total(ready.batch), odd)
+            total = wire.read_total(ready.batch)
+            self.scheduler.count(ready.offset, ready.keys, total, odd)
             self._wave.append(ready.keys)
             yield ready
 

@@ -8,10 +8,10 @@ from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import NamedTuple
 
-from loopring_lab.errors import IncompleteHistory
+from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
 from loopring_lab.tables.identity import RowKeys
 
-PAGE = 50  # rows: the most that a relayer sends at once, by its contract
+PAGE = 50  # rows asked for at once: the most that a relayer sends, by its contract; some send fewer
 LARGE_WAVE = 48  # pages asked for together, where the answer to one decides whether others are needed
 LARGEST_WAVE = 240  # pages asked for together where all are needed: the keys of their rows are kept until then
 MAX_READINGS = 4  # times that a page may be read on average; a history that needs more never stands still
@@ -52,6 +52,14 @@ class PageScheduler:
     in order, so that no row slips from a page not read yet to one read already. A reading that finds nothing
     new is the last.
 
+    *Short pages.* A relayer may send fewer rows a page than it is asked for. Pages begin where the page before
+    ends, so the first one tells how many rows apart they are. Where a later page is shorter still, the rows up
+    to the next one were not read: pages are then read one by one, each from where the last one ended.
+
+    *The end.* A relayer may count no further than to some number, such as 100, or count the rows of a page. Then
+    the last page counted is a full one. So where it is, one more page is asked for; if that has rows, pages are
+    read until one has no new row, and these are counted instead.
+
     Rows held from earlier readings are not read again, as long as the count is reached without them.
     """
 
@@ -68,6 +76,10 @@ class PageScheduler:
         self._fresh: set[int] = set()  # identities read that were not held
         self._pages = 0
         self._first_total = 0
+        self._step = PAGE  # rows from the beginning of a page to that of the next
+        self._has_hole = (
+            False  # whether a page was too short for the next one to follow
+        )
 
     @property
     def complete(self) -> bool:
@@ -83,12 +95,17 @@ class PageScheduler:
         return len(self._held) + len(self._fresh)
 
     @property
+    def step(self) -> int:
+        """Rows from the beginning of a page to that of the next."""
+        return self._step
+
+    @property
     def page_limit(self) -> int:
         """Number of pages that may be read, going by the rows known so far; one more ends reading."""
         # A history that grows while it is read needs a few readings of each page. One that needs more is
         # either never still, so that the pages of the first count are exceeded, or its count is not true,
         # so that those of the known rows are. Both end rather than run for ever.
-        pages_expected = min(self.known, self._first_total) // PAGE + SPARE_PAGES
+        pages_expected = min(self.known, self._first_total) // self._step + SPARE_PAGES
         return MAX_READINGS * pages_expected
 
     @property
@@ -96,11 +113,26 @@ class PageScheduler:
         """Rows still to be found, going by what was held and counted before."""
         return self.total + self._gone - self.known
 
-    def count(self, keys: RowKeys, total: int, no_trades: Iterable[int]) -> None:
+    def count(
+        self, offset: int, keys: RowKeys, total: int, no_trades: Iterable[int]
+    ) -> None:
         """Count the rows of a page; what is counted must be delivered, or reading ends."""
+        rows = len(keys.identities)
+        if rows > PAGE:
+            raise UnexpectedAnswer(
+                f"{self._name}, page at {offset}",
+                expected=f"at most {PAGE} rows, as asked for",
+                got=f"{rows:,}",
+                hint="Check that base_url is a relayer: its pages end where they are asked to.",
+            )
         self.total = max(self.total, total)
+        is_short = 0 < rows < self._step and offset + rows < self.total
         if self._pages == 0:
             self._first_total = total
+            if is_short:
+                self._step = rows
+        elif is_short:
+            self._has_hole = True
         self._pages += 1
         self.identities.update(keys.identities)
         self.no_trades.update(no_trades)
@@ -114,60 +146,65 @@ class PageScheduler:
     def steps(self, window: Window = EVERYTHING) -> Steps:
         """Yield the offsets of each wave of pages; the keys of their rows are sent back."""
         first = yield range(0, PAGE, PAGE)
-        is_counted = self._held and self.complete and self.total > PAGE
+        is_counted = self._held and self.complete and self.total > self._step
         if is_counted and not _is_newest_first(first):
             # A row that came while another went leaves the count as it was, and may be on the last page.
-            yield range((self.total - 1) // PAGE * PAGE, self.total, PAGE)
-        if self.complete:
-            return
-        enough = False
-        if self._held:
+            yield range(self._last_page(), self.total, self._step)
+        enough = self.complete
+        if not enough and self._held:
             enough = yield from self._read_around_held(window, first)
-        elif window != EVERYTHING:
+        elif not enough and window != EVERYTHING:
             enough = yield from self._read_newest(window, first)
         if not enough:
             yield from self._read_everything()
+        if self.complete:
+            yield from self._read_past_count()
+
+    def _last_page(self) -> int:
+        """Return where the last page begins, by the relayer's count."""
+        return max(0, self.total - 1) // self._step * self._step
 
     def _read_around_held(self, window: Window, first: Wave) -> Reading:
         """Read the rows before those held, then those behind them; tell whether that is enough."""
+        step = self._step
         wave = first
-        offset = PAGE
+        offset = step
         pages = 1
         while not self.complete and offset < self.total and not self._meets_held(wave):
             if _reaches(wave, window.since):
-                return True
-            pages_missing = math.ceil(self._missing / PAGE)
-            stop = offset + max(1, min(pages, pages_missing)) * PAGE
-            wave = yield range(offset, min(stop, self.total), PAGE)
+                return not self._has_hole
+            pages_missing = math.ceil(self._missing / step)
+            stop = offset + max(1, min(pages, pages_missing)) * step
+            wave = yield range(offset, min(stop, self.total), step)
             offset = stop
             pages = min(2 * pages, LARGE_WAVE)
         # Rows that are still missing were never reached by the reading that left those held: they are last.
         counted = self.total
-        offset = max(0, counted - max(0, self._missing)) // PAGE * PAGE
+        offset = max(0, counted - max(0, self._missing)) // step * step
         pages = LARGEST_WAVE if window.since is None else 1
         while not self.complete and offset < counted:
-            stop = offset + pages * PAGE
-            wave = yield range(offset, min(stop, counted), PAGE)
+            stop = offset + pages * step
+            wave = yield range(offset, min(stop, counted), step)
             offset = stop
             if _reaches(wave, window.since):
-                return True
+                return not self._has_hole
             if window.since is not None:
                 pages = min(2 * pages, LARGE_WAVE)
         return self.complete or (yield from self._read_ends(counted))
 
     def _read_newest(self, window: Window, first: Wave) -> Reading:
         """Read on from the newest rows; tell whether that is enough: not if they are out of order."""
+        step = self._step
         wave = first
-        offset = PAGE
-        pages_of_limit = math.ceil((window.limit or 0) / PAGE)
+        offset = step
+        pages_of_limit = math.ceil((window.limit or 0) / step)
         pages = min(LARGEST_WAVE, max(1, pages_of_limit - 1))
         moments: list[int] = []
         while True:
             fresh = _moments(wave)
             moments += fresh
-            if not fresh or any(
-                later > earlier for earlier, later in pairwise(moments)
-            ):
+            is_in_order = all(earlier >= later for earlier, later in pairwise(moments))
+            if not fresh or not is_in_order or self._has_hole:
                 return False
             if offset >= self.total:
                 return self.complete
@@ -177,27 +214,30 @@ class PageScheduler:
             )
             if is_old_enough or is_long_enough:
                 return True
-            stop = offset + pages * PAGE
-            wave = yield range(offset, min(stop, self.total), PAGE)
+            stop = offset + pages * step
+            wave = yield range(offset, min(stop, self.total), step)
             offset = stop
             pages = min(2 * pages, LARGE_WAVE)
 
     def _read_everything(self) -> Steps:
         """Read every page at once; if rows are missing then, page by page, so that none slips past."""
         counted = self.total
-        wave = PAGE * (LARGE_WAVE if self._held else LARGEST_WAVE)
-        for offset in range(PAGE, counted, wave):
-            yield range(offset, min(offset + wave, counted), PAGE)
-            if self._held and self.complete:
-                return
+        step = self._step
+        wave = step * (LARGE_WAVE if self._held else LARGEST_WAVE)
+        for offset in range(step, counted, wave):
+            yield range(offset, min(offset + wave, counted), step)
+            if self._has_hole or (self._held and self.complete):
+                break
         known = -1
         while not (yield from self._read_ends(counted)):
             if len(self._contents) == known:
                 raise self._incomplete()
             known = len(self._contents)
             counted = self.total
-            for offset in range(0, counted, PAGE):
-                yield from self._read_page(offset)
+            offset = 0
+            while offset < counted:
+                page = yield from self._read_page(offset)
+                offset += len(page.identities) or self._step
 
     def _read_ends(self, counted: int) -> Reading:
         """Read what arrived before the first row and after the last one, as long as that narrows the gap."""
@@ -205,25 +245,41 @@ class PageScheduler:
         while not self.complete and self._gap() < gap:
             gap = self._gap()
             reached = self.total
-            for offset in range(0, self.total, PAGE):
-                if not (yield from self._read_page(offset)) or self.complete:
-                    break
-            for offset in range(counted // PAGE * PAGE, self.total, PAGE):
-                if self.complete:
-                    break
-                yield from self._read_page(offset)
+            yield from self._read_new(0)
+            yield from self._read_new(counted // self._step * self._step)
             counted = reached
         return self.complete
+
+    def _read_new(self, offset: int) -> Steps:
+        """Read page after page from an offset, up to one without a new row, or until the history is complete."""
+        while not self.complete and offset < self.total:
+            known = len(self._contents)
+            page = yield from self._read_page(offset)
+            offset += len(page.identities)
+            if len(self._contents) == known:
+                return
+
+    def _read_past_count(self) -> Steps:
+        """Read on from a last page that is full, for a count that may end before the rows do."""
+        offset = self.total
+        if not offset or offset % self._step:
+            return
+        known = -1
+        # Some relayers repeat their last page past the end.
+        while len(self._contents) > known:
+            known = len(self._contents)
+            page = yield from self._read_page(offset)
+            offset += len(page.identities)
+        self.total = max(self.total, self.known - self._gone)
 
     def _gap(self) -> int:
         """Return how far the rows read are from the relayer's count: fewer, or more."""
         return abs(self.total - len(self.identities))
 
-    def _read_page(self, offset: int) -> Reading:
-        """Read one page; tell whether it is a full one with something new."""
-        known = len(self._contents)
+    def _read_page(self, offset: int) -> Generator[range, Wave, RowKeys]:
+        """Read one page."""
         [page] = yield range(offset, offset + PAGE, PAGE)
-        return len(page.identities) == PAGE and len(self._contents) > known
+        return page
 
     def _meets_held(self, wave: Wave) -> bool:
         """Tell whether a wave has a row that is held, or none at all."""

@@ -168,12 +168,14 @@ class Pager:
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
         numbers = self._numbers(query)
-        rows = self._rows(numbers, query.offset, query.limit)
+        limit = min(query.limit, self._settings.page_rows or query.limit)
+        rows = self._rows(numbers, query.offset, limit)
         text = rows_json(rows, self._settings.numbers == "number")
         # What grows is the history of an account; a search for an order names none.
         if self._settings.growth and query.account_id:
             self._grow(query.account_id, query.fill_types)
-        return len(numbers), text
+        counted = min(len(numbers), self._settings.counted_rows or len(numbers))
+        return counted, text
 
     def rows(self, account_id: int, fill_type: str | None = None) -> list[Row]:
         """Return the rows of an account as they are served now."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loopring_lab.bounded import (
+    given_path,
     parse_json,
     printable,
     read_file,
@@ -51,7 +52,7 @@ class Recording:
     """
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
-        self._folder = Path(folder)
+        self._folder = given_path(folder)
         if not self._folder.is_dir():
             raise UnexpectedAnswer(
                 f"recording {folder}",

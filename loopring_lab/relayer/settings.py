@@ -58,6 +58,8 @@ UPDATE_FEES = {
 # Values for the hint of an error, where the default would not show the form.
 EXAMPLES = {
     "row_length": "13",
+    "page_rows": "20",
+    "counted_rows": "100",
     "rate_limit": "5",
     "prefix": "no",
     "latency": "0.05",
@@ -156,6 +158,11 @@ class Settings:
     rpc_missing_bodies : float
         Share of transactions, from 0 to 1, that ``eth_getTransactionByHash`` does not have: it answers null.
 
+    page_rows : int or None
+        Most rows of a trades response, whatever ``limit`` asks for. None: as many as asked for, up to 50.
+    counted_rows : int or None
+        Where ``totalNum`` stops counting, such as at 100 of 137 rows. None: it counts all rows.
+
     Raises
     ------
     LabError
@@ -205,11 +212,15 @@ class Settings:
     rpc_batch: int = Field(default=100, ge=0)
     rpc_omitted_logs: float = Field(default=0.0, ge=0, le=1)
     rpc_missing_bodies: float = Field(default=0.0, ge=0, le=1)
+    page_rows: int | None = Field(default=None, ge=1, le=50)
+    counted_rows: int | None = Field(default=None, ge=1)
 
     # A command line has text only; these read it, and pass on anything else as it is.
 
     @field_validator(
         "row_length",
+        "page_rows",
+        "counted_rows",
         "rate_limit",
         "update_seconds",
         "rpc_log_blocks",

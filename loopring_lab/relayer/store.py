@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from loopring_lab.bounded import read_file
+from loopring_lab.bounded import given_path, read_file
 from loopring_lab.errors import LabError
 
 Status = Literal["received", "processing", "processed", "failed"]
@@ -84,7 +84,7 @@ class Store:
 
     def __init__(self, path: str | Path | None, identity: Mapping[str, str]) -> None:
         """Open a file, or create it; `identity` names whose it is."""
-        self._path = None if path is None else Path(path)
+        self._path = None if path is None else given_path(path)
         # Requests, the worker and the notebook's own thread meet here.
         self._lock = threading.RLock()
         self._contents = Contents({}, {}, [])

@@ -19,6 +19,7 @@ from loopring_lab.bounded import (
     MAX_INT64,
     Paths,
     find_files,
+    given_path,
     open_file,
     parse_integer,
     parse_json,
@@ -77,6 +78,12 @@ CHAINS = {exchange.lower(): chain_id for chain_id, exchange in EXCHANGES.items()
 INPUT = ("input", "data")
 HASH = ("hash", "transaction_hash")
 NUMBER = ("block_number", "blockNumber")
+# Whether a transaction succeeded, or failed: of receipts, of the public datasets, and of explorers and traces.
+SUCCEEDED = ("receipt_status", "receiptStatus", "status", "txreceipt_status", "success")
+FAILED = ("isError", "is_error", "error")
+# What the first say of a failed transaction, and the others of one that has not failed, as lower-case text.
+NOT_SUCCEEDED = frozenset({"0", "0x0", "false", "fail", "failed", "error", "reverted"})
+NOT_FAILED = frozenset({"", "0", "0x0", "false", "none", "nan"})
 TEXT = b"0123456789abcdefABCDEFxX \t\r\n"
 
 
@@ -129,7 +136,7 @@ class Import:
         self, paths: Paths, tokens: str | os.PathLike[str] | None
     ) -> dict[str, int]:
         """Import every file; count the blocks that were not held, and what submits no block."""
-        listing = None if tokens is None else Path(tokens)
+        listing = None if tokens is None else given_path(tokens)
         text = None if listing is None else _listing(listing)
         files = [
             file
@@ -417,7 +424,8 @@ def _columns(names: list[str], where: str) -> list[str]:
     if not set(INPUT).intersection(names):
         raise _refused(where, "a column input", f"columns {shown(names, 200)}")
     found = [_first(known, names) for known in (INPUT, HASH, NUMBER)]
-    return [name for name in found if name is not None]
+    outcomes = [name for name in (*SUCCEEDED, *FAILED) if name in names]
+    return [name for name in found if name is not None] + outcomes
 
 
 def _first(known: Iterable[str], names: Iterable[str]) -> str | None:
@@ -427,6 +435,9 @@ def _first(known: Iterable[str], names: Iterable[str]) -> str | None:
 def _call(row: Mapping[str, Any], where: str) -> Call:
     """Read a transaction: a JSON object, or a row of a table."""
     given = {name: value for name, value in row.items() if value is not None}
+    if _has_failed(given):
+        # What it would have done did not happen: it submits no block.
+        return Call(where, b"", True)
     content = given.get(_first(INPUT, given) or "")
     number = given.get(_first(NUMBER, given) or "")
     digest = given.get(_first(HASH, given) or "")
@@ -443,6 +454,18 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
         l1_block,
         transaction,
     )
+
+
+def _has_failed(given: Mapping[str, Any]) -> bool:
+    """Tell whether a transaction is said to have failed."""
+    for name, value in given.items():
+        # Tables of pandas have whole numbers as floats where some are unknown.
+        text = str(value).strip().lower().removesuffix(".0")
+        if name in SUCCEEDED and text in NOT_SUCCEEDED:
+            return True
+        if name in FAILED and text not in NOT_FAILED:
+            return True
+    return False
 
 
 def _bytes(

@@ -210,8 +210,9 @@ class Store:
         blocks, or the data of one block (98 + 68 bytes per transaction), as bytes or as hex text, one to a
         line; JSON of ``eth_getTransactionByHash`` and ``eth_getLogs``, as objects, lists or JSON-RPC answers,
         also one to a line; CSV and Parquet with the columns ``hash`` or ``transaction_hash``,
-        ``block_number`` and ``input`` or ``data``, as public datasets have them. Other columns are ignored,
-        and other calls and events are skipped.
+        ``block_number`` and ``input`` or ``data``, as public datasets have them. Columns that say
+        whether a transaction succeeded are heeded, such as ``receipt_status``, ``status`` or ``isError``; others
+        are ignored. Other calls and events are skipped, and transactions that failed.
 
         Files are read in order, those of a folder by name. Blocks are committed in batches, all of a batch
         or none; those before an error stay.
@@ -237,7 +238,7 @@ class Store:
         -------
         pandas.DataFrame
             The `report`. ``attrs["added"]`` is the number of blocks that were not held, ``attrs["skipped"]``
-            that of calls and events that submit no block.
+            that of calls and events that submit no block, also because they failed.
 
         Raises
         ------

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import as_series, combined, first_failure
-from loopring_lab.bounded import parse_decimal, printable, read_file, shown
+from loopring_lab.bounded import given_path, parse_decimal, printable, read_file, shown
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables.listings import MAX_MOMENT, TEXT, check_frame, to_utc
 from loopring_lab.tables.numbers import cast_decimals, cast_integers
@@ -89,7 +89,7 @@ def prices(
         )
     if markets is not None:
         check_frame("markets", markets, {*TOKENS})
-    closes = _File(Path(file))
+    closes = _File(given_path(file))
     moment = f"a whole number of {unit} since 1970" if unit else _TEXT_TIME
     found = pd.DataFrame(
         {

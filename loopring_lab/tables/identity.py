@@ -81,10 +81,16 @@ def hash_identities(
         [
             trade_ids.cast(pa.string()),
             known,
-            order_hashes,
+            known_hashes(order_hashes),
             texts,
         ]
     )
+
+
+def known_hashes(order_hashes: pa.Array) -> pa.Array:
+    """Make null of what stands for no order: nothing, ``0x``, or zeros. No hash consists of zeros."""
+    rest = pc.ascii_ltrim(order_hashes, characters="0xX ")
+    return pc.if_else(pc.equal(rest, ""), None, order_hashes)
 
 
 def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:

@@ -21,7 +21,7 @@ from loopring_lab.bounded import (
     parse_json,
     shown,
 )
-from loopring_lab.tables.identity import SIDES
+from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
 from loopring_lab.tables.numbers import cast_decimals, cast_integers, cast_smallest
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, fault_of
@@ -241,7 +241,7 @@ class _Converter(Conversion):
                     (base, size),
                     (quote, notional),
                 ),
-                "order_hash": self.columns["orderHash"],
+                "order_hash": known_hashes(self.columns["orderHash"]),
                 "block_id": self.integers("blockId"),
                 "index_in_block": self.integers("indexInBlock"),
                 "token_id": token_id,

@@ -36,7 +36,7 @@ def test_a_link_to_an_archive_is_the_archive(
     assert archive.verify().empty
 
 
-@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "loop", "a\udcffb", "a\\b"])
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "loop", "a\udcffb", "a\\b", "a?b"])
 def test_a_path_that_no_file_can_have_is_refused(
     tmp_path: Path, small: Ledger, name: str
 ) -> None:

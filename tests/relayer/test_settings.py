@@ -243,14 +243,14 @@ def test_from_text_reads_every_setting():
         "key_seed_required=no", "fee_key=required", f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
         "hosts=Relayer.example, [::1]:9000",
         "rpc_log_blocks=10000", "rpc_log_results=1000", "rpc_batch=0", "rpc_omitted_logs=0.05",
-        "rpc_missing_bodies=0.01",
+        "rpc_missing_bodies=0.01", "page_rows=20", "counted_rows=100",
     ]  # fmt: skip
     assert Settings.from_text(text) == Settings(
         "oldest", 13, "number", False, "inclusive", "flat",
         2, 9, 5, True, 0.05, {"429": 0.02, "reset": 0.01}, 7, 2, 0.5,
         "0x" + 40 * "e", 5, 0.1, {"ETH": 1000, "LRC": 0}, {2: "balance: too low"}, 102010, False, False,
         "required", {"0x" + 40 * "a": "0x" + 64 * "b"}, ("relayer.example", "[::1]:9000"),
-        10_000, 1_000, 0, 0.05, 0.01,
+        10_000, 1_000, 0, 0.05, 0.01, 20, 100,
     )  # fmt: skip
     assert Settings.from_text(["row_length=none", "faults="]) == Settings()
     assert len(fields(Settings)) == len(text)

@@ -126,6 +126,33 @@ def test_columns_may_be_called_as_in_other_exports(
     assert submitted(store) == expected((1,), (2,))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+@pytest.mark.parametrize(
+    ("name", "failed", "fine"),
+    [
+        ("receipt_status", 0, 1),
+        ("status", "0x0", "0x1"),
+        ("status", 0.0, 1.0),
+        ("txreceipt_status", "0", "1"),
+        ("isError", "1", "0"),
+        ("success", False, True),
+        ("error", "Reverted", ""),
+    ],
+)
+def test_transactions_that_failed_submit_no_blocks(
+    store: Store, tmp_path: Path, suffix: str, name: str, failed: Any, fine: Any
+) -> None:
+    rows = [
+        transaction(1, **{name: fine}),
+        transaction(2, **{name: failed}),
+        transaction(3, **{name: fine}),
+        transaction(4, **{name: None}),
+    ]
+    report = store.import_files(write_table(tmp_path / f"export{suffix}", rows))
+    assert submitted(store) == expected((1,), (3,), (4,))
+    assert (report.attrs["added"], report.attrs["skipped"]) == (3, 1)
+
+
 def test_answers_of_json_rpc_are_unpacked(store: Store, tmp_path: Path) -> None:
     answers = [{"jsonrpc": "2.0", "id": n, "result": transaction(n)} for n in (1, 2)]
     (tmp_path / "one.json").write_text(json.dumps(answers[0]))
