@@ -6,6 +6,7 @@ text of bounded length, so that neither a huge integer nor a huge exponent is ev
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import json
@@ -34,6 +35,8 @@ MAX_INT64 = 2**63 - 1
 MAX_RATIO = 500  # expanded bytes for one compressed: gzip reaches 1,030 with one repeated letter
 RATIO_FROM = 4 << 20  # bytes; below, a ratio says nothing and costs nothing
 
+# How text in UTF-16 begins.
+BYTE_ORDERS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 GZIP = b"\x1f\x8b"  # how every gzip file begins (RFC 1952)
 PIECE = 1 << 20  # bytes of a file that are in memory at once
 _STRUCTURE = b'[]{},"'
@@ -90,7 +93,7 @@ def parse_json(
             parse_constant=lambda _: _refuse_constant(data),
         )
     except UnicodeError as error:
-        got = f"bytes that are not UTF-8 at {getattr(error, 'start', 0)}"
+        got = _not_utf8(text, getattr(error, "start", 0))
     except json.JSONDecodeError as error:
         got = f"{len(text)} characters that break off or go wrong at {error.pos} ({error.msg})"
     except _NotAccepted as error:
@@ -179,7 +182,7 @@ def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        got = f"bytes that are not UTF-8 at {error.start}"
+        got = _not_utf8(data, error.start)
     raise UnexpectedAnswer(
         printable(path.name), expected="text in UTF-8", got=got, hint=hint
     )
@@ -359,6 +362,13 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise _NotAccepted("an object that has a member twice")
     return members
+
+
+def _not_utf8(data: bytes | str, at: int) -> str:
+    """Say what bytes are in place of text in UTF-8."""
+    if isinstance(data, bytes) and data.startswith(BYTE_ORDERS):
+        return "text in UTF-16"
+    return f"bytes that are not UTF-8 at {at}"
 
 
 def _too_long(where: str, what: str, size: int, hint: str) -> UnexpectedAnswer:

@@ -165,7 +165,7 @@ class Client:
     @one_operation
     def trades(
         self,
-        account_id: int | None = None,
+        account_id: int | Iterable[int] | None = None,
         market: str | None = None,
         order_hash: str | None = None,
         fill_type: str | None = None,
@@ -187,8 +187,9 @@ class Client:
 
         Parameters
         ----------
-        account_id : int, optional
-            Whose trades; may be omitted with `order_hash`.
+        account_id : int or iterable of int, optional
+            Whose trades; may be omitted with `order_hash`. Of several accounts both rows of a fill between two of
+            them are there: `fills.one_side` keeps one.
         market : str, optional
             Such as ``LRC-ETH``, in any case.
         order_hash : str, optional
@@ -235,6 +236,26 @@ class Client:
         >>> len(trades), trades["fee"].dtype
         (100, decimal256(37, 18)[pyarrow])
         """
+        if isinstance(account_id, Iterable) and not isinstance(account_id, str):
+            every = [
+                self.trades(
+                    one,
+                    market,
+                    order_hash,
+                    fill_type,
+                    since,
+                    until,
+                    limit,
+                    progress,
+                    prefixes=prefixes,
+                    fee_token=fee_token,
+                    ten_members=ten_members,
+                    check=check,
+                    other_accounts=other_accounts,
+                )
+                for one in query.parse_account_ids(account_id)
+            ]
+            return tables.join_frames(every, limit)
         query.validate_trade_query(account_id, order_hash, fill_type, limit)
         tables.validate_options(fee_token, ten_members)
         account_id = None if account_id is None else parse_account_id(account_id)
@@ -421,7 +442,14 @@ class Client:
                 ):  # of an embedded relayer that serves a recording
                     return None
                 raise
-        return self._labelled(models.read_outside_prices(found, self._markets))
+        prices = models.read_outside_prices(found, self._markets)
+        for name in ("market", "base", "quote"):
+            # pandas joins by categories only where both frames have the same ones.
+            kind = getattr(trades, "dtypes", {}).get(name)
+            if isinstance(kind, pd.CategoricalDtype):
+                prices[name] = prices[name].cat.set_categories(kind.categories)
+        in_order = prices.sort_values(["created_at", "market"], kind="stable")
+        return self._labelled(in_order.reset_index(drop=True))
 
     def account(
         self, account_id: int | None = None, owner: str | None = None

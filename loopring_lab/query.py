@@ -7,7 +7,7 @@ import datetime as dt
 import difflib
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Number
 from typing import Any, cast
 
@@ -80,6 +80,14 @@ def parse_account_id(value: Any, name: str = "account_id") -> int:
             f"{name}={shown(value)} is not a valid account id. Give a whole number, such as 10083."
         )
     return account_id
+
+
+def parse_account_ids(values: Iterable[Any]) -> list[int]:
+    """Return account ids, each once."""
+    ids = list(dict.fromkeys(map(parse_account_id, values)))
+    if not ids:
+        raise LabError("account_id= is empty. Give an account id, or several.")
+    return ids
 
 
 def _whole(value: Any) -> int:
@@ -198,8 +206,12 @@ def known_market(
     known_markets: Callable[[], pd.Index],
 ) -> str | None:
     """Return a market's name as it is listed, whatever the case it is given in; refuse a pool's own name."""
-    if not market:
+    if market is None or market == "":
         return None
+    if not isinstance(market, str):
+        raise LabError(
+            f"market={shown(market)} is not the name of a market. Give one, such as 'LRC-ETH', or nothing for all."
+        )
     listed = in_any_case(market, known_markets())
     if listed is not None:
         return listed

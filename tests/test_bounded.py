@@ -119,7 +119,7 @@ DEEP = b"[" * 300_000
         (rb'["\ud83d\\ude00"]', "half of a surrogate pair at 2"),
         ('["\ud800"]', "bytes that are not UTF-8 at 2"),
         (b'["\xed\xa0\x80"]', "bytes that are not UTF-8 at 2"),
-        ("[1]".encode("utf-16"), "bytes that are not UTF-8 at 0"),
+        ("[1]".encode("utf-16"), "text in UTF-16"),
         (b'["NaN", NaN]', "NaN or Infinity at 8"),
         (b'["\\"Infinity", -Infinity]', "NaN or Infinity at 15"),
         (b'{"totalNum": 1, "totalNum": 2}', "an object that has a member twice"),

@@ -180,3 +180,24 @@ def test_identical_lines_are_kept_and_large_files_are_read(tmp_path: Path) -> No
     frame.to_csv(tmp_path / "many.csv", index=False)
     found = tables.prices(tmp_path / "many.csv", markets())
     assert [Decimal(text) for text in frame["price"]] == found["price"].tolist()
+
+
+def test_seconds_are_not_taken_for_milliseconds(tmp_path: Path) -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read(tmp_path, HEAD + "1648749600,LRC-ETH,1\n", unit="ms")
+    assert (
+        "line 2, created_at: expected times of 2015 or later, or unit='s', got 1970-01-20"
+        in str(caught.value)
+    )
+
+
+def test_spaces_after_commas_are_left_out(tmp_path: Path) -> None:
+    spaced = HEAD.replace(",", ", ") + LINE.replace(",", ", ")
+    assert_frame_equal(read(tmp_path, spaced), read(tmp_path, HEAD + LINE))
+
+
+def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        UnexpectedAnswer, match="expected CSV in UTF-8, got text in UTF-16"
+    ):
+        read(tmp_path, (HEAD + LINE).encode("utf-16"))

@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from loopring_lab.errors import IncompleteHistory, UnexpectedAnswer
 from loopring_lab.tables.identity import RowKeys
+from loopring_lab.tables.listings import EARLIEST
 
 PAGE = 50  # rows asked for at once: the most that a relayer sends, by its contract; some send fewer
 LARGE_WAVE = 48  # pages asked for together, where the answer to one decides whether others are needed
 LARGEST_WAVE = 240  # pages asked for together where all are needed: the keys of their rows are kept until then
 MAX_READINGS = 4  # times that a page may be read on average; a history that needs more never stands still
 SPARE_PAGES = 10  # for short histories, of which a few new rows are a large part
-EARLIEST = 1_420_070_400_000  # 2015 in milliseconds, before any layer-2 exchange; a smaller time is in seconds
 
 Wave = list[RowKeys]
 """Pages that were requested together: the keys of their rows."""

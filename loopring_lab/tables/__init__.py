@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.api.types import union_categoricals
 
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
@@ -210,6 +211,24 @@ def join_typed(
     if account_id is not None:
         table = rows.note_other_accounts(table, account_id)
     return assemble(table, listing, account_id)
+
+
+def join_frames(
+    frames: Sequence[pd.DataFrame], limit: int | None = None
+) -> pd.DataFrame:
+    """Join the frames of several accounts, oldest trades first; of these the newest `limit`."""
+    joined = pd.concat(frames, ignore_index=True)
+    for name in joined:
+        # Pandas makes text of categories that are not alike, such as the fee tokens of each account.
+        if isinstance(frames[0][name].dtype, pd.CategoricalDtype):
+            joined[name] = union_categoricals([one[name] for one in frames])
+    joined = joined.sort_values("created_at", kind="stable")
+    if limit:
+        joined = joined.tail(limit)
+    joined.attrs = dict(frames[0].attrs)
+    notes = [note for one in frames for note in one.attrs.get("notes", [])]
+    joined.attrs["notes"] = list(dict.fromkeys(notes))
+    return joined.reset_index(drop=True)
 
 
 def validate_options(fee_token: str, ten_members: str) -> None:

@@ -18,9 +18,16 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import as_series, combined, first_failure
-from loopring_lab.bounded import given_path, parse_decimal, printable, read_file, shown
+from loopring_lab.bounded import (
+    BYTE_ORDERS,
+    given_path,
+    parse_decimal,
+    printable,
+    read_file,
+    shown,
+)
 from loopring_lab.errors import LabError, UnexpectedAnswer
-from loopring_lab.tables.listings import MAX_MOMENT, TEXT, check_frame, to_utc
+from loopring_lab.tables.listings import EARLIEST, MAX_MOMENT, TEXT, check_frame, to_utc
 from loopring_lab.tables.numbers import cast_decimals, cast_integers
 from loopring_lab.tables.rows import as_amount
 
@@ -106,6 +113,15 @@ def prices(
             "market": closes.column("market", "a name"),
         }
     )
+    early = found["created_at"] < pd.Timestamp(EARLIEST, unit="ms", tz="UTC")
+    if unit == "ms" and early.any():
+        # Seconds that are taken for milliseconds are times of 1970.
+        raise closes.error(
+            "times of 2015 or later, or unit='s'",
+            str(found["created_at"][early].iloc[0]),
+            closes.line_of(int(early.argmax())),
+            "created_at",
+        )
     for name in TOKENS:
         if markets is None or name in closes.names:
             found[name] = closes.column(name, "a name")
@@ -145,6 +161,8 @@ class _File:
             size=LARGEST,
             hint=_HINT,
         )
+        if self._data.startswith(BYTE_ORDERS):
+            raise self.error("CSV in UTF-8", "text in UTF-16")
         line, _, _ = self._data.lstrip().partition(b"\n")
         first = line.decode("utf-8-sig", "replace")
         self.names = [name.strip(' \t\r"') for name in first.split(",")]
@@ -224,6 +242,7 @@ class _File:
                     io.BytesIO(self._data),
                     dtype=TEXT,
                     index_col=False,
+                    skipinitialspace=True,
                     keep_default_na=False,
                     na_values=[""],
                     encoding="utf-8-sig",

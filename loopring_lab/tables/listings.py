@@ -28,6 +28,8 @@ Records = list[tuple[str, dict[str, Any]]]
 
 # Milliseconds: the last of the year 9999, beyond which Python and Arrow know no dates.
 MAX_MOMENT = 253_402_300_799_999
+# 2015 in milliseconds, before any layer-2 exchange: a smaller time is in seconds.
+EARLIEST = 1_420_070_400_000
 # Decimals to show; those seen reach 18, and some are negative.
 MAX_PLACES = 100
 # Before a market's name, by the contract AMM- in fills of pools; public clients name the two others.

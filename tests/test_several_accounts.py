@@ -1,0 +1,55 @@
+"""Trades of several accounts in one frame, and outside prices that pandas joins to them."""
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+import loopring_lab as lab
+from loopring_lab.client import Client
+
+ACCOUNTS = [71468, 94680, 71468]
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    return lab.connect()
+
+
+def test_they_are_those_of_each_oldest_first(client: Client) -> None:
+    each = [client.trades(account) for account in ACCOUNTS[:2]]
+    joined = client.trades(ACCOUNTS)
+    assert len(joined) == sum(map(len, each))
+    assert joined["created_at"].is_monotonic_increasing
+    for frame in each:
+        account = frame["account_id"].iloc[0]
+        part = joined[joined["account_id"] == account].reset_index(drop=True)
+        assert_frame_equal(part, frame, check_categorical=False)
+    assert joined.dtypes["market"] == "category"
+    assert joined.dtypes["fee"] == each[0].dtypes["fee"]
+    assert joined.attrs["source"] == client.source
+
+
+def test_the_newest_are_the_newest_of_all(client: Client) -> None:
+    newest = client.trades(ACCOUNTS, limit=30)
+    everything = client.trades(ACCOUNTS)
+    assert newest["trade_id"].tolist() == everything["trade_id"].tail(30).tolist()
+
+
+@pytest.mark.parametrize("wrong", [[], ["x"], [10083, None], (-1,)])
+def test_what_is_no_account_is_named(client: Client, wrong: list) -> None:
+    with pytest.raises(lab.LabError, match="account_id="):
+        client.trades(wrong)
+
+
+def test_outside_prices_join_in_pandas(client: Client) -> None:
+    trades = client.trades(71468)
+    prices = client.outside_prices(trades)
+    joined = pd.merge_asof(trades, prices, on="created_at", by="market")
+    assert len(joined) == len(trades)
+    assert joined["price_y"].notna().all()
+
+
+@pytest.mark.parametrize("wrong", [["LRC-ETH"], 5, ("LRC-ETH", "ETH-USDT")])
+def test_a_market_that_is_no_name_is_refused(client: Client, wrong: object) -> None:
+    with pytest.raises(lab.LabError, match="is not the name of a market"):
+        client.trades(71468, market=wrong)
