@@ -31,8 +31,11 @@ Fingerprint = tuple[tuple[str, int, int], ...]
 """Name, size and time of files: what changes when a file does, so that a folder is then read again."""
 # Requests per second and endpoint: the limit of the public relayer, by its documents.
 DEFAULT_RATE = 5.0
-DEMO = "demo"
-DEMO_BLOCKS = Path(__file__).parent / "relayer" / "demo"
+# Blocks that come with the package: the first month of the synthetic world, and one block as it is on Ethereum.
+BUNDLED = {
+    "demo": Path(__file__).parent / "relayer" / "demo",
+    "sample": Path(__file__).parent / "rollup" / "sample",
+}
 MARK_OF_OLD_STORE = (
     "blocks.json"  # in folders that earlier versions wrote; `Store` says what to do
 )
@@ -67,8 +70,10 @@ def connect(
     blocks : path or rollup.Store, optional
         Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. A file as
         `rollup.Store` writes it, or a folder of exported files as `rollup.Store.import_files` reads them,
-        with a ``tokens.json`` among them. ``"demo"`` reads the synthetic blocks that come with the package;
-        a file of this name is ``"./demo"``. Methods that only a relayer can answer raise `LabError`.
+        with a ``tokens.json`` among them. Two come with the package: ``"sample"`` is one real block, of which
+        anyone can check each byte in the Ethereum transaction that the source names; ``"demo"`` is a month of
+        the synthetic world. Files of these names are ``"./sample"`` and ``"./demo"``. Methods that only a
+        relayer can answer raise `LabError`.
     source : str, optional
         Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
         name that it states, or else by its address; a recording by the name in its ``source.json``, such as
@@ -108,6 +113,9 @@ def connect(
     >>> len(connect(blocks="demo").trades())
     Demo blocks: synthetic world, seed 1. Nothing here is real market data.
     9386
+    >>> len(connect(blocks="sample").trades())
+    Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf46...
+    366
     """
     key = hide(api_key)
     del api_key
@@ -182,9 +190,13 @@ def _read_blocks(
 
     if source is not None:
         raise LabError("connect: blocks name their own source. Leave source= out.")
-    if blocks == DEMO:
-        blocks = _store_of_exported(DEMO_BLOCKS, _names_in(DEMO_BLOCKS))
-        print(f"Demo blocks: {blocks.source}. Nothing here is real market data.")  # noqa: T201
+    bundled = BUNDLED.get(blocks) if isinstance(blocks, str) else None
+    if bundled is not None:
+        name = blocks
+        blocks = _store_of_exported(bundled, _names_in(bundled))
+        is_synthetic = blocks.stored.file.source().synthetic
+        note = " Nothing here is real market data." if is_synthetic else ""
+        print(f"{name.capitalize()} blocks: {blocks.source}.{note}")  # noqa: T201
     elif not isinstance(blocks, Store):
         path = given_path(blocks)
         is_old_store = (path / MARK_OF_OLD_STORE).exists()

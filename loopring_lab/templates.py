@@ -225,6 +225,8 @@ def _checked_values(
     values: dict[str, Any],
     target: Path,
 ) -> dict[str, Any]:
+    from loopring_lab.connection import BUNDLED
+
     for name in values:
         if name not in template.parameters:
             raise LabError(
@@ -232,7 +234,7 @@ def _checked_values(
             )
     for name, meaning in FOLDERS.items():
         folder = values.get(name)
-        if folder is None:
+        if folder is None or (name == "blocks" and folder in BUNDLED):
             continue
         place = given_path(folder)
         # A notebook with this parameter makes its folder.

@@ -105,6 +105,11 @@ class BlocksClient:
         return self._bound.name
 
     @property
+    def store(self) -> Store:
+        """The store of the blocks, for what no relayer tells: pools' balances, key updates, and checks."""
+        return self._store
+
+    @property
     def synthetic(self) -> bool:
         """Whether the blocks are synthetic."""
         return self._bound.synthetic
