@@ -292,7 +292,8 @@ def new(
         if shutil.which("jupyter")
         else Path(sys.executable).with_name("jupyter")
     )
-    print(f"Wrote {target}. Open it with: {jupyter} lab {target}")
+    command = shlex.join([str(jupyter), "lab", str(target)])
+    print(f"Wrote {target}. Open it with: {command}")
     return DONE
 
 

@@ -358,3 +358,44 @@ def test_what_our_own_code_formats_is_not_displayed() -> None:
         "explorer.table, client.account(10083)._repr_html_()\nNone"
     )
     assert made == [[]]
+
+
+def test_an_index_of_words_is_shown_and_one_of_numbers_is_not() -> None:
+    frame = pd.DataFrame({"fee_bps": [1.0, 2.0]}, index=["min", "max"])
+    assert repr(lab.show(frame)).splitlines()[1:] == ["min     1.00", "max     2.00"]
+    assert repr(lab.show(frame.reset_index(drop=True))).splitlines() == [
+        "fee_bps",
+        "   1.00",
+        "   2.00",
+    ]
+
+
+def test_a_break_stands_between_the_first_rows_and_the_last() -> None:
+    shown = lab.show(pd.DataFrame({"fee_bps": [1.0, 2.0, 3.0, 4.0]}), rows=3)
+    assert repr(shown).splitlines()[:5] == [
+        "fee_bps",
+        "   1.00",
+        "   2.00",
+        "…",
+        "   4.00",
+    ]
+    assert shown._repr_html_().count(">…</td>") == 1
+
+
+def test_counts_of_odd_rows_are_left_out_where_all_are_zero() -> None:
+    frame = pd.DataFrame({"fills": [5, 6], "unknown": [0, 0], "both_sides": [0, 1]})
+    shown = lab.show(frame)
+    assert list(shown.frame) == ["fills", "both_sides"]
+    assert shown.notes == ["Columns hidden where all are 0: unknown."]
+
+
+def test_what_rows_are_looked_up_by_stands_last() -> None:
+    trades = lab.connect().trades(10083, limit=5)
+    names = list(lab.show(trades).frame)
+    assert names[-5:] == [
+        "order_hash",
+        "block_id",
+        "index_in_block",
+        "token_id",
+        "storage_id",
+    ]

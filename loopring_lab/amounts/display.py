@@ -47,6 +47,17 @@ KEYS = {
     *UNIT_COLUMNS.values(),
 }
 """What summaries are grouped by: whatever of this stands before ``fills`` is never hidden."""
+ZERO_UNLESS_ODD = ("unknown", "both_sides", "unpriced", "unmatched")
+"""Counts of what is out of the ordinary: where all are 0, a note says so in place of a column."""
+REFERENCES = (
+    "order_hash",
+    "block_id",
+    "index_in_block",
+    "token_id",
+    "storage_id",
+    "extra",
+)
+"""Columns by which a row is looked up elsewhere: they stand last, so that amounts are seen first."""
 MISSING = "-"
 CUT = "…"
 # Characters of text in a cell; a title has ten times as many.
@@ -99,8 +110,10 @@ class Shown:
         columns: Sequence[TextColumn],
         index: pd.Index,
         notes: list[str],
+        gap: int | None = None,
     ) -> None:
         self.notes = notes
+        self._gap = gap  # the row before which others are left out
         self._keys = keys
         self._columns = columns
         texts = dict(enumerate(column.texts for column in columns))
@@ -120,6 +133,8 @@ class Shown:
             columns.append([align(text, width) for text in texts])
         rows = zip(*columns, strict=True)
         lines = ["  ".join(row).rstrip() for row in rows]
+        if self._gap is not None:
+            lines.insert(1 + self._gap, CUT)
         return "\n".join([*lines, *self.notes])
 
     def _repr_html_(self) -> str:
@@ -127,7 +142,9 @@ class Shown:
         head = [
             Cell(column.heading, column.help, column.is_number) for column in columns
         ]
-        rows = zip(*(column.cells() for column in columns), strict=True)
+        rows = list(zip(*(column.cells() for column in columns), strict=True))
+        if self._gap is not None:
+            rows.insert(self._gap, tuple(Cell(CUT) for _ in columns))
         return table_html(
             head,
             rows,
@@ -165,7 +182,8 @@ def show(
 
     In a notebook the table appears at once, wherever the call stands in its cell. Amounts lose trailing zeros
     and carry their token's symbol, in the heading where all rows share one token. Columns that only name those
-    tokens are hidden unless rows are grouped by them, and so are empty columns. ``…`` marks amounts of which
+    tokens are hidden unless rows are grouped by them, and so are empty columns, and counts of odd rows where all
+    are 0; hashes and places in blocks come last. ``…`` marks amounts of which
     digits are cut, also of values in ``fee_value``: after the first digit that ``within_bps`` leaves uncertain,
     or after five digits without it. Other floats have two decimals. Pointing at a cell shows its exact value,
     of a float ten digits, at a heading what it means. Times are UTC. Notes that a result carries in
@@ -220,11 +238,13 @@ def readable(
     frame = as_frame(frame, "show")
     notes = []
     visible = frame
+    gap = None
     if len(frame) > rows:
         # Of an odd number, the head has one more.
         tail = rows // 2
         head = rows - tail
         visible = pd.concat([frame.head(head), frame.tail(tail)])
+        gap = head
         notes.append(f"Showing first {head} and last {tail} of {len(frame):,} rows.")
     if len(frame) == 0:
         notes.append("No rows.")
@@ -233,6 +253,15 @@ def readable(
     visible = visible.loc[:, is_filled]
     if empty:
         notes.append(f"Empty columns hidden: {', '.join(map(str, empty))}.")
+    zero = [
+        name
+        for name in visible
+        if name in ZERO_UNLESS_ODD and frame[name].eq(0).all() and len(frame)
+    ]
+    if zero:
+        visible = visible.drop(columns=zero)
+        notes.append(f"Columns hidden where all are 0: {', '.join(zero)}.")
+    visible = _references_last(visible)
     keys, columns = text_columns(visible, precision)
     redundant = redundant_columns(visible, columns)
     columns = [column for column in columns if column.name not in redundant]
@@ -241,7 +270,15 @@ def readable(
         columns,
         visible.index,
         notes + notes_on(frame, columns, precision),
+        gap,
     )
+
+
+def _references_last(frame: pd.DataFrame) -> pd.DataFrame:
+    """Put the columns by which rows are looked up elsewhere behind the others."""
+    is_reference = frame.columns.isin(REFERENCES)
+    first = frame.loc[:, ~is_reference]
+    return pd.concat([first, frame.loc[:, is_reference]], axis="columns")
 
 
 def as_frame(frame: Any, caller: str) -> pd.DataFrame:
@@ -259,14 +296,15 @@ def as_frame(frame: Any, caller: str) -> pd.DataFrame:
 def text_columns(
     frame: pd.DataFrame, precision: Precision | None
 ) -> tuple[list[TextColumn], list[TextColumn]]:
-    """Format the levels of an index that has names, and the columns."""
+    """Format the levels of an index that says something, and the columns."""
     decimal_places = _decimal_places(precision)
     index = frame.index
     levels = [
         index.get_level_values(n).to_series(index=index) for n in range(index.nlevels)
     ]
-    # An index without a name numbers the rows, which nobody reads.
-    if index.nlevels == 1 and index.name is None:
+    # An index without a name that numbers the rows is one that nobody reads.
+    is_numbers = pd.api.types.is_integer_dtype(index.dtype)
+    if index.nlevels == 1 and index.name is None and is_numbers:
         levels = []
     # By place, as names may occur twice.
     values = [frame.iloc[:, n] for n in range(frame.shape[1])]
@@ -395,7 +433,7 @@ def _column(
     column: pd.Series,
     decimal_places: DecimalPlaces,
 ) -> TextColumn:
-    name = str(column.name)
+    name = "" if column.name is None else str(column.name)
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         return TextColumn(
             name,
