@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.paths import given_path
 
 # Bytes of a page of trades from a relayer; 50 rows take about 12 KiB.
 MAX_PAGE = 2 << 20
@@ -145,16 +146,6 @@ def parse_integer(text: str | None, most: int = MAX_INT64) -> int | None:
     integer = int(number)
     is_whole = integer == number
     return integer if is_whole and abs(integer) <= most else None
-
-
-def given_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path as it was given: ``~`` is the home folder, and all other characters stand for themselves."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise LabError(
-            f"{printable(str(path), 200)}: nobody here has that home folder. Give the whole path."
-        ) from None
 
 
 def read_file(

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loopring_lab.bounded import given_path
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.http.addresses import check_limit
 from loopring_lab.http.channel import MAX_BYTES
 from loopring_lab.http.transport import Transport
+from loopring_lab.paths import given_path
 from loopring_lab.redaction import hide
 from loopring_lab.source import Source
 from loopring_lab.tables.rows import FILL_TYPES

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab import errors
-from loopring_lab.bounded import given_path, printable
+from loopring_lab.bounded import printable
 from loopring_lab.engine import session
 from loopring_lab.errors import (
     ArchiveError,
@@ -32,6 +32,7 @@ from loopring_lab.errors import (
     NewerArchive,
     NotAnArchive,
 )
+from loopring_lab.paths import given_path
 from loopring_lab.source import Source
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError, did_you_mean
+from loopring_lab.paths import given_path
 
 FOLDERS = {"recording": "saved responses", "blocks": "blocks"}
 # The prices after a fill are those of later blocks, which shorter horizons often do not reach.

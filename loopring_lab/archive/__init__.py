@@ -20,9 +20,10 @@ from loopring_lab.archive.imports import Import
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.archive.sync import Sync
-from loopring_lab.bounded import Paths, given_path
+from loopring_lab.bounded import Paths
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError, LabError
+from loopring_lab.paths import given_path
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import (
     Moment,

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
+from loopring_lab.paths import given_path
 
 if TYPE_CHECKING:
     import duckdb

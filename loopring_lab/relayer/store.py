@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from loopring_lab.bounded import given_path, read_file
+from loopring_lab.bounded import read_file
 from loopring_lab.errors import LabError
+from loopring_lab.paths import given_path
 
 Status = Literal["received", "processing", "processed", "failed"]
 PENDING = ("received", "processing")

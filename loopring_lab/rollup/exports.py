@@ -19,7 +19,6 @@ from loopring_lab.bounded import (
     MAX_INT64,
     Paths,
     find_files,
-    given_path,
     open_file,
     parse_integer,
     parse_json,
@@ -33,6 +32,7 @@ from loopring_lab.bounded import (
     to_json,
 )
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
+from loopring_lab.paths import given_path
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock

@@ -18,15 +18,9 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.scaling import as_series, combined, first_failure
-from loopring_lab.bounded import (
-    BYTE_ORDERS,
-    given_path,
-    parse_decimal,
-    printable,
-    read_file,
-    shown,
-)
+from loopring_lab.bounded import BYTE_ORDERS, parse_decimal, printable, read_file, shown
 from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.paths import given_path
 from loopring_lab.tables.listings import EARLIEST, MAX_MOMENT, TEXT, check_frame, to_utc
 from loopring_lab.tables.numbers import cast_decimals, cast_integers
 from loopring_lab.tables.rows import as_amount
