@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pandas as pd
@@ -34,7 +35,18 @@ PULLED = (
 )
 
 
-def describe(comparison: Any) -> str:
+class Sentences(str):
+    """Text that a notebook sets as prose, in lines as long as its page, where it breaks printed text anywhere."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        # An asterisk in the name of a group would begin something.
+        escaped = re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", self)
+        return "\n\n".join(escaped.splitlines())
+
+
+def describe(comparison: Any) -> Sentences:
     """Say in words what `compare_venues` found, a sentence for each group.
 
     Parameters
@@ -45,8 +57,8 @@ def describe(comparison: Any) -> str:
     Returns
     -------
     str
-        A line for each row: the verdict, the difference with its interval, what it rests on, and, where the
-        exchange's own trades are the reference, what that does to the difference.
+        Which a notebook shows as prose. A line for each row: the verdict, the difference with its interval, what
+        it rests on, and, where the exchange's own trades are the reference, what that does to the difference.
 
     Raises
     ------
@@ -75,7 +87,7 @@ def describe(comparison: Any) -> str:
             )
             sentence = f"{group}: {sentence}"
         lines.append(sentence)
-    return "\n".join(lines) or NOTHING
+    return Sentences("\n".join(lines) or NOTHING)
 
 
 def _sentence(row: dict[Any, Any]) -> str:
