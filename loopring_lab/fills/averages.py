@@ -23,7 +23,9 @@ def with_average(table: str) -> str:
     volumes of up to 10**17 tokens have room for.
     """
     size = "nullif(known_size, 0)"
-    text = f"-- whole units, and the rest\nSELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"
+    text = f"""
+-- whole units, and the rest
+SELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"""
     for _ in range(6):
         text = f"""
 -- three decimals more
