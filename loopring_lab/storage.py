@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +29,7 @@ from loopring_lab.errors import ArchiveError, DiskRefused, LabError, NotAnArchiv
 from loopring_lab.source import Source
 
 if TYPE_CHECKING:
-    import duckdb
+    from duckdb import DuckDBPyConnection
 
 FORMAT = 1
 # DuckDB writes three headers of 4,096 bytes before anything else. A shorter file is of a process that was
@@ -109,6 +109,10 @@ class NothingStored(NotAnArchive):
     """There is no file yet, or one of a process that was killed in its first transaction."""
 
 
+class _InUse(ArchiveError):
+    """Somebody else has the file open."""
+
+
 class _Readers:
     """The files that are open for reading in this process.
 
@@ -118,7 +122,7 @@ class _Readers:
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
-        self.databases: dict[Path, duckdb.DuckDBPyConnection] = {}
+        self.databases: dict[Path, DuckDBPyConnection] = {}
         self.counts = Counter[Path]()
 
     def join(self, path: Path, attach: Callable[[], Any]) -> Any:
@@ -148,6 +152,9 @@ class StoredFile:
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
         self.kind = kind
+        self._checked: tuple[
+            Any, ...
+        ] = ()  # the stamp of the state that was checked last
         if _ADDRESS.match(os.fsdecode(path)):
             raise LabError(
                 f"An address, which may hold a key, is no path of {kind.one}. Give a file."
@@ -207,7 +214,7 @@ class StoredFile:
         )
 
     @contextmanager
-    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def reading(self) -> Iterator[DuckDBPyConnection]:
         """Open the file to read; it cannot change meanwhile."""
         if not self.exists():
             raise self.nothing_yet()
@@ -222,9 +229,7 @@ class StoredFile:
             readers.leave(self.path)
 
     @contextmanager
-    def writing(
-        self, source: Source | None = None
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+    def writing(self, source: Source | None = None) -> Iterator[DuckDBPyConnection]:
         """Open the file for one transaction, which is stored whole or not at all.
 
         The file is created if there is none. It must be bound to `source`, and is by its first transaction.
@@ -250,46 +255,38 @@ class StoredFile:
 
     def _patiently(self, attempt: Callable[[], Any]) -> Any:
         """Open the file, again and again as long as somebody else has it open."""
-        import duckdb
-
         start = time.monotonic()
         is_said = False
         while True:
             try:
-                with session.raising_interrupts():
+                with self._translating():
                     return attempt()
-            except duckdb.Error as error:
-                busy = _BUSY.search(str(error))
-                if not busy:
-                    raise self.translated(error) from None
-            process = busy[1] and f"process {busy[1]}"
-            holder = process or "another thread of this process"
-            waited = time.monotonic() - start
-            if waited > PATIENCE:
-                raise ArchiveError(
-                    f"{self.shown}: used by {holder} for more than {PATIENCE:.0f} seconds. Nothing was "
-                    "changed: try again when it is done."
-                )
-            if waited > QUIET and not is_said:
-                is_said = True
-                _log.warning(
-                    "%s: waiting for %s, which is using it.", self.shown, holder
-                )
+            except _InUse as error:
+                waited = time.monotonic() - start
+                if waited > PATIENCE:
+                    hint = "Nothing was changed: try again when it is done."
+                    raise ArchiveError(f"{error} {hint}") from None
+                if waited > QUIET and not is_said:
+                    is_said = True
+                    _log.warning("%s Waiting for it.", error)
             time.sleep(_own.uniform(*PAUSE))
 
     @contextmanager
-    def _closing(self, connection: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _translating(self) -> Iterator[None]:
         import duckdb
 
         try:
             with session.raising_interrupts():
-                yield connection
+                yield
         except duckdb.Error as error:
             raise self.translated(error) from None
-        finally:
-            connection.close()
 
-    def _open_to_write(self) -> duckdb.DuckDBPyConnection:
+    @contextmanager
+    def _closing(self, connection: Any) -> Iterator[DuckDBPyConnection]:
+        with self._translating(), closing(connection):
+            yield connection
+
+    def _open_to_write(self) -> DuckDBPyConnection:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -307,7 +304,7 @@ class StoredFile:
                 self.path.unlink(missing_ok=True)
             return self._attach("READ_WRITE")
 
-    def _attach(self, mode: str) -> duckdb.DuckDBPyConnection:
+    def _attach(self, mode: str) -> DuckDBPyConnection:
         """Attach the file to a database of its own that can do nothing else."""
         import duckdb
 
@@ -320,15 +317,17 @@ class StoredFile:
         try:
             path = str(self.path).replace("'", "''")
             connection.execute(ATTACH.format(path=path, mode=mode))
-            if mode == "READ_ONLY":
+            # A tenth of the time of reading an account, so only once for a state of the file.
+            if mode == "READ_ONLY" and self._checked != self.stamp():
                 self._check(connection)
+                self._checked = self.stamp()
         except BaseException:
             connection.close()
             raise
         return connection
 
     def _join_source(
-        self, connection: duckdb.DuckDBPyConnection, source: Source | None
+        self, connection: DuckDBPyConnection, source: Source | None
     ) -> None:
         """Refuse a source that the file is not bound to; keep what it says more of the bound one."""
         bound = bound_source(connection)
@@ -346,7 +345,7 @@ class StoredFile:
                 [joined.exchange, joined.chain_id],
             )
 
-    def _check(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _check(self, connection: DuckDBPyConnection) -> None:
         """Refuse a file whose tables are not defined as ours are; a definition names types and defaults."""
         found = dict(connection.execute(DEFINITIONS).fetchall())
         if not found:
@@ -371,6 +370,11 @@ class StoredFile:
     def translated(self, error: Exception) -> ArchiveError:
         """Say in words what DuckDB could not do."""
         text = str(error)
+        busy = _BUSY.search(text)
+        if busy:
+            process = busy[1] and f"process {busy[1]}"
+            holder = process or "another thread of this process"
+            return _InUse(f"{self.shown}: in use by {holder}.")
         detail = printable(text.partition("\n")[0], 300)
         for pattern, kind, words in _WORDS:
             if re.search(pattern, text):
@@ -381,7 +385,7 @@ class StoredFile:
         return errors.DamagedArchive(errors.with_details(damage, detail))
 
 
-def bound_source(connection: duckdb.DuckDBPyConnection) -> Source:
+def bound_source(connection: DuckDBPyConnection) -> Source:
     """Return the source that an open file is bound to."""
     [row] = connection.execute(
         "SELECT name, synthetic, exchange, chain_id FROM held.main.source"

@@ -26,9 +26,9 @@ from loopring_lab.storage import StoredFile
 ENDINGS = (".json", ".jsonl", ".ndjson")
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
 LISTED = ("tokens.json", "markets.json")
-# Bytes of pages in a transaction: some 250,000 rows. DuckDB writes whole groups of 122,880 rows into the file at
-# once, and smaller parts into its log first; converting them takes some 0.5 GB.
-WAVE_BYTES = 48 << 20
+# Bytes of pages in a transaction, some 120,000 rows, of which DuckDB makes a group (122,880). Smaller ones left a
+# file of twice the size, and larger ones take more than 0.5 GB.
+WAVE_BYTES = 24 << 20
 
 _HINT = "Save it again; the files before it are imported."
 

@@ -82,6 +82,7 @@ SELECT trade_id, side, order_hash,
 FROM held.main.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
+# How many rows held the source no longer listed when it counted last.
 GONE = """
 SELECT coalesce(arg_max(gone, number), 0)
 FROM held.main.syncs
@@ -117,6 +118,7 @@ INSERT INTO held.main.listings
 SELECT $1, $2, $3, make_timestamptz($4 * 1000)
 WHERE NOT EXISTS (FROM held.main.listings WHERE listing = $1)
 """
+# Accounts that were asked for, and of which neither a trade nor a count is held.
 UNKNOWN = """
 SELECT unnest(?)
 EXCEPT

@@ -283,10 +283,10 @@ def test_a_scan_keeps_nobody_from_writing_and_opened_does(
     with archive.opened() as trades:
         assert trades.aggregate("sum(fee), count(*)").fetchall()[0][1] == 240
         assert archive.report()["complete"].all(), "readers share the file"
-        said = "used by another thread of this process for more than"
+        said = "in use by another thread of this process. Nothing was changed"
         with pytest.raises(ArchiveError, match=said), archive._file.writing():
             pass
-    assert "waiting for another thread of this process" in caplog.text
+    assert "another thread of this process. Waiting for it." in caplog.text
     with archive._file.writing():
         pass
 
