@@ -64,13 +64,14 @@ CREATE TABLE held.source (
     name VARCHAR NOT NULL, synthetic BOOLEAN NOT NULL, exchange VARCHAR, chain_id BIGINT
 );
 """
+UPDATE_SOURCE = "UPDATE held.main.source SET exchange = ?, chain_id = ?"
+ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
 # The SQL of tables; views and macros are not among them.
 DEFINITIONS = "SELECT table_name, sql FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main'"
 
 _BUSY = re.compile(
     r"Unique file handle conflict|Conflicting lock(?:.*PID (\d+))?", re.DOTALL
 )
-_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 # What DuckDB's errors say, and the error that says it to a user; anything else is damage.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
     ("No space left|Disk quota|File too large|not enough space|Could not write all", DiskRefused,
@@ -155,7 +156,7 @@ class StoredFile:
         self._checked: tuple[
             Any, ...
         ] = ()  # the stamp of the state that was checked last
-        if _ADDRESS.match(os.fsdecode(path)):
+        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", os.fsdecode(path)):
             raise LabError(
                 f"An address, which may hold a key, is no path of {kind.one}. Give a file."
             )
@@ -237,11 +238,9 @@ class StoredFile:
         with self._closing(self._patiently(self._open_to_write)) as connection:
             connection.begin()
             if source and not connection.execute(DEFINITIONS).fetchall():
+                facts = [FORMAT, self.kind.noun, *dataclasses.astuple(source)]
                 connection.execute(SOURCE_TABLE + self.kind.schema)
-                connection.execute(
-                    "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)",
-                    [FORMAT, self.kind.noun, *dataclasses.astuple(source)],
-                )
+                connection.execute(ADD_SOURCE, facts)
             self._check(connection)
             self._join_source(connection, source)
             yield connection
@@ -340,10 +339,8 @@ class StoredFile:
                 f"another file. {self.kind.same_source}".rstrip()
             )
         if joined != bound:
-            connection.execute(
-                "UPDATE held.main.source SET exchange = ?, chain_id = ?",
-                [joined.exchange, joined.chain_id],
-            )
+            facts = [joined.exchange, joined.chain_id]
+            connection.execute(UPDATE_SOURCE, facts)
 
     def _check(self, connection: DuckDBPyConnection) -> None:
         """Refuse a file whose tables are not defined as ours are; a definition names types and defaults."""
@@ -351,17 +348,16 @@ class StoredFile:
         if not found:
             raise self.nothing_yet()
         expected = _expected(self.kind.schema)
-        of = []
+        formats = []
         if found.get("source") == expected["source"]:
-            of = connection.execute(
-                "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2",
-                [self.kind.noun],
-            ).fetchall()
-        if of == [(FORMAT,)] and expected.items() <= found.items():
+            query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
+            formats = connection.execute(query, [self.kind.noun]).fetchall()
+        if formats == [(FORMAT,)] and expected.items() <= found.items():
             return
-        if of and of[0][0] > FORMAT:
+        later = max(formats, default=(0,))[0]
+        if later > FORMAT:
             raise errors.NewerArchive(
-                f"{self.shown}: format {of[0][0]}; this version reads up to {FORMAT}. Upgrade loopring-lab."
+                f"{self.shown}: format {later}; this version reads up to {FORMAT}. Upgrade loopring-lab."
             )
         raise NotAnArchive(
             f"{self.shown}: a DuckDB file, but not the one of {self.kind.one}. Nothing was changed. Use another file."
@@ -372,17 +368,14 @@ class StoredFile:
         text = str(error)
         busy = _BUSY.search(text)
         if busy:
-            process = busy[1] and f"process {busy[1]}"
-            holder = process or "another thread of this process"
-            return _InUse(f"{self.shown}: in use by {holder}.")
+            who = f"process {busy[1]}" if busy[1] else "another thread of this process"
+            return _InUse(f"{self.shown}: in use by {who}.")
         detail = printable(text.partition("\n")[0], 300)
         for pattern, kind, words in _WORDS:
             if re.search(pattern, text):
                 return kind(errors.with_details(f"{self.shown}: {words}.", detail))
-        damage = (
-            f"{self.shown}: the file is damaged. Nothing was changed. {self.advice}"
-        )
-        return errors.DamagedArchive(errors.with_details(damage, detail))
+        words = f"{self.shown}: the file is damaged. Nothing was changed. {self.advice}"
+        return errors.DamagedArchive(errors.with_details(words, detail))
 
 
 def bound_source(connection: DuckDBPyConnection) -> Source:
