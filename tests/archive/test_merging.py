@@ -164,7 +164,7 @@ def test_rows_come_back_as_the_client_reads_them(
             sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()
         )
     )
-    assert_same(to_frame(as_stored(unique), listed()), expected)
+    assert_same(to_frame(as_stored(unique.select(TYPED)), listed()), expected)
 
 
 def as_stored(table: pa.Table) -> pa.Table:
