@@ -548,7 +548,7 @@ def verify(path: Path) -> int:
 def export(path: Path, folder: Path) -> int:
     """Write the trades of an archive as Parquet.
 
-    Spark, Dask and others read it. FOLDER must not exist yet, or be empty.
+    Spark, Dask and others read it. FOLDER must not exist yet.
     """
     from loopring_lab.archive import Archive
 

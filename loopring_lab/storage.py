@@ -8,8 +8,8 @@ schema: views and macros of a file that somebody else made are never run.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import importlib
 import logging
 import os
 import random
@@ -18,48 +18,39 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab import errors
 from loopring_lab.bounded import printable
 from loopring_lab.engine import session
-from loopring_lab.errors import (
-    ArchiveError,
-    DiskRefused,
-    LabError,
-    NewerArchive,
-    NotAnArchive,
-)
+from loopring_lab.errors import ArchiveError, DiskRefused, LabError, NotAnArchive
 from loopring_lab.paths import given_path
 from loopring_lab.source import Source
 
 if TYPE_CHECKING:
-    import duckdb
+    from duckdb import DuckDBPyConnection
 
 FORMAT = 1
 # DuckDB writes three headers of 4,096 bytes before anything else. A shorter file is of a process that was
 # killed while it created the file, and holds nothing.
 HEADERS = 3 * 4096
-BESIDE = (
-    ".wal",
-    ".wal.checkpoint",
-    ".wal.recovery",
-    ".tmp",
-)  # files that DuckDB makes beside its own
-PATIENCE = 60.0  # seconds to wait for others; their transactions take less than five
-QUIET = 3.0  # seconds until waiting is worth a word
-PAUSE = (
-    0.002,
-    0.05,
-)  # seconds between attempts to open a file, drawn so that no two processes keep in step
+# Files that DuckDB makes beside its own.
+BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".tmp")
+# Seconds to wait for others, whose transactions take less than five; until waiting is worth a word; and
+# between attempts to open a file, drawn so that no two processes keep in step.
+PATIENCE = 60.0
+QUIET = 3.0
+PAUSE = (0.002, 0.05)
 SETTINGS = {
     "autoload_known_extensions": "false",
     "autoinstall_known_extensions": "false",
     "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # a variable of the caller must never be taken for a table
-    "arrow_lossless_conversion": "true",  # HUGEINT leaves as 16 bytes, not as a float64: see `engine.frames`
+    # A variable of the caller must never be taken for a table.
+    "python_enable_replacements": "false",
+    # HUGEINT leaves as 16 bytes, not as a float64: see `engine.frames`.
+    "arrow_lossless_conversion": "true",
 }
 # All cursors have the global time zone; that of the machine would show times of its own. A checkpoint takes
 # longer the larger the file is, so it is not made at each close: the log grows up to 16 MB before.
@@ -74,13 +65,14 @@ CREATE TABLE held.source (
     name VARCHAR NOT NULL, synthetic BOOLEAN NOT NULL, exchange VARCHAR, chain_id BIGINT
 );
 """
+UPDATE_SOURCE = "UPDATE held.main.source SET exchange = ?, chain_id = ?"
+ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
 # The SQL of tables; views and macros are not among them.
 DEFINITIONS = "SELECT table_name, sql FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main'"
 
-_BUSY = re.compile(r"Conflicting lock|Unique file handle conflict")
-_HOLDER = re.compile(r"PID (\d+)")
-_ADDRESS = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
-_INVALID = re.compile(r"not a valid DuckDB database|Could not read enough bytes")
+_BUSY = re.compile(
+    r"Unique file handle conflict|Conflicting lock(?:.*PID (\d+))?", re.DOTALL
+)
 # What DuckDB's errors say, and the error that says it to a user; anything else is damage.
 _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
     ("No space left|Disk quota|File too large|not enough space|Could not write all", DiskRefused,
@@ -94,7 +86,7 @@ _WORDS: tuple[tuple[str, type[ArchiveError], str], ...] = (
     ("Out of Memory", ArchiveError, "more memory is needed. Allow more: lab.engine.set_memory('4GiB')"),
     ("not a valid DuckDB database", NotAnArchive,
      "a file, but not one of DuckDB. Nothing was changed. Use another path, or restore a backup"),
-    ("with version number|newer version|storage version", NewerArchive,
+    ("with version number|newer version|storage version", errors.NewerArchive,
      "a later version of DuckDB wrote it. Upgrade loopring-lab"),
     ("^(Catalog|Binder|Parser|Permission|Conversion|Invalid Input|Out of Range) Error", ArchiveError,
      "the query cannot be run. Correct it"),
@@ -119,6 +111,10 @@ class NothingStored(NotAnArchive):
     """There is no file yet, or one of a process that was killed in its first transaction."""
 
 
+class _InUse(ArchiveError):
+    """Somebody else has the file open."""
+
+
 class _Readers:
     """The files that are open for reading in this process.
 
@@ -127,19 +123,11 @@ class _Readers:
     """
 
     def __init__(self) -> None:
-        # A forked child has none of DuckDB's threads, and would wait for them if it closed its parent's databases.
-        self.of_parents: list[object] = []
-        self.begin()
-
-    def begin(self) -> None:
         self.turn = threading.Lock()
-        self.databases: dict[Path, duckdb.DuckDBPyConnection] = {}
-        self.of_parents.append(self.databases)
+        self.databases: dict[Path, DuckDBPyConnection] = {}
         self.counts = Counter[Path]()
 
-    def join(
-        self, path: Path, attach: Callable[[], duckdb.DuckDBPyConnection]
-    ) -> duckdb.DuckDBPyConnection:
+    def join(self, path: Path, attach: Callable[[], Any]) -> Any:
         """Return a connection of its own to an open file; `attach` opens it for the first reader."""
         with self.turn:
             if not self.counts[path]:
@@ -154,9 +142,11 @@ class _Readers:
                 self.databases.pop(path).close()
 
 
-_readers = _Readers()
+# The last are this process's. A forked child has none of DuckDB's threads, and would wait for them if it closed
+# its parent's databases, so it keeps those before.
+_readers = [_Readers()]
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_readers.begin)
+    os.register_at_fork(after_in_child=lambda: _readers.append(_Readers()))
 
 
 class StoredFile:
@@ -164,7 +154,10 @@ class StoredFile:
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
         self.kind = kind
-        if _ADDRESS.match(os.fsdecode(path)):
+        self._checked: tuple[
+            Any, ...
+        ] = ()  # the stamp of the state that was checked last
+        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", os.fsdecode(path)):
             raise LabError(
                 f"An address, which may hold a key, is no path of {kind.one}. Give a file."
             )
@@ -193,12 +186,6 @@ class StoredFile:
                 f"one file: give its path, such as {path}.duckdb, and fill it anew: {kind.fill}."
             )
 
-    @functools.cached_property
-    def _duckdb(self) -> Any:
-        return importlib.import_module(
-            "duckdb"
-        )  # which takes a while, so not before it is needed
-
     def described(self) -> str:
         """Describe the file in a representation."""
         return repr(str(self.shown)) + ("" if self.exists() else ", empty")
@@ -218,9 +205,7 @@ class StoredFile:
         """Return what changes with every transaction."""
         files = (self.path, Path(f"{self.path}.wal"))
         states = [file.stat() for file in files if file.exists()]
-        return tuple(
-            (state.st_size, state.st_mtime_ns, state.st_ino) for state in states
-        )
+        return tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)
 
     def source(self) -> Source | None:
         """Return the source that the file is bound to, or None while nothing is stored."""
@@ -237,45 +222,34 @@ class StoredFile:
         )
 
     @contextmanager
-    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def reading(self) -> Iterator[DuckDBPyConnection]:
         """Open the file to read; it cannot change meanwhile."""
         if not self.exists():
             raise self.nothing_yet()
+        readers = _readers[-1]
         connection = self._patiently(
-            lambda: _readers.join(self.path, lambda: self._attach("READ_ONLY"))
+            lambda: readers.join(self.path, lambda: self._attach("READ_ONLY"))
         )
         try:
             with self._closing(connection):
                 yield connection
         finally:
-            _readers.leave(self.path)
+            readers.leave(self.path)
 
     @contextmanager
-    def writing(
-        self, source: Source | None = None
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+    def writing(self, source: Source | None = None) -> Iterator[DuckDBPyConnection]:
         """Open the file for one transaction, which is stored whole or not at all.
 
         The file is created if there is none. It must be bound to `source`, and is by its first transaction.
         """
         with self._closing(self._patiently(self._open_to_write)) as connection:
             connection.begin()
-            if source is None or connection.execute(DEFINITIONS).fetchall():
-                self._check(connection)
-            else:
-                facts = [
-                    FORMAT,
-                    self.kind.noun,
-                    source.name,
-                    source.synthetic,
-                    source.exchange,
-                    source.chain_id,
-                ]
+            if source and not connection.execute(DEFINITIONS).fetchall():
+                facts = [FORMAT, self.kind.noun, *dataclasses.astuple(source)]
                 connection.execute(SOURCE_TABLE + self.kind.schema)
-                connection.execute(
-                    "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)", facts
-                )
-            self._join_source(connection, source or bound_source(connection))
+                connection.execute(ADD_SOURCE, facts)
+            self._check(connection)
+            self._join_source(connection, source)
             yield connection
             connection.commit()
 
@@ -291,86 +265,79 @@ class StoredFile:
         is_said = False
         while True:
             try:
-                with session.raising_interrupts():
+                with self._translating():
                     return attempt()
-            except self._duckdb.Error as error:
-                if not _BUSY.search(str(error)):
-                    raise self.translated(error) from None
-                process = _HOLDER.search(str(error))
-            holder = (
-                f"process {process[1]}" if process else "another thread of this process"
-            )
-            waited = time.monotonic() - start
-            if waited > QUIET and not is_said:
-                _log.warning(
-                    "%s: waiting for %s, which is using it.", self.shown, holder
-                )
-                is_said = True
-            if waited > PATIENCE:
-                used = f"{self.shown}: used by {holder} for more than {PATIENCE:.0f} seconds"
-                raise ArchiveError(
-                    f"{used}. Nothing was changed: try again when it is done."
-                )
+            except _InUse as error:
+                waited = time.monotonic() - start
+                if waited > PATIENCE:
+                    hint = "Nothing was changed: try again when it is done."
+                    raise ArchiveError(f"{error} {hint}") from None
+                if waited > QUIET and not is_said:
+                    is_said = True
+                    _log.warning("%s Waiting for it.", error)
             time.sleep(_own.uniform(*PAUSE))
 
     @contextmanager
-    def _closing(
-        self, connection: duckdb.DuckDBPyConnection
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _translating(self) -> Iterator[None]:
+        import duckdb
+
         try:
             with session.raising_interrupts():
-                yield connection
-        except self._duckdb.Error as error:
+                yield
+        except duckdb.Error as error:
             raise self.translated(error) from None
-        finally:
-            connection.close()
 
-    def _open_to_write(self) -> duckdb.DuckDBPyConnection:
+    @contextmanager
+    def _closing(self, connection: Any) -> Iterator[DuckDBPyConnection]:
+        with self._translating(), closing(connection):
+            yield connection
+
+    def _open_to_write(self) -> DuckDBPyConnection:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            problem = f"the folder cannot be created ({error.strerror})"
             raise DiskRefused(
-                f"{self.shown}: {problem}. Choose another place."
+                f"{self.shown}: the folder cannot be created ({error.strerror}). Choose another place."
             ) from None
-        with _readers.turn:
+        with _readers[-1].turn:
             try:
                 return self._attach("READ_WRITE")
-            except self._duckdb.Error as error:
+            except Exception as error:
                 # DuckDB has locked the file before it reads it, so nobody is creating it just now.
-                if not _INVALID.search(str(error)) or self.exists():
+                is_cut = re.search("not a valid DuckDB|not read enough", str(error))
+                if not is_cut or self.exists():
                     raise
                 self.path.unlink(missing_ok=True)
             return self._attach("READ_WRITE")
 
-    def _attach(self, mode: str) -> duckdb.DuckDBPyConnection:
+    def _attach(self, mode: str) -> DuckDBPyConnection:
         """Attach the file to a database of its own that can do nothing else."""
+        import duckdb
+
         for suffix in BESIDE:
             if Path(f"{self.path}{suffix}").is_symlink():
-                link = (
-                    f"{self.shown}{suffix} is a link, and DuckDB would write through it"
+                raise NotAnArchive(
+                    f"{self.shown}{suffix} is a link, and DuckDB would write through it. Remove it first."
                 )
-                raise NotAnArchive(f"{link}. Remove it first.")
-        connection: duckdb.DuckDBPyConnection = self._duckdb.connect(
-            config=session.limits() | SETTINGS
-        )
+        connection = duckdb.connect(config=session.limits() | SETTINGS)
         try:
-            connection.execute(
-                ATTACH.format(path=str(self.path).replace("'", "''"), mode=mode)
-            )
-            if mode == "READ_ONLY":
+            path = str(self.path).replace("'", "''")
+            connection.execute(ATTACH.format(path=path, mode=mode))
+            # A tenth of the time of reading an account, so only once for a state of the file.
+            if mode == "READ_ONLY" and self._checked != self.stamp():
                 self._check(connection)
+                self._checked = self.stamp()
         except BaseException:
             connection.close()
             raise
         return connection
 
     def _join_source(
-        self, connection: duckdb.DuckDBPyConnection, source: Source
+        self, connection: DuckDBPyConnection, source: Source | None
     ) -> None:
         """Refuse a source that the file is not bound to; keep what it says more of the bound one."""
         bound = bound_source(connection)
-        joined = bound.joined(source)
+        joined = bound.joined(source or bound)
         if joined is None:
             contents = self.kind.contents
             raise ArchiveError(
@@ -379,50 +346,46 @@ class StoredFile:
                 f"another file. {self.kind.same_source}".rstrip()
             )
         if joined != bound:
-            known = [joined.exchange, joined.chain_id]
-            connection.execute(
-                "UPDATE held.main.source SET exchange = ?, chain_id = ?", known
-            )
+            facts = [joined.exchange, joined.chain_id]
+            connection.execute(UPDATE_SOURCE, facts)
 
-    def _check(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def _check(self, connection: DuckDBPyConnection) -> None:
         """Refuse a file whose tables are not defined as ours are; a definition names types and defaults."""
         found = dict(connection.execute(DEFINITIONS).fetchall())
         if not found:
             raise self.nothing_yet()
         expected = _expected(self.kind.schema)
-        states: list[tuple[str, int]] = []
+        formats = []
         if found.get("source") == expected["source"]:
-            states = connection.execute(
-                "SELECT kind, format FROM held.main.source LIMIT 2"
-            ).fetchall()
-        if states == [(self.kind.noun, FORMAT)] and expected.items() <= found.items():
+            query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
+            formats = connection.execute(query, [self.kind.noun]).fetchall()
+        if formats == [(FORMAT,)] and expected.items() <= found.items():
             return
-        if (
-            len(states) == 1
-            and states[0][0] == self.kind.noun
-            and states[0][1] > FORMAT
-        ):
-            later = f"format {states[0][1]}; this version reads up to {FORMAT}"
-            raise NewerArchive(f"{self.shown}: {later}. Upgrade loopring-lab.")
-        other = f"a DuckDB file, but not the one of {self.kind.one}"
+        later = max(formats, default=(0,))[0]
+        if later > FORMAT:
+            raise errors.NewerArchive(
+                f"{self.shown}: format {later}; this version reads up to {FORMAT}. Upgrade loopring-lab."
+            )
         raise NotAnArchive(
-            f"{self.shown}: {other}. Nothing was changed. Use another file."
+            f"{self.shown}: a DuckDB file, but not the one of {self.kind.one}. Nothing was changed. Use another file."
         )
 
     def translated(self, error: Exception) -> ArchiveError:
         """Say in words what DuckDB could not do."""
         text = str(error)
+        busy = _BUSY.search(text)
+        if busy:
+            who = f"process {busy[1]}" if busy[1] else "another thread of this process"
+            return _InUse(f"{self.shown}: in use by {who}.")
         detail = printable(text.partition("\n")[0], 300)
         for pattern, kind, words in _WORDS:
             if re.search(pattern, text):
                 return kind(errors.with_details(f"{self.shown}: {words}.", detail))
-        damage = (
-            f"{self.shown}: the file is damaged. Nothing was changed. {self.advice}"
-        )
-        return errors.DamagedArchive(errors.with_details(damage, detail))
+        words = f"{self.shown}: the file is damaged. Nothing was changed. {self.advice}"
+        return errors.DamagedArchive(errors.with_details(words, detail))
 
 
-def bound_source(connection: duckdb.DuckDBPyConnection) -> Source:
+def bound_source(connection: DuckDBPyConnection) -> Source:
     """Return the source that an open file is bound to."""
     [row] = connection.execute(
         "SELECT name, synthetic, exchange, chain_id FROM held.main.source"

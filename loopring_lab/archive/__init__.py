@@ -1,11 +1,14 @@
 """Trades stored locally: complete by the source's own count, and readable by every engine.
 
-An archive is one DuckDB file. Rows are committed in transactions, also while others wait to read or write;
-each keeps its members verbatim beside the typed columns.
+An archive is one DuckDB file, which `loopring_lab.storage` opens, shares and checks; start with the tables in
+`schema`. `sync`, `imports` and `from_blocks` fill them: pages become rows in `rows`, and `merge` adds these by
+identity, so that none is lost or doubled and changes are kept as versions. `queries` has the report, and what
+was counted and listed; `scans` hands trades to engines, SQL and Parquet.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.archive import queries, scans
-from loopring_lab.archive.imports import Import
+from loopring_lab.archive.imports import import_pages
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.archive.sync import Sync
@@ -93,15 +96,10 @@ class Archive:
             report = self.report()
         except ArchiveError as error:
             return f"<p>{where}: {escape(str(error))}</p>"
-        missing = int(report["missing"].fillna(0).sum())
-        state = f"{missing:,} known to be missing"
-        if report["complete"].all():
-            state = "nothing is missing"
-        elif report["total"].isna().all():
-            state = "blocks are missing between them"
+        missing = "nothing" if report["complete"].all() else "something"
         return (
             f"<p>{where}: {report['rows'].sum():,} trades of {report['account_id'].nunique()} accounts, "
-            f"{state}.<br><small><code>archive.report()</code> shows details.</small></p>"
+            f"{missing} is missing.<br><small><code>archive.report()</code> shows details.</small></p>"
         )
 
     @property
@@ -173,16 +171,19 @@ class Archive:
             raise LabError(
                 "sync: only a relayer can answer this. Blocks are imported: archive.import_blocks(store)."
             )
-        ids = _account_ids(account_id, accounts)
+        ids = [] if accounts is None else _account_ids(accounts)
+        if account_id is not None:
+            ids = _account_ids([account_id, *ids])
+        if not ids:
+            raise LabError(
+                "sync: no account to ask for. Give account_id=, or accounts=[...]."
+            )
         start = parse_utc("since", since)
         if full and start is not None:
             raise LabError(
                 "sync: full=True reads whole histories. Leave out since=, or full=True."
             )
-        histories = [
-            (account, fill_type) for account in ids for fill_type in FILL_TYPES
-        ]
-        self._refuse_mixed(from_blocks=False)
+        histories = list(itertools.product(ids, FILL_TYPES))
         with client._transport.new_budget(of_bytes=False).activate():
             Sync(self._file, client, histories, to_milliseconds(start), full).run(
                 progress
@@ -201,10 +202,10 @@ class Archive:
         """Add saved responses of the trades endpoint, without a relayer.
 
         A file holds one page, or one per line, compressed with gzip or not. The account and fill type come
-        from the arguments, the file's name ``<accountId>-<amm or dex>.json``, or the rows. Tokens and markets
-        come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, or else from
-        the archive; the name of the source from ``source.json`` there, such as ``{"name": "my exchange"}``,
-        from `source`, or else it is the path of the folder.
+        from the arguments, or from the file's name ``<accountId>-<amm or dex>.json``. Tokens and markets come
+        from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, or else from the
+        archive; the name of the source from ``source.json`` there, such as ``{"name": "my exchange"}``, from
+        `source`, or else it is the path of the folder.
 
         What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
         that were only imported, the one that was imported last is current.
@@ -218,7 +219,7 @@ class Archive:
         fill_type : {'amm', 'dex'}, optional
             What the pages were requested for.
         progress : bool or callable, optional
-            As for `sync`; the number expected is estimated from the size of the files.
+            As for `sync`; the number expected is estimated from that of the files.
         source : str, optional
             Name of the source of these files; ``archive.source`` if they are from where the archive is from.
 
@@ -254,9 +255,8 @@ class Archive:
                 f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it."
             )
         account = None if account_id is None else parse_account_id(account_id)
-        self._refuse_mixed(from_blocks=False)
-        with track("trades", progress) as report:
-            Import(self._file, account, fill_type, source, report).run(paths)
+        with track("trades", progress) as watch:
+            import_pages(self._file, paths, (account, fill_type), source, watch)
         return self.report()
 
     def import_blocks(self, store: Store, progress: Watching = None) -> pd.DataFrame:
@@ -316,7 +316,6 @@ class Archive:
             raise LabError(
                 f"import_blocks: expected a lab.rollup.Store, got {type(store).__name__}."
             )
-        self._refuse_mixed(from_blocks=True)
         with track("blocks", progress) as watch:
             from_blocks.import_blocks(self._file, store, watch)
         return self.report()
@@ -353,18 +352,16 @@ class Archive:
         1 2022-12-26 07:19:40.416+00:00   LRC-ETH  BUY       amm
         """
         asked = _asked(since, until, None if account_id is None else [account_id])
+        query = (
+            f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE {asked.condition()}"
+        )
         with self._file.reading() as connection:
-            rows = connection.sql(
-                f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE {asked.condition()}"
-            ).to_arrow_table()
+            rows = connection.sql(query).to_arrow_table()
             listing = queries.last_listing(connection)
             source = bound_source(connection)
         if listing is None:
             raise self._file.nothing_yet()
-        are_of_blocks = listing.markets == queries.NO_MARKETS
-        if are_of_blocks:
-            rows = rows.sort_by([("trade_id", "ascending"), ("role", "descending")])
-        frame = to_frame(rows, listing, in_order=are_of_blocks)
+        frame = to_frame(rows, listing)
         frame.attrs |= {
             "fee_token": "received",
             "source": source.name,
@@ -508,7 +505,8 @@ class Archive:
         0       amm   689    689      True
         1       dex    11     11      True
         """
-        return queries.report(self._file, None if accounts is None else list(accounts))
+        ids = None if accounts is None else _account_ids(accounts)
+        return queries.report(self._file, ids)
 
     def verify(self) -> pd.DataFrame:
         """Read every block of the file, and compare it with the checksum that it was written with.
@@ -547,7 +545,7 @@ class Archive:
         Parameters
         ----------
         folder : path
-            Does not exist yet, or is empty. Files are in ``account_id=.../year=...``, with checksums of their
+            Does not exist yet. Files are in ``account_id=.../year=...``, with checksums of their
             pages.
         since, until : str, datetime or Timestamp, optional
             As for `trades`.
@@ -562,7 +560,7 @@ class Archive:
         Raises
         ------
         LabError
-            The folder holds something.
+            The folder is there already.
         DiskRefused
             It cannot be written to.
 
@@ -577,34 +575,18 @@ class Archive:
             self._file, given_path(folder), _asked(since, until, accounts)
         )
 
-    def _refuse_mixed(self, *, from_blocks: bool) -> None:
-        """Refuse to add what the archive does not hold, before anything is asked for."""
-        if self._file.source():
-            with self._file.reading() as connection:
-                queries.refuse_mixed(connection, self._file, from_blocks=from_blocks)
 
-
-def _account_ids(account_id: int | None, accounts: Iterable[int] | None) -> list[int]:
-    if isinstance(accounts, int | str):
+def _account_ids(accounts: Any) -> list[int]:
+    """Check account ids, and give each once."""
+    if isinstance(accounts, str) or not isinstance(accounts, Iterable):
         raise LabError(
-            f"accounts={accounts!r}: give several as a list, or one as account_id={accounts}."
+            f"accounts={accounts!r}: give a list of account ids, such as [{accounts}]."
         )
-    ids = list(accounts) if isinstance(accounts, Iterable) else []
-    if account_id is not None:
-        ids.insert(0, account_id)
-    if not ids or not isinstance(accounts, Iterable | None):
-        raise LabError(
-            "sync: no account to ask for. Give account_id=, or accounts=[...]."
-        )
-    return list(dict.fromkeys(map(parse_account_id, ids)))
+    return list(dict.fromkeys(map(parse_account_id, accounts)))
 
 
 def _asked(
     since: Moment, until: Moment, accounts: Iterable[int] | None
 ) -> queries.Rows:
-    if isinstance(accounts, int | float | str):
-        raise LabError(
-            f"accounts={accounts!r} is not a list of account ids. Give one, such as [10083]."
-        )
-    ids = None if accounts is None else list(map(parse_account_id, accounts))
+    ids = None if accounts is None else _account_ids(accounts)
     return queries.Rows(*parse_span(since, until), ids)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.archive import queries
-from loopring_lab.archive.rows import ListingSnapshot, stored
+from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, stored
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
@@ -37,6 +37,7 @@ FROM sent
 ANTI JOIN held.main.blocks USING (block_id)
 ORDER BY account_id, trade_id, role DESC
 """
+# Blocks without a fill are held as well: they are not looked into again, and leave no gap.
 ADD_BLOCKS = """
 INSERT INTO held.main.blocks
 SELECT block_id, count(sent.block_id), now()
@@ -53,50 +54,36 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
     blocks = store.stored
     index = blocks.index()
     tokens = store.tokens()
+    total = len(index.blocks)
     unnumbered = index.blocks["block_id"].null_count
     if unnumbered:
         raise LabError(
-            f"{blocks.file.shown}: {unnumbered:,} of {len(index.blocks):,} blocks have no number, and nothing was "
+            f"{blocks.file.shown}: {unnumbered:,} of {total:,} blocks have no number, and nothing was "
             "added. Sync the store, which reads the events that number them, or import the files again with "
             "first_block=."
         )
-    listing = ListingSnapshot(
-        blocks.last_listing() or "[]", queries.NO_MARKETS, now_ms()
-    )
+    listing = ListingSnapshot(blocks.last_listing() or "[]", NO_MARKETS, now_ms())
+    pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]
     with file.writing(index.source) as connection:
         queries.store_listing(connection, file, listing)
-        connection.execute(
-            MARK_POOLS,
-            [[account for account in index.pools if account > RESERVED_FOR_POOLS]],
-        )
-        held = connection.execute("SELECT block_id FROM held.main.blocks").fetchnumpy()[
-            "block_id"
-        ]
-    is_missing = ~np.isin(index.blocks["block_id"].to_numpy(), held)
-    done = len(held)
-    numbers: list[int] = []
+        connection.execute(MARK_POOLS, [pools])
+        held = connection.sql("SELECT block_id FROM held.main.blocks").fetchnumpy()
+    is_missing = ~np.isin(index.blocks["block_id"].to_numpy(), held["block_id"])
+    missing = index.blocks.filter(pa.array(is_missing))
+    done = total - len(missing)
+    numbers: list[int | None] = []
     parts: list[pa.Table] = []
-
-    def commit() -> None:
-        if not numbers:
-            return
-        rows = stored(pa.concat_tables(parts).select(TYPED))
-        with file.writing(index.source) as connection:
-            connection.register("sent", rows)
-            connection.execute(ADD_ROWS, [listing.digest])
-            connection.execute(ADD_BLOCKS, [numbers])
-        numbers.clear()
-        parts.clear()
-
-    for batch in blocks.batches(
-        index, index.blocks.filter(pa.array(is_missing)), BLOCKS_AT_ONCE
-    ):
-        parts.append(portable(batch.trades(tokens)))
-        numbers += [raw.block_id for raw in batch.raw if raw.block_id is not None]
+    for batch in blocks.batches(index, missing, BLOCKS_AT_ONCE):
+        parts.append(portable(batch.trades(tokens)).select(TYPED))
+        numbers += [raw.block_id for raw in batch.raw]
         done += len(batch)
-        if sum(map(len, parts)) >= ROWS_OF_A_TRANSACTION:
-            commit()
-            progress(done, len(index.blocks))
-    commit()
+        is_last = done == total
+        if is_last or sum(map(len, parts)) >= ROWS_OF_A_TRANSACTION:
+            with file.writing(index.source) as connection:
+                connection.register("sent", stored(pa.concat_tables(parts)))
+                connection.execute(ADD_ROWS, [listing.digest])
+                connection.execute(ADD_BLOCKS, [numbers])
+            numbers.clear()
+            parts.clear()
+            progress(done, total)
     file.settle()
-    progress(done, len(index.blocks))

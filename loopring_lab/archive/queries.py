@@ -1,4 +1,4 @@
-"""What an archive holds: rows, counts of its source, listings, and the report on them."""
+"""What an archive holds: which rows, what its source counted and listed, and the report on all of it."""
 
 from __future__ import annotations
 
@@ -17,48 +17,43 @@ if TYPE_CHECKING:
 
 MOMENTS = ("first", "last", "synced_at", "checked_at")
 DTYPES: dict[str, Any] = {
-    "account_id": "int64",
-    "fill_type": "object",
-    "rows": "int64",
-    "total": "Int64",
-    "missing": "Int64",
-    "complete": "bool",
+    **dict.fromkeys(("account_id", "rows", "second_versions", "odd"), "int64"),
+    **dict.fromkeys(("total", "missing"), "Int64"),
     **dict.fromkeys(MOMENTS, "datetime64[ms, UTC]"),
-    "second_versions": "int64",
-    "odd": "int64",
+    "fill_type": "object",
+    "complete": "bool",
 }
-MOST_NAMED = 10
-NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
+OF_ACCOUNTS = "$accounts IS NULL OR account_id IN (SELECT unnest($accounts))"
 # `held`: rows of each history, each trade counted once, with those that changed and those that are irregular.
 # `counted`: what the source counted last. `settled`: whether blocks are without a gap from the first to the last,
 # and all of their rows are held.
-REPORT = """
+REPORT = f"""
 WITH
 held AS (
     SELECT account_id, fill_type,
         count(*) FILTER (version = 1) AS rows,
         count(*) FILTER (version > 1) AS second_versions,
         count(*) FILTER (extra IS NOT NULL AND current) AS odd,
-        epoch_ms(min(created_at)) AS first,
-        epoch_ms(max(created_at)) AS last
+        min(created_at) AS first,
+        max(created_at) AS last
     FROM held.main.rows
-    WHERE $accounts IS NULL OR account_id IN (SELECT unnest($accounts))
+    WHERE {OF_ACCOUNTS}
     GROUP BY ALL
 ),
 counted AS (
     SELECT account_id, fill_type,
         total,
         total + coalesce(gone, 0) AS ever,
-        epoch_ms(synced_at) AS synced_at,
-        epoch_ms(checked_at) AS checked_at
+        synced_at,
+        checked_at
     FROM held.main.syncs
-    WHERE $accounts IS NULL OR account_id IN (SELECT unnest($accounts))
+    WHERE {OF_ACCOUNTS}
     QUALIFY number = max(number) OVER (PARTITION BY account_id, fill_type)
 ),
 settled AS (
     SELECT
-        epoch_ms(max(imported_at)) AS imported_at,
+        max(imported_at) AS imported_at,
         max(block_id) - min(block_id) + 1 = count(*)
             AND sum(rows) = (SELECT count(*) FROM held.main.rows) AS whole
     FROM held.main.blocks
@@ -68,10 +63,10 @@ SELECT account_id, fill_type,
     total,
     CASE WHEN total IS NOT NULL THEN greatest(0, ever - coalesce(rows, 0)) END AS missing,
     coalesce(missing = 0, whole, FALSE) AS complete,
-    first,
-    last,
-    coalesce(synced_at, imported_at) AS synced_at,
-    checked_at,
+    epoch_ms(first) AS first,
+    epoch_ms(last) AS last,
+    epoch_ms(coalesce(synced_at, imported_at)) AS synced_at,
+    epoch_ms(checked_at) AS checked_at,
     coalesce(second_versions, 0) AS second_versions,
     coalesce(odd, 0) AS odd
 FROM held
@@ -87,31 +82,49 @@ SELECT trade_id, side, order_hash,
 FROM held.main.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
-COUNT = """
-SELECT account_id, fill_type, epoch_ms(synced_at), total, gone, requests, epoch_ms(since), epoch_ms(checked_at)
+# How many rows held the source no longer listed when it counted last.
+GONE = """
+SELECT coalesce(arg_max(gone, number), 0)
 FROM held.main.syncs
 WHERE account_id = ? AND fill_type = ?
-ORDER BY number DESC
-LIMIT 1
 """
+# `last`: what is known of the history from before. What saved pages count (without requests) says more only if it
+# is more.
 ADD_COUNT = """
 INSERT INTO held.main.syncs
-SELECT coalesce(max(number), 0) + 1,
+WITH last AS (
+    SELECT
+        arg_max(total, number) AS total,
+        arg_max(gone, number) AS gone,
+        arg_max(checked_at, number) AS checked_at
+    FROM held.main.syncs
+    WHERE account_id = $account_id AND fill_type = $fill_type
+)
+SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.main.syncs),
     $account_id,
     $fill_type,
     make_timestamptz($synced_at * 1000),
     $total,
-    $gone,
+    coalesce($gone, gone),
     $requests,
     make_timestamptz($since * 1000),
-    make_timestamptz($checked_at * 1000)
-FROM held.main.syncs
+    coalesce(make_timestamptz($checked_at * 1000), checked_at)
+FROM last
+WHERE $requests > 0 OR total IS NULL OR $total > total + coalesce(gone, 0)
 """
 LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
 ADD_LISTING = """
 INSERT INTO held.main.listings
-SELECT $listing, $tokens, $markets, make_timestamptz($moment * 1000)
-WHERE NOT EXISTS (FROM held.main.listings WHERE listing = $listing)
+SELECT $1, $2, $3, make_timestamptz($4 * 1000)
+WHERE NOT EXISTS (FROM held.main.listings WHERE listing = $1)
+"""
+# Accounts that were asked for, and of which neither a trade nor a count is held.
+UNKNOWN = """
+SELECT unnest(?)
+EXCEPT
+SELECT account_id FROM held.main.rows
+EXCEPT
+SELECT account_id FROM held.main.syncs
 """
 
 
@@ -147,7 +160,7 @@ class SyncRecord(NamedTuple):
     fill_type: str
     synced_at: int
     total: int
-    gone: int | None
+    gone: int | None = 0
     requests: int = 0
     since: int | None = None
     checked_at: int | None = None
@@ -164,80 +177,40 @@ def report(file: StoredFile, accounts: Sequence[int] | None = None) -> pd.DataFr
 
 def refuse_unknown(file: StoredFile, accounts: Sequence[int] | None) -> None:
     """Refuse accounts of which an archive holds no trades, and no record that there were none."""
-    if not accounts:
-        return
     with file.reading() as connection:
-        known = "SELECT account_id FROM held.main.rows UNION SELECT account_id FROM held.main.syncs ORDER BY ALL"
-        held = [account for (account,) in connection.execute(known).fetchall()]
-    unknown = [account for account in accounts if account not in held]
-    if unknown:
-        some = list(map(str, held[:MOST_NAMED]))
-        if len(held) > MOST_NAMED:
-            some.append("...")
-        raise LabError(
-            f"{file.shown}: the archive does not hold account {unknown[0]}. It holds {', '.join(some)}: give one "
-            f"of these, or fill it first: {file.kind.fill}."
-        )
+        for (account,) in connection.execute(UNKNOWN, [accounts or []]).fetchall():
+            raise LabError(
+                f"{file.shown}: the archive does not hold account {account}; archive.report() lists those that it "
+                f"holds. Give one of them, or fill it first: {file.kind.fill}."
+            )
 
 
 def held_identities(file: StoredFile, key: HistoryKey) -> tuple[set[int], int]:
     """Hash the identities of the rows held of a history; return how many of them the source no longer lists."""
     with file.reading() as connection:
         rows = connection.sql(IDENTITIES, params=list(key)).to_arrow_table()
-        last = last_count(connection, key)
-    gone = last.gone if last else None
-    return set(hash_identities(*rows.columns)), gone or 0
-
-
-def last_count(
-    connection: duckdb.DuckDBPyConnection, key: HistoryKey
-) -> SyncRecord | None:
-    """Return the last record of a history."""
-    found = connection.execute(COUNT, list(key)).fetchall()
-    return SyncRecord(*found[0]) if found else None
+        [(gone,)] = connection.execute(GONE, list(key)).fetchall()
+    return set(hash_identities(*rows.columns)), gone
 
 
 def store_count(connection: duckdb.DuckDBPyConnection, record: SyncRecord) -> None:
     """Store what was counted of a history, with what is known from before."""
-    last = last_count(connection, record[:2])
-    if last and last.requests and not record.requests:
-        # What saved pages count says more than a sync only if it is more.
-        if record.total <= last.total + (last.gone or 0):
-            return
-        record = last._replace(total=record.total, gone=0)
-    elif last:
-        if record.gone is None:
-            record = record._replace(gone=last.gone)
-        record = record._replace(checked_at=record.checked_at or last.checked_at)
     connection.execute(ADD_COUNT, record._asdict())
-
-
-def refuse_mixed(
-    connection: duckdb.DuckDBPyConnection, file: StoredFile, *, from_blocks: bool
-) -> None:
-    """Refuse to add trades as a relayer sends them to those read from blocks, and the other way round."""
-    words = {True: "read from blocks", False: "as a relayer sent them"}
-    held = connection.execute(
-        "SELECT DISTINCT markets = ? FROM held.main.listings", [NO_MARKETS]
-    ).fetchall()
-    if (not from_blocks,) in held:
-        raise ArchiveError(
-            f"{file.shown}: holds trades {words[not from_blocks]}, and these are {words[from_blocks]}. They are "
-            "kept apart, and nothing was added: use another file."
-        )
 
 
 def store_listing(
     connection: duckdb.DuckDBPyConnection, file: StoredFile, listing: ListingSnapshot
 ) -> None:
-    """Store a listing unless it is stored already."""
-    refuse_mixed(connection, file, from_blocks=listing.markets == NO_MARKETS)
-    facts = {
-        "listing": listing.digest,
-        "tokens": listing.tokens,
-        "markets": listing.markets,
-    }
-    connection.execute(ADD_LISTING, facts | {"moment": listing.retrieved_at})
+    """Store a listing unless it is stored already; trades of a relayer and those of blocks are kept apart."""
+    listing.lookup()  # anything else is refused before it is stored
+    words = {True: "read from blocks", False: "as a relayer sent them"}
+    last = last_listing(connection)
+    if last and last.is_of_blocks != listing.is_of_blocks:
+        raise ArchiveError(
+            f"{file.shown}: holds trades {words[last.is_of_blocks]}, and these are {words[listing.is_of_blocks]}. "
+            "They are kept apart, and nothing was added: use another file."
+        )
+    connection.execute(ADD_LISTING, [listing.digest, *listing])
 
 
 def last_listing(connection: duckdb.DuckDBPyConnection) -> ListingSnapshot | None:

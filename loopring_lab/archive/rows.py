@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,174 +14,163 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.archive.schema import TYPED
-from loopring_lab.bounded import to_json
+from loopring_lab.bounded import MAX_DOCUMENT, parse_integer
 from loopring_lab.engine import frames
-from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
+from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
 
 TOKENS = ("base", "quote", "fee_token")
+NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
 HistoryKey = tuple[int, str]
 """Account id and fill type."""
 
 
-class RawPage(NamedTuple):
-    """A page as received, when it was received (milliseconds), and its rows as text columns."""
+class Page(NamedTuple):
+    """A page as received: of which history, its name in errors, and when it was received (milliseconds)."""
 
+    key: HistoryKey
+    place: str
     body: bytes
     retrieved_at: int
-    batch: wire.Batch
 
 
-@dataclass(frozen=True)
-class ListingSnapshot:
+class Converted(NamedTuple):
+    """Rows as `merge.add` takes them, what pages count of each history, and why histories were left out."""
+
+    rows: pa.Table
+    totals: dict[HistoryKey, int | None]
+    errors: dict[HistoryKey, UnexpectedAnswer]
+
+
+class ListingSnapshot(NamedTuple):
     """Tokens and markets as a source listed them at one time."""
 
     tokens: str
     markets: str
     retrieved_at: int
-    frames: tuple[pd.DataFrame, pd.DataFrame] = field(
-        init=False, repr=False, compare=False
-    )
 
-    def __post_init__(self) -> None:
-        """Read both, so that anything else is refused before it is stored."""
+    @property
+    def is_of_blocks(self) -> bool:
+        return self.markets == NO_MARKETS
+
+    def lookup(self) -> MarketLookup:
+        """Read both, or raise an `UnexpectedAnswer`."""
         tokens = tables.tokens(self.tokens)
-        object.__setattr__(
-            self, "frames", (tokens, tables.markets(self.markets, tokens))
-        )
+        return MarketLookup(tokens, tables.markets(self.markets, tokens))
 
     @property
     def digest(self) -> str:
         """16 hex digits that identify the content, whenever it was retrieved."""
-        content = json.dumps([self.tokens, self.markets])
-        return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+        content = f"{self.tokens}\n{self.markets}"
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def convert(
-    batch: Mapping[HistoryKey, Sequence[RawPage]], listing: ListingSnapshot
-) -> tuple[pa.Table | list[Any], dict[HistoryKey, LabError]]:
-    """Convert pages to rows, account by account; return the errors of histories that are left out."""
-    parts: list[pa.Table] = []
-    errors: dict[HistoryKey, LabError] = {}
-    for key, pages in sorted(batch.items(), key=lambda one: one[0]):
+def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
+    """Convert pages to rows, those of one history together; leave out histories with an error."""
+    ordered = sorted(pages, key=lambda page: page.key)
+    readings = wire.read_each(
+        [page.body for page in ordered],
+        [page.place for page in ordered],
+        size=MAX_DOCUMENT,
+        with_texts=True,
+    )
+    totals: dict[HistoryKey, int | None] = {}
+    errors: dict[HistoryKey, UnexpectedAnswer] = {}
+    kept: list[tuple[Page, wire.Batch]] = []
+    pairs = zip(ordered, readings, strict=True)
+    for key, of_history in itertools.groupby(pairs, lambda pair: pair[0].key):
         try:
-            wire.refuse_without_trades(page.batch for page in pages)
-            parts.append(to_rows(key, pages, listing))
-        except (UnexpectedAnswer, AmountError) as error:
+            read = [(page, _readable(reading)) for page, reading in of_history]
+            totals[key] = _checked_total(key, [batch for _, batch in read])
+        except UnexpectedAnswer as error:
             errors[key] = error
-    return pa.concat_tables(parts) if parts else [], errors
+        else:
+            kept += read
+    return Converted(_typed(kept, lookup), totals, errors)
 
 
-def to_rows(
-    key: HistoryKey, pages: Sequence[RawPage], listing: ListingSnapshot
-) -> pa.Table:
-    """Convert pages of one history to rows, as `merge.add` takes them.
+def _readable(reading: wire.Reading) -> wire.Batch:
+    if isinstance(reading, UnexpectedAnswer):
+        raise reading
+    return reading
 
-    `run` numbers the pages that were retrieved at one moment, in the order of reading.
-    """
+
+def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None:
+    """Return how many rows the last page of a history counts, or raise what is wrong with one."""
     account_id, fill_type = key
-    lookup = MarketLookup(*listing.frames)
-    batch = wire.concat([page.batch for page in pages])
-    typed = rows.convert(
-        batch, [rows.FILL_TYPES.index(fill_type)] * len(pages), lookup, "received"
-    )
-    others = typed.filter(
-        pc.not_equal(typed["account_id"], account_id).fill_null(False)
-    )
-    if len(others):
-        raise UnexpectedAnswer(
-            f"accountId of {fill_type} trades",
-            expected=f"account {account_id}, which was asked for",
-            got=f"account {others['account_id'][0]}",
-            hint="Check base_url, or the name of the saved file: the rows belong to another account.",
-        )
-    columns = {name: typed[name] for name in TYPED}
-    for name, words in _categories(lookup).items():
-        codes = typed[name].to_numpy()
-        columns[name] = pa.array(words, pa.string()).take(
-            pa.array(codes, pa.int64(), mask=codes < 0)
-        )
-    moments = np.array([page.retrieved_at for page in pages], np.int64)
-    runs = np.cumsum(np.diff(moments, prepend=moments[:1]) != 0)
-    columns["account_id"] = pa.repeat(account_id, len(typed))
-    columns["created_at"] = typed["created_at"].cast(frames.TIMESTAMP)
-    columns["verbatim"] = _row_texts(pages)
-    columns["retrieved_at"] = pa.array(np.repeat(moments, batch.counts)).cast(
-        frames.TIMESTAMP
-    )
-    columns["listing"] = pa.repeat(listing.digest, len(typed))
-    columns["run"] = pa.array(np.repeat(runs, batch.counts))
-    return stored(frames.portable(pa.table(columns)))
+    wire.refuse_without_trades(batches)
+    texts = pa.chunked_array(one.columns["accountId"] for one in batches).unique()
+    for text in texts.to_pylist():
+        if parse_integer(text) not in (account_id, None):
+            raise UnexpectedAnswer(
+                f"accountId of {fill_type} trades",
+                expected=f"account {account_id}, which was asked for",
+                got=f"account {text}",
+                hint="Check base_url, or the name of the saved file: the rows belong to another account.",
+            )
+    counting = [batch for batch in batches if batch.totals[0] is not None]
+    return wire.read_total(counting[-1]) if counting else None
+
+
+def _typed(read: Sequence[tuple[Page, wire.Batch]], lookup: MarketLookup) -> pa.Table:
+    """Convert rows, and put beside them their texts and when they were received."""
+    pages = [page for page, _ in read]
+    batch = wire.concat([one for _, one in read])
+    fill_types = [rows.FILL_TYPES.index(page.key[1]) for page in pages]
+    typed = rows.convert(batch, fill_types, lookup, "received")
+    table = stored(frames.portable(tables.assemble(typed, lookup)))
+    # What is known of pages, for each of their rows.
+    accounts = np.repeat([page.key[0] for page in pages], batch.counts)
+    moments = np.repeat([page.retrieved_at for page in pages], batch.counts)
+    table = frames.replaced(table, "account_id", pa.array(accounts, pa.int64()))
+    table = table.append_column("verbatim", batch.columns["text"])
+    retrieved_at = pa.array(moments, pa.int64()).cast(frames.TIMESTAMP)
+    return table.append_column("retrieved_at", retrieved_at)
 
 
 def stored(table: pa.Table) -> pa.Table:
     """See amounts as the whole numbers that an archive stores."""
     for name in frames.AMOUNTS:
         column = frames.to_hugeint(pa.chunked_array(table[name]))
-        table = table.set_column(table.column_names.index(name), name, column)
+        table = frames.replaced(table, name, column)
     return table
 
 
-def to_frame(
-    table: pa.Table, listing: ListingSnapshot, *, in_order: bool
-) -> pd.DataFrame:
-    """Convert rows of the archive to the frame that the client returns; those of blocks are `in_order`."""
-    lookup = MarketLookup(*listing.frames)
-    lookup.tokens += sorted(
-        {word for name in TOKENS for word in _words(table[name])} - set(lookup.tokens)
-    )
-    lookup.markets += sorted(_words(table["market"]) - set(lookup.markets))
-    columns: dict[str, Any] = {name: table[name] for name in TYPED}
-    for name, words in _categories(lookup).items():
-        columns[name] = pc.index_in(
-            table[name], value_set=pa.array(words, pa.string())
-        ).fill_null(-1)
+def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
+    """Convert rows of the archive to the frame that the client returns."""
+    lookup = listing.lookup()
+    lookup.tokens += _unlisted(table, TOKENS, lookup.tokens)
+    lookup.markets += _unlisted(table, ["market"], lookup.markets)
+    words: dict[str, Sequence[str]] = dict.fromkeys(TOKENS, lookup.tokens)
+    words |= {"market": lookup.markets, "side": SIDES}
+    words |= {"fill_type": rows.FILL_TYPES, "role": rows.ROLES}
+    if listing.is_of_blocks:
+        table = table.sort_by([("trade_id", "ascending"), ("role", "descending")])
+    for name, known in words.items():
+        codes = pc.index_in(table[name], value_set=pa.array(known, pa.string()))
+        table = frames.replaced(table, name, codes.fill_null(-1))
     try:
         for name in frames.AMOUNTS:
-            columns[name] = frames.from_hugeint(table[name]).cast(AMOUNT.pyarrow_dtype)
+            amounts = frames.from_hugeint(table[name]).cast(AMOUNT.pyarrow_dtype)
+            table = frames.replaced(table, name, amounts)
     except pa.ArrowInvalid:
         # A file that somebody else made may hold any number.
         raise AmountError(
             f"{name}: the archive holds amounts of more digits than trades have. Sync anew."
         ) from None
-    columns["created_at"] = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
-    typed = pa.table(columns).combine_chunks()
-    return (
-        tables.assemble(typed, lookup)
-        if in_order
-        else tables.join_typed([typed], lookup)
-    )
+    moments = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
+    typed = frames.replaced(table, "created_at", moments).combine_chunks()
+    if listing.is_of_blocks:
+        return tables.assemble(typed, lookup)
+    return tables.join_typed([typed], lookup)
 
 
-def row_texts(body: bytes) -> list[str]:
-    """Split a page into the JSON text of its rows: members as they were sent, without white space."""
-    return [to_json(row) for row in wire.page_rows(wire.parse(body, "page"), "page")]
-
-
-def _row_texts(pages: Sequence[RawPage]) -> pa.Array:
-    """Cut pages into rows: quickly where all of them are regular."""
-    quick = wire.cut_rows([page.body for page in pages])
-    if quick is not None:
-        return quick
-    return pa.array(
-        [row for page in pages for row in row_texts(page.body)], pa.string()
-    )
-
-
-def _words(column: pa.ChunkedArray) -> set[str]:
-    return set(pc.unique(column.drop_null()).to_pylist())
-
-
-def _categories(lookup: MarketLookup) -> dict[str, Sequence[str]]:
-    """Return the columns of codes, each with the words that the codes stand for."""
-    words: dict[str, Sequence[str]] = dict.fromkeys(TOKENS, lookup.tokens)
-    return words | {
-        "market": lookup.markets,
-        "side": SIDES,
-        "fill_type": rows.FILL_TYPES,
-        "role": rows.ROLES,
-    }
+def _unlisted(
+    table: pa.Table, names: Sequence[str], listed: Sequence[str]
+) -> list[str]:
+    """Return the words of columns that a listing does not have, in order."""
+    found = {word for name in names for word in table[name].unique().to_pylist()}
+    return sorted(found - {None, *listed})

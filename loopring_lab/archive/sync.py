@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
-from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage, convert
+from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, Page, to_rows
 from loopring_lab.client import Client
 from loopring_lab.errors import (
     LabError,
@@ -25,7 +24,7 @@ from loopring_lab.source import Source
 from loopring_lab.storage import StoredFile
 
 # A transaction takes some 20 ms, however few rows it has; what was read since the last is lost by a kill.
-BATCH_ROWS = 20_000
+BATCH_PAGES = 20_000 // PAGE
 BATCH_SECONDS = 5.0
 
 
@@ -50,34 +49,29 @@ class Sync:
         self._listing = ListingSnapshot(tokens, markets, now_ms())
         with file.writing(self._source) as connection:
             queries.store_listing(connection, file, self._listing)
-        self._begun: dict[
-            History, AbstractSet[int]
-        ] = {}  # with the identities that were held before
-        self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
+        # Histories whose count is not stored yet, with the identities that were held before.
+        self._begun: dict[History, AbstractSet[int]] = {}
+        self._batch: list[Page] = []
         self._committed_at = time.monotonic()
         self._errors: list[LabError] = []
 
     def run(self, progress: Watching) -> None:
         """Read and commit every history; the error of one is raised when the others are done."""
+        pages = self._client.pages(self._histories(), progress=progress)
         try:
-            with closing(
-                self._client.pages(self._histories(), progress=progress)
-            ) as pages:
+            with closing(pages):
                 for page in pages:
-                    raw = RawPage(page.body, page.retrieved_at, page.batch)
-                    self._batch[_key(page.history)].append(raw)
-                    rows = PAGE * sum(map(len, self._batch.values()))
-                    if (
-                        rows >= BATCH_ROWS
-                        or time.monotonic() - self._committed_at > BATCH_SECONDS
-                    ):
-                        self._commit(
-                            [history for history in self._begun if history.ended]
-                        )
+                    key = _key(page.history)
+                    self._batch.append(
+                        Page(key, page.history.name, page.body, page.retrieved_at)
+                    )
+                    waited = time.monotonic() - self._committed_at
+                    if len(self._batch) >= BATCH_PAGES or waited > BATCH_SECONDS:
+                        self._commit()
         except (UnexpectedAnswer, RelayerError) as error:
             self._errors.append(error)
         finally:
-            self._commit(list(self._begun))
+            self._commit(at_end=True)
             self._file.settle()
         if self._errors:
             raise self._errors[0]
@@ -86,33 +80,32 @@ class Sync:
         """Look up what is held of a history only when its turn comes, to save memory."""
         for key in self._keys:
             held, gone = queries.held_identities(self._file, key)
-            history = (
-                History(*key)
-                if self._full
-                else History(*key, window=self._window, held=held, gone=gone)
-            )
+            history = History(*key)
+            if not self._full:
+                history = History(*key, window=self._window, held=held, gone=gone)
             self._begun[history] = held
             yield history
 
-    def _commit(self, done: list[History]) -> None:
-        """Commit the rows read, then what was counted of the histories that are done."""
-        rows, errors = convert(self._batch, self._listing)
+    def _commit(self, *, at_end: bool = False) -> None:
+        """Commit the rows read, and what was counted of the histories that are done."""
+        found = to_rows(self._batch, self._listing.lookup())
         self._batch.clear()
-        self._errors += errors.values()
+        done = [one for one in self._begun if one.ended or at_end]
         for history in self._begun:
-            error = errors.get(_key(history))
+            error = found.errors.get(_key(history))
             if error:
                 history.fail(error)
-        counted = [
+                self._errors.append(error)
+        records = [
             self._record(history, self._begun.pop(history))
             for history in done
             if history.requests
         ]
-        if len(rows) or counted:
+        if len(found.rows) or records:
             with self._file.writing(self._source) as connection:
-                if len(rows):
-                    merge.add(connection, rows, imported=False)
-                for record in counted:
+                digest = self._listing.digest
+                merge.add(connection, found.rows, digest, imported=False)
+                for record in records:
                     queries.store_count(connection, record)
         self._committed_at = time.monotonic()
 
@@ -121,6 +114,8 @@ class Sync:
         now = now_ms()
         known = len(held | read.identities) if self._full else read.known
         is_whole = read.complete and not history.error and history.window == EVERYTHING
+        # Without `full`, rows that were held are not read again.
+        is_checked = is_whole and (self._full or not held)
         return SyncRecord(
             *_key(history),
             synced_at=now,
@@ -128,8 +123,7 @@ class Sync:
             gone=known - read.total if read.complete else None,
             requests=history.requests,
             since=history.window.since,
-            # Without `full`, rows that were held are not read again.
-            checked_at=now if is_whole and (self._full or not held) else None,
+            checked_at=now if is_checked else None,
         )
 
 

@@ -62,6 +62,7 @@ Page = bytes | str | Mapping[str, Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
 _NAMES = (*MEMBERS, "tail", "no_trade")
 _COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
+_WITH_TEXTS = _COLUMNS.append(pa.field("text", pa.string()))
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
 _JSON_HINT = (
     "Ask for the page again; if it was saved, save it again. Check base_url too."
@@ -84,7 +85,14 @@ _FURTHER = f"(?:,{_MEMBER})"
 _ROW = rf"{_SPACE}\[{_MEMBER}(?:{_FURTHER}{{6,8}}|{_FURTHER}{{10,13}})\]{_SPACE}"
 _START = rf'^{_SPACE}\{{{_SPACE}"totalNum"{_SPACE}:{_SPACE}(?P<total>{_WHOLE}){_SPACE},{_SPACE}"trades"{_SPACE}:'
 _REGULAR = rf"{_START}{_SPACE}\[(?:{_ROW}(?:,{_ROW})*|{_SPACE})\]{_SPACE}\}}{_SPACE}$"
-_MEMBERS_SQL = ", ".join(
+# Steps from a page to the members of its rows. Where the texts of rows are asked for, they are cut out first, as
+# members alone do not tell how they were written.
+_ROWS_STEP = (
+    """page, unnest(from_json(body, '{"trades": [["VARCHAR"]]}').trades) AS members"""
+)
+_TEXTS_STEP = """page, unnest(from_json(body, '{"trades": ["JSON"]}').trades) AS text"""
+_PARSE_STEP = """page, text, from_json(text, '["VARCHAR"]') AS members"""
+_MEMBERS_STEP = ", ".join(
     f'members[{place}] AS "{name}"' for place, name in enumerate(MEMBERS, 1)
 )
 
@@ -92,8 +100,9 @@ _MEMBERS_SQL = ", ".join(
 class Batch(NamedTuple):
     """The rows of some pages as text columns, one per name of `MEMBERS`, ``tail`` and ``no_trade``.
 
-    ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade. `counts` and
-    `totals` are the number of rows of each page and its ``totalNum`` as sent; `places` name the pages in errors.
+    ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade; where it was asked
+    for, ``text`` is that of every row, without white space. `counts` and `totals` are the number of rows of each
+    page and its ``totalNum`` as sent; `places` name the pages in errors.
     """
 
     columns: pa.RecordBatch
@@ -161,6 +170,7 @@ def read_each(
     *,
     ten_members: str = "account",
     size: int = MAX_PAGE,
+    with_texts: bool = False,
 ) -> list[Reading]:
     """Read each page into a batch of its own, or into its error; regular pages are parsed together."""
     results: list[Reading] = []
@@ -169,6 +179,7 @@ def read_each(
         places,
         ten_members,
         size,
+        with_texts,
     ):
         if isinstance(result, Batch):
             results.extend(_split(result))
@@ -183,9 +194,11 @@ def read_tolerantly(
     ten_members: str,
     *,
     size: int = MAX_DOCUMENT,
+    with_texts: bool = False,
 ) -> Batch:
     """Read pages of any layout through the standard library, naming the page at fault."""
-    columns: dict[str, list[str | None]] = {name: [] for name in _NAMES}
+    schema = _WITH_TEXTS if with_texts else _COLUMNS
+    columns: dict[str, list[str | None]] = {name: [] for name in schema.names}
     counts = []
     totals = []
     for page, place in zip(pages, places, strict=True):
@@ -200,7 +213,7 @@ def read_tolerantly(
     return Batch(
         pa.RecordBatch.from_pydict(
             columns,
-            schema=_COLUMNS,
+            schema=schema,
         ),
         counts,
         totals,
@@ -210,10 +223,11 @@ def read_tolerantly(
 
 def concat(batches: Sequence[Batch]) -> Batch:
     """Join batches that are in the order of their pages."""
+    # Where there are no pages, nobody has said whether texts are wanted.
     columns = [batch.columns for batch in batches] or [
         pa.RecordBatch.from_pylist(
             [],
-            schema=_COLUMNS,
+            schema=_WITH_TEXTS,
         )
     ]
     return Batch(
@@ -253,16 +267,6 @@ def refuse_without_trades(batches: Iterable[Batch]) -> None:
             got=got,
             hint=hint,
         )
-
-
-def cut_rows(pages: Sequence[bytes]) -> pa.Array | None:
-    """Cut pages into the JSON text of their rows, without white space; None if any page is not regular."""
-    regular = _find_regular(pages, MAX_DOCUMENT)
-    # One irregular page, and the caller takes the rows of all of them through Python.
-    if len(regular) < len(pages):
-        return None
-    rows = _ask(regular, '"JSON"', "members AS text")
-    return None if rows is None else combined(rows["text"])
 
 
 def read_total(batch: Batch) -> int:
@@ -342,11 +346,13 @@ def _read(
     places: Sequence[str],
     ten_members: str,
     size: int,
+    with_texts: bool = False,
 ) -> Iterator[Reading]:
     """Read pages in their order: regular ones that follow each other together, any other by itself."""
+    schema = _WITH_TEXTS if with_texts else _COLUMNS
     regular = _find_regular(pages, size)
     totals: dict[int, str] = {}
-    rows = _ask(regular, '["VARCHAR"]', _MEMBERS_SQL)
+    rows = _ask(regular, with_texts)
     if rows is not None:
         numbered = zip(
             regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True
@@ -360,7 +366,7 @@ def _read(
         nothing = pa.nulls(len(rows), pa.string())
         for name in ("tail", "no_trade"):
             rows = rows.append_column(name, nothing)
-        columns = rows.select(_COLUMNS.names)
+        columns = rows.select(schema.names)
     start = 0
     for is_regular, together in itertools.groupby(
         range(len(pages)), totals.__contains__
@@ -374,7 +380,7 @@ def _read(
             yield Batch(
                 pa.RecordBatch.from_arrays(
                     list(map(combined, part.columns)),
-                    schema=_COLUMNS,
+                    schema=schema,
                 ),
                 counts,
                 [int(totals[number]) for number in numbers],
@@ -388,6 +394,7 @@ def _read(
                     [places[number]],
                     ten_members,
                     size=size,
+                    with_texts=with_texts,
                 )
             except UnexpectedAnswer as error:
                 yield error
@@ -416,22 +423,21 @@ def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
     return regular.append_column("total", pc.struct_field(starts, "total"))
 
 
-def _ask(
-    regular: pa.Table,
-    member_type: str,
-    columns: str,
-) -> pa.Table | None:
-    """Ask DuckDB for columns of the rows of regular pages, in order; None where there are none, or it cannot."""
+def _ask(regular: pa.Table, with_texts: bool) -> pa.Table | None:
+    """Ask DuckDB for the members of the rows of regular pages, in order; None if there are none, or it cannot."""
     import duckdb
 
     if not len(regular):
         return None
-    structure = f'{{"trades": [{member_type}]}}'
-    rows = f"page, unnest(from_json(body, '{structure}').trades) AS members"
+    steps = [_ROWS_STEP, f"page, {_MEMBERS_STEP}"]
+    if with_texts:
+        steps = [_TEXTS_STEP, _PARSE_STEP, f"page, text, {_MEMBERS_STEP}"]
     try:
         with session.raising_interrupts():
-            of_page = session.cursor().from_arrow(regular).project(rows)
-            found = of_page.project(f"page, {columns}").to_arrow_table()
+            rows = session.cursor().from_arrow(regular)
+            for step in steps:
+                rows = rows.project(step)
+            found = rows.to_arrow_table()
     except (duckdb.Error, LabError):
         # Such as without memory for all of them, or a folder to spill to: Python needs neither.
         return None
@@ -478,5 +484,7 @@ def _append(
         members = dict(zip(layout, texts, strict=False))
         if len(row) > len(MEMBERS):
             members["tail"] = to_json(row[len(MEMBERS) :])
+    if "text" in columns:
+        members["text"] = to_json(row)
     for name, column in columns.items():
         column.append(members.get(name))

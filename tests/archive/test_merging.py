@@ -19,13 +19,7 @@ from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 
 from loopring_lab import tables
 from loopring_lab.archive import Archive, merge
-from loopring_lab.archive.rows import (
-    ListingSnapshot,
-    RawPage,
-    row_texts,
-    to_frame,
-    to_rows,
-)
+from loopring_lab.archive.rows import ListingSnapshot, Page, to_frame, to_rows
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer import Relayer
@@ -44,7 +38,8 @@ def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
     """Make rows of identities, contents and pages; what else a row holds does not matter here."""
     every = [
         dict.fromkeys(TYPED)
-        | {"account_id": key[0], "trade_id": key[1], "side": key[2], "fill_type": "dex", "verbatim": text, "run": page}
+        | {"account_id": key[0], "trade_id": key[1], "side": key[2], "fill_type": "dex", "verbatim": text,
+           "retrieved_at": pd.Timestamp(page, unit="s", tz="UTC")}
         for key, text, page in some
     ]  # fmt: skip
     integers = (
@@ -54,9 +49,8 @@ def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
         "index_in_block",
         "token_id",
         "storage_id",
-        "run",
     )
-    names = [*TYPED, "verbatim", "retrieved_at", "listing", "run"]
+    names = [*TYPED, "verbatim", "retrieved_at"]
     schema = pa.schema(
         [(name, pa.int64() if name in integers else pa.string()) for name in names]
     )
@@ -98,7 +92,7 @@ def test_batches_settle_as_a_plain_model_does(
         for made, imported in batches:
             batch = sorted(made, key=lambda one: one[2])  # pages are read in order
             with archive._file.writing(Source("model")) as connection:
-                merge.add(connection, rows(batch), imported=imported)
+                merge.add(connection, rows(batch), "a listing", imported=imported)
             plain(model, batch, imported)
         lines = archive.query("FROM rows").to_dict("records") if batches else []
     held: dict[Any, dict[int, Any]] = defaultdict(dict)
@@ -131,13 +125,12 @@ def listed() -> ListingSnapshot:
 
 
 def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table:
-    pages = []
-    for each in (body, *further):
-        [batch] = wire.read_each([each], ["page 7"])
-        if isinstance(batch, Exception):
-            raise batch
-        pages.append(RawPage(each, 1, batch))
-    return to_rows((147661, fill_type), pages, listed())
+    key = (147661, fill_type)
+    pages = [Page(key, "page 7", each, 1) for each in (body, *further)]
+    found = to_rows(pages, listed().lookup())
+    for error in found.errors.values():
+        raise error
+    return found.rows
 
 
 @pytest.mark.thorough
@@ -171,7 +164,7 @@ def test_rows_come_back_as_the_client_reads_them(
             sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()
         )
     )
-    assert_same(to_frame(as_stored(unique), listed(), in_order=False), expected)
+    assert_same(to_frame(as_stored(unique.select(TYPED)), listed()), expected)
 
 
 def as_stored(table: pa.Table) -> pa.Table:
@@ -182,6 +175,12 @@ def as_stored(table: pa.Table) -> pa.Table:
 
 def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(ours.assign(account_id=theirs["account_id"]), theirs)
+
+
+def row_texts(body: bytes) -> list[str]:
+    [page] = wire.read_each([body], ["page 7"], with_texts=True)
+    assert isinstance(page, wire.Batch)
+    return page.columns["text"].to_pylist()
 
 
 @pytest.mark.parametrize(

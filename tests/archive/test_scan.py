@@ -191,11 +191,11 @@ def test_a_scan_gives_the_time_and_the_accounts_asked_for(
     ("asked", "message"),
     [
         ({"since": "soon"}, "since='soon' is not a time"),
-        ({"accounts": 20_000}, r"Give one, such as \[10083\]"),
+        ({"accounts": 20_000}, r"give a list of account ids, such as \[20000\]"),
         ({"accounts": [-1]}, "-1 is not a valid account id"),
         (
             {"accounts": [20_001, 99]},
-            "does not hold account 99. It holds 20000, 20001: give one of these",
+            "does not hold account 99; archive.report",
         ),
         ({"since": "2022", "until": "2021"}, "since='2022' is after until='2021'"),
     ],
@@ -210,9 +210,7 @@ def test_what_cannot_be_asked_for_is_refused(
 def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
     archive: Archive, small: Ledger
 ) -> None:
-    with pytest.raises(
-        LabError, match="does not hold account 99. It holds 20000, 20001"
-    ):
+    with pytest.raises(LabError, match="does not hold account 99; archive.report"):
         archive.trades(99)
     assert archive.trades(20_001, until="2021").empty
     with Relayer(small) as relayer:
@@ -285,10 +283,10 @@ def test_a_scan_keeps_nobody_from_writing_and_opened_does(
     with archive.opened() as trades:
         assert trades.aggregate("sum(fee), count(*)").fetchall()[0][1] == 240
         assert archive.report()["complete"].all(), "readers share the file"
-        said = "used by another thread of this process for more than"
+        said = "in use by another thread of this process. Nothing was changed"
         with pytest.raises(ArchiveError, match=said), archive._file.writing():
             pass
-    assert "waiting for another thread of this process" in caplog.text
+    assert "another thread of this process. Waiting for it." in caplog.text
     with archive._file.writing():
         pass
 

@@ -163,8 +163,8 @@ def test_an_archive_that_is_replaced_during_a_sync_is_not_written_to(
             Archive(path).sync(addressed(other), account_id=ACCOUNT)
             return convert(*words)
 
-        convert = syncing.convert
-        monkeypatch.setattr("loopring_lab.archive.sync.convert", replaced)
+        convert = syncing.to_rows
+        monkeypatch.setattr("loopring_lab.archive.sync.to_rows", replaced)
         with pytest.raises(ArchiveError, match=r"'world two'.* are from 'world one'"):
             archive.sync(addressed(relayer), account_id=ACCOUNT, full=True)
     assert held(path) == OTHER.truth()[0]

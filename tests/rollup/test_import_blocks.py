@@ -115,9 +115,7 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(
     assert archive.source == SOURCE.name
     for account in (3, 20_004, 20_008):
         pd.testing.assert_frame_equal(archive.trades(account), expected(store, account))
-    with pytest.raises(
-        LabError, match="the archive does not hold account 4000. It holds 0, 1, 3, "
-    ):
+    with pytest.raises(LabError, match="the archive does not hold account 4000"):
         archive.trades(4_000)
     middle = frame["created_at"].iloc[len(frame) // 2]
     parts = [archive.trades(until=middle), archive.trades(since=middle)]
@@ -153,7 +151,7 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(
     store = filled(tmp_path / "store", 10, 11, 14)
     archive = Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
-    assert "blocks are missing" in archive._repr_html_()
+    assert "something is missing" in archive._repr_html_()
     store.stored.add([fills_block(12), fills_block(13)])
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
@@ -267,16 +265,17 @@ def test_other_sources_and_other_rows_are_refused(
     ledger = Ledger(accounts=1, trades=5)
     with Relayer(ledger) as relayer:
         client = client_of(relayer)
-        with pytest.raises(ArchiveError, match="read from blocks.*use another file"):
+        with pytest.raises(ArchiveError, match="nothing was added: use another file"):
             archive.sync(client, accounts=ledger.accounts)
-        relayed = Archive(tmp_path / "relayed")
-        relayed.sync(client, accounts=ledger.accounts)
-    with pytest.raises(ArchiveError, match="read from blocks"):
-        archive.import_pages(tmp_path)
-    with pytest.raises(ArchiveError, match="as a relayer sent them"):
-        relayed.import_blocks(other)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "tokens.json").write_text(TOKENS)
+    (saved / "markets.json").write_text('{"markets": []}')
+    (saved / "1-dex.json").write_text('{"totalNum": 0, "trades": []}')
+    with pytest.raises(ArchiveError, match="read from blocks.*as a relayer sent them"):
+        archive.import_pages(saved, source=archive.source)
     with pytest.raises(LabError, match=r"expected a lab\.rollup\.Store, got str"):
-        relayed.import_blocks("my-blocks")
+        archive.import_blocks("my-blocks")
 
 
 def test_blocks_without_a_number_and_stores_without_tokens_are_refused(

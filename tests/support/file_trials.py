@@ -53,11 +53,7 @@ def made_rows(first: int, count: int = BATCH) -> pa.Table:
         amounts = pa.array([number * 7919 + place for number in ids])
         columns[name] = amounts.cast(pa.decimal128(20, 0)).cast(pa.decimal128(38, 18))
     columns["verbatim"] = [f'["{number * 104_729}"]' for number in ids]
-    columns |= {
-        "retrieved_at": columns["created_at"],
-        "listing": pa.array(["x"] * count),
-    }
-    columns["run"] = pa.array([0] * count)
+    columns["retrieved_at"] = columns["created_at"]
     return stored(portable(pa.table(columns)))
 
 
@@ -72,7 +68,7 @@ def add_host(path: str) -> None:
             file = Archive(path)._file
             for start in range(first, first + 60 * BATCH, BATCH):
                 with file.writing(SOURCE) as connection:
-                    merge.add(connection, made_rows(start), imported=False)
+                    merge.add(connection, made_rows(start), "x", imported=False)
                 print(start + BATCH, flush=True)
                 if start // BATCH % 5 == 4:
                     file.settle()
@@ -157,7 +153,7 @@ def make_archive(path: Path) -> None:
         )
     for start in (0, BATCH):
         with Archive(path)._file.writing(Source("ledger", True)) as connection:
-            merge.add(connection, made_rows(start), imported=False)
+            merge.add(connection, made_rows(start), "x", imported=False)
     assert Path(f"{path}.wal").exists()
 
 

@@ -19,7 +19,7 @@ from loopring_lab import Archive
 from loopring_lab.amounts.scaling import reduce_scale, with_scale
 from loopring_lab.archive import queries
 from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
-from loopring_lab.archive.rows import ListingSnapshot, stored
+from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, stored
 from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.engine import portable
 from loopring_lab.source import Source
@@ -79,7 +79,7 @@ class Fills(NamedTuple):
 def write(path: Path, rows: int, seed: int = 1) -> None:
     """Fill a new archive with this many rows, in transactions that are each sorted by account."""
     file = StoredFile(path, KIND)
-    listing = ListingSnapshot(_tokens(), queries.NO_MARKETS, START)
+    listing = ListingSnapshot(_tokens(), NO_MARKETS, START)
     parts = -(-rows // ROWS_OF_A_FILE)
     level = np.log(list(MARKETS.values()))
     for part in range(parts):
