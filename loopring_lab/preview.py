@@ -10,7 +10,8 @@ from typing import NamedTuple
 STYLE_SHEET = Path(__file__).parent / "table.css"
 # In one line, because every table of a notebook carries it.
 CSS = " ".join(STYLE_SHEET.read_text(encoding="utf-8").split())
-LONG = 40  # characters from which a cell may wrap: an address (42) may, a name of a market may not
+# Characters from which a cell may wrap: an address (42) may, a name of a market may not.
+LONG = 40
 
 
 class Line(NamedTuple):
@@ -52,22 +53,15 @@ class Sheet:
         return "\n".join([*texts, *self.notes])
 
     def _repr_html_(self) -> str:
-        rows = []
-        for line in self.lines:
-            value = Cell(str(line.value))
-            rows.append(
-                [
-                    Cell(line.field),
-                    value,
-                    Cell(line.meaning),
-                ]
-            )
-        table = table_html(
-            [],
-            rows,
-            self.notes,
-            kind="ll-table ll-sheet",
-        )
+        rows = [
+            [
+                Cell(line.field),
+                Cell(str(line.value)),
+                Cell(line.meaning),
+            ]
+            for line in self.lines
+        ]
+        table = table_html([], rows, self.notes, kind="ll-table ll-sheet")
         return f"<p><b>{escape(self.title)}</b></p>{table}"
 
 
@@ -81,13 +75,9 @@ def table_html(
     """Return a table with its notes; the first cells of each row, its `keys`, are headings."""
     top = ""
     if head:
-        headings = "".join(_cell("th", cell, ' scope="col"') for cell in head)
+        headings = "".join(cell_html("th", cell, ' scope="col"') for cell in head)
         top = f"<thead><tr>{headings}</tr></thead>\n"
-    body = ""
-    for row in rows:
-        names = "".join(_cell("th", cell, ' scope="row"') for cell in row[:keys])
-        values = "".join(_cell("td", cell) for cell in row[keys:])
-        body += f"<tr>{names}{values}</tr>\n"
+    body = "".join(row_html(row, keys) for row in rows)
     return f'<style>{CSS}</style><table class="{kind}">\n{top}<tbody>\n{body}</tbody></table>{notes_html(notes)}'
 
 
@@ -97,11 +87,14 @@ def notes_html(notes: Iterable[str]) -> str:
     return f"<p><small>{text}</small></p>" if text else ""
 
 
-def _cell(
-    tag: str,
-    cell: Cell,
-    more: str = "",
-) -> str:
+def row_html(row: Sequence[Cell], keys: int = 0, more: str = "") -> str:
+    """Return a row, of which the first cells, its `keys`, are headings; `more` are its attributes."""
+    names = "".join(cell_html("th", cell, ' scope="row"') for cell in row[:keys])
+    values = "".join(cell_html("td", cell) for cell in row[keys:])
+    return f"<tr{more}>{names}{values}</tr>\n"
+
+
+def cell_html(tag: str, cell: Cell, more: str = "") -> str:
     """Return a cell; code hosts keep ``align`` and ``title``, where they remove style sheets."""
     # Numbers stand to the right, so that their digits are below each other.
     align = "right" if cell.is_number else "left"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -26,11 +26,13 @@ class Background(HasTraits):
     whatever changes a widget's state or draws it holds `lock`.
     """
 
-    doing = Unicode()  # the work under way; empty if there is none
+    # The work under way; empty if there is none. It ends after its result is applied.
+    doing = Unicode()
     done = Int()
     # How much there is to do, of which `done` is done; 0 if that is not known.
     whole = Int()
-    problem = Unicode()  # what went wrong last, and what to do about it
+    # What went wrong last, and what to do about it.
+    problem = Unicode()
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,30 +44,23 @@ class Background(HasTraits):
         doing: str,
         work: Callable[[ReportProgress], Result],
         then: Callable[[Result], None],
-        failed: Callable[[LabError], None] = lambda error: None,
     ) -> None:
         """Run `work` in a thread, and give its result to `then`, unless it is superseded or cancelled by then.
 
-        An error becomes the `problem`, and is given to `failed`.
+        An error becomes the `problem`.
         """
-
-        def show_error(error: LabError) -> None:
-            self.problem = str(error)
-            failed(error)
-
-        job = _Job(schedule=_scheduler())
+        job = _Job(_scheduler())
         job.thread = threading.Thread(
             target=self._run,
-            args=(job, work, then, show_error),
-            name="loopring_lab widget",
+            args=(job, work, then),
             daemon=True,
         )
         with self.lock:
             self._job = job
             self.problem = ""
-            self.done = 0
-            self.whole = 0
             self.doing = doing
+            self.whole = 0
+            self.done = 0
             job.thread.start()
 
     def drop(self) -> None:
@@ -80,11 +75,10 @@ class Background(HasTraits):
             if self._job is None:
                 return
             progress = f" after {self.done:,} of {self.whole:,}" if self.whole else ""
-            message = (
+            self.problem = (
                 f"{self.doing}: cancelled{progress}. Start again whenever you like."
             )
             self.drop()
-            self.problem = message
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the work under way, and for what that begins; a LabError if it takes longer than `timeout`."""
@@ -102,22 +96,11 @@ class Background(HasTraits):
             # The loop that should apply the result is the one that waits here.
             self._finish(job)
 
-    @contextlib.contextmanager
-    def problems_shown(self) -> Iterator[None]:
-        """Hold the lock, and turn a LabError into the problem on screen."""
-        with self.lock:
-            self.problem = ""
-            try:
-                yield
-            except LabError as error:
-                self.problem = str(error)
-
     def _run(
         self,
         job: _Job,
         work: Callable[[ReportProgress], Any],
         then: Callable[[Any], None],
-        failed: Callable[[LabError], None],
     ) -> None:
         """Do the work, in its thread."""
         last_percent = -1
@@ -132,15 +115,18 @@ class Background(HasTraits):
                 last_percent = percent
                 job.schedule(lambda: self._show_progress(job, done, whole))
 
+        def fail(words: str) -> None:
+            job.outcome = lambda: self.set_trait("problem", words)
+
         try:
             result = work(report)
             job.outcome = lambda: then(result)
         except LabError as error:
-            known = error
-            job.outcome = lambda: failed(known)
+            fail(str(error))
         except BaseException as error:
-            bug = f"{type(error).__name__} in the widget's own code. Report it, with the kernel's log."
-            job.outcome = lambda: self.set_trait("problem", bug)
+            fail(
+                f"{type(error).__name__} in the widget's own code. Report it, with the kernel's log."
+            )
             raise
         finally:
             job.schedule(lambda: self._finish(job))
@@ -154,9 +140,14 @@ class Background(HasTraits):
     def _finish(self, job: _Job) -> None:
         """Apply the outcome of a job, once, and only while it is wanted."""
         with self.lock:
-            if self._job is job:
-                self.drop()
+            if self._job is not job:
+                return
+            try:
                 job.outcome()
+            finally:
+                # The outcome may have begun the next job.
+                if self._job is job:
+                    self.drop()
 
 
 @dataclass

@@ -7,46 +7,40 @@ function placeInNotebook(model, el) {
   const siblings = [
     ...cell.parentElement.querySelectorAll(":scope > .jp-Cell"),
   ];
-  return {
-    cells,
-    index: Number(cell.dataset.windowedListIndex ?? siblings.indexOf(cell)),
-  };
+  const index = Number(
+    cell.dataset.windowedListIndex ?? siblings.indexOf(cell),
+  );
+  return { cells, index };
 }
 
 function render({ model, el }) {
-  const copy = make("button", { type: "button", textContent: "Copy" });
-  const insert = make("button", {
-    type: "button",
-    textContent: "Insert below",
-  });
-  const status = make("span", { role: "status" });
-  const code = make("pre", { tabIndex: 0, role: "region", ariaLabel: "Code" });
-  el.classList.add("ll-code");
-  el.append(make("div", { className: "ll-bar" }, copy, insert, status), code);
-  keepKeys(el);
-
+  const [details, summary, bar, copy, insert, status, code] = fill(
+    el,
+    `<details class="ll-code"><summary>Code</summary>
+      <div class="ll-bar"><button>Copy</button><button>Insert below</button>
+        <span role="status"></span></div>
+      <pre tabindex="0" role="region" aria-label="Code"></pre>
+    </details>`,
+  );
   const show = () => {
     code.textContent = model.get("value");
     status.textContent = "";
   };
+  details.ontoggle = () => {
+    insert.hidden = !placeInNotebook(model, el);
+  };
   copy.onclick = async () => {
-    await copyText(model.get("value"));
+    await copyText(code.textContent);
     status.textContent = "Copied.";
   };
   insert.onclick = () => {
     const { cells, index } = placeInNotebook(model, el);
-    cells.insertCell(index + 1, {
-      cell_type: "code",
-      source: model.get("value"),
-    });
+    const source = code.textContent;
+    cells.insertCell(index + 1, { cell_type: "code", source });
     status.textContent = "Inserted below.";
   };
   show();
   model.on("change:value", show);
-  // The element is put into the page after it is made.
-  requestAnimationFrame(() => {
-    insert.hidden = !placeInNotebook(model, el);
-  });
   return () => model.off("change:value", show);
 }
 export default { render };

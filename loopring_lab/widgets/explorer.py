@@ -10,34 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from traitlets import Bool, HasTraits, Int
 
 from loopring_lab.amounts.display import name_of
-from loopring_lab.client import Client
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
 from loopring_lab.widgets.background import Background, ReportProgress
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from loopring_lab.figures import Figure
+    from loopring_lab.trade_source import TradeSource
 
-DECIMALS = 8  # of amounts on screen; the CSV file has all
-ROWS = 24  # of the table in exported code, which fit a screen beside its figure
-CACHE_SIZE = 64  # tables and selections, so that going back to a choice is instant
-FILTERS = (
-    "market",
-    "side",
-    "fill_type",
-    "role",
-    "since",
-    "until",
-)
-FILTER_LABELS = {
-    "since": "from",
-    "until": "before",
-    "fill_type": "type",
-}
+# Decimals of amounts on screen; the CSV file has all.
+DECIMALS = 8
+# Rows of the table in exported code, which fit a screen beside its figure.
+ROWS = 24
+# Tables, figures and selections that are kept, so that going back to a choice is instant.
+CACHE_SIZE = 64
 COMPARISONS = {
     "==": operator.eq,
     ">=": operator.ge,
@@ -46,18 +35,19 @@ COMPARISONS = {
 UNKNOWN = "unknown"
 ROLES = ("taker", "maker", UNKNOWN, None)
 IS_NULL = "isna()"
+# Periods on offer, up to the newest trade.
 SPANS = {
     "7 days": pd.DateOffset(days=7),
     "30 days": pd.DateOffset(days=30),
     "quarter": pd.DateOffset(months=3),
     "year": pd.DateOffset(years=1),
 }
+# Times after a fill at which prices as far apart as these say something.
 HORIZONS = {
     "60s": ("1min", "5min", "1h"),
     "10min": ("10min", "1h", "6h"),
     "1h": ("1h", "6h", "1d"),
 }
-"""Times after a fill at which prices as far apart as these say something."""
 BY = {"by": "groups"}
 NO_ACCOUNT = "No account is chosen. Enter an account id, such as 10083, or several."
 
@@ -77,7 +67,7 @@ class FigureSpec(NamedTuple):
 
 
 class LibraryCall(NamedTuple):
-    """A call of a library function on trades, to be run or written as code, without options that are None.
+    """A call of a library function on trades, to be run or written as code.
 
     Screen and code come from the same call, so that they cannot differ.
     """
@@ -90,27 +80,23 @@ class LibraryCall(NamedTuple):
         # By name, because figures bring matplotlib, which code alone does not need.
         module, name = self.function.split(".")
         function = getattr(import_module(f"loopring_lab.{module}"), name)
-        return function(trades, **self._given())
+        return function(trades, **self.options)
 
     def code(self, trades: str) -> str:
         """Write the call."""
         arguments = [trades]
-        for name, value in self._given().items():
+        for name, value in self.options.items():
             # A frame cannot be written out; the notebook has a name for it.
             is_frame = isinstance(value, pd.DataFrame)
             written = name_of(value, name) if is_frame else repr(value)
             arguments.append(f"{name}={written}")
         return f"lab.{self.function}({', '.join(arguments)})"
 
-    def _given(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in self.options.items() if value is not None
-        }
-
 
 class Condition(NamedTuple):
-    """A filter on one column, to be applied to trades or written as code."""
+    """A filter on one column, to be applied to trades or written as code; `label` is for a summary."""
 
+    label: str
     column: str
     sign: str
     value: str
@@ -131,35 +117,34 @@ class Condition(NamedTuple):
         return f"{column} {self.sign} {self.value!r}"
 
 
-class Selection(HasTraits):
+class Selection:
     """Trades, those that an explorer's choices select, and what is on screen of them.
 
     Each property raises a LabError that says what to choose where there is nothing to show.
     """
 
-    version = Int()  # counts how often the trades, or the prices beside them, changed
-    needs_key = Bool()  # whether the relayer asks for another API key
-
     def __init__(
         self,
         choices: Any,
-        source: Client | pd.DataFrame,
+        source: TradeSource | pd.DataFrame,
         prices: pd.DataFrame | None,
     ) -> None:
-        super().__init__()
         self.choices = choices
         self.background: Background = choices.background
-        self.client: Client | None = None
+        # Whether the relayer asks for another API key.
+        self.needs_key = False
+        self.client: TradeSource | None = None
         self._trades: pd.DataFrame | None = None
         if isinstance(source, pd.DataFrame):
             self._trades = source
         else:
             self.client = source
         self._given_prices = prices
-        self._prices_asked_for: object = None
+        # What was asked for last.
+        self._asked_for: object = None
         self._cache: dict[Any, Any] = {}
 
-    # Where the trades come from
+    # Reading
 
     @property
     def is_read(self) -> bool:
@@ -183,6 +168,23 @@ class Selection(HasTraits):
             return []
         return [*account] if isinstance(account, tuple) else [account]
 
+    def read_what_is_missing(self) -> bool:
+        """Begin to read the trades, or the prices that the figure needs; say whether anything is being read.
+
+        What could not be read is not asked for again until something else is chosen.
+        """
+        wanted: object = None
+        read = self.read
+        if not self.is_read:
+            wanted = self.accounts
+        elif self._lacks_prices:
+            wanted = self._prices_key
+            read = self.read_prices
+        if wanted is not None and (not wanted or wanted != self._asked_for):
+            read()
+        self._asked_for = wanted
+        return wanted is not None and bool(self.background.doing)
+
     def read(self) -> None:
         """Read the trades of the accounts in the background."""
         client = self.client
@@ -191,30 +193,17 @@ class Selection(HasTraits):
             raise LabError("These are trades. Give a client to read others.")
         if not accounts:
             raise LabError(NO_ACCOUNT)
-        self._set_trades(None)
+        self.forget()
+        self._asked_for = accounts
 
         def read(report: ReportProgress) -> pd.DataFrame:
             # It takes a second the first time, which is better spent in this thread than before a figure.
             import_module("loopring_lab.figures")
-            expected = sum(client.count(account) for account in accounts)
-            report(0, expected)
-            frames: list[pd.DataFrame] = []
-            before = 0
-
-            def report_all(held: int, _: int) -> None:
-                # An account that trades meanwhile has more than was counted.
-                report(before + held, max(expected, before + held))
-
-            for account in accounts:
-                frame = client.trades(account, progress=report_all)
-                frames.append(frame)
-                before += len(frame)
-            if len(frames) == 1:
-                return frames[0]
-            return pd.concat(frames, ignore_index=True)
-
-        def ask_for_key(error: LabError) -> None:
-            self.needs_key = isinstance(error, NotAuthorized)
+            try:
+                return read_trades(client, accounts, report)
+            except NotAuthorized:
+                self.needs_key = True
+                raise
 
         names = ", ".join(map(str, accounts))
         noun = "account" if len(accounts) == 1 else "accounts"
@@ -222,32 +211,50 @@ class Selection(HasTraits):
             f"Reading the trades of {noun} {names}",
             read,
             self._set_trades,
-            ask_for_key,
         )
 
     def forget(self) -> None:
-        """Forget the trades, and any that are being read."""
-        self.background.drop()
-        self._set_trades(None)
+        """Forget the trades."""
+        self._trades = None
+        self._cache.clear()
+        self.needs_key = False
 
     def unlock(self, api_key: str) -> None:
         """Read the trades with another API key, which only the client keeps, hidden."""
         key = hide(api_key)
         del api_key
-        if self.client is not None:
-            self.client = self.client.with_api_key(key)
-        self.needs_key = False
+        client: Any = self.client
+        self.client = client.with_api_key(key)
         self.read()
 
-    def _set_trades(self, trades: pd.DataFrame | None) -> None:
+    def _set_trades(self, trades: pd.DataFrame) -> None:
         self._trades = trades
-        self._cache.clear()
-        if trades is not None:
-            self.needs_key = False
-            # The market may have been chosen in another case; one that these trades lack stays.
-            with contextlib.suppress(LabError):
-                self.choices.market = self.choices.market
-        self.version += 1
+        # The market may have been chosen in another case; one that these trades lack stays.
+        with contextlib.suppress(LabError):
+            self.choices.market = self.choices.market
+
+    def read_prices(self) -> None:
+        """Read prices from outside the exchange for these filters in the background."""
+        # Kept now, as the filters may change while the thread reads.
+        client: Any = self.client
+        chosen = self.chosen
+        key = self._prices_key
+
+        def read(_: ReportProgress) -> pd.DataFrame:
+            prices: pd.DataFrame | None = client.outside_prices(
+                chosen, every=self._prices_every
+            )
+            if prices is None:
+                raise LabError(
+                    f"The relayer has no prices from outside. {self._way_to_prices}"
+                )
+            return prices
+
+        self.background.begin(
+            "Reading prices from outside the exchange",
+            read,
+            lambda prices: self._cache.update({key: prices}),
+        )
 
     # Which of the trades are selected
 
@@ -258,23 +265,22 @@ class Selection(HasTraits):
         return chosen
 
     @property
-    def is_chosen(self) -> bool:
-        """Whether any trade matches the filters."""
-        try:
-            return not self.chosen.empty
-        except LabError:
-            return False
-
-    @property
     def summary(self) -> str:
-        """How many trades match, the filters, and how many trades of unknown role a role leaves out."""
+        """The figure, how many trades match, the filters, and how many of unknown role a role leaves out."""
         counts = f"{len(self.chosen):,} of {len(self.trades):,} trades"
         if self._filter_text:
             counts += f": {self._filter_text}"
-        left_out = self._cached("unknown roles", self._count_unknown_roles)
-        if left_out:
-            counts += f"; {left_out:,} of unknown role are left out"
-        return counts
+        # Without a role nothing is left out, and with "unknown" these are what is shown.
+        if self.choices.role not in (None, UNKNOWN):
+            left_out = self._cached("roles", self._count_roles).get(UNKNOWN)
+            if left_out:
+                counts += f"; {left_out:,} of unknown role are left out"
+        return f"{self.spec.label}, {counts}"
+
+    @property
+    def market_names(self) -> list[str]:
+        """The markets of the trades, those with most trades first."""
+        return self.names("market")
 
     def names(self, column: str) -> list[str]:
         """List the names in a column of the trades, those with most trades first."""
@@ -284,18 +290,18 @@ class Selection(HasTraits):
         return [str(name) for name in counts[counts > 0].index]
 
     @property
-    def newest(self) -> pd.Timestamp | None:
-        """The day of the newest trade, with which the periods on offer end."""
-        if self._trades is None:
-            return None
-        newest = self._trades["created_at"].max()
-        return None if pd.isna(newest) else newest.normalize()
-
-    def first_day(self, span: str) -> dt.date:
-        """Return the first day of one of the `SPANS` up to the newest trade."""
-        end = self.trades["created_at"].max().normalize() + pd.Timedelta(days=1)
-        first: dt.date = (end - SPANS[span]).date()
-        return first
+    def periods(self) -> dict[str, dt.date | None]:
+        """The first days of the periods on offer, up to the newest trade."""
+        periods: dict[str, dt.date | None] = {"all": None}
+        newest = pd.NaT
+        if self._trades is not None:
+            newest = self._trades["created_at"].max()
+        if pd.isna(newest):
+            return periods
+        end = newest.normalize() + pd.Timedelta(days=1)
+        for span, length in SPANS.items():
+            periods[f"{span} to {newest.day} {newest:%b %Y}"] = (end - length).date()
+        return periods
 
     def check_dates(self) -> None:
         """Raise a LabError if the first day is after the last."""
@@ -305,32 +311,25 @@ class Selection(HasTraits):
     @property
     def _conditions(self) -> list[Condition]:
         choices = self.choices
+        # Trades of unknown role have none.
+        role_sign = IS_NULL if choices.role == UNKNOWN else "=="
         wanted = [
-            ("market", "==", choices.market),
-            ("side", "==", choices.side),
-            ("fill_type", "==", choices.fill_type),
-            (
-                "role",
-                IS_NULL if choices.role == UNKNOWN else "==",
-                choices.role,
-            ),
-            ("created_at", ">=", choices.since),
-            ("created_at", "<", choices.until),
+            ("market", "market", "==", choices.market),
+            ("side", "side", "==", choices.side),
+            ("type", "fill_type", "==", choices.fill_type),
+            ("role", "role", role_sign, choices.role),
+            ("from", "created_at", ">=", choices.since),
+            ("before", "created_at", "<", choices.until),
         ]
         return [
-            Condition(column, sign, str(value))
-            for column, sign, value in wanted
+            Condition(label, column, sign, str(value))
+            for label, column, sign, value in wanted
             if value is not None
         ]
 
     @property
     def _filter_text(self) -> str:
-        texts = []
-        for name in FILTERS:
-            value = getattr(self.choices, name)
-            if value is not None:
-                texts.append(f"{FILTER_LABELS.get(name, name)} {value}")
-        return ", ".join(texts)
+        return ", ".join(f"{one.label} {one.value}" for one in self._conditions)
 
     def _filtered(self) -> pd.DataFrame:
         if self.trades.empty:
@@ -345,36 +344,30 @@ class Selection(HasTraits):
         if frame.empty:
             filters = self._filter_text or "no filter"
             none = f"None of {len(self.trades):,} trades matches ({filters})."
-            raise LabError(f"{none}{self._other_roles()} Widen the filters.")
+            roles = self._count_roles() if self.choices.role else {}
+            if roles:
+                counts = [f"{name} {count:,}" for name, count in roles.items()]
+                none += f" By role: {', '.join(counts)}."
+            raise LabError(f"{none} Widen the filters.")
         return frame
 
     def _matching(self, conditions: list[Condition]) -> pd.DataFrame:
-        # Finding roles takes longer than all filters, so it is done only where one is chosen.
-        frame = self._with_roles() if self._finds_roles else self.trades
+        frame = self.trades
+        # Finding roles takes longer than all filters, so it is done once, and only where one is chosen.
+        if self._finds_roles:
+            if "with roles" not in self._cache:
+                fills = import_module("loopring_lab.fills")
+                self._cache["with roles"] = fills.with_roles(frame)
+            frame = self._cache["with roles"]
         for condition in conditions:
             frame = condition.apply(frame)
         return frame
 
-    def _matching_but_for_role(self) -> pd.Series:
-        """Return the roles of the trades that match all other filters."""
-        others = [
-            condition for condition in self._conditions if condition.column != "role"
-        ]
-        return self._matching(others)["role"]
-
-    def _other_roles(self) -> str:
-        """Say what roles the trades have that match but for their role."""
-        if self.choices.role is None:
-            return ""
-        roles = self._matching_but_for_role().astype("object").fillna(UNKNOWN)
-        counts = [f"{name} {count:,}" for name, count in roles.value_counts().items()]
-        return f" By role: {', '.join(counts)}." if counts else ""
-
-    def _count_unknown_roles(self) -> int:
-        # Without a role nothing is left out, and with "unknown" these are what is shown.
-        if self.choices.role in (None, UNKNOWN):
-            return 0
-        return int(self._matching_but_for_role().isna().sum())
+    def _count_roles(self) -> dict[str, int]:
+        """Count the trades that match all other filters by their role."""
+        others = [one for one in self._conditions if one.column != "role"]
+        roles = self._matching(others)["role"].astype("object").fillna(UNKNOWN)
+        return dict(roles.value_counts())
 
     @property
     def _finds_roles(self) -> bool:
@@ -382,14 +375,6 @@ class Selection(HasTraits):
         if self.choices.role is None or self._trades is None:
             return False
         return bool(self._trades["role"].hasnans)
-
-    def _with_roles(self) -> pd.DataFrame:
-        if "roles" not in self._cache:
-            self._cache["roles"] = import_module("loopring_lab.fills").with_roles(
-                self.trades
-            )
-        found: pd.DataFrame = self._cache["roles"]
-        return found
 
     # What is on screen of them
 
@@ -402,10 +387,7 @@ class Selection(HasTraits):
     @property
     def table(self) -> pd.DataFrame:
         """The table of the library function that `export` names."""
-        call = self._table_call
-        table: pd.DataFrame = self._cached(
-            call.code("chosen"), lambda: call.run(self.chosen)
-        )
+        table: pd.DataFrame = self._called(self._table_call)
         return table
 
     @property
@@ -419,19 +401,11 @@ class Selection(HasTraits):
             table = table[self._columns]
         return table
 
-    def draw(self) -> Figure:
-        """Draw the figure, with the library function that `export` names."""
-        figure: Figure = self._figure_call.run(self.chosen)
-        return figure
-
     @property
-    def figure_key(self) -> object:
-        """What the figure depends on: it is the same while this is."""
-        return (
-            self.version,
-            self._figure_call.code("chosen"),
-            *self._conditions,
-        )
+    def figure(self) -> Figure:
+        """The figure of the library function that `export` names; the same object for the same choices."""
+        figure: Figure = self._called(self._figure_call)
+        return figure
 
     def export(self) -> str:
         """Write code for the same table and figure, from the source as the notebook names it, or as here."""
@@ -444,9 +418,8 @@ class Selection(HasTraits):
         ]
         if self._uses_prices and self._given_prices is None:
             client = name_of(self.client, "client")
-            lines.append(
-                f"prices = {client}.outside_prices(chosen, every={self._prices_every!r})"
-            )
+            every = repr(self._prices_every)
+            lines.append(f"prices = {client}.outside_prices(chosen, every={every})")
         lines.append(f"table = {self._table_call.code('chosen')}")
         if self.spec.one_quote:
             lines.append(f"table = table[table['quote'] == {self.quote_shown!r}]")
@@ -521,61 +494,23 @@ class Selection(HasTraits):
         """Prices from outside the exchange: as given, or as read for these filters."""
         if self._given_prices is not None:
             return self._given_prices
-        found: pd.DataFrame | None = self._cache.get(self._prices_key)
-        if found is None:
+        if self._prices_key not in self._cache:
             raise LabError(
                 f"{self.spec.label} needs prices from outside the exchange. {self._way_to_prices}"
             )
-        return found
-
-    # Prices from outside the exchange
-
-    def prepare(self) -> bool:
-        """Begin to read the prices that the figure lacks, once, and say whether they are being read."""
-        if not self._uses_prices:
-            self._prices_asked_for = None
-            return False
-        is_there = self._given_prices is not None or self._prices_key in self._cache
-        if is_there or not self._can_read_prices:
-            return False
-        # Prices that could not be read are not asked for again until something else is chosen.
-        if self._prices_asked_for != self._prices_key:
-            self.read_prices()
-        return bool(self.background.doing)
-
-    def read_prices(self) -> None:
-        """Read prices from outside the exchange for these filters in the background."""
-        # Kept now, as the filters may change while the thread reads.
-        client = self.client
-        chosen = self.chosen
-        key = self._prices_key
-        if client is None:
-            raise LabError(
-                f"There is no client to read prices with. {self._way_to_prices}"
-            )
-        self._prices_asked_for = key
-
-        def read(_: ReportProgress) -> pd.DataFrame:
-            prices = client.outside_prices(chosen, every=self._prices_every)
-            if prices is None:
-                raise LabError(
-                    f"The relayer has no prices from outside. {self._way_to_prices}"
-                )
-            return prices
-
-        def keep(prices: pd.DataFrame) -> None:
-            self._cache[key] = prices
-            self.version += 1
-
-        self.background.begin(
-            "Reading prices from outside the exchange",
-            read,
-            keep,
-        )
+        prices: pd.DataFrame = self._cache[self._prices_key]
+        return prices
 
     @property
     def _uses_prices(self) -> bool:
         return "prices" in self.spec.options
+
+    @property
+    def _lacks_prices(self) -> bool:
+        """Whether the figure needs prices that can be read."""
+        if self._given_prices is not None or not self._can_read_prices:
+            return False
+        return self._uses_prices and self._prices_key not in self._cache
 
     @property
     def _can_read_prices(self) -> bool:
@@ -588,8 +523,8 @@ class Selection(HasTraits):
         return self.tolerance if self.tolerance in HORIZONS else "1h"
 
     @property
-    def _prices_key(self) -> object:
-        return "prices", self._prices_every, *self._conditions
+    def _prices_key(self) -> tuple[Any, ...]:
+        return ("prices", self._prices_every, *self._conditions)
 
     @property
     def _way_to_prices(self) -> str:
@@ -601,18 +536,21 @@ class Selection(HasTraits):
 
     @property
     def _figure_call(self) -> LibraryCall:
-        options = self._arguments(self.spec.options)
-        return LibraryCall(f"figures.{self.choices.figure}", options)
+        return self._call(f"figures.{self.choices.figure}", self.spec.options)
 
     @property
     def _table_call(self) -> LibraryCall:
-        options = self._arguments(self.spec.table_options)
-        return LibraryCall(self.spec.table, options)
+        return self._call(self.spec.table, self.spec.table_options)
 
-    def _arguments(self, attributes: Mapping[str, str]) -> dict[str, Any]:
-        return {
-            name: getattr(self, attribute) for name, attribute in attributes.items()
-        }
+    def _call(self, function: str, attributes: Mapping[str, str]) -> LibraryCall:
+        options = {name: getattr(self, of) for name, of in attributes.items()}
+        # What is not chosen is left to the function.
+        given = {name: one for name, one in options.items() if one is not None}
+        return LibraryCall(function, given)
+
+    def _called(self, call: LibraryCall) -> Any:
+        """Call a library function on the chosen trades, once for the same arguments."""
+        return self._cached(call.code("chosen"), lambda: call.run(self.chosen))
 
     @property
     def _columns(self) -> list[str]:
@@ -630,3 +568,28 @@ class Selection(HasTraits):
                     self._cache.clear()
                 self._cache[full_key] = compute()
             return self._cache[full_key]
+
+
+def read_trades(
+    client: TradeSource,
+    accounts: list[int],
+    report: ReportProgress,
+) -> pd.DataFrame:
+    """Read the trades of several accounts into one frame."""
+    expected = sum(client.count(account) for account in accounts)
+    report(0, expected)
+    frames: list[pd.DataFrame] = []
+    # Trades of the accounts read so far.
+    before = 0
+
+    def report_all(held: int, _: int) -> None:
+        # An account that trades meanwhile has more than was counted.
+        report(before + held, max(expected, before + held))
+
+    for account in accounts:
+        frame = client.trades(account, progress=report_all)
+        frames.append(frame)
+        before += len(frame)
+    if len(frames) == 1:
+        return frames[0]
+    return pd.concat(frames, ignore_index=True)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
-from traitlets import validate
 
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.trade_source import is_trade_source
-from loopring_lab.widgets.explorer import BY, FILTERS, ROLES, FigureSpec, Selection
+from loopring_lab.widgets.explorer import BY, ROLES, FigureSpec, Selection
 from loopring_lab.widgets.state import (
     Choice,
+    MarketChoice,
     WidgetState,
     columns_of,
-    known_name,
     one_of,
     parse_accounts,
     parse_day,
@@ -26,7 +24,7 @@ from loopring_lab.widgets.state import (
 )
 
 if TYPE_CHECKING:
-    from loopring_lab.widgets.panel import Panel
+    pass
 
 PER_PERIOD = {"every": "every"}
 AGE = {"tolerance": "tolerance"}
@@ -68,7 +66,12 @@ class Explorer(WidgetState):
     )
     CHOICES: ClassVar[tuple[str, ...]] = (
         "account",
-        *FILTERS,
+        "market",
+        "side",
+        "fill_type",
+        "role",
+        "since",
+        "until",
         "figure",
         "every",
         "by",
@@ -77,7 +80,7 @@ class Explorer(WidgetState):
     # Each is a control of the view, and an argument of the constructor.
     account = Choice(parse_accounts)
     # Any text, until there are trades: the market of an account is known only then.
-    market = Choice(parse_text)
+    market = MarketChoice()
     side = Choice(one_of("BUY", "SELL", None))
     fill_type = Choice(one_of("amm", "dex", None))
     role = Choice(one_of(*ROLES))
@@ -87,32 +90,25 @@ class Explorer(WidgetState):
     every = Choice(parse_period)
     by: Choice
 
-    _selection: Selection
+    model: Selection
+    _view_class = ("views", "TradesView")
 
     def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
         self._start(source, None, choices)
 
     def read(self) -> None:
         """Read the trades of the chosen accounts, as the view does by itself; `wait` waits for them."""
-        self._selection.read()
-
-    def export(self) -> str:
-        """Return code for the same table and figure, from the source as the notebook names it."""
-        return self._selection.export()
+        self.model.read()
 
     @property
     def chosen(self) -> pd.DataFrame:
         """The trades that match the filters; a LabError if none does, or none is read yet."""
-        return self._selection.chosen
+        return self.model.chosen
 
     @property
     def table(self) -> pd.DataFrame:
         """The table of the chosen trades, from the library function that `export` names."""
-        return self._selection.table
-
-    @cached_property
-    def _view(self) -> Panel:
-        return self._load_view("views.TradesView", self._selection)
+        return self.model.table
 
     def _start(
         self,
@@ -137,15 +133,14 @@ class Explorer(WidgetState):
                 f"{widget}: account= needs a client, and these are trades already. Give a client."
             )
         super().__init__(first | choices)
-        selection = Selection(self, source, prices)
-        selection.check_dates()
-        if self.market is not None:
-            self.market = known_market(self.market, selection)
+        self.model = Selection(self, source, prices)
+        self.model.check_dates()
+        # Checked again, as there may be trades to compare it with now.
+        self.market = self.market
         # What the cell had last comes after what this call gives, and only where it gives nothing.
-        self._selection = selection
         self._recall(choices)
         try:
-            selection.check_dates()
+            self.model.check_dates()
         except LabError:
             # Only a day that was recalled can be on the wrong side of one that was given.
             self.since = choices.get("since")
@@ -155,35 +150,14 @@ class Explorer(WidgetState):
 
     def _read_other_account(self, change: Any) -> None:
         if change["new"] is None:
-            self._selection.forget()
-        elif self._selection.client is not None:
-            self._selection.read()
-
-    @validate("market")
-    def _check_market(self, proposal: Any) -> Any:
-        market = proposal["value"]
-        # The first choices are set before there are trades to compare them with.
-        if market is None or not hasattr(self, "_selection"):
-            return market
-        return known_market(market, self._selection)
+            self.model.forget()
+            self.background.drop()
+        else:
+            self.model.read()
 
 
 def _are_trades(source: Any) -> bool:
-    return isinstance(source, pd.DataFrame) and source.columns.isin(
-        NEEDED_COLUMNS
-    ).sum() == len(NEEDED_COLUMNS)
-
-
-def known_market(market: str, selection: Selection) -> str:
-    """Return a market as the trades write it; any, while they are not read."""
-    if not selection.is_read:
-        return market
-    return known_name(
-        "market",
-        market,
-        selection.names("market"),
-        optional=True,
-    )
+    return isinstance(source, pd.DataFrame) and set(source.columns) >= NEEDED_COLUMNS
 
 
 class FeeExplorer(Explorer):

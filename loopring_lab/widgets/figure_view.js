@@ -1,276 +1,190 @@
 // The kernel draws; this shows the drawing, finds the mark that is meant, and asks for zooms.
+// Edges are left, top, right and bottom as parts of the picture: of axis 0 (x) or 1 (y) those at axis and axis + 2.
 const NEAR = 8; // pixels within which a line or a point is meant
 const GAP = 10; // pixels between a mark and its text
-const LEAST_DRAG = 0.01; // part of a panel; less is a click
+const LEAST_DRAG = 0.01; // part of the panel; less is a click
+const WAYS = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
 
-// Edges as the kernel sends them: parts of the picture, from its upper left.
-const edges = ([left, top, right, bottom]) => ({ left, top, right, bottom });
-const distance = (low, high, value) => Math.max(low - value, value - high, 0);
 const within = (low, high, value) => Math.max(low, Math.min(high, value));
 
 function render({ model, el }) {
-  const drawing = make("div", { className: "ll-drawing", ariaHidden: "true" });
-  const band = make("div", { className: "ll-band", hidden: true });
-  const tip = make("div", {
-    className: "ll-tip",
-    hidden: true,
-    ariaHidden: "true",
-  });
-  const picture = make(
-    "div",
-    { className: "ll-picture", role: "img", tabIndex: 0 },
+  const [
+    figure,
+    tools,
+    plus,
+    minus,
+    left,
+    right,
+    all,
+    picture,
     drawing,
     band,
     tip,
+    live,
+  ] = fill(
+    el,
+    `<div class="loopring-lab-figure">
+        <div class="ll-bar" role="toolbar" aria-label="View of the figure">
+          <button title="Zoom in">+</button>
+          <button title="Zoom out">−</button>
+          <button title="Move back">◀</button>
+          <button title="Move on">▶</button>
+          <button title="Show all">Show all</button>
+        </div>
+        <div class="ll-picture" role="img" tabindex="0">
+          <div class="ll-drawing" aria-hidden="true"></div>
+          <div class="ll-band" hidden></div>
+          <div class="ll-tip" aria-hidden="true" hidden></div>
+        </div>
+        <div class="ll-live" role="status"></div>
+      </div>`,
   );
-  const live = make("div", {
-    className: "ll-live",
-    role: "status",
-    ariaLive: "polite",
-  });
-  const tools = make("div", {
-    className: "ll-bar",
-    role: "toolbar",
-    ariaLabel: "View of the figure",
-  });
-  el.append(
-    make("div", { className: "loopring-lab-figure" }, tools, picture, live),
-  );
+  for (const one of tools.children) one.ariaLabel = one.title;
   // Two views on a page must not share the ids of clip paths and letters.
   const prefix = `f${crypto.getRandomValues(new Uint32Array(2)).join("")}-`;
-
-  let marks = [];
-  let panels = [];
+  let marks, panel, axis;
   let shown = -1; // the mark whose text is shown
-  let panel = 0; // the panel that a zoom is meant for
   let from = null; // where a drag began
 
+  const hide = () => {
+    tip.hidden = band.hidden = true;
+  };
   const draw = () => {
-    drawing.innerHTML = model
-      .get("svg")
-      .replace(/(\bid="|href="#|url\(#)/g, `$1${prefix}`);
-    marks = model
-      .get("marks")
-      .map(([number, ...rest]) => ({
-        panel: number,
-        ...edges(rest),
-        text: rest[4],
-      }));
-    panels = model
-      .get("panels")
-      .map((rest) => ({
-        ...edges(rest),
-        isSideways: rest[4] === "x",
-        isZoomed: rest[5],
-      }));
-    panel = Math.min(panel, panels.length - 1);
+    const svg = model.get("svg");
+    drawing.innerHTML = svg.replace(/(\bid="|href="#|url\(#)/g, `$1${prefix}`);
+    marks = model.get("marks"); // edges, and the text
+    panel = model.get("panel"); // edges
+    axis = model.get("axis");
     const help =
       "Arrow keys read the values, plus and minus zoom, 0 shows all.";
     picture.ariaLabel = `${model.get("label")}. ${help}`;
-    const isZoomed = panels.some((one) => one.isZoomed);
-    for (const button of tools.children)
-      button.disabled = button.title !== "Zoom in" && !isZoomed;
+    for (const one of tools.children)
+      one.disabled = one !== plus && !model.get("zoomed");
     shown = -1;
     hide();
   };
 
-  const hide = () => {
-    tip.hidden = true;
-    band.hidden = true;
-  };
-  const outline = ({ left, top, right, bottom }) => {
-    const { clientWidth: width, clientHeight: height } = picture;
+  const outline = (edges) => {
+    const [start, top, end, bottom] = edges.map((part) => 100 * part);
+    band.style.inset = `${top}% ${100 - end}% ${100 - bottom}% ${start}%`;
     band.hidden = false;
-    band.style.left = `${left * width - 1}px`;
-    band.style.width = `${(right - left) * width + 2}px`;
-    band.style.top = `${top * height - 1}px`;
-    band.style.height = `${(bottom - top) * height + 2}px`;
   };
   const tell = (number) => {
-    const mark = marks[number];
-    const { clientWidth: width, clientHeight: height } = picture;
     shown = number;
-    panel = mark.panel;
-    outline(mark);
-    tip.textContent = mark.text;
+    const [start, top, end, , text] = marks[number];
+    outline(marks[number].slice(0, 4));
+    tip.textContent = text;
     tip.hidden = false;
     // To the right of the mark, or to its left where there is no room.
-    const right = mark.right * width + GAP;
-    const left = mark.left * width - GAP - tip.offsetWidth;
-    const x = right + tip.offsetWidth <= width ? right : left;
-    tip.style.left = `${within(0, width - tip.offsetWidth, x)}px`;
-    tip.style.top = `${within(0, height - tip.offsetHeight, mark.top * height)}px`;
+    const room = picture.clientWidth - tip.offsetWidth;
+    let place = end * picture.clientWidth + GAP;
+    if (place > room)
+      place = start * picture.clientWidth - GAP - tip.offsetWidth;
+    tip.style.left = `${within(0, room, place)}px`;
+    const lowest = picture.clientHeight - tip.offsetHeight;
+    tip.style.top = `${within(0, lowest, top * picture.clientHeight)}px`;
   };
 
   // Where a pointer is, in parts of the picture.
-  const place = (event) => {
+  const placeOf = (event) => {
     const box = picture.getBoundingClientRect();
     return [
       (event.clientX - box.left) / box.width,
       (event.clientY - box.top) / box.height,
     ];
   };
-  const panelAt = ([x, y]) => {
-    const away = panels.map((one) =>
-      Math.hypot(
-        distance(one.left, one.right, x),
-        distance(one.top, one.bottom, y),
-      ),
-    );
+  const nearest = (place) => {
+    const size = [picture.clientWidth, picture.clientHeight];
+    const away = marks.map((mark) => {
+      const pixels = size.map((length, n) => {
+        const beyond = Math.max(mark[n] - place[n], place[n] - mark[n + 2], 0);
+        return beyond * length;
+      });
+      const isThin = size.some(
+        (length, n) => (mark[n + 2] - mark[n]) * length < 1,
+      );
+      const direct = Math.hypot(...pixels);
+      // A line or a point that is pointed at comes before the bar that it stands on.
+      if (isThin && direct <= NEAR) return direct - 1e6;
+      // Along the axis the nearest mark is meant, however far away it is across.
+      return pixels[axis] + pixels[1 - axis] / 1e3;
+    });
     return away.indexOf(Math.min(...away));
   };
-  const nearest = ([x, y]) => {
-    const inside = panelAt([x, y]);
-    const { clientWidth: width, clientHeight: height } = picture;
-    let best = -1;
-    let least = Infinity;
-    marks.forEach((mark, number) => {
-      if (mark.panel !== inside) return;
-      const dx = distance(mark.left, mark.right, x) * width;
-      const dy = distance(mark.top, mark.bottom, y) * height;
-      // In the direction of the panel the nearest mark is meant, however far away it is in the other.
-      let away = panels[inside].isSideways ? dx + dy / 1e3 : dy + dx / 1e3;
-      // A line or a point that is pointed at comes before the bar that it stands on.
-      const isThin =
-        (mark.right - mark.left) * width < 1 ||
-        (mark.bottom - mark.top) * height < 1;
-      if (isThin && Math.hypot(dx, dy) <= NEAR) away = Math.hypot(dx, dy) - 1e6;
-      if (away < least) {
-        best = number;
-        least = away;
-      }
-    });
-    return best;
-  };
 
-  // Zooms are parts of what the panel shows, from 0 to 1.
-  const zoom = (start, end) => model.send({ zoom: [panel, start, end] });
+  // Zooms are parts of what is shown, from 0 to 1.
+  const zoom = (start, end) => model.send({ zoom: [start, end] });
   const showAll = () => model.send({ zoom: null });
-  const partOfPanel = (x, y) => {
-    const { left, top, right, bottom, isSideways } = panels[panel];
-    return isSideways
-      ? (x - left) / (right - left)
-      : (y - top) / (bottom - top);
-  };
+  const partOf = (value) =>
+    (value - panel[axis]) / (panel[axis + 2] - panel[axis]);
   const zoomIn = () => {
-    const mark = marks[shown];
-    const middle = mark
-      ? partOfPanel((mark.left + mark.right) / 2, (mark.top + mark.bottom) / 2)
-      : 0.5;
+    const meant = marks[shown] ?? panel;
+    const middle = partOf((meant[axis] + meant[axis + 2]) / 2);
     const start = within(0, 0.5, middle - 0.25);
     zoom(start, start + 0.5);
   };
   const zoomOut = () => zoom(-0.5, 1.5);
-  const moveBack = () => zoom(-0.25, 0.75);
-  const moveOn = () => zoom(0.25, 1.25);
-  const addTool = (textContent, title, onclick) => {
-    tools.append(
-      make("button", {
-        type: "button",
-        textContent,
-        title,
-        ariaLabel: title,
-        onclick,
-      }),
-    );
-  };
-  addTool("+", "Zoom in", zoomIn);
-  addTool("−", "Zoom out", zoomOut);
-  addTool("◀", "Move back", moveBack);
-  addTool("▶", "Move on", moveOn);
-  addTool("Show all", "Show all", showAll);
+  const move = (way) => zoom(way / 4, 1 + way / 4);
+  plus.onclick = zoomIn;
+  minus.onclick = zoomOut;
+  left.onclick = () => move(-1);
+  right.onclick = () => move(1);
+  all.onclick = picture.ondblclick = showAll;
 
   // A drag over a range zooms to it.
-  const dragged = (event) => {
-    const to = within(0, 1, partOfPanel(...place(event)));
-    return [Math.min(from, to), Math.max(from, to)];
-  };
+  const pointed = (event) =>
+    within(panel[axis], panel[axis + 2], placeOf(event)[axis]);
+  const range = (event) => [from, pointed(event)].sort((a, b) => a - b);
   picture.onpointerdown = (event) => {
     if (event.button) return;
-    panel = panelAt(place(event));
-    from = within(0, 1, partOfPanel(...place(event)));
+    from = pointed(event);
     picture.setPointerCapture(event.pointerId);
     picture.focus({ preventScroll: true });
     event.preventDefault();
   };
   picture.onpointermove = (event) => {
-    if (from === null) {
-      const number = nearest(place(event));
-      if (number >= 0) tell(number);
-      else hide();
-      return;
-    }
-    const [low, high] = dragged(event);
-    const { left, top, right, bottom, isSideways } = panels[panel];
-    const [width, height] = [right - left, bottom - top];
-    tip.hidden = true;
-    if (isSideways)
-      outline({
-        left: left + low * width,
-        right: left + high * width,
-        top,
-        bottom,
-      });
-    else
-      outline({
-        left,
-        right,
-        top: top + low * height,
-        bottom: top + high * height,
-      });
+    if (from !== null) {
+      const edges = [...panel];
+      [edges[axis], edges[axis + 2]] = range(event);
+      tip.hidden = true;
+      outline(edges);
+    } else if (marks.length) tell(nearest(placeOf(event)));
   };
   picture.onpointerup = (event) => {
     if (from === null) return;
-    const [low, high] = dragged(event);
+    const [low, high] = range(event).map(partOf);
     from = null;
     if (high - low > LEAST_DRAG) zoom(low, high);
     else hide();
   };
-  picture.onpointercancel = () => {
+  picture.onpointercancel = picture.onpointerleave = () => {
     from = null;
     hide();
   };
-  picture.onpointerleave = () => {
-    if (from === null) hide();
-  };
-  picture.ondblclick = showAll;
 
   // Arrows read one mark after the other; only these are read aloud, not every move of a pointer.
   const step = (number) => {
+    if (!marks.length) return;
     tell(within(0, marks.length - 1, number));
-    live.textContent = marks[shown].text.replaceAll("\n", ", ");
+    live.textContent = tip.textContent.replaceAll("\n", ", ");
   };
-  const keys = {
-    ArrowLeft: () => step(shown - 1),
-    ArrowUp: () => step(shown - 1),
-    ArrowRight: () => step(shown + 1),
-    ArrowDown: () => step(shown + 1),
-    Home: () => step(0),
-    End: () => step(marks.length - 1),
+  const act = (key, isShift) => {
+    const way = WAYS[key];
+    if (way && isShift) move(way);
+    else if (way) step(shown + way);
+    else if (key === "Home") step(0);
+    else if (key === "End") step(marks.length - 1);
+    else if (key === "+" || key === "=") zoomIn();
+    else if (key === "-") zoomOut();
+    else if (key === "0") showAll();
+    else if (key === "Escape") hide();
+    else return false;
+    return true;
   };
-  const shiftKeys = {
-    ArrowLeft: moveBack,
-    ArrowUp: moveBack,
-    ArrowRight: moveOn,
-    ArrowDown: moveOn,
-  };
-  const anywhere = {
-    "+": zoomIn,
-    "=": zoomIn,
-    "-": zoomOut,
-    0: showAll,
-    Escape: hide,
-  };
-  el.addEventListener("keydown", (event) => {
+  figure.onkeydown = (event) => {
     if (event.ctrlKey || event.metaKey) return;
-    let act = anywhere[event.key];
-    if (event.shiftKey) act ??= shiftKeys[event.key];
-    else if (event.target === picture && marks.length) act ??= keys[event.key];
-    if (!act) return;
-    act();
-    event.preventDefault();
-  });
-  keepKeys(el);
+    if (act(event.key, event.shiftKey)) event.preventDefault();
+  };
 
   draw();
   model.on("change:svg", draw);

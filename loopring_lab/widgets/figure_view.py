@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import anywidget
 import numpy as np
@@ -19,12 +19,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import STYLE
-from loopring_lab.widgets.panel import CSS, FOLDER, PAGE_JS
+from loopring_lab.widgets.panel import CSS, script
 
-SVG: dict[Any, Any] = STYLE | {
-    "svg.hashsalt": "loopring-lab"
-}  # the same ids in every run
+# The same ids in every run.
+SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+# Colours of figures that follow the theme of the page, by `widgets.css`; all others read on any.
 THEME = {
     "#000000": "var(--ll-ink)",
     "#ffffff": "var(--ll-page)",
@@ -32,33 +32,11 @@ THEME = {
     "#808080": "var(--ll-note)",
     "#dddddd": "var(--ll-grid)",
 }
-"""Colours of figures that follow the theme of the page, by `widgets.css`; all others read on any."""
-CLOSEST = 1e-4  # part of the whole axis that a zoom shows at least: nearer, ticks run out of digits
-SLACK = 1  # pixels by which marks may lie outside: half the width of a line
-
-
-class Range(NamedTuple):
-    """A part of an axis: what is at its left and right, or at its top and bottom."""
-
-    start: float
-    end: float
-
-    def part(self, first: float, last: float) -> Range:
-        """Return a part, given from 0 to 1."""
-        length = self.end - self.start
-        return Range(
-            self.start + first * length,
-            self.start + last * length,
-        )
-
-    def inside(self, whole: Range) -> Range:
-        """Move it inside the whole axis, which may run downwards, and bound its length."""
-        unit = whole.end - whole.start
-        length = (self.end - self.start) / unit
-        length = min(1.0, max(CLOSEST, length))
-        first = (self.start - whole.start) / unit
-        first = min(max(0.0, first), 1 - length)
-        return whole.part(first, first + length)
+# Part of the whole axis that a zoom shows at least: nearer, ticks run out of digits.
+CLOSEST = 1e-4
+WHOLE = (0.0, 1.0)
+# Pixels by which marks may lie outside: half the width of a line.
+SLACK = 1
 
 
 class FigureView(anywidget.AnyWidget):
@@ -89,14 +67,17 @@ class FigureView(anywidget.AnyWidget):
     FigureView: Fills by fee tier, per day
     """
 
-    _esm = PAGE_JS + (FOLDER / "figure_view.js").read_text(encoding="utf-8")
+    _esm = script("figure_view")
     _css = CSS
     svg = traitlets.Unicode().tag(sync=True)
     label = traitlets.Unicode().tag(sync=True)
     marks: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
-    """Of each mark its panel, its edges as parts of the picture, and its text."""
-    panels: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
-    """Of each panel its edges as parts of the picture, the direction of zooming, and whether it is zoomed."""
+    """Of each mark its left, top, right and lower edge as parts of the picture, and its text."""
+    panel: traitlets.List[float] = traitlets.List().tag(sync=True)
+    """The edges of what is between the axes, as parts of the picture."""
+    axis = traitlets.Int().tag(sync=True)
+    """The axis that is zoomed, and along which marks are found: 0 is x, 1 is y."""
+    zoomed = traitlets.Bool().tag(sync=True)
 
     def __init__(self, figure: Figure) -> None:
         super().__init__()
@@ -110,14 +91,14 @@ class FigureView(anywidget.AnyWidget):
 
     def show(self, figure: Figure) -> None:
         """Replace the figure; all of it is in view."""
-        if not getattr(figure, "marks", None):
+        if not getattr(figure, "marks", None) or len(figure.axes) != 1:
             raise LabError(
                 f"FigureView: expected a figure of lab.figures, got {type(figure).__name__}. Draw it without "
                 "ax=, such as lab.figures.volume(trades)."
             )
         with self._lock:
             self._figure = figure
-            self._zoom: dict[int, Range] = {}
+            self._part = WHOLE
             layout = figure.get_layout_engine()
             # Once for each figure: a zoom must not move the axes under the pointer.
             if layout is not None:
@@ -130,7 +111,7 @@ class FigureView(anywidget.AnyWidget):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         view, view_metadata = super()._repr_mimebundle_(**options) or ({}, {})
         # As the view is laid out, and whole, whatever is zoomed.
-        with _zoomed(self._figure, {}):
+        with _still(self._figure):
             picture, metadata = self._figure._repr_mimebundle_()
         text = {"text/plain": repr(self)}
         return {**picture, **view, **text}, {
@@ -139,75 +120,69 @@ class FigureView(anywidget.AnyWidget):
         }
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
-        """Zoom one panel to a part of what it shows, given from 0 to 1, or all panels to all."""
+        """Zoom to a part of what is shown, from 0 to 1 from the left or the top, or to all."""
         with self._lock:
-            if content.get("zoom") is None:
-                self._zoom = {}
+            part = content.get("zoom")
+            if part is None:
+                self._part = WHOLE
             else:
-                number, first, last = content["zoom"]
-                whole = _limits(
-                    self._figure.axes[number],
-                    self._direction(number),
-                )
-                shown = self._zoom.get(number, whole)
-                self._zoom[number] = shown.part(first, last).inside(whole)
+                begin, end = self._part
+                length = end - begin
+                first = begin + part[0] * length
+                shown = (part[1] - part[0]) * length
+                # Inside the whole, and neither longer than that nor too short.
+                shown = min(1.0, max(CLOSEST, shown))
+                first = min(max(0.0, first), 1 - shown)
+                self._part = (first, first + shown)
             self._draw()
 
     def _draw(self) -> None:
-        numbers = range(len(self._figure.axes))
-        zoom = {
-            (number, self._direction(number)): limits
-            for number, limits in self._zoom.items()
-        }
-        with _zoomed(self._figure, zoom):
-            svg = themed(_svg(self._figure))
-            marks = list(self._marks())
-            panels = [self._panel(number) for number in numbers]
-        titles = [axes.get_title(loc="left") for axes in self._figure.axes]
+        figure = self._figure
+        axes = figure.axes[0]
+        along = figure.marks[0].along
+        with _still(figure), _zoomed(axes, along, self._part):
+            svg = themed(_svg(figure))
+            marks = self._marks(axes)
         with self.hold_sync():
             self.svg = svg
             self.marks = marks
-            self.panels = panels
-            self.label = "; ".join(filter(None, titles))
+            self.panel = self._parts(axes.bbox.extents).tolist()
+            self.axis = "xy".index(along)
+            # Without a zoom there is nowhere to move to.
+            self.zoomed = self._part != WHOLE
+            self.label = axes.get_title(loc="left")
 
-    def _direction(self, number: int) -> str:
-        """Return the direction in which a panel is zoomed: the one in which its marks are found."""
-        for mark in self._figure.marks:
-            if mark.axes == number:
-                return mark.along
-        return "x"
-
-    def _panel(self, number: int) -> list[Any]:
-        edges = self._parts(self._figure.axes[number].bbox.extents)
+    def _marks(self, axes: Axes) -> list[list[Any]]:
+        """Return the marks in view, cut at the edges of the panel."""
+        marks = self._figure.marks
+        # Of each mark two ends, of each end x and y.
+        ends = np.array([np.transpose([mark.x, mark.y]) for mark in marks])
+        pixels = axes.transData.transform(ends.reshape(-1, 2)).reshape(ends.shape)
+        low = pixels.min(axis=1)
+        high = pixels.max(axis=1)
+        first = np.array(axes.bbox.min)
+        last = np.array(axes.bbox.max)
+        begins_before_end = (low < last + SLACK).all(axis=1)
+        ends_after_begin = (high > first - SLACK).all(axis=1)
+        lower = np.clip(low, first, last)
+        upper = np.clip(high, first, last)
+        edges = self._parts(np.hstack([lower, upper])).tolist()
         return [
-            *edges,
-            self._direction(number),
-            number in self._zoom,
+            [*edges[n], marks[n].text]
+            for n in np.flatnonzero(begins_before_end & ends_after_begin)
         ]
 
-    def _marks(self) -> Iterator[list[Any]]:
-        """Give the marks in view, cut at the edges of their panel."""
-        for mark in self._figure.marks:
-            axes = self._figure.axes[mark.axes]
-            ends = axes.transData.transform(np.transpose([mark.x, mark.y]))
-            low = np.min(ends, axis=0)
-            high = np.max(ends, axis=0)
-            first = np.array(axes.bbox.min)
-            last = np.array(axes.bbox.max)
-            begins_before_end = np.all(low < last + SLACK)
-            ends_after_begin = np.all(high > first - SLACK)
-            if begins_before_end and ends_after_begin:
-                edges = np.clip([low, high], first, last)
-                yield [
-                    mark.axes,
-                    *self._parts(edges.ravel()),
-                    mark.text,
-                ]
-
-    def _parts(self, extents: Any) -> list[float]:
-        """Convert pixels from the lower left to parts of the picture from the upper left."""
-        left, bottom, right, top = extents / np.tile(self._figure.bbox.size, 2)
-        return [round(float(part), 5) for part in (left, 1 - top, right, 1 - bottom)]
+    def _parts(self, extents: Any) -> Any:
+        """Convert left, lower, right and upper pixels to left, top, right and bottom, as parts of the picture."""
+        left, bottom, right, top = np.moveaxis(extents, -1, 0)
+        width, height = self._figure.bbox.size
+        edges = [
+            left / width,
+            1 - top / height,
+            right / width,
+            1 - bottom / height,
+        ]
+        return np.round(np.stack(edges, axis=-1), 5)
 
 
 def themed(svg: str) -> str:
@@ -224,33 +199,43 @@ def themed(svg: str) -> str:
 
 
 @contextmanager
-def _zoomed(figure: Figure, zoom: dict[tuple[int, str], Range]) -> Iterator[None]:
-    """Show parts of a figure for a while, without laying it out again: nothing moves."""
+def _still(figure: Figure) -> Iterator[None]:
+    """Draw a figure in our style without laying it out again: nothing moves."""
     layout = figure.get_layout_engine()
     figure.set_layout_engine("none")
     with rc_context(SVG):
-        whole = {}
-        for (number, direction), limits in zoom.items():
-            axes = figure.axes[number]
-            whole[axes, direction] = _limits(axes, direction)
-            _set_limits(axes, direction, limits)
         try:
             yield
         finally:
-            for (axes, direction), limits in whole.items():
-                _set_limits(axes, direction, limits)
             figure.set_layout_engine(layout)
 
 
+@contextmanager
+def _zoomed(axes: Axes, along: str, part: tuple[float, float]) -> Iterator[None]:
+    """Show a part of an axis for a while."""
+    whole = getattr(axes, f"get_{along}lim")()
+    first, last = part
+    # The limits of the vertical axis are its lower end and its upper.
+    if along == "y":
+        first = 1 - part[1]
+        last = 1 - part[0]
+    length = whole[1] - whole[0]
+    shown = (
+        whole[0] + first * length,
+        whole[0] + last * length,
+    )
+    try:
+        axes.set(**{f"{along}lim": shown})
+        yield
+    finally:
+        axes.set(**{f"{along}lim": whole})
+
+
 def _svg(figure: Figure) -> str:
-    """Draw without a background."""
+    """Draw without a background: the page has its own, light or dark."""
     drawn = io.StringIO()
     dpi = figure.dpi
-    papers = [
-        figure.patch,
-        *(axes.patch for axes in figure.axes),
-    ]
-    # The page has a background of its own, light or dark.
+    papers = [figure.patch, figure.axes[0].patch]
     for paper in papers:
         paper.set_visible(False)
     try:
@@ -262,17 +247,3 @@ def _svg(figure: Figure) -> str:
         for paper in papers:
             paper.set_visible(True)
     return drawn.getvalue()
-
-
-def _limits(axes: Axes, direction: str) -> Range:
-    if direction == "x":
-        return Range(*axes.get_xlim())
-    bottom, top = axes.get_ylim()
-    return Range(top, bottom)
-
-
-def _set_limits(axes: Axes, direction: str, limits: Range) -> None:
-    if direction == "x":
-        axes.set_xlim(limits.start, limits.end)
-    else:
-        axes.set_ylim(limits.end, limits.start)

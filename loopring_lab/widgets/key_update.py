@@ -5,13 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import os
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-from traitlets import HasTraits, Int, Unicode
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopring_lab.client import Client
 from loopring_lab.errors import KeyUpdateError, LabError
@@ -34,7 +30,6 @@ from loopring_lab.widgets.state import (
 
 if TYPE_CHECKING:
     from loopring_lab.relayer import Relayer
-    from loopring_lab.widgets.panel import Panel
 
 STEPS = (
     "account",
@@ -50,8 +45,8 @@ INSTRUCTIONS = {
     "sign": "The update is not signed yet. Let the wallet sign it, and give its signature.",
 }
 WITHHELD = "the text you typed; sent, but not shown here"
-LONGEST_PAUSE = 0.5  # seconds between two questions to the relayer: somebody is looking at the progress
-PREVIEW_PAUSE = 1.0  # seconds for which the demo wallet leaves the preview on screen
+# Seconds between two questions to the relayer: somebody is looking at the progress.
+LONGEST_PAUSE = 0.5
 NO_DEMO = (
     "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Choose one "
     "of client.accounts, or sign with the account's wallet."
@@ -60,6 +55,7 @@ TEXTS_TO_SIGN = (
     "update.key_seed_message()",
     "json.dumps(update.typed_data())",
 )
+# What exported code imports, by what in it needs that.
 IMPORTS = {
     "getpass.": "import getpass",
     "json.": "import json",
@@ -68,9 +64,8 @@ IMPORTS = {
     "embedded()": "from loopring_lab.relayer import embedded",
     "running(": "from loopring_lab.relayer import running",
 }
-"""What exported code imports, by what in it needs that."""
+# Order of secp256k1 (SEC 2, section 2.4.1): private keys lie between 0 and it.
 CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
-"""Order of secp256k1 (SEC 2, section 2.4.1): private keys lie between 0 and it."""
 
 Value = TypeVar("Value")
 
@@ -125,6 +120,9 @@ class KeyUpdateWizard(WidgetState):
     # The wallet comes first, because a key that is typed is known to more than the wallet.
     way = Choice(one_of("wallet", "key"), "wallet")
 
+    model: KeyUpdateFlow
+    _view_class = ("wizard_view", "WizardView")
+
     def __init__(
         self,
         client: Client,
@@ -137,50 +135,27 @@ class KeyUpdateWizard(WidgetState):
                 f"{type(self).__name__}: expected a client. Give lab.connect()."
             )
         super().__init__(choices)
-        self._flow = KeyUpdateFlow(
-            self,
-            client,
-            {"counterfactual": counterfactual, "trust": trust},
-        )
+        given = {
+            "counterfactual": counterfactual,
+            "trust": trust,
+        }
+        self.model = KeyUpdateFlow(self, client, given)
 
     @property
     def step(self) -> str:
         """The step on screen, one of account, key, preview, sign, submit, follow."""
-        return self._flow.step
+        return self.model.step
 
     def new_client(self) -> Client:
         """Return a client with an API key of the new L2 key: the old API keys are void."""
-        return self._flow.new_client()
-
-    def export(self) -> str:
-        """Return code for the steps so far: it connects, asks for what is secret, and runs as it is."""
-        return self._flow.export()
-
-    @cached_property
-    def _view(self) -> Panel:
-        return self._load_view("wizard_view.WizardView", self._flow)
-
-
-class DemoWallet(NamedTuple):
-    """What signs for an account of an embedded relayer, and the wallet's contract if that owns it."""
-
-    signer: Signer
-    counterfactual: Mapping[str, str] | None
-
-    def __repr__(self) -> str:
-        return f"DemoWallet({self.signer.address})"
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """The arguments of `KeyUpdate.prepare` that it gave."""
-        return ("signer", "counterfactual") if self.counterfactual else ("signer",)
+        return self.model.new_client()
 
 
 @dataclass(repr=False, slots=True)
 class Held:
     """What a wizard holds: the account, the update at each stage, a signer, the receipt.
 
-    It has no repr, because of the signer. ``demo`` names what a demo wallet gave, if one signed.
+    It has no repr, because of the signer.
     """
 
     account: Account | None = None
@@ -190,7 +165,8 @@ class Held:
     signer: Signer | None = None
     receipt: Receipt | None = None
     own_seed: bool = False
-    demo: tuple[str, ...] = ()
+    # Whether a demo wallet has signed.
+    by_demo: bool = False
     finished: bool = False
 
     @property
@@ -199,11 +175,8 @@ class Held:
         return self.signed or self.keyed or self.prepared
 
 
-class KeyUpdateFlow(HasTraits):
+class KeyUpdateFlow:
     """The steps of a key update: where it is, what it holds, and what leads on and back."""
-
-    step = Unicode(STEPS[0], read_only=True)
-    version = Int()  # counts how often anything on screen changed
 
     def __init__(
         self,
@@ -211,9 +184,9 @@ class KeyUpdateFlow(HasTraits):
         client: Client,
         given: dict[str, Any],
     ) -> None:
-        super().__init__()
         self.choices = choices
         self.client = client
+        self.step = STEPS[0]
         self.held = Held()
         self._background = choices.background
         self._given = given
@@ -245,14 +218,11 @@ class KeyUpdateFlow(HasTraits):
     def preview(self) -> Sheet:
         """Every field of the request; secrets and a typed key seed are withheld."""
         sheet = self._require(self.held.update).preview()
-        if not self.held.own_seed:
-            return sheet
-        withheld = {"keySeed": WITHHELD}
-        lines = [
-            line._replace(value=withheld.get(line.field, line.value))
-            for line in sheet.lines
-        ]
-        return Sheet(sheet.title, lines)
+        if self.held.own_seed:
+            for number, line in enumerate(sheet.lines):
+                if line.field == "keySeed":
+                    sheet.lines[number] = line._replace(value=WITHHELD)
+        return Sheet(sheet.title, sheet.lines)
 
     # The way on
 
@@ -264,7 +234,7 @@ class KeyUpdateFlow(HasTraits):
             # Only a signature leads on from here, and that is given in its field.
             raise KeyUpdateError(INSTRUCTIONS["key"])
         elif self.step == "preview":
-            self._go_to("sign")
+            self.step = "sign"
         elif self.step == "sign":
             signer = self._require(self.held.signer)
             self._sign_with(lambda: signer)
@@ -306,24 +276,15 @@ class KeyUpdateFlow(HasTraits):
         self._background.begin("Checking the signature", attach, self._attached)
 
     def use_demo_wallet(self) -> None:
-        """Let the embedded relayer's throwaway wallet sign, and go through all steps from here to the end."""
+        """Let the embedded relayer's throwaway wallet sign at this step."""
         relayer = self._relayer
         account = self.choices.account
         if relayer is None or account is None or not self.has_demo_wallet:
             raise KeyUpdateError(NO_DEMO)
-        # A second update with the same nonce would be refused by the relayer.
-        if self.step == "follow":
-            raise KeyUpdateError(
-                "The update is submitted already. Follow it, or start over."
-            )
-        wallet = DemoWallet(
-            relayer.signer(account),
-            relayer.counterfactual(account),
-        )
-        # The contract that owns the account is part of what is prepared.
-        if wallet.counterfactual and not self._given["counterfactual"]:
-            self.start_over()
-        self._demo_step(wallet)
+        signer = relayer.signer(account)
+        self._unsigned()
+        self.held.by_demo = True
+        self._sign_with(lambda: signer)
 
     def new_client(self) -> Client:
         """Return a client with an API key of the new L2 key."""
@@ -334,11 +295,7 @@ class KeyUpdateFlow(HasTraits):
         key = self.held.signed.l2_key
         return self.client.with_api_key(self.client.api_key(key, self.choices.account))
 
-    def _prepare(
-        self,
-        key_seed: SecretText | None,
-        wallet: DemoWallet | None = None,
-    ) -> None:
+    def _prepare(self, key_seed: SecretText | None) -> None:
         account_id = self.choices.account
         if account_id is None:
             raise KeyUpdateError(
@@ -346,8 +303,6 @@ class KeyUpdateFlow(HasTraits):
             )
         # Read now: what is shown when the step is taken is what is used.
         terms = self._terms | {"key_seed": key_seed}
-        if wallet is not None and wallet.counterfactual:
-            terms["counterfactual"] = wallet.counterfactual
 
         def prepare(_: object) -> Held:
             account = self.client.account(account_id)
@@ -356,16 +311,11 @@ class KeyUpdateFlow(HasTraits):
 
         def go_on(held: Held) -> None:
             self.held = held
-            self._go_to("key")
-            self._demo_step(wallet)
+            self.step = "key"
 
         self._background.begin(f"Reading account {account_id}", prepare, go_on)
 
-    def _sign_with(
-        self,
-        make_signer: Callable[[], Signer],
-        wallet: DemoWallet | None = None,
-    ) -> None:
+    def _sign_with(self, make_signer: Callable[[], Signer]) -> None:
         """Sign the key seed or the update, depending on the step."""
         unsigned = self._unsigned()
         is_update = self.step == "sign"
@@ -379,63 +329,32 @@ class KeyUpdateFlow(HasTraits):
                 signature = sign_text(signer, update.key_seed_message())
             return update.attach(signature), signer
 
-        def go_on(signed: tuple[KeyUpdate, Signer]) -> None:
-            self._attached(*signed, wallet)
-
-        # A demo is called one at every step.
-        doing = "Signing" if wallet is None else "The demo wallet signs"
-        self._background.begin(doing, sign, go_on)
+        self._background.begin(
+            "Signing",
+            sign,
+            lambda signed: self._attached(*signed),
+        )
 
     def _unsigned(self) -> KeyUpdate:
         """Return the update that the next signature is for."""
         held = self.held
         return self._require(held.keyed if self.step == "sign" else held.prepared)
 
-    def _attached(
-        self,
-        update: KeyUpdate,
-        signer: Signer | None = None,
-        wallet: DemoWallet | None = None,
-    ) -> None:
+    def _attached(self, update: KeyUpdate, signer: Signer | None = None) -> None:
         held = self.held
-        held.demo = wallet.given if wallet is not None else ()
         if self.step == "sign":
             held.signed = update
             # A private key is held no longer than it is needed.
             held.signer = None
-            self._go_to("submit")
+            self.step = "submit"
         else:
             held.keyed = update
             held.signer = signer
-            self._go_to("preview")
-        self._demo_step(wallet)
-
-    def _demo_step(self, wallet: DemoWallet | None) -> None:
-        """Take the next step with a demo wallet, unless the step before was taken without one."""
-        if wallet is None:
-            return
-
-        def sign_next(_: None) -> None:
-            self._go_to("sign")
-            self._demo_step(wallet)
-
-        if self.step == "account":
-            self._prepare(None, wallet)
-        elif self.step in ("key", "sign"):
-            self._sign_with(lambda: wallet.signer, wallet)
-        elif self.step == "preview":
-            shown = "The preview, before the demo wallet signs"
-            self._background.begin(
-                shown,
-                lambda _: time.sleep(PREVIEW_PAUSE),
-                sign_next,
-            )
-        else:
-            self.next()
+            self.step = "preview"
 
     def _submitted(self, receipt: Receipt) -> None:
         self.held.receipt = receipt
-        self._go_to("follow")
+        self.step = "follow"
         self._follow()
 
     def _follow(self) -> None:
@@ -454,7 +373,6 @@ class KeyUpdateFlow(HasTraits):
         def finish(account: Account) -> None:
             self.held.account = account
             self.held.finished = True
-            self.version += 1
 
         self._background.begin("Waiting for the relayer", wait, finish)
 
@@ -468,7 +386,6 @@ class KeyUpdateFlow(HasTraits):
                 raise KeyUpdateError(
                     "The update was sent, so it cannot be taken back. Follow it, or start over."
                 )
-            self._background.drop()
             previous = STEPS[max(0, STEPS.index(self.step) - 1)]
             self.held.signed = None
             if previous == "key":
@@ -476,19 +393,15 @@ class KeyUpdateFlow(HasTraits):
                 self.held.signer = None
             if previous == "account":
                 self.held = Held()
-            self._go_to(previous)
+            self.step = previous
+            self._background.drop()
 
     def start_over(self) -> None:
         """Return to the first step and forget everything but the choices."""
         with self._background.lock:
-            self._background.drop()
             self.held = Held()
-            self._go_to(STEPS[0])
-
-    def _go_to(self, step: str) -> None:
-        self._background.problem = ""
-        self.set_trait("step", step)
-        self.version += 1
+            self.step = STEPS[0]
+            self._background.drop()
 
     def _require(self, value: Value | None) -> Value:
         if value is None:
@@ -500,22 +413,25 @@ class KeyUpdateFlow(HasTraits):
     def export(self) -> str:
         """Write code for the steps so far."""
         choices = self.choices
-        arguments = []
-        for name, value in {
-            "account_id": choices.account,
-            **self._terms,
-        }.items():
-            if value is not None:
-                arguments.append(f"{name}={value!r}")
-        if self.held.demo:
-            arguments += [
-                f"{each}=relayer.{each}({choices.account})" for each in self.held.demo
-            ]
+        terms = {"account_id": choices.account, **self._terms}
+        if self.held.by_demo:
+            del terms["counterfactual"]
+        arguments = [
+            f"{name}={value!r}" for name, value in terms.items() if value is not None
+        ]
+        texts: tuple[str, ...] = ()
+        if self.held.by_demo:
+            arguments.append(f"signer=relayer.signer({choices.account})")
+            if self._terms["counterfactual"]:
+                code = f"counterfactual=relayer.counterfactual({choices.account})"
+                arguments.append(code)
+        # Code that is saved holds no secret: it asks, as the widget did.
         elif choices.way == "key":
-            # Code that is saved holds no secret: it asks, as the widget did.
-            arguments.append(
-                "signer=Account.from_key(getpass.getpass('Private key: '))"
-            )
+            key = "getpass.getpass('Private key: ')"
+            arguments.append(f"signer=Account.from_key({key})")
+        elif self.step != "account":
+            is_signed = self.step in ("submit", "follow")
+            texts = TEXTS_TO_SIGN if is_signed else TEXTS_TO_SIGN[:1]
         if self.held.own_seed:
             arguments.append("key_seed=getpass.getpass('Key seed: ')")
         lines = [
@@ -524,26 +440,12 @@ class KeyUpdateFlow(HasTraits):
             "    client,",
             *(f"    {argument}," for argument in arguments),
             ")",
+            *(f"update.attach(getpass.getpass({text}))" for text in texts),
+            "update.submit().wait()" if self.step == "follow" else "update.preview()",
         ]
-        if choices.way == "wallet" and not self.held.demo:
-            lines += [
-                f"update.attach(getpass.getpass({text}))"
-                for text in self._texts_signed()
-            ]
-        lines.append(
-            "update.submit().wait()" if self.step == "follow" else "update.preview()"
-        )
         code = "\n".join(lines)
         imports = [line for name, line in IMPORTS.items() if name in code]
         return "\n".join([*imports, "", code])
-
-    def _texts_signed(self) -> tuple[str, ...]:
-        """Return the texts that a wallet has signed, or signs at this step."""
-        if self.step == "account":
-            return ()
-        if self.step in ("submit", "follow"):
-            return TEXTS_TO_SIGN
-        return TEXTS_TO_SIGN[:1]
 
     def _code_of_client(self) -> list[str]:
         """Write code that makes the client, and the embedded relayer where that is needed."""
@@ -552,16 +454,14 @@ class KeyUpdateFlow(HasTraits):
         relayer = self._relayer
         if relayer is None:
             # The key is no part of the code; without the variable it is asked for.
-            key = (
-                ""
-                if "LOOPRING_API_KEY" in os.environ
-                else ", api_key=getpass.getpass('API key: ')"
-            )
+            key = ", api_key=getpass.getpass('API key: ')"
+            if "LOOPRING_API_KEY" in os.environ:
+                key = ""
             return [f"client = lab.connect({self.client.base_url!r}{key})"]
         # Asking for the embedded relayer would start one.
         if embedded.cache_info().currsize and embedded() is relayer:
             lines = ["client = lab.connect()"]
-            if self.held.demo:
+            if self.held.by_demo:
                 lines.append("relayer = embedded()")
             return lines
         return [
@@ -579,12 +479,17 @@ class KeyUpdateFlow(HasTraits):
     @property
     def _terms(self) -> dict[str, Any]:
         choices = self.choices
-        return {
+        relayer = self._relayer
+        terms = {
             "fee_token": choices.fee_token,
             "max_fee": choices.max_fee,
             "valid_for": choices.valid_for,
             **self._given,
         }
+        # The contract that owns a demo account is known, and is part of what is prepared.
+        if relayer is not None and self.has_demo_wallet and not terms["counterfactual"]:
+            terms["counterfactual"] = relayer.counterfactual(choices.account)
+        return terms
 
 
 def signer_from_private_key(private_key: SecretText) -> Signer:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from decimal import Decimal
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from traitlets import HasTraits, Int, validate
 
 from loopring_lab.amounts.display import format_amount, name_of
 from loopring_lab.bounded import parse_decimal
@@ -18,6 +17,7 @@ from loopring_lab.trade_source import is_trade_source
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
     Choice,
+    MarketChoice,
     WidgetState,
     known_name,
     one_of,
@@ -25,17 +25,19 @@ from loopring_lab.widgets.state import (
 )
 
 if TYPE_CHECKING:
-    from loopring_lab.widgets.panel import Panel
+    from loopring_lab.trade_source import TradeSource
 
-ROWS = 12  # of the list in exported code
-MAX_DIGITS = 80  # amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this
+# Rows of the list in exported code.
+ROWS = 12
+# Amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this.
+MAX_DIGITS = 80
+# What must be open or closed; a market of unknown status matches none of these.
 STATUS: dict[str, dict[str, bool]] = {
     "amm": {"amm_open": True},
     "orderbook": {"orderbook_open": True},
     "both": {"amm_open": True, "orderbook_open": True},
     "closed": {"amm_open": False, "orderbook_open": False},
 }
-"""What must be open or closed; a market of unknown status matches none of these."""
 MARKET_COLUMNS = [
     "base",
     "quote",
@@ -116,28 +118,20 @@ def check_amount(
     market = known_name("market", market, markets.index)
     one_of("base", "quote")("of", of)
     # A market can name a token that the relayer does not list.
-    symbol = markets.loc[market, of]
+    symbol = str(markets.loc[market, of])
     if symbol not in tokens.index:
         raise LabError(
             f"{market}: its {of} token is not listed. Look at client.tokens()."
         )
-    name = str(symbol)
     units = _parse_amount(amount)
     findings = [
         *_market_findings(markets.loc[[market]].iloc[0], market),
-        *_token_findings(units, name, tokens.loc[[name]].iloc[0]),
+        *_token_findings(units, symbol, tokens.loc[[symbol]].iloc[0]),
     ]
     if all(finding.kind != "refused" for finding in findings):
-        findings.append(
-            Finding(
-                "fits",
-                f"{format_amount(units)} {name} is within the relayer's limits.",
-            )
-        )
-    return sorted(
-        findings,
-        key=lambda finding: FINDING_ORDER.index(finding.kind),
-    )
+        words = f"{format_amount(units)} {symbol} is within the relayer's limits."
+        findings.append(Finding("fits", words))
+    return sorted(findings, key=lambda one: FINDING_ORDER.index(one.kind))
 
 
 class MarketExplorer(WidgetState):
@@ -179,12 +173,13 @@ class MarketExplorer(WidgetState):
     listing = Choice(one_of("markets", "tokens"), "markets")
     search = Choice(parse_text)
     status = Choice(one_of(*STATUS, None))
-    market = Choice(parse_text)
+    market = MarketChoice()
     # Sizes of orders are in the base token.
     of = Choice(one_of("base", "quote"), "base")
     amount = Choice(parse_text)
 
-    _lists: Lists
+    model: Lists
+    _view_class = ("views", "MarketView")
 
     def __init__(self, client: Client, **choices: Any) -> None:
         if not is_trade_source(client):
@@ -192,35 +187,16 @@ class MarketExplorer(WidgetState):
                 f"{type(self).__name__}: expected a client. Give lab.connect()."
             )
         super().__init__(choices)
-        self._lists = Lists(self, client)
+        self.model = Lists(self, client)
         self._recall(choices)
 
-    def export(self) -> str:
-        """Return code for the same lists and findings, from the client as the notebook names it."""
-        return self._lists.export()
 
-    @cached_property
-    def _view(self) -> Panel:
-        return self._load_view("views.MarketView", self._lists)
-
-    @validate("market")
-    def _check_market(self, proposal: Any) -> Any:
-        market = proposal["value"]
-        # The first choices are set before there are lists to compare them with.
-        if market is None or not hasattr(self, "_lists") or not self._lists.is_read:
-            return market
-        return known_name("market", market, self._lists.names)
-
-
-class Lists(HasTraits):
+class Lists:
     """Markets and tokens, and what a market explorer's choices leave of them."""
 
-    version = Int()  # counts how often they were read
-
-    def __init__(self, choices: MarketExplorer, client: Client) -> None:
-        super().__init__()
+    def __init__(self, choices: MarketExplorer, client: TradeSource) -> None:
         self._choices = choices
-        self._client = client
+        self._client: Any = client
         self._markets = pd.DataFrame()
         self._tokens = pd.DataFrame()
         self.is_read = False
@@ -243,16 +219,14 @@ class Lists(HasTraits):
     def _set(self, lists: tuple[pd.DataFrame, pd.DataFrame]) -> None:
         self._markets, self._tokens = lists
         self.is_read = True
-        # Something is shown at once, without a click.
-        if self._choices.market is None and self.names:
-            self._choices.market = self.names[0]
+        choices = self._choices
         # The market may have been chosen in another case; one that is not listed stays.
         with contextlib.suppress(LabError):
-            self._choices.market = self._choices.market
-        self.version += 1
+            # Something is shown at once, without a click.
+            choices.market = choices.market or next(iter(self.market_names), None)
 
     @property
-    def names(self) -> list[str]:
+    def market_names(self) -> list[str]:
         """Names of all markets, whatever the filters."""
         return list(self._markets.index)
 
@@ -278,15 +252,10 @@ class Lists(HasTraits):
 
     @property
     def limits(self) -> pd.DataFrame:
-        """The limits of orders, a column for each token of the market; without one if none is chosen."""
-        market = self._choices.market
-        symbols: list[Any] = []
-        if market is not None:
-            pair = self._markets.loc[
-                known_name("market", market, self.names),
-                ["base", "quote"],
-            ]
-            symbols = [symbol for symbol in pair if symbol in self._tokens.index]
+        """The limits of orders, a column for each token of the market that is listed."""
+        market = known_name("market", self._choices.market, self.market_names)
+        pair = self._markets.loc[market, ["base", "quote"]]
+        symbols = [symbol for symbol in pair if symbol in self._tokens.index]
         return self._tokens.loc[symbols, LIMITS].T.rename_axis("limit")
 
     @property
@@ -312,27 +281,25 @@ class Lists(HasTraits):
             "import loopring_lab as lab",
             f"{listing} = {client}.{listing}()",
         ]
+        columns = TOKEN_COLUMNS
         if listing == "markets":
+            columns = MARKET_COLUMNS
             for name, is_open in self._open_flags:
-                lines.append(
-                    f"markets = markets[markets[{name!r}].eq({is_open}).fillna(False)]"
-                )
+                flag = f"markets[{name!r}].eq({is_open}).fillna(False)"
+                lines.append(f"markets = markets[{flag}]")
         if choices.search is not None:
             contains = f".str.contains({choices.search!r}, case=False, regex=False"
             found = f"{listing}.index{contains})"
             if listing == "tokens":
                 found += f" | tokens['name']{contains}, na=False)"
             lines.append(f"{listing} = {listing}[{found}]")
-        columns = MARKET_COLUMNS if listing == "markets" else TOKEN_COLUMNS
         lines.append(f"lab.show({listing}[{columns!r}], rows={ROWS})")
         if choices.market is not None and self.is_read:
-            limits = f"{client}.tokens().loc[{list(self.limits.columns)!r}, {LIMITS!r}]"
+            limits = f"{client}.tokens().loc[{list(self.limits)!r}, {LIMITS!r}]"
             lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
         if choices.market is not None and choices.amount is not None:
-            arguments = (
-                f"{client}, {choices.market!r}, {choices.amount!r}, of={choices.of!r}"
-            )
-            lines.append(f"lab.widgets.check_amount({arguments})")
+            of = f"{choices.market!r}, {choices.amount!r}, of={choices.of!r}"
+            lines.append(f"lab.widgets.check_amount({client}, {of})")
         return "\n".join(lines)
 
     @property
@@ -352,129 +319,84 @@ def _parse_amount(amount: object) -> Decimal:
     return units
 
 
-def _decimal_places(units: Decimal) -> int:
-    """Count the decimal places that a number needs."""
-    # Not `Decimal.normalize`, which rounds to the 28 digits of its context.
-    fraction = f"{units:f}".partition(".")[2]
-    return len(fraction.rstrip("0"))
-
-
-def _market_findings(row: pd.Series, market: str) -> list[Finding]:
-    if _is_false(row["enabled"]):
-        return [
-            Finding(
-                "refused",
-                f"Trading in {market} is disabled. Choose another market.",
-            )
-        ]
+def _market_findings(row: pd.Series, market: str) -> Iterator[Finding]:
     pool_closed = _is_false(row["amm_open"])
     book_closed = _is_false(row["orderbook_open"])
+    if _is_false(row["enabled"]):
+        words = f"Trading in {market} is disabled. Choose another market."
+        yield Finding("refused", words)
     # One open venue is enough for a trade; none is a refusal.
-    if pool_closed and book_closed:
-        return [
-            Finding(
-                "refused",
-                f"The pool and the order book of {market} are closed. Choose another.",
-            )
-        ]
-    if pool_closed:
-        return [
-            Finding(
-                "note",
-                f"The pool of {market} is closed; the other one is open.",
-            )
-        ]
-    if book_closed:
-        return [
-            Finding(
-                "note",
-                f"The order book of {market} is closed; the other one is open.",
-            )
-        ]
-    return []
+    elif pool_closed and book_closed:
+        words = f"The pool and the order book of {market} are closed. Choose another."
+        yield Finding("refused", words)
+    elif pool_closed or book_closed:
+        venue = "pool" if pool_closed else "order book"
+        words = f"The {venue} of {market} is closed; the other one is open."
+        yield Finding("note", words)
 
 
-def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> list[Finding]:
+def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> Iterator[Finding]:
     # Zero would pass every other check of a token without a minimum.
     if not units:
-        return [
-            Finding(
-                "refused",
-                "An order cannot be for 0. Give more.",
-            )
-        ]
+        yield Finding("refused", "An order cannot be for 0. Give more.")
+        return
     amount = f"{format_amount(units)} {symbol}"
+    yield from _limit_findings(units, amount, symbol, token)
+    yield from _digit_findings(units, amount, token)
     dust = token["order_amounts_dust"]
-    findings = [
-        *_limit_findings(units, amount, symbol, token),
-        *_digit_findings(units, amount, token),
-    ]
     # What is left of an order below this counts as filled, so a new one would be at once.
     if not pd.isna(dust) and units < dust:
         left = f"{format_amount(dust)} {symbol}"
-        findings.append(
-            Finding(
-                "note",
-                f"It is dust: an order with less than {left} left counts as filled.",
-            )
-        )
+        note = f"It is dust: an order with less than {left} left counts as filled."
+        yield Finding("note", note)
     if _is_false(token["enabled"]):
         note = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
-        findings.append(Finding("note", note))
-    return findings
+        yield Finding("note", note)
 
 
 def _limit_findings(
     units: Decimal, amount: str, symbol: str, token: pd.Series
-) -> list[Finding]:
+) -> Iterator[Finding]:
     minimum = token["order_amounts_minimum"]
     maximum = token["order_amounts_maximum"]
-    findings = []
     # The contract lets a relayer leave out any limit, and then nobody knows it.
-    if pd.isna(maximum):
-        findings.append(
-            Finding(
-                "note",
-                f"The relayer gives no maximum order amount of {symbol}.",
-            )
-        )
-    elif units > maximum:
+    for bound, limit in {
+        "maximum": maximum,
+        "minimum": minimum,
+    }.items():
+        if pd.isna(limit):
+            note = f"The relayer gives no {bound} order amount of {symbol}."
+            yield Finding("note", note)
+    if not pd.isna(maximum) and units > maximum:
         limit = f"{format_amount(maximum)} {symbol}"
         problem = f"{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
-        findings.append(Finding("refused", problem))
-    if pd.isna(minimum):
-        findings.append(
-            Finding(
-                "note",
-                f"The relayer gives no minimum order amount of {symbol}.",
-            )
-        )
-    elif units < minimum:
+        yield Finding("refused", problem)
+    if not pd.isna(minimum) and units < minimum:
         limit = f"{format_amount(minimum)} {symbol}"
         problem = (
             f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."
         )
-        findings.append(Finding("refused", problem))
-    return findings
+        yield Finding("refused", problem)
 
 
-def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> list[Finding]:
+def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> Iterator[Finding]:
     """Check digits that the token does not have, or that orders do not use."""
-    places = _decimal_places(units)
+    # Not `Decimal.normalize`, which rounds to the 28 digits of its context.
+    fraction = f"{units:f}".partition(".")[2]
+    places = len(fraction.rstrip("0"))
     decimals = int(token["decimals"])
     precision = token["precision"]
     for_order = token["precision_for_order"]
     # The order of these three is that of their weight: only the last lets an order through.
     if places > decimals:
         problem = f"{amount} has digits below the token's smallest unit. Give at most {decimals} decimal places."
-        return [Finding("refused", problem)]
-    if not pd.isna(precision) and units < Decimal(1).scaleb(-int(precision)):
+        yield Finding("refused", problem)
+    elif not pd.isna(precision) and units < Decimal(1).scaleb(-int(precision)):
         problem = f"{amount} counts as zero: the token's precision is {precision} decimal places. Give more."
-        return [Finding("refused", problem)]
-    if not pd.isna(for_order) and places > int(for_order):
+        yield Finding("refused", problem)
+    elif not pd.isna(for_order) and places > int(for_order):
         note = f"Orders use {for_order} decimal places; whether more are cut or refused is not documented."
-        return [Finding("note", note)]
-    return []
+        yield Finding("note", note)
 
 
 def _is_false(flag: Any) -> bool:

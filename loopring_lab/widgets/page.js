@@ -1,15 +1,11 @@
 // What every view uses; it stands before the view's own script.
 
-// An element with properties, among them those of ARIA, and its children.
-function make(tag, properties, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children);
-  return element;
-}
-
-// The notebook has shortcuts on single keys, such as "d" twice, which deletes a cell.
-function keepKeys(element) {
-  element.addEventListener("keydown", (event) => event.stopPropagation());
+// Fills a view with HTML, and returns its elements in the order in which they stand.
+function fill(el, html) {
+  el.innerHTML = html;
+  // The notebook has shortcuts on single keys, such as "d" twice, which deletes a cell.
+  el.addEventListener("keydown", (event) => event.stopPropagation());
+  return el.querySelectorAll("*");
 }
 
 async function copyText(text) {
@@ -17,7 +13,8 @@ async function copyText(text) {
     await navigator.clipboard.writeText(text);
   } catch {
     // Not allowed, or a page without TLS.
-    const area = make("textarea", { value: text });
+    const area = document.createElement("textarea");
+    area.value = text;
     document.body.append(area);
     area.select();
     document.execCommand("copy");

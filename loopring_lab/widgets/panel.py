@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,14 @@ from loopring_lab.widgets.state import WidgetState
 
 FOLDER = Path(__file__).parent
 CSS = (FOLDER / "widgets.css").read_text(encoding="utf-8")
-PAGE_JS = (FOLDER / "page.js").read_text(encoding="utf-8")
-"""Helpers that stand before the script of every view."""
+
+Options = Sequence[tuple[str, Any]]
+
+
+def script(name: str) -> str:
+    """Read the script of a view, after what the scripts of all views use."""
+    files = [FOLDER / "page.js", FOLDER / f"{name}.js"]
+    return "".join(file.read_text(encoding="utf-8") for file in files)
 
 
 class SecretField(anywidget.AnyWidget):
@@ -29,11 +34,13 @@ class SecretField(anywidget.AnyWidget):
     notebook.
     """
 
-    _esm = PAGE_JS + (FOLDER / "secret_field.js").read_text(encoding="utf-8")
+    _esm = script("secret_field")
     _css = CSS
     description = traitlets.Unicode().tag(sync=True)
     action = traitlets.Unicode().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
+    # What the page says where nothing is typed.
+    missing = traitlets.Unicode().tag(sync=True)
 
     def __init__(
         self,
@@ -42,208 +49,218 @@ class SecretField(anywidget.AnyWidget):
         action: str = "Use",
         missing: str = "Nothing is entered. Type it first.",
     ) -> None:
-        super().__init__(description=description, action=action)
+        super().__init__(
+            description=description,
+            action=action,
+            missing=missing,
+        )
         self._submit = submit
-        self._missing = missing
         self.on_msg(self._receive)
-
-    def __repr__(self) -> str:
-        return f"SecretField({self.description!r})"
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         # Taken out of the message first, so that no later error can show it.
         typed = content.pop("typed", None) if isinstance(content, dict) else None
         secret = hide(typed)
         del typed
-        if not isinstance(secret, SecretText):
-            return
-        if secret:
-            self.note = self.note.replace(self._missing, "")
+        if isinstance(secret, SecretText) and secret:
             self._submit(secret)
-        else:
-            self.note = self._missing
 
 
 class CodePanel(anywidget.AnyWidget):
-    """Code to copy, or to insert as the next cell where the page is a notebook."""
+    """Code to open, to copy, or to insert as the next cell where the page is a notebook."""
 
-    _esm = PAGE_JS + (FOLDER / "code_panel.js").read_text(encoding="utf-8")
+    _esm = script("code_panel")
     _css = CSS
     value = traitlets.Unicode().tag(sync=True)
 
 
 class Panel:
-    """A view of a widget: its controls and results, with progress, problems and code."""
+    """A view of a widget: its controls and results, with progress, problems and code.
 
-    state: Any  # the widget, as the class of it that has this view
+    `draw` of a subclass puts on screen what follows from the choices. It runs after each of them, and after
+    work in the background; a LabError of it becomes the problem on screen.
+    """
 
-    def __init__(self, state: WidgetState) -> None:
+    # Whether a control whose entry is refused shows the value in force again, or keeps the entry to be mended.
+    RESTORES = False
+    # The widget and what follows from its choices, as the classes that have this view.
+    state: Any
+    model: Any
+
+    def __init__(self, state: WidgetState, model: object) -> None:
         self.state = state
+        self.model = model
         self.background = state.background
-        self.controls: dict[str, Any] = {}
-        # Whether a control is being changed by the state, and not by a user.
-        self._is_showing_state = False
+        self._controls: dict[str, tuple[object, Any]] = {}
+        self.offers: dict[str, Options] = {}
+        # Names of controls without an effect, which would be a riddle.
+        self.hidden: set[str] = set()
+        # Controls that change while this is set are changed by the state, and not by a user.
+        self._is_updating = False
+        # Why the last drawing failed.
+        self._refusal = ""
         self.problem = w.HTML()
         self.doing = w.HTML()
-        self.bar = w.IntProgress(layout=w.Layout(width="220px"))
         # Cancelling is always in reach while something is being read.
-        stop = button(
-            "Cancel",
-            self.background.cancel,
-            "Cancel the work under way",
+        self.progress = row(
+            self.doing,
+            self.button("Cancel", self.background.cancel),
         )
-        self.progress = row(self.doing, self.bar, stop)
         self.code = CodePanel()
-        self.show_code = w.ToggleButton(
-            description="Code",
-            # Closed at first, because most look at the results only.
-            tooltip="Show code that reproduces this",
-        )
-        self.show_code.observe(lambda _: self.update_code(), "value")
         self.box = w.VBox()
         # All style is below this class, so that it reaches nothing else on the page.
         self.box.add_class("loopring-lab")
-        self.background.observe(
-            lambda _: self._update_progress(),
-            ["doing", "done", "whole"],
-        )
-        self.background.observe(lambda _: self._update_problem(), ["problem"])
-        self._update_progress()
-        self._update_problem()
 
-    def arrange(self, above: Iterable[Any], below: Iterable[Any]) -> None:
-        """Put everything into the box."""
+    def arrange(self, above: Sequence[Any], below: Sequence[Any]) -> None:
+        """Put everything into the box, and keep it as the state is."""
         self.box.children = [
             *above,
             self.progress,
             self.problem,
             *below,
-            self.show_code,
             self.code,
         ]
-        self.update_code()
+        self.state.observe(
+            lambda _: self.guard(self.update),
+            self.state.CHOICES,
+        )
+        self.background.observe(lambda _: self.update(), ["doing", "done", "whole"])
+        self.background.observe(lambda _: self._show_work(), "problem")
+        self.update()
 
-    def bind(self, name: str, control: Any) -> Any:
-        """Bind a control to a choice, both ways; a value that is refused becomes a problem."""
-        self.controls[name] = control
+    def offer(self) -> None:
+        """Set what dropdowns offer, where that follows from the choices, and show the controls that matter."""
 
-        def update_control(_: object = None) -> None:
-            with self.showing_state():
-                set_value(control, getattr(self.state, name))
+    def draw(self) -> None:
+        """Put on screen what follows from the choices."""
+        raise NotImplementedError
 
-        def update_state(change: Any) -> None:
-            # What the state itself has put into the control is no choice of the user.
+    def bind(self, name: str, control: Any, of: object = None) -> Any:
+        """Bind a control to a choice, or to an attribute of another object, both ways."""
+        target = of or self.state
+        self._controls[name] = (target, control)
+
+        def choose(change: Any) -> None:
             with self.background.lock:
-                if not self._is_showing_state:
-                    self.guard(lambda: setattr(self.state, name, change["new"]))
+                if self._is_updating:
+                    return
+                self.guard(lambda: setattr(target, name, change["new"]))
+                if self.RESTORES:
+                    self.update()
 
-        update_control()
-        control.observe(update_state, "value")
-        self.state.observe(update_control, name)
+        control.observe(choose, "value")
         return control
 
-    def offer(self, name: str, default: str, options: Sequence[str]) -> None:
-        """Set what a dropdown offers: its default, which is no choice, and some names."""
-        control = self.controls[name]
-        selected = getattr(self.state, name)
-        listed = [*options]
-        if selected is not None and selected not in listed:
-            listed.append(selected)
-        pairs = (
-            (default, ""),
-            *((option, option) for option in listed),
+    def choice(
+        self,
+        name: str,
+        label: str,
+        options: Options = (),
+        of: object = None,
+    ) -> Any:
+        """Bind a dropdown; what it offers may change with `offers`."""
+        self.offers[name] = options
+        return self.bind(name, w.Dropdown(description=label), of)
+
+    def button(self, label: str, call: Callable[[], object]) -> Any:
+        """Create a button."""
+        made = w.Button(description=label)
+
+        def press(_: object) -> None:
+            self.guard(call)
+            self.update()
+
+        made.on_click(press)
+        return made
+
+    def secret(
+        self,
+        label: str,
+        take: Callable[[str], None],
+        **words: str,
+    ) -> SecretField:
+        """Create a field for a secret, of which errors become the problem on screen."""
+        return SecretField(
+            label,
+            lambda text: self.guard(lambda: take(text)),
+            **words,
         )
-        # Options that stay are left alone, as somebody may have the list open.
-        if pairs != tuple(control.options):
-            with self.showing_state():
-                control.options = pairs
-                set_value(control, selected)
-
-    @contextmanager
-    def showing_state(self) -> Iterator[None]:
-        """Change controls without changing the state."""
-        with self.background.lock:
-            before = self._is_showing_state
-            self._is_showing_state = True
-            try:
-                yield
-            finally:
-                self._is_showing_state = before
-
-    @property
-    def is_showing_state(self) -> bool:
-        """Whether a control is being changed by the state, and not by a user."""
-        return self._is_showing_state
 
     def guard(self, call: Callable[[], object]) -> None:
-        """Run a call; a LabError becomes the problem on screen."""
-        with self.background.problems_shown():
-            call()
-        self.update_code()
+        """Run a call, and forget the problem before it; a LabError becomes the next one."""
+        with self.background.lock:
+            self.background.problem = ""
+            try:
+                call()
+            except LabError as error:
+                self.background.problem = str(error)
 
-    def update_code(self) -> None:
-        """Show the code of what is on screen now, if it is asked for."""
-        if self.show_code.value:
+    def update(self) -> None:
+        """Bring everything on screen in line with the state."""
+        with self.background.lock:
+            if self._is_updating:
+                return
+            self._is_updating = True
+            self._refusal = ""
+            try:
+                # Controls follow at once; drawing takes longer.
+                self.offer()
+                self._show_choices()
+                self.draw()
+            except LabError as error:
+                self._refusal = str(error)
+            finally:
+                self._is_updating = False
             try:
                 self.code.value = self.state.export()
             except LabError as error:
                 self.code.value = f"# {error}"
-        # Only now, so that old code is never seen.
-        set_visible(self.code, self.show_code.value)
+            self._show_work()
 
-    def _update_progress(self) -> None:
+    def _show_choices(self) -> None:
+        for name, (target, control) in self._controls.items():
+            set_visible(control, name not in self.hidden)
+            value = getattr(target, name)
+            if isinstance(control, w.Dropdown):
+                show_option(control, self.offers[name], value)
+            elif isinstance(control, w.DatePicker):
+                control.value = value
+            else:
+                control.value = written(value)
+
+    def _show_work(self) -> None:
         work = self.background
         progress = " …"
         if work.whole:
-            progress = f": {work.done:,} of {work.whole:,}"
-        self.doing.value = f'<span role="status">{escape(work.doing + progress)}</span>'
-        self.bar.max = work.whole or 1
-        self.bar.value = work.done
-        set_visible(self.bar, work.whole > 0)
+            bar = f'<progress value="{work.done}" max="{work.whole}"></progress>'
+            progress = f": {work.done:,} of {work.whole:,} {bar}"
+        self.doing.value = f'<span role="status">{escape(work.doing)}{progress}</span>'
         set_visible(self.progress, bool(work.doing))
-
-    def _update_problem(self) -> None:
-        problem = escape(self.background.problem)
+        # Of what went wrong, what was tried last is told first.
+        problem = escape(work.problem or self._refusal)
         if problem:
             problem = f'<div role="alert" class="ll-problem">{problem}</div>'
         self.problem.value = problem
         set_visible(self.problem, bool(problem))
 
 
-def labelled(control: Any, description: str, **options: Any) -> Any:
-    """Create a control under its whole label."""
-    return control(
-        description=description,
-        style={"description_width": "initial"},
-        **options,
-    )
+def written(value: Any) -> str:
+    """Write a choice as it is typed; nothing for None."""
+    if value is None:
+        return ""
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def button(label: str, call: Callable[[], object], tooltip: str = "") -> Any:
-    """Create a button."""
-    made = w.Button(description=label, tooltip=tooltip)
-    made.on_click(lambda _: call())
-    return made
-
-
-def set_value(control: Any, value: Any) -> None:
-    """Show a choice in a control; a dropdown gets an option for it if it has none."""
-    several = isinstance(value, tuple)
-    written = ", ".join(map(str, value)) if several else str(value)
-    if isinstance(control, w.DatePicker):
-        control.value = value
-    elif value is None:
-        control.value = ""
-    elif isinstance(control, w.Dropdown):
-        # Code may choose what the view does not offer, such as a period of 3 days.
-        if value not in [option for _, option in control.options]:
-            control.options = (
-                *control.options,
-                (written, value),
-            )
-        control.value = value
-    else:
-        control.value = written
+def show_option(control: Any, options: Options, value: Any) -> None:
+    """Show a choice in a dropdown; None is its option of empty text."""
+    value = "" if value is None else value
+    # Code may choose what the view does not offer, such as a period of 3 days.
+    if all(option != value for _, option in options):
+        options = [*options, (written(value), value)]
+    # Options that stay are left alone, as somebody may have the list open.
+    if tuple(options) != tuple(control.options):
+        control.options = options
+    control.value = value
 
 
 def set_visible(widget: Any, visible: bool) -> None:
@@ -253,29 +270,16 @@ def set_visible(widget: Any, visible: bool) -> None:
 
 def row(*widgets: Any) -> Any:
     """Put widgets beside each other, wrapping where there is no room."""
-    layout = w.Layout(flex_flow="row wrap", align_items="center")
-    return w.HBox(widgets, layout=layout)
+    return styled("ll-bar", *widgets)
 
 
-def grid(*widgets: Any) -> Any:
-    """Put controls into columns of one width, each under its label."""
+def styled(name: str, *widgets: Any) -> Any:
+    """Put widgets into a box of a class of the style sheet."""
     box = w.Box(widgets)
-    box.add_class("ll-grid")
+    box.add_class(name)
     return box
 
 
-def results(*widgets: Any) -> Any:
-    """Put results beside each other where there is room, else below each other."""
-    box = w.Box(widgets)
-    box.add_class("ll-results")
-    return box
-
-
-def table_html(table: Any) -> str:
+def scrolling(table: Any) -> str:
     """Return a table as HTML that scrolls sideways by itself on a narrow page."""
     return f'<div class="ll-scroll" tabindex="0">{table._repr_html_()}</div>'
-
-
-def preformatted(text: str, label: str) -> str:
-    """Return text as HTML that keeps its line breaks and selects as a whole."""
-    return f'<pre tabindex="0" aria-label="{label}">{escape(text)}</pre>'

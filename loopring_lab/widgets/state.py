@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 Parser = Callable[[str, Any], Any]
 """Takes the name of a choice and the value given for it; returns what is kept, or raises a LabError."""
 
+# What the widgets of each cell were set to, and how many of a class each run of a cell has made.
 _remembered: dict[tuple[str, ...], dict[str, Any]] = {}
 _made: Counter[tuple[str, str]] = Counter()
-"""What the widgets of each cell were set to, and how many of a class the running cell has made."""
 
 
 class WidgetState(HasTraits):
@@ -35,16 +35,17 @@ class WidgetState(HasTraits):
 
     ABOUT = ""
     CHOICES: ClassVar[tuple[str, ...]] = ()
+    # The module and the class of the view. Views import the widgets, and bring ipywidgets.
+    _view_class: tuple[str, str]
+    # What follows from the choices, and its code.
+    model: Any
 
     def __init__(self, given: dict[str, Any]) -> None:
         # traitlets would take an unknown name in silence.
         for name in given:
             if name not in self.CHOICES:
-                hint = did_you_mean(
-                    name,
-                    self.CHOICES,
-                    f"It has {', '.join(self.CHOICES)}.",
-                )
+                others = f"It has {', '.join(self.CHOICES)}."
+                hint = did_you_mean(name, self.CHOICES, others)
                 raise LabError(f"{type(self).__name__} has no choice {name!r}. {hint}")
         # Before the choices are set, which takes its lock.
         self.background = Background()
@@ -62,8 +63,9 @@ class WidgetState(HasTraits):
         return bundle | {"text/plain": repr(self)}
 
     def export(self) -> str:
-        """Return Python code that reproduces what is on screen."""
-        raise NotImplementedError
+        """Return Python code that reproduces what is on screen, with the names that the notebook has."""
+        code: str = self.model.export()
+        return code
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait for what is being read or done.
@@ -78,25 +80,27 @@ class WidgetState(HasTraits):
     @cached_property
     def _view(self) -> Panel:
         """The controls and results; made when the widget is first shown."""
-        raise NotImplementedError
-
-    def _load_view(self, name: str, model: object) -> Panel:
-        """Make a view of this widget, and of what follows from its choices."""
-        # By name, because views import the widgets, and code without a view does not need ipywidgets.
-        module, _, kind = name.partition(".")
-        view: Panel = getattr(import_module(f"loopring_lab.widgets.{module}"), kind)(
-            self, model
+        module, name = self._view_class
+        view = getattr(
+            import_module(f"loopring_lab.widgets.{module}"),
+            name,
         )
-        return view
+        shown: Panel = view(self, self.model)
+        return shown
 
     def _recall(self, given: dict[str, Any]) -> None:
         """Take the choices that this cell's widget had last, except for those given, and remember them.
 
         Running a cell again makes a new widget; without this, it would forget what was chosen in it.
         """
-        place = _place_in_cell(type(self).__name__)
-        if place is None:
+        message = running_request() or {}
+        cell = message.get("metadata", {}).get("cellId")
+        if not cell:
             return
+        # A cell may make several widgets of a class, always in the same order.
+        run = (message["header"]["msg_id"], type(self).__name__)
+        _made[run] += 1
+        place = (cell, *run[1:], str(_made[run]))
         for name, value in _remembered.get(place, {}).items():
             if name not in given:
                 # What does not fit this source, such as a market it lacks, is left out.
@@ -107,20 +111,6 @@ class WidgetState(HasTraits):
             _remembered[place] = {name: getattr(self, name) for name in self.CHOICES}
 
         self.observe(remember, self.CHOICES)
-
-
-def _place_in_cell(widget: str) -> tuple[str, ...] | None:
-    """Return the cell being run, the class of the widget, and how many of these it made before; or None."""
-    message = running_request() or {}
-    cell = message.get("metadata", {}).get("cellId")
-    if not cell:
-        return None
-    run = message["header"]["msg_id"]
-    # A new run of any cell starts to count anew.
-    if any(earlier != run for earlier, _ in _made):
-        _made.clear()
-    _made[run, widget] += 1
-    return cell, widget, str(_made[run, widget])
 
 
 class Choice(TraitType[Any, Any]):
@@ -137,20 +127,32 @@ class Choice(TraitType[Any, Any]):
             super().set(obj, value)
 
     def validate(self, obj: HasTraits, value: Any) -> Any:
+        # A control on a page has empty text where nothing is chosen.
+        if isinstance(value, str):
+            value = value.strip() or None
         return self._parser(str(self.name), value)
 
 
+class MarketChoice(Choice):
+    """A market in any case, which must be one of the model's as soon as that has read them."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_text)
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        market = super().validate(obj, value)
+        # The first choices are set before there is a model.
+        known = obj.model.market_names if hasattr(obj, "model") else []
+        return known_name("market", market, known) if market and known else market
+
+
 def one_of(*allowed: str | None) -> Parser:
-    """Return a parser that accepts one of some names; empty text is None."""
+    """Return a parser that accepts one of some names."""
 
     def parse(name: str, value: Any) -> str | None:
-        if value == "":
-            value = None
         if (value is None or isinstance(value, str)) and value in allowed:
             return value
-        # None is named in words, at the end of the message.
-        options = [option for option in allowed if option]
-        raise unknown_value(name, value, options, optional=None in allowed)
+        raise unknown_value(name, value, allowed)
 
     return parse
 
@@ -170,21 +172,17 @@ def columns_of(*allowed: str) -> Parser:
 
 
 def parse_account(name: str, value: Any) -> int | None:
-    """Accept an account id, also as text; empty text is None."""
-    if isinstance(value, str):
-        value = value.strip()
-    if value is None or value == "":
-        return None
-    return parse_account_id(value, name)
+    """Accept an account id, also as text."""
+    return None if value is None else parse_account_id(value, name)
 
 
 def parse_accounts(name: str, value: Any) -> int | tuple[int, ...] | None:
     """Accept an account id or several, also as text such as '10083, 11519'; one is an int."""
     if isinstance(value, str):
-        value = re.split(r"[,;\s]+", value.strip(" ,;"))
-    given = value if isinstance(value, list | tuple) else [value]
-    parsed = [parse_account(name, one) for one in given]
-    accounts = tuple(dict.fromkeys(one for one in parsed if one is not None))
+        value = re.findall(r"[^,;\s]+", value)
+    if not isinstance(value, list | tuple):
+        return parse_account(name, value)
+    accounts = tuple(dict.fromkeys(parse_account_id(one, name) for one in value))
     if len(accounts) > 1:
         return accounts
     return accounts[0] if accounts else None
@@ -192,7 +190,7 @@ def parse_accounts(name: str, value: Any) -> int | tuple[int, ...] | None:
 
 def parse_day(name: str, value: Any) -> dt.date | None:
     """Accept a day as a date, a time or ISO text."""
-    if value is None or value == "":
+    if value is None:
         return None
     # A time, which is a date to Python, is cut to its day.
     text = value.isoformat()[:10] if isinstance(value, dt.date) else value
@@ -206,49 +204,33 @@ def parse_day(name: str, value: Any) -> dt.date | None:
 
 def parse_period(name: str, value: Any) -> str | None:
     """Accept a period that trades can be grouped by, such as '1w'."""
-    if value is None or value == "":
+    if value is None:
         return None
     period_sql(value)  # raises where it is not a period
     return str(value)
 
 
 def parse_text(name: str, value: Any) -> str | None:
-    """Accept text, stripped; empty text is None."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise LabError(f"{name}={value!r} is not text. Give text, or None for nothing.")
-    return value.strip() or None
+    """Accept text."""
+    if value is None or isinstance(value, str):
+        return value
+    raise LabError(f"{name}={value!r} is not text. Give text, or None for nothing.")
 
 
-def known_name(
-    name: str,
-    value: str,
-    allowed: Iterable[str],
-    *,
-    optional: bool = False,
-) -> str:
+def known_name(name: str, value: str, allowed: Iterable[str | None]) -> str:
     """Return the one name that a value means, in any case, or raise a LabError with the nearest."""
     options = list(allowed)
-    found = in_any_case(value, options)
+    found = in_any_case(value, filter(None, options))
     if found is None:
-        raise unknown_value(name, value, options, optional=optional)
+        raise unknown_value(name, value, options)
     return found
 
 
-def unknown_value(
-    name: str,
-    value: object,
-    allowed: Iterable[str],
-    *,
-    optional: bool = False,
-) -> LabError:
-    """Return the error for a name that is not allowed."""
+def unknown_value(name: str, value: object, allowed: Iterable[str | None]) -> LabError:
+    """Return the error for a name that is not allowed; None among those that are stands for all."""
     options = list(allowed)
-    ending = "; or None for all." if optional else "."
-    hint = did_you_mean(
-        str(value).upper(),
-        options,
-        f"Give one of: {', '.join(options)}{ending}",
-    )
+    names = [option for option in options if option]
+    ending = "; or None for all." if None in options else "."
+    others = f"Give one of: {', '.join(names)}{ending}"
+    hint = did_you_mean(str(value).upper(), names, others)
     return LabError(f"{name}={value!r} is not known. {hint}")

@@ -1,172 +1,109 @@
 // The kernel filters, sorts, adds up and formats; this shows a page of rows and says what was clicked.
 function render({ model, el }) {
-  const button = (textContent, title = "") =>
-    make("button", { type: "button", textContent, title });
-  const search = make("input", {
-    type: "search",
-    autocomplete: "off",
-    spellcheck: false,
-  });
-  const csv = button("Save CSV", "Save these rows with all digits");
-  const copy = button("Copy code", "Copy code that makes this table");
-  const status = make("span", { role: "status" });
-  const back = button("Previous");
-  const next = button("Next");
-  const place = make("span");
-  const pager = make("div", { className: "ll-bar" }, back, place, next);
-  const box = make("div", {
-    className: "ll-box",
-    tabIndex: 0,
-    role: "region",
-    ariaLabel: model.get("label"),
-  });
-  const help = make("p", { className: "ll-help" });
-  const notes = make("div");
-  const filter = make("label", {}, "Filter ", search);
-  const bar = make("div", { className: "ll-bar" }, filter, csv, copy, status);
-  const root = make(
-    "div",
-    { className: "ll-view" },
+  const [
+    view,
     bar,
+    label,
+    search,
+    csv,
+    copy,
+    status,
     box,
     pager,
+    back,
+    place,
+    next,
     help,
     notes,
+  ] = fill(
+    el,
+    `<div class="ll-view">
+      <div class="ll-bar">
+        <label>Filter <input type="search" autocomplete="off"></label>
+        <button title="Save these rows with all digits">Save CSV</button>
+        <button title="Copy code that makes this table">Copy code</button>
+        <span role="status"></span>
+      </div>
+      <div class="ll-box" tabindex="0" role="region" aria-label="Table"></div>
+      <div class="ll-bar"><button>Previous</button><span></span><button>Next</button></div>
+      <p class="ll-help"></p>
+      <div></div>
+    </div>`,
   );
-  const choosing = model.get("choosing");
-  root.classList.toggle("ll-choosing", choosing);
-  el.append(root);
-  keepKeys(root);
-
-  const count = (number) => number.toLocaleString("en-US");
+  const buttons = () => [...box.querySelectorAll("th button")];
   const rows = () => [...box.querySelectorAll("tbody tr")];
-
-  // A heading becomes a button, which sorts and says what the column means.
-  const addSorting = (cell, number, order) => {
-    const arrow = { ascending: " ▲", descending: " ▼", "": "" }[order];
-    const mark = make("span", { ariaHidden: "true", textContent: arrow });
-    const heading = make(
-      "button",
-      { type: "button", title: cell.title },
-      cell.textContent,
-      mark,
-    );
-    heading.onclick = () => model.send({ sort: number });
-    heading.onfocus = heading.onpointerenter = () => {
-      help.textContent = heading.title;
-    };
-    heading.onblur = heading.onpointerleave = () => {
-      help.textContent = "";
-    };
-    cell.removeAttribute("title");
-    if (order) cell.ariaSort = order;
-    cell.replaceChildren(heading);
-  };
-
-  const addTotals = (table, totals, headings) => {
-    const cells = totals.map(([textContent, title], number) => {
-      const cell = make("td", { textContent, title });
-      cell.setAttribute("align", headings[number].getAttribute("align"));
-      return cell;
-    });
-    if (cells.length) table.append(make("tfoot", {}, make("tr", {}, ...cells)));
-  };
-
-  const showPage = () => {
+  const show = () => {
     const page = model.get("page");
-    const headings = () => [...box.querySelectorAll("thead th")];
-    const focused = headings().findIndex((cell) =>
-      cell.contains(document.activeElement),
-    );
+    const { activeElement } = document;
+    const stops = () => [...buttons(), ...rows()];
+    const focused = stops().indexOf(activeElement);
     box.innerHTML = page.html;
-    headings().forEach((cell, number) =>
-      addSorting(cell, number, page.orders[number]),
-    );
-    addTotals(box.querySelector("table"), page.totals, headings());
-    // The headings are new; the keyboard stays where it was.
-    if (focused >= 0) headings()[focused]?.firstChild.focus();
+    // All is new; the keyboard stays where it was.
+    stops()[focused]?.focus();
     notes.innerHTML = page.notes;
-    const end = page.start + page.rows.length;
+    status.textContent = page.status;
+    place.textContent = page.place;
     pager.hidden = page.matching === page.rows.length;
     back.disabled = page.start === 0;
-    next.disabled = end === page.matching;
-    place.textContent = `Rows ${count(page.start + 1)} to ${count(end)}`;
-    const all = `${count(page.all)} rows`;
-    status.textContent = page.filtered
-      ? `${count(page.matching)} of ${all}`
-      : all;
-    box.scrollTop = 0;
-    showChosen();
-  };
-
-  const showChosen = () => {
-    if (!choosing) return;
-    box.querySelector("table").role = "grid";
-    box.querySelector("table").ariaLabel = model.get("label");
-    const chosen = model.get("page").rows.indexOf(model.get("chosen"));
-    rows().forEach((row, number) => {
-      row.ariaSelected = String(number === chosen);
-      row.tabIndex = number === Math.max(0, chosen) ? 0 : -1;
-    });
-  };
-  const choose = (row) => {
-    if (!choosing || !row) return;
-    model.set("chosen", model.get("page").rows[rows().indexOf(row)]);
-    model.save_changes();
-  };
-  const showCopy = () => {
+    next.disabled = page.start + page.rows.length === page.matching;
     copy.hidden = !model.get("code");
   };
 
-  box.onclick = (event) => choose(event.target.closest("tbody tr"));
+  // Pointing at a heading, or moving the keyboard there, says what the column means.
+  const explain = ({ target }) => {
+    help.textContent = target.closest("th button")?.title ?? "";
+  };
+  box.onpointerover = explain;
+  box.addEventListener("focusin", explain);
+  const choose = (row) => model.send({ choose: rows().indexOf(row) });
+  box.onclick = ({ target }) => {
+    const heading = target.closest("th button");
+    const row = target.closest("tr[tabindex]");
+    if (heading) model.send({ sort: buttons().indexOf(heading) });
+    else if (row) choose(row);
+  };
   box.onkeydown = (event) => {
-    const row = event.target.closest("tbody tr");
-    if (!choosing || !row) return;
-    const other = {
-      ArrowDown: row.nextElementSibling,
-      ArrowUp: row.previousElementSibling,
-    }[event.key];
-    if (other) {
-      row.tabIndex = -1;
-      other.tabIndex = 0;
-      other.focus();
-    } else if (event.key === "Enter" || event.key === " ") choose(row);
+    const row = event.target.closest("tr[tabindex]");
+    const { key } = event;
+    if (!row) return;
+    if (key === "ArrowDown") row.nextElementSibling?.focus();
+    else if (key === "ArrowUp") row.previousElementSibling?.focus();
+    else if (key === "Enter" || key === " ") choose(row);
     else return;
     event.preventDefault();
   };
   search.oninput = () => model.send({ filter: search.value });
-  const turn = (rows) => model.send({ start: model.get("page").start + rows });
-  back.onclick = () => turn(-model.get("page").size);
-  next.onclick = () => turn(model.get("page").size);
+  const turn = (way) => {
+    const { start, size } = model.get("page");
+    model.send({ start: start + way * size });
+    box.scrollTop = 0;
+  };
+  back.onclick = () => turn(-1);
+  next.onclick = () => turn(1);
   copy.onclick = async () => {
     await copyText(model.get("code"));
     status.textContent = "Code copied";
   };
   csv.onclick = () => model.send({ csv: true });
-  const save = async ({ refused, csv: label }, [packed]) => {
+  const save = async ({ refused }, [packed]) => {
     if (refused) {
       status.textContent = refused;
       return;
     }
-    const text = new Blob([packed])
-      .stream()
-      .pipeThrough(new DecompressionStream("gzip"));
-    const href = URL.createObjectURL(await new Response(text).blob());
-    const name = label.toLowerCase().replace(/[^a-z0-9]+/g, "-");
-    make("a", { href, download: `${name || "table"}.csv` }).click();
-    setTimeout(() => URL.revokeObjectURL(href), 1000);
+    const unpack = new DecompressionStream("gzip");
+    const text = new Response(new Blob([packed]).stream().pipeThrough(unpack));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await text.blob());
+    link.download = "table.csv";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
 
-  showPage();
-  showCopy();
-  model.on("change:page", showPage);
-  model.on("change:chosen", showChosen);
-  model.on("change:code", showCopy);
+  show();
+  model.on("change", show);
   model.on("msg:custom", save);
   return () => {
-    model.off("change:page", showPage);
-    model.off("change:chosen", showChosen);
-    model.off("change:code", showCopy);
+    model.off("change", show);
     model.off("msg:custom", save);
   };
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import gzip
 import threading
-from decimal import Context, Decimal
+from decimal import Context, Decimal, localcontext
+from html import escape
 from typing import Any
 
 import anywidget
@@ -34,15 +35,26 @@ from loopring_lab.amounts.display import (
 from loopring_lab.amounts.scaling import is_exact
 from loopring_lab.errors import LabError
 from loopring_lab.preview import CSS as TABLE_CSS
-from loopring_lab.preview import Cell, notes_html, table_html
-from loopring_lab.widgets.panel import CSS, FOLDER, PAGE_JS
+from loopring_lab.preview import Cell, notes_html, row_html
+from loopring_lab.widgets.panel import CSS, script
 
-MOST_ROWS = 50_000  # as many as are formatted within a few seconds
+# As many rows as are formatted within a few seconds; and on a page, and in the static copy.
+MOST_ROWS = 50_000
 PAGE = 50
 STATIC_ROWS = 20
-LARGEST_CSV = 2_900_000  # Jupyter drops messages that exceed 1 MB a second, measured over 3 seconds
-FORMULA = r"^(?=[=+\-@\t\r])"  # the beginnings of text that a spreadsheet would run
-EXACT = Context(prec=160)  # two amounts of 256 bits, 78 digits each
+# Jupyter drops messages that exceed 1 MB a second, measured over 3 seconds.
+LARGEST_CSV = 2_900_000
+# The beginnings of text that a spreadsheet would run.
+FORMULA = r"^(?=[=+\-@\t\r])"
+# Two amounts of 256 bits, 78 digits each.
+EXACT = Context(prec=160)
+# What a click on a heading does to the order by its column; how that is drawn.
+NEXT_ORDER = {
+    "": "ascending",
+    "ascending": "descending",
+    "descending": "",
+}
+ARROWS = {"": "", "ascending": " ▲", "descending": " ▼"}
 
 
 class TableView(anywidget.AnyWidget):
@@ -59,8 +71,6 @@ class TableView(anywidget.AnyWidget):
         As for `amounts.show`; digits below are cut on screen only.
     code : str
         Python code that makes the frame, for a button that copies it.
-    label : str
-        Name of the table for screen readers, and of the CSV file.
     choosing : bool
         Whether a click on a row, or Enter, sets ``chosen``, the row's position in `frame` (-1 for none).
 
@@ -77,13 +87,11 @@ class TableView(anywidget.AnyWidget):
     -1
     """
 
-    _esm = PAGE_JS + (FOLDER / "table_view.js").read_text(encoding="utf-8")
+    _esm = script("table_view")
     _css = TABLE_CSS + CSS
     page: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Int(-1).tag(sync=True)
-    choosing = traitlets.Bool(False).tag(sync=True)
     code = traitlets.Unicode().tag(sync=True)
-    label = traitlets.Unicode().tag(sync=True)
 
     def __init__(
         self,
@@ -91,16 +99,21 @@ class TableView(anywidget.AnyWidget):
         *,
         precision: Precision | None = None,
         code: str = "",
-        label: str = "Table",
         choosing: bool = False,
     ) -> None:
-        super().__init__(label=label, choosing=choosing)
+        super().__init__()
+        # JupyterLab may handle two messages on two threads.
         self._lock = threading.RLock()
         self._precision = precision
+        self._choosing = choosing
         self._filter = ""
         self._sorted_by = ""
-        self._is_descending = False
+        self._order = ""
         self.show(frame, code)
+        self.observe(
+            lambda _: self._show_page(self.page["start"]),
+            "chosen",
+        )
         self.on_msg(self._receive)
 
     def __repr__(self) -> str:
@@ -119,15 +132,14 @@ class TableView(anywidget.AnyWidget):
             *map(str, empty_columns(frame)),
             *redundant_columns(frame, columns),
         }
+        shown = [column for column in columns if column.name not in hidden]
         with self._lock, self.hold_sync():
             self.frame = frame
             self._columns = [*keys, *columns]
             self._keys = len(keys)
-            self._visible = [
-                *keys,
-                *(column for column in columns if column.name not in hidden),
-            ]
+            self._visible = [*keys, *shown]
             self._notes = notes_html(notes_on(frame, columns, self._precision))
+            # What the filter looks for, row by row; made when it is first used.
             self._texts: list[str] | None = None
             self._select_rows()
             self.code = code
@@ -136,8 +148,7 @@ class TableView(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """Put a static copy beside the view, for where no kernel runs."""
-        bundle = super()._repr_mimebundle_(**options)
-        view, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        view, metadata = super()._repr_mimebundle_(**options) or ({}, {})
         copy = readable(
             self.frame,
             precision=self._precision,
@@ -147,7 +158,7 @@ class TableView(anywidget.AnyWidget):
             "text/plain": repr(self),
             "text/html": copy._repr_html_(),
         }
-        return {**(view or {}), **static}, metadata
+        return {**view, **static}, metadata
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Do what a control of the page asks for."""
@@ -159,18 +170,17 @@ class TableView(anywidget.AnyWidget):
                 self._sort_by(self._visible[content["sort"]].name)
             elif "start" in content:
                 self._show_page(content["start"])
+            elif "choose" in content:
+                self.chosen = self.page["rows"][content["choose"]]
             elif "csv" in content:
                 self._send_csv()
 
     def _sort_by(self, name: str) -> None:
         """Sort upwards, then downwards, then not at all."""
         if name != self._sorted_by:
-            self._sorted_by = name
-            self._is_descending = False
-        elif not self._is_descending:
-            self._is_descending = True
-        else:
-            self._sorted_by = ""
+            self._order = ""
+        self._sorted_by = name
+        self._order = NEXT_ORDER[self._order]
         self._select_rows()
 
     def _select_rows(self) -> None:
@@ -180,8 +190,12 @@ class TableView(anywidget.AnyWidget):
             texts = self._searched_texts()
             self._rows = [row for row in self._rows if self._filter in texts[row]]
         for column in self._columns:
-            if column.name == self._sorted_by:
-                self._rows = _sorted(column, self._rows, self._is_descending)
+            if self._order and column.name == self._sorted_by:
+                self._rows = _sorted(
+                    column,
+                    self._rows,
+                    self._order == "ascending",
+                )
         self._all_totals = self._totals()
         self._show_page(0)
 
@@ -191,83 +205,92 @@ class TableView(anywidget.AnyWidget):
         if self._texts is None:
             parts: list[list[str]] = []
             for column in self._columns:
-                parts += [
-                    column.texts,
-                    column.titles,
-                    column.values.astype(str).fillna("").to_list(),
-                ]
+                exact = column.values.astype(str).fillna("").to_list()
+                parts += [column.texts, column.titles, exact]
             self._texts = ["\n".join(row).lower() for row in zip(*parts, strict=True)]
         return self._texts
 
     def _show_page(self, start: int) -> None:
         rows = self._rows[start : start + PAGE]
-        head = [
-            Cell(column.heading, column.help, column.is_number)
-            for column in self._visible
-        ]
-        lines = []
-        for row in rows:
-            cells = [
-                Cell(
-                    one.texts[row],
-                    one.titles[row],
-                    one.is_number,
-                )
-                for one in self._visible
-            ]
-            lines.append(cells)
-        order = "descending" if self._is_descending else "ascending"
+        end = start + len(rows)
+        status = f"{len(self.frame):,} rows"
+        if self._filter:
+            status = f"{len(self._rows):,} of {status}"
         self.page = {
-            "html": table_html(head, lines, [], self._keys),
+            "html": self._table_html(rows),
             "rows": rows,
             "start": start,
             "size": PAGE,
             "matching": len(self._rows),
-            "all": len(self.frame),
-            "filtered": bool(self._filter),
-            "orders": [
-                order if one.name == self._sorted_by else "" for one in self._visible
-            ],
-            "totals": self._all_totals,
+            "place": f"Rows {start + 1:,} to {end:,}",
+            "status": status,
             "notes": self._notes,
         }
 
-    def _totals(self) -> list[list[str]]:
-        """Return the text and the exact value of each column's total; nothing if there is none."""
+    def _table_html(self, rows: list[int]) -> str:
+        head = "".join(self._heading_html(column) for column in self._visible)
+        body = ""
+        for row in rows:
+            cells = [
+                Cell(
+                    column.texts[row],
+                    column.titles[row],
+                    column.is_number,
+                )
+                for column in self._visible
+            ]
+            marks = ""
+            if self._choosing:
+                # The keyboard enters at the chosen row, or at the first one.
+                is_chosen = row == self.chosen
+                is_entry = is_chosen or (self.chosen not in rows and row == rows[0])
+                marks = f' aria-selected="{str(is_chosen).lower()}" tabindex="{0 if is_entry else -1}"'
+            body += row_html(cells, self._keys, marks)
+        foot = row_html(self._all_totals)
+        grid = ' role="grid" aria-label="Table"'
+        return (
+            f'<table class="ll-table"{grid if self._choosing else ""}><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table>"
+        )
+
+    def _heading_html(self, column: TextColumn) -> str:
+        """Return a heading as a button, which sorts and says what the column means."""
+        order = self._order if column.name == self._sorted_by else ""
+        sort = f' aria-sort="{order}"' if order else ""
+        align = "right" if column.is_number else "left"
+        arrow = f'<span aria-hidden="true">{ARROWS[order]}</span>'
+        button = f'<button title="{escape(column.help)}">{escape(column.heading)}{arrow}</button>'
+        return f'<th scope="col" align="{align}"{sort}>{button}</th>'
+
+    def _totals(self) -> list[Cell]:
+        """Return the total of each column over the matching rows; nothing if there is none."""
         # The total of one row is that row.
         if len(self._rows) < 2:
             return []
         totals = [self._total(column) for column in self._visible]
-        if not any(total[0] for total in totals):
+        added = [
+            one for one, total in zip(self._visible, totals, strict=True) if total.text
+        ]
+        if not added:
             return []
         # The word stands in the first column, unless that has a total itself.
-        if not totals[0][0]:
-            added = [
-                column
-                for column, total in zip(self._visible, totals, strict=True)
-                if total[0]
-            ]
-            is_partial = any(
-                column.values.iloc[self._rows].isna().any() for column in added
-            )
-            totals[0] = [
-                "Total of known" if is_partial else "Total",
-                "",
-            ]
+        if not totals[0].text:
+            is_partial = any(one.values.iloc[self._rows].hasnans for one in added)
+            totals[0] = Cell("Total of known" if is_partial else "Total")
         return totals
 
-    def _total(self, column: TextColumn) -> list[str]:
+    def _total(self, column: TextColumn) -> Cell:
         """Return a column's total over the matching rows, if they are all in one unit."""
-        nothing = ["", ""]
+        nothing = Cell("", is_number=column.is_number)
         known = column.described
         if known is None or not known.adds:
             return nothing
-        values = column.values.iloc[self._rows]
-        is_there = values.notna().to_numpy()
-        units = self._units(column)
+        values = column.values.iloc[self._rows].dropna()
         symbol = ""
-        if units is not None:
-            found = units.iloc[self._rows][is_there].unique()
+        unit_columns = [one for one in self._columns if one.name == column.unit_column]
+        if unit_columns:
+            units = unit_columns[0].values.iloc[self._rows]
+            found = units[column.values.iloc[self._rows].notna()].unique()
             # Amounts of two tokens, or of an unknown one, do not add up.
             if len(found) != 1 or pd.isna(found[0]):
                 return nothing
@@ -275,82 +298,59 @@ class TableView(anywidget.AnyWidget):
                 symbol = f" {found[0]}"
         elif known.kind != "count":
             return nothing
-        total = Decimal(0)
-        for value in values[is_there]:
-            total = EXACT.add(total, Decimal(str(value)))
-        if not is_there.any() or not total.is_finite():
+        with localcontext(EXACT):
+            total = sum(map(Decimal, map(str, values)), Decimal(0))
+        if values.empty or not total.is_finite():
             return nothing
         exact = format_amount(total) + symbol
-        cut = format_amount(truncate(total, _places_shown(column)))
+        # As long as the longest fraction on screen; where no row is cut, nothing of the total is.
+        numbers = [text.split(" ")[0].rstrip(CUT) for text in column.texts]
+        places = max(len(number.partition(".")[2]) for number in numbers)
+        cut = format_amount(truncate(total, places))
         if cut + symbol == exact:
-            return [exact, ""]
-        return [cut + CUT + symbol, exact]
-
-    def _units(self, column: TextColumn) -> pd.Series | None:
-        """Return the tokens that a column's amounts are of, if the frame names them."""
-        for one in self._columns:
-            if one.name == column.unit_column:
-                return one.values
-        return None
+            return Cell(exact, is_number=True)
+        return Cell(cut + CUT + symbol, exact, True)
 
     def _send_csv(self) -> None:
         """Send the matching rows in their order, with all columns and digits."""
-        columns = [
-            _csv_values(column.values.iloc[self._rows]) for column in self._columns
-        ]
+        values = [_csv_values(one.values.iloc[self._rows]) for one in self._columns]
         names = [column.name for column in self._columns]
         # By number, because two columns may have one name.
-        frame = pd.DataFrame(dict(enumerate(columns)))
+        frame = pd.DataFrame(dict(enumerate(values)), dtype=object)
         text = frame.to_csv(header=names, index=False, lineterminator="\r\n")
         packed = gzip.compress(text.encode())
         # A message that is dropped leaves nothing on the page, so it is not sent.
         if len(packed) > LARGEST_CSV:
-            self.send(
-                {
-                    "refused": "Too large to save from here: use frame.to_csv('table.csv')"
-                }
-            )
+            way = "Too large to save from here: use frame.to_csv('table.csv')"
+            self.send({"refused": way})
         else:
-            self.send({"csv": self.label}, [packed])
+            self.send({}, [packed])
 
 
 def _csv_values(series: pd.Series) -> list[Any]:
     """Return values as a CSV file has them: exact, and no text that a spreadsheet would run."""
     if isinstance(series.dtype, pd.DatetimeTZDtype):
         moments = series.dt.tz_convert("UTC").dt.strftime("%Y-%m-%dT%H:%M:%S.%f")
-        return [
-            moment if is_missing(moment) else f"{moment[:-3]}Z" for moment in moments
-        ]
-    if is_exact(series):
-        return [
-            None if is_missing(one) else without_trailing_zeros(f"{one:f}")
-            for one in series
-        ]
-    if series.dtype.kind in "mM" or pd.api.types.is_numeric_dtype(series):
-        return [*series]
-    # A spreadsheet takes what begins with a quote as text.
-    texts = series.astype(str).str.replace(FORMULA, "'", regex=True)
-    return [
-        None if is_missing(one) else text
-        for one, text in zip(series, texts, strict=True)
-    ]
+        texts = moments.str[:-3] + "Z"
+    elif is_exact(series):
+        amounts = series.map("{:f}".format, na_action="ignore")
+        texts = amounts.map(without_trailing_zeros, na_action="ignore")
+    elif series.dtype.kind in "mM" or pd.api.types.is_numeric_dtype(series):
+        texts = series
+    else:
+        # A spreadsheet takes what begins with a quote as text.
+        texts = series.astype(str).str.replace(FORMULA, "'", regex=True)
+    pairs = zip(series, texts, strict=True)
+    return [None if is_missing(one) else text for one, text in pairs]
 
 
-def _sorted(column: TextColumn, rows: list[int], is_descending: bool) -> list[int]:
+def _sorted(column: TextColumn, rows: list[int], ascending: bool) -> list[int]:
     """Sort rows by the exact values of a column; missing ones come last, equal ones keep their order."""
     values = column.values.iloc[rows].reset_index(drop=True)
     try:
-        places = values.sort_values(ascending=not is_descending, kind="stable").index
+        places = values.sort_values(ascending=ascending, kind="stable").index
     except TypeError:
         # Values of several kinds have no order but that of their texts.
         texts = values.astype(str).where(values.notna())
-        places = texts.sort_values(ascending=not is_descending, kind="stable").index
+        places = texts.sort_values(ascending=ascending, kind="stable").index
     return [rows[place] for place in places]
-
-
-def _places_shown(column: TextColumn) -> int | None:
-    """Return the decimal places that a column is cut to on screen; None if nothing is cut."""
-    cut = [text.split(CUT)[0] for text in column.texts if CUT in text]
-    if not cut:
-        return None
-    return max(len(text.partition(".")[2]) for text in cut)

@@ -10,25 +10,17 @@ import pandas as pd
 
 from loopring_lab.amounts.display import readable
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.explorer import DECIMALS, NO_ACCOUNT, SPANS, Selection
+from loopring_lab.widgets.explorer import DECIMALS, Selection
 from loopring_lab.widgets.markets import Finding, Lists
-from loopring_lab.widgets.panel import (
-    Panel,
-    SecretField,
-    button,
-    grid,
-    labelled,
-    results,
-    set_visible,
-    table_html,
-)
+from loopring_lab.widgets.panel import Panel, scrolling, set_visible, styled
 from loopring_lab.widgets.table_view import TableView
 
 if TYPE_CHECKING:
+    from loopring_lab.figures import Figure
     from loopring_lab.widgets.explorers import Explorer
-    from loopring_lab.widgets.figure_view import FigureView
     from loopring_lab.widgets.markets import MarketExplorer
 
+# What the controls offer: words on the page, and the choice that they stand for. Empty text is no choice.
 SIDES = [("buy and sell", ""), ("buy", "BUY"), ("sell", "SELL")]
 FILL_TYPES = [
     ("both", ""),
@@ -67,12 +59,12 @@ GROUPS: list[tuple[str, tuple[str, ...]]] = [
     ("market and side", ("market", "side")),
 ]
 OWN_DATES = "own dates"
+# Controls that are shown only for figures that take one of these attributes of the selection.
 SHOWN_FOR = {
     "every": {"every"},
     "tolerance": {"tolerance", "prices"},
     "quote": {"quote_shown"},
 }
-"""Controls that are shown only for figures that take one of these attributes of the selection."""
 LISTINGS = [("markets", "markets"), ("tokens", "tokens")]
 STATUSES = [
     ("all", ""),
@@ -92,308 +84,223 @@ FINDING_LABELS = {
 class TradesView(Panel):
     """The view of an explorer of trades: filters, a figure, and the table beside it."""
 
+    model: Selection
+
     def __init__(self, state: Explorer, selection: Selection) -> None:
-        super().__init__(state)
-        self.selection = selection
+        super().__init__(state, selection)
         self.summary = w.HTML()
-        self.figure: FigureView | None = None
         self.figure_place = w.Box()
-        self.table: TableView | None = None
-        self.table_place = w.Box()
-        # What the figure on screen shows, so that it is not drawn twice.
-        self._drawn: object = None
-
-        def unlock(key: str) -> None:
-            self.guard(lambda: selection.unlock(key))
-
-        self.key = SecretField("API key:", unlock, "Read")
-        self.period = labelled(w.Dropdown, "Period", options=["all"])
-        self.period.observe(self._choose_period, "value")
+        self.table = TableView(pd.DataFrame(), precision=DECIMALS)
+        # The figure on screen, which is drawn once for the same choices.
+        self._figure: Figure | None = None
+        self.key = self.secret("API key:", selection.unlock, action="Read")
+        results = styled("ll-results", self.figure_place, self.table)
         self.arrange(
-            above=[
-                grid(
-                    *self._filters(),
-                    *self._figure_choices(state),
-                ),
-                self.key,
-            ],
-            below=[
-                self.summary,
-                results(self.figure_place, self.table_place),
-            ],
+            [styled("ll-grid", *self._choices()), self.key],
+            [self.summary, results],
         )
-        state.observe(lambda _: self.draw(), state.CHOICES)
-        selection.observe(lambda _: self.draw(), "version")
-        selection.observe(lambda _: self._update_key(), "needs_key")
-        self._update_key()
-        # Reading starts by itself, because a widget that waits for a click looks broken.
-        needs_reading = not selection.is_read and bool(selection.accounts)
-        if not needs_reading:
-            self.draw()
-        elif not self.background.doing:
-            self.guard(selection.read)
 
     def draw(self) -> None:
-        """Draw the selected trades, or show what is wrong."""
-        selection = self.selection
-        self._update_options()
-        self._show_results(selection.is_read, selection.is_read)
-        if selection.is_read:
-            # Seen only where drawing takes longer than a page needs to show it.
-            self._say("Drawing …")
-            self.guard(self._draw_results)
-        elif not self.background.doing and not selection.accounts:
-            self.background.problem = NO_ACCOUNT
-
-    def _draw_results(self) -> None:
-        selection = self.selection
+        """Draw the selected trades, or read them first."""
+        selection = self.model
+        figure = None
+        table = None
         try:
-            if selection.prepare():
-                self._show_results(False, False)
-                return
-            self._show_table()
-            self._say(f"{selection.spec.label}, {selection.summary}")
-            # A filter of the table alone, such as its grouping, leaves the figure and its zoom.
-            if selection.figure_key != self._drawn:
-                self._show_figure()
-                # After the drawing: what failed is tried again.
-                self._drawn = selection.figure_key
-        except LabError:
-            # The table can stay where only the figure cannot be drawn.
-            self._show_results(False, selection.is_chosen)
-            raise
+            # Reading starts by itself, because a widget that waits for a click looks broken.
+            if not selection.read_what_is_missing():
+                # Seen only where drawing takes longer than a page needs to show it.
+                self._say("Drawing …")
+                table = selection.shown
+                figure = selection.figure
+        finally:
+            set_visible(self.key, selection.needs_key)
+            # Figure, table and words change together; the table can stay where only the figure cannot be drawn.
+            self._show_figure(figure)
+            self._show_table(table)
+            self._say(selection.summary if table is not None else "")
 
-    def _show_table(self) -> None:
-        selection = self.selection
-        if self.table is None:
-            self.table = TableView(
-                selection.shown,
-                precision=DECIMALS,
-                code=selection.export(),
-            )
-            self.table_place.children = [self.table]
+    def _show_figure(self, figure: Figure | None) -> None:
+        set_visible(self.figure_place, figure is not None)
+        # A choice for the table alone, such as its grouping, leaves the figure and its zoom.
+        if figure is None or figure is self._figure:
+            return
+        self._figure = figure
+        if self.figure_place.children:
+            self.figure_place.children[0].show(figure)
         else:
-            self.table.show(selection.shown, code=selection.export())
-
-    def _show_figure(self) -> None:
-        figure: Any = self.selection.draw()
-        if self.figure is None:
             # Its import takes long, and reading trades does not need it.
             from loopring_lab.widgets.figure_view import FigureView
 
-            self.figure = FigureView(figure)
-            self.figure_place.children = [self.figure]
-        else:
-            self.figure.show(figure)
+            self.figure_place.children = [FigureView(figure)]
 
-    def _show_results(self, with_figure: bool, with_table: bool) -> None:
-        set_visible(self.figure_place, with_figure)
-        set_visible(self.table_place, with_table)
-        set_visible(self.summary, with_table)
+    def _show_table(self, table: pd.DataFrame | None) -> None:
+        set_visible(self.table, table is not None)
+        if table is not None:
+            self.table.show(table, self.state.export())
 
     def _say(self, words: str) -> None:
         self.summary.value = (
             f'<span role="status" class="ll-quiet">{escape(words)}</span>'
         )
 
-    def _update_key(self) -> None:
-        set_visible(self.key, self.selection.needs_key)
-
-    def _filters(self) -> list[Any]:
-        return [
-            *self._account_controls(),
-            self._choice("market", "Market", [("all markets", "")]),
-            self._choice("side", "Side", SIDES),
-            self._choice("fill_type", "Fills", FILL_TYPES),
-            self._choice("role", "Role", ROLES),
-            self.period,
-            self.bind("since", labelled(w.DatePicker, "From")),
-            self.bind("until", labelled(w.DatePicker, "Before")),
-        ]
-
-    def _account_controls(self) -> list[Any]:
-        client = self.selection.client
+    def _choices(self) -> list[Any]:
+        """Make the controls."""
+        state = self.state
+        controls = []
+        client = self.model.client
         # Trades that were given have no account to choose.
-        if client is None:
-            return []
-        # A list to choose from that takes other ids, too; read once they are whole.
-        account = labelled(
-            w.Combobox,
-            "Account",
-            options=[str(account) for account in client.accounts or []],
-            placeholder="e.g. 10083, 11519",
-            continuous_update=False,
-        )
-        read_again = button(
-            "Read again",
-            lambda: self.guard(self.selection.read),
-            "Read the trades of the account again",
-        )
-        return [self.bind("account", account), read_again]
-
-    def _figure_choices(self, state: Explorer) -> list[Any]:
+        if client is not None:
+            # A list to choose from that takes other ids, too; read once they are whole.
+            account = w.Combobox(
+                description="Account",
+                options=[str(account) for account in client.accounts or []],
+                placeholder="e.g. 10083, 11519",
+                continuous_update=False,
+            )
+            read_again = self.button("Read again", self.model.read)
+            controls = [
+                self.bind("account", account),
+                read_again,
+            ]
         figures = [(spec.label, name) for name, spec in state.FIGURES.items()]
-        groups = [
-            (label, group) for label, group in GROUPS if set(group) <= set(state.GROUPS)
-        ]
-        controls = [
-            self._choice("figure", "Figure", figures),
-            self._choice("every", "Per", PERIODS),
-            self._choice("by", "Table by", groups),
+        groups = [(label, by) for label, by in GROUPS if set(by) <= set(state.GROUPS)]
+        controls += [
+            self.choice("market", "Market"),
+            self.choice("side", "Side", SIDES),
+            self.choice("fill_type", "Fills", FILL_TYPES),
+            self.choice("role", "Role", ROLES),
+            self.choice("period", "Period", of=self),
+            self.bind("since", w.DatePicker(description="From")),
+            self.bind("until", w.DatePicker(description="Before")),
+            self.choice("figure", "Figure", figures),
+            self.choice("every", "Per", PERIODS),
+            self.choice("by", "Table by", groups),
         ]
         if "tolerance" in state.CHOICES:
-            controls.append(self._choice("tolerance", "Prices within", TOLERANCES))
+            controls.append(self.choice("tolerance", "Prices within", TOLERANCES))
         if "quote" in state.CHOICES:
-            controls.append(self._choice("quote", "Quoted in", [("most fills", "")]))
+            controls.append(self.choice("quote", "Quoted in"))
         return controls
 
-    def _choice(self, name: str, label: str, options: Any) -> Any:
-        return self.bind(name, labelled(w.Dropdown, label, options=options))
-
-    def _choose_period(self, change: Any) -> None:
-        span = change["new"]
-        if self.is_showing_state or span == OWN_DATES:
-            return
-
-        def choose() -> None:
-            # The end first, so that the two dates are never the wrong way round.
-            self.state.until = None
-            self.state.since = self.selection.first_day(span) if span else None
-
-        self.guard(choose)
-
-    def _update_period(self) -> None:
-        """Offer periods up to the newest trade, and show which one the dates are."""
-        selection = self.selection
-        options = [("all", "")]
-        period_from: dict[Any, str] = {None: ""}
-        if selection.newest is not None:
-            until = f"{selection.newest.day} {selection.newest:%b %Y}"
-            for span in SPANS:
-                options.append((f"{span} to {until}", span))
-                period_from[selection.first_day(span)] = span
-        # A period is up to the newest trade, so one with an end is of the user's own dates.
-        period = OWN_DATES
+    @property
+    def period(self) -> str:
+        """The period on offer that the two dates are."""
+        # Each is up to the newest trade, so one with an end is of the user's own dates.
         if self.state.until is None:
-            period = period_from.get(self.state.since, OWN_DATES)
-        if period == OWN_DATES:
-            options.append((OWN_DATES, OWN_DATES))
-        with self.showing_state():
-            self.period.options = options
-            self.period.value = period
+            for label, first in self.model.periods.items():
+                if first == self.state.since:
+                    return label
+        return OWN_DATES
 
-    def _update_options(self) -> None:
+    @period.setter
+    def period(self, label: str) -> None:
+        if label != OWN_DATES:
+            # Both at once, so that they are never the wrong way round.
+            with self.state.hold_trait_notifications():
+                self.state.until = None
+                self.state.since = self.model.periods[label]
+
+    def offer(self) -> None:
         """Offer the markets, quote tokens and periods of the trades, and what the figure takes."""
-        selection = self.selection
-        self._update_period()
-        self.offer("market", "all markets", selection.names("market"))
-        if "quote" in self.controls:
-            self.offer("quote", "most fills", selection.names("quote"))
-        # A control without an effect would be a riddle.
+        selection = self.model
+        self.offers["market"] = with_default("all markets", selection.market_names)
+        self.offers["quote"] = with_default("most fills", selection.names("quote"))
+        self.offers["period"] = [(label, label) for label in selection.periods]
         taken = set(selection.spec.options.values())
-        for name, attributes in SHOWN_FOR.items():
-            if name in self.controls:
-                set_visible(
-                    self.controls[name],
-                    bool(attributes & taken),
-                )
+        self.hidden = {name for name, some in SHOWN_FOR.items() if not some & taken}
 
 
 class MarketView(Panel):
     """The view of the market explorer: a list to search, and an amount to check."""
 
+    model: Lists
+
     def __init__(self, state: MarketExplorer, lists: Lists) -> None:
-        super().__init__(state)
-        self.lists = lists
+        super().__init__(state, lists)
         self.no_match = w.HTML()
-        self.table: TableView | None = None
-        self.table_place = w.Box()
-        self.limits = w.HTML()
-        self.findings = w.HTML()
-        status = labelled(w.Dropdown, "Status", options=STATUSES)
-        search = grid(
-            self.bind(
-                "listing",
-                labelled(w.Dropdown, "List", options=LISTINGS),
-            ),
+        self.table = TableView(pd.DataFrame(), choosing=True)
+        self.table.observe(self._choose_row, "chosen")
+        self.checks = w.HTML()
+        search = styled(
+            "ll-grid",
+            self.choice("listing", "List", LISTINGS),
             self.bind(
                 "search",
-                labelled(w.Text, "Search", placeholder="e.g. LRC"),
+                w.Text(description="Search", placeholder="e.g. LRC"),
             ),
-            self.bind("status", status),
+            self.choice("status", "Status", STATUSES),
         )
-        amount = grid(
-            self.bind(
-                "market",
-                labelled(w.Dropdown, "Market", options=[("none", "")]),
-            ),
+        amount = styled(
+            "ll-grid",
+            self.choice("market", "Market"),
             self.bind(
                 "amount",
-                labelled(w.Text, "Amount", placeholder="e.g. 12.5"),
+                w.Text(
+                    description="Amount",
+                    placeholder="e.g. 12.5",
+                ),
             ),
-            self.bind(
-                "of",
-                labelled(w.Dropdown, "of the", options=TOKEN_SIDES),
-            ),
+            self.choice("of", "of the", TOKEN_SIDES),
         )
         # The checks stand beside the list, or below it where the page is narrow.
-        listed = w.VBox([self.no_match, self.table_place])
-        checks = w.VBox([amount, self.limits, self.findings])
-        self.arrange([search], [results(listed, checks)])
-        state.observe(lambda _: self.draw(), state.CHOICES)
-        lists.observe(lambda _: self.draw(), "version")
-        if lists.is_read:
-            self.draw()
-        elif not self.background.doing:
+        self.listed = w.VBox([self.no_match, self.table])
+        results = styled(
+            "ll-results",
+            self.listed,
+            w.VBox([amount, self.checks]),
+        )
+        if not lists.is_read and not self.background.doing:
             self.guard(lists.read)
+        self.arrange([search], [results])
+
+    def offer(self) -> None:
+        """Offer the markets, and the status of markets only."""
+        self.offers["market"] = with_default("none", self.model.market_names)
+        self.hidden = set() if self.state.listing == "markets" else {"status"}
 
     def draw(self) -> None:
-        """Draw the matching markets or tokens and the checks, or show what is wrong."""
-        set_visible(
-            self.controls["status"],
-            self.state.listing == "markets",
-        )
-        if self.lists.is_read:
-            self.guard(self._draw_results)
-
-    def _draw_results(self) -> None:
-        self.offer("market", "none", self.lists.names)
-        self._show_list()
-        self.limits.value = ""
-        if self.state.market is not None:
-            limits = table_html(readable(self.lists.limits))
-            self.limits.value = f"<p><b>Order limits</b></p>{limits}"
-        try:
-            findings = self.lists.findings
-        except LabError as error:
-            # It stands beside the amount, not above the list.
-            findings = [Finding("refused", str(error))]
-        self.findings.value = "".join(map(finding_html, findings))
-
-    def _show_list(self) -> None:
+        """Draw the matching markets or tokens and the checks."""
+        lists = self.model
         state = self.state
-        shown = self.lists.shown
+        set_visible(self.listed, lists.is_read)
+        if not lists.is_read:
+            return
+        shown = lists.shown
         self.no_match.value = f'<span class="ll-quiet">No matching {state.listing}; broaden the search</span>'
         set_visible(self.no_match, shown.empty)
-        set_visible(self.table_place, not shown.empty)
-        if self.table is None:
-            self.table = TableView(shown, choosing=True)
-            self.table.observe(self._choose_row, "chosen")
-            self.table_place.children = [self.table]
-        elif not shown.equals(self.table.frame):
-            # The same list is left as it is, so that its order and page stay.
+        set_visible(self.table, not shown.empty)
+        # The same list is left as it is, so that its order and page stay.
+        if not shown.equals(self.table.frame):
             self.table.show(shown)
         chosen = -1
         if state.listing == "markets":
             chosen = shown.index.get_indexer(pd.Index([state.market]))[0]
         self.table.chosen = int(chosen)
+        self.checks.value = self._checks_html()
+
+    def _checks_html(self) -> str:
+        limits = ""
+        if self.state.market is not None:
+            table = scrolling(readable(self.model.limits))
+            limits = f"<p><b>Order limits</b></p>{table}"
+        try:
+            findings = self.model.findings
+        except LabError as error:
+            # It stands beside the amount, not above the list.
+            findings = [Finding("refused", str(error))]
+        return limits + "".join(map(finding_html, findings))
 
     def _choose_row(self, change: Any) -> None:
         # -1 is no row: the market is then not in the list that is filtered.
         row = change["new"]
         if self.state.listing == "markets" and row >= 0:
-            market = str(self.lists.shown.index[row])
+            market = str(self.table.frame.index[row])
             self.guard(lambda: setattr(self.state, "market", market))
+
+
+def with_default(default: str, names: list[str]) -> list[tuple[str, str]]:
+    """Return options for names, after one for no choice."""
+    return [(default, ""), *((name, name) for name in names)]
 
 
 def finding_html(finding: Finding) -> str:

@@ -36,10 +36,10 @@ for account in (10083, 71468):
 kept = lab.show(lab.fills.breakdown(trades, by="quote"), precision=8)
 None""",
     """
-view = TableView(trades, precision=4, code="lab.show(trades)", label="Trades of 10083")
+view = TableView(trades, precision=4, code="lab.show(trades)")
 view""",
     """
-chosen = TableView(summary, choosing=True, label="Fees by quote")
+chosen = TableView(summary, choosing=True)
 chosen""",
     f"""
 odd = TableView(pd.DataFrame({{"memo": [{HOSTILE!r}, "-2+3", "b"], "n": pd.array([2, 10**17, None], dtype="Int64")}}))

@@ -154,11 +154,11 @@ class DrivenWidget:
         """Return how many more lines the code takes than it has; show it for that long."""
         code = self.box.get_by_role("region", name="Code", exact=True)
         if is_hidden := not code.is_visible():
-            self.press("Code")
+            self.fold_code()
             code.wait_for()
         broken = int(self.box.evaluate(BROKEN_LINES))
         if is_hidden:
-            self.press("Code")
+            self.fold_code()
             code.wait_for(state="hidden")
         return broken
 
@@ -171,15 +171,19 @@ class DrivenWidget:
         found: list[list[str]] = self.box.evaluate(f"box => ({SHOWN})(box)[{place}]")
         return found
 
+    def fold_code(self) -> None:
+        """Open the code, or close it."""
+        self.box.locator("summary").click()
+
     def code(self) -> str:
         """Open the code, and return it."""
-        self.press("Code")
+        self.fold_code()
         return str(self.box.get_by_role("region", name="Code", exact=True).inner_text())
 
     def exported(self, **names: Any) -> list[Any]:
         """Run the code that the widget shows, here: what each of its expressions gives."""
         code = self.code()
-        self.press("Code")
+        self.fold_code()
         return values(code, **names)
 
     def _wait_for(self, script: str, wanted: Any) -> None:

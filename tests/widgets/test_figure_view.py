@@ -55,15 +55,15 @@ def test_a_view_says_what_its_figure_says(
 ) -> None:
     figure = figures.volume(trades)
     assert [mark[-1] for mark in view.marks] == [mark.text for mark in figure.marks]
-    left, top, right, bottom, direction, zoomed = view.panels[0]
-    assert (direction, zoomed) == ("x", False)
-    for _, *edges, _ in view.marks:
+    left, top, right, bottom = view.panel
+    assert (view.axis, view.zoomed) == (0, False)
+    for *edges, _ in view.marks:
         assert left <= edges[0] <= edges[2] <= right
         assert top <= edges[1] <= edges[3] <= bottom
     bars = [mark for mark in figure.marks if mark.text.startswith("AMM pool")]
     low, high = figure.axes[0].get_xlim()
     wanted = left + (bars[7].x[0] - low) / (high - low) * (right - left)
-    assert view.marks[7][1] == pytest.approx(wanted, abs=1e-4)
+    assert view.marks[7][0] == pytest.approx(wanted, abs=1e-4)
 
 
 def test_the_static_copy_is_a_picture_and_a_text_that_does_not_change(
@@ -84,52 +84,38 @@ def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(
 ) -> None:
     whole = view.svg
     marks = view.marks
-    panel = view.panels[0]
+    panel = view.panel
     view._repr_mimebundle_()  # its picture is laid out as the view is
-    zoom(view, 0, 0.25, 0.5)
+    zoom(view, 0.25, 0.5)
     assert view.svg != whole
-    assert view.panels[0] == [*panel[:5], True]  # nothing moved
-    inside = [mark for mark in marks if panel[0] + 0.25 * (panel[2] - panel[0]) < (mark[1] + mark[3]) / 2
+    assert (view.panel, view.zoomed) == (panel, True)  # nothing moved
+    inside = [mark for mark in marks if panel[0] + 0.25 * (panel[2] - panel[0]) < (mark[0] + mark[2]) / 2
               < panel[0] + 0.5 * (panel[2] - panel[0])]  # fmt: skip
     assert {mark[-1] for mark in inside} <= {mark[-1] for mark in view.marks}
     assert len(view.marks) <= len(inside) + 4
-    zoom(view, 0, -5, 9)
+    zoom(view, -5, 9)
     assert [mark[-1] for mark in view.marks] == [mark[-1] for mark in marks]
     zoom(view)
-    assert (view.svg, view.marks, view.panels[0]) == (whole, marks, panel)
+    assert (view.svg, view.marks, view.panel) == (whole, marks, panel)
 
 
 def test_a_zoom_stays_inside_the_whole_and_moves_on(view: FigureView) -> None:
     """Beyond either end, the zoom shows the quarter next to it."""
     for far, near in (((2, 3), (0.75, 1)), ((-9, -8), (0, 0.25))):
         zoom(view)
-        zoom(view, 0, *near)
+        zoom(view, *near)
         nearest = view.svg
         zoom(view)
-        zoom(view, 0, 0.5, 0.75)
-        zoom(view, 0, *far)
+        zoom(view, 0.5, 0.75)
+        zoom(view, *far)
         assert view.svg == nearest
 
 
-def test_panels_are_zoomed_one_by_one(trades: pd.DataFrame) -> None:
-    figure = Figure(figsize=(9, 8), layout="constrained")
-    first, second = figure.subplots(2)
-    figures.volume(trades, ax=first)
-    figures.fees_by_token(trades, ax=second)
-    view = FigureView(figure)
-    assert [panel[4] for panel in view.panels] == ["x", "y"]
-    before = [mark for mark in view.marks if mark[0] == 0]
-    zoom(view, 1, 0, 0.3)
-    assert [panel[5] for panel in view.panels] == [False, True]
-    assert [mark for mark in view.marks if mark[0] == 0] == before
-    assert len(view.label.split("; ")) == 2
-
-
 def test_another_figure_is_shown_whole(view: FigureView, trades: pd.DataFrame) -> None:
-    zoom(view, 0, 0.25, 0.5)
+    zoom(view, 0.25, 0.5)
     view.show(figures.fee_tiers(trades))
     assert repr(view) == "FigureView: Fills by fee tier, per week"
-    assert view.panels[0][5] is False
+    assert not view.zoomed
     assert view.svg == FigureView(figures.fee_tiers(trades)).svg
 
 
@@ -177,7 +163,7 @@ def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(
     figure = figures.volume(trades)
     before = figure._repr_png_()
     view = FigureView(figure)
-    zoom(view, 0, 0.25, 0.5)
+    zoom(view, 0.25, 0.5)
     assert figure._repr_png_() == before
 
 
@@ -190,9 +176,16 @@ def test_what_is_not_to_be_looked_into_is_refused(thing: Any) -> None:
         lab.look(thing)
 
 
-def test_an_empty_figure_is_refused() -> None:
-    with pytest.raises(
-        LabError,
-        match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it ",
-    ):
-        lab.look(Figure())
+def test_an_empty_figure_and_one_of_several_panels_are_refused(
+    trades: pd.DataFrame,
+) -> None:
+    several = Figure(figsize=(9, 8), layout="constrained")
+    first, second = several.subplots(2)
+    figures.volume(trades, ax=first)
+    figures.fees_by_token(trades, ax=second)
+    for figure in (Figure(), several):
+        with pytest.raises(
+            LabError,
+            match=r"^FigureView: expected a figure of lab\.figures, got Figure\. Draw it ",
+        ):
+            lab.look(figure)

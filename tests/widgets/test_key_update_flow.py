@@ -20,7 +20,7 @@ from widgets.conftest import OnPage
 
 import loopring_lab as lab
 from loopring_lab.errors import KeyUpdateError, LabError
-from loopring_lab.widgets import KeyUpdateWizard, key_update
+from loopring_lab.widgets import KeyUpdateWizard
 from loopring_lab.widgets.key_update import KeyUpdateFlow
 
 SECONDS = 30
@@ -395,30 +395,30 @@ def test_the_code_connects_to_the_relayer_that_was_used(
     assert "not shown" not in code
 
 
-@pytest.mark.parametrize("begun", ["account", "key", "preview", "sign", "submit"])
-def test_a_demo_wallet_goes_from_any_step_to_the_end(
-    begun: str, wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+def test_a_demo_wallet_signs_at_its_step_and_no_further(
+    wizard: Walk, setup: KeyUpdateSetup
 ) -> None:
-    monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
-    signer = setup.relayer.signer(ACCOUNT)
-    seen = []
-    steps = [
-        wizard.next,
-        lambda: wizard.give_signature(signature(signer, wizard.to_sign)),
-        wizard.next,
-        lambda: wizard.give_signature(data_signature(signer, wizard)),
-    ]
-    for step in steps[: key_update.STEPS.index(begun)]:
-        after(wizard, step)
-    assert wizard.step == begun
-    wizard.observe(lambda change: seen.append(change["new"]), "step")
-    follow(wizard, setup, wizard.use_demo_wallet)
-    assert seen == list(key_update.STEPS[key_update.STEPS.index(begun) + 1 :])
+    with pytest.raises(KeyUpdateError, match="Choose an account"):
+        wizard.use_demo_wallet()
+    assert after(wizard, wizard.next) == "key"
+    assert after(wizard, wizard.use_demo_wallet) == "preview"
+    wizard.next()
+    assert after(wizard, wizard.next) == "submit"
+    assert setup.transport.sent == []
+    follow(wizard, setup)
     assert (wizard.problem, wizard.held.finished) == ("", True)
     assert setup.client.account(ACCOUNT).has_key(wizard.held.update.l2_key)
-    assert len(setup.transport.sent) == 1
-    with pytest.raises(KeyUpdateError, match="submitted already"):
-        wizard.use_demo_wallet()
+    assert f"signer=relayer.signer({ACCOUNT})" in wizard.export()
+
+
+def test_a_demo_wallet_signs_what_another_wallet_began(
+    wizard: Walk, setup: KeyUpdateSetup
+) -> None:
+    signer = setup.relayer.signer(ACCOUNT)
+    after(wizard, wizard.next)
+    after(wizard, wizard.give_signature, signature(signer, wizard.to_sign))
+    wizard.next()
+    assert after(wizard, wizard.use_demo_wallet) == "submit"
 
 
 def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(
@@ -449,13 +449,8 @@ def test_the_wizard_walks_by_its_buttons(setup: KeyUpdateSetup) -> None:
     signer = setup.relayer.signer(ACCOUNT)
     page = OnPage(wizard).enter("Valid for", "12h").press("Continue")
     assert "aria-current=step>key" in page.text
-    page.type_secret("Signature:", "")
-    assert page.control("Signature:").note.startswith(
-        "Nothing is entered. Paste the wallet's signature"
-    )
     page.type_secret("Signature:", "0x1234")
     assert "65 bytes" in page.problem
-    assert page.control("Signature:").note == ""
     page.type_secret("Signature:", signature(signer, text_to_sign(page)))
     assert page.problem == ""
     assert "POST /api/v3/account" in page.text
@@ -506,13 +501,17 @@ def test_a_refused_entry_returns_to_the_value_in_force(setup: KeyUpdateSetup) ->
     assert page.control("Account").value == str(ACCOUNT)
 
 
-def test_the_demo_wallet_is_one_marked_click(
-    setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
+def test_the_demo_wallet_is_marked_and_signs_step_by_step(
+    setup: KeyUpdateSetup,
 ) -> None:
-    monkeypatch.setattr(key_update, "PREVIEW_PAUSE", 0)
-    page = OnPage(KeyUpdateWizard(setup.client, account=ACCOUNT))
+    account = max(setup.relayer.accounts)
+    assert setup.relayer.counterfactual(account)
+    page = OnPage(KeyUpdateWizard(setup.client, account=account)).press("Continue")
     assert "Demo: this session simulates the relayer" in page.text
-    page.control("Use a demo wallet").click()
+    page.press("Use a demo wallet")
+    assert "POST /api/v3/account" in page.text
+    page.press("Continue to signing").press("Sign")
+    page.control("Submit the update").click()
     while page.widget.step != "follow":
         time.sleep(0.01)
     assert not page.offers("Use a demo wallet")

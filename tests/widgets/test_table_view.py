@@ -27,18 +27,30 @@ def ask(view: TableView, **content: Any) -> None:
 
 
 def headings(view: TableView) -> list[str]:
-    return [
-        unescape(one)
-        for one in re.findall(r"<th[^>]*col[^>]*>(.*?)</th>", view.page["html"])
-    ]
+    found = re.findall(
+        r"<th scope=.col.[^>]*><button[^>]*>(.*?)<span", view.page["html"]
+    )
+    return [unescape(one) for one in found]
+
+
+def order(view: TableView, number: int) -> str:
+    """Return how a column is sorted, as a screen reader is told."""
+    heads = re.findall(r"<th scope=.col.([^>]*)>", view.page["html"])
+    return heads[number].partition('aria-sort="')[2].strip('"')
 
 
 def totals(view: TableView) -> dict[str, list[str]]:
     """Return the totals that are shown, by the heading above them."""
-    if not view.page["totals"]:
+    foot = view.page["html"].partition("<tfoot>")[2]
+    cells = re.findall(r"<td ([^>]*)>(.*?)</td>", foot)
+    if not cells:
         return {}
-    pairs = zip(headings(view), view.page["totals"], strict=True)
-    return {name: total for name, total in pairs if total[0] and total[0] != "Total"}
+    found = {}
+    for name, (attributes, text) in zip(headings(view), cells, strict=True):
+        title = attributes.partition('title="')[2].partition('"')[0]
+        if text and text != "Total":
+            found[name] = [text, title]
+    return found
 
 
 def saved(view: TableView, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
@@ -51,13 +63,15 @@ def saved(view: TableView, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_the_page_is_what_show_displays(trades: pd.DataFrame) -> None:
     frame = trades.head(30)
-    shown = readable(frame, precision=4, rows=30)
-    table = TableView(frame, precision=4).page["html"].partition("<table")[2]
-    assert (
-        table
-        == shown._repr_html_().partition("<table")[2].partition("</table>")[0]
-        + "</table>"
-    )
+    shown = readable(frame, precision=4, rows=30)._repr_html_()
+    view = TableView(frame, precision=4)
+
+    def rows(html: str) -> str:
+        return html.partition("<tbody>")[2].partition("</tbody>")[0].strip()
+
+    assert rows(view.page["html"]) == rows(shown)
+    wanted = re.findall(r"<th[^>]*col[^>]*>(.*?)</th>", shown)
+    assert headings(view) == [unescape(one) for one in wanted]
 
 
 def test_a_click_sorts_by_exact_value_up_then_down_then_not(
@@ -65,13 +79,13 @@ def test_a_click_sorts_by_exact_value_up_then_down_then_not(
 ) -> None:
     view = TableView(trades)
     size = headings(view).index("size")
-    for order in ("ascending", "descending"):
+    for way in ("ascending", "descending"):
         ask(view, sort=size)
         expected = trades.reset_index().sort_values(
-            "size", ascending=order == "ascending", kind="stable"
+            "size", ascending=way == "ascending", kind="stable"
         )
         assert view.page["rows"] == expected.index[:50].tolist()
-        assert view.page["orders"][size] == order
+        assert order(view, size) == way
     ask(view, sort=size)
     assert view.page["rows"] == list(range(50))
 
@@ -82,7 +96,7 @@ def test_a_filter_leaves_matching_rows_and_their_exact_totals(
     view = TableView(trades)
     ask(view, filter="lrc-ETH")
     matching = trades[trades["market"] == "LRC-ETH"]
-    assert (view.page["matching"], view.page["all"]) == (len(matching), len(trades))
+    assert view.page["status"] == f"{len(matching):,} of {len(trades):,} rows"
     volume = sum(matching["size"], Decimal(0))
     assert totals(view)["size"] == [f"{format_amount(volume)} LRC", ""]
     assert {"price", "fee", "trade_id"}.isdisjoint(totals(view))
@@ -92,7 +106,7 @@ def test_a_filter_leaves_matching_rows_and_their_exact_totals(
     ask(view, filter=matching["order_hash"].iloc[7][10:40])
     assert matching.index[7] in view.page["rows"]
     ask(view, filter="")
-    assert view.page["totals"] == []
+    assert totals(view) == {}
 
 
 def test_only_what_can_be_added_up_is(trades: pd.DataFrame) -> None:
@@ -159,7 +173,7 @@ def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -
     assert "<img" not in view.page["html"]
     for number in range(4):
         ask(view, sort=number)
-        assert view.page["orders"][number] == "ascending"
+        assert order(view, number) == "ascending"
     assert view.page["rows"][-1] == 1
     ask(view, sort=1)
     assert view.page["rows"] == [0, 1, 2]
@@ -184,8 +198,9 @@ def test_another_frame_keeps_the_order_and_no_row_is_chosen(
     ask(view, sort=headings(view).index("size"))
     view.chosen = view.page["rows"][2]
     view.show(trades.head(2), code="two")
-    assert (view.chosen, view.code, view.page["all"]) == (-1, "two", 2)
-    assert "ascending" in view.page["orders"]
+    assert (view.chosen, view.code, view.page["status"]) == (-1, "two", "2 rows")
+    names = [name.split(" ")[0] for name in headings(view)]
+    assert order(view, names.index("size")) == "ascending"
 
 
 def test_a_static_copy_stands_beside_the_view_and_is_the_same_every_time(
@@ -225,4 +240,4 @@ def test_a_refused_frame_leaves_the_view_as_it_was(trades: pd.DataFrame) -> None
     view = TableView(trades.head(3))
     with pytest.raises(lab.LabError):
         view.show(None)
-    assert view.page["all"] == 3
+    assert view.page["status"] == "3 rows"

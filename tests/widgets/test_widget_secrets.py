@@ -92,7 +92,7 @@ def update_by_wallet(page: OnPage, signer: Any) -> list[str]:
     page.type_secret("Own key seed (optional):", seed).type_secret("Signature:", first)
     page.press("Continue to signing")
     data = json.loads(
-        page.text.partition("Data to sign")[2].partition(">")[2].partition("</pre>")[0]
+        page.text.partition("To sign")[2].partition(">")[2].partition("</pre>")[0]
     )
     second = "0x" + sign_typed_data(signer, data).hex()
     page.type_secret("Signature:", second)
@@ -102,9 +102,7 @@ def update_by_wallet(page: OnPage, signer: Any) -> list[str]:
 
 def update_by_key(page: OnPage, signer: Any) -> list[str]:
     page.press("Continue")
-    text = (
-        page.text.partition("Text to sign")[2].partition(">")[2].partition("</pre>")[0]
-    )
+    text = page.text.partition("To sign")[2].partition(">")[2].partition("</pre>")[0]
     page.enter("Signatures by", "key")
     page.type_secret("Private key:", signer.key.hex()).press("Continue to signing")
     assert page.offers("Sign")
@@ -119,7 +117,7 @@ def test_what_is_typed_into_the_wizard_is_nowhere(
     walk: Callable[[OnPage, Any], list[str]], setup: KeyUpdateSetup, sent: list[str]
 ) -> None:
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
-    page = OnPage(wizard).enter("Code", True)
+    page = OnPage(wizard)
     secrets = walk(page, setup.relayer.signer(ACCOUNT))
     shown = [repr(wizard), pretty(wizard), wizard.export(), *inside(wizard)]
     assert len("".join(sent)) > 1000
