@@ -84,9 +84,10 @@ def trades(
         quote units, truncated to 18 decimals; relative error up to 1e-8/price; null at a price of 0, which is
         one below 1e-8), ``fee`` (units of ``fee_token``), ``fee_token``, ``fee_bps`` (float64, fee per gross
         amount of its token), ``order_hash``, ``block_id`` (0: not in a block yet), ``index_in_block``,
-        ``token_id`` (token sold), ``storage_id``, ``extra``. Amounts are `amounts.AMOUNT`. ``extra`` is null
-        for a row that is regular as sent; else JSON text with the reason (``anomaly``) and the members that
-        no column can hold. Source: the relayer.
+        ``token_id`` (as sent: blocks have the token sold, a relayer does not say which of the two it sends),
+        ``storage_id``, ``extra``. Amounts are `amounts.AMOUNT`. ``extra`` is null for a row that is regular as
+        sent; else JSON text with the reason (``anomaly``) and the members that no column can hold. Source: the
+        relayer.
 
     Raises
     ------
