@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-import pyarrow.compute as pc
 
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, RawPage, convert
 from loopring_lab.bounded import (
     MAX_ANSWER,
-    MAX_DOCUMENT,
     Paths,
     find_files,
-    parse_integer,
     printable,
     read_documents,
     read_text,
 )
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
+from loopring_lab.saved_file import HarFile, source_of
 from loopring_lab.source import FILE, Source
 from loopring_lab.storage import StoredFile
-from loopring_lab.tables import wire
+from loopring_lab.tables import unwrapped, wire
 
-ENDINGS = (".json", ".jsonl", ".ndjson")
-HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
-POOL_PREFIX = "AMM-"
+ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
 TOKENS, MARKETS = "tokens.json", "markets.json"
 # Of pages, some 120,000 rows, whose conversion takes some 0.5 GB.
 BATCH_BYTES = 24 << 20
 
 _FILE_HINT = "Save it again; the pages before it are imported."
-_NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
 
 
 class Origin(NamedTuple):
@@ -63,7 +55,8 @@ class Import:
         self._account_id = account_id
         self._fill_type = fill_type
         self._named = source
-        self._origins: dict[Path, Origin] = {}  # by folder
+        # By folder, and by the file where it names its own listing or source.
+        self._origins: dict[Path, Origin] = {}
         self._origin: Origin | None = None  # of the pages in the batch
         self._batch: dict[HistoryKey, list[RawPage]] = defaultdict(list)
         self._batch_bytes = 0
@@ -107,28 +100,32 @@ class Import:
 
     def _add(self, file: Path) -> None:
         """Collect the pages of a file, and commit them once there are enough."""
-        if file.parent not in self._origins:
-            self._origins[file.parent] = self._origin_of(file)
-        origin = self._origins[file.parent]
+        har = HarFile.opened(file, _FILE_HINT)
+        place = file if har else file.parent
+        if place not in self._origins:
+            self._origins[place] = self._origin_of(file, har)
+        origin = self._origins[place]
         if origin != self._origin:
             self._commit()
             self._origin = origin
         moment = _modified_ms(file)
-        for body, batch in _read_pages(file):
-            key = _history_of(file, batch, self._account_id, self._fill_type)
-            if key is None:
-                continue
+        documents = har.documents() if har else read_documents(file, hint=_FILE_HINT)
+        for page in unwrapped.histories(
+            printable(file.name), documents, self._account_id, self._fill_type
+        ):
+            key = (page.account_id, page.fill_type)
+            batch = page.batch
             self._rows += len(batch.columns)
             if batch.totals[0] is not None:
                 counted = (moment, wire.read_total(batch))
                 self._totals[key] = max(counted, self._totals.get(key, counted))
             if len(batch.columns):
-                self._batch[key].append(RawPage(body, moment, batch))
-                self._batch_bytes += len(body)
+                self._batch[key].append(RawPage(page.body, moment, batch))
+                self._batch_bytes += len(page.body)
             if self._batch_bytes >= BATCH_BYTES:
                 self._commit()
 
-    def _origin_of(self, file: Path) -> Origin:
+    def _origin_of(self, file: Path, har: HarFile | None) -> Origin:
         """Bind the archive to the source of a file, in a transaction that stores the listing."""
         folder, parent = file.parent, file.parent.parent
         places = [
@@ -140,6 +137,8 @@ class Import:
         listing = None
         if places:
             listing = _read_listing(places[0])
+        elif har and har.listing:
+            listing = ListingSnapshot(*har.listing, _modified_ms(file))
         elif bound:
             with self._archive.reading() as connection:
                 listing = queries.last_listing(connection)
@@ -148,8 +147,8 @@ class Import:
                 f"{file}: no {TOKENS} and {MARKETS} beside it or in the folder above. They scale amounts: save "
                 "the answers of GET /exchange/tokens and GET /mix/markets there."
             )
-        source = Source.of_saved(
-            places[0] if places else folder, self._named, folder, parent
+        source = source_of(
+            places[0] if places else folder, self._named, (folder, parent), har
         )
         if bound and bound.name == self._named == source.name:
             source = bound
@@ -174,59 +173,6 @@ def _read_listing(folder: Path) -> ListingSnapshot:
     files = [folder / TOKENS, folder / MARKETS]
     tokens, markets = (read_text(file, size=MAX_ANSWER) for file in files)
     return ListingSnapshot(tokens, markets, min(map(_modified_ms, files)))
-
-
-def _read_pages(file: Path) -> Iterator[tuple[bytes, wire.Batch]]:
-    """Read the pages of a file: one, or one per line; compressed with gzip or not."""
-    count = 0
-    name = printable(file.name)
-    for bodies in wire.group(read_documents(file, hint=_FILE_HINT)):
-        numbers = range(count + 1, count + 1 + len(bodies))
-        count += len(bodies)
-        places = [
-            name if number == 1 else f"{name}, page {number}" for number in numbers
-        ]
-        batches = wire.read_each(bodies, places, size=MAX_DOCUMENT)
-        for body, batch in zip(bodies, batches, strict=True):
-            if isinstance(batch, UnexpectedAnswer):
-                raise batch
-            yield body, batch
-
-
-def _history_of(
-    file: Path, batch: wire.Batch, account_id: int | None, fill_type: str | None
-) -> HistoryKey | None:
-    """Tell whose trades a page has: by the arguments, the file's name, or its rows; None without rows."""
-    named = HISTORY_FILE.match(file.name)
-    if named and account_id is None:
-        account_id = int(named[1])
-    if named and fill_type is None:
-        fill_type = named[2]
-    if not len(batch.columns) and (account_id is None or fill_type is None):
-        return None
-    if account_id is None:
-        accounts = pc.unique(batch.columns["accountId"]).to_pylist()
-        account_id = parse_integer(accounts[0]) if len(accounts) == 1 else None
-        if account_id is None or account_id < 0:
-            raise UnexpectedAnswer(
-                f"{batch.places[0]}, accountId",
-                expected="one account",
-                got="rows of several accounts"
-                if len(accounts) > 1
-                else "rows that do not say",
-                hint=f"Give account_id=, {_NAME_HINT}",
-            )
-    if (
-        fill_type is None
-        and not pc.all(pc.starts_with(batch.columns["market"], POOL_PREFIX)).as_py()
-    ):
-        raise UnexpectedAnswer(
-            f"{batch.places[0]}, market",
-            expected=f"pool fills ({POOL_PREFIX}…)",
-            got="others, which may be either",
-            hint=f"Give fill_type=, {_NAME_HINT}",
-        )
-    return account_id, fill_type or "amm"
 
 
 def _modified_ms(file: Path) -> int:
