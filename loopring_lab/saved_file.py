@@ -13,6 +13,7 @@ from loopring_lab.bounded import (
     printable,
     read_documents,
     read_file,
+    read_text,
     to_json,
 )
 from loopring_lab.errors import LabError, UnexpectedAnswer
@@ -109,9 +110,7 @@ def _listing(
         return har.listing, "those in the file"
     beside = [file.parent / name for name in LISTING]
     if all(place.is_file() for place in beside):
-        tokens, markets = (
-            read_file(place).decode("utf-8-sig", "replace") for place in beside
-        )
+        tokens, markets = map(read_text, beside)
         return (tokens, markets), f"those in {' and '.join(LISTING)} beside it"
     return _bundled_listing(
         file, rows

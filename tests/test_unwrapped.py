@@ -145,6 +145,16 @@ def test_files_of_each_wrapping_are_imported_and_served(
     assert archive.source != client.source == str(file)
 
 
+@pytest.mark.parametrize("each", [lambda one: one, sdk_trade, lambda one: FLOATS | {"info": one}])  # fmt: skip
+def test_a_file_may_have_one_row_a_line(
+    each: Callable[[list[str]], Any], folder: Path
+) -> None:
+    file = folder / f"{ACCOUNT}-dex.jsonl"
+    file.write_text("\n".join(json.dumps(each(one)) for one in ROWS))
+    client = lab.connect(recording=file)
+    assert client.trades(ACCOUNT)["size"].tolist() == read(page(ROWS))["size"].tolist()
+
+
 def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say() -> None:
     found = read({"totalNum": 2, "userTrades": list(map(sdk_trade, ROWS))})
     whole = read(page(ROWS))

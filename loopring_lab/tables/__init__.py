@@ -49,7 +49,7 @@ def __dir__() -> list[str]:
 
 
 def trades(
-    pages: unwrapped.Answer | Iterable[unwrapped.Answer],
+    pages: wire.Page | Iterable[wire.Page],
     tokens: pd.DataFrame,
     markets: pd.DataFrame,
     *,

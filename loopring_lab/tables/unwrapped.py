@@ -75,9 +75,6 @@ _EXPLORER_GOT = "the CSV of a block explorer: amounts of 4 decimals, no smallest
 _HAR_HINT = "Open the trade history with the browser's network tools open, and save all as HAR with content."
 
 
-Answer = wire.Page | list[Any]
-
-
 class Saved(NamedTuple):
     """A page of trades, and what its wrapping says of it; None for what it does not say."""
 
