@@ -189,9 +189,9 @@ def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> C
     else:
         known = Source.of_saved(folder, name, folder)
         relayer = _serve(folder, _fingerprint(folder), name)
-    warning = _missing_fill_types(folder)
-    if warning:
-        print(f"{relayer.source}: {warning}")  # noqa: T201
+        warning = _missing_fill_types(folder)
+        if warning:
+            print(f"{relayer.source}: {warning}")  # noqa: T201
     return _client_of(relayer, known, limits, synthetic=known.synthetic)
 
 
@@ -203,8 +203,11 @@ def _unwrapped_folder(
     del contents
     private = tempfile.TemporaryDirectory(prefix="loopring-lab-saved-")
     atexit.register(private.cleanup)
-    folder = Path(private.name)
-    return folder, *write_recording(file, folder, name)
+    # Named as the file, which the relayer's notes name it by.
+    folder = Path(private.name) / file.name
+    folder.mkdir()
+    known, note = write_recording(file, folder, name)
+    return folder, known, note
 
 
 def _read_blocks(

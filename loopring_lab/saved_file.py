@@ -21,6 +21,8 @@ from loopring_lab.source import FILE, Source
 from loopring_lab.tables import unwrapped, wire
 
 LISTING = ("tokens.json", "markets.json")
+# Characters of a name that the embedded relayer takes.
+LONGEST_NAME = 200
 HINT = "Save it again, or give another file."
 
 
@@ -70,6 +72,7 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
     har = HarFile.opened(file)
     name = printable(file.name)
     documents = har.documents() if har else read_documents(file, hint=HINT)
+    # Of each account and fill type, by their text.
     rows: dict[tuple[int, str], dict[str, Any]] = {}
     totals: dict[tuple[int, str], int] = {}
     for page in unwrapped.histories(name, documents, None, None):
@@ -79,6 +82,7 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
         rows.setdefault(key, {}).update({to_json(row): row for row in listed})
         if page.batch.totals[0] is not None:
             totals[key] = max(totals.get(key, 0), wire.read_total(page.batch))
+    # A relayer of nothing would answer every account with no trades.
     if not rows:
         raise UnexpectedAnswer(
             name, expected="pages of trades", got="pages without rows", hint=HINT
@@ -87,7 +91,9 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
     listing, whence = _listing(file, har, rows)
     for place, text in zip(LISTING, listing, strict=True):
         (folder / place).write_text(text, encoding="utf-8")
-    (folder / FILE).write_text(identity.to_json(), encoding="utf-8")
+    # Every response carries the name, so that the relayer cuts long ones; its client knows the whole one.
+    label = Source(printable(identity.name, LONGEST_NAME), identity.synthetic)
+    (folder / FILE).write_text(label.to_json(), encoding="utf-8")
     (folder / "trades").mkdir()
     for (account, fill_type), once in rows.items():
         whole = {"totalNum": len(once), "trades": list(once.values())}
@@ -98,6 +104,12 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
         f"account {account} has {len(rows[account, kind]):,} of {total:,} {kind} fills"
         for (account, kind), total in totals.items()
         if total > len(rows[account, kind])
+    ]
+    notes += [
+        f"account {account} has no {other} fills in it"
+        for account, kind in rows
+        for other in unwrapped.FILL_TYPES
+        if (account, other) not in rows
     ]
     return identity, "; ".join(notes)
 

@@ -225,6 +225,16 @@ def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder: Path) -
         lab.connect(recording=file)
 
 
+def test_a_file_is_served_whatever_its_path(folder: Path) -> None:
+    deep = folder / ("x" * 200) / "a [1] ~%*.har"
+    deep.parent.mkdir()
+    deep.write_text(json.dumps(har(entry(asked(), PAGE))))
+    client = lab.connect(recording=deep)
+    assert client.source == str(deep)
+    assert len(client.trades(ACCOUNT)) == 2
+    assert lab.connect(recording=deep, source="mine").source == "mine"
+
+
 def test_made_up_trades_in_a_har_file_stay_made_up(folder: Path) -> None:
     made_up = entry(asked(), PAGE)
     stated = json.dumps({"name": "a world", "synthetic": True})
@@ -293,6 +303,7 @@ def test_a_saved_frame_leads_to_its_reader(door: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("saved", "said"),
     [
+        ({"log": {}}, r"log\.entries: expected the requests of a HAR file"),
         (har(), "0 requests, none of them with such an answer"),
         (har(entry("/user/orders", {})), "1 requests, none of them"),
         (har(entry(asked(), "")), r"entries\[0\].response.content.text: expected the"),

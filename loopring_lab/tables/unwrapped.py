@@ -300,7 +300,7 @@ def _pages(answer: Any, place: str) -> Iterator[Saved]:
 
 def _pages_of_object(answer: dict[str, Any], place: str) -> Iterator[Saved]:
     wrapping = _wrapping_of(answer)
-    if isinstance(_member(answer.get("log"), "entries"), list):
+    if isinstance(answer.get("log"), dict):
         yield from read_har(answer, place).pages
     elif _has_plain_rows(answer):
         yield Saved(answer, place)
