@@ -18,7 +18,8 @@ from loopring_lab.http.channel import MAX_BYTES
 from loopring_lab.http.transport import Transport
 from loopring_lab.paths import given_path
 from loopring_lab.redaction import hide
-from loopring_lab.source import Source
+from loopring_lab.saved_file import write_recording
+from loopring_lab.source import FILE, Source
 from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
@@ -66,7 +67,11 @@ def connect(
     api_key : str, optional
         Its API key; keep it in LOOPRING_API_KEY rather than in a notebook.
     recording : path, optional
-        Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``.
+        Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``, or one file
+        of trades in any form that `tables.trades` reads, such as a HAR file of a browser or an answer that an
+        SDK saved. Of a file, tokens and markets are those in it or beside it, or else those of the real
+        exchange that the package brings; a note says which. Whose trades it has, and of which fill type, it
+        says itself, or its name does: ``<accountId>-<amm or dex>.json``.
     blocks : path or rollup.Store, optional
         Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. A file as
         `rollup.Store` writes it, or a folder of exported files as `rollup.Store.import_files` reads them,
@@ -77,7 +82,7 @@ def connect(
     source : str, optional
         Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
         name that it states, or else by its address; a recording by the name in its ``source.json``, such as
-        ``{"name": "my exchange"}``, or else by the path of its folder.
+        ``{"name": "my exchange"}``, or else by its path.
     rate : float or None
         Requests per second and endpoint to a live relayer; None for no limit. The embedded relayer has none.
     timeout : float
@@ -174,12 +179,35 @@ def _client_of(
 
 
 def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> Client:
-    known = Source.of_saved(folder, name, folder)
-    relayer = _serve(folder, _fingerprint(folder), name)
-    warning = _missing_fill_types(folder)
-    if warning:
-        print(f"{relayer.source}: {warning}")  # noqa: T201
+    if folder.is_file():
+        beside = [folder.parent / one for one in ("tokens.json", "markets.json", FILE)]
+        saved = _sizes([folder, *(file for file in beside if file.is_file())])
+        file = folder
+        folder, known, note = _unwrapped_folder(file, name, saved)
+        print(f"{file.name}: {note}.")  # noqa: T201
+        relayer = _serve(folder, _fingerprint(folder), None)
+    else:
+        known = Source.of_saved(folder, name, folder)
+        relayer = _serve(folder, _fingerprint(folder), name)
+        warning = _missing_fill_types(folder)
+        if warning:
+            print(f"{relayer.source}: {warning}")  # noqa: T201
     return _client_of(relayer, known, limits, synthetic=known.synthetic)
+
+
+@functools.cache
+def _unwrapped_folder(
+    file: Path, name: str | None, contents: Fingerprint
+) -> tuple[Path, Source, str]:
+    """Write a file of trades as a folder of saved responses for this process; again if it has changed."""
+    del contents
+    private = tempfile.TemporaryDirectory(prefix="loopring-lab-saved-")
+    atexit.register(private.cleanup)
+    # Named as the file, which the relayer's notes name it by.
+    folder = Path(private.name) / file.name
+    folder.mkdir()
+    known, note = write_recording(file, folder, name)
+    return folder, known, note
 
 
 def _read_blocks(

@@ -187,7 +187,7 @@ def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed: int) -> N
         "price is 0, so the notional is unknown",
         "size 'n/a' is not a whole number of at most 76 digits",
         "fee is more than the amount received",
-        "tokenId is not the token sold",
+        "tokenId is neither token of the market",
         "the row is not a trade",
     ]
 

@@ -9,19 +9,22 @@ from pathlib import Path
 
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
-from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, Page, to_rows
+from loopring_lab.archive.rows import ListingSnapshot, Page, to_rows
 from loopring_lab.bounded import (
     MAX_ANSWER,
     Paths,
     find_files,
+    pieces,
     printable,
     read_documents,
     read_text,
 )
-from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.errors import LabError
 from loopring_lab.progress import Progress
+from loopring_lab.saved_file import HarFile, source_of
 from loopring_lab.source import FILE, Source
 from loopring_lab.storage import StoredFile
+from loopring_lab.tables import unwrapped
 
 ENDINGS = (".json", ".jsonl", ".ndjson")
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
@@ -50,20 +53,27 @@ def import_pages(
     rows = 0
     begun = 0
 
-    def pages(folder: Iterable[Path]) -> Iterator[Page]:
+    def pages(together: Iterable[Path], har: HarFile | None) -> Iterator[Page]:
         nonlocal begun
-        for file in folder:
+        for file in together:
             begun += 1
-            yield from _pages_of(file, _history_of(file, *asked))
+            yield from _pages_of(file, har, *asked)
 
     try:
-        for folder, inside in itertools.groupby(files, lambda file: file.parent):
-            source, listing = _origin_of(archive, folder, named)
-            for wave in _waves(pages(inside)):
+        for home, together in itertools.groupby(files, _home_of):
+            har = HarFile.opened(home, _HINT) if home.is_file() else None
+            source, listing = _origin_of(archive, home, har, named)
+            for wave in _waves(pages(together, har)):
                 rows += _commit(archive, source, listing, wave)
                 progress(rows, rows * len(files) // max(1, begun))
     finally:
         archive.settle()
+
+
+def _home_of(file: Path) -> Path:
+    """Return what says where a file is from: its folder, or a HAR file itself."""
+    start = next(pieces(file, printable(file.name), _HINT), b"")
+    return file if unwrapped.starts_as_har(start) else file.parent
 
 
 def _commit(
@@ -101,56 +111,56 @@ def _waves(pages: Iterator[Page]) -> Iterator[list[Page]]:
     yield wave
 
 
-def _pages_of(file: Path, key: HistoryKey) -> Iterator[Page]:
-    """Read the pages of a file: one, or one per line; compressed with gzip or not."""
+def _pages_of(
+    file: Path, har: HarFile | None, account_id: int | None, fill_type: str | None
+) -> Iterator[Page]:
+    """Read the pages of a file: one, or one per line; compressed with gzip or not, and in any known wrapping."""
     name = printable(file.name)
-    for number, body in enumerate(read_documents(file, hint=_HINT), 1):
-        place = name if number == 1 else f"{name}, page {number}"
-        yield Page(key, place, body, _modified(file))
-
-
-def _history_of(
-    file: Path, account_id: int | None, fill_type: str | None
-) -> HistoryKey:
-    """Tell whose trades a file has: by the arguments, or by its name."""
-    named = HISTORY_FILE.match(file.name)
+    moment = _modified(file)
+    documents = har.documents() if har else read_documents(file, hint=_HINT)
+    named = unwrapped.HISTORY_FILE.match(file.name)
     if named:
         account_id = int(named[1]) if account_id is None else account_id
         fill_type = fill_type or named[2]
-    if account_id is None or fill_type is None:
-        raise UnexpectedAnswer(
-            printable(file.name),
-            expected="a name <accountId>-<amm or dex>.json, which says whose trades these are",
-            got="another",
-            hint="Give account_id= and fill_type=, or name the file so.",
-        )
-    return account_id, fill_type
+    if har or account_id is None or fill_type is None:
+        # The requests of a HAR file say whose rows they have, or else the rows themselves.
+        for page in unwrapped.histories(name, documents, account_id, fill_type):
+            key = (page.account_id, page.fill_type)
+            yield Page(key, page.batch.places[0], page.body, moment)
+        return
+    for number, body in enumerate(documents, 1):
+        place = name if number == 1 else f"{name}, page {number}"
+        for one in unwrapped.unwrap(body, place):
+            yield Page((account_id, fill_type), one.place, one.page, moment)
 
 
 def _origin_of(
-    archive: StoredFile, folder: Path, named: str | None
+    archive: StoredFile, home: Path, har: HarFile | None, named: str | None
 ) -> tuple[Source, ListingSnapshot]:
-    """Bind the archive to the source of a folder, in a transaction that stores what was listed."""
+    """Bind the archive to the source of a folder or a HAR file, in a transaction that stores what was listed."""
+    folder = home.parent if har else home
     places = (folder, folder.parent)
     listed = [
         place for place in places if all((place / name).is_file() for name in LISTED)
     ]
-    home = [*listed, folder][0]
+    beside = [*listed, folder][0]
     bound = archive.source()
     listing = None
     if listed:
-        tokens, markets = (read_text(home / name, size=MAX_ANSWER) for name in LISTED)
-        moment = min(_modified(home / name) for name in LISTED)
+        tokens, markets = (read_text(beside / name, size=MAX_ANSWER) for name in LISTED)
+        moment = min(_modified(beside / name) for name in LISTED)
         listing = ListingSnapshot(tokens, markets, moment)
+    elif har and har.listing:
+        listing = ListingSnapshot(*har.listing, _modified(home))
     elif bound:
         with archive.reading() as connection:
             listing = queries.last_listing(connection)
     if listing is None:
         raise LabError(
-            f"{folder}: no {' and '.join(LISTED)} in it or in the folder above. They scale amounts: save "
+            f"{home}: no {' and '.join(LISTED)} in its folder or in the folder above. They scale amounts: save "
             "the answers of GET /exchange/tokens and GET /mix/markets there."
         )
-    source = Source.of_saved(home, named, *places)
+    source = source_of(beside, named, places, har)
     # Who names the archive's own source need not say again what it is.
     if bound and bound.name == named == source.name:
         source = bound

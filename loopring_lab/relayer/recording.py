@@ -54,11 +54,15 @@ class Recording:
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self._folder = given_path(folder)
         if not self._folder.is_dir():
+            is_file = self._folder.is_file()
+            hint = f"Give the folder that holds {FILES}."
             raise UnexpectedAnswer(
                 f"recording {folder}",
                 expected="a folder of saved responses",
-                got="no such folder",
-                hint=f"Give the folder that holds {FILES}.",
+                got="a file" if is_file else "no such folder",
+                hint=f"{hint} lab.connect(recording=...) reads a single file."
+                if is_file
+                else hint,
             )
         self._tokens = _records("tokens.json", _load(self._folder / "tokens.json"))
         markets = _member(_load(self._folder / "markets.json"), "markets")

@@ -3,7 +3,8 @@
 Only this package knows the wire's names, the order of a row's members, and their types. Start with `trades`:
 `wire` reads pages into columns of text (and has the layouts of rows), `rows` makes typed columns of them, and
 `assemble` the frame. `listings` has tokens, markets and the lookup of both; `identity` what makes two rows the
-same trade; `irregular` lists odd rows; `numbers` reads text exactly; `closes` prices from elsewhere.
+same trade; `irregular` lists odd rows; `numbers` reads text exactly. `unwrapped` finds pages in what others
+saved; `closes` reads prices from elsewhere, and `saved_frames` frames saved as CSV, both by `csv_files`.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from pandas.api.types import union_categoricals
 
 from loopring_lab.amounts.scaling import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
-from loopring_lab.tables import rows, wire
+from loopring_lab.tables import rows, unwrapped, wire
 from loopring_lab.tables.closes import prices
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
+from loopring_lab.tables.saved_frames import read_csv
 
 __all__ = [
     "anomalies",
     "markets",
     "prices",
+    "read_csv",
     "tokens",
     "trades",
 ]
@@ -60,12 +63,15 @@ def trades(
     Parameters
     ----------
     pages : bytes, str, mapping, or iterable of these
-        JSON text or parsed answers, in any order. A row that is on two pages is read once.
+        JSON text or parsed answers, in any order. A row that is on two pages is read once. Pages are found
+        in other wrappings too: answers of the exchange's SDK (``raw_data``, or ``userTrades``) and of version
+        2 (``data``), lists of rows or of pages, rows as objects, a HAR file, ccxt's trades with the row in
+        ``info``.
     tokens, markets : pandas.DataFrame
         From `tokens` and `markets`.
     fill_type : {'amm', 'dex'} or sequence of these, shape (pages,), optional
-        What the pages were requested for; the rows do not say. Without it only rows whose market has the
-        pools' prefix ``AMM-`` are known to be ``amm``.
+        What the pages were requested for; the rows do not say, but a HAR file does. Without it only rows
+        whose market has the pools' prefix ``AMM-`` are known to be ``amm``.
     account_id : int, optional
         Whose rows these are, if the rows do not say; a row that says otherwise is irregular.
     fee_token : {'received', 'base', 'quote', 'row'}
@@ -84,16 +90,18 @@ def trades(
         quote units, truncated to 18 decimals; relative error up to 1e-8/price; null at a price of 0, which is
         one below 1e-8), ``fee`` (units of ``fee_token``), ``fee_token``, ``fee_bps`` (float64, fee per gross
         amount of its token), ``order_hash``, ``block_id`` (0: not in a block yet), ``index_in_block``,
-        ``token_id`` (token sold), ``storage_id``, ``extra``. Amounts are `amounts.AMOUNT`. ``extra`` is null
-        for a row that is regular as sent; else JSON text with the reason (``anomaly``) and the members that
-        no column can hold. Source: the relayer.
+        ``token_id`` (as sent: blocks have the token sold, a relayer does not say which of the two it sends),
+        ``storage_id``, ``extra``. Amounts are `amounts.AMOUNT`. ``extra`` is null for a row that is regular as
+        sent; else JSON text with the reason (``anomaly``) and the members that no column can hold. Source: the
+        relayer.
 
     Raises
     ------
     UnexpectedAnswer
-        A page is not as documented, or none of the rows is a trade; names its place, what was expected and
-        what was received. One row is no error: a member that its column cannot hold becomes null, a row that
-        is not a trade has null columns and its text in ``extra``, and `anomalies` lists both.
+        A page has no known form, cannot be exact (such as an explorer's CSV), or none of the rows is a trade;
+        names its place, what was expected and what was received. One row is no error: a member that its
+        column cannot hold becomes null, a row that is not a trade has null columns and its text in ``extra``,
+        and `anomalies` lists both.
 
     See Also
     --------
@@ -121,10 +129,27 @@ def trades(
             f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive."
         )
     # Before anything is read: a mistake in an argument shows at once.
-    codes = _fill_type_codes(fill_type, len(every))
+    answers = 1 if unwrapped.are_rows(every) else len(every)
+    labels = _fill_type_labels(fill_type, answers)
     lookup = MarketLookup(tokens, markets)
+    codes = []
+    bodies = []
+    sources = []
+    accounts = set()
+    for number, saved in unwrapped.unwrap_each(every):
+        label = unwrapped.agreed(
+            "fill_type", labels[number], saved.fill_type, saved.place
+        )
+        accounts.add(
+            unwrapped.agreed("account_id", account_id, saved.account_id, saved.place)
+        )
+        codes.append(-1 if label is None else rows.FILL_TYPES.index(label))
+        bodies.append(saved.page)
+        sources.append(saved.place)
+    if len(accounts) == 1:
+        [account_id] = accounts
     # No pages make one empty group, which gives an empty frame of the right types.
-    groups = list(wire.group(every)) or [[]]
+    groups = list(wire.group(bodies)) or [[]]
     starts = itertools.accumulate(
         map(len, groups),
         initial=0,
@@ -132,10 +157,9 @@ def trades(
 
     def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
         stop = start + len(group)
-        places = [f"pages[{number}]" for number in range(start, stop)]
         batch = wire.read(
             group,
-            places,
+            sources[start:stop],
             ten_members=ten_members,
         )
         has_trades = batch.columns["no_trade"].null_count > 0
@@ -365,10 +389,10 @@ def assemble(
     return pd.DataFrame(data, copy=False)
 
 
-def _fill_type_codes(
+def _fill_type_labels(
     fill_type: str | Sequence[str | None] | None, pages: int
-) -> list[int]:
-    """Return the code of each page's fill type, -1 where it is not known."""
+) -> list[str | None]:
+    """Return the fill type given for each page, None where it is not known."""
     if fill_type is None or isinstance(fill_type, str):
         each = [fill_type] * pages
     else:
@@ -379,7 +403,7 @@ def _fill_type_codes(
     for label in each:
         if label is not None:
             _refuse_unknown("fill_type", label, rows.FILL_TYPES)
-    return [-1 if label is None else rows.FILL_TYPES.index(label) for label in each]
+    return each
 
 
 def _refuse_unknown(

@@ -48,8 +48,9 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
 
     A row is irregular as it was sent if it is not a trade (no list, fewer than 7 members, or the 19 of an NFT
     trade: all its columns are null, ``extra`` has its text), its market or token is unknown, ``tokenId`` is
-    not the token sold, a member is missing, unreadable or beyond what its column holds (it is null there,
-    never rounded), there are more members than are known, or it is of another account than the one asked for.
+    neither token of its market, a member is missing, unreadable or beyond what its column holds (it is null
+    there, never rounded), there are more members than are known, or it is of another account than the one
+    asked for.
 
     It is irregular by its values if the price is 0 (truncation leaves that of a price below 1e-8, so the
     notional is unknown) or negative, the size is 0 or negative, the fee is negative or certainly more than

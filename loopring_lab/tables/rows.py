@@ -210,12 +210,7 @@ class _Converter(Conversion):
         # A pool's market tells the type of a page that does not.
         is_unstated = (fill_type < 0) & is_pool
         fill_type = np.where(is_unstated, np.int8(FILL_TYPES.index("amm")), fill_type)
-        self.flag_wrong_token(
-            side,
-            base,
-            quote,
-            token_id,
-        )
+        self.flag_other_token(base, quote, token_id)
         role = self.codes("type", ROLES)
         self.keep_tails()
         self.keep_no_trades()
@@ -420,19 +415,17 @@ class _Converter(Conversion):
             )
         return _by_side(side, base, quote)
 
-    def flag_wrong_token(
-        self,
-        side: Codes,
-        base: Codes,
-        quote: Codes,
-        token_id: pa.Array,
-    ) -> None:
-        """Note rows whose `tokenId` is not the token sold: the quote token of a BUY, the base token of a SELL."""
-        # The account sells quote with a BUY, and base with a SELL.
-        sold = self.listing.token_ids[_by_side(side, quote, base)]
+    def flag_other_token(self, base: Codes, quote: Codes, token_id: pa.Array) -> None:
+        """Note rows whose `tokenId` is neither token of their market."""
+        # Which of the two it is, nobody has settled: the exchange's documentation shows a SELL of LRC-ETH with
+        # tokenId 0 (ETH, received) and calls it the "trade tokenId"; recorded samples show the same row with 1
+        # (LRC, sold). Blocks have both tokens of an order and no tokenId, so they cannot say what a relayer means
+        # by it. They do say that a fill moves two tokens and that its fees are in these: a third one is odd.
+        ids = self.listing.token_ids
         sent = token_id.fill_null(-1).to_numpy()
-        is_known = (sold >= 0) & (sent >= 0)
-        self.flag(is_known & (sent != sold), "tokenId is not the token sold")
+        is_known = (base >= 0) & (quote >= 0) & (sent >= 0)
+        is_other = (sent != ids[base]) & (sent != ids[quote])
+        self.flag(is_known & is_other, "tokenId is neither token of the market")
 
     def keep_tails(self) -> None:
         """Keep members beyond those that are known."""

@@ -58,7 +58,7 @@ LEAST_BYTES = 4 << 10
 # A parsed answer has no size: 256 of them make a group.
 PARSED_BYTES = GROUP_BYTES // 256
 
-Page = bytes | str | Mapping[str, Any]
+Page = bytes | str | Mapping[str, Any] | list[Any]
 AnyPage = TypeVar("AnyPage", bound=Page)
 _NAMES = (*MEMBERS, "tail", "no_trade")
 _COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
@@ -305,7 +305,7 @@ def page_rows(answer: Any, where: str) -> list[Any]:
 
 
 def parse(
-    page: Page | list[Any],
+    page: Page,
     where: str,
     size: int = MAX_DOCUMENT,
 ) -> Any:

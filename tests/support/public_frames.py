@@ -49,11 +49,17 @@ def _of_clients(
         "tables.tokens": lambda: lab.tables.tokens(tokens),
         "tables.markets": lambda: lab.tables.markets(markets),
         "tables.prices": lambda: lab.tables.prices(saved, client.markets()),
+        "tables.read_csv": lambda: _read_back(trades, saved.with_name("trades.csv")),
         "tables.trades": lambda: lab.tables.trades(
             [], client.tokens(), client.markets()
         ),
     }
     return found | {"anomalies": lambda: lab.anomalies(trades)}
+
+
+def _read_back(trades: pd.DataFrame, file: Path) -> pd.DataFrame:
+    trades.to_csv(file)
+    return lab.tables.read_csv(file)
 
 
 def _of_archive(

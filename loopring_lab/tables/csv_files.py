@@ -1,0 +1,232 @@
+"""CSV files given by somebody, as columns of text and exact values; errors name file, line and column."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.scaling import as_series, combined, first_failure
+from loopring_lab.bounded import BYTE_ORDERS, parse_decimal, printable, read_file, shown
+from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.tables import unwrapped
+from loopring_lab.tables.listings import MAX_MOMENT, TEXT
+from loopring_lab.tables.numbers import cast_decimals, cast_integers
+from loopring_lab.tables.rows import as_amount
+
+# Milliseconds in each.
+UNITS = {"s": 1000, "ms": 1}
+# Bytes; a year of minutes in seven markets takes 200 MiB.
+LARGEST = 512 << 20
+# Ends in Z or an offset, after a date with a time.
+WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
+TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
+DECIMAL = f"a decimal number that fits {AMOUNT.pyarrow_dtype}"
+_TYPE = AMOUNT.pyarrow_dtype
+HINT = "Correct the file, or write it with DataFrame.to_csv."
+
+
+class CsvFile:
+    """A CSV file with its columns as text, null where empty.
+
+    It must have the columns `needed`, those of `once` at most once, and those of `complete` without gaps. Spaces
+    after commas are part of the text if `keep_spaces`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        needed: Sequence[str],
+        once: Sequence[str],
+        *,
+        complete: Sequence[str] = (),
+        keep_spaces: bool = False,
+        size: int = LARGEST,
+    ) -> None:
+        self._file = printable(path.name)
+        self._complete = complete
+        self._keep_spaces = keep_spaces
+        self.data = read_file(
+            path,
+            size=size,
+            hint=HINT,
+        )
+        if self.data.startswith(BYTE_ORDERS):
+            raise self.error("CSV in UTF-8", "text in UTF-16")
+        unwrapped.refuse_inexact(self.data, self._file)
+        unwrapped.refuse_json(self.data, self._file)
+        line, _, _ = self.data.lstrip().partition(b"\n")
+        first = line.decode("utf-8-sig", "replace")
+        self.names = self._names_in(first)
+        if not {*needed} <= {*self.names}:
+            raise self.error(
+                f"a line of names with {', '.join(needed)}", shown(first), 1
+            )
+        for name in once:
+            if self.names.count(name) > 1:
+                raise self.error("each column once", f"{name} twice", 1)
+        self.frame = self._read()
+
+    def column(
+        self,
+        name: str,
+        expected: str,
+        convert: Callable[[pa.Array], pa.Array] | None = None,
+    ) -> pd.Series:
+        """Return a column, converted; all null where the file has none."""
+        if name not in self.names:
+            return pd.Series(None, self.frame.index, TEXT)
+        column = self.frame[name]
+        if name in self._complete and column.isna().any():
+            raise self.error(
+                expected,
+                "nothing",
+                self.line_of(int(column.isna().argmax())),
+                name,
+            )
+        if convert is None:
+            return column
+        texts = combined(pa.array(column.array, pa.string()))
+        try:
+            return as_series(convert(texts))
+        except pa.ArrowInvalid:
+            row, text = first_failure(texts, convert)
+        raise self.error(
+            expected,
+            shown(text),
+            self.line_of(row),
+            name,
+        )
+
+    def line_of(self, row: int) -> int:
+        """Return the number of the line in which a row begins; blank lines hold none, and a row may fill several."""
+        before = 0
+        number = -1  # of the rows that hold cells; the first one has the names
+        for cells, last_line in self._rows():
+            if cells:
+                number += 1
+            if number == row + 1:
+                break
+            before = last_line
+        return before + 1
+
+    def error(
+        self,
+        expected: str,
+        got: str,
+        line: int | None = None,
+        column: str = "",
+    ) -> UnexpectedAnswer:
+        """Build the error for a line."""
+        where = self._file
+        if line is not None:
+            where += f", line {line}"
+        if column:
+            where += f", {column}"
+        return UnexpectedAnswer(
+            where,
+            expected=expected,
+            got=got,
+            hint=HINT,
+        )
+
+    def _names_in(self, first: str) -> list[str]:
+        with contextlib.suppress(csv.Error):
+            for cells in csv.reader([first.rstrip("\r\n")], skipinitialspace=True):
+                return [name.strip(" \t") for name in cells]
+        return []
+
+    def _read(self) -> pd.DataFrame:
+        try:
+            with warnings.catch_warnings():
+                # Of rows that are all longer than the line of names, pandas drops the rest with a warning.
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(
+                    io.BytesIO(self.data),
+                    dtype=TEXT,
+                    index_col=False,
+                    skipinitialspace=not self._keep_spaces,
+                    keep_default_na=False,
+                    na_values=[""],
+                    encoding="utf-8-sig",
+                )
+        except (ValueError, pd.errors.ParserWarning) as error:
+            self._refuse_uneven()
+            raise self.error("CSV in UTF-8", printable(str(error))) from None
+        # pandas fills rows that are too short.
+        if frame.iloc[:, -1].isna().any():
+            self._refuse_uneven()
+        # pandas gives repeated names a number, and leaves spaces.
+        return frame.set_axis(
+            self.names,
+            axis="columns",
+        )
+
+    def _refuse_uneven(self) -> None:
+        """Refuse the first row that has more or fewer columns than there are names."""
+        for cells, last_line in self._rows():
+            if cells and len(cells) != len(self.names):
+                raise self.error(
+                    f"{len(self.names)} columns", str(len(cells)), last_line
+                )
+
+    def _rows(self) -> Iterator[tuple[list[str], int]]:
+        """Yield the cells of each row, with the number of the line in which it ends."""
+        lines = csv.reader(
+            io.StringIO(
+                self.data.decode("utf-8-sig", "replace"),
+                newline="",
+            )
+        )
+        with contextlib.suppress(csv.Error):  # such as for a cell of more than 128 KiB
+            for cells in lines:
+                # Of a line of spaces, pandas makes no row.
+                is_blank = len(cells) == 1 and not cells[0].strip()
+                yield ([] if is_blank else cells), lines.line_num
+
+
+def read_milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
+    """Read times as milliseconds since 1970; `unit` is that of numbers, None for text."""
+    if unit:
+        numbers = cast_integers(texts)
+        if numbers is None:
+            raise pa.ArrowInvalid("not a number")
+        times = pc.multiply_checked(numbers, UNITS[unit])
+    else:
+        zoned = pc.match_substring_regex(texts, WITH_ZONE)
+        # Arrow reads texts with a zone and texts without one as different types. Read as microseconds, a time
+        # that is finer than milliseconds is refused by the cast to these.
+        with_zone = pc.if_else(zoned, texts, None)
+        with_zone = with_zone.cast(pa.timestamp("us", "UTC"))
+        without = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
+        instants = pc.coalesce(with_zone, without.cast(with_zone.type))
+        instants = instants.cast(pa.timestamp("ms", "UTC"))
+        times = instants.cast(pa.int64())
+    first, last = pc.min_max(times).as_py().values()
+    if first is not None and not 0 <= first <= last <= MAX_MOMENT:
+        raise pa.ArrowInvalid("beyond the calendar")
+    return times
+
+
+def read_decimals(texts: pa.Array) -> pa.Array:
+    """Read decimal numbers as amounts."""
+    numbers = cast_decimals(texts)
+    if numbers is not None:
+        return numbers
+    return pa.array(map(_decimal, texts.to_pylist()), _TYPE)
+
+
+def _decimal(text: str | None) -> Decimal | None:
+    amount = as_amount(parse_decimal(text))
+    if text is not None and amount is None:
+        raise pa.ArrowInvalid(text)
+    return amount

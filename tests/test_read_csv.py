@@ -1,0 +1,124 @@
+"""Frames saved with to_csv come back as they were, and other files are refused by line and column."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from pandas.testing import assert_frame_equal
+from support.wire_rows import histories, markets, page, read, row, tokens
+
+import loopring_lab as lab
+from loopring_lab.errors import LabError, UnexpectedAnswer
+
+read_csv = lab.tables.read_csv
+ODD = [
+    row(),
+    row(id="2", market="NEW, \"COIN\"", size=None, createdAt="1500000000000"),
+    row(id="3", size="1", feeAmount="0", price="0.0", type=None, orderHash="0x"),
+    row(id="4", createdAt="0", blockId=str(2**62), side="BUY", feeAmount="1"),
+    ["odd", "\r\n"],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return read(page(ODD), fill_type="dex")
+
+
+@pytest.mark.parametrize("name", ["trades.csv", "trades.csv.gz"])
+@pytest.mark.parametrize("index", [True, False])
+def test_a_frame_comes_back_as_it_was(
+    tmp_path: Path, trades: pd.DataFrame, name: str, index: bool
+) -> None:
+    trades.to_csv(tmp_path / name, index=index)
+    found = read_csv(tmp_path / name, tokens(), markets())
+    assert_frame_equal(found, trades)
+    assert lab.anomalies(found).equals(lab.anomalies(trades))
+
+
+@settings(max_examples=25)
+@given(rows=histories())
+def test_amounts_come_back_to_the_last_digit(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[Any]]
+) -> None:
+    file = tmp_path_factory.mktemp("saved") / "trades.csv"
+    made = read(page(rows))
+    made.to_csv(file)
+    assert_frame_equal(read_csv(file, tokens(), markets()), made)
+
+
+def test_columns_and_rows_that_were_chosen_and_added_come_back(
+    tmp_path: Path, trades: pd.DataFrame
+) -> None:
+    chosen = trades[["market", "price", "created_at", "fee", "fee_token"]].copy()
+    chosen["my note"] = ["a", None, "NA", " b", 'c, "d"']
+    chosen["count"] = range(5)
+    chosen = chosen.iloc[[3, 0]]
+    file = tmp_path / "trades.csv"
+    chosen.to_csv(file)
+    found = read_csv(file, tokens(), markets())
+    plain = pd.read_csv(file, index_col=0)
+    expected = chosen.assign(**{name: plain[name] for name in ("my note", "count")})
+    assert_frame_equal(found, expected)
+
+
+def test_without_a_listing_the_categories_are_those_that_occur(
+    tmp_path: Path, trades: pd.DataFrame
+) -> None:
+    trades.to_csv(tmp_path / "trades.csv")
+    found = read_csv(tmp_path / "trades.csv")
+    assert_frame_equal(found, trades, check_categorical=False)
+    assert found["market"].cat.categories.tolist() == ["LRC-ETH", 'NEW, "COIN"']
+    assert found["side"].cat.categories.tolist() == ["BUY", "SELL"]
+
+
+HEAD = "created_at,market,price,side,size,trade_id,fee_bps\n"
+GOOD = "2022-07-12 15:07:39.610000+00:00,LRC-ETH,0.1,BUY,1,7,10.0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "said"),
+    [
+        (GOOD.replace("0.1", "cheap"), "price", "got 'cheap'"),
+        (GOOD.replace(",1,", ",1e-19,"), "size", "got '1e-19'"),
+        (GOOD.replace("BUY", "HOLD"), "side", "expected BUY or SELL, got 'HOLD'"),
+        (GOOD.replace(",7,", ",7.5,"), "trade_id", "whole number of 64 bits"),
+        (GOOD.replace("10.0", "ten"), "fee_bps", "expected a number, got 'ten'"),
+        (GOOD.replace("2022-07-12", "12.07.2022"), "created_at", "a time such as"),
+    ],
+)
+def test_a_cell_that_is_wrong_is_named_by_line_and_column(
+    tmp_path: Path, line: str, column: str, said: str
+) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(f"{HEAD}{GOOD}\n{line}")
+    with pytest.raises(UnexpectedAnswer) as caught:
+        read_csv(file)
+    assert caught.value.field == f"a.csv, line 4, {column}"
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n", "a.csv, line 1: expected a line of names with created_at, market, price"),
+        ("", "a line of names"),
+        (HEAD + GOOD.replace("10.0", "10.0,1"), "line 2: expected 7 columns, got 8"),
+        (HEAD.replace("side", "market") + GOOD, "market twice"),
+        (json.dumps({"trades": [row()]}), "expected CSV, got JSON. .*lab.tables.trades"),
+    ],
+)  # fmt: skip
+def test_another_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UnexpectedAnswer, match=said):
+        read_csv(tmp_path / "a.csv")
+
+
+def test_other_arguments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnexpectedAnswer, match=r"no\.csv: expected a readable file"):
+        read_csv(tmp_path / "no.csv")
+    with pytest.raises(LabError, match=r"tokens: expected the frame that tables\.tok"):
+        read_csv(tmp_path / "no.csv", tokens=markets())

@@ -1,0 +1,347 @@
+"""Own data in every known wrapping, through all three doors, and what cannot be exact named as what it is."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from pandas.testing import assert_frame_equal
+from support.wire_rows import markets, page, row, tokens
+
+import loopring_lab as lab
+from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.relayer import Relayer
+
+HASH = "0x" + "ab" * 32
+SELL = row()
+BUY = row(
+    id="8919528",
+    side="BUY",
+    feeAmount="453794000000000000",
+    orderHash=HASH,
+    type="maker",
+)
+ROWS = [SELL, BUY]
+PAGE = {"totalNum": 2, "trades": ROWS}
+ACCOUNT = int(SELL[9])
+NAME = f"{ACCOUNT}-dex.json"
+API = "https://api3.example.org/api/v3"
+EXPLORER = "Tx ID,Type,From,To,Pair,Side,Amount,Price,Total,Fee,Verified At\n1-2,Trade,a,b,LRC/ETH,Sell,453.7940,0.0003,0.1618,0.0001,2022-07-12\n"
+FLOATS = {
+    "id": "8919527", "symbol": "LRC/ETH", "side": "sell", "amount": 453.794, "price": 3.5669e-4, "cost": 0.16186,
+    "fee": {"cost": 0.00161868, "currency": "ETH"},
+}  # fmt: skip
+
+
+def sdk_trade(members: list[str]) -> dict[str, Any]:
+    names = ("tradeTime", "tradeId", "side", "volume", "price", "market", "fee")
+    made: dict[str, Any] = dict(zip(names, members, strict=False))
+    return made | {"tradeTime": int(members[0]), "type": members[13]}
+
+
+def entry(
+    path: str, answer: Any, *, encoded: bool = False, status: int = 200
+) -> dict[str, Any]:
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    content = {"mimeType": "application/json", "text": text}
+    if encoded:
+        content["text"] = base64.b64encode(text.encode()).decode()
+        content["encoding"] = "base64"
+    headers = [{"name": "X-API-KEY", "value": "a secret"}]
+    return {
+        "request": {"method": "GET", "url": f"{API}{path}", "headers": headers},
+        "response": {"status": status, "headers": [], "content": content},
+    }
+
+
+def har(*entries: dict[str, Any]) -> dict[str, Any]:
+    return {"log": {"version": "1.2", "entries": list(entries)}}
+
+
+def asked(kind: str = "dex", offset: int = 0) -> str:
+    return f"/user/trades?accountId={ACCOUNT}&fillTypes={kind}&offset={offset}&limit=1"
+
+
+WRAPPED = {
+    "as documented": PAGE,
+    "SDK": {"totalNum": 2, "userTrades": list(map(sdk_trade, ROWS)), "raw_data": PAGE},
+    "SDK without its objects": {"raw_data": PAGE},
+    "version 2": {"resultInfo": {"code": 0, "message": "SUCCESS"}, "data": PAGE},
+    "SDK of version 2": {"raw_data": {"resultInfo": {"code": 0}, "data": PAGE}},
+    "bare rows": ROWS,
+    "pages": [{"totalNum": 2, "trades": [one]} for one in ROWS],
+    "pages of bare rows": [[SELL], [BUY], []],
+    "SDK's pages": [{"raw_data": {"totalNum": 2, "trades": [one]}} for one in ROWS],
+    "ccxt with the row": [FLOATS | {"info": one} for one in ROWS],
+    "HAR": har(entry(asked(), {"totalNum": 2, "trades": [SELL]}),
+               entry(asked(offset=1), {"totalNum": 2, "trades": [BUY]}, encoded=True),
+               entry(asked(), {"resultInfo": {"code": 104002}}, status=400),
+               entry("/user/trades/../nft/trades", "no trades")),
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the listing of `wire_rows` and no trades."""
+    for name, frame in (("tokens", tokens()), ("markets", markets())):
+        del frame
+        (tmp_path / f"{name}.json").write_text(json.dumps(LISTING[name]))
+    return tmp_path
+
+
+def listing() -> dict[str, Any]:
+    known = tokens()
+    listed = [
+        {
+            "tokenId": int(one.token_id),
+            "symbol": one.Index,
+            "decimals": int(one.decimals),
+        }
+        for one in known.itertuples()
+    ]
+    pairs = [
+        {"market": one.Index, "baseTokenId": int(one.base_token_id), "quoteTokenId": int(one.quote_token_id)}
+        for one in markets().itertuples()
+    ]  # fmt: skip
+    return {"tokens": listed, "markets": {"markets": pairs}}
+
+
+LISTING = listing()
+
+
+def read(answer: Any, **how: Any) -> pd.DataFrame:
+    return lab.tables.trades(answer, tokens(), markets(), **how)
+
+
+@pytest.mark.parametrize("form", [json.dumps, lambda answer: json.dumps(answer, indent=1).encode(), lambda answer: answer])  # fmt: skip
+@pytest.mark.parametrize("wrapping", WRAPPED)
+def test_tables_read_each_wrapping_as_the_page_in_it(
+    wrapping: str, form: Callable[[Any], Any]
+) -> None:
+    found = read(form(WRAPPED[wrapping]), fill_type="dex")
+    assert_frame_equal(found, read(page(ROWS), fill_type="dex"))
+    assert lab.anomalies(found).empty
+
+
+@pytest.mark.parametrize("wrapping", WRAPPED)
+def test_files_of_each_wrapping_are_imported_and_served(
+    wrapping: str, folder: Path
+) -> None:
+    file = folder / NAME
+    file.write_text(json.dumps(WRAPPED[wrapping], indent=1))
+    expected = read(page(ROWS), fill_type="dex")
+    archive = lab.Archive(folder / "a.duckdb")
+    report = archive.import_pages(file)
+    assert report["rows"].tolist() == [2]
+    assert_frame_equal(archive.trades(), expected)
+    client = lab.connect(recording=file)
+    assert client.accounts == [ACCOUNT]
+    assert client.synthetic is False
+    assert_frame_equal(client.trades(ACCOUNT), expected)
+    assert archive.source != client.source == str(file)
+
+
+@pytest.mark.parametrize("each", [lambda one: one, sdk_trade, lambda one: FLOATS | {"info": one}])  # fmt: skip
+def test_a_file_may_have_one_row_a_line(
+    each: Callable[[list[str]], Any], folder: Path
+) -> None:
+    file = folder / f"{ACCOUNT}-dex.jsonl"
+    file.write_text("\n".join(json.dumps(each(one)) for one in ROWS))
+    client = lab.connect(recording=file)
+    assert client.trades(ACCOUNT)["size"].tolist() == read(page(ROWS))["size"].tolist()
+
+
+def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say() -> None:
+    found = read({"totalNum": 2, "userTrades": list(map(sdk_trade, ROWS))})
+    whole = read(page(ROWS))
+    known = ["created_at", "trade_id", "side", "size", "price", "notional", "market", "fee", "fee_token", "role"]  # fmt: skip
+    assert_frame_equal(found[known], whole[known])
+    assert found[["account_id", "order_hash", "block_id"]].isna().all(axis=None)
+    assert lab.anomalies(found).empty
+
+
+def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder: Path) -> None:
+    """Rows of seven members, two fill types, two accounts, tokens and markets: all of it from the requests."""
+    pool = ["1657638459611", "5", "SELL", "1" + 18 * "0", "3.5E-4", "AMM-LRC-ETH", "0"]
+    other = asked().replace(str(ACCOUNT), "7")
+    saved = har(
+        entry("/exchange/tokens", LISTING["tokens"]),
+        entry("/mix/markets", LISTING["markets"], encoded=True),
+        entry(asked(), {"totalNum": 137, "trades": [SELL[:7]]}),
+        entry(asked("amm"), {"totalNum": 1, "trades": [pool]}),
+        entry(other, {"totalNum": 1, "trades": [BUY[:7]]}),
+        entry(other + "&market=LRC-ETH", {"totalNum": 9, "trades": [BUY[:7]]}),
+    )
+    file = folder / "saved" / "trades.har"
+    file.parent.mkdir()
+    file.write_text(json.dumps(saved))
+    (folder / "tokens.json").write_text("[]")  # not beside the file
+    report = lab.Archive(folder / "a.duckdb").import_pages(file)
+    found = report.set_index(["account_id", "fill_type"])[["rows", "missing"]]
+    # A request with a filter does not count the whole history.
+    assert found.to_dict("index") == {
+        (7, "dex"): {"rows": 1, "missing": 0},
+        (ACCOUNT, "amm"): {"rows": 1, "missing": 0},
+        (ACCOUNT, "dex"): {"rows": 1, "missing": 136},
+    }
+    assert read(saved)["fill_type"].isna().sum() == 0
+
+
+def test_connect_says_what_a_file_rests_on(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / NAME
+    file.write_text(json.dumps({"totalNum": 137, "trades": ROWS}))
+    lab.connect(recording=file)
+    printed = capsys.readouterr().out
+    assert "those in tokens.json and markets.json beside it" in printed
+    assert f"account {ACCOUNT} has 2 of 137 dex fills" in printed
+    for name in LISTING:
+        (folder / f"{name}.json").unlink()
+    client = lab.connect(recording=file)
+    assert "the exchange's own, as this package brings them" in capsys.readouterr().out
+    assert client.trades(ACCOUNT)["size"].tolist() == read(page(ROWS))["size"].tolist()
+    # What the package makes up for its world is not given as the exchange's.
+    assert client.tokens()["order_amounts_dust"].isna().all()
+    file.write_text(json.dumps([row(market="NEW-COIN")]))
+    with pytest.raises(LabError, match="does not bring the market NEW-COIN"):
+        lab.connect(recording=file)
+
+
+def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder: Path) -> None:
+    file = folder / "all.json"
+    file.write_bytes(page([SELL, row(id="3", market="AMM-LRC-ETH")]))
+    client = lab.connect(recording=file)
+    assert client.trades(ACCOUNT)["fill_type"].tolist() == ["amm", "dex"]
+    report = lab.Archive(folder / "a.duckdb").import_pages(file)
+    assert report["rows"].tolist() == [1, 1]
+    assert report["total"].isna().all()
+    file.write_bytes(page([SELL]))
+    with pytest.raises(UnexpectedAnswer, match=r"name the file <accountId>-<amm or"):
+        lab.connect(recording=file)
+
+
+def test_a_file_is_served_whatever_its_path(folder: Path) -> None:
+    deep = folder / ("x" * 200) / "a [1] ~%*.har"
+    deep.parent.mkdir()
+    deep.write_text(json.dumps(har(entry(asked(), PAGE))))
+    client = lab.connect(recording=deep)
+    assert client.source == str(deep)
+    assert len(client.trades(ACCOUNT)) == 2
+    assert lab.connect(recording=deep, source="mine").source == "mine"
+
+
+def test_made_up_trades_in_a_har_file_stay_made_up(folder: Path) -> None:
+    made_up = entry(asked(), PAGE)
+    stated = json.dumps({"name": "a world", "synthetic": True})
+    header = {"name": "x-loopring-lab-source", "value": stated}
+    made_up["response"]["headers"] = [header]
+    file = folder / "a.har"
+    file.write_text(json.dumps(har(made_up)))
+    client = lab.connect(recording=file)
+    assert (client.source, client.synthetic) == ("a world", True)
+    archive = lab.Archive(folder / "a.duckdb")
+    archive.import_pages(file)
+    assert archive.trades().attrs["synthetic"] is True
+
+
+DOORS = ("tables.trades", "import_pages", "recording", "read_csv", "prices")
+
+
+def through(door: str, file: Path) -> Any:
+    if door == "tables.trades":
+        return read(file.read_bytes())
+    if door == "import_pages":
+        return lab.Archive(file.parent / "a.duckdb").import_pages(file)
+    if door == "recording":
+        return lab.connect(recording=file)
+    reader = lab.tables.read_csv if door == "read_csv" else lab.tables.prices
+    return reader(file)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (EXPLORER, "block explorer: amounts of 4 decimals, no smallest units, no account id"),
+        (json.dumps([FLOATS | {"info": {"id": "1"}}]), "trades of ccxt: amount, cost and fee are floats"),
+        (pd.DataFrame([FLOATS | {"info": "{}"}]).to_csv(), "trades of ccxt: amount, cost and fee are floats"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exact_is_named_at_every_door(
+    door: str, text: str, named: str, folder: Path
+) -> None:
+    file = folder / ("file.csv" if text[0] != "[" else "file.json")
+    file.write_text(text)
+    with pytest.raises(UnexpectedAnswer) as caught:
+        through(door, file)
+    assert named in str(caught.value)
+    assert "smallest units" in caught.value.expected
+    assert "GET /api/v3/user/trades" in str(caught.value)
+
+
+@pytest.mark.parametrize("door", DOORS[:3])
+def test_a_saved_frame_leads_to_its_reader(door: str, folder: Path) -> None:
+    trades = read(page(ROWS))
+    csv, parquet = folder / "file.csv", folder / "file.parquet"
+    trades.to_csv(csv)
+    trades.to_parquet(parquet)
+    with pytest.raises(UnexpectedAnswer, match=r"lab\.tables\.read_csv\(file\)"):
+        through(door, csv)
+    with pytest.raises(UnexpectedAnswer, match=r"pyarrow\.parquet\.read_table\(file\)"):
+        through(door, parquet)
+    table = pq.read_table(parquet)
+    assert lab.fees.summary(table).to_pandas()["fee"].tolist() == (
+        lab.fees.summary(trades)["fee"].tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [
+        ({"log": {}}, r"log\.entries: expected the requests of a HAR file"),
+        (har(), "0 requests, none of them with such an answer"),
+        (har(entry("/user/orders", {})), "1 requests, none of them"),
+        (har(entry(asked(), "")), r"entries\[0\].response.content.text: expected the"),
+        (har(entry(asked(), PAGE), entry(asked(), "{")), r"entries\[1\]: expected JSON"),
+        (har(entry(asked(), PAGE), entry("/../../" + asked(), PAGE) | {"request": {"url": "https://b.example/user/trades"}}), "answers of one relayer"),
+        ({"log": {"entries": [1, None, {"request": []}]}}, "3 requests"),
+    ],
+)  # fmt: skip
+def test_a_har_file_without_trades_is_refused_by_its_place(
+    saved: Any, said: str
+) -> None:
+    with pytest.raises(UnexpectedAnswer, match=said) as caught:
+        read(saved)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [{"fill_type": "amm"}, {"account_id": 3}])
+def test_an_argument_that_contradicts_the_request_is_refused(
+    wrong: dict[str, Any], folder: Path
+) -> None:
+    saved = har(entry(asked(), PAGE))
+    with pytest.raises(UnexpectedAnswer, match="Leave .*= out"):
+        read(saved, **wrong)
+    (folder / "a.har").write_text(json.dumps(saved))
+    with pytest.raises(UnexpectedAnswer, match="Leave .*= out"):
+        lab.Archive(folder / "a.duckdb").import_pages(folder / "a.har", **wrong)
+
+
+def test_pages_before_a_file_s_fault_are_imported(folder: Path) -> None:
+    file = folder / f"{ACCOUNT}-dex.jsonl"
+    file.write_text(f"{json.dumps(ROWS)}\n{EXPLORER.splitlines()[0]}\n")
+    archive = lab.Archive(folder / "a.duckdb")
+    with pytest.raises(UnexpectedAnswer, match="page 2: .*block explorer"):
+        archive.import_pages(file)
+    assert len(archive.trades()) == 2
+
+
+def test_a_relayer_of_a_file_says_who_reads_it(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(page(ROWS))
+    with pytest.raises(UnexpectedAnswer, match=r"got a file.*lab\.connect\(recording"):
+        Relayer(recording=tmp_path / NAME)
