@@ -1,4 +1,4 @@
-"""One exact amount: what a cell, a sum or a maximum of amounts is."""
+"""One exact amount: a cell, a sum or an extreme of amounts."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ import numpy as np
 
 from loopring_lab.amounts.arithmetic import EXACT
 
-# Binary operations of NumPy that Python's operators do, exactly where both operands are exact.
-_OPERATORS = {
-    "add": "add",
-    "subtract": "sub",
-    "multiply": "mul",
-    "floor_divide": "floordiv",
-    "remainder": "mod",
-}
 
-
-def _as_remainder(left: Decimal, right: Decimal) -> Decimal:
+def _remainder(left: Decimal, right: Decimal) -> Decimal:
     found = Fraction(left) % Fraction(right)
-    # A whole number of units, so the division is exact.
+    # A whole number of units, so its decimals end.
     return EXACT.divide(Decimal(found.numerator), Decimal(found.denominator))
 
 
-_EXACT_OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
+_OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
     "add": EXACT.add,
     "sub": EXACT.subtract,
     "mul": EXACT.multiply,
-    "mod": _as_remainder,
+    "mod": _remainder,
     "floordiv": lambda left, right: Decimal(Fraction(left) // Fraction(right)),
+}
+# NumPy's names of the same, for operations that begin with one of its numbers.
+_UFUNCS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "remainder": "mod",
+    "floor_divide": "floordiv",
 }
 
 
 class Amount(Decimal):
     """An exact amount, which also computes with floats.
 
-    With integers, Decimals and amounts, ``+``, ``-``, ``%`` and ``//`` are exact, as is the product with an
-    integer. Every other operation returns a float. A float is compared by its shortest decimal.
+    With integers, Decimals and amounts, ``+``, ``-``, ``%`` and ``//`` are exact, as are products with integers.
+    Every other operation returns a float. Floats are compared by their shortest decimals.
 
     Examples
     --------
     >>> fee = lab.amounts.Amount("1.50")
     >>> fee + 1, fee * 1.5, fee == 1.5
-    (Amount('2.5'), 2.25, True)
+    (Amount('2.5'), np.float64(2.25), True)
     """
 
     __slots__ = ()
+    __hash__ = Decimal.__hash__
 
     def __str__(self) -> str:
         return format(self.normalize(EXACT), "f")
@@ -61,7 +61,7 @@ class Amount(Decimal):
     def __format__(self, specification: str) -> str:
         return super().__format__(specification) if specification else str(self)
 
-    # Decimal rounds the results of these to 28 digits.
+    # Decimal would round the results of these to 28 digits.
     def __neg__(self) -> Amount:
         return Amount(self.copy_negate())
 
@@ -76,48 +76,60 @@ class Amount(Decimal):
             return int(self.to_integral_value())
         return Amount(self.quantize(Decimal(1).scaleb(-decimals), context=EXACT))
 
-    __hash__ = Decimal.__hash__
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
 
     def __conform__(self, protocol: Any) -> str:
-        # sqlite3 asks an object that it does not know.
+        # sqlite3 asks for a value that it can store, and makes a number of it.
         return str(self)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        name = _OPERATORS.get(ufunc.__name__)
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
+    ) -> Any:
+        name = _UFUNCS.get(ufunc.__name__)
         if name and not any(isinstance(one, np.ndarray) for one in inputs):
-            numbers = [one.item() if isinstance(one, np.generic) else one for one in inputs]
-            return getattr(operator, name)(*numbers)
-        numbers = [float(one) if isinstance(one, Decimal) else one for one in inputs]
-        return getattr(ufunc, method)(*numbers, **options)
+            return getattr(operator, name)(*map(_python_number, inputs))
+        return getattr(ufunc, method)(*map(_float, inputs), **options)
+
+    def __array_function__(
+        self, function: Any, types: Any, inputs: Any, options: Any
+    ) -> Any:
+        return function(*map(_float, inputs), **options)
 
 
-def _define_operator(name: str, is_reflected: bool) -> None:
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, Amount) else value
+
+
+def _python_number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _define_operator(name: str, *, is_reflected: bool) -> None:
     compute = getattr(operator, name)
+    exact_with = int if name == "mul" else (int, Decimal)
 
     def method(self: Amount, other: Any) -> Any:
-        if isinstance(other, np.generic):
-            other = other.item()
+        other = _python_number(other)
         if not isinstance(other, (int, float, Decimal)):
             return NotImplemented
-        pair = (other, self) if is_reflected else (self, other)
-        exact_types = int if name == "mul" else (int, Decimal)
-        if name in _EXACT_OPERATIONS and isinstance(other, exact_types):
-            left, right = map(Decimal, pair)
-            if right or name not in ("mod", "floordiv"):
-                return Amount(_EXACT_OPERATIONS[name](left, right))
+        left, right = (other, self) if is_reflected else (self, other)
+        is_defined = right != 0 or name not in ("mod", "floordiv")
+        if name in _OPERATIONS and isinstance(other, exact_with) and is_defined:
+            return Amount(_OPERATIONS[name](Decimal(left), Decimal(right)))
         with np.errstate(all="ignore"):
-            return compute(*map(np.float64, pair))
+            return compute(np.float64(left), np.float64(right))
 
-    setattr(Amount, f"__{'r' if is_reflected else ''}{name}__", method)
+    prefix = "r" if is_reflected else ""
+    setattr(Amount, f"__{prefix}{name}__", method)
 
 
 def _define_comparison(name: str) -> None:
     compare = getattr(Decimal, name)
 
     def method(self: Amount, other: Any) -> Any:
-        if isinstance(other, np.generic):
-            other = other.item()
-        if isinstance(other, float) and np.isfinite(other):
+        other = _python_number(other)
+        if isinstance(other, float):
             other = Decimal(repr(other))
         return compare(self, other)
 
