@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from decimal import ROUND_DOWN, ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,8 +103,6 @@ def from_values(values: Any) -> pa.Array:
 def from_arrow(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Convert an Arrow array of decimals, integers, floats or texts."""
     array = combined(values)
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
     if pa.types.is_integer(array.type):
         return array.cast(AMOUNT_TYPE)
     if pa.types.is_decimal(array.type):
@@ -123,7 +122,7 @@ def _from_floats(floats: np.ndarray) -> pa.Array:
     return checked(reduce_scale(texts.cast(_FLOATS), WIDEST, truncate=True))
 
 
-def checked(array: pa.Array, what: str = "value") -> pa.Array:
+def checked(array: pa.Array) -> pa.Array:
     """Cast decimals to amounts, or raise an error that names the first that does not fit."""
 
     def convert(part: pa.Array) -> pa.Array:
@@ -133,7 +132,7 @@ def checked(array: pa.Array, what: str = "value") -> pa.Array:
         return convert(array)
     except pa.ArrowInvalid:
         position, value = first_failure(array, convert)
-    raise overflow(f"the {what} {value} at position {position}")
+    raise overflow(f"{value} at position {position}")
 
 
 def overflow(what: str) -> AmountError:
@@ -150,29 +149,16 @@ def to_floats(amounts: pa.Array) -> np.ndarray:
 
 def to_texts(amounts: pa.Array) -> pa.Array:
     """Write amounts without trailing zeros, and never with an exponent."""
-    size = pc.abs(amounts)
-    whole = pc.floor(size)
-    # Arrow writes decimals below 1e-6 with an exponent, so the fraction is written behind a one, which is cut off.
-    one = pa.repeat(pa.scalar(Decimal(1), AMOUNT_TYPE), len(amounts))
-    fraction = add(subtract(size, whole), one).cast(pa.string())
-    texts = pc.binary_join_element_wise(
-        pc.if_else(pc.less(amounts, 0), "-", ""),
-        whole.cast(pa.decimal128(20, 0)).cast(pa.string()),
-        pc.utf8_rtrim(pc.utf8_slice_codeunits(fraction, 1), "0"),
-        "",
-    )
-    return pc.utf8_rtrim(texts, ".")
+    # Units have neither point nor exponent; their last 18 digits stand after the point.
+    units = with_scale(pc.abs(amounts), pa.decimal128(38, 0)).cast(pa.string())
+    padded = pc.utf8_lpad(units, DECIMALS + 1, "0")
+    pointed = pc.replace_substring_regex(padded, r"(\d{18})$", r".\1")
+    sizes = pc.utf8_rtrim(pc.utf8_rtrim(pointed, "0"), ".")
+    signs = pc.if_else(pc.less(amounts, 0), "-", "")
+    return pc.binary_join_element_wise(signs, sizes, "")
 
 
 # ---- Sums, products, quotients
-
-
-def add(left: pa.Array, right: pa.Array) -> pa.Array:
-    return _fitting(pc.add, left, right)
-
-
-def subtract(left: pa.Array, right: pa.Array) -> pa.Array:
-    return _fitting(pc.subtract, left, right)
 
 
 def _fitting(
@@ -201,44 +187,39 @@ def multiply_by_integers(amounts: pa.Array, integers: pa.Array) -> pa.Array:
         short = with_scale(amounts, pa.decimal128(17, DECIMALS))
     else:
         short = amounts.cast(WIDE)
-    return checked(
-        pc.multiply(short, whole[0] if len(whole) == 1 else whole), "product"
-    )
+    factors = whole[0] if len(whole) == 1 else whole
+    return checked(pc.multiply(short, factors))
 
 
 def multiply(left: pa.Array, right: pa.Array) -> pa.Array:
     """Multiply amounts exactly and cut the products to 18 decimals."""
     short = with_scale(right.cast(WIDE), pa.decimal256(37, DECIMALS))
     product = pc.multiply(left.cast(WIDE), short)
-    return checked(reduce_scale(product, WIDEST, truncate=True), "product")
-
-
-def floor_divide(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return ``left // right``; missing where the divisor is zero."""
-    return _divide(operator.floordiv, left, right, 0)
-
-
-def remainder(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return ``left % right``, with the divisor's sign; missing where the divisor is zero."""
-    return _divide(operator.mod, left, right, DECIMALS)
+    return checked(reduce_scale(product, WIDEST, truncate=True))
 
 
 def _divide(
-    compute: Callable[[Any, Any], Any], left: pa.Array, right: pa.Array, scale: int
+    compute: Callable[[Any, Any], Any], scale: int, left: pa.Array, right: pa.Array
 ) -> pa.Array:
-    # With Python's integers: Arrow has no remainder, and cuts its quotients toward zero.
+    """Compute with units as Python's integers: Arrow has no remainder, and cuts its quotients toward zero."""
     found = []
     for dividend, divisor in zip(_units(left), _units(right), strict=True):
         is_defined = divisor and dividend is not None
         found.append(compute(dividend, divisor) if is_defined else None)
-    return checked(from_integers(found, pa.decimal256(76, scale)), "quotient")
+    return checked(from_integers(found, pa.decimal256(76, scale)))
 
 
 def _units(amounts: pa.Array) -> list[int | None]:
     return to_integers(amounts.cast(WIDE))
 
 
-OPERATIONS = {"add": add, "sub": subtract, "mod": remainder, "floordiv": floor_divide}
+# By the names of Python's operators. Quotients and remainders of zero are missing.
+OPERATIONS = {
+    "add": partial(_fitting, pc.add),
+    "sub": partial(_fitting, pc.subtract),
+    "mod": partial(_divide, operator.mod, DECIMALS),
+    "floordiv": partial(_divide, operator.floordiv, 0),
+}
 
 
 def total(amounts: pa.Array) -> Decimal:
@@ -282,9 +263,7 @@ def from_words(words: list[np.ndarray], is_missing: np.ndarray) -> pa.Array:
         bits[:, position] = carry & (2**_WORD - 1)
         carry >>= _WORD
     sums = pa.Array.from_buffers(WIDEST, len(bits), [None, pa.py_buffer(bits)])
-    return pc.if_else(
-        pa.array(is_missing), pa.scalar(None, AMOUNT_TYPE), checked(sums, "sum")
-    )
+    return pc.if_else(pa.array(is_missing), pa.scalar(None, AMOUNT_TYPE), checked(sums))
 
 
 # ---- Comparisons

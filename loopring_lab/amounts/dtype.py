@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partialmethod
 from typing import Any
 
@@ -91,23 +91,17 @@ class AmountDtype(ExtensionDtype):
 
     def _get_common_dtype(self, dtypes: list[Any]) -> Any:
         others = [dtype for dtype in dtypes if not isinstance(dtype, AmountDtype)]
+        integers = [dtype for dtype in others if is_integer_dtype(dtype)]
         floats = [dtype for dtype in others if is_float_dtype(dtype)]
-        exact = [dtype for dtype in others if _is_exact(dtype)]
-        if len(floats) + len(exact) < len(others):
+        if len(integers) + len(floats) < len(others):
             return None
         if not floats:
             return self
         # Arrow's integers are asked first, and ask here in NumPy's name: they must not promise Arrow's floats,
         # which amounts are not converted to. With this answer pandas asks here next.
-        if any(isinstance(dtype, np.dtype) for dtype in exact):
+        if any(isinstance(dtype, np.dtype) for dtype in integers):
             return None
         return np.dtype("float64")
-
-
-def _is_exact(dtype: Any) -> bool:
-    is_arrow = isinstance(dtype, pd.ArrowDtype)
-    is_decimal = is_arrow and pa.types.is_decimal(dtype.pyarrow_dtype)
-    return is_decimal or is_integer_dtype(dtype)
 
 
 class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
@@ -135,8 +129,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     __array_priority__ = 1000
 
     def __init__(self, values: Any) -> None:
-        is_ready = isinstance(values, pa.Array) and values.type == AMOUNT_TYPE
-        self._decimals = values if is_ready else arithmetic.from_values(values)
+        self._decimals = arithmetic.from_values(values)
 
     # ---- What every extension array has
 
@@ -239,48 +232,33 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     ) -> np.ndarray:
         """Return floats, or for ``object`` the amounts, which are Decimals."""
         dtype = np.dtype("float64" if dtype is None else dtype)
-        if dtype.kind == "O":
+        if dtype.kind in "OUS":
             found = np.empty(len(self), object)
             found[:] = list(self)
-        elif dtype.kind in "US":
-            found = np.array(self._texts(), dtype)
-        elif dtype.kind == "b":
-            found = self != 0
         elif dtype.kind in "iu" and not self._hasna:
             # Digits after the point are cut, as of floats.
-            found = self._decimals.cast(pa.int64(), safe=False).to_numpy().astype(dtype)
+            found = self._decimals.cast(pa.int64(), safe=False).to_numpy()
         else:
             # By way of its text, each is the float that its digits stand for.
             floats = self._decimals.cast(pa.string()).cast(pa.float64())
-            found = floats.to_numpy(zero_copy_only=False, writable=True).astype(dtype)
+            found = floats.to_numpy(zero_copy_only=False, writable=True)
         if na_value is not no_default:
             found[self.isna()] = na_value
-        return found
+        return found.astype(dtype)
 
     def astype(self, dtype: Any, copy: bool = True) -> Any:
         dtype = pandas_dtype(dtype)
-        pyarrow_dtype = getattr(dtype, "pyarrow_dtype", None)
-        if isinstance(dtype, AmountDtype):
-            return self.copy() if copy else self
-        if isinstance(dtype, pd.StringDtype) or pyarrow_dtype == pa.string():
-            return pd.array(self._texts(), dtype=dtype)
-        if pyarrow_dtype is not None:
+        arrow_type = getattr(dtype, "pyarrow_dtype", None)
+        if isinstance(dtype, pd.StringDtype) or arrow_type == pa.string():
+            texts = arithmetic.to_texts(self._decimals)
+            return pd.array(texts.to_pylist(), dtype=dtype)
+        if arrow_type is not None:
             return self._in_pandas().astype(dtype)
-        if isinstance(dtype, ExtensionDtype) and dtype.kind in "fiu":
-            return pd.array(self.to_numpy(), dtype=dtype)
-        if isinstance(dtype, ExtensionDtype):
-            return super().astype(dtype, copy)
         if dtype.kind in "iu" and self._hasna:
             raise ValueError(
                 "Missing amounts cannot become integers. Fill them first, with .fillna(0)."
             )
-        return self.to_numpy(dtype)
-
-    def _texts(self) -> list[str | None]:
-        return arithmetic.to_texts(self._decimals).to_pylist()
-
-    def _formatter(self, boxed: bool = False) -> Callable[[Any], str]:
-        return str
+        return super().astype(dtype, copy)
 
     # ---- Order and identity
 
@@ -313,8 +291,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
 
     def value_counts(self, dropna: bool = True) -> pd.Series:
         codes, uniques = self.factorize(use_na_sentinel=dropna)
-        counts = np.bincount(codes[codes >= 0], minlength=len(uniques))
-        return pd.Series(counts, pd.Index(uniques), name="count", dtype="int64")
+        counts = np.bincount(codes[codes >= 0])
+        return pd.Series(counts, pd.Index(uniques), name="count")
 
     def _mode(self, dropna: bool = True) -> AmountArray:
         counts = self.value_counts(dropna)
@@ -350,17 +328,11 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
 
     @classmethod
     def _create_arithmetic_method(cls, op: Any) -> Any:
-        def method(self: AmountArray, other: Any) -> Any:
-            return self._compute(op, other)
-
-        return method
+        return lambda self, other: self._compute(op, other)
 
     @classmethod
     def _create_comparison_method(cls, op: Any) -> Any:
-        def method(self: AmountArray, other: Any) -> Any:
-            return self._compare(op.__name__, other)
-
-        return method
+        return lambda self, other: self._compare(op.__name__, other)
 
     def _compute(self, operation: Any, other: Any) -> Any:
         """Compute exactly where both sides are exact and the result is, else with floats."""
@@ -422,23 +394,20 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def _reduce(
         self, name: str, *, skipna: bool = True, keepdims: bool = False, **options: Any
     ) -> Any:
-        found = self._reduced(name, skipna, **options)
-        if not keepdims:
-            return found
+        if name == "count":
+            return self.count()
         if name in ("sum", "min", "max"):
-            return AmountArray([found])
-        return pd.array([found], dtype=np.dtype(type(found)))
+            found = self._exact_reduction(name, skipna, **options)
+            dtype: Any = self.dtype
+        else:
+            found = getattr(pd.Series(self._floats()), name)(skipna=skipna, **options)
+            dtype = np.dtype(type(found))
+        return pd.array([found], dtype=dtype) if keepdims else found
 
-    def _reduced(
-        self, name: str, skipna: bool, min_count: int = 0, **options: Any
+    def _exact_reduction(
+        self, name: str, skipna: bool, min_count: int = 0, **_: Any
     ) -> Any:
         known = self.dropna()
-        if name == "count":
-            return len(known)
-        if name in ("any", "all"):
-            return getattr(known.to_numpy(bool), name)()
-        if name not in ("sum", "min", "max"):
-            return getattr(pd.Series(self._floats()), name)(skipna=skipna, **options)
         least = min_count if name == "sum" else 1
         if len(known) < least or (self._hasna and not skipna):
             return np.nan
@@ -474,36 +443,35 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
             sums = [word.to_numpy("int64", na_value=0) for word in words]
             return AmountArray(arithmetic.from_words(sums, words[0].isna()))
         if how in ("cummin", "cummax", "rank"):
-            ranks = self._ranks()
-            found = self._masked(ranks)._groupby_op(how=how, **options)
-            if how == "rank":
-                return _as_floats(found)
-            # One amount for each rank, which begin with 1.
-            positions = np.full(ranks.max(initial=0) + 1, -1)
-            positions[ranks] = np.arange(len(self))
-            return self.take(
-                positions[found.to_numpy("int64", na_value=0)], allow_fill=True
-            )
-        found = self._masked(self._floats())._groupby_op(how=how, **options)
-        return found if how in ("any", "all") else _as_floats(found)
+            numbers = self._ranks()
+        else:
+            numbers = self._floats()
+        found = self._masked(numbers)._groupby_op(how=how, **options)
+        if how in ("any", "all"):
+            return found
+        if how in ("cummin", "cummax"):
+            # Ranks begin with 1; what is missing takes -1.
+            positions = found.to_numpy("int64", na_value=0) - 1
+            in_order = pd.Series(self.dropna().unique()).sort_values().array
+            return in_order.take(positions, allow_fill=True)
+        return np.asarray(found, "float64")
 
     def _groupby_quantile(self, **options: Any) -> np.ndarray:
-        return _as_floats(self._masked(self._floats())._groupby_quantile(**options))
+        found = self._masked(self._floats())._groupby_quantile(**options)
+        return np.asarray(found, "float64")
 
     def _quantile(self, qs: np.ndarray, interpolation: Any) -> np.ndarray:
         return pd.Series(self._floats()).quantile(qs, interpolation).to_numpy()
 
-    def interpolate(
-        self, *, method: Any, index: Any, copy: bool, axis: int, **options: Any
-    ) -> Any:
+    def interpolate(self, *, index: Any, copy: bool, axis: int, **options: Any) -> Any:
         """Fill missing amounts with floats between their neighbours."""
-        return pd.Series(self._floats(), index).interpolate(method, **options).array
+        return pd.Series(self._floats(), index).interpolate(**options).array
 
     def _masked(self, numbers: np.ndarray) -> Any:
-        """Return numbers that stand for the amounts in pandas' own type, missing where these are."""
-        kinds = {"f": pd.arrays.FloatingArray, "i": pd.arrays.IntegerArray}
-        is_missing = self.isna()
-        return kinds[numbers.dtype.kind](np.where(is_missing, 0, numbers), is_missing)
+        """Return numbers that stand for the amounts, missing where these are, in pandas' own type."""
+        found = pd.array(numbers)
+        found[self.isna()] = pd.NA
+        return found
 
 
 _REDUCTIONS = (
@@ -540,34 +508,26 @@ def _listed(other: Any) -> Any:
     return other if is_list_like(other) else [other]
 
 
-def _floats(other: Any) -> Any:
-    if isinstance(other, AmountArray):
-        return other._floats()
-    if is_list_like(other):
-        return pd.array(other, dtype="float64").to_numpy()
-    return np.nan if pd.isna(other) else float(other)
+def _floats(other: Any) -> np.ndarray:
+    if _kind(other) == "amount":
+        return AmountArray(_listed(other))._floats()
+    return np.asarray(other, "float64")
 
 
-def _as_floats(found: Any) -> np.ndarray:
-    return (
-        found
-        if isinstance(found, np.ndarray)
-        else found.to_numpy("float64", na_value=np.nan)
-    )
-
-
-def multiply(left: Any, right: Any) -> Any:
+def multiply(size: pd.Series, price: Any) -> pd.Series:
     """Multiply amounts exactly, and cut the products to 18 decimals, as the exchange does.
 
     Parameters
     ----------
-    left, right : pandas.Series of amount, or Decimal or int
-        Such as sizes and prices. Series are aligned by their index.
+    size : pandas.Series of amount, shape (n,)
+        Amounts.
+    price : pandas.Series of amount, shape (n,), or Decimal or int
+        What they are multiplied by; a series is aligned by its index.
 
     Returns
     -------
-    pandas.Series of amount
-        The products.
+    pandas.Series of amount, shape (n,)
+        The products, with the index of `size`.
 
     Raises
     ------
@@ -576,17 +536,11 @@ def multiply(left: Any, right: Any) -> Any:
 
     Examples
     --------
-    >>> sizes = pd.Series(["1.5"], dtype="amount")
+    >>> sizes = pd.Series(["1.5", "2"], dtype="amount")
     >>> lab.amounts.multiply(sizes, Decimal("0.1")).tolist()
-    [Amount('0.15')]
+    [Amount('0.15'), Amount('0.2')]
     """
-    if not isinstance(left, pd.Series):
-        left, right = right, left
-    if isinstance(right, pd.Series):
-        left, right = left.align(right)
-    else:
-        right = pd.Series(right, left.index)
-    product = arithmetic.multiply(
-        AmountArray(left.array)._decimals, AmountArray(right.array)._decimals
-    )
-    return pd.Series(AmountArray(product), left.index)
+    sizes = AmountArray(size.array)
+    prices = AmountArray(pd.Series(price, size.index).array)
+    product = arithmetic.multiply(sizes.to_arrow(), prices.to_arrow())
+    return pd.Series(AmountArray(product), size.index)

@@ -76,9 +76,6 @@ class Amount(Decimal):
             return int(self.to_integral_value())
         return Amount(self.quantize(Decimal(1).scaleb(-decimals), context=EXACT))
 
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
     def __conform__(self, protocol: Any) -> str:
         # sqlite3 asks for a value that it can store, and makes a number of it.
         return str(self)
