@@ -118,16 +118,17 @@ def _from_floats(floats: np.ndarray) -> pa.Array:
         # Raises, and names the first of them.
         to_decimal(too_large[0])
     kept = np.where(np.abs(floats) < float(UNIT), 0.0, floats)
-    texts = pa.array(kept, from_pandas=True).cast(pa.string())
-    return checked(reduce_scale(texts.cast(_FLOATS), WIDEST, truncate=True))
+    return checked(reduce_scale(_shortest(kept), WIDEST, truncate=True))
+
+
+def _shortest(floats: np.ndarray) -> pa.Array:
+    """Return the shortest decimals of floats; Arrow writes those, and reads them exactly."""
+    return pa.array(floats, from_pandas=True).cast(pa.string()).cast(_FLOATS)
 
 
 def checked(array: pa.Array) -> pa.Array:
     """Cast decimals to amounts, or raise an error that names the first that does not fit."""
-
-    def convert(part: pa.Array) -> pa.Array:
-        return reduce_scale(part, AMOUNT_TYPE)
-
+    convert = partial(reduce_scale, to=AMOUNT_TYPE)
     try:
         return convert(array)
     except pa.ArrowInvalid:
@@ -144,7 +145,7 @@ def overflow(what: str) -> AmountError:
 def to_floats(amounts: pa.Array) -> np.ndarray:
     """Return floats, each within one unit of its last place; a missing amount is nan."""
     units = with_scale(amounts, pa.decimal128(38, 0)).cast(pa.float64())
-    return np.divide(units.to_numpy(zero_copy_only=False), 1e18)
+    return units.to_numpy(zero_copy_only=False) / 1e18
 
 
 def to_texts(amounts: pa.Array) -> pa.Array:
@@ -211,6 +212,13 @@ def _divide(
 
 def _units(amounts: pa.Array) -> list[int | None]:
     return to_integers(amounts.cast(WIDE))
+
+
+def rounded(amounts: pa.Array, decimals: int) -> pa.Array:
+    try:
+        return pc.round(amounts, min(decimals, DECIMALS), "half_to_even")
+    except pa.ArrowInvalid:
+        raise overflow("a rounded amount") from None
 
 
 # By the names of Python's operators. Quotients and remainders of zero are missing.
@@ -297,8 +305,6 @@ def compare_floats(amounts: pa.Array, floats: np.ndarray, name: str) -> np.ndarr
     # Where a float is nearer than ours are right, decimals decide.
     is_near = (np.abs(ours - floats) <= 4 * np.spacing(np.abs(ours))) & (ours != 0)
     if is_near.any():
-        decimals = pa.array(floats[is_near]).cast(pa.string()).cast(_FLOATS)
-        found[is_near] = compare_arrays(
-            amounts.filter(pa.array(is_near)), decimals, name
-        )
+        near = amounts.filter(pa.array(is_near))
+        found[is_near] = compare_arrays(near, _shortest(floats[is_near]), name)
     return found

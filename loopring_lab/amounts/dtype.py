@@ -17,13 +17,7 @@ from pandas.api.extensions import (
     no_default,
     register_extension_dtype,
 )
-from pandas.api.types import (
-    infer_dtype,
-    is_float_dtype,
-    is_integer_dtype,
-    is_list_like,
-    pandas_dtype,
-)
+from pandas.api.types import infer_dtype, is_list_like, pandas_dtype
 
 from loopring_lab.amounts import arithmetic
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
@@ -91,15 +85,14 @@ class AmountDtype(ExtensionDtype):
 
     def _get_common_dtype(self, dtypes: list[Any]) -> Any:
         others = [dtype for dtype in dtypes if not isinstance(dtype, AmountDtype)]
-        integers = [dtype for dtype in others if is_integer_dtype(dtype)]
-        floats = [dtype for dtype in others if is_float_dtype(dtype)]
-        if len(integers) + len(floats) < len(others):
+        kinds = {dtype.kind for dtype in others}
+        if not kinds <= {"i", "u", "f"}:
             return None
-        if not floats:
+        if "f" not in kinds:
             return self
         # Arrow's integers are asked first, and ask here in NumPy's name: they must not promise Arrow's floats,
         # which amounts are not converted to. With this answer pandas asks here next.
-        if any(isinstance(dtype, np.dtype) for dtype in integers):
+        if any(isinstance(dtype, np.dtype) and dtype.kind != "f" for dtype in others):
             return None
         return np.dtype("float64")
 
@@ -148,9 +141,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
 
     @classmethod
     def _from_scalars(cls, scalars: Any, *, dtype: Any) -> AmountArray:
-        if not all(isinstance(one, Amount) or pd.isna(one) for one in scalars):
+        if infer_dtype(scalars, skipna=True) not in ("decimal", "empty"):
             raise AmountError(
-                "These are not only amounts. Convert them with .astype('amount')."
+                "These are no amounts. Convert them with .astype('amount')."
             )
         return cls(scalars)
 
@@ -265,15 +258,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def _values_for_argsort(self) -> np.ndarray:
         """Return floats that sort as the amounts do, or ranks where two amounts are one float."""
         floats = self._floats()
-        order = np.argsort(floats)
-        in_order = self._decimals.take(pa.array(order))
-        is_new = np.diff(floats[order]) != 0
-        is_same = (
-            arithmetic.compare_arrays(in_order[1:], in_order[:-1], "equal")
-            if len(self) > 1
-            else is_new
-        )
-        return floats if (is_new | is_same).all() else self._ranks()
+        in_order = self[np.argsort(floats)]
+        differ = in_order[1:] != in_order[:-1]
+        are_one_float = np.diff(in_order._floats()) == 0
+        return self._ranks() if (differ & are_one_float).any() else floats
 
     def _ranks(self) -> np.ndarray:
         return pc.rank(self._decimals, tiebreaker="dense").to_numpy().astype("int64")
@@ -322,9 +310,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
 
     def round(self, decimals: int = 0, *_: Any, **__: Any) -> AmountArray:
         """Round exactly, halves to the even digit."""
-        return AmountArray(
-            pc.round(self._decimals, min(decimals, arithmetic.DECIMALS), "half_to_even")
-        )
+        return AmountArray(arithmetic.rounded(self._decimals, decimals))
 
     @classmethod
     def _create_arithmetic_method(cls, op: Any) -> Any:
@@ -346,11 +332,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
             left, right = (other, self) if is_reflected else (self, other)
             return left // right, left % right
         if name == "mul" and kind == "integer":
-            # As decimals, which also hold Python's integers beyond 64 bits.
-            integers = pa.array(_listed(other), from_pandas=True)
-            return AmountArray(
-                arithmetic.multiply_by_integers(self._decimals, integers)
-            )
+            is_one = not is_list_like(other)
+            integers = AmountArray([other]).to_arrow() if is_one else pa.array(other)
+            product = arithmetic.multiply_by_integers(self._decimals, integers)
+            return AmountArray(product)
         if name in arithmetic.OPERATIONS and kind != "float":
             theirs = self._from_sequence(_listed(other))
             if not is_list_like(other):

@@ -13,10 +13,12 @@ import numpy as np
 from loopring_lab.amounts.arithmetic import EXACT
 
 
+def _floor_divide(left: Decimal, right: Decimal) -> Decimal:
+    return Decimal(Fraction(left) // Fraction(right))
+
+
 def _remainder(left: Decimal, right: Decimal) -> Decimal:
-    found = Fraction(left) % Fraction(right)
-    # A whole number of units, so its decimals end.
-    return EXACT.divide(Decimal(found.numerator), Decimal(found.denominator))
+    return EXACT.subtract(left, EXACT.multiply(right, _floor_divide(left, right)))
 
 
 _OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
@@ -24,16 +26,10 @@ _OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
     "sub": EXACT.subtract,
     "mul": EXACT.multiply,
     "mod": _remainder,
-    "floordiv": lambda left, right: Decimal(Fraction(left) // Fraction(right)),
+    "floordiv": _floor_divide,
 }
-# NumPy's names of the same, for operations that begin with one of its numbers.
-_UFUNCS = {
-    "add": "add",
-    "subtract": "sub",
-    "multiply": "mul",
-    "remainder": "mod",
-    "floor_divide": "floordiv",
-}
+# NumPy's names of those that often begin with one of its integers, such as a count.
+_UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul"}
 
 
 class Amount(Decimal):
@@ -50,7 +46,6 @@ class Amount(Decimal):
     """
 
     __slots__ = ()
-    __hash__ = Decimal.__hash__
 
     def __str__(self) -> str:
         return format(self.normalize(EXACT), "f")
