@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partialmethod
 from typing import Any
 
@@ -49,6 +51,35 @@ _COMPARISONS = {
     "gt": "greater",
     "ge": "greater_equal",
 }
+
+
+class AmountType(pa.ExtensionType):  # type: ignore[misc]
+    """Marks decimals as amounts in Arrow's tables, so that Parquet and Feather files give amounts back.
+
+    pyarrow keeps no pandas type of plain decimals. DuckDB and Spark read the decimals, without the mark.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(AMOUNT_TYPE, "loopring_lab.amount")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(
+        cls, storage_type: Any, serialized: Any
+    ) -> AmountType:
+        return cls()
+
+    def to_pandas_dtype(self) -> AmountDtype:
+        return AmountDtype()
+
+
+# A notebook that loads this module again has registered the type before.
+with suppress(pa.ArrowKeyError):
+    pa.register_extension_type(AmountType())
+# Polars has no sums of types that it does not know, unless it is told to take what they hold.
+os.environ.setdefault("POLARS_UNKNOWN_EXTENSION_TYPE_BEHAVIOR", "load_as_storage")
 
 
 @register_extension_dtype
@@ -130,8 +161,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def _from_sequence(
         cls, scalars: Any, *, dtype: Any = None, copy: bool = False
     ) -> AmountArray:
-        values = getattr(scalars, "array", scalars)
-        return cls(values if hasattr(values, "__len__") else list(values))
+        return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
     @classmethod
     def _from_sequence_of_strings(
@@ -210,8 +240,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         """Return the amounts as ``decimal128(38, 18)``."""
         return self._decimals
 
-    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
-        return self._decimals if type is None else self._decimals.cast(type)
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:  # noqa: A002 - Arrow's name
+        if type in (None, AmountType()):
+            return pa.ExtensionArray.from_storage(AmountType(), self._decimals)
+        return self._decimals.cast(type)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -226,8 +258,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         """Return floats, or for ``object`` the amounts, which are Decimals."""
         dtype = np.dtype("float64" if dtype is None else dtype)
         if dtype.kind in "OUS":
-            found = np.empty(len(self), object)
-            found[:] = list(self)
+            found = np.fromiter(self, object, len(self))
         elif dtype.kind in "iu" and not self._hasna:
             # Digits after the point are cut, as of floats.
             found = self._decimals.cast(pa.int64(), safe=False).to_numpy()
@@ -332,9 +363,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
             left, right = (other, self) if is_reflected else (self, other)
             return left // right, left % right
         if name == "mul" and kind == "integer":
+            # Truth values times one are integers.
             is_one = not is_list_like(other)
-            integers = AmountArray([other]).to_arrow() if is_one else pa.array(other)
-            product = arithmetic.multiply_by_integers(self._decimals, integers)
+            factors = AmountArray([other]).to_arrow() if is_one else pa.array(1 * other)
+            product = arithmetic.multiply_by_integers(self._decimals, factors)
             return AmountArray(product)
         if name in arithmetic.OPERATIONS and kind != "float":
             theirs = self._from_sequence(_listed(other))
@@ -525,7 +557,7 @@ def multiply(size: pd.Series, price: Any) -> pd.Series:
     >>> lab.amounts.multiply(sizes, Decimal("0.1")).tolist()
     [Amount('0.15'), Amount('0.2')]
     """
-    sizes = AmountArray(size.array)
-    prices = AmountArray(pd.Series(price, size.index).array)
+    sizes = AmountArray(size)
+    prices = AmountArray(pd.Series(price, size.index))
     product = arithmetic.multiply(sizes.to_arrow(), prices.to_arrow())
     return pd.Series(AmountArray(product), size.index)
