@@ -35,6 +35,7 @@ WIDE = pa.decimal256(38, DECIMALS)
 WIDEST = pa.decimal256(76, DECIMALS)
 UNIT = Decimal(1).scaleb(-DECIMALS)
 LIMIT = Decimal(10) ** 20
+LARGEST = LIMIT.next_minus(Context(prec=38))
 FITS = "an amount has at most 20 digits before the point and 18 after it"
 
 # More digits than any sum or product of two amounts has, so that nothing is rounded.
@@ -279,14 +280,16 @@ def compare(amounts: pa.Array, number: Decimal | None, name: str) -> np.ndarray:
     never = np.full(len(amounts), name == "not_equal")
     if number is None:
         return never
-    within_reach = max(min(number, 2 * LIMIT), -2 * LIMIT)
-    below = within_reach.quantize(UNIT, context=_FLOOR)
-    # What is no amount itself, as it lies between two or beyond all, is compared by an amount below it.
-    if below != number:
-        if name in ("equal", "not_equal"):
-            return never
+    within_reach = max(min(number, LARGEST), LARGEST.copy_negate())
+    near = within_reach.quantize(UNIT, context=_FLOOR)
+    # A number between two amounts, or beyond all, is compared by an amount beside it.
+    if near != number and name in ("equal", "not_equal"):
+        return never
+    if near < number:
         name = {"less": "less_equal", "greater_equal": "greater"}.get(name, name)
-    return compare_arrays(amounts, pa.scalar(below, WIDEST), name)
+    if near > number:
+        name = {"less_equal": "less", "greater": "greater_equal"}.get(name, name)
+    return compare_arrays(amounts, pa.scalar(near, AMOUNT_TYPE), name)
 
 
 def compare_arrays(amounts: pa.Array, others: Any, name: str) -> np.ndarray:

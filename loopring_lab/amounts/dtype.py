@@ -195,6 +195,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def isna(self) -> np.ndarray:
         return self._decimals.is_null().to_numpy(zero_copy_only=False)
 
+    @property
+    def _hasna(self) -> bool:
+        return bool(self._decimals.null_count)
+
     def copy(self) -> AmountArray:
         # Arrow arrays never change, so they are shared.
         return AmountArray(self._decimals)
@@ -424,13 +428,15 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def _exact_reduction(
         self, name: str, skipna: bool, min_count: int = 0, **_: Any
     ) -> Any:
-        known = self.dropna()
         least = min_count if name == "sum" else 1
-        if len(known) < least or (self._hasna and not skipna):
+        if self.count() < least or (self._hasna and not skipna):
             return np.nan
         if name == "sum":
-            return Amount(arithmetic.total(known._decimals))
-        return Amount(pc.min_max(known._decimals)[name].as_py())
+            return Amount(arithmetic.total(self._decimals))
+        return Amount(pc.min_max(self._decimals)[name].as_py())
+
+    def count(self) -> int:
+        return len(self) - int(self._decimals.null_count)
 
     def _accumulate(self, name: str, *, skipna: bool = True, **options: Any) -> Any:
         # As one group of all rows.
