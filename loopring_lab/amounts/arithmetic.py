@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import ROUND_DOWN, ROUND_FLOOR, Context, Decimal, Inexact, InvalidOperation
 from functools import partial
 from typing import Any
@@ -111,22 +112,15 @@ def from_arrow(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_decimal(array.type):
         return checked(array)
     if pa.types.is_floating(array.type):
-        return _from_floats(array.to_numpy(zero_copy_only=False))
+        # What is too small or too large for these decimals is taken one by one below.
+        with suppress(pa.ArrowInvalid):
+            return checked(reduce_scale(_shortest(array), WIDEST, truncate=True))
     return pa.array([to_decimal(value) for value in array.to_pylist()], AMOUNT_TYPE)
 
 
-def _from_floats(floats: np.ndarray) -> pa.Array:
-    too_large = floats[np.abs(floats) >= float(LIMIT)]
-    if len(too_large):
-        # Raises, and names the first of them.
-        to_decimal(too_large[0])
-    kept = np.where(np.abs(floats) < float(UNIT), 0.0, floats)
-    return checked(reduce_scale(_shortest(kept), WIDEST, truncate=True))
-
-
-def _shortest(floats: np.ndarray) -> pa.Array:
+def _shortest(floats: pa.Array) -> pa.Array:
     """Return the shortest decimals of floats; Arrow writes those, and reads them exactly."""
-    return pa.array(floats, from_pandas=True).cast(pa.string()).cast(_FLOATS)
+    return floats.cast(pa.string()).cast(_FLOATS)
 
 
 def checked(array: pa.Array) -> pa.Array:
@@ -215,13 +209,6 @@ def _units(amounts: pa.Array) -> list[int | None]:
     return to_integers(amounts.cast(WIDE))
 
 
-def rounded(amounts: pa.Array, decimals: int) -> pa.Array:
-    try:
-        return pc.round(amounts, min(decimals, DECIMALS), "half_to_even")
-    except pa.ArrowInvalid:
-        raise overflow("a rounded amount") from None
-
-
 # By the names of Python's operators. Quotients and remainders of zero are missing.
 OPERATIONS = {
     "add": partial(_fitting, pc.add),
@@ -258,16 +245,15 @@ def to_words(amounts: pa.Array) -> np.ndarray:
     return words
 
 
-def from_words(words: list[np.ndarray], is_missing: np.ndarray) -> pa.Array:
+def from_words(words: Any, is_missing: np.ndarray) -> pa.Array:
     """Put sums of words together again."""
     # Eight words make a decimal of 256 bits, which has room for any carry; whether it is an amount is checked.
     bits = np.empty((len(is_missing), 8), "<u4")
-    carry = np.zeros(len(is_missing), "i8")
-    for position in range(8):
-        if position < len(words):
-            carry += words[position]
+    carry: Any = 0
+    for position, word in enumerate([*words, 0, 0, 0, 0]):
+        carry = carry + word
         bits[:, position] = carry & (2**_WORD - 1)
-        carry >>= _WORD
+        carry = carry >> _WORD
     sums = pa.Array.from_buffers(WIDEST, len(bits), [None, pa.py_buffer(bits)])
     return pc.if_else(pa.array(is_missing), pa.scalar(None, AMOUNT_TYPE), checked(sums))
 
@@ -306,5 +292,7 @@ def compare_floats(amounts: pa.Array, floats: np.ndarray, name: str) -> np.ndarr
     is_near = (np.abs(ours - floats) <= 4 * np.spacing(np.abs(ours))) & (ours != 0)
     if is_near.any():
         near = amounts.filter(pa.array(is_near))
-        found[is_near] = compare_arrays(near, _shortest(floats[is_near]), name)
+        found[is_near] = compare_arrays(
+            near, _shortest(pa.array(floats[is_near])), name
+        )
     return found

@@ -149,28 +149,21 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     Length: 3, dtype: amount
     """
 
-    # NumPy leaves operations with its arrays to this one.
-    __array_priority__ = 1000
-
     def __init__(self, values: Any) -> None:
         self._decimals = arithmetic.from_values(values)
 
     # ---- What every extension array has
 
     @classmethod
-    def _from_sequence(
-        cls, scalars: Any, *, dtype: Any = None, copy: bool = False
-    ) -> AmountArray:
+    def _from_sequence(cls, scalars: Any, **_: Any) -> AmountArray:
         return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
     @classmethod
-    def _from_sequence_of_strings(
-        cls, strings: Any, *, dtype: Any, copy: bool = False
-    ) -> AmountArray:
+    def _from_sequence_of_strings(cls, strings: Any, **_: Any) -> AmountArray:
         return cls(strings)
 
     @classmethod
-    def _from_scalars(cls, scalars: Any, *, dtype: Any) -> AmountArray:
+    def _from_scalars(cls, scalars: Any, **_: Any) -> AmountArray:
         if infer_dtype(scalars, skipna=True) not in ("decimal", "empty"):
             raise AmountError(
                 "These are no amounts. Convert them with .astype('amount')."
@@ -343,9 +336,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def __abs__(self) -> AmountArray:
         return AmountArray(pc.abs(self._decimals))
 
-    def round(self, decimals: int = 0, *_: Any, **__: Any) -> AmountArray:
+    def round(self, decimals: int = 0) -> AmountArray:
         """Round exactly, halves to the even digit."""
-        return AmountArray(arithmetic.rounded(self._decimals, decimals))
+        places = min(decimals, arithmetic.DECIMALS)
+        return AmountArray(pc.round(self._decimals, places, "half_to_even"))
 
     @classmethod
     def _create_arithmetic_method(cls, op: Any) -> Any:
@@ -438,16 +432,11 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def count(self) -> int:
         return len(self) - int(self._decimals.null_count)
 
-    def _accumulate(self, name: str, *, skipna: bool = True, **options: Any) -> Any:
+    def _accumulate(self, name: str, **options: Any) -> Any:
         # As one group of all rows.
-        ids = np.zeros(len(self), np.intp)
+        options["ids"] = np.zeros(len(self), np.intp)
         return self._groupby_op(
-            how=name,
-            has_dropped_na=False,
-            min_count=-1,
-            ngroups=1,
-            ids=ids,
-            skipna=skipna,
+            how=name, has_dropped_na=False, min_count=-1, ngroups=1, **options
         )
 
     def _groupby_op(self, *, how: str, **options: Any) -> Any:
