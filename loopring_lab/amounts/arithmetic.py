@@ -34,9 +34,8 @@ AMOUNT_TYPE = pa.decimal128(38, DECIMALS)
 # The same values, with room for sums and products.
 WIDE = pa.decimal256(38, DECIMALS)
 WIDEST = pa.decimal256(76, DECIMALS)
-UNIT = Decimal(1).scaleb(-DECIMALS)
-LIMIT = Decimal(10) ** 20
-LARGEST = LIMIT.next_minus(Context(prec=38))
+UNIT = Decimal("1e-18")
+LIMIT = Decimal("1e20")
 FITS = "an amount has at most 20 digits before the point and 18 after it"
 
 # More digits than any sum or product of two amounts has, so that nothing is rounded.
@@ -47,8 +46,6 @@ _STORED = Context(prec=38, traps=[Inexact, InvalidOperation])
 _STORED_FLOAT = Context(prec=38, traps=[InvalidOperation], rounding=ROUND_DOWN)
 # Holds the shortest decimal of any float from one unit on: 17 digits, the first no lower than the 18th place.
 _FLOATS = pa.decimal256(76, 38)
-# Bits of a word, of which four make an amount.
-_WORD = 32
 
 
 # ---- Into amounts, and out of them
@@ -139,7 +136,7 @@ def overflow(what: str) -> AmountError:
     )
 
 
-def to_floats(amounts: pa.Array) -> np.ndarray:
+def to_floats(amounts: pa.Array) -> Any:
     """Return floats, each within one unit of its last place; a missing amount is nan."""
     units = with_scale(amounts, pa.decimal128(38, 0)).cast(pa.float64())
     return units.to_numpy(zero_copy_only=False) / 1e18
@@ -150,10 +147,18 @@ def to_texts(amounts: pa.Array) -> pa.Array:
     # Units have neither point nor exponent; their last 18 digits stand after the point.
     units = with_scale(pc.abs(amounts), pa.decimal128(38, 0)).cast(pa.string())
     padded = pc.utf8_lpad(units, DECIMALS + 1, "0")
-    pointed = pc.replace_substring_regex(padded, r"(\d{18})$", r".\1")
+    pointed = pc.replace_substring_regex(
+        padded,
+        r"(\d{18})$",
+        r".\1",
+    )
     sizes = pc.utf8_rtrim(pc.utf8_rtrim(pointed, "0"), ".")
     signs = pc.if_else(pc.less(amounts, 0), "-", "")
-    return pc.binary_join_element_wise(signs, sizes, "")
+    return pc.binary_join_element_wise(
+        signs,
+        sizes,
+        "",
+    )
 
 
 # ---- Sums, products, quotients
@@ -175,7 +180,10 @@ def _fitting(
     return found
 
 
-def multiply_by_integers(amounts: pa.Array, integers: pa.Array) -> pa.Array:
+def multiply_by_integers(
+    amounts: pa.Array,
+    integers: pa.Array,
+) -> pa.Array:
     """Multiply amounts by integers: one, or as many as there are amounts."""
     whole = integers.cast(pa.decimal128(20, 0))
     if largest(amounts) * largest(whole) < LIMIT:
@@ -187,7 +195,10 @@ def multiply_by_integers(amounts: pa.Array, integers: pa.Array) -> pa.Array:
     return checked(pc.multiply(short, factors))
 
 
-def multiply(left: pa.Array, right: pa.Array) -> pa.Array:
+def multiply(
+    left: pa.Array,
+    right: pa.Array,
+) -> pa.Array:
     """Multiply amounts exactly and cut the products to 18 decimals."""
     short = with_scale(right.cast(WIDE), pa.decimal256(37, DECIMALS))
     product = pc.multiply(left.cast(WIDE), short)
@@ -233,7 +244,7 @@ def largest(values: pa.Array) -> Decimal:
     return pc.max(pc.abs(values)).as_py() or Decimal(0)
 
 
-def to_words(amounts: pa.Array) -> np.ndarray:
+def to_words(amounts: pa.Array) -> Any:
     """Split amounts into words of 32 bits, the lowest first, which can be added up as integers of 64 bits."""
     filled = pc.fill_null(amounts, 0)
     bits = np.frombuffer(
@@ -245,46 +256,65 @@ def to_words(amounts: pa.Array) -> np.ndarray:
     return words
 
 
-def from_words(words: Any, is_missing: np.ndarray) -> pa.Array:
+def from_words(
+    words: Any,
+    is_missing: np.ndarray,
+) -> pa.Array:
     """Put sums of words together again."""
     # Eight words make a decimal of 256 bits, which has room for any carry; whether it is an amount is checked.
     bits = np.empty((len(is_missing), 8), "<u4")
     carry: Any = 0
     for position, word in enumerate([*words, 0, 0, 0, 0]):
         carry = carry + word
-        bits[:, position] = carry & (2**_WORD - 1)
-        carry = carry >> _WORD
-    sums = pa.Array.from_buffers(WIDEST, len(bits), [None, pa.py_buffer(bits)])
+        bits[:, position] = carry & 0xFFFFFFFF
+        carry = carry >> 32
+    sums = pa.Array.from_buffers(
+        WIDEST,
+        len(bits),
+        [None, pa.py_buffer(bits)],
+    )
     return pc.if_else(pa.array(is_missing), pa.scalar(None, AMOUNT_TYPE), checked(sums))
 
 
 # ---- Comparisons
 
 
-def compare(amounts: pa.Array, number: Decimal | None, name: str) -> np.ndarray:
+def compare(
+    amounts: pa.Array,
+    number: Decimal | None,
+    name: str,
+) -> Any:
     """Compare amounts with a number of any size and scale."""
     never = np.full(len(amounts), name == "not_equal")
     if number is None:
         return never
-    within_reach = max(min(number, LARGEST), LARGEST.copy_negate())
-    near = within_reach.quantize(UNIT, context=_FLOOR)
-    # A number between two amounts, or beyond all, is compared by an amount beside it.
-    if near != number and name in ("equal", "not_equal"):
-        return never
-    if near < number:
+    within_reach = max(min(number, 2 * LIMIT), -2 * LIMIT)
+    below = within_reach.quantize(UNIT, context=_FLOOR)
+    # What lies between two amounts, or beyond all of them, is compared by an amount below it.
+    if below != number:
+        if name in ("equal", "not_equal"):
+            return never
         name = {"less": "less_equal", "greater_equal": "greater"}.get(name, name)
-    if near > number:
-        name = {"less_equal": "less", "greater": "greater_equal"}.get(name, name)
-    return compare_arrays(amounts, pa.scalar(near, AMOUNT_TYPE), name)
+    # Arrow compares amounts with their own type ten times as fast.
+    to = AMOUNT_TYPE if abs(below) < LIMIT else WIDEST
+    return compare_arrays(amounts, pa.scalar(below, to), name)
 
 
-def compare_arrays(amounts: pa.Array, others: Any, name: str) -> np.ndarray:
+def compare_arrays(
+    amounts: pa.Array,
+    others: Any,
+    name: str,
+) -> Any:
     """Compare amounts with other decimals; what is missing differs from everything."""
     found = getattr(pc, name)(amounts, others).fill_null(name == "not_equal")
     return found.to_numpy(zero_copy_only=False)
 
 
-def compare_floats(amounts: pa.Array, floats: np.ndarray, name: str) -> np.ndarray:
+def compare_floats(
+    amounts: pa.Array,
+    floats: np.ndarray,
+    name: str,
+) -> Any:
     """Compare amounts with as many floats, each by its shortest decimal."""
     ours = to_floats(amounts)
     found = getattr(np, name)(ours, floats)

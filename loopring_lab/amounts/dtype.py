@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pandas.api.extensions import (
+from pandas.api.extensions import (  # type: ignore[attr-defined]
     ExtensionArray,
     ExtensionDtype,
     ExtensionScalarOpsMixin,
@@ -108,13 +108,19 @@ class AmountDtype(ExtensionDtype):
     _is_numeric = True
 
     @classmethod
-    def construct_array_type(cls) -> type[AmountArray]:
+    def construct_array_type(cls) -> Any:
         return AmountArray
 
-    def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> AmountArray:
+    def __from_arrow__(
+        self,
+        array: pa.Array | pa.ChunkedArray,
+    ) -> AmountArray:
         return AmountArray(array)
 
-    def _get_common_dtype(self, dtypes: list[Any]) -> Any:
+    def _get_common_dtype(
+        self,
+        dtypes: list[Any],
+    ) -> Any:
         others = [dtype for dtype in dtypes if not isinstance(dtype, AmountDtype)]
         kinds = {dtype.kind for dtype in others}
         if not kinds <= {"i", "u", "f"}:
@@ -128,7 +134,7 @@ class AmountDtype(ExtensionDtype):
         return np.dtype("float64")
 
 
-class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
+class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc]
     """An array of exact amounts, held as Arrow decimals of 16 bytes.
 
     Parameters
@@ -149,21 +155,36 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     Length: 3, dtype: amount
     """
 
-    def __init__(self, values: Any) -> None:
+    def __init__(
+        self,
+        values: Any,
+    ) -> None:
         self._decimals = arithmetic.from_values(values)
 
     # ---- What every extension array has
 
     @classmethod
-    def _from_sequence(cls, scalars: Any, **_: Any) -> AmountArray:
+    def _from_sequence(
+        cls,
+        scalars: Any,
+        **_: Any,
+    ) -> AmountArray:
         return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
     @classmethod
-    def _from_sequence_of_strings(cls, strings: Any, **_: Any) -> AmountArray:
+    def _from_sequence_of_strings(
+        cls,
+        strings: Any,
+        **_: Any,
+    ) -> AmountArray:
         return cls(strings)
 
     @classmethod
-    def _from_scalars(cls, scalars: Any, **_: Any) -> AmountArray:
+    def _from_scalars(
+        cls,
+        scalars: Any,
+        **_: Any,
+    ) -> AmountArray:
         if infer_dtype(scalars, skipna=True) not in ("decimal", "empty"):
             raise AmountError(
                 "These are no amounts. Convert them with .astype('amount')."
@@ -171,7 +192,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         return cls(scalars)
 
     @classmethod
-    def _concat_same_type(cls, to_concat: Any) -> AmountArray:
+    def _concat_same_type(
+        cls,
+        to_concat: Any,
+    ) -> AmountArray:
         return cls(pa.concat_arrays([one._decimals for one in to_concat]))
 
     @property
@@ -185,7 +209,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def __len__(self) -> int:
         return len(self._decimals)
 
-    def isna(self) -> np.ndarray:
+    def isna(self) -> Any:
         return self._decimals.is_null().to_numpy(zero_copy_only=False)
 
     @property
@@ -196,7 +220,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         # Arrow arrays never change, so they are shared.
         return AmountArray(self._decimals)
 
-    def __getitem__(self, item: Any) -> Any:
+    def __getitem__(
+        self,
+        item: Any,
+    ) -> Any:
         found = self._in_pandas()[item]
         if not isinstance(found, ExtensionArray):
             return np.nan if pd.isna(found) else Amount(found)
@@ -208,7 +235,11 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         for value in self._decimals.to_pylist():
             yield np.nan if value is None else Amount(value)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(
+        self,
+        key: Any,
+        value: Any,
+    ) -> None:
         if self._readonly:
             raise ValueError("Cannot modify read-only array")
         changed = self._in_pandas()
@@ -237,12 +268,19 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         """Return the amounts as ``decimal128(38, 18)``."""
         return self._decimals
 
-    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:  # noqa: A002 - Arrow's name
-        if type in (None, AmountType()):
+    def __arrow_array__(
+        self,
+        type: pa.DataType | None = None,  # noqa: A002 - Arrow's name
+    ) -> pa.Array:
+        if type is None:
             return pa.ExtensionArray.from_storage(AmountType(), self._decimals)
         return self._decimals.cast(type)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(
+        self,
+        dtype: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
         if copy is False:
             raise ValueError(
                 "Amounts become a NumPy array only by a copy. Leave out copy=False."
@@ -251,9 +289,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
 
     def to_numpy(
         self, dtype: Any = None, copy: bool = False, na_value: Any = no_default
-    ) -> np.ndarray:
+    ) -> Any:
         """Return floats, or for ``object`` the amounts, which are Decimals."""
-        dtype = np.dtype("float64" if dtype is None else dtype)
+        dtype = np.dtype(dtype or "float64")
         if dtype.kind in "OUS":
             found = np.fromiter(self, object, len(self))
         elif dtype.kind in "iu" and not self._hasna:
@@ -267,7 +305,11 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
             found[self.isna()] = na_value
         return found.astype(dtype)
 
-    def astype(self, dtype: Any, copy: bool = True) -> Any:
+    def astype(
+        self,
+        dtype: Any,
+        copy: bool = True,
+    ) -> Any:
         dtype = pandas_dtype(dtype)
         arrow_type = getattr(dtype, "pyarrow_dtype", None)
         if isinstance(dtype, pd.StringDtype) or arrow_type == pa.string():
@@ -283,7 +325,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
 
     # ---- Order and identity
 
-    def _values_for_argsort(self) -> np.ndarray:
+    def _values_for_argsort(self) -> Any:
         """Return floats that sort as the amounts do, or ranks where two amounts are one float."""
         floats = self._floats()
         in_order = self[np.argsort(floats)]
@@ -291,30 +333,45 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         are_one_float = np.diff(in_order._floats()) == 0
         return self._ranks() if (differ & are_one_float).any() else floats
 
-    def _ranks(self) -> np.ndarray:
+    def _ranks(self) -> Any:
         return pc.rank(self._decimals, tiebreaker="dense").to_numpy().astype("int64")
 
-    def factorize(self, use_na_sentinel: bool = True) -> tuple[np.ndarray, AmountArray]:
+    def factorize(
+        self,
+        use_na_sentinel: bool = True,
+    ) -> tuple[np.ndarray, AmountArray]:
         codes, uniques = self._in_pandas().factorize(use_na_sentinel)
         return codes, AmountArray(uniques)
 
     def unique(self) -> AmountArray:
         return AmountArray(self._decimals.unique())
 
-    def duplicated(self, keep: Any = "first") -> np.ndarray:
-        codes, _ = self.factorize(use_na_sentinel=False)
+    def duplicated(
+        self,
+        keep: Any = "first",
+    ) -> Any:
+        codes = self.factorize(use_na_sentinel=False)[0]
         return pd.Series(codes).duplicated(keep).to_numpy()
 
-    def value_counts(self, dropna: bool = True) -> pd.Series:
+    def value_counts(
+        self,
+        dropna: bool = True,
+    ) -> pd.Series:
         codes, uniques = self.factorize(use_na_sentinel=dropna)
         counts = np.bincount(codes[codes >= 0])
         return pd.Series(counts, pd.Index(uniques), name="count")
 
-    def _mode(self, dropna: bool = True) -> AmountArray:
+    def _mode(
+        self,
+        dropna: bool = True,
+    ) -> AmountArray:
         counts = self.value_counts(dropna)
-        return counts.index[counts == counts.max()].sort_values().array
+        return counts.index[counts == counts.max()].sort_values().array  # type: ignore[no-any-return]
 
-    def isin(self, values: Any) -> np.ndarray:
+    def isin(
+        self,
+        values: Any,
+    ) -> Any:
         known = []
         for value in values:
             try:
@@ -336,20 +393,33 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
     def __abs__(self) -> AmountArray:
         return AmountArray(pc.abs(self._decimals))
 
-    def round(self, decimals: int = 0) -> AmountArray:
+    def round(
+        self,
+        decimals: int = 0,
+    ) -> AmountArray:
         """Round exactly, halves to the even digit."""
         places = min(decimals, arithmetic.DECIMALS)
         return AmountArray(pc.round(self._decimals, places, "half_to_even"))
 
     @classmethod
-    def _create_arithmetic_method(cls, op: Any) -> Any:
+    def _create_arithmetic_method(
+        cls,
+        op: Any,
+    ) -> Any:
         return lambda self, other: self._compute(op, other)
 
     @classmethod
-    def _create_comparison_method(cls, op: Any) -> Any:
+    def _create_comparison_method(
+        cls,
+        op: Any,
+    ) -> Any:
         return lambda self, other: self._compare(op.__name__, other)
 
-    def _compute(self, operation: Any, other: Any) -> Any:
+    def _compute(
+        self,
+        operation: Any,
+        other: Any,
+    ) -> Any:
         """Compute exactly where both sides are exact and the result is, else with floats."""
         kind = _kind(other)
         if kind is None:
@@ -377,7 +447,11 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         with np.errstate(all="ignore"):
             return operation(self._floats(), _floats(other))
 
-    def _compare(self, name: str, other: Any) -> Any:
+    def _compare(
+        self,
+        name: str,
+        other: Any,
+    ) -> Any:
         """Compare with amounts, integers, Decimals and texts, and with floats by their shortest decimals."""
         if isinstance(other, (pd.Series, pd.Index, pd.DataFrame)):
             return NotImplemented
@@ -401,7 +475,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
             f"Invalid comparison between amounts and {type(other).__name__}"
         )
 
-    def _floats(self) -> np.ndarray:
+    def _floats(self) -> Any:
         return arithmetic.to_floats(self._decimals)
 
     # ---- Totals and groups
@@ -423,30 +497,44 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
         self, name: str, skipna: bool, min_count: int = 0, **_: Any
     ) -> Any:
         least = min_count if name == "sum" else 1
-        if self.count() < least or (self._hasna and not skipna):
+        if len(self) - self._decimals.null_count < least or (
+            self._hasna and not skipna
+        ):
             return np.nan
         if name == "sum":
             return Amount(arithmetic.total(self._decimals))
         return Amount(pc.min_max(self._decimals)[name].as_py())
 
-    def count(self) -> int:
-        return len(self) - int(self._decimals.null_count)
-
-    def _accumulate(self, name: str, **options: Any) -> Any:
+    def _accumulate(
+        self,
+        name: str,
+        *,
+        skipna: bool = True,
+        **_: Any,
+    ) -> Any:
         # As one group of all rows.
-        options["ids"] = np.zeros(len(self), np.intp)
+        ids = np.zeros(len(self), np.intp)
         return self._groupby_op(
-            how=name, has_dropped_na=False, min_count=-1, ngroups=1, **options
+            how=name,
+            has_dropped_na=False,
+            min_count=-1,
+            ngroups=1,
+            ids=ids,
+            skipna=skipna,
         )
 
-    def _groupby_op(self, *, how: str, **options: Any) -> Any:
+    def _groupby_op(
+        self,
+        *,
+        how: str,
+        **options: Any,
+    ) -> Any:
         if how in ("first", "last"):
             return super()._groupby_op(how=how, **options)
         if how in ("sum", "min", "max"):
             roomy = pa.chunked_array([arithmetic.roomy(self._decimals)])
-            return AmountArray(
-                pd.arrays.ArrowExtensionArray(roomy)._groupby_op(how=how, **options)
-            )
+            groups: Any = pd.arrays.ArrowExtensionArray(roomy)
+            return AmountArray(groups._groupby_op(how=how, **options))
         if how == "cumsum":
             words = [
                 self._masked(word)._groupby_op(how=how, **options)
@@ -454,32 +542,39 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):
             ]
             sums = [word.to_numpy("int64", na_value=0) for word in words]
             return AmountArray(arithmetic.from_words(sums, words[0].isna()))
-        if how in ("cummin", "cummax", "rank"):
-            numbers = self._ranks()
-        else:
-            numbers = self._floats()
+        numbers = self._values_for_argsort() if how == "rank" else self._floats()
         found = self._masked(numbers)._groupby_op(how=how, **options)
-        if how in ("any", "all"):
-            return found
-        if how in ("cummin", "cummax"):
-            # Ranks begin with 1; what is missing takes -1.
-            positions = found.to_numpy("int64", na_value=0) - 1
-            in_order = pd.Series(self.dropna().unique()).sort_values().array
-            return in_order.take(positions, allow_fill=True)
-        return np.asarray(found, "float64")
+        return found if how in ("any", "all") else np.asarray(found, "float64")
 
-    def _groupby_quantile(self, **options: Any) -> np.ndarray:
+    def _groupby_quantile(
+        self,
+        **options: Any,
+    ) -> Any:
         found = self._masked(self._floats())._groupby_quantile(**options)
         return np.asarray(found, "float64")
 
-    def _quantile(self, qs: np.ndarray, interpolation: Any) -> np.ndarray:
+    def _quantile(
+        self,
+        qs: np.ndarray,
+        interpolation: Any,
+    ) -> Any:
         return pd.Series(self._floats()).quantile(qs, interpolation).to_numpy()
 
-    def interpolate(self, *, index: Any, copy: bool, axis: int, **options: Any) -> Any:
+    def interpolate(
+        self,
+        *,
+        index: Any,
+        copy: bool,
+        axis: int,
+        **options: Any,
+    ) -> Any:
         """Fill missing amounts with floats between their neighbours."""
         return pd.Series(self._floats(), index).interpolate(**options).array
 
-    def _masked(self, numbers: np.ndarray) -> Any:
+    def _masked(
+        self,
+        numbers: np.ndarray,
+    ) -> Any:
         """Return numbers that stand for the amounts, missing where these are, in pandas' own type."""
         found = pd.array(numbers)
         found[self.isna()] = pd.NA
@@ -520,13 +615,16 @@ def _listed(other: Any) -> Any:
     return other if is_list_like(other) else [other]
 
 
-def _floats(other: Any) -> np.ndarray:
+def _floats(other: Any) -> Any:
     if _kind(other) == "amount":
         return AmountArray(_listed(other))._floats()
     return np.asarray(other, "float64")
 
 
-def multiply(size: pd.Series, price: Any) -> pd.Series:
+def multiply(
+    size: pd.Series,
+    price: Any,
+) -> pd.Series:
     """Multiply amounts exactly, and cut the products to 18 decimals, as the exchange does.
 
     Parameters

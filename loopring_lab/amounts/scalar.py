@@ -13,11 +13,17 @@ import numpy as np
 from loopring_lab.amounts.arithmetic import EXACT
 
 
-def _floor_divide(left: Decimal, right: Decimal) -> Decimal:
+def _floor_divide(
+    left: Decimal,
+    right: Decimal,
+) -> Decimal:
     return Decimal(Fraction(left) // Fraction(right))
 
 
-def _remainder(left: Decimal, right: Decimal) -> Decimal:
+def _remainder(
+    left: Decimal,
+    right: Decimal,
+) -> Decimal:
     return EXACT.subtract(left, EXACT.multiply(right, _floor_divide(left, right)))
 
 
@@ -28,15 +34,14 @@ _OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
     "mod": _remainder,
     "floordiv": _floor_divide,
 }
-# NumPy's names of those that often begin with one of its integers, such as a count.
-_UFUNCS = {"add": "add", "subtract": "sub", "multiply": "mul"}
 
 
 class Amount(Decimal):
     """An exact amount, which also computes with floats.
 
     With integers, Decimals and amounts, ``+``, ``-``, ``%`` and ``//`` are exact, as are products with integers.
-    Every other operation returns a float. Floats are compared by their shortest decimals.
+    Every other operation returns a float, also one that begins with a number of NumPy's. Floats are compared by
+    their shortest decimals.
 
     Examples
     --------
@@ -45,6 +50,7 @@ class Amount(Decimal):
     (Amount('2.5'), np.float64(2.25), True)
     """
 
+    # As small as a Decimal: a column may become a list of a million of these.
     __slots__ = ()
 
     def __str__(self) -> str:
@@ -53,7 +59,7 @@ class Amount(Decimal):
     def __repr__(self) -> str:
         return f"Amount('{self}')"
 
-    def __format__(self, specification: str) -> str:
+    def __format__(self, specification: str) -> str:  # type: ignore[override]
         return super().__format__(specification) if specification else str(self)
 
     # Decimal would round the results of these to 28 digits.
@@ -66,21 +72,29 @@ class Amount(Decimal):
     def __abs__(self) -> Amount:
         return Amount(self.copy_abs())
 
-    def __round__(self, decimals: int | None = None) -> Any:
+    def __round__(
+        self,
+        decimals: int | None = None,
+    ) -> Any:
         if decimals is None:
             return int(self.to_integral_value())
         return Amount(self.quantize(Decimal(1).scaleb(-decimals), context=EXACT))
 
-    def __conform__(self, protocol: Any) -> str:
+    def __conform__(
+        self,
+        protocol: Any,
+    ) -> str:
         # sqlite3 asks for a value that it can store, and makes a number of it.
         return str(self)
 
+    # NumPy would make arrays of objects of amounts, which few of its functions take.
     def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any
+        self,
+        ufunc: Any,
+        method: str,
+        *inputs: Any,
+        **options: Any,
     ) -> Any:
-        name = _UFUNCS.get(ufunc.__name__)
-        if name and not any(isinstance(one, np.ndarray) for one in inputs):
-            return getattr(operator, name)(*map(_python_number, inputs))
         return getattr(ufunc, method)(*map(_float, inputs), **options)
 
     def __array_function__(
@@ -97,11 +111,18 @@ def _python_number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _define_operator(name: str, *, is_reflected: bool) -> None:
+def _define_operator(
+    name: str,
+    *,
+    is_reflected: bool,
+) -> None:
     compute = getattr(operator, name)
     exact_with = int if name == "mul" else (int, Decimal)
 
-    def method(self: Amount, other: Any) -> Any:
+    def method(
+        self: Amount,
+        other: Any,
+    ) -> Any:
         other = _python_number(other)
         if not isinstance(other, (int, float, Decimal)):
             return NotImplemented
@@ -109,6 +130,7 @@ def _define_operator(name: str, *, is_reflected: bool) -> None:
         is_defined = right != 0 or name not in ("mod", "floordiv")
         if name in _OPERATIONS and isinstance(other, exact_with) and is_defined:
             return Amount(_OPERATIONS[name](Decimal(left), Decimal(right)))
+        # As of columns: division by zero is inf or nan, without a warning.
         with np.errstate(all="ignore"):
             return compute(np.float64(left), np.float64(right))
 
@@ -119,8 +141,12 @@ def _define_operator(name: str, *, is_reflected: bool) -> None:
 def _define_comparison(name: str) -> None:
     compare = getattr(Decimal, name)
 
-    def method(self: Amount, other: Any) -> Any:
+    def method(
+        self: Amount,
+        other: Any,
+    ) -> Any:
         other = _python_number(other)
+        # Decimal would compare the float's binary value: 0.1 would be more than a tenth.
         if isinstance(other, float):
             other = Decimal(repr(other))
         return compare(self, other)

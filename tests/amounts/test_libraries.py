@@ -99,7 +99,7 @@ def test_duckdb(frame: pd.DataFrame) -> None:
     fee = frame[["fee"]]
     with pytest.raises(duckdb.NotImplementedException, match="'amount' not recognized"):
         duckdb.sql("from fee")
-    fees = pa.Table.from_pandas(fee)
+    fees = pa.Table.from_pandas(fee)  # noqa: F841 - DuckDB finds tables by the names of variables
     assert (
         duckdb.sql("select sum(fee) from fees").fetchall()[0][0] == frame["fee"].sum()
     )
