@@ -109,6 +109,18 @@ class AmountDtype(ExtensionDtype):
 
     @classmethod
     def construct_array_type(cls) -> Any:
+        """Return the class of arrays of this type, which pandas asks for.
+
+        Returns
+        -------
+        type
+            `AmountArray`.
+
+        Examples
+        --------
+        >>> lab.amounts.AmountDtype.construct_array_type().__name__
+        'AmountArray'
+        """
         return AmountArray
 
     def __from_arrow__(
@@ -151,7 +163,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     --------
     >>> lab.amounts.AmountArray(["1.50", 2, None])
     <AmountArray>
-    [1.5, 2, nan]
+    [Amount('1.5'), Amount('2'), nan]
     Length: 3, dtype: amount
     """
 
@@ -647,7 +659,7 @@ def multiply(
     Examples
     --------
     >>> sizes = pd.Series(["1.5", "2"], dtype="amount")
-    >>> lab.amounts.multiply(sizes, Decimal("0.1")).tolist()
+    >>> lab.amounts.multiply(sizes, lab.amounts.Amount("0.1")).tolist()
     [Amount('0.15'), Amount('0.2')]
     """
     sizes = AmountArray(size)

@@ -18,7 +18,7 @@ ROWS = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (\w+) \|$", PAGE, re.MULTILINE)
 # The frame, and what operations on the page are written with.
 SETUP = next(
     block
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    for block in re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
     if "g = t.groupby" in block
 )
 
