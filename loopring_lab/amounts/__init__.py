@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import scaling
 from loopring_lab.amounts.display import show
-from loopring_lab.amounts.dtype import AmountArray, AmountDtype, multiply
+from loopring_lab.amounts.dtype import AmountArray as AmountArray
+from loopring_lab.amounts.dtype import AmountDtype, multiply
 from loopring_lab.amounts.scalar import Amount
 from loopring_lab.amounts.scaling import (
     TokenName,

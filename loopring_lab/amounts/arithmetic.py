@@ -239,9 +239,10 @@ def roomy(amounts: pa.Array) -> pa.Array:
     return amounts if largest(amounts) * len(amounts) < LIMIT else amounts.cast(WIDE)
 
 
-def largest(values: pa.Array) -> Decimal:
+def largest(values: pa.Array) -> Any:
     """Return the size of the largest of some decimals."""
-    return pc.max(pc.abs(values)).as_py() or Decimal(0)
+    ends = pc.min_max(values).as_py().values()
+    return max(abs(end or Decimal(0)) for end in ends)
 
 
 def to_words(amounts: pa.Array) -> Any:

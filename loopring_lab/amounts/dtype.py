@@ -215,8 +215,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         return AmountDtype()
 
     @property
-    def nbytes(self) -> int:
-        return int(self._decimals.nbytes)
+    def nbytes(self) -> Any:
+        return self._decimals.nbytes
 
     def __len__(self) -> int:
         return len(self._decimals)

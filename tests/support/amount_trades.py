@@ -17,6 +17,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+import loopring_lab.amounts  # noqa: F401 - pandas knows "amount" from here on
+
 AMOUNTS = ["size", "price", "notional", "fee"]
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 # By the name that operations use.
