@@ -18,6 +18,9 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts import scaling
 from loopring_lab.amounts.display import show
+from loopring_lab.amounts.dtype import AmountArray as AmountArray
+from loopring_lab.amounts.dtype import AmountDtype, multiply
+from loopring_lab.amounts.scalar import Amount
 from loopring_lab.amounts.scaling import (
     TokenName,
     as_array,
@@ -30,7 +33,10 @@ from loopring_lab.errors import AmountError
 __all__ = [
     "AMOUNT",
     "LIMIT",
+    "Amount",
+    "AmountDtype",
     "fit",
+    "multiply",
     "show",
     "to_float",
     "to_smallest",

@@ -1,0 +1,216 @@
+"""Amounts in other libraries: numbers to those that compute or draw, plain decimals or numbers in files."""
+
+import pickle
+import sqlite3
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from support.amount_trades import AMOUNTS, trades
+
+from loopring_lab.amounts.dtype import AmountArray, AmountDtype
+
+PLAIN = pa.decimal128(38, 18)
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return trades()
+
+
+@pytest.fixture
+def known(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.dropna(subset=AMOUNTS)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather", "pickle"])
+def test_files_keep_amounts(frame: pd.DataFrame, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"trades.{kind}"
+    getattr(frame, f"to_{kind}")(path)
+    found = getattr(pd, f"read_{kind}")(path)
+    assert (found.dtypes[AMOUNTS] == "amount").all()
+    pd.testing.assert_frame_equal(found, frame)
+
+
+def test_parquet_holds_decimals_for_others(frame: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "trades.parquet"
+    frame.to_parquet(path)
+    # Arrow without the toolkit, DuckDB, Polars
+    code = "import sys; from pyarrow import parquet; print(parquet.read_table(sys.argv[1])['fee'].type)"
+    found = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "decimal128(38, 18)"
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    assert (
+        duckdb.sql(f"select sum(fee) from '{path}'").fetchall()[0][0]
+        == frame["fee"].sum()
+    )
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    assert polars.read_parquet(path)["fee"].sum() == frame["fee"].sum()
+
+
+def test_arrow(frame: pd.DataFrame) -> None:
+    table = pa.Table.from_pandas(frame)
+    assert {table.schema.field(name).type.storage_type for name in AMOUNTS} == {PLAIN}
+    assert frame["fee"].array.to_arrow().type == PLAIN
+    pd.testing.assert_frame_equal(table.to_pandas(), frame)
+    plain = frame["fee"].array.to_arrow()
+    for to in (pa.decimal256(37, 18), pa.decimal128(38, 18), pa.decimal256(76, 18)):
+        column = pa.chunked_array([plain.cast(to)] * 2)
+        assert AmountArray(column).to_arrow().equals(pa.concat_arrays([plain] * 2))
+        assert pa.array(frame["fee"].array, to).equals(plain.cast(to))
+
+
+def test_pickle_keeps_one_amount(frame: pd.DataFrame) -> None:
+    total = frame["fee"].sum()
+    copied = pickle.loads(pickle.dumps(total))
+    assert copied == total
+    assert type(copied) is type(total)
+    assert pickle.loads(pickle.dumps(AmountDtype())) == AmountDtype()
+
+
+def test_csv_has_no_trailing_zeros_and_reads_back(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "trades.csv"
+    frame[AMOUNTS].to_csv(path, index=False)
+    text = path.read_text()
+    assert "E-" not in text
+    assert ",0\n" in text
+    pd.testing.assert_frame_equal(pd.read_csv(path, dtype="amount"), frame[AMOUNTS])
+
+
+def test_duckdb(frame: pd.DataFrame) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    found = duckdb.sql(
+        "select sum(fee) as fees, sum(fee) / sum(notional) as rate from frame"
+    )
+    (total, rate) = found.fetchall()[0]
+    assert total == frame["fee"].sum()
+    assert rate == pytest.approx(frame["fee"].sum() / frame["notional"].sum())
+    assert duckdb.sql("select fee from frame").types == ["DECIMAL(38,18)"]
+    # Without another column of Arrow's types DuckDB looks for NumPy's; Arrow's table is plain.
+    fee = frame[["fee"]]
+    with pytest.raises(duckdb.NotImplementedException, match="'amount' not recognized"):
+        duckdb.sql("from fee")
+    fees = pa.Table.from_pandas(fee)  # noqa: F841 - DuckDB finds tables by the names of variables
+    assert (
+        duckdb.sql("select sum(fee) from fees").fetchall()[0][0] == frame["fee"].sum()
+    )
+
+
+def test_polars(frame: pd.DataFrame) -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    found = polars.from_pandas(frame)
+    assert found.schema["fee"] == polars.Decimal(38, 18)
+    assert found["fee"].sum() == frame["fee"].sum()
+    assert (
+        AmountArray(found["fee"].to_arrow())
+        .to_arrow()
+        .equals(frame["fee"].array.to_arrow())
+    )
+
+
+def test_excel(frame: pd.DataFrame, tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl", reason="openpyxl is not installed")
+    frame.drop(columns="created_at").to_excel(tmp_path / "trades.xlsx", index=False)
+    found = pd.read_excel(tmp_path / "trades.xlsx")
+    np.testing.assert_allclose(found["fee"], frame["fee"].astype(float))
+
+
+def test_sqlite(frame: pd.DataFrame) -> None:
+    connection = sqlite3.connect(":memory:")
+    frame[["market", *AMOUNTS]].to_sql("trades", connection, index=False)
+    kinds = connection.execute("select distinct typeof(price) from trades").fetchall()
+    found = pd.read_sql("select sum(fee) as fees from trades", connection)["fees"][0]
+    connection.close()
+    assert set(kinds) <= {("real",), ("integer",)}
+    assert found == pytest.approx(float(frame["fee"].sum()))
+
+
+def test_matplotlib(known: pd.DataFrame) -> None:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots()
+    points = axes.scatter(
+        known["notional"], known["fee"], s=known["size"], c=known["price"]
+    )
+    axes.axhline(known["fee"].max())
+    axes.fill_between(range(len(known)), known["fee"], known["notional"])
+    figure.canvas.draw()
+    np.testing.assert_allclose(points.get_offsets()[:, 1], known["fee"].astype(float))
+    plt.close(figure)
+
+
+def test_seaborn(known: pd.DataFrame) -> None:
+    seaborn = pytest.importorskip("seaborn", reason="seaborn is not installed")
+    from matplotlib import pyplot as plt
+
+    drawn = seaborn.regplot(known, x="notional", y="fee")
+    np.testing.assert_allclose(
+        drawn.collections[0].get_offsets()[:, 1], known["fee"].astype(float)
+    )
+    plt.close("all")
+    seaborn.scatterplot(known, x="notional", y="fee", size="size", hue="market")
+    plt.close("all")
+    seaborn.heatmap(known[AMOUNTS].corr())
+    plt.close("all")
+    fees = known.pivot_table(
+        values="fee", index="market", columns="side", aggfunc="sum", observed=True
+    )
+    drawn = seaborn.heatmap(fees.astype(float))
+    np.testing.assert_allclose(
+        drawn.collections[0].get_array().ravel(), fees.astype(float).to_numpy().ravel()
+    )
+    plt.close("all")
+
+
+def test_plotly(known: pd.DataFrame) -> None:
+    express = pytest.importorskip("plotly.express", reason="plotly is not installed")
+    figure = express.scatter(known, x="notional", y="fee", size="size")
+    np.testing.assert_allclose(
+        np.asarray(figure.data[0].y, float), known["fee"].astype(float)
+    )
+    assert "fee" in figure.to_json()
+
+
+def test_scikit_learn(known: pd.DataFrame) -> None:
+    linear_model = pytest.importorskip(
+        "sklearn.linear_model", reason="scikit-learn is not installed"
+    )
+    features = known[["notional", "size"]]
+    found = linear_model.LinearRegression().fit(features, known["fee"])
+    expected = linear_model.LinearRegression().fit(
+        features.astype(float), known["fee"].astype(float)
+    )
+    np.testing.assert_allclose(found.coef_, expected.coef_)
+
+
+def test_statsmodels(known: pd.DataFrame) -> None:
+    api = pytest.importorskip("statsmodels.api", reason="statsmodels is not installed")
+    from statsmodels.formula.api import ols
+
+    features = known[["notional", "size"]]
+    found = api.OLS(known["fee"], features).fit()
+    expected = api.OLS(known["fee"].astype(float), features.astype(float)).fit()
+    np.testing.assert_allclose(found.params, expected.params)
+    by_formula = ols("fee ~ np.log(notional)", known).fit()
+    np.testing.assert_allclose(
+        by_formula.params,
+        ols("fee ~ np.log(notional)", known.astype(dict.fromkeys(AMOUNTS, float)))
+        .fit()
+        .params,
+    )
+
+
+def test_numpy_gets_floats_and_objects_get_decimals(frame: pd.DataFrame) -> None:
+    assert frame["fee"].to_numpy().dtype == np.float64
+    objects = frame["fee"].dropna().to_numpy(object)
+    assert all(isinstance(one, Decimal) for one in objects)
+    assert sum(objects) == frame["fee"].sum()

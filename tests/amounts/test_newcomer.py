@@ -1,0 +1,84 @@
+"""Operations that somebody who knows pandas tries first, on amounts and on the same values as floats."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pytest
+from support.amount_trades import as_numbers, differences, names
+from support.newcomer import OPERATIONS
+
+# On the page "pandas with exact amounts", with what to write instead.
+RAISES = {
+    "seaborn.heatmap(t.pivot_table(values='fee', index='market', columns='side', aggfunc='sum'))": (
+        "pandas makes an array of objects of a frame with several columns of amounts, and matplotlib takes none"
+    ),
+    "np.interp(.5, [0, 1], [fee.min(), fee.max()])": "NumPy makes an array of objects of a list of amounts",
+}
+ON_FLOATS_TOO = {"t.cov(numeric_only=True)"}
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return names(True, tmp_path_factory.mktemp("exact"))
+
+
+@pytest.fixture(scope="module")
+def floats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return names(False, tmp_path_factory.mktemp("floats"))
+
+
+@pytest.fixture(autouse=True)
+def no_figures() -> Iterator[None]:
+    yield
+    plt.close("all")
+
+
+def run(operation: str, known: dict[str, Any]) -> tuple[Any, set[str]]:
+    """Return what an operation gives, as numbers, and what it warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = as_numbers(eval(operation, dict(known)))
+        except (ImportError, NameError) as error:
+            pytest.skip(f"a package is not installed: {error}")
+    return found, {f"{one.category.__name__}: {one.message}" for one in caught}
+
+
+@pytest.mark.parametrize(
+    "operation", [one for one in OPERATIONS if one not in {*RAISES, *ON_FLOATS_TOO}]
+)
+def test_amounts_do_what_floats_do(
+    operation: str, exact: dict[str, Any], floats: dict[str, Any]
+) -> None:
+    ours, our_warnings = run(operation, exact)
+    theirs, their_warnings = run(operation, floats)
+    assert differences(ours, theirs) == []
+    assert our_warnings <= their_warnings
+
+
+@pytest.mark.parametrize("operation", RAISES)
+def test_what_raises_has_its_reason_on_the_page(
+    operation: str, exact: dict[str, Any], floats: dict[str, Any]
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
+    assert RAISES[operation] in page.read_text(encoding="utf-8")
+    run(operation, floats)
+    with pytest.raises(TypeError):
+        run(operation, exact)
+
+
+@pytest.mark.parametrize("operation", sorted(ON_FLOATS_TOO))
+def test_what_raises_on_floats_raises_on_amounts(
+    operation: str, exact: dict[str, Any], floats: dict[str, Any]
+) -> None:
+    for known in (exact, floats):
+        with pytest.raises(TypeError):
+            run(operation, known)
+
+
+def test_few_operations_raise() -> None:
+    assert len(OPERATIONS) > 355
+    assert len(RAISES) + len(ON_FLOATS_TOO) <= 12

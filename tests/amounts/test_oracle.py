@@ -1,0 +1,373 @@
+"""Amounts beside Python's integers and fractions, which are exact: no result may differ by one unit."""
+
+import math
+import operator
+import random
+from collections.abc import Callable
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from loopring_lab.amounts.dtype import AmountArray, multiply
+from loopring_lab.amounts.scalar import Amount
+from loopring_lab.errors import AmountError, LabError
+
+UNIT = 10**18
+LARGEST = 10**38 - 1
+EXACT = Context(prec=200)
+COMPARISONS = ["lt", "le", "eq", "ne", "gt", "ge"]
+SIZES = [
+    pytest.param((2_000, 1), id="2000 values"),
+    pytest.param((20_000, 2), id="20000 values", marks=pytest.mark.thorough),
+    pytest.param((20_000, 3), id="20000 others", marks=pytest.mark.thorough),
+    pytest.param((20_000, 4), id="20000 more", marks=pytest.mark.thorough),
+]
+
+
+def units_of(random_: random.Random, bits: list[int]) -> int:
+    """Draw units of any size, often near what floats, 64 bits or 128 bits can hold."""
+    size = random_.getrandbits(random_.choice(bits))
+    if random_.random() < 0.3:
+        size = size // 10 ** random_.randrange(18) * 10 ** random_.randrange(3)
+    if random_.random() < 0.1:
+        size = 2 ** random_.choice(bits) + random_.choice([-1, 0, 1])
+    return min(size, LARGEST) * random_.choice([1, -1])
+
+
+def decimal(units: int, scale: int = 18) -> Decimal:
+    return EXACT.scaleb(Decimal(units), -scale)
+
+
+def amounts(units: list[int]) -> pd.Series:
+    return pd.Series(AmountArray([decimal(one) for one in units]))
+
+
+def units(found: Any) -> list[int | None]:
+    assert found.dtype == "amount"
+    return [None if pd.isna(one) else int(EXACT.scaleb(one, 18)) for one in found]
+
+
+def ulps(found: Any, expected: list[Fraction]) -> float:
+    """Return the largest error in units of the last place."""
+    errors = [
+        abs(Fraction(one) - true) / Fraction(math.ulp(float(true)))
+        for one, true in zip(found, expected, strict=True)
+    ]
+    return float(max(errors))
+
+
+class Drawn:
+    """Values of all sizes: any, small enough that all of them can be added up, and near the any."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.random = random.Random(seed)
+        any_size = [3, 10, 30, 52, 53, 54, 62, 63, 64, 65, 80, 100, 126]
+        fitting = [3, 10, 30, 52, 53, 54, 62, 63, 64, 65, 80, 100]
+        self.any = [units_of(self.random, any_size) for _ in range(count)]
+        self.first = [units_of(self.random, fitting) for _ in range(count)]
+        self.second = [units_of(self.random, fitting) for _ in range(count)]
+        self.near = [
+            self.random.choice(self.any) + self.random.choice([-1, 0, 1])
+            for _ in range(count)
+        ]
+        self.near = [max(min(one, LARGEST), -LARGEST) for one in self.near]
+        self.group = np.array([self.random.randrange(50) for _ in range(count)])
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def drawn(request: pytest.FixtureRequest) -> Drawn:
+    return Drawn(*request.param)
+
+
+def by_group(drawn: Drawn, compute: Callable[[list[int]], Any]) -> list[Any]:
+    return [
+        compute(
+            [
+                one
+                for one, group in zip(drawn.first, drawn.group, strict=True)
+                if group == g
+            ]
+        )
+        for g in range(50)
+    ]
+
+
+def running_sums_by_group(drawn: Drawn) -> list[int]:
+    sums = dict.fromkeys(range(50), 0)
+    found = []
+    for one, group in zip(drawn.first, drawn.group, strict=True):
+        sums[group] += one
+        found.append(sums[group])
+    return found
+
+
+def test_values_and_texts_survive(drawn: Drawn) -> None:
+    series = amounts(drawn.any)
+    texts = [f"{decimal(one):f}" for one in drawn.any]
+    trimmed = [text.rstrip("0").rstrip(".") if "." in text else text for text in texts]
+    assert units(series) == drawn.any
+    assert series.astype(str).tolist() == [
+        text if text != "-0" else "0" for text in trimmed
+    ]
+    assert [str(one) for one in series] == series.astype(str).tolist()
+    assert units(series.astype(str).astype("amount")) == drawn.any
+    assert units(pd.Series(AmountArray(series.array.to_arrow()))) == drawn.any
+
+
+def test_floats(drawn: Drawn) -> None:
+    series = amounts(drawn.any)
+    floats = [one / UNIT for one in drawn.any]
+    assert series.astype(float).tolist() == floats
+    assert [float(one) for one in series] == floats
+    known = [one for one in drawn.any if one]
+    assert ulps(amounts(known) * 1.0, [Fraction(one, UNIT) for one in known]) <= 2
+
+
+def test_sums_and_differences(drawn: Drawn) -> None:
+    first, second = amounts(drawn.first), amounts(drawn.second)
+    pairs = list(zip(drawn.first, drawn.second, strict=True))
+    assert units(first + second) == [one + other for one, other in pairs]
+    assert units(first - second) == [one - other for one, other in pairs]
+    assert units(1 - first) == [UNIT - one for one in drawn.first]
+    assert units(first.diff()) == [None] + [
+        b - a for a, b in zip(drawn.first, drawn.first[1:], strict=False)
+    ]
+    assert units(-amounts(drawn.any)) == [-one for one in drawn.any]
+    assert units(amounts(drawn.any).abs()) == [abs(one) for one in drawn.any]
+    assert int(EXACT.scaleb(first.sum(), 18)) == sum(drawn.first)
+    assert units(first.cumsum()) == list(accumulate(drawn.first))
+
+
+def test_products(drawn: Drawn) -> None:
+    small = [one >> 40 for one in drawn.first]
+    factors = np.array([drawn.random.randrange(-(2**40), 2**40) for _ in small])
+    assert units(amounts(small) * factors) == [
+        one * int(other) for one, other in zip(small, factors, strict=True)
+    ]
+    for factor in (0, 1, -1, 12345, 2**40, -(2**63), 10**19):
+        tiny = [one // max(abs(factor), 1) for one in drawn.first]
+        assert units(factor * amounts(tiny)) == [one * factor for one in tiny]
+    left = [one >> 20 for one in drawn.first]
+    right = [one % (10**6 * UNIT) for one in drawn.second]
+    cut = [
+        abs(a * b) // UNIT * (1 if a * b > 0 else -1)
+        for a, b in zip(left, right, strict=True)
+    ]
+    assert units(multiply(amounts(left), amounts(right))) == cut
+    known = [(a, b) for a, b in zip(left, right, strict=True) if a and b]
+    product = amounts([a for a, _ in known]) * amounts([b for _, b in known])
+    assert ulps(product, [Fraction(a * b, UNIT**2) for a, b in known]) <= 5
+
+
+def test_quotients_and_remainders(drawn: Drawn) -> None:
+    divisors = [one or 1 for one in drawn.second]
+    first, second = amounts(drawn.first), amounts(divisors)
+    pairs = list(zip(drawn.first, divisors, strict=True))
+    assert units(first % second) == [one % other for one, other in pairs]
+    fitting = [
+        (one, other) for one, other in pairs if abs(one // other) * UNIT <= LARGEST
+    ]
+    quotients = amounts([one for one, _ in fitting]) // amounts(
+        [other for _, other in fitting]
+    )
+    assert units(quotients) == [one // other * UNIT for one, other in fitting]
+    known = [(one, other) for one, other in pairs if one]
+    found = amounts([one for one, _ in known]) / amounts([other for _, other in known])
+    # Both operands may be off by one, and so may their quotient.
+    assert ulps(found, [Fraction(one, other) for one, other in known]) <= 5
+
+
+def test_by_zero_is_inf_nan_or_missing() -> None:
+    series = amounts([UNIT, 0, -UNIT])
+    np.testing.assert_array_equal(series / 0, [np.inf, np.nan, -np.inf])
+    np.testing.assert_array_equal(1 / amounts([0]), [np.inf])
+    assert units(series // 0) == [None] * 3
+    assert units(series % amounts([0, 0, UNIT])) == [None, None, 0]
+    assert Amount(1) / 0 == np.inf
+    assert np.isnan(Amount(0) / Amount(0))
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons(drawn: Drawn, name: str) -> None:
+    compare = getattr(operator, name)
+    series = amounts(drawn.any)
+    assert compare(series, amounts(drawn.near)).tolist() == list(
+        map(compare, drawn.any, drawn.near)
+    )
+    for other in drawn.random.sample(drawn.any, 5):
+        exactly = [compare(one, other) for one in drawn.any]
+        assert compare(series, decimal(other)).tolist() == exactly
+        assert compare(series, f"{decimal(other):f}").tolist() == exactly
+        # Between two amounts, and beyond all.
+        between = decimal(other * 10 + 5, 19)
+        assert compare(series, between).tolist() == [
+            compare(one * 10, other * 10 + 5) for one in drawn.any
+        ]
+        whole = other // UNIT
+        assert compare(series, whole).tolist() == [
+            compare(one, whole * UNIT) for one in drawn.any
+        ]
+        number = other / UNIT
+        shortest = Fraction(repr(number))
+        assert compare(series, number).tolist() == [
+            compare(Fraction(one, UNIT), shortest) for one in drawn.any
+        ]
+    for beyond in (1e30, -1e30, np.inf, -np.inf, 10**50, 1e-30, -1e-30):
+        assert compare(series, beyond).tolist() == [
+            compare(Fraction(one, UNIT), beyond) for one in drawn.any
+        ]
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons_with_arrays_of_floats(drawn: Drawn, name: str) -> None:
+    compare = getattr(operator, name)
+    floats = [one / UNIT for one in drawn.near]
+    expected = [
+        compare(Fraction(one, UNIT), Fraction(repr(other)))
+        for one, other in zip(drawn.any, floats, strict=True)
+    ]
+    assert compare(amounts(drawn.any), np.array(floats)).tolist() == expected
+    own = [one / UNIT for one in drawn.any]
+    expected = [
+        compare(Fraction(one, UNIT), Fraction(repr(other)))
+        for one, other in zip(drawn.any, own, strict=True)
+    ]
+    assert compare(amounts(drawn.any), pd.Series(own)).tolist() == expected
+
+
+def test_order_and_identity(drawn: Drawn) -> None:
+    both = drawn.any + drawn.near
+    series = amounts(both)
+    distinct = list(dict.fromkeys(both))
+    assert units(series.sort_values()) == sorted(both)
+    assert units(series.sort_values(ascending=False)) == sorted(both, reverse=True)
+    # pandas chooses these by floats, so those of one float may change places; the values stay exact.
+    largest = series.nlargest(5)
+    assert largest.astype(float).tolist() == [
+        one / UNIT for one in sorted(both, reverse=True)[:5]
+    ]
+    assert set(units(largest)) <= set(both)
+    assert int(EXACT.scaleb(series.min(), 18)) == min(both)
+    assert int(EXACT.scaleb(series.max(), 18)) == max(both)
+    assert series.argmax() == both.index(max(both))
+    place = {one: rank for rank, one in enumerate(sorted(distinct), 1)}
+    assert series.rank(method="dense").tolist() == [place[one] for one in both]
+    assert units(series.unique()) == distinct
+    assert units(series.drop_duplicates()) == distinct
+    wanted = both[:10]
+    assert series.isin([decimal(one) for one in wanted]).tolist() == [
+        one in wanted for one in both
+    ]
+    counts = series.value_counts()
+    assert counts.sum() == len(both)
+    assert len(counts) == len(distinct)
+
+
+def test_groups(drawn: Drawn) -> None:
+    series = amounts(drawn.first)
+    groups = series.groupby(drawn.group)
+    assert units(groups.sum()) == by_group(drawn, sum)
+    assert units(groups.min()) == by_group(drawn, min)
+    assert units(groups.max()) == by_group(drawn, max)
+    assert units(groups.first()) == by_group(drawn, lambda group: group[0])
+    assert units(groups.last()) == by_group(drawn, lambda group: group[-1])
+    assert units(groups.cumsum()) == running_sums_by_group(drawn)
+
+
+def test_replacements(drawn: Drawn) -> None:
+    series = amounts(drawn.any)
+    is_positive = series > 0
+    assert units(series.where(is_positive, 0)) == [max(one, 0) for one in drawn.any]
+    assert units(series.mask(is_positive)) == [
+        None if one > 0 else one for one in drawn.any
+    ]
+    missing = series.where(is_positive)
+    assert units(missing.fillna(Decimal("0.5"))) == [
+        one if one > 0 else UNIT // 2 for one in drawn.any
+    ]
+    assert units(series.clip(upper=0)) == [min(one, 0) for one in drawn.any]
+    assert units(series.shift()) == [None, *drawn.any[:-1]]
+    for places in (0, 2, 9, 17, 18):
+        step = 10 ** (18 - places)
+        fitting = [one for one in drawn.any if abs(one) < LARGEST - UNIT]
+        rounded = [round(Fraction(one, step)) * step for one in fitting]
+        assert units(amounts(fitting).round(places)) == rounded
+
+
+def test_one_amount(drawn: Drawn) -> None:
+    for one, other in zip(drawn.first[:500], drawn.second[:500], strict=True):
+        left, right = Amount(decimal(one)), Amount(decimal(other))
+        for name in ("add", "sub", "mod", "floordiv"):
+            if not other and name in ("mod", "floordiv"):
+                continue
+            found = getattr(operator, name)(left, right)
+            expected = getattr(operator, name)(
+                Fraction(one, UNIT), Fraction(other, UNIT)
+            )
+            assert Fraction(found) == expected
+        assert Fraction(left * 7) == Fraction(one * 7, UNIT)
+        assert Fraction(left * np.int64(7)) == Fraction(one * 7, UNIT)
+        assert isinstance(np.int64(7) * left, float)
+        assert Fraction(-left) == Fraction(-one, UNIT)
+        for name in COMPARISONS:
+            compare = getattr(operator, name)
+            assert compare(left, right) == compare(one, other)
+            assert compare(left, other / UNIT) == compare(
+                Fraction(one, UNIT), Fraction(repr(other / UNIT))
+            )
+
+
+TOO_LARGE: dict[str, Callable[[pd.Series], Any]] = {
+    "sum": lambda big: big.sum(),
+    "sum of many": lambda big: pd.concat([big] * 700).sum(),
+    "plus": lambda big: big + big,
+    "plus the largest": lambda big: big + decimal(LARGEST),
+    "minus": lambda big: -big - big,
+    "plus an integer": lambda big: big + (10**20 - 1),
+    "times 2": lambda big: big * 2,
+    "times -2": lambda big: big * -2,
+    "times 10**19": lambda big: big * 10**19,
+    "times integers": lambda big: big * np.array([1, 1, 2**62]),
+    "cumsum": lambda big: big.cumsum(),
+    "sum of groups": lambda big: big.groupby([0, 0, 0]).sum(),
+    "cumsum of groups": lambda big: big.groupby([0, 0, 0]).cumsum(),
+    "diff": lambda big: (big * pd.Series([1, -1, 1])).diff(),
+    "quotient": lambda big: big // decimal(1),
+    "multiply": lambda big: multiply(big, big),
+    "an integer": lambda big: AmountArray([10**20]),
+    "a Decimal": lambda big: AmountArray([Decimal("1e20")]),
+    "a text": lambda big: AmountArray(["100000000000000000000"]),
+    "a float": lambda big: AmountArray([1e20]),
+    "an array of floats": lambda big: AmountArray(np.array([1.0, 1e20])),
+    "infinity": lambda big: AmountArray([np.inf]),
+    "a long text": lambda big: AmountArray(["9" * 78]),
+    "2 ** 256": lambda big: AmountArray([str(2**256)]),
+    "an endless text": lambda big: AmountArray(["9" * 10_000]),
+    "a large exponent": lambda big: AmountArray(["1e999999999"]),
+    "19 decimals": lambda big: AmountArray(["0.0000000000000000001"]),
+    "19 decimals of a Decimal": lambda big: AmountArray([Decimal("1e-19")]),
+    "no number": lambda big: AmountArray(["abc"]),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+@pytest.mark.parametrize("size", [9 * 10**37, 8 * 10**37, LARGEST])
+def test_what_does_not_fit_is_an_amount_error(name: str, size: int) -> None:
+    with pytest.raises(AmountError, match=r"\. |:") as caught:
+        TOO_LARGE[name](amounts([size] * 3))
+    assert isinstance(caught.value, LabError)
+
+
+def test_floats_become_amounts_by_their_shortest_decimals(drawn: Drawn) -> None:
+    floats = [one / UNIT for one in drawn.first]
+    expected = [math.trunc(Fraction(repr(one)) * UNIT) for one in floats]
+    assert units(pd.Series(floats).astype("amount")) == expected
+    assert (
+        units(pd.Series(floats[:500], dtype=object).astype("amount")) == expected[:500]
+    )
+    assert units(amounts([UNIT]).replace(1, 0.1)) == [UNIT // 10]

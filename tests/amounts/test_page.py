@@ -1,0 +1,51 @@
+"""The page "pandas with exact amounts": every operation in its table gives the result and the dtype beside it."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from loopring_lab.amounts.dtype import multiply
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md").read_text(
+    encoding="utf-8"
+)
+ROWS = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (\w+) \|$", PAGE, re.MULTILINE)
+# The frame, and what operations on the page are written with.
+SETUP = next(
+    block
+    for block in re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
+    if "g = t.groupby" in block
+)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    lab = SimpleNamespace(amounts=SimpleNamespace(multiply=multiply))
+    found: dict[str, Any] = {"pd": pd, "np": np, "lab": lab}
+    exec(SETUP, found)
+    return found
+
+
+def written(found: Any) -> tuple[str, str]:
+    """Return a result as the page writes it, and its dtype."""
+    if isinstance(found, (pd.Series, np.ndarray)):
+        return ", ".join(map(str, found)), str(found.dtype)
+    return str(found), str(getattr(found, "dtype", type(found).__name__.lower()))
+
+
+@pytest.mark.parametrize(
+    ("operation", "result", "dtype"), ROWS, ids=[row[0] for row in ROWS]
+)
+def test_the_page_tells_what_operations_give(
+    operation: str, result: str, dtype: str, known: dict[str, Any]
+) -> None:
+    assert written(eval(operation, dict(known))) == (result, dtype)
+
+
+def test_forty_operations_are_on_the_page() -> None:
+    assert len(ROWS) >= 40
