@@ -19,7 +19,7 @@ from loopring_lab.bounded import (
     read_documents,
     read_text,
 )
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
 from loopring_lab.saved_file import HarFile, source_of
 from loopring_lab.source import FILE, Source
@@ -130,8 +130,12 @@ def _pages_of(
         return
     for number, body in enumerate(documents, 1):
         place = name if number == 1 else f"{name}, page {number}"
-        for one in unwrapped.unwrap(body, place):
-            yield Page((account_id, fill_type), one.place, one.page, moment)
+        try:
+            for one in unwrapped.unwrap(body, place):
+                yield Page((account_id, fill_type), one.place, one.page, moment)
+        except UnexpectedAnswer as fault:
+            # It is that of this history; others are imported.
+            yield Page((account_id, fill_type), place, body, moment, fault)
 
 
 def _origin_of(

@@ -35,6 +35,8 @@ class Page(NamedTuple):
     place: str
     body: bytes
     retrieved_at: int
+    fault: UnexpectedAnswer | None = None
+    """Why it has no rows, if that is known already."""
 
 
 class Converted(NamedTuple):
@@ -83,7 +85,7 @@ def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
     pairs = zip(ordered, readings, strict=True)
     for key, of_history in itertools.groupby(pairs, lambda pair: pair[0].key):
         try:
-            read = [(page, _readable(reading)) for page, reading in of_history]
+            read = [(page, _readable(page, reading)) for page, reading in of_history]
             totals[key] = _checked_total(key, [batch for _, batch in read])
         except UnexpectedAnswer as error:
             errors[key] = error
@@ -92,7 +94,9 @@ def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
     return Converted(_typed(kept, lookup), totals, errors)
 
 
-def _readable(reading: wire.Reading) -> wire.Batch:
+def _readable(page: Page, reading: wire.Reading) -> wire.Batch:
+    if page.fault is not None:
+        raise page.fault
     if isinstance(reading, UnexpectedAnswer):
         raise reading
     return reading

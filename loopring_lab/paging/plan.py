@@ -146,8 +146,8 @@ class PageScheduler:
     def steps(self, window: Window = EVERYTHING) -> Steps:
         """Yield the offsets of each wave of pages; the keys of their rows are sent back."""
         first = yield range(0, PAGE, PAGE)
-        is_counted = self._held and self.complete and self.total > self._step
-        if is_counted and not _is_newest_first(first):
+        is_as_held = self._held and self.complete
+        if is_as_held and self.total > self._step and not _is_newest_first(first):
             # A row that came while another went leaves the count as it was, and may be on the last page.
             yield range(self._last_page(), self.total, self._step)
         enough = self.complete
@@ -157,7 +157,8 @@ class PageScheduler:
             enough = yield from self._read_newest(window, first)
         if not enough:
             yield from self._read_everything()
-        if self.complete:
+        # What was held already was read up to its end then.
+        if self.complete and not is_as_held:
             yield from self._read_past_count()
 
     def _last_page(self) -> int:

@@ -292,7 +292,7 @@ def test_what_neither_a_name_nor_an_argument_says_is_not_guessed(
     saved: Path, small: Ledger, tmp_path: Path
 ) -> None:
     (saved / "book.json").write_bytes(pages(small, small.accounts[0], "dex")[0])
-    with pytest.raises(UnexpectedAnswer, match="Give account_id= and fill_type="):
+    with pytest.raises(UnexpectedAnswer, match="Give fill_type=, or name the file"):
         Archive(tmp_path / "a").import_pages(saved / "book.json", small.accounts[0])
 
 
