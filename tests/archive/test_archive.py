@@ -125,11 +125,14 @@ def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path: Path, order: str) 
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
         archive.sync(client, accounts=ledger.accounts)
         before = relayer.counts.requests["/user/trades"]
-        assert before == sum(
-            -(-len(relayer.rows(a, k)) // PAGE)
-            for a in ledger.accounts
-            for k in ("amm", "dex")
-        )
+        rows = [
+            len(relayer.rows(account, kind))
+            for account in ledger.accounts
+            for kind in ("amm", "dex")
+        ]
+        # Behind a page that is full and the last one counted, there might be more.
+        full = [count for count in rows if count % PAGE == 0]
+        assert before == sum(-(-count // PAGE) for count in rows) + len(full)
         archive.sync(client, accounts=ledger.accounts)
         assert relayer.counts.requests["/user/trades"] - before <= 2 * 2 * 2
 
