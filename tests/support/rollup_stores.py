@@ -85,17 +85,3 @@ def opened(path: Path) -> Store:
 
 def numbers_of(store: Store) -> list[int | None]:
     return [raw.block_id for raw in store.blocks().raw]
-
-
-def add_for_ever(path: str, first: int, batch: int, stop: int) -> None:
-    """Add blocks in batches, and print the last number of each batch when it is committed."""
-    store = opened(Path(path))
-    for start in range(first, stop, batch):
-        store.stored.add(
-            [made_block(number) for number in range(start, min(start + batch, stop))]
-        )
-        store.stored.add_events(
-            map(event, range(start, min(start + batch, stop))),
-            (start, start + batch - 1),
-        )
-        print(min(start + batch, stop) - 1, flush=True)

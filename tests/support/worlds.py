@@ -144,6 +144,11 @@ def true_costs(world: World) -> list[Cost]:
     return found
 
 
+def of_users(world: World, costs: Iterable[Cost]) -> list[Cost]:
+    """Select the costs of takers that do not arbitrage."""
+    return [cost for cost in costs if cost.fill.taker not in world.arbitrageurs]
+
+
 def size_classes(costs: Iterable[Cost]) -> dict[int, int]:
     """Return the quintile of each fill's size in its market, by id."""
     sizes: dict[str, list[tuple[int, int]]] = defaultdict(list)
