@@ -53,48 +53,6 @@ def known(values: list[float]) -> list[float]:
 # fee_rates
 
 
-@pytest.mark.thorough
-def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -> None:
-    fees: dict[tuple[str, float], int] = defaultdict(int)
-    received: dict[tuple[str, float], int] = defaultdict(int)
-    for fill in trades[trades["fee_token"] == "LRC"].itertuples():
-        key = LABELS[fill.fill_type], monday(fill.created_at)
-        fees[key] += whole(fill.fee, 18)
-        received[key] += whole(fill.size if fill.base == "LRC" else fill.notional, 18)
-    figure = figures.fee_rates(trades, fee_token="LRC")
-    for label, (times, rates) in lines(figure).items():
-        wanted = {
-            week: Fraction(10_000 * fees[label, week], received[label, week])
-            for one, week in fees
-            if one == label
-        }
-        assert rates[-1] == rates[-2] or np.isnan(
-            rates[-2]
-        )  # the last step is as long as the others
-        drawn = {
-            week: rate
-            for week, rate in zip(times[:-1], rates[:-1], strict=True)
-            if not np.isnan(rate)
-        }
-        assert drawn.keys() == wanted.keys()
-        assert all(
-            drawn[week] == pytest.approx(float(rate), rel=1e-12)
-            for week, rate in wanted.items()
-        )
-        assert np.diff(times) == pytest.approx(7)
-    assert title(figure) == "Effective fee rate per week, fees paid in LRC"
-    assert (
-        f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades"
-        in note(figure)
-    )
-
-
-def test_lines_of_several_columns_are_named_after_both(trades: pd.DataFrame) -> None:
-    drawn = lines(figures.fee_rates(trades, by=["quote", "side"], every="1y"))
-    assert set(drawn) == {"ETH, SELL", "USDC, BUY", "DAI, BUY", "USDT, BUY"}
-    assert list(lines(figures.fee_rates(trades, by=None, every="1y"))) == ["all fills"]
-
-
 # fee_tiers
 
 
@@ -108,20 +66,6 @@ def test_tiers_are_the_chain_s_basis_points(
         f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))]
         for tier in sorted(counts)
     }
-
-
-def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
-    size = 10**21
-    fees = [(tier, 1 + (tier < 8)) for tier in range(11) for _ in range(1 + (tier < 8))]
-    rows = [
-        row(id=str(n), side="BUY", size=str(size), feeAmount=str(size * tier // 10_000))
-        for n, (tier, _) in enumerate(fees)
-    ]
-    drawn = stacks(figures.fee_tiers(read(page(rows), fill_type="dex")))
-    wanted = {f"{tier} bps": [pytest.approx(200 / 19)] for tier in range(8)} | {
-        "other tiers": [pytest.approx(300 / 19)]
-    }
-    assert drawn == wanted
 
 
 # fees_by_token
@@ -168,23 +112,6 @@ def test_amounts_are_cut_and_never_rounded_up(fee: int, beside: str) -> None:
         read(page([row(size=str(10**27), feeAmount=str(fee))]), fill_type="dex")
     )
     assert beside in words(figure)
-
-
-def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
-    many = trades.head(105).assign(
-        fee_token=[f"T{n:02}" for n in range(1, 15) for _ in range(n)]
-    )
-    axes = figures.fees_by_token(many).axes[0]
-    drawn = [
-        (label.get_text(), bar.get_width())
-        for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
-    ]  # type: ignore[attr-defined]
-    assert drawn == [*((f"T{n:02}", n) for n in range(14, 2, -1)), ("2 others", 3)]
-    unknown = many.assign(
-        fee_token=[None if token == "T01" else token for token in many["fee_token"]]
-    )
-    texts = words(figures.fees_by_token(unknown))
-    assert ("2 others" in texts, "unknown" in texts) == (True, False)
 
 
 # fill_shares
@@ -245,28 +172,6 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(
             assert (week.share - end) ** 2 == pytest.approx(
                 Z**2 * end * (1 - end) / float(effective), abs=1e-12
             )
-
-
-def test_a_share_of_one_order_says_next_to_nothing(trades: pd.DataFrame) -> None:
-    order = trades["order_hash"].value_counts().idxmax()
-    fills = trades[trades["order_hash"] == order]
-    assert len(fills) > 3
-    (year,) = figures.fill_shares(fills, every="1y").table.itertuples()
-    assert (year.fills, year.orders) == (len(fills), 1)
-    assert year.high - year.low == pytest.approx(Z**2 / (1 + Z**2))
-
-
-def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> None:
-    for every, months in (("1mo", 1), ("1q", 3)):
-        table = figures.fill_shares(trades, every=every).table
-        starts = [f"2022-{month:02}-01" for month in range(1, 13, months)]
-        assert list(table["period"].dt.strftime("%Y-%m-%d")) == starts
-        bars = figures.fee_tiers(trades, every=every).axes[0].containers[0]
-        drawn = [
-            np.datetime64("1970-01-01") + np.timedelta64(int(bar.get_x()), "D")
-            for bar in bars
-        ]
-        assert [str(start) for start in drawn] == starts
 
 
 @pytest.mark.parametrize(
@@ -456,26 +361,6 @@ def test_costs_are_means_by_value_with_intervals_and_counts(
     )
     assert ("hollow: fewer than 20 fills or orders" in note(figure)) == bool(hollow)
     assert note(figure).endswith("differences are pulled towards 0")
-
-
-def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
-    trades: pd.DataFrame,
-) -> None:
-    some = trades[trades["account_id"].eq(10083) & (trades["side"] == "BUY")]
-    own = figures.cost_curve(some)
-    wide = figures.cost_curve(some, prices=trades)
-    assert note(own).startswith(
-        "fee plus price difference to the market's next trade in this frame; "
-    )
-    assert note(wide).startswith(
-        "fee plus price difference to the market's next trade in prices; "
-    )
-    priced = [
-        int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)
-    ]
-    assert priced[0] < priced[1]
-    assert "last fill in this frame," in title(figures.price_gaps(trades))
-    assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
 
 
 # venue_differences and markouts
