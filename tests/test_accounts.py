@@ -13,7 +13,6 @@ from loopring_lab import protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.http.transport import Transport
-from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
 
 KEY = protocol.L2Key(7, *protocol.public_key(7))
@@ -227,8 +226,6 @@ def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
         "two",
         "one",
     ]
-    assert first._transport._sessions is second._transport._sessions
-    assert first._transport._limiters is second._transport._limiters
 
 
 def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
@@ -258,12 +255,3 @@ def test_an_update_is_listed_or_not(setup: KeyUpdateSetup) -> None:
     assert listed
     assert (listed.status, listed.reason) == ("received", None)
     assert setup.client.update_status(11375, "0x12") is None
-
-
-def test_a_form_is_escaped_and_aligned() -> None:
-    sheet = Sheet("<form>", [Line("a", "<b>", "x & y"), Line("long", 7)], ["a < b"])
-    assert repr(sheet) == "<form>\n  a     <b>\n        x & y\n  long  7\na < b"
-    html = sheet._repr_html_()
-    assert [
-        part in html for part in ("&lt;form&gt;", "&lt;b&gt;", "x &amp; y", "a &lt; b")
-    ] == [True] * 4

@@ -30,7 +30,6 @@ from loopring_lab.errors import (
     RelayerTimeout,
     TransportError,
 )
-from loopring_lab.http.budget import Budget
 from loopring_lab.http.transport import Transport
 from loopring_lab.paging import PAGE, History, PageReader, Window
 from loopring_lab.relayer import Relayer, World
@@ -179,20 +178,13 @@ def packed(data: bytes, coding: str = "gzip") -> bytes:
 BOMB = zlib.compress(bytes(1 << 26), wbits=31) * 64
 HOSTILE = {
     "4 GiB in gzip": packed(BOMB),
-    "4 GiB in gzip, as an error": packed(BOMB).replace(b"200 OK", b"500 Oops"),
-    "gzip that is none": packed(b"no gzip"),
     "gzip that breaks off": packed(zlib.compress(b"{}", wbits=31)[:-1]),
     "gzip with something behind": packed(zlib.compress(b"{}", wbits=31) + b"more"),
     "brotli": packed(b"{}", "br"),
-    "a thousand encodings": packed(b"{}", ", ".join(["gzip"] * 1_000)),
     "a length that is not reached": OK + b"Content-Length: 50\r\n\r\n{}",
-    "two lengths": OK + b"Content-Length: 2\r\nContent-Length: 9\r\n\r\n{}",
     "a chunk of 2^64 bytes": CHUNKED + b"1" + b"0" * 16 + b"\r\n{}",
-    "chunks that break off": CHUNKED + chunk(b"{}"),
-    "a status of a word": b"HTTP/1.1 abc OK\r\n\r\n{}",
     "no HTTP": bytes(range(256)) * 40,
     "a header of 1 MB": OK + b"X-A: " + b"a" * 1_000_000 + b"\r\n\r\n{}",
-    "10,000 headers": OK + b"X-A: a\r\n" * 10_000 + b"\r\n{}",
 }
 
 
@@ -317,30 +309,6 @@ def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path: Path) -> None:
             list(limited.pages([max(sizes, key=lambda one: sizes[one])]))
 
 
-def test_a_sync_is_one_operation(tmp_path: Path) -> None:
-    def script(number: int, request: Request) -> Answer:
-        return Answer(429, b"", {"Retry-After": "30"})
-
-    with scripted(script) as server:
-        with pytest.raises(RelayerTimeout, match=r"beyond max_seconds=15"):
-            lab.Archive(tmp_path / "archive").sync(
-                client_of(server.base_url, max_seconds=15), 5
-            )
-        assert len(server.requests) == 1
-
-
-def test_a_budget_inside_another_ends_with_it() -> None:
-    with Budget(50, 1_000).activate() as outer, Budget(100, 5_000).activate() as inner:
-        assert 49 < inner.seconds_left <= 50
-        inner.spend(400)
-        assert (outer.bytes_left, inner.bytes_left) == (600, 600)
-        assert "max_seconds=50" in str(inner.exceeded("GET /x: late"))
-        assert (outer.spent, inner.spent) == (True, False)
-        inner.stop()
-        assert (inner.seconds_left, outer.seconds_left > 49) == (0, True)
-    assert Budget.active() is None
-
-
 # Histories without an end
 
 
@@ -422,12 +390,11 @@ def interrupted(
 
 
 @pytest.mark.parametrize("stage", ["silence", "one header", "body", "100 Continue"])
-@pytest.mark.parametrize("call", ["count", "trades"])
-def test_ctrl_c_ends_a_call(stage: str, call: str) -> None:
+def test_ctrl_c_ends_a_call(stage: str) -> None:
     with talking(ENDLESS[stage]) as base_url:
         client = client_of(base_url, timeout=1_000)
         with interrupted(0.1):
-            getattr(client, call)(5)
+            client.count(5)
 
 
 def test_ctrl_c_ends_the_wait_for_another_attempt() -> None:

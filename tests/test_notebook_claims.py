@@ -508,19 +508,6 @@ def test_prose_explains_methods_and_states_no_result(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        "Most fills are on the book.",
-        "69 % of them",
-        "The pool was cheaper",
-        "1,745 fills",
-    ],
-)
-def test_a_claim_is_told_from_a_method(claim: str) -> None:
-    assert RESULT.search(claim)
-
-
 def parameters_and_code(path: Path) -> tuple[set[str], str]:
     first, *rest = (
         cell.source

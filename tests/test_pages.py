@@ -154,7 +154,7 @@ PIECES = ['"', ",", "[", "]", "{", "}", ":", "\\", '","', '"],["', '", "', "], [
           "null", "NaN", "true", "1.50", "12345678901234567890", "1e5", "-", "é", "\x7f", "\x00", '"x":1,', '"trades":[],', "//", "'"]  # fmt: skip
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     histories(numbers=True),
     st.lists(

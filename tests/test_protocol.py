@@ -665,25 +665,6 @@ def test_any_other_bit_is_refused() -> None:
     )
 
 
-@pytest.mark.thorough
-@given(
-    secret=st.integers(1, curve.SUBGROUP_ORDER - 1),
-    message=st.text(st.characters(codec="utf-8")),
-)
-@few
-def test_a_signed_request_verifies_under_its_own_key_only(
-    secret: int, message: str
-) -> None:
-    signature = protocol.sign_request(hex(secret), message)
-    x, y = protocol.public_key(secret)
-    assert protocol.verify_request(hex(x), hex(y), message, signature)
-    assert signature == protocol.sign_request(secret, message)
-    assert not protocol.verify_request(curve.P - x, y, message, signature)
-    assert not protocol.verify_request(
-        *protocol.public_key(secret % 1000 + 1001), message, signature
-    )
-
-
 @pytest.mark.parametrize(
     "signature",
     ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96],
@@ -721,14 +702,6 @@ def test_curve_and_hash_are_the_published_ones() -> None:
     ]
     assert PUBLISHED["poseidon"]["api_signature"] == {"t": 6, "partial_rounds": 52}
     assert PUBLISHED["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
-
-
-@pytest.mark.thorough
-@needs_published
-def test_the_second_implementation_gives_the_published_vectors() -> None:
-    for section in ("account_update", "request_signature", "counterfactual"):
-        complete = getattr(protocol_vectors, section)
-        assert [complete(vector) for vector in PUBLISHED[section]] == PUBLISHED[section]
 
 
 def test_every_section_of_vectors_has_a_test() -> None:

@@ -1,6 +1,5 @@
 """A complete key update with known secrets: none of them is shown, logged, raised or saved."""
 
-import json
 import logging
 import pickle
 from collections.abc import Callable, Iterator
@@ -9,7 +8,6 @@ from typing import Any, NamedTuple
 
 import nbformat
 import pytest
-from eth_account import Account as Wallet
 from IPython.core.ultratb import VerboseTB
 from IPython.lib.pretty import pretty
 from support.key_update_setup import (
@@ -262,14 +260,3 @@ def test_no_notebook_holds_a_secret(path: Path) -> None:
     notebook = nbformat.reads(text, as_version=4)
     assert [secret for secret in keys_of_notebooks() if secret in text] == []
     assert "widgets" not in notebook.metadata
-
-
-def test_the_search_for_secrets_finds_one() -> None:
-    signer = Wallet.from_key("0x" + "01" * 32)
-    signature = personal_sign(signer, "text")
-    found = secrets_of(signer, "text")
-    assert signature.hex()[:16] in found
-    assert any(
-        secret in json.dumps({"key": hex(protocol.l2_key(signature).secret + 0)})
-        for secret in found
-    )

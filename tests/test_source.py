@@ -63,13 +63,6 @@ def test_what_two_identities_say_together(
     assert one.joined(other) == other.joined(one) == joined
 
 
-def test_an_identity_is_read_as_it_was_written() -> None:
-    for source in (Source("Börse \u202e\ud800\n", True, "0xab", 0), Source("x")):
-        assert Source.read(source.to_json(), "here") == source
-        assert source.name.isprintable()
-        assert source.to_json().isascii()
-
-
 def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
     with Relayer(WORLD) as relayer:
         client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
