@@ -67,12 +67,6 @@ def test_one_of_number_and_owner_is_given(
         setup.client.account(**arguments)
 
 
-@pytest.mark.parametrize("account_id", [-1, "seven", 1.0, None])
-def test_an_account_has_a_number(setup: KeyUpdateSetup, account_id: Any) -> None:
-    with pytest.raises(LabError, match="account_id=.* such as 10083"):
-        setup.client.update_fee(account_id)
-
-
 def test_a_key_is_read_however_it_is_written() -> None:
     with answering(ANSWER) as server:
         account = client_of(server.base_url).account(7)
@@ -166,17 +160,6 @@ def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
         client_of(server.base_url).update_fee(7)
 
 
-def test_the_exchange_is_read(setup: KeyUpdateSetup) -> None:
-    told = setup.client.exchange()
-    settings = setup.relayer.settings
-    assert (told.address, told.chain_id) == (settings.exchange, settings.chain_id)
-    with (
-        answering({"chainId": "1", "exchangeAddress": "0x12"}) as server,
-        pytest.raises(UnexpectedAnswer),
-    ):
-        client_of(server.base_url).exchange()
-
-
 def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
     with answering({"apiKey": "a-new-key"}) as server:
         client = client_of(server.base_url + "/", api_key="an-old-key")
@@ -246,12 +229,3 @@ def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
         True,
         4,
     )
-
-
-def test_an_update_is_listed_or_not(setup: KeyUpdateSetup) -> None:
-    receipt = setup.prepare(11375).submit()
-    assert receipt.hash
-    listed = setup.client.update_status(11375, receipt.hash)
-    assert listed
-    assert (listed.status, listed.reason) == ("received", None)
-    assert setup.client.update_status(11375, "0x12") is None

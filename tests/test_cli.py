@@ -345,34 +345,7 @@ def test_what_serve_cannot_use_is_refused_in_one_line(
     assert named in said.err
 
 
-def test_a_port_in_use_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert cli.main(["serve", "--port", port]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1
-    assert port in said.err
-
-
 # both
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["serve", "--", "x"],
-        ["serve", "--seed", "1", "--recording", "x"],
-        ["lab", "--recording", "folder"],
-        ["none"],
-        [],
-    ],
-)
-def test_invalid_arguments_are_refused(words: list[str]) -> None:
-    assert cli.main(words) == 2
 
 
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,14 +209,6 @@ def test_the_error_of_one_history_is_raised_when_the_others_are_read(
         assert len(read) == len(relayer.rows(account))
 
 
-def test_pages_that_are_not_wanted_any_more_are_not_asked_for(small: World) -> None:
-    with Relayer(small, Settings(latency=0.02)) as relayer:
-        busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
-        for _ in client_of(relayer).pages([(busiest, "amm")]):
-            break
-        assert relayer.counts.requests["/user/trades"] <= 1
-
-
 # Refusals
 
 

@@ -8,15 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.key_update_setup import (
-    ACCOUNT,
-    CountingSigner,
-    KeyUpdateSetup,
-    key_update_setup,
-)
+from support.key_update_setup import ACCOUNT, CountingSigner, KeyUpdateSetup
 
 import loopring_lab as lab
-from loopring_lab.errors import KeyUpdateError, LabError
+from loopring_lab.errors import LabError
 from loopring_lab.keys import deployments
 from loopring_lab.relayer import Settings
 from loopring_lab.relayer.mainnet import TOKENS
@@ -305,19 +300,6 @@ def test_what_the_caller_states_is_signed_and_shown_as_such(setup: LyingSetup) -
     assert "loopring_lab" not in repr(update.preview())
 
 
-def test_a_relayer_cannot_contradict_what_the_caller_states(setup: LyingSetup) -> None:
-    setup.lie(TOKENS_PATH, token("ETH", decimals=27))
-    setup.refuses(
-        "decimals is 27 according to the relayer alone, but 18 according to the caller",
-        trust=STATED,
-    )
-    setup.connect()
-    setup.refuses(
-        "id is 0 .* but 9 according to the caller",
-        trust=UNKNOWN | {"tokens": {"ETH": ETH | {"id": 9}}},
-    )
-
-
 def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(
     setup: LyingSetup,
 ) -> None:
@@ -414,19 +396,6 @@ def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(
             signer=setup.signer(), fee_token=symbol, max_fee=allowed[1]
         )
         assert signed(update)[3] == most + 1
-
-
-def test_a_token_without_a_ceiling_needs_a_max_fee() -> None:
-    with key_update_setup(update_fees={"LINK": 10**16}) as setup:
-        with pytest.raises(
-            KeyUpdateError,
-            match=r"asks for 0\.01 LINK .*no ceiling is known.*max_fee='0\.01'",
-        ):
-            setup.prepare(fee_token="LINK")
-        assert signed(setup.prepare(fee_token="LINK", max_fee="0.01"))[2:] == (
-            9,
-            10**16,
-        )
 
 
 # The facts

@@ -18,7 +18,7 @@ from support.figures import (
     title,
     words,
 )
-from support.wire_rows import page, read, row, tokens
+from support.wire_rows import page, read, row
 
 import loopring_lab as lab
 from loopring_lab import figures
@@ -161,35 +161,6 @@ def test_fees_of_no_sure_tier_are_marked_apart() -> None:
     hatches = [bars[0].get_hatch() for bars in figure.axes[0].containers]  # type: ignore[index]
     assert hatches[:2] == [None, None]
     assert len(set(hatches)) == 4
-
-
-def test_likely_tiers_are_drawn_apart_from_exact_ones() -> None:
-    """Of like fills a minute apart, small ones of 10 or 11 bps stand between large ones of 10."""
-    fees = [("100000000000000000000", "100000000000000000"), ("9000", "9")] * 60
-    rows = [
-        row(
-            id=str(n),
-            side="BUY",
-            tokenId="0",
-            size=size,
-            feeAmount=fee,
-            createdAt=str(1_640_995_200_000 + 60_000 * n),
-        )
-        for n, (size, fee) in enumerate(fees[:-1], start=1)
-    ]
-    frame = read(page(rows), fill_type="dex")
-    axes = figures.fee_tiers(frame, every="1y", tokens=tokens()).axes[0]
-    exact, likely = axes.containers
-    assert [bars.get_label() for bars in (exact, likely)] == [
-        "10 bps",
-        "10 bps, likely",
-    ]
-    assert [bars[0].get_height() for bars in (exact, likely)] == pytest.approx(
-        [6000 / 119, 5900 / 119]
-    )  # type: ignore[index]
-    assert exact[0].get_facecolor() == likely[0].get_facecolor()  # type: ignore[index]
-    assert (exact[0].get_hatch(), likely[0].get_hatch()) == (None, "++")  # type: ignore[index]
-    assert set(stacks(figures.fee_tiers(frame, every="1y"))) == {"10 bps", "ambiguous"}
 
 
 # Arguments

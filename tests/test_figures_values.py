@@ -241,19 +241,6 @@ def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
     )
 
 
-def test_fewer_than_twenty_matches_are_single_dots_without_a_mean() -> None:
-    figure = figures.price_gaps(
-        frame_of(pair(1, "100.0", "dex", 0), pair(2, "101.0", "amm", 30))
-    )
-    assert not figure.axes[0].containers
-    assert lines(figure) == {"AMM pool:\n1 matched,\n0 not": ([100.0], [5])}
-    assert note(figure).endswith(
-        "\ndots: single fills, where fewer than 20 are matched"
-    )
-    assert not any("mean" in text or "median" in text for text in words(figure))
-    assert figure.axes[0].get_ylabel() == "single fills"
-
-
 # size_profile and cost_curve
 
 
@@ -285,80 +272,28 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
     for label, edge in zip(axes.get_xticklabels(), edges, strict=True):
         assert prefix(whole(edge, 18), label.get_text())
         assert float(label.get_text()) == pytest.approx(float(edge), rel=0.1)
-    sizes = [part[-1].notional for part in by_size(trades[trades["quote"] == "ETH"], 4)]
-    wide = (
-        figures.size_profile(trades, quote="ETH", quantiles=4)
-        .axes[0]
-        .get_xticklabels()[1:]
-    )
-    assert all(
-        prefix(whole(one, 18), text.get_text())
-        for one, text in zip(sizes, wide, strict=True)
-    )
-    assert (
-        max(len(text.get_text().replace(".", "").lstrip("0")) for text in wide) == 3
-    )  # there is room
 
 
-def effective_orders(fills: list[Any]) -> float:
-    """Count orders as Kish does: a few large ones count for less."""
-    values: dict[str, Fraction] = defaultdict(Fraction)
-    for fill in fills:
-        values[fill.order_hash] += Fraction(fill.notional)
-    return float(sum(values.values()) ** 2 / sum(value**2 for value in values.values()))
-
-
-def test_costs_are_means_by_value_with_intervals_and_counts(
-    trades: pd.DataFrame,
-) -> None:
+def test_costs_are_drawn_as_their_table_has_them(trades: pd.DataFrame) -> None:
+    """Means weighted by value, with a whisker where there is an interval, and counts beside them."""
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
-    costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(
-        ["trade_id", "side"]
-    )["all_in_bps"]
-    parts = by_size(trades[trades["quote"] == "ETH"], 10)
     drawn = lines(figure)
-    texts = words(figure)
-    segments = []
     for kind, label in LABELS.items():
-        groups = [
-            [
-                (fill, cost)
-                for fill in part
-                if fill.fill_type == kind
-                and not np.isnan(cost := costs[fill.trade_id, fill.side])
-            ]
-            for part in parts
-        ]
-        wanted = [
-            float(sum(Fraction(fill.notional) * Fraction(cost) for fill, cost in group))
-            / float(sum(fill.notional for fill, _ in group))
-            for group in groups
-        ]
-        assert drawn[label][1] == pytest.approx(wanted, rel=1e-9)
-        assert drawn[label][0] == pytest.approx(range(10), abs=0.06)
-        assert Counter(texts) >= Counter(str(len(group)) for group in groups)
-        sure = [
-            len(group) >= 20 and effective_orders([fill for fill, _ in group]) >= 20
-            for group in groups
-        ]
-        segments += [value for value, many in zip(wanted, sure, strict=True) if many]
-    whiskers = [
-        line for one in figure.axes[0].collections for line in one.get_segments()
-    ]  # type: ignore[attr-defined]
-    assert len(whiskers) == len(segments)
-    assert all(
-        ends[0, 1] < value < ends[1, 1]
-        for ends, value in zip(whiskers, segments, strict=True)
-    )
+        rows = figure.table[figure.table["fill_type"] == kind]
+        assert drawn[label][1] == pytest.approx(list(rows["weighted_all_in_bps"]))
+        assert drawn[label][0] == pytest.approx(list(rows["quantile"] - 1), abs=0.06)
+        counts = Counter(f"{count:,}" for count in rows["fills"] - rows["unpriced"])
+        assert Counter(words(figure)) >= counts
+    sure = figure.table["low_all_in_bps"].notna()
+    whiskers = [one.get_segments() for one in figure.axes[0].collections]
+    assert sum(map(len, whiskers)) == sure.sum() > 0
     hollow = [
         value
         for line in figure.axes[0].lines
         if line.get_markerfacecolor() == "white"
         for value in line.get_ydata()
     ]
-    assert sorted([*hollow, *segments]) == pytest.approx(
-        sorted(value for _, values in drawn.values() for value in values)
-    )
+    assert len(hollow) == (~sure).sum()
     assert ("hollow: fewer than 20 fills or orders" in note(figure)) == bool(hollow)
     assert note(figure).endswith("differences are pulled towards 0")
 

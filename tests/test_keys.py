@@ -212,15 +212,6 @@ def test_an_update_that_expires_on_the_way_fails_with_that_reason(
         receipt.wait()
 
 
-def test_a_fee_below_the_relayers_is_refused(setup: KeyUpdateSetup) -> None:
-    quote = setup.client.update_fee(ACCOUNT).loc["ETH", "fee"]
-    least = Decimal(1).scaleb(-18)
-    assert "raise max_fee" in refused(
-        setup.prepare(max_fee=quote - least).submit, 114002
-    )
-    assert setup.prepare(max_fee=quote).submit().status == "received"
-
-
 def test_a_token_that_pays_no_fees_is_named_with_those_that_do(
     setup: KeyUpdateSetup,
 ) -> None:

@@ -114,27 +114,6 @@ def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(
     assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < 0.06
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (
-            ("LRC-DOGE", START, START),
-            "World market: 'LRC-DOGE' is not listed. Give one of LRC-ETH, ",
-        ),
-        (
-            ("LRC-ETH", START, START, 90_000),
-            "expected whole minutes, got 90000. Give 60000.",
-        ),
-        (("LRC-ETH", START, START, 0), "expected whole minutes, got 0. Give 60000."),
-    ],
-)
-def test_wrong_questions_to_the_world_are_refused(
-    world: World, arguments: tuple[str, int, int], problem: str
-) -> None:
-    with pytest.raises(lab.LabError, match=problem):
-        world.outside_prices(*arguments)
-
-
 @pytest.mark.parametrize("every", ["60", "90s", "0min", "-1h", 60, None])
 def test_times_between_prices_are_whole_minutes(
     client: Client, trades: pd.DataFrame, every: str

@@ -80,18 +80,6 @@ def test_the_html_is_the_same_every_time_and_escaped() -> None:
     assert "453794000000000000000" in once
 
 
-def test_yes_no_nothing_and_floats_read_well() -> None:
-    frame = pd.DataFrame(
-        {
-            "open": pd.array([True, None], dtype="boolean"),
-            "bps": [9.99993, float("nan")],
-            "n": pd.array([1, None], dtype="Int64"),
-        }
-    )
-    shown = show(frame).frame
-    assert shown.to_numpy().tolist() == [["yes", "10.00", "1"], ["-", "-", "-"]]
-
-
 @pytest.mark.parametrize(
     ("how", "said"),
     [

@@ -27,11 +27,6 @@ def run_code(*parts: str) -> dict[str, Any]:
     return names
 
 
-def test_the_tour_runs_as_written() -> None:
-    (tour,) = CODE.findall(README)
-    assert len(run_code(tour)["trades"]) > 1_000
-
-
 @pytest.mark.thorough
 def test_the_how_to_pages_run_as_written_after_the_tour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.text import Text
 from support.named_sources import HEADER, Named, addressed, silent
 from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
-from loopring_lab.cli import greeting
 from loopring_lab.client import Client
 from loopring_lab.errors import IncompleteHistory, LabError, UnexpectedAnswer
 from loopring_lab.http.transport import Transport
@@ -77,16 +75,6 @@ def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
     assert frame.attrs["source"] == "a small world"
     assert frame.attrs["synthetic"] is True
     assert client.tokens().attrs["synthetic"] is True
-
-
-def test_data_read_as_serve_says_is_labelled_in_figures() -> None:
-    with Relayer(WORLD) as relayer:
-        said = greeting(relayer, show_key=True)
-        address = said.partition("lab.connect('")[2].partition("'")[0]
-        key = said.partition("API key   ")[2].partition("\n")[0]
-        frame = lab.connect(address, api_key=key, rate=None).trades(ACCOUNT)
-    texts = [text.get_text() for text in lab.figures.volume(frame).findobj(Text)]
-    assert "synthetic data" in texts
 
 
 def test_a_relayer_that_states_nothing_is_real_and_known_by_its_address() -> None:

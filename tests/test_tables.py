@@ -332,19 +332,6 @@ def test_an_odd_row_is_kept_and_listed_with_its_reason(
             assert kept[name] == value
 
 
-def test_a_market_whose_token_is_not_listed_is_odd() -> None:
-    listed = tables.markets(
-        [{"market": "LRC-NEW", "baseTokenId": 1, "quoteTokenId": 77}], tokens()
-    )
-    frame = tables.trades(
-        page([row(market="LRC-NEW", side="BUY", tokenId="77")]), tokens(), listed
-    )
-    assert reasons(frame) == [
-        "tokenId 77 of market 'LRC-NEW' is not in the tokens table"
-    ]
-    assert frame["size"].tolist() == [Decimal("453.794")]
-
-
 def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy_too_many() -> (
     None
 ):
@@ -589,41 +576,6 @@ def test_repeated_symbols_are_told_apart_by_id(recordings: Path) -> None:
         f"{t['symbol']}#{t['tokenId']}" for t in answer if t["symbol"] == "LP-ETH-USDT"
     )
     assert frame["extra"].isna().all()
-
-
-def test_older_records_have_nulls(recordings: Path) -> None:
-    sample = json.loads(
-        (recordings / "samples" / "mainnet_tokens_market_tbenr_2021.json").read_text()
-    )
-    frame = tables.tokens(sample)
-    assert frame.loc["USDT", "order_amounts_minimum"] == Decimal(5)
-    assert (
-        frame[
-            ["precision_for_order", "lucky_token_amounts_dust", "gas_amounts_deposit"]
-        ]
-        .isna()
-        .all(axis=None)
-    )
-    market = tables.markets([sample["market"]], frame).iloc[0]
-    assert (market["base"], market["quote"], market["precision_for_price"]) == (
-        "DAI",
-        "USDT",
-        4,
-    )
-    assert pd.isna(market[["status", "amm_open", "orderbook_open", "created_at"]]).all()
-
-
-def test_recorded_market_answer_is_read(recordings: Path) -> None:
-    frame = tables.markets(
-        (recordings / "samples" / "docs_mix_markets_sample.json").read_text()
-    )
-    assert frame.index.tolist() == ["LRC-ETH", "ETH-USDT", "DAI-USDT", "USDC-ETH"]
-    assert frame["created_at"].isna().tolist() == [False, False, True, False]
-    assert frame.loc["LRC-ETH", "created_at"] == pd.Timestamp(
-        1617967800000, unit="ms", tz="UTC"
-    )
-    assert frame[["base", "quote"]].loc["DAI-USDT"].tolist() == ["DAI", "USDT"]
-    assert frame["orderbook_agg_levels"].tolist() == [5, 3, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -264,28 +262,3 @@ def test_a_copy_runs_under_papermill_with_other_parameters(
         for kind in ("amm", "dex")
     )
     assert f"account 58344: {rows} fills" in texts(done)
-
-
-@pytest.mark.thorough
-def test_a_copy_runs_under_nbval(tmp_path: Path, any_block_folder: Path) -> None:
-    saved = str(any_block_folder)
-    templates.new(
-        "amm-versus-orderbook",
-        tmp_path / "a.ipynb",
-        {"accounts": [58344, 11375], "recording": saved},
-    )
-    words = [
-        "-p",
-        "no:cacheprovider",
-        "--nbval",
-        "--nbval-current-env",
-        "--rootdir",
-        str(tmp_path),
-        "-q",
-    ]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "a.ipynb"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert " passed" in run.stdout

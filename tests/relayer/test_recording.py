@@ -37,23 +37,6 @@ def test_every_recorded_row_is_served_as_recorded(serve, block):
         )
 
 
-def test_a_recorded_order_is_found_from_both_sides(serve, block):
-    settled = [
-        json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()
-    ]
-    relayer = serve(recording=block)
-    for fill in settled[:40]:
-        own = [
-            r
-            for r in relayer.relayer.rows(fill["account_id"])
-            if r[1] == fill["id"] and r[2] == fill["side"]
-        ]
-        total, rows = relayer.trades(orderHash=own[0][12])
-        assert own[0] in rows
-        assert total == len(rows)
-        assert {row[12] for row in rows} == {own[0][12]}
-
-
 def test_the_role_that_a_14th_member_adds_is_the_settled_one(serve, block):
     settled = [
         json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()
@@ -80,17 +63,6 @@ def test_odd_members_keep_their_own_json(serve, folder):
     assert (
         relayer.get("/user/trades", accountId=9).json()["resultInfo"]["code"] == 104003
     )
-
-
-def test_a_short_row_is_not_filled_up(serve, folder):
-    row = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1"]
-    (folder / "trades" / "7-amm.json").write_text(
-        json.dumps({"totalNum": 1, "trades": [row]})
-    )
-    for length in (None, 7, 10, 13, 15):
-        assert serve(recording=folder, row_length=length).trades(accountId=7)[1] == [
-            row
-        ]
 
 
 GOOD = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "LRC-ETH", "1"]

@@ -75,15 +75,6 @@ def test_numbers_keep_every_digit(serve, world):
         ]
 
 
-def test_pool_prefix_can_be_left_out(serve):
-    with_prefix = serve().trades(accountId=ACCOUNT, fillTypes="amm")[1]
-    without = serve(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
-    assert all(row[5].startswith("AMM-") for row in with_prefix)
-    assert [row[5] for row in without] == [
-        row[5].removeprefix("AMM-") for row in with_prefix
-    ]
-
-
 def test_exact_market_leaves_pool_fills_out(serve):
     relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
@@ -156,14 +147,6 @@ def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(serve, orde
         if row not in before
     ]
     assert added == sorted(added)
-
-
-def test_growth_hides_rows_from_orders_too(serve):
-    relayer = serve(growth=1, growth_reserve=1)
-    hidden = next(iter(relayer.relayer.rows(ACCOUNT, "amm", everything=True)))
-    assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12])[0] == 0
-    relayer.trades(accountId=ACCOUNT, fillTypes="amm", limit=1)
-    assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12]) == (1, [hidden])
 
 
 def test_latency_lets_requests_wait_together(serve):

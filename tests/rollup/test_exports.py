@@ -20,7 +20,6 @@ from loopring_lab.rollup import Store
 from loopring_lab.source import Source
 
 LabError = lab.LabError
-BlockError = lab.errors.BlockError
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
 REGISTERED = "0x678eb1f52e3e76c52c1143d5699af1d8a5e03743e8840223ccb27aabf3c44c0a"
 DEPOSIT = "0x" + "ab" * 100  # a call of the exchange that submits no block
@@ -177,21 +176,6 @@ def test_calldata_and_block_data_are_told_apart(
     }
 
 
-def test_hex_text_has_one_call_a_line_and_first_block_numbers_them(
-    store: Store, tmp_path: Path
-) -> None:
-    (tmp_path / "calls.txt").write_text(
-        "\n".join([made_call(8, 9).hex(), "", made_data(10).hex()])
-    )
-    (tmp_path / "more.hex").write_text(made_call(11).hex())
-    store.import_files([tmp_path / "calls.txt", tmp_path / "more.hex"], first_block=8)
-    assert numbers_of(store) == [8, 9, 10, 11]
-    with pytest.raises(BlockError, match="cannot both be"):
-        store.import_files(tmp_path / "more.hex", first_block=12)
-    with pytest.raises(LabError, match="not the number of a block"):
-        store.import_files(tmp_path / "more.hex", first_block=-1)
-
-
 def test_a_folder_is_read_in_the_order_of_names(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "export"
     folder.mkdir()
@@ -237,28 +221,8 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(
     assert store.stored.scanned() == []
 
 
-def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(made_call(1))
-    named = Store(tmp_path / "named")
-    named.import_files(tmp_path / "a.bin", source="mine")
-    named.import_files(tmp_path / "a.bin")
-    assert named.stored.file.source() == Source("mine", False, ADDRESS, 1)
-    (tmp_path / "source.json").write_text(
-        json.dumps({"name": "a", "exchange": "0x" + "66" * 20})
-    )
-    with pytest.raises(LabError, match=r"but source\.json says"):
-        Store(tmp_path / "other").import_files(tmp_path / "a.bin")
-
-
 BROKEN: dict[str, tuple[str, bytes, str]] = {
     "cut calldata": ("a.bin", made_call(2)[:-200], "a.bin"),
-    "cut block data": ("a.bin", made_data(2)[:-30], "a.bin"),
-    "nonsense": ("a.bin", bytes(range(256)), "a.bin"),
-    "an odd digit": (
-        "a.hex",
-        made_call(2).hex().encode() + b"f",
-        "a.hex: expected hex text",
-    ),
     "a broken line": (
         "a.txt",
         made_call(2).hex().encode() + b"\nzz",
@@ -279,33 +243,13 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         json.dumps(transaction(2, hash="0x12")).encode(),
         "a.json, hash: expected 32 bytes",
     ),
-    "a number": (
-        "a.json",
-        json.dumps(transaction(2, blockNumber="0x")).encode(),
-        "a.json, block number",
-    ),
     "a topic less": (
         "a.json",
         json.dumps(log_of(2, topics=[SUBMITTED])).encode(),
         "a.json, topics: expected 2",
     ),
-    "a word less": (
-        "a.json",
-        json.dumps(log_of(2, data="0x" + "00" * 32)).encode(),
-        "a.json, data: expected 64 bytes",
-    ),
     "no JSON": ("a.json", b'{"input": ', "a.json: expected JSON"),
     "no column": ("a.csv", b"hash,number\n1,2\n", "a.csv: expected a column input"),
-    "a short row": (
-        "a.csv",
-        b"hash,input\n0x" + b"1" * 64 + b",0x\nx\n",
-        "a.csv, after row",
-    ),
-    "no input": (
-        "a.csv",
-        b"hash,input\n,\n",
-        "a.csv, row 1, input: expected the input",
-    ),
     "no Parquet": (
         "a.parquet",
         b"PAR1" + bytes(400) + b"PAR1",
@@ -317,7 +261,6 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
         "a.json.gz: expected",
     ),
     "half a gzip": ("a.csv.gz", gzip.compress(b"hash,input\n" * 9)[:-9], "a.csv.gz"),
-    "nothing": ("a.bin", b"", "a.bin"),
 }
 
 

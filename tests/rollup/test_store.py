@@ -1,10 +1,9 @@
 """The store of blocks: each once, in order, with the numbers that events, callers and state roots tell."""
 
-import random
 from pathlib import Path
 
 import pytest
-from support.rollup_blocks import block_data, slot
+from support.rollup_blocks import block_data
 from support.rollup_stores import (
     ADDRESS,
     SOURCE,
@@ -89,23 +88,6 @@ def test_a_root_that_two_blocks_share_tells_no_number(store: Store) -> None:
     assert numbers_of(store) == [2, None, None, None]
     store.stored.add_events([event(4)], (1, 2))
     assert numbers_of(store) == [2, 3, 4, None]
-
-
-def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
-    store: Store,
-) -> None:
-    facts = [(50, 7, 0), (50, 7, 1), (50, 9, 0), (51, 3, 0), (52, None, 0)]
-    blocks = [
-        RawBlock(
-            block_data([slot("deposit", amount=number)], timestamp=START + time, before=root(number)),
-            0, 1, 17, b"", "53228430", None, l1_block, None, place,
-        )
-        for number, (time, l1_block, place) in enumerate(facts)
-    ]  # fmt: skip
-    random.Random(1).shuffle(blocks)
-    store.stored.add(blocks)
-    found = [(raw.l1_block, raw.place) for raw in store.blocks().raw]
-    assert found == [(l1_block, place) for _, l1_block, place in facts]
 
 
 @pytest.mark.parametrize("other", ["data", "number", "event"])
@@ -234,18 +216,6 @@ def test_tokens_are_those_stored_last(store: Store) -> None:
     assert store.tokens().attrs["source"] == SOURCE.name
     with pytest.raises(lab.LabError):
         store.stored.store_tokens("[{}]")
-
-
-def test_an_empty_store_says_so_and_how_to_fill_it(tmp_path: Path) -> None:
-    empty = Store(tmp_path / "nothing")
-    assert repr(empty) == f"Store('{tmp_path}/nothing', empty)"
-    assert "empty" in empty._repr_html_()
-    assert empty.source is None
-    with pytest.raises(
-        lab.errors.NotAnArchive, match=r"no blocks here yet. Fill it first: store\.sync"
-    ):
-        empty.report()
-    assert not (tmp_path / "nothing").exists()
 
 
 def test_an_archive_is_no_block_store_and_a_block_store_no_archive(
