@@ -18,6 +18,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.http.addresses import check_base_url, is_confidential
 from loopring_lab.http.channel import retry_after_seconds
 from loopring_lab.http.transport import Transport
+from loopring_lab.relayer import Settings
 
 KEY = 'k3y-that-must/never+be="seen"-0123456789'
 L2_KEY = protocol.L2Key(7, *protocol.public_key(7))
@@ -263,6 +264,20 @@ def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(
         )
     )
     assert "https://no.example cannot be reached" in message
+
+
+@pytest.mark.parametrize("number", [10**5_000, -(10**5_000)], ids=["large", "small"])
+def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number: int) -> None:
+    client = Client(Transport("http://127.0.0.1:1"))
+    refused: list[Callable[[], object]] = [
+        lambda: Transport("http://127.0.0.1:1", timeout=number),
+        lambda: client.count(number),
+        lambda: client.trades(5, since=number),
+        lambda: Settings(chain_id=number),
+    ]
+    for call in refused:
+        with pytest.raises(LabError, match="a number of too many digits"):
+            call()
 
 
 @pytest.mark.parametrize("limit", ["5", 1.5, 0, -1])

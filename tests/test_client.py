@@ -353,6 +353,19 @@ def test_what_was_probably_meant_is_said(
         client.trades(**{"account_id": ACCOUNT} | asked)
 
 
+@pytest.mark.parametrize(("progress", "ci"), [(None, "true"), (False, "")])
+def test_progress_is_quiet_in_ci_or_when_told(
+    client: Client,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    progress: Any,
+    ci: str,
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    client.trades(ACCOUNT, fill_type="amm", progress=progress)
+    assert capsys.readouterr().err == ""
+
+
 # Progress
 
 

@@ -68,6 +68,20 @@ def test_tiers_are_the_chain_s_basis_points(
     }
 
 
+def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
+    size = 10**21
+    fees = [(tier, 1 + (tier < 8)) for tier in range(11) for _ in range(1 + (tier < 8))]
+    rows = [
+        row(id=str(n), side="BUY", size=str(size), feeAmount=str(size * tier // 10_000))
+        for n, (tier, _) in enumerate(fees)
+    ]
+    drawn = stacks(figures.fee_tiers(read(page(rows), fill_type="dex")))
+    wanted = {f"{tier} bps": [pytest.approx(200 / 19)] for tier in range(8)} | {
+        "other tiers": [pytest.approx(300 / 19)]
+    }
+    assert drawn == wanted
+
+
 # fees_by_token
 
 
@@ -112,6 +126,23 @@ def test_amounts_are_cut_and_never_rounded_up(fee: int, beside: str) -> None:
         read(page([row(size=str(10**27), feeAmount=str(fee))]), fill_type="dex")
     )
     assert beside in words(figure)
+
+
+def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
+    many = trades.head(105).assign(
+        fee_token=[f"T{n:02}" for n in range(1, 15) for _ in range(n)]
+    )
+    axes = figures.fees_by_token(many).axes[0]
+    drawn = [
+        (label.get_text(), bar.get_width())
+        for label, bar in zip(axes.get_yticklabels(), axes.patches, strict=True)
+    ]  # type: ignore[attr-defined]
+    assert drawn == [*((f"T{n:02}", n) for n in range(14, 2, -1)), ("2 others", 3)]
+    unknown = many.assign(
+        fee_token=[None if token == "T01" else token for token in many["fee_token"]]
+    )
+    texts = words(figures.fees_by_token(unknown))
+    assert ("2 others" in texts, "unknown" in texts) == (True, False)
 
 
 # fill_shares
@@ -272,6 +303,26 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
     for label, edge in zip(axes.get_xticklabels(), edges, strict=True):
         assert prefix(whole(edge, 18), label.get_text())
         assert float(label.get_text()) == pytest.approx(float(edge), rel=0.1)
+
+
+def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
+    trades: pd.DataFrame,
+) -> None:
+    some = trades[trades["account_id"].eq(10083) & (trades["side"] == "BUY")]
+    own = figures.cost_curve(some)
+    wide = figures.cost_curve(some, prices=trades)
+    assert note(own).startswith(
+        "fee plus price difference to the market's next trade in this frame; "
+    )
+    assert note(wide).startswith(
+        "fee plus price difference to the market's next trade in prices; "
+    )
+    priced = [
+        int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)
+    ]
+    assert priced[0] < priced[1]
+    assert "last fill in this frame," in title(figures.price_gaps(trades))
+    assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
 
 
 def test_costs_are_drawn_as_their_table_has_them(trades: pd.DataFrame) -> None:

@@ -144,6 +144,15 @@ def test_only_the_columns_that_a_question_needs_are_converted() -> None:
         lab.fees.summary(unreadable, by="junk")
 
 
+@pytest.mark.parametrize("kind", ["polars, lazy", "duckdb"])
+def test_a_missing_column_is_named(kind: str) -> None:
+    without_fee = trades().drop(columns="fee")
+    with pytest.raises(LabError, match="summary: the frame has no column 'fee'"):
+        lab.fees.summary(on(kind, without_fee))
+    with pytest.raises(LabError, match="no column 'sides'.* Did you mean 'side'"):
+        lab.fees.summary(on(kind, trades()), by="sides")
+
+
 def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table() -> None:
     """DuckDB would find it: `worth` and `pools` are names of queries."""
     worth = pools = given_trades = pd.DataFrame({"token": ["ETH"], "worth": [0.0]})

@@ -25,7 +25,7 @@ from support.wire_rows import (
 )
 
 from loopring_lab import tables
-from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 
 COLUMNS = [
     "created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size",
@@ -332,6 +332,19 @@ def test_an_odd_row_is_kept_and_listed_with_its_reason(
             assert kept[name] == value
 
 
+def test_a_market_whose_token_is_not_listed_is_odd() -> None:
+    listed = tables.markets(
+        [{"market": "LRC-NEW", "baseTokenId": 1, "quoteTokenId": 77}], tokens()
+    )
+    frame = tables.trades(
+        page([row(market="LRC-NEW", side="BUY", tokenId="77")]), tokens(), listed
+    )
+    assert reasons(frame) == [
+        "tokenId 77 of market 'LRC-NEW' is not in the tokens table"
+    ]
+    assert frame["size"].tolist() == [Decimal("453.794")]
+
+
 def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy_too_many() -> (
     None
 ):
@@ -514,6 +527,25 @@ def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_rea
         )
 
 
+def test_parsed_answers_are_held_to_the_same_limits() -> None:
+    deep: list[Any] = []
+    for _ in range(200):
+        deep = [deep]
+    for value, got in (
+        ("\ud800", "half of"),
+        (float("nan"), "NaN or"),
+        (deep, "nested"),
+        ({1, 2}, "not JSON"),
+    ):
+        with pytest.raises(UnexpectedAnswer, match=got):
+            read({"totalNum": 1, "trades": [row(orderHash=value)]})
+        with pytest.raises(UnexpectedAnswer, match=got):
+            tables.tokens([{"tokenId": 1, "symbol": "A", "decimals": 1, "new": value}])
+    with pytest.raises(UnexpectedAnswer, match="Exceeds the limit"):
+        read({"totalNum": 1, "trades": [row(id=10**5_000)]})
+    assert len(reasons(read({"totalNum": 1, "trades": [row(id=10**4_000)]}))) == 1
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(
         LabError, match="fee_token='paid' is not known. Use one of 'received', 'base'"
@@ -578,6 +610,19 @@ def test_repeated_symbols_are_told_apart_by_id(recordings: Path) -> None:
     assert frame["extra"].isna().all()
 
 
+def test_recorded_market_answer_is_read(recordings: Path) -> None:
+    frame = tables.markets(
+        (recordings / "samples" / "docs_mix_markets_sample.json").read_text()
+    )
+    assert frame.index.tolist() == ["LRC-ETH", "ETH-USDT", "DAI-USDT", "USDC-ETH"]
+    assert frame["created_at"].isna().tolist() == [False, False, True, False]
+    assert frame.loc["LRC-ETH", "created_at"] == pd.Timestamp(
+        1617967800000, unit="ms", tz="UTC"
+    )
+    assert frame[["base", "quote"]].loc["DAI-USDT"].tolist() == ["DAI", "USDT"]
+    assert frame["orderbook_agg_levels"].tolist() == [5, 3, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("status", "amm", "book"),
     [(0, False, False), (1, True, False), (2, False, True), (3, True, True)],
@@ -607,6 +652,20 @@ def test_a_broken_token_record_is_refused_with_its_place(
     with pytest.raises(UnexpectedAnswer) as caught:
         tables.tokens([record])
     assert (caught.value.field, caught.value.expected) == (field, expected)
+
+
+def test_a_limit_that_does_not_fit_names_token_and_field() -> None:
+    record = {
+        "tokenId": 1,
+        "symbol": "BIG",
+        "decimals": 0,
+        "orderAmounts": {"maximum": "1" + "0" * 60},
+    }
+    with pytest.raises(
+        AmountError,
+        match=r"BIG.orderAmounts.maximum.*does not fit decimal256\(76, 18\)",
+    ):
+        tables.tokens([record])
 
 
 def test_unknown_fields_are_kept() -> None:

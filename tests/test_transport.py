@@ -2,6 +2,8 @@ import heapq
 import itertools
 import logging
 import socket
+import subprocess
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -154,6 +156,11 @@ def test_a_refusal_is_not_tried_again_and_says_what_to_do(
         str(caught.value) == f"The relayer refused: no. {HINTS[code][:-1]} {details}."
     )
     assert isinstance(caught.value, NotAuthorized) == (code in (104001, 104002))
+
+
+def test_code_0_is_no_refusal() -> None:
+    body = b'{"resultInfo": {"code": 0, "message": "SUCCESS"}, "trades": []}'
+    assert get(failing(Answer(body=body)))[0] == body
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 404, 500])
@@ -371,6 +378,13 @@ def test_the_log_has_neither_key_nor_query(caplog: pytest.LogCaptureFixture) -> 
     assert "/api/v3/user/trades" in caplog.text
     assert KEY not in caplog.text
     assert "10083" not in caplog.text
+
+
+def test_importing_the_package_touches_no_logger_of_others() -> None:
+    code = "import logging, loopring_lab; print(logging.getLogger('urllib3.connectionpool').filters)"
+    assert (
+        subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    )
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,17 @@ def test_odd_members_keep_their_own_json(serve, folder):
     )
 
 
+def test_a_short_row_is_not_filled_up(serve, folder):
+    row = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1"]
+    (folder / "trades" / "7-amm.json").write_text(
+        json.dumps({"totalNum": 1, "trades": [row]})
+    )
+    for length in (None, 7, 10, 13, 15):
+        assert serve(recording=folder, row_length=length).trades(accountId=7)[1] == [
+            row
+        ]
+
+
 GOOD = ["1700000000002", "12", "BUY", "5", "3.5669E-4", "LRC-ETH", "1"]
 
 

@@ -183,6 +183,25 @@ def test_nobody_owns_a_pool(relayers):
     assert answer.json()["resultInfo"]["code"] == 104003
 
 
+def test_a_recordings_pools_come_from_its_listings(recordings):
+    folder = recordings / "mainnet_block_a"
+    real = {
+        pool["poolAddress"]: pool
+        for pool in json.loads((recordings / "mainnet_amm_pools_v36.json").read_bytes())
+    }
+    pools = Recording(folder).pool_records()
+    assert len(pools) == 98
+    for pool in pools:
+        fact = real[pool["address"]]
+        assert pool["market"].casefold() == fact["market"].casefold()
+        assert pool["tokens"]["lp"] == fact["lpTokenId"]
+        assert pool["tokens"]["pooled"] == [fact["baseTokenId"], fact["quoteTokenId"]]
+        assert "feeBips" not in pool
+    assert "0x605872a5a459e778959b8a49dc3a56a8c9197983" in {
+        pool["address"] for pool in pools
+    }  # ETH-USDT in use
+
+
 def test_saved_pools_are_served_as_saved(serve, folder):
     saved = {
         "pools": [{"name": "LRC-ETH-Pool-1", "address": "0x12", "anything": [1, None]}]

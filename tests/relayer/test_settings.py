@@ -149,6 +149,14 @@ def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(serve, orde
     assert added == sorted(added)
 
 
+def test_growth_hides_rows_from_orders_too(serve):
+    relayer = serve(growth=1, growth_reserve=1)
+    hidden = next(iter(relayer.relayer.rows(ACCOUNT, "amm", everything=True)))
+    assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12])[0] == 0
+    relayer.trades(accountId=ACCOUNT, fillTypes="amm", limit=1)
+    assert relayer.trades(accountId=ACCOUNT, orderHash=hidden[12]) == (1, [hidden])
+
+
 def test_latency_lets_requests_wait_together(serve):
     relayer = serve(latency=0.5)
     clients = 40

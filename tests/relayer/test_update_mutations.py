@@ -181,6 +181,7 @@ def test_broken_requests_have_a_code_and_no_effect(relayers, posters):
     relayer = relayers()
     poster = posters(relayer)
     before = stored(relayer)
+    signed = signed_update(relayer, ACCOUNT)["ecdsaSignature"]
     count = 0
     codes = set()
     for count, (body, headers) in enumerate(mutations(relayer), start=1):  # noqa: B007
@@ -191,6 +192,7 @@ def test_broken_requests_have_a_code_and_no_effect(relayers, posters):
         assert answer["resultInfo"]["code"] in CODES, f"{answer} to {shown}"
         assert answer["resultInfo"]["message"].isprintable()
         assert len(answer["resultInfo"]["message"]) < 300
+        assert signed[2:40] not in answer["resultInfo"]["message"]
         codes.add(answer["resultInfo"]["code"])
     assert count >= 500
     assert codes >= {100001, 101001, 104004, 104005}

@@ -221,6 +221,19 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(
     assert store.stored.scanned() == []
 
 
+def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(made_call(1))
+    named = Store(tmp_path / "named")
+    named.import_files(tmp_path / "a.bin", source="mine")
+    named.import_files(tmp_path / "a.bin")
+    assert named.stored.file.source() == Source("mine", False, ADDRESS, 1)
+    (tmp_path / "source.json").write_text(
+        json.dumps({"name": "a", "exchange": "0x" + "66" * 20})
+    )
+    with pytest.raises(LabError, match=r"but source\.json says"):
+        Store(tmp_path / "other").import_files(tmp_path / "a.bin")
+
+
 BROKEN: dict[str, tuple[str, bytes, str]] = {
     "cut calldata": ("a.bin", made_call(2)[:-200], "a.bin"),
     "a broken line": (

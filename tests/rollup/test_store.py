@@ -1,9 +1,10 @@
 """The store of blocks: each once, in order, with the numbers that events, callers and state roots tell."""
 
+import random
 from pathlib import Path
 
 import pytest
-from support.rollup_blocks import block_data
+from support.rollup_blocks import block_data, slot
 from support.rollup_stores import (
     ADDRESS,
     SOURCE,
@@ -88,6 +89,23 @@ def test_a_root_that_two_blocks_share_tells_no_number(store: Store) -> None:
     assert numbers_of(store) == [2, None, None, None]
     store.stored.add_events([event(4)], (1, 2))
     assert numbers_of(store) == [2, 3, 4, None]
+
+
+def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
+    store: Store,
+) -> None:
+    facts = [(50, 7, 0), (50, 7, 1), (50, 9, 0), (51, 3, 0), (52, None, 0)]
+    blocks = [
+        RawBlock(
+            block_data([slot("deposit", amount=number)], timestamp=START + time, before=root(number)),
+            0, 1, 17, b"", "53228430", None, l1_block, None, place,
+        )
+        for number, (time, l1_block, place) in enumerate(facts)
+    ]  # fmt: skip
+    random.Random(1).shuffle(blocks)
+    store.stored.add(blocks)
+    found = [(raw.l1_block, raw.place) for raw in store.blocks().raw]
+    assert found == [(l1_block, place) for _, l1_block, place in facts]
 
 
 @pytest.mark.parametrize("other", ["data", "number", "event"])
