@@ -146,9 +146,14 @@ def test_in_a_clone_copies_open_that_git_ignores(
     ],
 )
 def test_without_a_display_no_browser_opens(
-    launches: Launches, bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    platform: str, variables: dict[str, str], seen: bool,
-) -> None:  # fmt: skip
+    launches: Launches,
+    bundled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: str,
+    variables: dict[str, str],
+    seen: bool,
+) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "SSH_CONNECTION"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

@@ -226,8 +226,16 @@ def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"account_id": 9}, {"fill_type": "dex"}, {"role": "maker"}, {"quote": "DAI"}, {"account_id": None}], ids=str
-)  # fmt: skip
+    "other",
+    [
+        {"account_id": 9},
+        {"fill_type": "dex"},
+        {"role": "maker"},
+        {"quote": "DAI"},
+        {"account_id": None},
+    ],
+    ids=str,
+)
 def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
     small = like_fills([*[LARGE] * 25, SMALL, *[LARGE] * 25]).iloc[[25]]
     large = like_fills([*[LARGE] * 50, *[LARGE] * 25])
@@ -630,8 +638,10 @@ def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
 ) -> None:
     frame = frame_of(history)
     fills = oracle.fills_of(frame)
-    columns = {name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str) for name in
-               ("market", "fill_type", "role", "side", "account_id", "created_at")}  # fmt: skip
+    columns = {
+        name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str)
+        for name in ("market", "fill_type", "role", "side", "account_id", "created_at")
+    }
     names = st.lists(
         st.sampled_from([name for name, values in columns.items() if values] or [None]),
         max_size=2,
@@ -648,10 +658,16 @@ def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
         lines.append(line)
     lines.append({"bps": 15})
     asked = [
-        {("since" if name == "created_at" else name): (
-            pd.Timestamp(value, unit="ms", tz="UTC") if name == "created_at" else value) for name, value in line.items()}
+        {
+            ("since" if name == "created_at" else name): (
+                pd.Timestamp(value, unit="ms", tz="UTC")
+                if name == "created_at"
+                else value
+            )
+            for name, value in line.items()
+        }
         for line in lines
-    ]  # fmt: skip
+    ]
     found = lab.fees.schedule_check(frame, asked)
     judged = {fill.trade_id: verdict_by_hand(fill, lines) for fill in fills}
     assert dict(zip(found["trade_id"], found["verdict"], strict=True)) == {

@@ -207,9 +207,17 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(
 
 @pytest.mark.parametrize(
     ("seconds", "name"),
-    [(0, "day"), (60, "minute"), (7_200, "15 minutes"), (2 * DAY, "hour"), (20 * DAY, "day"), (300 * DAY, "week"),
-     (900 * DAY, "month"), (5_000 * DAY, "quarter")],
-)  # fmt: skip
+    [
+        (0, "day"),
+        (60, "minute"),
+        (7_200, "15 minutes"),
+        (2 * DAY, "hour"),
+        (20 * DAY, "day"),
+        (300 * DAY, "week"),
+        (900 * DAY, "month"),
+        (5_000 * DAY, "quarter"),
+    ],
+)
 def test_periods_suit_the_time_covered(seconds: int, name: str) -> None:
     last = 1657638459610 + seconds * 1000
     frame = read(page([row(), row(id="2", createdAt=str(last))]), fill_type="dex")

@@ -81,7 +81,16 @@ SPOILED_RECORD: dict[str, Path_] = {
     "trades": ("trades", 1),
 }
 SPOILED_TRADE = 8_919_529
-NUMBERS = ["created_at", "size", "price", "notional", "fee", "fee_bps", "block_id", "storage_id"]  # fmt: skip
+NUMBERS = [
+    "created_at",
+    "size",
+    "price",
+    "notional",
+    "fee",
+    "fee_bps",
+    "block_id",
+    "storage_id",
+]
 
 HOSTILE: dict[str, bytes] = {
     "an exponent beyond memory": b"1e999999999",

@@ -26,24 +26,26 @@ def drawn(orders: int, seed: int, groups: int = 2) -> pd.DataFrame:
         [Decimal(f"{weight:.6f}") for weight in weights], lab.amounts.AMOUNT
     )
     rates = np.repeat(chance.normal(5, 20, orders), parts) + chance.normal(0, 3, fills)
-    return pd.DataFrame({
-        "created_at": pd.to_datetime(np.ones(fills, int), unit="ms", utc=True),
-        "trade_id": np.arange(fills),
-        "order_hash": np.repeat(np.arange(orders).astype(str), parts),
-        "market": "X",
-        "base": "B",
-        "quote": "T",
-        "side": "BUY",
-        "fill_type": "dex",
-        "role": "taker",
-        "size": amounts,
-        "price": lab.amounts.to_units([1] * fills, 0),
-        "notional": amounts,
-        "fee": amounts,
-        "fee_token": "B",
-        "fee_bps": rates,
-        "part": np.repeat(chance.integers(0, groups, orders), parts),
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "created_at": pd.to_datetime(np.ones(fills, int), unit="ms", utc=True),
+            "trade_id": np.arange(fills),
+            "order_hash": np.repeat(np.arange(orders).astype(str), parts),
+            "market": "X",
+            "base": "B",
+            "quote": "T",
+            "side": "BUY",
+            "fill_type": "dex",
+            "role": "taker",
+            "size": amounts,
+            "price": lab.amounts.to_units([1] * fills, 0),
+            "notional": amounts,
+            "fee": amounts,
+            "fee_token": "B",
+            "fee_bps": rates,
+            "part": np.repeat(chance.integers(0, groups, orders), parts),
+        }
+    )
 
 
 def estimated(fills: pd.DataFrame) -> pd.DataFrame:
@@ -68,9 +70,14 @@ def by_definition(fills: pd.DataFrame) -> dict[str, float]:
     z = NormalDist().inv_cdf(0.975)
     reach = error * (z + (z**3 + z) / 4 / (effective - 1))
     return {
-        "mean_fee_bps": sum(rates) / len(rates), "weighted_all_in_bps": mean, "median_fee_bps": median(rates),
-        "low_all_in_bps": mean - reach, "high_all_in_bps": mean + reach, "fills": len(rates), "orders": count,
-    }  # fmt: skip
+        "mean_fee_bps": sum(rates) / len(rates),
+        "weighted_all_in_bps": mean,
+        "median_fee_bps": median(rates),
+        "low_all_in_bps": mean - reach,
+        "high_all_in_bps": mean + reach,
+        "fills": len(rates),
+        "orders": count,
+    }
 
 
 def test_means_and_intervals_are_those_of_their_definition() -> None:

@@ -107,14 +107,22 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order() -> None:
 
 
 DRAWN: dict[str, st.SearchStrategy[Any]] = {
-    "created_at": st.one_of(st.none(), st.integers(-3, 6)), "market": st.sampled_from(["A", "B", None]),
-    "trade_id": st.one_of(st.none(), st.integers(0, 4)), "side": st.sampled_from(["BUY", "SELL", None]),
-    "order_hash": st.sampled_from(["0xa", "0xb", "0xc", None]), "fill_type": st.sampled_from(["amm", "dex", None]),
-    "block_id": st.sampled_from([None, 0, 1, 2]), "index_in_block": st.sampled_from([None, 0, 1, 2]),
-    "price": st.sampled_from([None, 0, 1, 2, 3]), "role": st.sampled_from(["maker", "taker"]),
-    **dict.fromkeys(["account_id", "token_id", "storage_id"], st.sampled_from([0, 0, 1, None])),
-    "quote": st.sampled_from(["T", None]), "fee_bps": st.sampled_from([None, 5.0]),
-}  # fmt: skip
+    "created_at": st.one_of(st.none(), st.integers(-3, 6)),
+    "market": st.sampled_from(["A", "B", None]),
+    "trade_id": st.one_of(st.none(), st.integers(0, 4)),
+    "side": st.sampled_from(["BUY", "SELL", None]),
+    "order_hash": st.sampled_from(["0xa", "0xb", "0xc", None]),
+    "fill_type": st.sampled_from(["amm", "dex", None]),
+    "block_id": st.sampled_from([None, 0, 1, 2]),
+    "index_in_block": st.sampled_from([None, 0, 1, 2]),
+    "price": st.sampled_from([None, 0, 1, 2, 3]),
+    "role": st.sampled_from(["maker", "taker"]),
+    **dict.fromkeys(
+        ["account_id", "token_id", "storage_id"], st.sampled_from([0, 0, 1, None])
+    ),
+    "quote": st.sampled_from(["T", None]),
+    "fee_bps": st.sampled_from([None, 5.0]),
+}
 KNOWN = st.fixed_dictionaries(DRAWN)
 PLACE = ["block_id", "index_in_block"]
 
@@ -128,10 +136,18 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
         {"size": size, "notional": size, "fee": size}, index=frame.index
     )
     return frame.astype(dict.fromkeys(numbers, "Int64")).assign(
-        created_at=pd.to_datetime(frame["created_at"].astype("Int64"), unit="ms", utc=True).dt.as_unit("ms"),
-        price=pd.array([None if row["price"] is None else Decimal(row["price"]) for row in rows], lab.amounts.AMOUNT),
-        fee_bps=frame["fee_bps"].astype(float), base="B", fee_token="T", **amounts,
-    )  # fmt: skip
+        created_at=pd.to_datetime(
+            frame["created_at"].astype("Int64"), unit="ms", utc=True
+        ).dt.as_unit("ms"),
+        price=pd.array(
+            [None if row["price"] is None else Decimal(row["price"]) for row in rows],
+            lab.amounts.AMOUNT,
+        ),
+        fee_bps=frame["fee_bps"].astype(float),
+        base="B",
+        fee_token="T",
+        **amounts,
+    )
 
 
 @settings(

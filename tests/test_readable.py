@@ -121,8 +121,12 @@ def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() ->
     )
     shown = show(frame)
     assert shown.frame["fee_value (ETH)"].tolist() == [
-        "247,736,073,203…", "247,736,073,203.82424", "247,736,073,203.82424", "-1.23…", "-",
-    ]  # fmt: skip
+        "247,736,073,203…",
+        "247,736,073,203.82424",
+        "247,736,073,203.82424",
+        "-1.23…",
+        "-",
+    ]
     assert shown.notes == [
         "fee_value truncated after the first digit that within_bps leaves uncertain."
     ]
@@ -231,8 +235,9 @@ def test_text_and_times_stand_left_and_numbers_right_with_their_headings() -> No
 def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value() -> None:
     html = show(summary(), precision=3)._repr_html_()
     assert [(title, text) for _, title, text in cells(html, "td")][3:5] == [
-        ("1,599.9992", "1,599.999…"), ("12.3456", "12.35"),
-    ]  # fmt: skip
+        ("1,599.9992", "1,599.999…"),
+        ("12.3456", "12.35"),
+    ]
     assert [(title, text) for _, title, text in cells(html, "td")][8:] == [
         ("", "2"),
         ("0.0004", "<0.01"),

@@ -90,8 +90,16 @@ def drawn(
 ) -> Drawn:
     """Make one side of a fill of LRC-ETH."""
     kind = more.pop("kind", "dex")
-    members = row(id=str(number), side=side, accountId=account and str(account), feeAmount=fee, type=role,
-                  tokenId="0" if side == "BUY" else "1", orderHash=f"0x{number}{side}", **more)  # fmt: skip
+    members = row(
+        id=str(number),
+        side=side,
+        accountId=account and str(account),
+        feeAmount=fee,
+        type=role,
+        tokenId="0" if side == "BUY" else "1",
+        orderHash=f"0x{number}{side}",
+        **more,
+    )
     return kind, members
 
 

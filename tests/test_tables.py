@@ -28,10 +28,28 @@ from loopring_lab import tables
 from loopring_lab.errors import AmountError, LabError, UnexpectedAnswer
 
 COLUMNS = [
-    "created_at", "trade_id", "account_id", "market", "base", "quote", "side", "fill_type", "role", "size",
-    "price", "notional", "fee", "fee_token", "fee_bps", "order_hash", "block_id", "index_in_block",
-    "token_id", "storage_id", "extra",
-]  # fmt: skip
+    "created_at",
+    "trade_id",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "role",
+    "size",
+    "price",
+    "notional",
+    "fee",
+    "fee_token",
+    "fee_bps",
+    "order_hash",
+    "block_id",
+    "index_in_block",
+    "token_id",
+    "storage_id",
+    "extra",
+]
 AMOUNTS = ["size", "price", "notional", "fee"]
 
 

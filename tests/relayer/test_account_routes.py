@@ -153,8 +153,14 @@ def test_the_api_key_needs_the_right_signature(relayers):
         request_signature(relayer.base_url, key, OTHER),
         request_signature(relayer.base_url, key, ACCOUNT, "/api/v3/apikey"),
         request_signature("http://elsewhere", key, ACCOUNT),
-        right[:-2], right + "00", "0x", "x", "0x" + 192 * "0", "0x" + 192 * "f", right.replace(right[10:12], "zz"),
-    ]  # fmt: skip
+        right[:-2],
+        right + "00",
+        "0x",
+        "x",
+        "0x" + 192 * "0",
+        "0x" + 192 * "f",
+        right.replace(right[10:12], "zz"),
+    ]
     for signature in wrong:
         assert (
             code(get(relayer, "/apiKey", {"X-API-SIG": signature}, accountId=ACCOUNT))

@@ -150,8 +150,9 @@ def test_the_pools_of_the_world_are_those_of_the_real_exchange(
         fact = real[pool["market"]]
         assert pool["address"] == fact["poolAddress"]
         assert pool["tokens"] == {
-            "pooled": [fact["baseTokenId"], fact["quoteTokenId"]], "lp": fact["lpTokenId"]
-        }  # fmt: skip
+            "pooled": [fact["baseTokenId"], fact["quoteTokenId"]],
+            "lp": fact["lpTokenId"],
+        }
         assert pool["feeBips"] == fact["feeBips"]
         account = client.get(
             "/account", owner=pool["address"].upper().replace("X", "x")

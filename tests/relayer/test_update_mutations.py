@@ -18,10 +18,38 @@ OPTIONAL = {"ecdsaSignature", "counterFactualInfo"}
 
 Request = tuple[bytes, list[tuple[str, bytes]]]
 WRONG: list[Any] = [
-    None, True, False, 0.5, 1e300, -1, 2**32, 2**64, 2**256, 10**400, "", " ", "0x", "0xzz", "-1", "1.5", "1e3",
-    "0x" + 41 * "1", "0x" + 65 * "f", "0x" + 64 * "f", "١٢", "\x00", "😀" * 20, "x" * 3000, [], [1], {}, {"x": 1},
-    [[[]]], "null", "\ud800",
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0.5,
+    1e300,
+    -1,
+    2**32,
+    2**64,
+    2**256,
+    10**400,
+    "",
+    " ",
+    "0x",
+    "0xzz",
+    "-1",
+    "1.5",
+    "1e3",
+    "0x" + 41 * "1",
+    "0x" + 65 * "f",
+    "0x" + 64 * "f",
+    "١٢",
+    "\x00",
+    "😀" * 20,
+    "x" * 3000,
+    [],
+    [1],
+    {},
+    {"x": 1},
+    [[[]]],
+    "null",
+    "\ud800",
+]
 
 
 def paths(
@@ -145,9 +173,16 @@ def other_headers(
         yield encoded(body), [("X-API-SIG", b"0x" + flipped.hex().encode())]
     for length in (0, 2, 131):
         yield with_header(right[:length])
-    for value in (b"0x" + 132 * b"f", right * 2, right[:-2] + b"zz", b"\xff\xfe", b"0x" + 300_000 * b"1",
-                  signature_of(body, relayer.signer(OTHER)).encode(), signature_of(body, relayer.signer(ACCOUNT), 5).encode(),
-                  signature_of({**body, "nonce": 2}, relayer.signer(ACCOUNT)).encode()):  # fmt: skip
+    for value in (
+        b"0x" + 132 * b"f",
+        right * 2,
+        right[:-2] + b"zz",
+        b"\xff\xfe",
+        b"0x" + 300_000 * b"1",
+        signature_of(body, relayer.signer(OTHER)).encode(),
+        signature_of(body, relayer.signer(ACCOUNT), 5).encode(),
+        signature_of({**body, "nonce": 2}, relayer.signer(ACCOUNT)).encode(),
+    ):
         yield with_header(value)
     yield bare, []
     yield encoded(body), []

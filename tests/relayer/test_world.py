@@ -127,16 +127,38 @@ def test_every_row_follows_from_its_fill(year, rows):
         )
         assert fill.fee == int(Fraction(received * fill.fee_bps, 10_000))
         assert rows[2 * number] == (
-            str(fill.time_ms), str(fill.id), fill.side, str(fill.size), price, name, str(fill.fee),
-            str(fill.block_id), str(fill.index_in_block), str(fill.taker), str(sold), str(fill.taker_storage),
-            fill.taker_hash, "taker",
-        )  # fmt: skip
+            str(fill.time_ms),
+            str(fill.id),
+            fill.side,
+            str(fill.size),
+            price,
+            name,
+            str(fill.fee),
+            str(fill.block_id),
+            str(fill.index_in_block),
+            str(fill.taker),
+            str(sold),
+            str(fill.taker_storage),
+            fill.taker_hash,
+            "taker",
+        )
         other_sold = market.base.id if buys else market.quote.id
         assert rows[2 * number + 1] == (
-            str(fill.time_ms), str(fill.id), "SELL" if buys else "BUY", str(fill.size), price, name, "0",
-            str(fill.block_id), str(fill.index_in_block), str(fill.maker), str(other_sold),
-            str(fill.maker_storage), fill.maker_hash, "maker",
-        )  # fmt: skip
+            str(fill.time_ms),
+            str(fill.id),
+            "SELL" if buys else "BUY",
+            str(fill.size),
+            price,
+            name,
+            "0",
+            str(fill.block_id),
+            str(fill.index_in_block),
+            str(fill.maker),
+            str(other_sold),
+            str(fill.maker_storage),
+            fill.maker_hash,
+            "maker",
+        )
 
 
 def test_time_and_ids_rise_together_within_a_year(year):

@@ -22,27 +22,76 @@ FLOAT24 = st.integers(0, 22).flatmap(
 FLOAT16 = st.integers(0, 2**16 - 1)
 UINT96 = st.one_of(st.integers(0, 2**96 - 1), st.just(2**96 - 1), st.integers(0, 9))
 EVENTS = st.one_of(
-    st.fixed_dictionaries({
-        "kind": st.just("spot_trade"), "account_a": ACCOUNT, "account_b": ACCOUNT, "sell_a": TOKEN, "sell_b": TOKEN,
-        "fill_a": FLOAT24, "fill_b": FLOAT24, "data_a": st.integers(0, 63), "data_b": st.integers(0, 63),
-    }),
-    st.fixed_dictionaries({
-        "kind": st.just("transfer"), "sender": ACCOUNT, "receiver": ACCOUNT, "token": TOKEN, "amount": FLOAT24,
-        "fee_token": TOKEN, "fee": FLOAT16,
-    }),
-    st.fixed_dictionaries({"kind": st.just("deposit"), "account": ACCOUNT, "token": TOKEN, "amount": UINT96}),
-    st.fixed_dictionaries({
-        "kind": st.just("withdrawal"), "account": ACCOUNT, "token": TOKEN, "amount": UINT96, "fee_token": TOKEN,
-        "fee": FLOAT16,
-    }),
-    st.fixed_dictionaries({"kind": st.just("account_update"), "account": ACCOUNT, "fee_token": TOKEN, "fee": FLOAT16}),
-    st.fixed_dictionaries({
-        "kind": st.just("nft_mint"), "minter": ACCOUNT, "to_token": TOKEN, "amount": UINT96, "fee_token": TOKEN,
-        "fee": FLOAT16,
-    }),
-    st.fixed_dictionaries({"kind": st.just("amm_update"), "account": ACCOUNT, "token": TOKEN, "is_wrong": st.booleans()}),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("spot_trade"),
+            "account_a": ACCOUNT,
+            "account_b": ACCOUNT,
+            "sell_a": TOKEN,
+            "sell_b": TOKEN,
+            "fill_a": FLOAT24,
+            "fill_b": FLOAT24,
+            "data_a": st.integers(0, 63),
+            "data_b": st.integers(0, 63),
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("transfer"),
+            "sender": ACCOUNT,
+            "receiver": ACCOUNT,
+            "token": TOKEN,
+            "amount": FLOAT24,
+            "fee_token": TOKEN,
+            "fee": FLOAT16,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("deposit"),
+            "account": ACCOUNT,
+            "token": TOKEN,
+            "amount": UINT96,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("withdrawal"),
+            "account": ACCOUNT,
+            "token": TOKEN,
+            "amount": UINT96,
+            "fee_token": TOKEN,
+            "fee": FLOAT16,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("account_update"),
+            "account": ACCOUNT,
+            "fee_token": TOKEN,
+            "fee": FLOAT16,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("nft_mint"),
+            "minter": ACCOUNT,
+            "to_token": TOKEN,
+            "amount": UINT96,
+            "fee_token": TOKEN,
+            "fee": FLOAT16,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "kind": st.just("amm_update"),
+            "account": ACCOUNT,
+            "token": TOKEN,
+            "is_wrong": st.booleans(),
+        }
+    ),
     st.just({"kind": "noop"}),
-)  # fmt: skip
+)
 
 
 def value(bits: int, mantissa: int) -> int:

@@ -26,8 +26,13 @@ SLOT = 3
 OWNER = Account.from_key(32 * b"7")
 X, Y = protocol.public_key(7)
 TERMS: dict[str, Any] = {
-    "account": 10_083, "fee_token": 0, "fee": 1_000, "max_fee": 2_000, "valid_until": TIME + 60, "nonce": 2,
-}  # fmt: skip
+    "account": 10_083,
+    "fee_token": 0,
+    "fee": 1_000,
+    "max_fee": 2_000,
+    "valid_until": TIME + 60,
+    "nonce": 2,
+}
 NOT_BY_OWNER = "not signed by the owner, which is right if that is a contract"
 
 
@@ -36,10 +41,17 @@ def signed(
 ) -> bytes:
     """Sign as a wallet does, with eth-account."""
     typed = protocol.account_update_typed_data(
-        exchange="0x" + EXCHANGE.hex(), chain_id=chain_id, owner=OWNER.address, account_id=terms["account"],
-        x=X, y=Y, fee_token_id=terms["fee_token"], max_fee=terms["max_fee"] or terms["fee"],
-        valid_until=terms["valid_until"], nonce=terms["nonce"],
-    )  # fmt: skip
+        exchange="0x" + EXCHANGE.hex(),
+        chain_id=chain_id,
+        owner=OWNER.address,
+        account_id=terms["account"],
+        x=X,
+        y=Y,
+        fee_token_id=terms["fee_token"],
+        max_fee=terms["max_fee"] or terms["fee"],
+        valid_until=terms["valid_until"],
+        nonce=terms["nonce"],
+    )
     if kind == protocol.KIND_EIP712:
         return bytes(OWNER.sign_typed_data(full_message=typed).signature) + b"\2"
     message = encode_typed_data(full_message=typed)
@@ -239,10 +251,20 @@ def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(
     assert "signed by 0x" in found.problems["problem"][0]
 
 
-@pytest.mark.parametrize("content", [b"", bytes(32), bytes(200), word(32) + bytes(96), word(1 << 255) + bytes(200),
-                                     word(32) + word(96) + word(2**96) + word(1) + text_of(bytes(66)),
-                                     word(32) + word(96) + word(1) + word(2**32) + text_of(bytes(66)),
-                                     RIGHT[:-32], word(32) + word(2**31) + word(1) + word(1)])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        bytes(32),
+        bytes(200),
+        word(32) + bytes(96),
+        word(1 << 255) + bytes(200),
+        word(32) + word(96) + word(2**96) + word(1) + text_of(bytes(66)),
+        word(32) + word(96) + word(1) + word(2**32) + text_of(bytes(66)),
+        RIGHT[:-32],
+        word(32) + word(2**31) + word(1) + word(1),
+    ],
+)
 def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(
     content: bytes,
 ) -> None:

@@ -305,5 +305,8 @@ def test_a_check_reads_well(history: list[RawBlock]) -> None:
     assert repr(wrong).endswith(f"\nindices, block {lost}: block {lost} is missing")
     assert "<b>1 wrong</b>" in wrong._repr_html_()
     assert dict(wrong.problems.dtypes.astype(str)) == {
-        "check": "str", "block_id": "Int64", "index_in_block": "Int64", "problem": "str",
-    }  # fmt: skip
+        "check": "str",
+        "block_id": "Int64",
+        "index_in_block": "Int64",
+        "problem": "str",
+    }

@@ -114,8 +114,10 @@ def nft_mint(row: dict[str, Any], content: bytes) -> dict[str, Any]:
 
 
 FIXED: dict[str, Callable[[dict[str, Any], bytes], dict[str, Any]]] = {
-    "transfer": transfer, "spot_trade": spot_trade, "nft_mint": nft_mint,
-}  # fmt: skip
+    "transfer": transfer,
+    "spot_trade": spot_trade,
+    "nft_mint": nft_mint,
+}
 
 
 # Tables and frames
@@ -140,9 +142,14 @@ def test_every_field_at_random(kind: str, seed: int) -> None:
 
 
 FRAMES = {
-    "deposit": "deposits", "withdrawal": "withdrawals", "transfer": "transfers", "spot_trade": "fills",
-    "account_update": "account_updates", "amm_update": "amm_updates", "nft_mint": "nft_mints",
-}  # fmt: skip
+    "deposit": "deposits",
+    "withdrawal": "withdrawals",
+    "transfer": "transfers",
+    "spot_trade": "fills",
+    "account_update": "account_updates",
+    "amm_update": "amm_updates",
+    "nft_mint": "nft_mints",
+}
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -172,8 +179,11 @@ def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) 
 
 
 def test_units_stand_beside_smallest_units() -> None:
-    listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}, {"tokenId": 3, "symbol": "USDT", "decimals": 6},
-              {"tokenId": 4, "symbol": "WIDE", "decimals": 24}]  # fmt: skip
+    listed = [
+        {"tokenId": 0, "symbol": "ETH", "decimals": 18},
+        {"tokenId": 3, "symbol": "USDT", "decimals": 6},
+        {"tokenId": 4, "symbol": "WIDE", "decimals": 24},
+    ]
     tokens = lab.tables.tokens(listed)
     moves = [
         slot("transfer", token=token, amount=25, fee_token=3, fee=7)

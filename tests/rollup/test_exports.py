@@ -33,19 +33,28 @@ def store(tmp_path: Path) -> Store:
 def transaction(*numbers: int, **known: Any) -> dict[str, Any]:
     """Return a transaction as eth_getTransactionByHash does."""
     return {
-        "blockNumber": hex(11_000_000 + numbers[0]), "hash": f"0x{numbers[0]:064x}", "chainId": "0x1",
-        "from": "0x" + "22" * 20, "to": "0x" + "33" * 20, "input": "0x" + made_call(*numbers).hex(), "value": "0x0",
-    } | known  # fmt: skip
+        "blockNumber": hex(11_000_000 + numbers[0]),
+        "hash": f"0x{numbers[0]:064x}",
+        "chainId": "0x1",
+        "from": "0x" + "22" * 20,
+        "to": "0x" + "33" * 20,
+        "input": "0x" + made_call(*numbers).hex(),
+        "value": "0x0",
+    } | known
 
 
 def log_of(number: int, **known: Any) -> dict[str, Any]:
     """Return the event of a block as eth_getLogs does."""
     one = event(number)
     return {
-        "address": "0x" + EXCHANGE.hex().upper(), "topics": [SUBMITTED, f"0x{number:064x}"], "removed": False,
-        "data": "0x" + (one.merkle_root + one.public_data_hash).hex(), "logIndex": hex(one.log_index),
-        "blockNumber": hex(one.l1_block), "transactionHash": one.transaction_hash,
-    } | known  # fmt: skip
+        "address": "0x" + EXCHANGE.hex().upper(),
+        "topics": [SUBMITTED, f"0x{number:064x}"],
+        "removed": False,
+        "data": "0x" + (one.merkle_root + one.public_data_hash).hex(),
+        "logIndex": hex(one.log_index),
+        "blockNumber": hex(one.l1_block),
+        "transactionHash": one.transaction_hash,
+    } | known
 
 
 def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -157,9 +166,12 @@ def test_calldata_and_block_data_are_told_apart(
     store: Store, tmp_path: Path, form: str
 ) -> None:
     contents = {
-        "data": made_data(1), "wrapper": made_call(2), "plain": made_call(3, compress=False),
-        "direct": submit([made_data(4)]), "unknown": wrapped(submit([made_data(5)]), selector="01020304"),
-    }  # fmt: skip
+        "data": made_data(1),
+        "wrapper": made_call(2),
+        "plain": made_call(3, compress=False),
+        "direct": submit([made_data(4)]),
+        "unknown": wrapped(submit([made_data(5)]), selector="01020304"),
+    }
     for name, content in contents.items():
         file = tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}"
         text = ("0x" if form == "0x" else "") + content.hex() + "\n"

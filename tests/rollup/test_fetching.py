@@ -230,9 +230,14 @@ FALSE_LOGS: dict[str, Any] = {
     "data of another length": {"data": "0x" + 66 * "0"},
     "outside the range": {"blockNumber": hex(FIRST_L1 - 1)},
     "no number": {"blockNumber": 5},
-    "a giant number": {"topics": ["0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c", "0x" + 64 * "f"]},
+    "a giant number": {
+        "topics": [
+            "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c",
+            "0x" + 64 * "f",
+        ]
+    },
     "no hash": {"transactionHash": "0x12"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("lie", FALSE_LOGS.values(), ids=FALSE_LOGS)

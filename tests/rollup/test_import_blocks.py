@@ -36,14 +36,19 @@ def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> Raw
     slots = [
         slot(
             "spot_trade",
-            storage_a=dice.randrange(1 << 32), storage_b=number,
-            account_a=20_000 + dice.randrange(9), account_b=dice.choice([3, 20_000 + dice.randrange(9)]),
-            sell_a=dice.choice([0, 0, 6]), sell_b=dice.choice([1, 1, 40, 99, 40_000]),
-            fill_a=amount(dice), fill_b=dice.choice([0, amount(dice), amount(dice)]),
-            data_a=dice.randrange(64), data_b=dice.choice([0, 0, 0, 64]),
+            storage_a=dice.randrange(1 << 32),
+            storage_b=number,
+            account_a=20_000 + dice.randrange(9),
+            account_b=dice.choice([3, 20_000 + dice.randrange(9)]),
+            sell_a=dice.choice([0, 0, 6]),
+            sell_b=dice.choice([1, 1, 40, 99, 40_000]),
+            fill_a=amount(dice),
+            fill_b=dice.choice([0, amount(dice), amount(dice)]),
+            data_a=dice.randrange(64),
+            data_b=dice.choice([0, 0, 0, 64]),
         )
         for _ in range(fills)
-    ]  # fmt: skip
+    ]
     slots += (
         [] if pool is None else [slot("amm_update", account=pool, token=1, balance=7)]
     )
@@ -123,9 +128,16 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(
 def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
     report = archive.report()
     frame = expected(store)
-    counts = frame.groupby(["account_id", "fill_type"], observed=True).agg(
-        rows=("trade_id", "size"), odd=("extra", "count"), first=("created_at", "min"), last=("created_at", "max")
-    ).reset_index()  # fmt: skip
+    counts = (
+        frame.groupby(["account_id", "fill_type"], observed=True)
+        .agg(
+            rows=("trade_id", "size"),
+            odd=("extra", "count"),
+            first=("created_at", "min"),
+            last=("created_at", "max"),
+        )
+        .reset_index()
+    )
     for name in counts.columns:
         assert report[name].astype(str).tolist() == counts[name].astype(str).tolist(), (
             name

@@ -188,14 +188,20 @@ def test_a_call_that_is_limited_inside_a_batch_is_asked_again(
     [
         Answer(429, b"", {"Retry-After": "3"}),
         Answer(429, b'{"error": {"code": 429, "message": "Too Many Requests"}}'),
-        Answer(200, b'{"id": 1, "error": {"code": -32005, "message": "daily request count exceeded"}}'),
-        Answer(200, b'{"id": 1, "error": {"code": -32000, "message": "Your app has exceeded its compute units"}}'),
+        Answer(
+            200,
+            b'{"id": 1, "error": {"code": -32005, "message": "daily request count exceeded"}}',
+        ),
+        Answer(
+            200,
+            b'{"id": 1, "error": {"code": -32000, "message": "Your app has exceeded its compute units"}}',
+        ),
         Answer(500, b"oops"),
         Answer(503, b'{"error": {"message": "overloaded"}}'),
         Answer(200, b'{"id": 1, "res', announced=4000),
         Answer(hang_up=True),
     ],
-)  # fmt: skip
+)
 def test_what_may_pass_is_tried_again(trouble: Answer, quick: list[float]) -> None:
     with scripted(
         endpoint(lambda count, asked: trouble if count < 3 else doubling(count, asked))
@@ -315,9 +321,21 @@ def test_plain_http_needs_to_be_allowed(address: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    [f"ftp://h/{KEY}", f"https:///{KEY}", f"https://h ost/{KEY}", f"https://h/{KEY}\n", f"https://h:0/{KEY}", f"https://h/#{KEY}",
-     f"//h/{KEY}", KEY, "", 5, b"https://h/", None],
-)  # fmt: skip
+    [
+        f"ftp://h/{KEY}",
+        f"https:///{KEY}",
+        f"https://h ost/{KEY}",
+        f"https://h/{KEY}\n",
+        f"https://h:0/{KEY}",
+        f"https://h/#{KEY}",
+        f"//h/{KEY}",
+        KEY,
+        "",
+        5,
+        b"https://h/",
+        None,
+    ],
+)
 def test_what_is_no_address_is_refused_and_not_shown(address: Any) -> None:
     with pytest.raises(
         LabError, match="not an address of an Ethereum endpoint"

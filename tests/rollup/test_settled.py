@@ -19,7 +19,19 @@ pytestmark = pytest.mark.contract
 RECORDINGS = Path(os.environ.get("LOOPRING_LAB_RECORDINGS", "no recordings"))
 RELAYER = RECORDINGS / "mainnet_block_a"
 NFT = 1 << 15
-SAME = ["account_id", "market", "base", "quote", "side", "fill_type", "size", "fee", "fee_token", "token_id", "storage_id"]  # fmt: skip
+SAME = [
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "size",
+    "fee",
+    "fee_token",
+    "token_id",
+    "storage_id",
+]
 
 
 def recording(name: str) -> Any:
@@ -78,8 +90,16 @@ def small_tokens() -> pd.DataFrame:
 
 
 def fill(**fields: int) -> bytes:
-    regular = {"account_a": 20_001, "account_b": 20_002, "storage_a": 7, "storage_b": 8, "sell_a": 1, "sell_b": 0,
-               "fill_a": 2000 | 18 << 19, "fill_b": 3 | 17 << 19}  # fmt: skip
+    regular = {
+        "account_a": 20_001,
+        "account_b": 20_002,
+        "storage_a": 7,
+        "storage_b": 8,
+        "sell_a": 1,
+        "sell_b": 0,
+        "fill_a": 2000 | 18 << 19,
+        "fill_b": 3 | 17 << 19,
+    }
     return slot("spot_trade", **regular | fields)
 
 
@@ -331,8 +351,11 @@ def test_odd_fills_are_listed_and_lose_no_digit() -> None:
         * 2
     )
     assert extra[2] | {"anomaly": ""} == {
-        "anomaly": "", "size": str(3 * 10**17), "notional": str(2000 * 10**18), "fee": "0",
-    }  # fmt: skip
+        "anomaly": "",
+        "size": str(3 * 10**17),
+        "notional": str(2000 * 10**18),
+        "fee": "0",
+    }
     assert reasons[4:6] == ["both sides sell token 1"] * 2
     assert reasons[6].startswith("bit 6 of the order data")
     assert [reasons[7].split(" with")[0], extra[7]["size"]] == [

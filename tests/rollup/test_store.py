@@ -97,11 +97,23 @@ def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
     facts = [(50, 7, 0), (50, 7, 1), (50, 9, 0), (51, 3, 0), (52, None, 0)]
     blocks = [
         RawBlock(
-            block_data([slot("deposit", amount=number)], timestamp=START + time, before=root(number)),
-            0, 1, 17, b"", "53228430", None, l1_block, None, place,
+            block_data(
+                [slot("deposit", amount=number)],
+                timestamp=START + time,
+                before=root(number),
+            ),
+            0,
+            1,
+            17,
+            b"",
+            "53228430",
+            None,
+            l1_block,
+            None,
+            place,
         )
         for number, (time, l1_block, place) in enumerate(facts)
-    ]  # fmt: skip
+    ]
     random.Random(1).shuffle(blocks)
     store.stored.add(blocks)
     found = [(raw.l1_block, raw.place) for raw in store.blocks().raw]

@@ -62,9 +62,18 @@ NftData = namedtuple(
 )
 Noop = namedtuple("Noop", "")
 Transaction = (
-    SpotTrade | Deposit | Withdrawal | Transfer | AccountUpdate | AmmUpdate | SignatureVerification
-    | NftMint | ApprovedNftMint | NftData | Noop
-)  # fmt: skip
+    SpotTrade
+    | Deposit
+    | Withdrawal
+    | Transfer
+    | AccountUpdate
+    | AmmUpdate
+    | SignatureVerification
+    | NftMint
+    | ApprovedNftMint
+    | NftData
+    | Noop
+)
 """A transaction in whole numbers. A of a fill is the taker; a mint is signed on L2, or approved on L1."""
 
 _LAYOUTS = {

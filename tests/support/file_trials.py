@@ -90,9 +90,14 @@ def cut_power_again_and_again(
     path, held = root / "a.duckdb", 0
     code = f"from support import file_trials; file_trials.add_host({str(path)!r})"
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-        cwd=Path(__file__).parents[1], env=watched(library, root, notes), start_new_session=True,
-    ) as host:  # fmt: skip
+        [sys.executable, "-W", "ignore", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        cwd=Path(__file__).parents[1],
+        env=watched(library, root, notes),
+        start_new_session=True,
+    ) as host:
         try:
             for _ in range(cuts):
                 reported = one_life(host, held, dice.randint(1, most_syncs))
@@ -295,12 +300,19 @@ def open_all(path: Path) -> str:
     """Use a file in every way that reads; return how that ended. Anything but a `LabError` is raised."""
     ended = "read"
     for use in (
-        lambda archive: archive.report(), lambda archive: archive.trades(), lambda archive: archive.source,
-        lambda archive: archive.verify(), lambda archive: archive.query("SELECT sum(fee), count(*) FROM trades"),
-        lambda archive: archive.scan("pyarrow"), repr, lambda archive: archive._repr_html_(),
-        lambda archive: archive.query("FROM held.main.trades LIMIT 5"), lambda archive: archive.query("FROM held.main.more"),
-        lambda archive: lab.fees.summary(archive, by="market"), lambda archive: str(archive.report()),
-    ):  # fmt: skip
+        lambda archive: archive.report(),
+        lambda archive: archive.trades(),
+        lambda archive: archive.source,
+        lambda archive: archive.verify(),
+        lambda archive: archive.query("SELECT sum(fee), count(*) FROM trades"),
+        lambda archive: archive.scan("pyarrow"),
+        repr,
+        lambda archive: archive._repr_html_(),
+        lambda archive: archive.query("FROM held.main.trades LIMIT 5"),
+        lambda archive: archive.query("FROM held.main.more"),
+        lambda archive: lab.fees.summary(archive, by="market"),
+        lambda archive: str(archive.report()),
+    ):
         try:
             use(Archive(path))
         except LabError as error:

@@ -71,8 +71,14 @@ def made_call(*numbers: int, compress: bool = True) -> bytes:
 def event(number: int, data: bytes | None = None, **known: Any) -> Submission:
     """Return the event of a block."""
     digest = hashlib.sha256(made_data(number) if data is None else data).digest()
-    facts = {"block_id": number, "merkle_root": root(number), "public_data_hash": digest, "log_index": 3,
-             "l1_block": 11_000_000 + number, "transaction_hash": f"0x{number:064x}"}  # fmt: skip
+    facts = {
+        "block_id": number,
+        "merkle_root": root(number),
+        "public_data_hash": digest,
+        "log_index": 3,
+        "l1_block": 11_000_000 + number,
+        "transaction_hash": f"0x{number:064x}",
+    }
     return Submission(**(facts | known))
 
 

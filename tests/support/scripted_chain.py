@@ -104,9 +104,16 @@ class ScriptedChain:
         place: int,
     ) -> None:
         self.logs.append(
-            {"address": self.exchange, "topics": topics, "data": "0x" + data.hex(), "blockNumber": hex(l1_block),
-             "transactionHash": transaction, "logIndex": hex(place), "removed": False}
-        )  # fmt: skip
+            {
+                "address": self.exchange,
+                "topics": topics,
+                "data": "0x" + data.hex(),
+                "blockNumber": hex(l1_block),
+                "transactionHash": transaction,
+                "logIndex": hex(place),
+                "removed": False,
+            }
+        )
 
     def register(
         self, token_id: int, address: int, symbol: bytes | None, decimals: int | None

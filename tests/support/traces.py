@@ -21,9 +21,17 @@ def forms(secret: str | bytes) -> set[str]:
     )
     text = raw.decode("latin-1")
     written = {
-        text, quote(text), quote(text, safe=""), quote_plus(text), raw.hex(), raw.hex().upper(), repr(raw)[2:-1],
-        repr(text)[1:-1], base64.b64encode(raw).decode().rstrip("="), base64.urlsafe_b64encode(raw).decode().rstrip("="),
-    }  # fmt: skip
+        text,
+        quote(text),
+        quote(text, safe=""),
+        quote_plus(text),
+        raw.hex(),
+        raw.hex().upper(),
+        repr(raw)[2:-1],
+        repr(text)[1:-1],
+        base64.b64encode(raw).decode().rstrip("="),
+        base64.urlsafe_b64encode(raw).decode().rstrip("="),
+    }
     if text.startswith("0x"):
         written |= {text[2:], text[2:].upper(), *forms(bytes.fromhex(text[2:]))}
     parts = {part for one in written for part in (one[:SHORTEST], one[-SHORTEST:])}
