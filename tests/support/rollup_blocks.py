@@ -1,6 +1,6 @@
 """Rollup blocks for tests: the recorded block A, and blocks written field by field.
 
-The writer here is the tests' own: it shares nothing with the package's reader, nor with the relayer's encoder.
+The writer here is the tests' own: it shares nothing with the package's reader.
 """
 
 import json
