@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
+from support.clients import client_at, client_of
 from support.scripted_server import Answer, Request, scripted
 from support.wire_rows import whole
 
@@ -33,17 +34,6 @@ def trades(client: Client) -> pd.DataFrame:
 @pytest.fixture
 def small() -> World:
     return World(seed=5, size=0.05)
-
-
-def client_of(relayer: Relayer, **how: Any) -> Client:
-    return Client(
-        Transport(
-            relayer.base_url,
-            api_key=relayer.api_key,
-            proxies=False,
-            **{"rate": None, **how},
-        )
-    )
 
 
 # The tour
@@ -230,7 +220,7 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(
         )
 
     with scripted(script) as server:
-        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        client = client_at(server.base_url)
         with pytest.raises(
             UnexpectedAnswer,
             match=rf"got {len(rows)} fills as both. .*Read one of them, with fill_type=",

@@ -10,12 +10,12 @@ from statistics import fmean, pstdev
 import numpy as np
 import pandas as pd
 import pytest
+from support.clients import client_at
 from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, World
 
 MINUTE = 60_000
@@ -176,9 +176,7 @@ def test_a_recording_has_no_outside_market(
 
 def test_a_live_relayer_is_not_asked(world: World, trades: pd.DataFrame) -> None:
     with scripted(served(world, b"{}", synthetic=False)) as server:
-        assert (
-            Client(Transport(server.base_url, rate=None)).outside_prices(trades) is None
-        )
+        assert client_at(server.base_url).outside_prices(trades) is None
         assert {request.path for request in server.requests} == {
             "/api/v3/exchange/tokens",
             "/api/v3/mix/markets",
@@ -191,7 +189,7 @@ def test_prices_that_are_none_are_refused(
 ) -> None:
     body = json.dumps({"first": START, "every": MINUTE, "prices": prices}).encode()
     with scripted(served(world, body, synthetic=True)) as server:
-        client = Client(Transport(server.base_url, rate=None))
+        client = client_at(server.base_url)
         if prices == "/////////38=":  # the largest number that 64 bits hold
             found = client.outside_prices(trades.head(1))
             assert found is not None

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import nbformat
 import pytest
-from IPython.core.ultratb import VerboseTB
 from IPython.lib.pretty import pretty
 from support.key_update_setup import (
     ACCOUNT,
@@ -17,6 +16,7 @@ from support.key_update_setup import (
     personal_sign,
     sign_typed_data,
 )
+from support.traces import trace_of
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -208,22 +208,11 @@ RAISING: dict[str, Callable[[Scene], object]] = {
 }
 
 
-def trace_of(call: Callable[[], object]) -> str:
-    """Return IPython's most talkative traceback of a failing call, from the package's first frame on."""
-    with pytest.raises(LabError) as caught:
-        call()
-    trace = caught.tb
-    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
-        trace = trace.tb_next
-    assert trace, "the error was not raised in the package"
-    return VerboseTB().text(caught.type, caught.value, trace)
-
-
 @pytest.mark.parametrize("call", RAISING.values(), ids=RAISING)
 def test_no_traceback_shows_a_secret(
     scene: Scene, call: Callable[[Scene], object]
 ) -> None:
-    text = trace_of(lambda: call(scene))
+    text = trace_of(lambda: call(scene), LabError)
     assert "loopring_lab" in text
     assert scene.leaks(text) == []
 
@@ -235,7 +224,8 @@ def test_no_traceback_shows_an_attached_signature(scene: Scene) -> None:
             if step:
                 signer = scene.setup.relayer.signer(ACCOUNT)
                 update.attach(personal_sign(signer, update.key_seed_message()))
-            text = trace_of(lambda wrong=wrong, update=update: update.attach(wrong))
+            attach = functools.partial(update.attach, wrong)
+            text = trace_of(attach, LabError)
             assert [part for part in written(wrong) if part in text] == []
             assert scene.leaks(text) == []
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.clients import client_at
 from support.named_sources import HEADER, Named, addressed, silent
 from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import IncompleteHistory, LabError, UnexpectedAnswer
-from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
 from loopring_lab.source import Source
 
@@ -129,7 +129,7 @@ def test_an_error_answer_does_not_name_the_source() -> None:
         return Answer(503, b"busy") if number == 0 else Answer(200, b"[]", stated)
 
     with scripted(script) as server:
-        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        client = client_at(server.base_url)
         assert client.tokens().empty
         assert client.source == "mine"
 
@@ -193,7 +193,7 @@ def served(change: Callable[[int, dict[str, Any]], None]) -> Iterator[Client]:
         return Answer(body=json.dumps(answer).encode())
 
     with scripted(script) as server:
-        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        client = client_at(server.base_url)
         yield client
         client.close()
 

@@ -4,10 +4,11 @@ import base64
 import contextlib
 import io
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from urllib.parse import quote, quote_plus
 
+import pytest
 from IPython.core.ultratb import VerboseTB
 
 SHORTEST = 12
@@ -65,6 +66,17 @@ def shown(
             AttributeError, AssertionError
         ):  # of a half-made pandas object, a frame without a line
             yield way(error, trace)
+
+
+def trace_of(call: Callable[[], object], kind: type[BaseException]) -> str:
+    """Return IPython's most talkative traceback of a failing call, from the package's first frame on."""
+    with pytest.raises(kind) as caught:
+        call()
+    trace = caught.tb
+    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
+        trace = trace.tb_next
+    assert trace, "the error was not raised in the package"
+    return verbose(caught.value, trace)
 
 
 def with_locals(error: BaseException, trace: TracebackType) -> str:
