@@ -1,5 +1,6 @@
 """A complete key update with known secrets: none of them is shown, logged, raised or saved."""
 
+import functools
 import logging
 import pickle
 from collections.abc import Callable, Iterator
