@@ -1,6 +1,5 @@
 """Whatever a server does, an exchange ends in time and in little memory, and Ctrl-C ends it at once."""
 
-import contextlib
 import gc
 import os
 import signal
@@ -24,14 +23,9 @@ from support.wire_rows import page, row
 
 import loopring_lab as lab
 from loopring_lab.client import Client
-from loopring_lab.errors import (
-    IncompleteHistory,
-    RelayerError,
-    RelayerTimeout,
-    TransportError,
-)
+from loopring_lab.errors import RelayerError, RelayerTimeout, TransportError
 from loopring_lab.http.transport import Transport
-from loopring_lab.paging import PAGE, History, PageReader, Window
+from loopring_lab.paging import PAGE
 from loopring_lab.relayer import Relayer, World
 from loopring_lab.tables.rows import FILL_TYPES
 
@@ -310,56 +304,6 @@ def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path: Path) -> None:
 
 
 # Histories without an end
-
-
-def read(answer: Callable[[int], bytes], **how: Any) -> int:
-    """Return the number of requests until reading a history ends."""
-    requests: list[int] = []
-
-    def fetch(_: History, offset: int) -> bytes:
-        requests.append(offset)
-        return answer(offset)
-
-    with contextlib.suppress(IncompleteHistory):
-        for _ in PageReader(
-            fetch, [History(5, "dex", **how)], lambda held, expected: None, at_once=1
-        ):
-            pass
-    return len(requests)
-
-
-FIFTY = [
-    row(id=str(number), createdAt=str(9_000 - number), orderHash=f"0x{number:x}")
-    for number in range(50)
-]
-WITHOUT_END: dict[str, Callable[[int], bytes]] = {
-    "empty pages": lambda offset: page([], 50_000_000),
-    "one page again and again": lambda offset: page(FIFTY, 50_000_000),
-    "a page, then nothing": lambda offset: page(
-        FIFTY if offset == 0 else [], 50_000_000
-    ),
-    "a count beyond sense": lambda offset: page(FIFTY, 10**12),
-}
-
-
-@pytest.mark.parametrize("answer", WITHOUT_END.values(), ids=WITHOUT_END)
-@pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"held": frozenset(range(5))},
-        {"held": frozenset(range(5)), "window": Window(since=1)},
-        {"window": Window(limit=10**12)},
-        {"window": Window(since=1)},
-    ],
-    ids=["all", "rest", "recent rest", "newest", "recent"],
-)
-def test_a_count_that_pages_do_not_deliver_ends(
-    answer: Callable[[int], bytes], how: dict[str, Any]
-) -> None:
-    assert (
-        read(answer, **how) <= 45
-    )  # four times the one page that it may have, and ten to spare
 
 
 # Ctrl-C

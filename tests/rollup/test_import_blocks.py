@@ -15,7 +15,6 @@ from loopring_lab.errors import ArchiveError, LabError, NotAnArchive
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, settled
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.stored import StoredBlocks
 from loopring_lab.source import Source
 
 TOKENS = (
@@ -163,25 +162,6 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(
     assert "blocks are missing" in archive._repr_html_()
     store.stored.add([fills_block(12), fills_block(13)])
     assert archive.import_blocks(store)["complete"].all()
-    check_equal(archive, store)
-
-
-def test_importing_again_adds_only_new_blocks(
-    archive: Archive, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = list[int]()
-
-    def watched(self: StoredBlocks, index: object, rows: object, size: int) -> object:
-        read.append(len(rows))
-        return original(self, index, rows, size)
-
-    original = StoredBlocks.batches
-    monkeypatch.setattr(StoredBlocks, "batches", watched)
-    archive.import_blocks(store)
-    assert read == [0], "neither the blocks held, nor those without fills"
-    store.stored.add([fills_block(127), fills_block(128)])
-    archive.import_blocks(store)
-    assert read == [0, 2]
     check_equal(archive, store)
 
 
