@@ -227,14 +227,3 @@ def abi_text(text: str) -> bytes:
 def unpaced(url: str) -> dict[str, Any]:
     """Return arguments of a sync that does not wait."""
     return {"rpc": url, "rate": None, "progress": False}
-
-
-__all__ = [
-    "CONTRACT",
-    "FIRST_L1",
-    "ScriptedChain",
-    "abi_text",
-    "data_of",
-    "root",
-    "unpaced",
-]

@@ -19,7 +19,6 @@ from loopring_lab.relayer.world import Fill, World
 
 MINUTE = 60_000
 DAY = pd.Timedelta("1D")
-EPOCH = pd.Timestamp(0, tz="UTC")
 ROWS = 1000  # of a page
 BPS = 10_000
 AMOUNT = pa.decimal256(37, 18)
