@@ -16,8 +16,14 @@ import loopring_lab as lab
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
+# Frames in memory reach the engine alike: these are asked with the slow tests.
+OFTEN_ASKED = ("polars, lazy", "duckdb", "archive")
 ASKED = [
-    (engine, question)
+    pytest.param(
+        engine,
+        question,
+        marks=[] if engine in OFTEN_ASKED else [pytest.mark.thorough],
+    )
     for engine in ENGINES[1:]
     for question in QUESTIONS
     # Spark takes a second for the smallest question, so there each is asked with its defaults only.
@@ -123,6 +129,7 @@ def with_odd_categories(frame: pd.DataFrame) -> pa.Table:
     return table
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_categories_are_their_texts(question: str) -> None:
     asked = without_warnings(QUESTIONS[question], adversarial(), with_odd_categories)
