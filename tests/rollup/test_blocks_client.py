@@ -3,31 +3,19 @@
 import pandas as pd
 import pytest
 from support.rollup_blocks import EXCHANGE, block_data, recorded, slot
-from support.settled_world import SettledWorld
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer
+from loopring_lab.relayer import Settings, World
 
-WORLD = SettledWorld(3, 0.02)
-UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days
-
-
-@pytest.fixture(scope="module")
-def relayer():
-    with Relayer(WORLD) as relayer:
-        yield relayer
+WORLD = World()
+UNTIL = 11_149_814 + 150 * 48 * 10  # 10 days
 
 
 @pytest.fixture(scope="module")
-def by_relayer(relayer):
-    return lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
-
-
-@pytest.fixture(scope="module")
-def store(relayer, tmp_path_factory):
+def store(tmp_path_factory):
     store = lab.rollup.Store(tmp_path_factory.mktemp("chain") / "blocks")
-    store.sync(relayer.rpc_url, rate=None, to_block=UNTIL, progress=False)
+    store.sync(to_block=UNTIL, progress=False)
     return store
 
 
@@ -67,7 +55,8 @@ def test_accounts_are_listed_by_fills_and_pools_last(client) -> None:
     ]
 
 
-def test_markets_and_tokens_are_the_relayers(client, by_relayer) -> None:
+def test_markets_and_tokens_are_the_relayers(client) -> None:
+    by_relayer = lab.connect()
     known = by_relayer.markets()
     traded = client.markets()
     assert set(traded.index) == set(client.trades()["market"])
@@ -125,10 +114,10 @@ def test_what_blocks_cannot_answer_is_refused_with_a_way_out(
         call(client)
 
 
-def test_the_exchange_is_the_one_that_the_blocks_name(client, relayer) -> None:
+def test_the_exchange_is_the_one_that_the_blocks_name(client) -> None:
     exchange = client.exchange()
     assert (exchange.address, exchange.chain_id) == (
-        relayer.settings.exchange.lower(),
+        Settings().exchange.lower(),
         31337,
     )
     assert client.outside_prices(client.trades()) is None

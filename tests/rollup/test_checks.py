@@ -19,10 +19,9 @@ from support.rollup_blocks import (
     submit,
     varied_slot,
 )
-from support.settled_world import FIRST_L1_BLOCK, L1_BLOCKS, SettledWorld
+from support.settled_world import FIRST_L1_BLOCK, L1_BLOCKS
 
 import loopring_lab as lab
-from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Blocks, Store
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.checks import Check, check
@@ -34,11 +33,10 @@ TRANSACTIONS = ("conditional", "auxiliary", "signatures", "balances")
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """The first blocks of a small world, with their events."""
+    """The first blocks of the embedded chain, with their events."""
     store = Store(tmp_path_factory.mktemp("chain") / "blocks")
     last = FIRST_L1_BLOCK + L1_BLOCKS * (BLOCKS + 3)
-    with Relayer(SettledWorld(size=0.02)) as relayer:
-        store.sync(relayer.rpc_url, rate=None, to_block=last, progress=False)
+    store.sync(to_block=last, progress=False)
     return store
 
 
