@@ -631,7 +631,7 @@ def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | Non
     return "unknown"  # it may match no line
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(histories(20), st.data())
 def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
     history: list[Drawn], data: Any

@@ -138,7 +138,7 @@ def written(event: dict[str, Any]) -> bytes:
     return slot(event["kind"], **fields)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(st.lists(EVENTS, max_size=14), min_size=1, max_size=6), st.data())
 def test_every_statement_is_compared_with_the_one_before_it(
     events: list[list[dict[str, Any]]], data: st.DataObject

@@ -318,6 +318,7 @@ def updates() -> list[tuple[int, int, int]]:
     ]
 
 
+@pytest.mark.thorough
 def test_the_world_s_owners_sign_their_updates() -> None:
     """Every signature of an owner is right, of the whole world; that of a smart wallet is by its owner."""
     world = settlement()
