@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import float_analyses as on_floats
+import large_archive
 import numpy as np
 import pandas as pd
 from float_analyses import BY, TOKEN
 from matplotlib.figure import Figure
-from support import large_archive
 from timing import alone, paired
 
 import loopring_lab as lab

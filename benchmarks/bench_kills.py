@@ -25,9 +25,7 @@ def main(kills: int) -> int:
     resolved = ", ".join(
         f"{count} {name}" for name, count in sorted(tally.resolved.items())
     )
-    print(
-        f"responses lost by a kill: {tally.resolved.total()}, of requests that were: {resolved}"
-    )
+    print(f"requests sent, which were: {resolved}")
     return 0
 
 

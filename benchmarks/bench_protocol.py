@@ -16,7 +16,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.protocol_vectors import multiply
+from second_implementation import multiply
 from timing import seconds
 
 from loopring_lab import protocol

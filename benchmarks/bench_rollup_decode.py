@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from rollup_judge import NotReadable, damaged, judged
 from support.rollup_blocks import (
     TYPES,
     block_data,
@@ -27,7 +28,6 @@ from support.rollup_blocks import (
     varied_slot,
     wrapped,
 )
-from support.rollup_judge import NotReadable, damaged, judged
 
 import loopring_lab as lab
 from loopring_lab.rollup.blocks import Blocks

@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from rollup_history import CHAIN_ID, LAYOUT, POOLS, SIZE, History
 from support.rollup_blocks import EXCHANGE
-from support.rollup_history import CHAIN_ID, LAYOUT, POOLS, SIZE, History
 from timing import status
 
 import loopring_lab as lab

@@ -10,7 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.world_facts import difference_bps, shares
+from support.world_facts import shares
+from support.worlds import of_users, size_classes, true_costs, true_difference
 
 from loopring_lab.relayer import World
 
@@ -27,7 +28,9 @@ def main(seeds: list[int]) -> None:
         began = time.perf_counter()
         fills = len(world.fills)
         seconds = time.perf_counter() - began
-        found, difference = shares(world), difference_bps(world)
+        found = shares(world)
+        costs = of_users(world, true_costs(world))
+        difference = true_difference(costs, size_classes(costs))[None]
         print(
             f"{seed:4} {size:4} {cheaper:8} {fills:6,} {found.pool:5.1%} {found.arbitrage:9.1%}"
             f" {found.busiest_five:12.1%} {found.smallest_account:4}-{found.largest_account:5,}"

@@ -6,14 +6,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from support.clients import client_at
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
 from support.scripted_server import Answer, Request, scripted
 
 from loopring_lab import protocol
-from loopring_lab.client import Client
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.http.transport import Transport
-from loopring_lab.preview import Line, Sheet
 from loopring_lab.redaction import SecretText
 
 KEY = protocol.L2Key(7, *protocol.public_key(7))
@@ -33,10 +31,6 @@ ANSWER = {
 def setup() -> Iterator[KeyUpdateSetup]:
     with key_update_setup() as opened:
         yield opened
-
-
-def client_of(base_url: str, **how: Any) -> Client:
-    return Client(Transport(base_url, **{"rate": None, "proxies": False, **how}))
 
 
 def answering(value: object) -> Any:
@@ -68,15 +62,9 @@ def test_one_of_number_and_owner_is_given(
         setup.client.account(**arguments)
 
 
-@pytest.mark.parametrize("account_id", [-1, "seven", 1.0, None])
-def test_an_account_has_a_number(setup: KeyUpdateSetup, account_id: Any) -> None:
-    with pytest.raises(LabError, match="account_id=.* such as 10083"):
-        setup.client.update_fee(account_id)
-
-
 def test_a_key_is_read_however_it_is_written() -> None:
     with answering(ANSWER) as server:
-        account = client_of(server.base_url).account(7)
+        account = client_at(server.base_url).account(7)
     assert (account.nonce, account.key_nonce, account.key_seed) == (
         3,
         2,
@@ -96,7 +84,7 @@ def test_an_account_may_have_no_key_yet(key: object) -> None:
     with answering(
         ANSWER | {"publicKey": key, "keyNonce": None, "keySeed": None, "tags": None}
     ) as server:
-        account = client_of(server.base_url).account(7)
+        account = client_at(server.base_url).account(7)
     assert not account.has_key(KEY)
     assert (account.key_nonce, account.key_seed, account.tags) == (None, "", "")
 
@@ -115,7 +103,7 @@ def test_an_account_without_what_it_must_have_is_an_unexpected_answer(
             answering(wrong) as server,
             pytest.raises(UnexpectedAnswer, match="expected .* got"),
         ):
-            client_of(server.base_url).account(7)
+            client_at(server.base_url).account(7)
 
 
 def test_fees_are_exact_in_each_token(setup: KeyUpdateSetup) -> None:
@@ -152,7 +140,7 @@ def test_fees_of_another_shape_are_an_unexpected_answer(fees: object) -> None:
         answering({"gasPrice": "1", "fees": fees}) as server,
         pytest.raises(UnexpectedAnswer),
     ):
-        client_of(server.base_url).update_fee(7)
+        client_at(server.base_url).update_fee(7)
 
 
 def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
@@ -164,23 +152,12 @@ def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
         )
 
     with scripted(script) as server, pytest.raises(UnexpectedAnswer, match="PEPE"):
-        client_of(server.base_url).update_fee(7)
-
-
-def test_the_exchange_is_read(setup: KeyUpdateSetup) -> None:
-    told = setup.client.exchange()
-    settings = setup.relayer.settings
-    assert (told.address, told.chain_id) == (settings.exchange, settings.chain_id)
-    with (
-        answering({"chainId": "1", "exchangeAddress": "0x12"}) as server,
-        pytest.raises(UnexpectedAnswer),
-    ):
-        client_of(server.base_url).exchange()
+        client_at(server.base_url).update_fee(7)
 
 
 def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
     with answering({"apiKey": "a-new-key"}) as server:
-        client = client_of(server.base_url + "/", api_key="an-old-key")
+        client = client_at(server.base_url + "/", api_key="an-old-key")
         found = client.api_key(KEY, 7)
     (request,) = server.requests
     text = protocol.request_message(
@@ -198,12 +175,12 @@ def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
 )
 def test_an_answer_without_an_api_key_is_an_unexpected_one(answer: object) -> None:
     with answering(answer) as server, pytest.raises(UnexpectedAnswer, match="apiKey"):
-        client_of(server.base_url).api_key(KEY, 7)
+        client_at(server.base_url).api_key(KEY, 7)
 
 
 def test_the_account_of_a_key_is_known_after_it_was_read() -> None:
     with answering(ANSWER | {"apiKey": "k"}) as server:
-        client = client_of(server.base_url)
+        client = client_at(server.base_url)
         with pytest.raises(LabError, match="Give account_id="):
             client.api_key(KEY)
         client.account(7)
@@ -219,7 +196,7 @@ def test_a_secret_in_place_of_a_key_is_refused(setup: KeyUpdateSetup, key: Any) 
 
 def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
     with answering({"totalNum": 5, "trades": []}) as server:
-        first = client_of(server.base_url, api_key="one")
+        first = client_at(server.base_url, api_key="one")
         second = first.with_api_key("two")
         assert (first.count(7), second.count(7), first.count(7)) == (5, 5, 5)
     assert [request.headers["x-api-key"] for request in server.requests] == [
@@ -227,8 +204,6 @@ def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
         "two",
         "one",
     ]
-    assert first._transport._sessions is second._transport._sessions
-    assert first._transport._limiters is second._transport._limiters
 
 
 def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
@@ -236,7 +211,7 @@ def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
     with answering(
         {"hash": "0x1", "status": "received", "isIdempotent": True, "storageId": 4}
     ) as server:
-        told = client_of(server.base_url, api_key="one").update_account(body)
+        told = client_at(server.base_url, api_key="one").update_account(body)
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/api/v3/account")
     assert request.body == '{"keySeed":"ü","ecdsaSignature":"0x1b02"}'.encode()
@@ -249,21 +224,3 @@ def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
         True,
         4,
     )
-
-
-def test_an_update_is_listed_or_not(setup: KeyUpdateSetup) -> None:
-    receipt = setup.prepare(11375).submit()
-    assert receipt.hash
-    listed = setup.client.update_status(11375, receipt.hash)
-    assert listed
-    assert (listed.status, listed.reason) == ("received", None)
-    assert setup.client.update_status(11375, "0x12") is None
-
-
-def test_a_form_is_escaped_and_aligned() -> None:
-    sheet = Sheet("<form>", [Line("a", "<b>", "x & y"), Line("long", 7)], ["a < b"])
-    assert repr(sheet) == "<form>\n  a     <b>\n        x & y\n  long  7\na < b"
-    html = sheet._repr_html_()
-    assert [
-        part in html for part in ("&lt;form&gt;", "&lt;b&gt;", "x &amp; y", "a &lt; b")
-    ] == [True] * 4

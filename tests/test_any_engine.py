@@ -1,6 +1,7 @@
 """Every public function gives the same answer on every kind of frame."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,14 @@ import loopring_lab as lab
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
+# Frames in memory reach the engine alike: these are asked with the slow tests.
+OFTEN_ASKED = ("polars, lazy", "duckdb", "archive")
 ASKED = [
-    (engine, question)
+    pytest.param(
+        engine,
+        question,
+        marks=[] if engine in OFTEN_ASKED else [pytest.mark.thorough],
+    )
     for engine in ENGINES[1:]
     for question in QUESTIONS
     # Spark takes a second for the smallest question, so there each is asked with its defaults only.
@@ -54,6 +61,43 @@ def test_every_engine_gives_the_same_digits(engine: str, question: str) -> None:
         )
 
 
+EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "no rows": lambda f: f.iloc[:0],
+    "only pools": lambda f: f[f["fill_type"] == "amm"],
+    "unknown fee tokens": lambda f: f.assign(fee_token=None),
+    "unknown fill types": lambda f: f.assign(fill_type=None),
+    "unknown accounts": lambda f: f.assign(account_id=None),
+    "unknown times": lambda f: f.assign(
+        created_at=f["created_at"].where(f["created_at"].isna())
+    ),
+    "unknown amounts": lambda f: f.assign(
+        **{
+            name: f[name].where(f[name].isna())
+            for name in ("size", "price", "notional", "fee")
+        },
+        fee_bps=np.nan,
+    ),
+}
+
+
+def outcome(ask: Callable[[], Any]) -> Any:
+    """Return an answer, or the text of the error where there is none."""
+    try:
+        return ask()
+    except LabError as error:
+        return str(error)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_edges_are_answered_alike(question: str, edge: str) -> None:
+    frame = EDGES[edge](adversarial())
+    ask = QUESTIONS[question]
+    expected = outcome(lambda: ask(frame))
+    assert_same(outcome(lambda: answer(ask, "duckdb", frame)), expected)
+
+
 def with_odd_categories(frame: pd.DataFrame) -> pa.Table:
     """Give texts of pyarrow two codes each, one that is not used, and one whose text is unknown."""
     table = on("pyarrow", frame)
@@ -85,6 +129,7 @@ def with_odd_categories(frame: pd.DataFrame) -> pa.Table:
     return table
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_categories_are_their_texts(question: str) -> None:
     asked = without_warnings(QUESTIONS[question], adversarial(), with_odd_categories)

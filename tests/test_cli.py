@@ -21,7 +21,6 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from loopring_lab import cli, templates
-from loopring_lab.relayer import World
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60  # seconds that a process may take to answer or to end
@@ -147,9 +146,14 @@ def test_in_a_clone_copies_open_that_git_ignores(
     ],
 )
 def test_without_a_display_no_browser_opens(
-    launches: Launches, bundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    platform: str, variables: dict[str, str], seen: bool,
-) -> None:  # fmt: skip
+    launches: Launches,
+    bundled: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: str,
+    variables: dict[str, str],
+    seen: bool,
+) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "SSH_CONNECTION"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -157,18 +161,6 @@ def test_without_a_display_no_browser_opens(
     monkeypatch.setattr(sys, "platform", platform)
     cli.open_lab(tmp_path / "mine")
     assert ("--no-browser" in launches[0]) is not seen
-
-
-def test_an_installed_package_copies_its_notebooks(
-    bundled: Path, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    cli.open_lab(None)
-    assert launches[0][0] == "my-notebooks/01.ipynb"
-    assert {p.name: p.read_text() for p in (tmp_path / "my-notebooks").iterdir()} == {
-        "01.ipynb": "one",
-        "02.ipynb": "two",
-    }
 
 
 def test_a_changed_notebook_is_kept_and_named(
@@ -234,6 +226,7 @@ def test_a_file_in_the_folders_place_is_refused(
     assert "is a file" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     util.find_spec("jupyterlab") is None,
     reason="needs JupyterLab: pip install -e '.[lab]'",
@@ -322,29 +315,6 @@ def test_the_key_is_shown_only_on_request_and_opens_the_trades() -> None:
         assert len(answer["trades"]) == 2
 
 
-def test_without_the_request_the_key_is_not_shown() -> None:
-    relayer = FakeRelayer()
-    assert relayer.api_key not in cli.greeting(relayer)
-    assert relayer.api_key in cli.greeting(relayer, show_key=True)
-
-
-class FakeRelayer:
-    base_url = "http://127.0.0.1:1"
-    source = "a source"
-    accounts = (7,)
-    api_key = "k" * 64
-    rpc_url = f"{base_url}/rpc"
-
-
-@pytest.mark.thorough
-def test_serve_makes_the_venue_cheaper_that_it_is_told() -> None:
-    with running("serve", "--cheaper", "book") as server:
-        base = address(server)
-        answer = requests.get(f"{base}/api/v3/timestamp", timeout=PATIENCE)
-    stated = json.loads(answer.headers["X-Loopring-Lab-Source"])
-    assert stated == {"name": World(cheaper="book").name, "synthetic": True}
-
-
 def test_serve_answers_from_a_recording(any_block_folder: Path) -> None:
     with running("serve", "--recording", str(any_block_folder)) as server:
         base = address(server)
@@ -380,34 +350,7 @@ def test_what_serve_cannot_use_is_refused_in_one_line(
     assert named in said.err
 
 
-def test_a_port_in_use_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        assert cli.main(["serve", "--port", port]) == 2
-    said = capsys.readouterr()
-    assert said.err.count("\n") == 1
-    assert port in said.err
-
-
 # both
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["serve", "--", "x"],
-        ["serve", "--seed", "1", "--recording", "x"],
-        ["lab", "--recording", "folder"],
-        ["none"],
-        [],
-    ],
-)
-def test_invalid_arguments_are_refused(words: list[str]) -> None:
-    assert cli.main(words) == 2
 
 
 def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:

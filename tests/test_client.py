@@ -4,17 +4,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
+from support.clients import client_at, client_of
 from support.scripted_server import Answer, Request, scripted
 from support.wire_rows import whole
 
 import loopring_lab as lab
 from loopring_lab import tables
 from loopring_lab.client import Client
-from loopring_lab.errors import LabError, NotAuthorized, RelayerError, UnexpectedAnswer
+from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -36,17 +36,6 @@ def small() -> World:
     return World(seed=5, size=0.05)
 
 
-def client_of(relayer: Relayer, **how: Any) -> Client:
-    return Client(
-        Transport(
-            relayer.base_url,
-            api_key=relayer.api_key,
-            proxies=False,
-            **{"rate": None, **how},
-        )
-    )
-
-
 # The tour
 
 
@@ -62,17 +51,6 @@ def test_the_embedded_relayer_says_what_it_is(
     assert repr(client) == "Client(synthetic world, seed 1, 25 accounts)"
     assert client.accounts is not None
     assert ACCOUNT in client.accounts
-
-
-def test_tokens_and_markets_are_the_relayer_s(client: Client) -> None:
-    world = World()
-    for frame, records, key in (
-        (client.tokens(), world.tokens(), "tokenId"),
-        (client.markets(), world.markets(), "baseTokenId"),
-    ):
-        answer = records["markets"] if isinstance(records, dict) else records
-        column = "token_id" if key == "tokenId" else "base_token_id"
-        assert frame[column].tolist() == [record[key] for record in answer]
 
 
 def test_trades_equal_the_world_s_own_integers(
@@ -135,26 +113,6 @@ def test_a_limit_gives_the_newest(small: World, order: Any) -> None:
         assert_frame_equal(
             client.trades(account, limit=70), everything.tail(70).reset_index(drop=True)
         )
-
-
-def test_account_numbers_may_come_from_a_frame(
-    client: Client, trades: pd.DataFrame
-) -> None:
-    number = np.int64(ACCOUNT)
-    assert len(client.trades(number, limit=5)) == 5
-
-
-def test_an_order_s_fills_are_found_without_its_account(
-    client: Client, trades: pd.DataFrame
-) -> None:
-    order = (
-        trades.loc[trades["fill_type"] == "dex", "order_hash"].value_counts().index[0]
-    )
-    found = client.trades(order_hash=order)
-    assert_frame_equal(
-        found, trades[trades["order_hash"] == order].reset_index(drop=True)
-    )
-    assert set(found["account_id"]) == {ACCOUNT}
 
 
 @pytest.mark.parametrize(
@@ -253,38 +211,7 @@ def test_the_error_of_one_history_is_raised_when_the_others_are_read(
         assert len(read) == len(relayer.rows(account))
 
 
-def test_pages_that_are_not_wanted_any_more_are_not_asked_for(small: World) -> None:
-    with Relayer(small, Settings(latency=0.02)) as relayer:
-        busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
-        for _ in client_of(relayer).pages([(busiest, "amm")]):
-            break
-        assert relayer.counts.requests["/user/trades"] <= 1
-
-
-@pytest.mark.parametrize("history", [(ACCOUNT, "pool"), (-1, "amm")])
-def test_histories_that_cannot_be_read_are_named(client: Client, history: Any) -> None:
-    with pytest.raises(LabError, match="fill_type='pool'|account_id=-1"):
-        list(client.pages([history]))
-
-
 # Refusals
-
-
-def test_keys_and_accounts_are_checked_by_the_relayer(small: World) -> None:
-    with Relayer(small) as relayer:
-        for key, code, kind in (
-            (None, 104001, NotAuthorized),
-            ("wrong", 104002, NotAuthorized),
-        ):
-            client = Client(
-                Transport(relayer.base_url, api_key=key, rate=None, proxies=False)
-            )
-            with pytest.raises(kind) as caught:
-                client.trades(relayer.accounts[0])
-            assert caught.value.code == code
-        with pytest.raises(RelayerError, match="check account_id") as unknown:
-            client_of(relayer).trades(4_000_000)
-        assert unknown.value.code == 104003
 
 
 def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(
@@ -305,7 +232,7 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(
         )
 
     with scripted(script) as server:
-        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        client = client_at(server.base_url)
         with pytest.raises(
             UnexpectedAnswer,
             match=rf"got {len(rows)} fills as both. .*Read one of them, with fill_type=",
@@ -428,18 +355,6 @@ def test_what_was_probably_meant_is_said(
         client.trades(**{"account_id": ACCOUNT} | asked)
 
 
-# Progress
-
-
-def test_progress_can_be_asked_for(
-    client: Client, capsys: pytest.CaptureFixture[str]
-) -> None:
-    client.trades(ACCOUNT, fill_type="amm", progress=True)
-    shown = capsys.readouterr().err
-    assert "amm trades" in shown
-    assert "100%" in shown
-
-
 @pytest.mark.parametrize(("progress", "ci"), [(None, "true"), (False, "")])
 def test_progress_is_quiet_in_ci_or_when_told(
     client: Client,
@@ -451,6 +366,9 @@ def test_progress_is_quiet_in_ci_or_when_told(
     monkeypatch.setenv("CI", ci)
     client.trades(ACCOUNT, fill_type="amm", progress=progress)
     assert capsys.readouterr().err == ""
+
+
+# Progress
 
 
 def test_progress_appears_when_it_takes_longer_than_a_second(
@@ -474,15 +392,6 @@ def test_a_function_is_told_of_both_fill_types_together(client: Client) -> None:
     pool = client.count(ACCOUNT, "amm")
     assert reports[-1] == (len(trades), len(trades))
     assert (pool, pool) in reports
-
-
-def test_what_a_function_raises_ends_the_read(client: Client) -> None:
-    def enough(held: int, _: int) -> None:
-        if held >= 100:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        client.trades(ACCOUNT, progress=enough)
 
 
 # Secrets and weight

@@ -347,14 +347,6 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
     assert abs(median(errors)) < 0.5
 
 
-def test_a_higher_level_makes_a_wider_interval(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
-    wide = lab.fills.compare_venues(trades, marks).iloc[0]
-    narrow = lab.fills.compare_venues(trades, marks, intervals=0.5).iloc[0]
-    assert wide["low_bps"] < narrow["low_bps"] < narrow["high_bps"] < wide["high_bps"]
-
-
 # Frames
 
 
@@ -422,46 +414,11 @@ def test_fills_with_something_unknown_do_not_match(
         assert (found.attrs.get("notes") == [note]) is is_left_out
 
 
-def test_where_no_taker_is_known_a_note_says_so(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
-    book = trades[(trades["fill_type"] == "dex") & (trades["role"] == "maker")].assign(
-        role=None
-    )
-    found = lab.fills.compare_venues(book, marks)
-    assert found["verdict"].tolist() == ["undecided"]
-    assert found["matched_share"].isna().all()
-    assert found.attrs["notes"] == [
-        f"{len(book):,} fills are left out: taker or type unknown."
-    ]
-
-
-def test_one_order_with_almost_all_value_gives_no_narrow_interval(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
-    """Next to an order of 10**12 times the value, what the others paid is lost in rounding."""
-    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    some = takers[takers["market"] == "ETH-USDC"].reset_index(drop=True)
-    book = some.index[some["fill_type"] == "dex"][0]
-    some.loc[book, "notional"] = some.loc[book, "notional"] * 10**12
-    found = lab.fills.compare_venues(some, marks).iloc[0]
-    assert found["verdict"] == "undecided"
-
-
-def test_trades_as_prices_are_no_outside_market(trades: pd.DataFrame) -> None:
-    found = lab.fills.compare_venues(trades, trades)
-    assert found["reference"].tolist() == ["own trades"]
-    assert_same(found, lab.fills.compare_venues(trades))
-
-
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a percentage": (lambda f: lab.fills.compare_venues(f, intervals=95), r"intervals=95 is not a level between 0 and 1"),
-    "no interval": (lambda f: lab.fills.compare_venues(f, intervals=None), r"intervals=None is not a level"),
     "no unit": (lambda f: lab.fills.compare_venues(f, horizon="60"), r"horizon='60' is not a length of time"),
     "no time": (lambda f: lab.fills.compare_venues(f, horizon="0s"), r"horizon='0s' leaves no time for a price"),
-    "its own column": (lambda f: lab.fills.compare_venues(f, by="verdict"), r"'verdict'. The result has its own"),
     "by the venue": (lambda f: lab.fills.compare_venues(f, by=["side", "fill_type"]), r"'fill_type', whose values are compared"),
-    "no prices": (lambda f: lab.fills.compare_venues(f, f[["market"]]), r"no column 'created_at'"),
     "other markets": (
         lambda f: lab.fills.compare_venues(f, f[["created_at", "price"]].assign(market="LRCETH")),
         r"prices= has no price of a market in trades",

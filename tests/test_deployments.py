@@ -8,17 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.key_update_setup import (
-    ACCOUNT,
-    CountingSigner,
-    KeyUpdateSetup,
-    key_update_setup,
-)
-from support.protocol_vectors import every_vector
+from support.key_update_setup import ACCOUNT, CountingSigner, KeyUpdateSetup
 
 import loopring_lab as lab
-from loopring_lab import protocol
-from loopring_lab.errors import KeyUpdateError, LabError
+from loopring_lab.errors import LabError
 from loopring_lab.keys import deployments
 from loopring_lab.relayer import Settings
 from loopring_lab.relayer.mainnet import TOKENS
@@ -307,19 +300,6 @@ def test_what_the_caller_states_is_signed_and_shown_as_such(setup: LyingSetup) -
     assert "loopring_lab" not in repr(update.preview())
 
 
-def test_a_relayer_cannot_contradict_what_the_caller_states(setup: LyingSetup) -> None:
-    setup.lie(TOKENS_PATH, token("ETH", decimals=27))
-    setup.refuses(
-        "decimals is 27 according to the relayer alone, but 18 according to the caller",
-        trust=STATED,
-    )
-    setup.connect()
-    setup.refuses(
-        "id is 0 .* but 9 according to the caller",
-        trust=UNKNOWN | {"tokens": {"ETH": ETH | {"id": 9}}},
-    )
-
-
 def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(
     setup: LyingSetup,
 ) -> None:
@@ -418,37 +398,6 @@ def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(
         assert signed(update)[3] == most + 1
 
 
-def test_the_fees_of_recorded_updates_lie_far_below_the_ceilings() -> None:
-    known = {
-        token.id: token
-        for token in deployments.known_deployments()["mainnet"].tokens.values()
-    }
-    groups = [*every_vector()["account_update"], *every_vector()["counterfactual"]]
-    fees = [
-        each["max_fee"] for each in groups if int(each["max_fee"]["volume"]) < 2**95
-    ]  # the rest are limits
-    fees += [
-        {"tokenId": TOKENS[symbol].id, "volume": amount}
-        for symbol, amount in UPDATE_FEES.items()
-    ]
-    for paid in fees:
-        token = known[paid["tokenId"]]
-        assert 5 * int(paid["volume"]) <= token.smallest("ceiling", token.ceiling)
-
-
-def test_a_token_without_a_ceiling_needs_a_max_fee() -> None:
-    with key_update_setup(update_fees={"LINK": 10**16}) as setup:
-        with pytest.raises(
-            KeyUpdateError,
-            match=r"asks for 0\.01 LINK .*no ceiling is known.*max_fee='0\.01'",
-        ):
-            setup.prepare(fee_token="LINK")
-        assert signed(setup.prepare(fee_token="LINK", max_fee="0.01"))[2:] == (
-            9,
-            10**16,
-        )
-
-
 # The facts
 
 
@@ -485,25 +434,3 @@ def test_the_pinned_facts_are_those_of_the_registry(recordings: Path) -> None:
         assert (
             (token.id, token.decimals, token.address) == facts[symbol] == served[symbol]
         )
-
-
-def test_an_update_for_the_embedded_relayer_is_valid_on_no_other_exchange(
-    setup: LyingSetup,
-) -> None:
-    update = setup.prepare(signer=setup.signer())
-    body = update.body()
-    key = update.l2_key
-    terms = {
-        "owner": body["owner"], "account_id": ACCOUNT, "x": key.x, "y": key.y, "fee_token_id": 0,
-        "max_fee": body["maxFee"]["volume"], "valid_until": body["validUntil"], "nonce": body["nonce"],
-    }  # fmt: skip
-    recovered = [
-        protocol.recover_signer(
-            protocol.account_update_digest(**place, **terms), body["ecdsaSignature"]
-        )
-        for place in (EMBEDDED, MAINNET)
-    ]
-    assert (recovered[0] == body["owner"], recovered[1] == body["owner"]) == (
-        True,
-        False,
-    )

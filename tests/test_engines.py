@@ -13,24 +13,21 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
 from support import oracle
 from support.engines import (
     ENGINES,
-    FAST,
     QUICK,
     WIDE,
     assert_same,
     assert_same_rows,
     collected,
     on,
-    order_of_row,
     read_from,
     without_warnings,
 )
 from support.optional import package_or_skip
-from support.trade_histories import Drawn, frame_of, histories, many
-from support.wire_rows import DECIMALS, SYMBOLS, row, tokens
+from support.trade_histories import many
+from support.wire_rows import DECIMALS, SYMBOLS, tokens
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
@@ -169,143 +166,7 @@ ROWS |= {
         lambda f: oracle.shortfalls(fills(f), fills(f), 3_600_000),
     ),
 }
-SUMMED_ROWS: dict[str, tuple[Ask, ByHand]] = {
-    "in_token by label": (
-        lambda f: lab.fees.in_token(f, "ETH", by="label"),
-        lambda f: oracle.in_token_summed(fills(f), "ETH", ["label"]),
-    ),
-    "price_gap by label": (
-        lambda f: lab.fills.price_gap(f, by=["label"]),
-        lambda f: oracle.price_gaps_summed(fills(f), 3_600_000, ["label"]),
-    ),
-    "all_in_cost by label and side": (
-        lambda f: lab.fills.all_in_cost(f, "last", by=["label", "side"]),
-        lambda f: oracle.costs_summed(fills(f), "last", 3_600_000, ["label", "side"]),
-    ),
-    "all_in_cost of all": (
-        lambda f: lab.fills.all_in_cost(f, by=[]),
-        lambda f: oracle.costs_summed(fills(f), "next", 3_600_000, []),
-    ),
-}
-IN_ORDER = ROWS | SUMMED_ROWS
-TWICE = {  # which slow engines need not answer as well: another question takes the same way
-    *("summary", "breakdown", "vwap", "size_profile", "tiers every 1q"),
-    *(f"over_time every {every}" for every in ("30s", "1d", "1q", "1y")),
-}
-ASKED = [
-    (engine, name)
-    for engine in ENGINES
-    for name in SUMS
-    if engine in FAST or name not in TWICE
-]
-
-
-@functools.cache
-def counted_by_hand(question: str) -> oracle.Rows:
-    return (SUMS | IN_ORDER)[question][1](odd())
-
-
-@functools.cache
-def odd_on(engine: str) -> Any:
-    return on(engine, odd())
-
-
-# Every function on every engine
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("engine", "question"), ASKED)
-def test_sums_are_those_counted_by_hand(engine: str, question: str) -> None:
-    found = oracle.to_rows(
-        collected(without_warnings(SUMS[question][0], odd_on(engine)))
-    )
-    expected = counted_by_hand(question)
-    if (
-        engine == "spark" and question == "schedule_check"
-    ):  # its rows are those of the markets, in no order
-        found, expected = (sorted(rows, key=order_of_row) for rows in (found, expected))
-    assert_same_rows(found, expected)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("question", IN_ORDER)
-@pytest.mark.parametrize("engine", QUICK)
-def test_what_looks_at_single_fills_is_what_is_found_by_hand(
-    engine: str, question: str
-) -> None:
-    found = oracle.to_rows(collected(IN_ORDER[question][0](odd_on(engine))))
-    expected = counted_by_hand(question)
-    assert_same_rows(
-        [{name: row[name] for name in expected[0]} for row in found], expected
-    )
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_answers_have_the_same_exact_types_on_every_engine(engine: str) -> None:
-    for question in (
-        "over_time every 1w",
-        "orders",
-        "tiers",
-        "size_profile by label",
-        "schedule_check",
-    ):
-        asked = SUMS[question][0]
-        types = {
-            field.name: field.type
-            for field in collected(without_warnings(asked, odd_on(engine))).schema
-        }
-        assert types == {
-            field.name: field.type for field in collected(asked(odd())).schema
-        }
-        exact = {
-            "volume",
-            "notional",
-            "received",
-            "fee",
-            "average_price",
-            "smallest",
-            "largest",
-            "allowed",
-        }
-        assert {types[name] for name in types.keys() & exact} <= {WIDE}
-        assert {types[name] for name in types.keys() & {"fills", "unknown"}} <= {
-            pa.int64()
-        }
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_answer_is_of_the_engine_that_asked(engine: str) -> None:
-    asked = odd_on(engine)
-    kind = pd.DataFrame if engine == "archive" else type(asked)
-    for answer in (
-        lab.fees.summary(asked),
-        lab.fills.orders(asked),
-        lab.fees.schedule_check(asked, 15),
-    ):
-        assert type(answer) is kind
-    for name in IN_ORDER if engine in QUICK else ("price_gap", "price_gap by label"):
-        assert type(without_warnings(IN_ORDER[name][0], asked)) is kind
-
-
-def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
-    frame = odd().copy()
-    frame.attrs["source"] = "synthetic world, seed 1"
-    before = frame.copy(deep=True)
-    for asked, _ in (SUMS | IN_ORDER).values():
-        assert asked(frame).attrs.items() >= frame.attrs.items()
-    pd.testing.assert_frame_equal(frame, before)
-
-
-COUNTED_TWICE = (
-    *(
-        "summary by three",
-        "over_time every 1w",
-        "breakdown by label",
-        "vwap every 1mo by label",
-    ),
-    *("tiers", "tiers every 1q", "size_profile by label"),
-)
+QUESTIONS = SUMS | ROWS
 
 
 @functools.cache
@@ -313,28 +174,70 @@ def with_other_sides() -> pd.DataFrame:
     """Put the other side beside every second fill, and the same side once more beside every third."""
     every_second = odd().iloc[::2]
     every_third = odd().iloc[::3]
-    other = every_second.assign(
-        side=every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"})
-    )
-    other["side"] = other["side"].cat.set_categories(odd()["side"].cat.categories)
-    return pd.concat([odd(), other, every_third]).sample(frac=1, random_state=1)
+    other = every_second["side"].cat.rename_categories({"BUY": "SELL", "SELL": "BUY"})
+    other = other.cat.set_categories(odd()["side"].cat.categories)
+    parts = [odd(), every_second.assign(side=other), every_third]
+    return pd.concat(parts).sample(frac=1, random_state=1)
+
+
+@functools.cache
+def counted_by_hand(question: str) -> oracle.Rows:
+    return QUESTIONS[question][1](odd())
+
+
+@functools.cache
+def odd_on(engine: str) -> Any:
+    return on(engine, odd())
+
+
+# Every function, by hand; tests/test_any_engine.py asks the other engines
+
+
+def assert_counted(found: Any, expected: oracle.Rows) -> None:
+    names = expected[0]
+    rows = oracle.to_rows(collected(found))
+    assert_same_rows([{name: row[name] for name in names} for row in rows], expected)
+
+
+@pytest.mark.parametrize("question", SUMS)
+def test_sums_are_those_counted_by_hand(question: str) -> None:
+    """Also of frames that hold both sides of fills, and fills twice."""
+    ask, count = SUMS[question]
+    expected = count(with_other_sides())
+    assert_counted(ask(with_other_sides()), expected)
+    if question == "summary by label":
+        assert sum(row["both_sides"] for row in expected) > 30
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("question", ROWS)
+def test_what_looks_at_single_fills_is_what_is_found_by_hand(question: str) -> None:
+    assert_counted(QUESTIONS[question][0](odd()), counted_by_hand(question))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-def test_fills_of_which_both_sides_are_counted_are_those_counted_by_hand(
+def test_answers_are_of_the_engine_that_asked_and_have_the_same_exact_types(
     engine: str,
 ) -> None:
-    asked = COUNTED_TWICE if engine in QUICK else COUNTED_TWICE[:1]
-    trades = on(engine, with_other_sides())
-    for question in asked:
-        found = oracle.to_rows(collected(without_warnings(SUMS[question][0], trades)))
-        expected = SUMS[question][1](with_other_sides())
-        assert [row["both_sides"] for row in found] == [
-            row["both_sides"] for row in expected
-        ]
-        assert sum(row["both_sides"] for row in found) > 30
-        assert list(found[0])[-1] == "both_sides"
+    kind = pd.DataFrame if engine == "archive" else type(odd_on(engine))
+    for question in ("over_time every 1w", "orders", "tiers", "schedule_check"):
+        ask = SUMS[question][0]
+        answer = without_warnings(ask, odd_on(engine))
+        assert type(answer) is kind
+        schema = collected(answer).schema
+        assert schema.equals(collected(ask(odd())).schema)
+        for field in schema:
+            assert not pa.types.is_decimal(field.type) or field.type == WIDE
+        assert "fills" not in schema.names or schema.field("fills").type == pa.int64()
+
+
+def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
+    frame = odd().copy()
+    frame.attrs["source"] = "synthetic world, seed 1"
+    before = frame.copy(deep=True)
+    for asked, _ in QUESTIONS.values():
+        assert asked(frame).attrs.items() >= frame.attrs.items()
+    pd.testing.assert_frame_equal(frame, before)
 
 
 # Where frames come from
@@ -351,14 +254,8 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_parquet_is_read_by_every_engine(engine: str, parquet: Path) -> None:
     trades = read_from(engine, parquet)
-    for question in (
-        "summary by label",
-        "over_time every 1w",
-        "tiers",
-        "size_profile by label",
-    ):
-        found = oracle.to_rows(collected(without_warnings(SUMS[question][0], trades)))
-        assert_same_rows(found, counted_by_hand(question))
+    answer = without_warnings(SUMS["summary by label"][0], trades)
+    assert_counted(answer, counted_by_hand("summary by label"))
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
@@ -369,8 +266,7 @@ def test_periods_are_cut_in_utc_whatever_zone_times_carry(
     moved = odd().assign(created_at=odd()["created_at"].dt.tz_convert(zone))
     trades = on(engine, moved)
     for question in ("over_time every 1mo", "breakdown every 1w by side"):
-        found = oracle.to_rows(collected(SUMS[question][0](trades)))
-        assert_same_rows(found, counted_by_hand(question))
+        assert_counted(SUMS[question][0](trades), counted_by_hand(question))
 
 
 @pytest.mark.parametrize("unit", ["us", "ns"])
@@ -381,21 +277,6 @@ def test_finer_times_give_the_same(unit: str) -> None:
     for engine in QUICK:
         assert_same(lab.fees.over_time(on(engine, finer), "1w"), expected)
     assert_same(lab.fills.orders(finer), lab.fills.orders(kept))
-
-
-def test_a_table_put_together_of_differing_dictionaries_gives_the_same() -> None:
-    here = odd()["market"] == "LRC-ETH"
-    parts = [odd()[here], odd()[~here]]
-    parts = [
-        part.assign(market=part["market"].cat.remove_unused_categories())
-        for part in parts
-    ]
-    table = pa.concat_tables(
-        [pa.Table.from_pandas(part, preserve_index=False) for part in parts]
-    )
-    assert len({str(chunk.dictionary) for chunk in table["market"].chunks}) > 1
-    found = lab.fees.summary(table, by=["label", "market"])
-    assert_same(found, lab.fees.summary(odd(), by=["label", "market"]))
 
 
 @pytest.mark.parametrize("engine", QUICK)
@@ -429,14 +310,9 @@ def test_groups_stand_in_the_order_of_their_values_with_unknown_ones_last(
 
 GROUPED: dict[str, Ask] = {
     "summary": lambda f: lab.fees.summary(f, by="key"),
-    "over_time": lambda f: lab.fees.over_time(f, "1y", by="key"),
-    "tiers": lambda f: lab.fees.tiers(f, by="key"),
-    "breakdown": lambda f: lab.fills.breakdown(f, by="key"),
-    "vwap": lambda f: lab.fills.vwap(f, by="key"),
     "size_profile": lambda f: lab.fills.size_profile(f, 2, by="key"),
     "in_token": lambda f: lab.fees.in_token(f, "ETH", by="key"),
     "price_gap": lambda f: lab.fills.price_gap(f, by="key"),
-    "all_in_cost": lambda f: lab.fills.all_in_cost(f, by="key"),
 }
 
 
@@ -447,43 +323,21 @@ def keys_of(ask: Ask, trades: Any) -> list[Any]:
 
 def keyed() -> tuple[pd.DataFrame, np.ndarray]:
     """Return trades at known times, with a number from 0 to 4 for each."""
-    frame = odd()[odd()["created_at"].notna() & odd()["fill_type"].notna()].reset_index(
-        drop=True
-    )
+    known = odd()["created_at"].notna() & odd()["fill_type"].notna()
+    frame = odd()[known].reset_index(drop=True)
     return frame, np.arange(len(frame)) % 5
 
 
 @pytest.mark.parametrize("engine", QUICK)
 def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None:
     frame, number = keyed()
-    frame = frame.assign(
-        key=np.select([number == 0, number == 1], [-0.0, 0.0], number / 2)
-    )
+    zeros = np.select([number == 0, number == 1], [-0.0, 0.0], number / 2)
+    trades = on(engine, frame.assign(key=zeros))
     for name in GROUPED:
-        found = keys_of(GROUPED[name], on(engine, frame))
+        found = keys_of(GROUPED[name], trades)
         assert [str(key) for key in found] == ["0.0", "1.0", "1.5", "2.0"], name
-    narrow = on(engine, frame.assign(key=frame["key"].astype("float32")))
+    narrow = on(engine, frame.assign(key=zeros.astype("float32")))
     assert keys_of(GROUPED["summary"], narrow) == [0.0, 1.0, 1.5, 2.0]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("engine", ["pandas", "pyarrow"])
-@pytest.mark.parametrize("name", GROUPED)
-def test_ordered_categories_stand_in_their_order(engine: str, name: str) -> None:
-    """Also those with categories of other types, and with values that are missing."""
-    frame, number = keyed()
-    for words in (["small", "medium", "large"], [30, 2, 10]):
-        values = pd.Categorical.from_codes(number % 4 - 1, words, ordered=True)
-        assert keys_of(GROUPED[name], on(engine, frame.assign(key=values))) == [
-            *words,
-            None,
-        ]
-    unordered = pd.Categorical.from_codes(number % 3, ["small", "medium", "large"])
-    assert keys_of(GROUPED[name], on(engine, frame.assign(key=unordered))) == [
-        "large",
-        "medium",
-        "small",
-    ]
 
 
 def test_an_enum_of_polars_stands_in_its_order() -> None:
@@ -495,38 +349,39 @@ def test_an_enum_of_polars_stands_in_its_order() -> None:
     assert keys_of(GROUPED["summary"], trades) == words
 
 
-@pytest.mark.parametrize("name", GROUPED)
-def test_intervals_and_periods_are_groups_of_their_text_in_their_order(
-    name: str,
-) -> None:
-    frame, number = keyed()
-    borders = [-1.0, 0.0, 2.0, 10.0]
-    cut = pd.cut(pd.Series(np.array([0, 1, 9, 9, 99])[number]), borders)
+CUT = ["(-1.0, 0.0]", "(0.0, 2.0]", "(2.0, 10.0]", None]
+MONTHS = ["2021-11", "2021-12", "2022-01", "2022-02", "2022-03"]
+SIZES = ["small", "medium", "large"]
+
+
+def kinds_of_keys(number: np.ndarray) -> dict[str, tuple[Any, list[Any]]]:
+    """Return columns of keys, each with its groups in their order."""
+    cut = pd.cut(pd.Series(np.array([0, 1, 9, 9, 99])[number]), [-1.0, 0.0, 2.0, 10.0])
     months = pd.Series(pd.period_range("2021-11", periods=5, freq="M")[number[::-1]])
-    kinds = {
-        "cut": (cut, ["(-1.0, 0.0]", "(0.0, 2.0]", "(2.0, 10.0]", None]),
-        "intervals": (cut.astype(cut.cat.categories.dtype), ["(-1.0, 0.0]", "(0.0, 2.0]", "(2.0, 10.0]", None]),
-        "not ordered": (cut.cat.as_unordered(), ["(-1.0, 0.0]", "(0.0, 2.0]", "(2.0, 10.0]", None]),
-        "periods": (months, ["2021-11", "2021-12", "2022-01", "2022-02", "2022-03"]),
-        "categories of periods": (months.astype("category"), ["2021-11", "2021-12", "2022-01", "2022-02", "2022-03"]),
-        "months without some": (months.where(months.astype(str) < "2022-03"), ["2021-11", "2021-12", "2022-01", "2022-02", None]),
-    }  # fmt: skip
-    for kind, (key, expected) in kinds.items():
-        assert keys_of(GROUPED[name], frame.assign(key=key)) == expected, kind
-    sums = (
-        lab.fees.summary(frame.assign(key=cut), by="key")
-        .groupby("key", dropna=False)["fills"]
-        .sum()
-    )
-    assert sums.tolist() == cut.value_counts(sort=False, dropna=False).tolist()
+    codes = pd.Categorical.from_codes
+    return {
+        "cut": (cut, CUT),
+        "intervals": (cut.astype(cut.cat.categories.dtype), CUT),
+        "intervals, not ordered": (cut.cat.as_unordered(), CUT),
+        "periods": (months, MONTHS),
+        "categories of periods": (months.astype("category"), MONTHS),
+        "some months": (
+            months.where(months.astype(str) < "2022-03"),
+            [*MONTHS[:4], None],
+        ),
+        "ordered": (codes(number % 4 - 1, SIZES, ordered=True), [*SIZES, None]),
+        "ordered numbers": (codes(number % 3, [30, 2, 10], ordered=True), [30, 2, 10]),
+        "not ordered": (codes(number % 3, SIZES), sorted(SIZES)),
+        "numbers": (codes(number % 2, [10, 2]), [2, 10]),
+    }
 
 
-def test_categories_of_numbers_stay_numbers() -> None:
-    numbers = odd().assign(
-        desk=pd.Categorical([(2, 10)[label % 2] for label in odd()["label"]])
-    )
-    assert lab.fees.summary(numbers, by="desk")["desk"].unique().tolist() == [2, 10]
-    assert collected(portable(numbers)).schema.field("desk").type == pa.int64()
+@pytest.mark.parametrize("kind", kinds_of_keys(np.arange(5)))
+def test_keys_of_every_kind_are_groups_in_their_order(kind: str) -> None:
+    frame, number = keyed()
+    key, expected = kinds_of_keys(number)[kind]
+    for name in GROUPED:
+        assert keys_of(GROUPED[name], frame.assign(key=key)) == expected, name
 
 
 # Sums too large
@@ -580,20 +435,3 @@ print(json.dumps([*loaded, sorted(sys.modules)]))
     before, after = json.loads(subprocess.check_output([sys.executable, "-c", code]))
     engines = {"duckdb", "polars", "pyspark"}
     assert [engines & set(before), engines & set(after)] == [set(), {"duckdb"}]
-
-
-ETH_IN_USDT: Drawn = ("amm", row(market="ETH-USDT", price="2000.0", tokenId="0"))
-
-
-@pytest.mark.thorough
-@settings(max_examples=8)
-@given(histories(6))
-def test_any_history_gives_what_is_counted_by_hand(history: list[Drawn]) -> None:
-    frame = frame_of([ETH_IN_USDT, *history])
-    for ask, count in (SUMS | IN_ORDER).values():
-        found = oracle.to_rows(collected(ask(frame)))
-        expected = count(frame)
-        names = expected[0] if expected else []
-        assert_same_rows(
-            [{name: row[name] for name in names} for row in found], expected
-        )

@@ -76,11 +76,13 @@ def test_a_pool_earns_and_loses_what_integers_say() -> None:
         ),
     ]
     pool = read([page(rows)], fill_type="amm")
-    prices = pd.DataFrame({
-        "created_at": pd.to_datetime([0, 400_000], unit="ms", utc=True),
-        "market": "ETH-USDT",
-        "price": lab.amounts.to_units([2000, 2100], 0),
-    })  # fmt: skip
+    prices = pd.DataFrame(
+        {
+            "created_at": pd.to_datetime([0, 400_000], unit="ms", utc=True),
+            "market": "ETH-USDT",
+            "price": lab.amounts.to_units([2000, 2100], 0),
+        }
+    )
     found = lab.fills.pool_returns(pool, 4, prices)
     assert found["period"].dt.day.tolist() == [1, 2]
     assert found["fills"].tolist() == [2, 1]

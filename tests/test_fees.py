@@ -1,8 +1,7 @@
 """Fees: the settled facts of a block, properties that hold for all trades, and errors."""
 
-import random
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
-from support.engines import FAST, IN_MEMORY, assert_same_rows, on, result_rows
+from support.engines import IN_MEMORY, on, result_rows
 from support.settled_block import Settled, client_of, settled_of, trades_of
 from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
@@ -61,35 +60,17 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
 # Against the facts of a settled block
 
 
-@pytest.mark.parametrize("engine", ["pandas", "pyarrow", "polars", "polars, lazy"])
 @pytest.mark.parametrize("listed", [True, False])
 def test_tiers_are_the_chain_s_basis_points(
-    client: lab.Client, block: pd.DataFrame, settled: Settled, engine: str, listed: bool
+    client: lab.Client, block: pd.DataFrame, settled: Settled, listed: bool
 ) -> None:
     found = result_rows(
-        lab.fees.with_tiers(
-            on(engine, block), tokens=client.tokens() if listed else None
-        )
+        lab.fees.with_tiers(block, tokens=client.tokens() if listed else None)
     )
     assert [fill["tier_bps"] for fill in found] == [
         fact["fee_bips"] for fact in facts_of(block, settled)
     ]
     assert {fill["certainty"] for fill in found} == {"exact"}
-
-
-@pytest.mark.parametrize("engine", QUICK)
-def test_tiers_count_the_chain_s_fills(
-    block: pd.DataFrame, settled: Settled, engine: str
-) -> None:
-    counts = Counter((fact["market"], fact["fee_bips"]) for fact in settled.values())
-    markets = Counter(fact["market"] for fact in settled.values())
-    found = result_rows(lab.fees.tiers(on(engine, block), by="market"))
-    assert {
-        (line["market"], line["tier_bps"]): line["fills"] for line in found
-    } == counts
-    assert all(
-        line["share"] == line["fills"] / markets[line["market"]] for line in found
-    )
 
 
 @pytest.mark.parametrize("engine", QUICK)
@@ -171,7 +152,7 @@ def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
     return line["tier_bps"], line["certainty"]
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(
     st.lists(
         st.tuples(
@@ -245,8 +226,16 @@ def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"account_id": 9}, {"fill_type": "dex"}, {"role": "maker"}, {"quote": "DAI"}, {"account_id": None}], ids=str
-)  # fmt: skip
+    "other",
+    [
+        {"account_id": 9},
+        {"fill_type": "dex"},
+        {"role": "maker"},
+        {"quote": "DAI"},
+        {"account_id": None},
+    ],
+    ids=str,
+)
 def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
     small = like_fills([*[LARGE] * 25, SMALL, *[LARGE] * 25]).iloc[[25]]
     large = like_fills([*[LARGE] * 50, *[LARGE] * 25])
@@ -254,45 +243,6 @@ def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
     assert small_ones(large, small.assign(**other)) == {(None, "ambiguous")}
     rival = like_fills([(10**20, 11 * 10**16)]).assign(**other)
     assert small_ones(large, small, rival) == {(10, "likely")}
-
-
-def mixed_tiers(chance: random.Random) -> tuple[list[tuple[int, int]], list[int]]:
-    """Draw an account's fills of six tiers, by one of several plans, half of them small; also the tiers."""
-    tiers = chance.sample([4, 8, 10, 20, 25, 30], 6)
-    plan = chance.choice(["any", "mostly", "steps", "by size"])
-    fills = []
-    charged = []
-    now = tiers[0]
-    for _ in range(chance.choice([30, 80, 150])):
-        small = chance.random() < 0.5
-        now = chance.choice(tiers) if chance.random() < 0.05 else now
-        tier = {
-            "any": chance.choice(tiers),
-            "mostly": chance.choice([*tiers[:1] * 8, *tiers[1:]]),
-            "steps": now,
-            "by size": tiers[small],
-        }[plan]
-        size = int(10 ** (chance.uniform(2.5, 4.5) if small else chance.uniform(5, 9)))
-        fills.append((size, size * tier // 10_000))
-        charged.append(tier)
-    return fills, charged
-
-
-@pytest.mark.thorough
-def test_likely_tiers_are_right_in_adversarial_mixes_of_six() -> None:
-    chance = random.Random(13)
-    drawn = [mixed_tiers(chance) for _ in range(80)]
-    frames = [
-        like_fills(fills, account_id=number) for number, (fills, _) in enumerate(drawn)
-    ]
-    charged = np.concatenate([tiers for _, tiers in drawn])
-    found = lab.fees.with_tiers(pd.concat(frames, ignore_index=True), tokens=tokens())
-    for certainty_, wrong in (("exact", 0), ("likely", 0.001)):
-        named = (found["certainty"] == certainty_).to_numpy()
-        assert named.mean() > 0.05
-        assert (
-            found["tier_bps"][named].to_numpy(np.int64) != charged[named]
-        ).mean() <= wrong
 
 
 def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
@@ -342,23 +292,6 @@ def test_no_later_price_is_ever_used(history: pd.DataFrame, token: str) -> None:
     )
 
 
-def test_valued_in_the_token_itself_the_sum_is_unchanged(history: pd.DataFrame) -> None:
-    fees = {
-        line["fee_token"]: line["fee"]
-        for line in result_rows(lab.fees.summary(history))
-    }
-    assert len(fees) > 2
-    for token, fee in fees.items():
-        lines = result_rows(lab.fees.in_token(history, token, by=[]))
-        (own,) = (line for line in lines if line["fee_token"] == token)
-        assert (own["fee"], own["unpriced"], own["within_bps"]) == (fee, 0, 0)
-        assert own["fee_value"] == pytest.approx(fee / UNIT, rel=1e-12)
-        fills = lab.fees.in_token(history, token)
-        mine = fills["fee_token"] == token
-        assert (fills.loc[mine, "value_path"] == token).all()
-        assert (fills.loc[mine, "priced_at"] == fills.loc[mine, "created_at"]).all()
-
-
 Traded = tuple[str, list[Any]]
 
 
@@ -399,26 +332,6 @@ def values_of(
     )
     assert_frame_equal(mixed, found)
     return [(line["fee_value"], line["value_path"]) for line in result_rows(found)]
-
-
-def test_unpriced_fills_are_counted_and_left_null() -> None:
-    first = traded("LRC-ETH", 1, "0.5")
-    usdt = traded("ETH-USDT", 2, "2000.0")
-    again = traded("LRC-ETH", 3, "0.25")
-    assert [value for value, _ in values_of([first, usdt, again])] == [None, None, 1000]
-    (line,) = (
-        line
-        for line in result_rows(
-            lab.fees.in_token(frame_traded([first, usdt, again]), "USDT", by=[])
-        )
-        if line["fee_token"] == "LRC"
-    )
-    assert (line["fills"], line["unpriced"], line["fee"], line["fee_value"]) == (
-        2,
-        1,
-        2 * UNIT,
-        1000,
-    )
 
 
 def test_the_busiest_markets_lead_to_the_token_however_old_their_prices_are() -> None:
@@ -465,19 +378,6 @@ def test_a_fill_is_not_valued_at_its_own_price_nor_its_order_s() -> None:
     for prices in (None, frame, pd.concat([other_side, frame]), outside):
         found = result_rows(lab.fees.in_token(frame, "USDT", prices))
         assert [line["fee_value"] for line in found] == [None, 2, 2]
-
-
-def test_of_prices_in_one_millisecond_the_last_in_the_block_counts_and_of_one_place_the_mean() -> (
-    None
-):
-    places = [("4.0", "1"), ("5.0", "2"), ("3.0", "2")]
-    ties = [
-        traded("LRC-USDT", 1, price, number, blockId="8", indexInBlock=index)
-        for number, (price, index) in enumerate(places, start=1)
-    ]
-    later = traded("LRC-USDT", 2, "1.0")
-    assert values_of([*ties, later])[-1] == (4, "LRC>USDT")
-    assert values_of([*ties[:2], later])[-1] == (5, "LRC>USDT")
 
 
 def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(
@@ -561,17 +461,6 @@ def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(
     assert_frame_equal(*(found.drop(columns="line") for found in everywhere))
 
 
-def test_fills_that_cannot_be_checked_are_listed_as_unknown(
-    history: pd.DataFrame,
-) -> None:
-    odd = history.assign(fee=history["fee"].where(history.index != 5))
-    found = lab.fees.schedule_check(odd, 10_000)
-    assert found["trade_id"].tolist() == [history["trade_id"][5]]
-    assert result_rows(found[["verdict", "fee", "allowed", "excess"]]) == [
-        {"verdict": "unknown", "fee": None, "allowed": None, "excess": None}
-    ]
-
-
 NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "a venue in capitals": ({"fill_type": "AMM"}, "Did you mean 'amm'?"),
     "a market in small letters": ({"market": "lrc-eth"}, "Did you mean 'LRC-ETH'?"),
@@ -587,12 +476,11 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NAMED)
-@pytest.mark.parametrize("engine", FAST)
 def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(
-    history: pd.DataFrame, case: str, engine: str
+    history: pd.DataFrame, case: str
 ) -> None:
     match, hint = NAMED[case]
-    frame = on(engine, history.head(500))
+    frame = history.head(500)
     for others in (100, "refuse"):
         with pytest.raises(
             LabError, match="line 1 of the schedule: .* occurs nowhere"
@@ -640,163 +528,45 @@ def test_a_line_takes_any_of_several_values(
     assert_frame_equal(found.drop(columns="line"), apart.drop(columns="line"))
 
 
-def test_unknown_roles_are_never_accused_nor_acquitted(
-    block: pd.DataFrame, settled: Settled
-) -> None:
-    """Each fill of the block is the taker's or the maker's, and the block does not say which."""
-    nobody = block.assign(role=pd.array([None] * len(block), "str"))
-    paid = {pair for pair, fact in settled.items() if int(fact["fee"])}
-    found = lab.fees.schedule_check(nobody, [{"role": "taker", "bps": 30}, {"bps": 0}])
-    assert set(found["verdict"]) == {"unknown"}
-    assert set(zip(found["trade_id"], found["side"], strict=True)) == paid
-    assert found[["line", "schedule_bps", "allowed", "excess"]].isna().all(axis=None)
-    acquitted = lab.fees.schedule_check(
-        nobody, [{"role": "maker", "bps": 0}, {"role": "taker", "bps": 1}]
-    )
-    assert set(acquitted["verdict"]) == {"unknown"}
-    by_all = lab.fees.schedule_check(
-        nobody, [{"role": "taker", "bps": 1}, {"role": "maker", "bps": 0}, {"bps": 2}]
-    )
-    above = {pair for pair, fact in settled.items() if fact["fee_bips"] > 2}
-    certain = by_all[by_all["verdict"] == "above"]
-    assert set(zip(certain["trade_id"], certain["side"], strict=True)) == above
-    assert set(certain["schedule_bps"]) == {2.0}
-
-
 def fits(cell: Any, name: str, value: Any) -> bool:
     return cell >= value if name == "created_at" else cell in value
 
 
-@pytest.mark.parametrize("engine", QUICK)
-def test_the_fills_that_each_line_decided_are_counted(
-    history: pd.DataFrame, engine: str
-) -> None:
-    frame = history.head(300).assign(
-        role=history["role"].where(history.index % 5 > 0).head(300)
-    )
-    lines = [
-        {"role": "taker", "fill_type": "amm", "bps": 1},
-        {"market": "LRC-ETH", "bps": 2},
-        {"fill_type": "amm", "bps": 4},
-    ]
-    taken = frame["role"] == "taker"
-    pool = frame["fill_type"] == "amm"
-    lrc = frame["market"] == "LRC-ETH"
-    unsure = frame["role"].isna() & pool
-    first = taken & pool
-    counts = [
-        first,
-        lrc & ~first & ~unsure,
-        pool & ~lrc & ~first & ~unsure,
-        ~lrc & ~pool,
-        unsure,
-    ]
-    found = result_rows(lab.fees.schedule_lines(on(engine, frame), lines, others=None))
-    assert [line["fills"] for line in found] == [int(mask.sum()) for mask in counts]
-    assert [line["line"] for line in found] == [0, 1, 2, 3, None]
-    assert [line["bps"] for line in found] == [1, 2, 4, None, None]
-    if engine == "pandas":
-        (note,) = lab.fees.schedule_check(frame, lines, others=None).attrs["notes"]
-        assert f"line 1 (market LRC-ETH): {counts[1].sum()};" in note
-
-
-# Whatever the trades
-
-
 # Edges and refusals
-
-FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "summary": lambda f: lab.fees.summary(f, by=["market", "account_id"]),
-    "over_time": lambda f: lab.fees.over_time(f, "1w", by="fill_type"),
-    "tiers": lambda f: lab.fees.tiers(f, every="1d", by="market"),
-    "tiers with decimals": lambda f: lab.fees.tiers(
-        f, every="1d", by="role", tokens=tokens()
-    ),
-    "schedule_check": lambda f: lab.fees.schedule_check(f, 20),
-    "schedule_lines": lambda f: lab.fees.schedule_lines(
-        f, [{"fill_type": "amm", "bps": 10}, {"bps": 20}]
-    ),
-    "with_tiers": lab.fees.with_tiers,
-    "in_token": lambda f: lab.fees.in_token(f, "ETH"),
-    "in_token by": lambda f: lab.fees.in_token(f, "ETH", by=["market", "account_id"]),
-}
-NULLS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "no rows": lambda f: f.iloc[:0],
-    "one row": lambda f: f[f["fee_token"] == "ETH"].iloc[[3]],
-    "only pools": lambda f: f[f["fill_type"] == "amm"],
-    "unknown fee tokens": lambda f: f.assign(fee_token=None),
-    "unknown fill types": lambda f: f.assign(fill_type=None),
-    "unknown accounts": lambda f: f.assign(account_id=None),
-    "unknown times": lambda f: f.assign(
-        created_at=pd.Series(pd.NaT, f.index, "datetime64[ms, UTC]")
-    ),
-    "unknown fees": lambda f: f.assign(
-        fee=f["fee"].where(f["fee"].isna()), fee_bps=np.nan
-    ),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("edge", NULLS)
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_edges_are_answered_alike_on_every_engine(
-    history: pd.DataFrame, name: str, edge: str
-) -> None:
-    frame = NULLS[edge](history.head(60))
-    expected = result_rows(FUNCTIONS[name](frame))
-    for engine in ("polars, lazy", "duckdb"):
-        assert_same_rows(result_rows(FUNCTIONS[name](on(engine, frame))), expected)
-    if name in ("summary", "over_time", "tiers", "in_token by"):
-        assert sum(line["fills"] for line in expected) == len(frame)
 
 
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "a list": (lambda f: lab.fees.summary(f.to_dict("records")), r"expected a trades DataFrame, got list. Pass a"),
     "nothing": (lambda f: lab.fees.tiers(None), r"got NoneType. Pass a pandas"),
     "a column": (lambda f: lab.fees.summary(f["fee"]), r"got pandas.Series. Pass a pandas"),
     "no amount": (lambda f: lab.fees.summary(f.drop(columns="fee")), r"has no column 'fee'. Did you mean 'fee_bps'\?"),
-    "no columns": (lambda f: lab.fees.summary(f[[]]), r"no column 'created_at'. It has no columns."),
-    "two alike": (lambda f: lab.fees.summary(pd.concat([f, f[["fee"]]], axis=1)), r"two columns 'fee'. Drop or rename"),
     "misspelt by": (lambda f: lab.fees.summary(f, by="markt"), r"no column 'markt'. Did you mean 'market'\?"),
-    "an amount to group by": (lambda f: lab.fees.summary(f, by=["size"]), r"by= cannot include 'size'. Use columns"),
     "the time to group by": (lambda f: lab.fees.tiers(f, by="created_at"), r"'created_at'. Use every= to group by period"),
     "an answer's name": (lambda f: lab.fees.summary(f.assign(fills=1), by="fills"), r"'fills'. The result has its own column"),
-    "a tier's name": (lambda f: lab.fees.tiers(lab.fees.with_tiers(f), by="tier_bps"), r"The result has its own column"),
     "twice by": (lambda f: lab.fees.summary(f, by=["side", "side"]), r"'side'. Name it once"),
     "by a number": (lambda f: lab.fees.summary(f, by=3), r"by= cannot include 3. Use columns such as market"),
     "by lists": (lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"), r"'tags' is list.* cannot be ordered"),
     "wrong every": (lambda f: lab.fees.over_time(f, "1M"), r"every='1M' is not a period. Give a number and a unit"),
-    "no every": (lambda f: lab.fees.over_time(f, None), r"every='None' is not a period"),
     "an empty every": (lambda f: lab.fees.tiers(f, every=""), r"every='' is not a period"),
     "naive times": (
         lambda f: lab.fees.summary(f.assign(created_at=f["created_at"].dt.tz_localize(None))),
         r"not a time with a time zone. Convert it",
     ),
     "texts for times": (lambda f: lab.fees.summary(f.assign(created_at="2022")), r"VARCHAR, not a time with a time zone"),
-    "texts for rates": (lambda f: lab.fees.summary(f.assign(fee_bps="ten")), r"fee_bps is VARCHAR, not a number. Convert"),
     "unlike objects": (
         lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
         r"Arrow cannot hold the frame's values: .*column desk.*Clean that column first",
     ),
     "unknown token": (lambda f: lab.fees.in_token(f, "ETHH"), r"no fee is in 'ETHH'. Did you mean 'ETH'\?"),
-    "a list of tokens": (lambda f: lab.fees.in_token(f, ["ETH"]), r"no fee is in \['ETH'\]. Did you mean 'ETH'\?"),
-    "prices without times": (lambda f: lab.fees.in_token(f, "ETH", prices=f[["price"]]), r"no column 'created_at'"),
     "tokens without decimals": (lambda f: lab.fees.tiers(f, tokens=pd.DataFrame()), r"no column 'decimals'. Pass client.tokens"),
-    "tokens by name": (lambda f: lab.fees.with_tiers(f, tokens=["ETH"]), r"no column 'decimals'. Pass client.tokens"),
     "no schedule": (lambda f: lab.fees.schedule_check(f, None), r"None is not a rate. Give basis points from 0 to"),
     "a rate too high": (lambda f: lab.fees.schedule_check(f, 10_001), r"10001 is not a rate"),
-    "a rate that is none": (lambda f: lab.fees.schedule_check(f, float("nan")), r"nan is not a rate"),
     "a line without rate": (lambda f: lab.fees.schedule_check(f, [{"market": "LRC-ETH"}]), r"line 0 .*has no bps. Give"),
     "a line by the time": (lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}), r"Use since and until"),
     "a line misspelt": (lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]), r"Did you mean 'market'"),
-    "a line with no name": (lambda f: lab.fees.schedule_check(f, [{5: "x", "bps": 1}]), r"no column 5. It has"),
-    "a number for a time": (lambda f: lab.fees.schedule_check(f, [{"since": 1640995200, "bps": 1}]), r"is not a time"),
     "a line that ends before it begins": (
         lambda f: lab.fees.schedule_check(f, [{"since": "2022-05", "until": "2022-04", "bps": 1}]), r"ends before it begins"),
     "a line that matches nothing": (lambda f: lab.fees.schedule_check(f, [{"market": [], "bps": 1}]), r"matches nothing"),
-    "a line for unknown values": (lambda f: lab.fees.schedule_check(f, [{"role": None, "bps": 1}]), r"role=None matches nothing"),
     "a wrong absent": (lambda f: lab.fees.schedule_check(f, 1, absent="maybe"), r"absent='maybe' is not valid. Use"),
-    "a wrong moment": (lambda f: lab.fees.schedule_check(f, [{"since": "soon", "bps": 1}]), r"since='soon' is not a time"),
 }  # fmt: skip
 
 
@@ -861,16 +631,17 @@ def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | Non
     return "unknown"  # it may match no line
 
 
-@pytest.mark.thorough
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(histories(20), st.data())
 def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
     history: list[Drawn], data: Any
 ) -> None:
     frame = frame_of(history)
     fills = oracle.fills_of(frame)
-    columns = {name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str) for name in
-               ("market", "fill_type", "role", "side", "account_id", "created_at")}  # fmt: skip
+    columns = {
+        name: sorted(set(oracle.known(getattr(f, name) for f in fills)), key=str)
+        for name in ("market", "fill_type", "role", "side", "account_id", "created_at")
+    }
     names = st.lists(
         st.sampled_from([name for name, values in columns.items() if values] or [None]),
         max_size=2,
@@ -887,10 +658,16 @@ def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
         lines.append(line)
     lines.append({"bps": 15})
     asked = [
-        {("since" if name == "created_at" else name): (
-            pd.Timestamp(value, unit="ms", tz="UTC") if name == "created_at" else value) for name, value in line.items()}
+        {
+            ("since" if name == "created_at" else name): (
+                pd.Timestamp(value, unit="ms", tz="UTC")
+                if name == "created_at"
+                else value
+            )
+            for name, value in line.items()
+        }
         for line in lines
-    ]  # fmt: skip
+    ]
     found = lab.fees.schedule_check(frame, asked)
     judged = {fill.trade_id: verdict_by_hand(fill, lines) for fill in fills}
     assert dict(zip(found["trade_id"], found["verdict"], strict=True)) == {

@@ -5,7 +5,6 @@ import functools
 import io
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -13,18 +12,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import style as styles
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Plain
 from PIL import Image
 from support.figures import GALLERY, Gallery, note, overlapping, rendered, title, words
-from support.settled_block import client_of, trades_of
 from support.wire_rows import whole
 
 import loopring_lab as lab
 from loopring_lab import figures
 from loopring_lab.errors import LabError
-from loopring_lab.figures import Figure
 
 LEAST_POINTS = 9
 LARGEST_PICTURE = 70_000  # bytes; a notebook keeps every picture
@@ -90,16 +86,6 @@ def test_texts_are_legible_inside_the_figure_and_apart(
     name: str, whose: str, gallery: Gallery
 ) -> None:
     assert_legible(gallery(name, whose))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", GALLERY)
-def test_a_block_of_a_few_hundred_fills_reads_as_well(
-    name: str, block_folder: Path
-) -> None:
-    figure = GALLERY[name].drawn(trades_of(client_of(block_folder)))
-    assert_legible(figure)
-    assert "synthetic data" not in words(figure)
 
 
 @pytest.fixture(scope="module")
@@ -200,17 +186,6 @@ def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(
     assert dict(mpl.rcParams) == before
 
 
-def test_four_figures_share_one_page(trades: pd.DataFrame) -> None:
-    page = Plain(figsize=(18, 9), dpi=100, layout="constrained")
-    names = ["rates", "tiers by quarter", "tokens", "sizes"]
-    for name, axes in zip(names, page.subplots(2, 2).flat, strict=True):
-        GALLERY[name].drawn(trades, ax=axes)
-    boxes = rendered(page)
-    assert overlapping(boxes) == []
-    assert [text.get_text() for text in boxes].count("synthetic data") == 1
-    assert all(axes.get_window_extent().width > 400 for axes in page.axes)
-
-
 @pytest.mark.parametrize("name", GALLERY)
 def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(
     name: str, trades: pd.DataFrame
@@ -242,60 +217,6 @@ def test_groups_differ_by_more_than_colour(
         lines = figures.fee_rates(trades, by=by, every="1q").axes[0].lines
         assert len({str(line._dash_pattern) for line in lines}) == len(lines) > 1  # type: ignore[attr-defined]
         assert {line.get_drawstyle() for line in lines} == {"steps-post"}
-
-
-def test_a_tier_s_number_stands_in_its_bars(trades: pd.DataFrame) -> None:
-    figure = figures.fee_tiers(trades, every="1mo")
-    for bars in figure.axes[0].containers:
-        tier = str(bars.get_label()).removesuffix(" bps")
-        tall = [bar for bar in bars if bar.get_height() >= 6]
-        inside = [text for text in figure.axes[0].texts if text.get_text() == tier]
-        assert [text.xy[0] for text in inside] == [
-            bar.get_x() + bar.get_width() / 2 for bar in tall
-        ]  # type: ignore[attr-defined]
-
-
-def test_dates_name_month_and_year(few: pd.DataFrame) -> None:
-    moment = few["created_at"].iloc[0]
-    texts = words(figures.fill_shares(few.head(1)))
-    days = {f"{moment + pd.Timedelta(days=day):%d %b}" for day in (0, 1)}
-    assert days | {f"{moment:%Y}"} <= set(texts)
-
-
-@pytest.mark.parametrize("count", [1, 5, 12])
-def test_a_figure_of_rows_is_as_high_as_they_need(
-    count: int, few: pd.DataFrame
-) -> None:
-    trades = few.head(2 * count).assign(fee_token=[f"T{n}" for n in range(count)] * 2)
-    figure = figures.fees_by_token(trades)
-    bars = figure.axes[0].patches
-    low, high = sorted(figure.axes[0].get_ylim())
-    assert_legible(figure)
-    assert (figure.bbox.height < 420) == (count < 8)
-    assert len(bars) == count
-    assert high - low == pytest.approx(count + 0.2)  # no rows without a bar
-    assert {round(bar.get_height(), 9) for bar in bars} == {0.72}
-
-
-def test_what_is_zoomed_away_is_not_drawn_beside_the_axes(few: pd.DataFrame) -> None:
-    figure = figures.fill_shares(few, every="1d")
-    axes = figure.axes[0]
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    figure.set_layout_engine("none")
-    start, end = axes.get_xlim()
-    axes.set_xlim(start, (start + end) / 2)
-    canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())[::-1]  # the first row is the lowest
-    box = axes.get_window_extent()
-    beside = round(box.x1) + 4
-    counts = pixels[round(box.y1) + 4 : round(box.y1) + 14]
-    below_legend = pixels[
-        round(box.y0) + 4 : round(axes.get_legend().get_window_extent().y0) - 4, beside:
-    ]
-    assert (counts[:, beside:] == 255).all()
-    assert (counts[:, :beside] < 255).any()
-    assert (below_legend == 255).all()
 
 
 def luminance(colour: Any) -> float:
@@ -407,30 +328,6 @@ def test_estimates_say_their_interval_and_whether_they_have_one(
         else:
             assert mark.y == (found["low_all_in_bps"], found["high_all_in_bps"])
             assert f"(95 %: {mark.y[0]:,.2f} bps to {mark.y[1]:,.2f} bps)" in mark.text
-
-
-def test_balances_say_what_was_recomputed_and_published(tmp_path: Path) -> None:
-    store = lab.rollup.Store(tmp_path / "blocks.duckdb")
-    store.sync(to_block=11_153_000, progress=False)
-    figure = figures.pool_balance(store.blocks().balances(1, store.tokens()))
-    published = figure.table["published_units"].notna().sum()
-    assert len(figure.marks) == len(figure.table) + published
-    assert sum("published" in mark.text for mark in figure.marks) == published > 0
-
-
-def test_marks_name_their_panel(trades: pd.DataFrame) -> None:
-    two = Figure(figsize=(9, 8))
-    first, second = two.subplots(2)
-    figures.volume(trades, ax=first)
-    figures.fees_by_token(trades, ax=second)
-    assert {mark.axes for mark in two.marks} == {0, 1}
-    assert (
-        Counter(mark.axes for mark in two.marks)[1]
-        == len(two.table)
-        == trades["fee_token"].nunique()
-    )
-    figures.fill_shares(trades, ax=first)
-    assert not any("ETH" in mark.text for mark in two.marks if mark.axes == 0)
 
 
 def test_names_of_tokens_are_written_as_they_are(trades: pd.DataFrame) -> None:

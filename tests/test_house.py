@@ -3,14 +3,10 @@
 import ast
 import inspect
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -55,31 +51,6 @@ def test_imports_keep_to_the_contracts_of_pyproject() -> None:
         text=True,
     )
     assert found.returncode == 0, found.stdout
-
-
-def test_a_wrong_import_breaks_a_contract(tmp_path: Path) -> None:
-    shutil.copytree(
-        PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__")
-    )
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for module, wrong in {
-        "tables/wire.py": "client",
-        "relayer/app.py": "tables",
-    }.items():
-        with (tmp_path / PACKAGE.name / module).open("a") as source:
-            source.write(
-                f"\n\ndef late():\n    from loopring_lab import {wrong}\n    return {wrong}\n"
-            )
-    found = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 1
-    assert "loopring_lab.tables.wire -> loopring_lab.client" in found.stdout
-    assert "loopring_lab.relayer.app -> loopring_lab.tables" in found.stdout
 
 
 def in_reach() -> Iterator[tuple[str, object]]:
@@ -217,23 +188,6 @@ print(json.dumps(found))
     assert {line: sorted(found) for line, found in completed.items()} == {
         line: sorted(member.__all__) for line, member in members.items()
     }
-
-
-def project() -> dict:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-
-def test_the_installed_version_is_the_projects() -> None:
-    assert metadata.version("loopring-lab") == project()["version"]
-
-
-def test_type_checkers_are_told_that_the_package_is_typed() -> None:
-    assert (PACKAGE / "py.typed").is_file()
-
-
-def test_the_test_extra_holds_all_of_lab() -> None:
-    extras = project()["optional-dependencies"]
-    assert "loopring-lab[lab]" in extras["test"]
 
 
 def test_the_architecture_page_names_every_room() -> None:

@@ -9,13 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-import requests
 from eth_account import Account as Wallet
 from eth_account.messages import encode_defunct, encode_typed_data
 from eth_utils.crypto import keccak
 from support.key_update_setup import (
     ACCOUNT,
-    NOW,
     UNTIL,
     KeyUpdateSetup,
     key_update_setup,
@@ -184,21 +182,6 @@ def test_an_update_goes_through_its_states_and_ends_in_the_new_key(
     assert not before.has_key(update.l2_key)
 
 
-def test_the_same_request_again_has_no_second_effect(setup: KeyUpdateSetup) -> None:
-    update = setup.prepare()
-    first = update.submit()
-    second = update.submit()
-    assert setup.transport.sent[0] == setup.transport.sent[1]
-    assert (first.hash, False, True) == (
-        second.hash,
-        first.is_idempotent,
-        second.is_idempotent,
-    )
-    setup.finish()
-    assert second.wait() == first.wait()
-    assert second.wait().nonce == update.body()["nonce"] + 1
-
-
 def test_the_old_api_key_ends_and_the_new_one_works(setup: KeyUpdateSetup) -> None:
     old_key = setup.relayer.l2_key(ACCOUNT)
     old = setup.client.with_api_key(setup.client.api_key(old_key, ACCOUNT))
@@ -216,24 +199,6 @@ def test_the_old_api_key_ends_and_the_new_one_works(setup: KeyUpdateSetup) -> No
 # Refusals
 
 
-def test_a_stale_nonce_is_refused(setup: KeyUpdateSetup) -> None:
-    first = setup.prepare()
-    second = setup.prepare(max_fee="1")
-    first.submit()
-    refused(second.submit, 100204)
-    setup.finish()
-    assert "read the account again" in refused(second.submit, 102021)
-    refused(first.submit, 102021)
-
-
-def test_an_expired_update_is_refused(setup: KeyUpdateSetup) -> None:
-    update = setup.prepare()
-    setup.now = UNTIL.timestamp()
-    assert "validUntil" in refused(update.submit, 100001)
-    setup.now -= 1
-    assert update.submit().status == "received"
-
-
 def test_an_update_that_expires_on_the_way_fails_with_that_reason(
     setup: KeyUpdateSetup,
 ) -> None:
@@ -245,27 +210,6 @@ def test_an_update_that_expires_on_the_way_fails_with_that_reason(
         match=r"failed: validUntil has passed\. .* prepare a new update\.",
     ):
         receipt.wait()
-
-
-def test_a_signature_of_another_wallet_is_refused_by_the_relayer(
-    setup: KeyUpdateSetup,
-) -> None:
-    forged = setup.prepare().body() | {
-        "ecdsaSignature": setup.prepare(11375).body()["ecdsaSignature"]
-    }
-    assert "owner's wallet" in refused(
-        lambda: setup.client.update_account(forged), 104005
-    )
-    assert not setup.client.account(ACCOUNT).frozen
-
-
-def test_a_fee_below_the_relayers_is_refused(setup: KeyUpdateSetup) -> None:
-    quote = setup.client.update_fee(ACCOUNT).loc["ETH", "fee"]
-    least = Decimal(1).scaleb(-18)
-    assert "raise max_fee" in refused(
-        setup.prepare(max_fee=quote - least).submit, 114002
-    )
-    assert setup.prepare(max_fee=quote).submit().status == "received"
 
 
 def test_a_token_that_pays_no_fees_is_named_with_those_that_do(
@@ -382,33 +326,6 @@ def test_a_lost_answer_is_resolved_by_sending_the_same_again(
         setup.finish()
         assert receipt.wait().nonce == update.body()["nonce"] + 1
         assert setup.relayer.step() == 0
-
-
-def test_an_answer_that_comes_too_late_is_a_lost_one(setup: KeyUpdateSetup) -> None:
-    setup.connect(timeout=0.5)
-    update = setup.prepare()
-    done = threading.Event()
-
-    def late_at_first(number: int, request: Request) -> Answer:
-        header = {"X-API-SIG": request.headers["x-api-sig"]}
-        answer = requests.post(
-            setup.relayer.base_url + request.path,
-            request.body,
-            headers=header,
-            timeout=10,
-        )
-        if number == 0:
-            done.wait(10)
-        return Answer(answer.status_code, answer.content, setup.source)
-
-    with scripted(late_at_first) as server, setup.redirected(server.base_url):
-        receipt = update.submit()
-        done.set()
-    assert receipt.is_idempotent
-    assert [
-        reason.startswith("No complete answer arrived within 0.5 s.")
-        for reason in receipt.lost
-    ] == [True]
 
 
 def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
@@ -676,20 +593,6 @@ def test_an_unknown_factory_is_refused_on_both_sides(setup: KeyUpdateSetup) -> N
     assert "factory unknown" in refused(update.submit, 100001)
 
 
-def test_a_factory_that_the_relayer_is_configured_with_works() -> None:
-    factory = "0x" + "11" * 20
-    code = "0x" + "22" * 32
-    with key_update_setup(wallet_factories={factory: code}) as setup:
-        signer = setup.relayer.signer(ACCOUNT)
-        setup.relayer.add_account(
-            7, protocol.wallet_address(factory, signer.address, 5, code)
-        )
-        given = Counterfactual(factory, signer.address, 5, code)
-        receipt = setup.prepare(7, signer=signer, counterfactual=given).submit()
-        setup.finish()
-        assert receipt.wait().nonce == 1
-
-
 # The preview
 
 
@@ -742,19 +645,6 @@ def test_a_private_key_is_never_taken(
     ) as caught:
         unused_setup.prepare(signer=signer)
     assert "0101" not in str(caught.value)
-
-
-def test_a_custom_key_seed_makes_another_key(setup: KeyUpdateSetup) -> None:
-    nonce = setup.client.account(ACCOUNT).nonce
-    seed = f"Signing in to the reading room ü, with key nonce: {nonce}"
-    update = setup.prepare(key_seed=seed)
-    assert update.l2_key == protocol.l2_key(
-        personal_sign(setup.relayer.signer(ACCOUNT), seed)
-    )
-    assert update.l2_key != setup.prepare().l2_key
-    receipt = update.submit()
-    setup.finish()
-    assert receipt.wait().key_seed == seed
 
 
 @pytest.mark.parametrize("seed", ["", "with key nonce: 99", "with key nonce: 1 "])
@@ -839,13 +729,6 @@ def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(
         unused_setup.prepare(max_fee=given)
 
 
-def test_a_fee_below_the_tokens_smallest_unit_is_refused(
-    unused_setup: KeyUpdateSetup,
-) -> None:
-    with pytest.raises(AmountError, match="1e-6"):
-        unused_setup.prepare(max_fee="0.0000001", fee_token="USDT")
-
-
 # What is shown and kept
 
 
@@ -879,26 +762,8 @@ def test_an_older_answer_never_overtakes_a_newer_one(
     assert receipt.status == "processed"
 
 
-def test_receipts_tell_in_a_line_and_in_a_table() -> None:
-    with key_update_setup(fail_updates={1: "out of <ink>"}) as setup:
-        receipt = setup.prepare().submit()
-        assert repr(receipt) == (
-            f"Receipt(account {ACCOUNT}, status='received', is_idempotent=False, hash={receipt.hash!r})"
-        )
-        setup.finish()
-        assert receipt.poll() == receipt.poll() == "failed"
-        assert "out of &lt;ink&gt;" in receipt._repr_html_()
-
-
 def test_updates_and_receipts_are_not_pickled(setup: KeyUpdateSetup) -> None:
     update = setup.prepare()
     for value in (update, update.submit(), update.body()):
         with pytest.raises(TypeError, match="pickle"):
             pickle.dumps(value)
-
-
-def test_the_relayers_clock_decides_not_ours(setup: KeyUpdateSetup) -> None:
-    assert (
-        setup.prepare(valid_for=datetime(2020, 1, 1, tzinfo=UTC)).body()["validUntil"]
-        < NOW.timestamp()
-    )

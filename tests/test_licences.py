@@ -4,7 +4,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
 from tools import licences
 
 ROOT = Path(__file__).parents[1]
@@ -62,14 +61,3 @@ def test_the_page_says_what_the_installed_packages_say() -> None:
     }
     assert len(here) > 150
     assert {name: shown[name][1] for name in here} == here
-
-
-def test_a_package_that_is_not_installed_needs_a_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(licences, "PAGE", tmp_path / "licences.md")
-    monkeypatch.setattr(licences, "locked", lambda: {"no-such-package": "1.0"})
-    with pytest.raises(
-        SystemExit, match=r"Not installed: no-such-package 1\.0\. Give a wheel of each"
-    ):
-        licences.main([])

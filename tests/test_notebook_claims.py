@@ -224,8 +224,10 @@ def test_the_fills_and_orders_compared_are_those_with_a_counterpart(
         "like with like over # fills of # orders, #% of the takers' fills."
     )
     assert said == [
-        len(both), len({f.taker_hash for f in both}), float(f"{100 * len(both) / len(fills):.0f}")
-    ]  # fmt: skip
+        len(both),
+        len({f.taker_hash for f in both}),
+        float(f"{100 * len(both) / len(fills):.0f}"),
+    ]
 
 
 @pytest.mark.thorough
@@ -508,19 +510,6 @@ def test_prose_explains_methods_and_states_no_result(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        "Most fills are on the book.",
-        "69 % of them",
-        "The pool was cheaper",
-        "1,745 fills",
-    ],
-)
-def test_a_claim_is_told_from_a_method(claim: str) -> None:
-    assert RESULT.search(claim)
-
-
 def parameters_and_code(path: Path) -> tuple[set[str], str]:
     first, *rest = (
         cell.source
@@ -606,10 +595,15 @@ def test_another_account_is_taken_through_an_update(
     ]
     said = " ".join(lines)
     for refusal in (
-        "invalid api key", "the account's L2 key did not sign", "nonce: expected the account's, 2, got 1",
-        "validUntil: must be later than now", "does not sign for this account", "invalid ECDSA signature",
-        "asks for 5,000 ETH for a key update", "The new key is not known before the key seed is signed",
-    ):  # fmt: skip
+        "invalid api key",
+        "the account's L2 key did not sign",
+        "nonce: expected the account's, 2, got 1",
+        "validUntil: must be later than now",
+        "does not sign for this account",
+        "invalid ECDSA signature",
+        "asks for 5,000 ETH for a key update",
+        "The new key is not known before the key seed is signed",
+    ):
         assert said.count(refusal) == 1, refusal
     assert "nonce 3\n" in found.text
     assert (
@@ -678,9 +672,9 @@ def test_a_block_of_one_fill_is_described_as_it_is(
         )
     (fill,) = store.blocks(alone, alone).table("spot_trade").to_pylist()
     at_pool = fill["account_b"] in World(7, 0.1).pools.values()
-    assert found.numbers("# fills, # of them at a pool; the maker paid no fee in #.") == [
-        1, at_pool, fill["fee_b"] == 0
-    ]  # fmt: skip
+    assert found.numbers(
+        "# fills, # of them at a pool; the maker paid no fee in #."
+    ) == [1, at_pool, fill["fee_b"] == 0]
     assert found.numbers(
         "market, side, size: # fills fit one taker only, of # takers."
     ) == [1, 1]

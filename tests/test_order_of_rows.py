@@ -34,9 +34,14 @@ def drawn(seed: int) -> pd.DataFrame:
         ) * dice.randrange(1, 4)
         block = dice.choice([("0", "0"), ("7", str(dice.randrange(9))), (None, None)])
         shared = {
-            "createdAt": str(moment), "id": str(100 + number), "size": str(size), "market": market,
-            "price": f"{dice.choice([1000, 1000, 1001, 1003, 1010])}E-3", "blockId": block[0], "indexInBlock": block[1],
-        }  # fmt: skip
+            "createdAt": str(moment),
+            "id": str(100 + number),
+            "size": str(size),
+            "market": market,
+            "price": f"{dice.choice([1000, 1000, 1001, 1003, 1010])}E-3",
+            "blockId": block[0],
+            "indexInBlock": block[1],
+        }
         if dice.random() < 0.15:
             shared |= dice.choice(
                 [{"price": "0.0"}, {"size": None}, {"createdAt": "0"}, {"id": None}]
@@ -51,10 +56,16 @@ def drawn(seed: int) -> pd.DataFrame:
             )
             is_pool = fill_type == "amm" and side == "SELL"
             one = row(
-                **shared, side=side, feeAmount=str(0 if is_pool else paid), tokenId=str(quote if side == "BUY" else base),
-                accountId=str(POOL if is_pool else dice.randrange(2, 7)), orderHash=dice.choice([None, *HASHES]),
-                type=dice.choice(["maker", None] if is_pool else ["maker", "taker", "taker", None]),
-            )  # fmt: skip
+                **shared,
+                side=side,
+                feeAmount=str(0 if is_pool else paid),
+                tokenId=str(quote if side == "BUY" else base),
+                accountId=str(POOL if is_pool else dice.randrange(2, 7)),
+                orderHash=dice.choice([None, *HASHES]),
+                type=dice.choice(
+                    ["maker", None] if is_pool else ["maker", "taker", "taker", None]
+                ),
+            )
             rows[fill_type].append(one)
     parts = [read(page(some), fill_type=fill_type) for fill_type, some in rows.items()]
     frame = pd.concat([*parts, parts[1].head(9)], ignore_index=True)

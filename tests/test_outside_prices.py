@@ -9,18 +9,15 @@ from statistics import fmean, pstdev
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
+from support.clients import client_at
 from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, World
-from loopring_lab.relayer.mainnet import TOKENS
 
-ACCOUNT = 94680
 MINUTE = 60_000
 HOUR = 3_600_000
 DAY = 86_400_000
@@ -117,84 +114,12 @@ def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(
     assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < 0.06
 
 
-def test_noise_is_the_market_s_and_the_seed_s_own_and_the_same_for_every_selection(
-    world: World,
-) -> None:
-    def noise(source: World, market: str) -> list[float]:
-        times, prices = source.outside_prices(market, START, START + 2 * DAY)
-        return noise_bps(source, market, times.tolist(), prices.tolist())
-
-    first = noise(world, "ETH-USDC")
-    for other in (noise(world, "LRC-ETH"), noise(World(seed=6, size=0.02), "ETH-USDC")):
-        assert abs(np.corrcoef(first, other)[0, 1]) < 0.06
-    for same in (World(seed=5, size=0.01), World(seed=5, size=0.02, cheaper="book")):
-        assert same.outside_prices("ETH-USDC", START, START + HOUR)[1].tolist() == (
-            world.outside_prices("ETH-USDC", START, START + HOUR)[1].tolist()
-        )
-    times, prices = world.outside_prices("ETH-USDC", START, START + DAY, 30 * MINUTE)
-    by_minute = dict(
-        zip(
-            *map(list, world.outside_prices("ETH-USDC", START, START + DAY)),
-            strict=True,
-        )
-    )
-    assert [by_minute[at] for at in times] == prices.tolist()
-
-
-def test_the_world_knows_prices_from_an_hour_before_its_year_to_a_day_after_it(
-    world: World,
-) -> None:
-    times, _ = world.outside_prices("LRC-USDC", 0, 2**53)
-    assert (times[0], times[-1]) == (START - HOUR, START + 366 * DAY)
-    assert len(times) == 366 * 1440 + 61
-    for symbol in TOKENS:
-        assert (
-            world.latent_dollars(symbol, START - HOUR)
-            > 0
-            < world.latent_dollars(symbol, START + 366 * DAY)
-        )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (
-            ("LRC-DOGE", START, START),
-            "World market: 'LRC-DOGE' is not listed. Give one of LRC-ETH, ",
-        ),
-        (
-            ("LRC-ETH", START, START, 90_000),
-            "expected whole minutes, got 90000. Give 60000.",
-        ),
-        (("LRC-ETH", START, START, 0), "expected whole minutes, got 0. Give 60000."),
-    ],
-)
-def test_wrong_questions_to_the_world_are_refused(
-    world: World, arguments: tuple[str, int, int], problem: str
-) -> None:
-    with pytest.raises(lab.LabError, match=problem):
-        world.outside_prices(*arguments)
-
-
 @pytest.mark.parametrize("every", ["60", "90s", "0min", "-1h", 60, None])
 def test_times_between_prices_are_whole_minutes(
     client: Client, trades: pd.DataFrame, every: str
 ) -> None:
     with pytest.raises(lab.LabError, match="outside_prices: every=.* Give "):
         client.outside_prices(trades, every=every)
-
-
-@pytest.mark.thorough
-def test_frames_of_other_engines_select_the_same_prices(
-    client: Client, trades: pd.DataFrame
-) -> None:
-    some = trades[["created_at", "market"]].head(20)
-    expected = client.outside_prices(some, every="1d")
-    table = lab.engine.portable(some)
-    for frame in (table, pl.from_arrow(table), some.sample(frac=1, random_state=0)):
-        found = client.outside_prices(frame, every="1d")
-        assert found is not None
-        pd.testing.assert_frame_equal(found, expected)
 
 
 def test_trades_of_no_market_and_no_time_have_no_prices(
@@ -251,9 +176,7 @@ def test_a_recording_has_no_outside_market(
 
 def test_a_live_relayer_is_not_asked(world: World, trades: pd.DataFrame) -> None:
     with scripted(served(world, b"{}", synthetic=False)) as server:
-        assert (
-            Client(Transport(server.base_url, rate=None)).outside_prices(trades) is None
-        )
+        assert client_at(server.base_url).outside_prices(trades) is None
         assert {request.path for request in server.requests} == {
             "/api/v3/exchange/tokens",
             "/api/v3/mix/markets",
@@ -266,7 +189,7 @@ def test_prices_that_are_none_are_refused(
 ) -> None:
     body = json.dumps({"first": START, "every": MINUTE, "prices": prices}).encode()
     with scripted(served(world, body, synthetic=True)) as server:
-        client = Client(Transport(server.base_url, rate=None))
+        client = client_at(server.base_url)
         if prices == "/////////38=":  # the largest number that 64 bits hold
             found = client.outside_prices(trades.head(1))
             assert found is not None

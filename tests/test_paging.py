@@ -185,13 +185,25 @@ def test_a_count_that_is_never_reached_ends_in_incomplete_history() -> None:
     assert "try again when it is quieter" in str(caught.value)
 
 
-def test_a_relayer_that_repeats_a_page_ends_in_incomplete_history() -> None:
-    rows = [fill(number) for number in range(100)]
-    with pytest.raises(
-        IncompleteHistory,
-        match="account 5, dex trades: expected 100 rows, as the relayer counts, got 50",
-    ):
-        read(lambda offset: page(rows[:PAGE], 100))
+@pytest.mark.parametrize("rows", [0, PAGE], ids=["empty pages", "one page again"])
+@pytest.mark.parametrize(
+    "window",
+    [EVERYTHING, Window(limit=10**12), Window(since=1)],
+    ids=["all", "newest", "recent"],
+)
+def test_a_count_that_pages_do_not_deliver_ends_in_incomplete_history(
+    window: Window, rows: int
+) -> None:
+    asked = []
+
+    def repeat(offset: int) -> bytes:
+        asked.append(offset)
+        return page([fill(number) for number in range(rows)], 50_000_000)
+
+    with pytest.raises(IncompleteHistory, match="expected 50000000 rows"):
+        read(repeat, window)
+    # Four times the one page that it may have, and ten to spare.
+    assert len(asked) <= 45
 
 
 def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them() -> (

@@ -3,6 +3,7 @@
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -20,24 +21,26 @@ HOW_TO = "".join(
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def test_the_tour_runs_as_written_and_so_do_the_how_to_pages(
+def run_code(*parts: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile("".join(parts), "README.md", "exec"), names)
+    return names
+
+
+@pytest.mark.thorough
+def test_the_how_to_pages_run_as_written_after_the_tour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tour,), (archive, memory, log, blocks) = CODE.findall(README), CODE.findall(HOW_TO)
-    names: dict[str, object] = {}
     monkeypatch.chdir(tmp_path)
     sql = logging.getLogger("loopring_lab.sql")
     try:
-        exec(
-            compile(tour + archive + memory + log + blocks, "README.md", "exec"), names
-        )
+        names = run_code(*CODE.findall(README), *CODE.findall(HOW_TO))
     finally:
         lab.engine.set_memory()
         sql.setLevel(logging.NOTSET)
-    assert len(names["trades"]) > 1_000  # type: ignore[arg-type]
-    assert names["archive"].report()["complete"].all()  # type: ignore[attr-defined]
-    assert names["store"].check().problems.empty  # type: ignore[attr-defined]
-    assert len(names["client"].trades()) == len(names["settled"]) > 1_000  # type: ignore[attr-defined, arg-type]
+    assert names["archive"].report()["complete"].all()
+    assert names["store"].check().problems.empty
+    assert len(names["client"].trades()) == len(names["settled"]) > 1_000
 
 
 @pytest.mark.thorough

@@ -8,8 +8,8 @@ from hashlib import sha256, sha512
 from typing import Any
 
 import pytest
-from IPython.core.ultratb import VerboseTB
 from IPython.lib.pretty import pretty
+from support.traces import trace_of
 
 from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
@@ -46,17 +46,6 @@ SECRETS = [
     SIGNATURE[2:66],
     repr(bytes.fromhex(SIGNATURE[2:66]))[2:-1],
 ]
-
-
-def verbose(call: Callable[[], object], error: type[BaseException]) -> str:
-    """Return IPython's most talkative traceback of a failing call, from the first frame of the package on."""
-    with pytest.raises(error) as caught:
-        call()
-    trace = caught.tb
-    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
-        trace = trace.tb_next
-    assert trace, "the error was not raised in the package"
-    return VerboseTB().text(caught.type, caught.value, trace)
 
 
 def leaks(text: str) -> list[str]:
@@ -166,7 +155,7 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
 def test_no_refusal_shows_what_was_refused(call: Callable[[], object]) -> None:
-    text = verbose(call, ProtocolError)
+    text = trace_of(call, ProtocolError)
     assert "<hidden>" in text
     assert leaks(text) == []
 
@@ -210,12 +199,12 @@ def test_no_interrupted_calculation_shows_its_secret(
         return original(*args, **kwargs)
 
     monkeypatch.setattr(curve, name, interrupt)
-    assert leaks(verbose(CALCULATIONS[calculation], KeyboardInterrupt)) == []
+    assert leaks(trace_of(CALCULATIONS[calculation], KeyboardInterrupt)) == []
 
 
 def test_a_leak_would_be_found() -> None:
     """Proves that the tests above can fail: unwrapped values do appear in these tracebacks."""
-    assert repr(SIGNATURE) in verbose(
+    assert repr(SIGNATURE) in trace_of(
         lambda: protocol.key_seed(SIGNATURE, 0), ProtocolError
     )
     assert leaks(f"{NUMBER:#066x}") != []
@@ -234,7 +223,7 @@ def test_ctrl_c_while_a_wallet_signs_shows_no_signature() -> None:
     for sign, what in ((sign_text, "text"), (sign_typed_data, {})):
         assert (
             leaks(
-                verbose(
+                trace_of(
                     lambda sign=sign, what=what: sign(Interrupted(), what),
                     KeyboardInterrupt,
                 )

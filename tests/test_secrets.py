@@ -1,6 +1,6 @@
 """A complete key update with known secrets: none of them is shown, logged, raised or saved."""
 
-import json
+import functools
 import logging
 import pickle
 from collections.abc import Callable, Iterator
@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import nbformat
 import pytest
-from eth_account import Account as Wallet
-from IPython.core.ultratb import VerboseTB
 from IPython.lib.pretty import pretty
 from support.key_update_setup import (
     ACCOUNT,
@@ -19,6 +17,7 @@ from support.key_update_setup import (
     personal_sign,
     sign_typed_data,
 )
+from support.traces import trace_of
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -210,22 +209,11 @@ RAISING: dict[str, Callable[[Scene], object]] = {
 }
 
 
-def trace_of(call: Callable[[], object]) -> str:
-    """Return IPython's most talkative traceback of a failing call, from the package's first frame on."""
-    with pytest.raises(LabError) as caught:
-        call()
-    trace = caught.tb
-    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
-        trace = trace.tb_next
-    assert trace, "the error was not raised in the package"
-    return VerboseTB().text(caught.type, caught.value, trace)
-
-
 @pytest.mark.parametrize("call", RAISING.values(), ids=RAISING)
 def test_no_traceback_shows_a_secret(
     scene: Scene, call: Callable[[Scene], object]
 ) -> None:
-    text = trace_of(lambda: call(scene))
+    text = trace_of(lambda: call(scene), LabError)
     assert "loopring_lab" in text
     assert scene.leaks(text) == []
 
@@ -237,7 +225,8 @@ def test_no_traceback_shows_an_attached_signature(scene: Scene) -> None:
             if step:
                 signer = scene.setup.relayer.signer(ACCOUNT)
                 update.attach(personal_sign(signer, update.key_seed_message()))
-            text = trace_of(lambda wrong=wrong, update=update: update.attach(wrong))
+            attach = functools.partial(update.attach, wrong)
+            text = trace_of(attach, LabError)
             assert [part for part in written(wrong) if part in text] == []
             assert scene.leaks(text) == []
 
@@ -262,14 +251,3 @@ def test_no_notebook_holds_a_secret(path: Path) -> None:
     notebook = nbformat.reads(text, as_version=4)
     assert [secret for secret in keys_of_notebooks() if secret in text] == []
     assert "widgets" not in notebook.metadata
-
-
-def test_the_search_for_secrets_finds_one() -> None:
-    signer = Wallet.from_key("0x" + "01" * 32)
-    signature = personal_sign(signer, "text")
-    found = secrets_of(signer, "text")
-    assert signature.hex()[:16] in found
-    assert any(
-        secret in json.dumps({"key": hex(protocol.l2_key(signature).secret + 0)})
-        for secret in found
-    )

@@ -4,16 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.engines import IN_MEMORY, assert_same, collected, on
-from support.figures import words
+from support.engines import assert_same, collected
 from support.settled_block import Settled, client_of, settled_of, trades_of
 from support.trade_histories import Drawn, assert_refused, frame_of
 from support.wire_rows import page, row
@@ -94,8 +90,16 @@ def drawn(
 ) -> Drawn:
     """Make one side of a fill of LRC-ETH."""
     kind = more.pop("kind", "dex")
-    members = row(id=str(number), side=side, accountId=account and str(account), feeAmount=fee, type=role,
-                  tokenId="0" if side == "BUY" else "1", orderHash=f"0x{number}{side}", **more)  # fmt: skip
+    members = row(
+        id=str(number),
+        side=side,
+        accountId=account and str(account),
+        feeAmount=fee,
+        type=role,
+        tokenId="0" if side == "BUY" else "1",
+        orderHash=f"0x{number}{side}",
+        **more,
+    )
     return kind, members
 
 
@@ -123,57 +127,6 @@ def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(
     for role in ("taker", "maker"):
         assert counts["amm", role] == real["amm", role]
         assert counts["dex", role] <= real["dex", role]
-
-
-def test_takers_at_the_pool_paid_what_the_chain_says(
-    block: pd.DataFrame, settled: Settled
-) -> None:
-    """Point 1: takers by their role, where ``role != "maker"`` keeps both sides or none."""
-    found = lab.fills.with_roles(block)
-    takers = found[found["role"] == "taker"]
-    assert takers["trade_id"].nunique() == len({number for number, _ in settled})
-    rates = takers.loc[takers["fill_type"] == "amm", "fee_bps"]
-    paid = [
-        fact["fee_bips"]
-        for fact in settled.values()
-        if (fact["fill_type"], fact["role"]) == ("amm", "taker")
-    ]
-    assert round(rates.median()) == median(paid)
-
-
-@pytest.mark.parametrize("engine", IN_MEMORY)
-def test_rows_in_memory_keep_their_order_and_columns(
-    block: pd.DataFrame, engine: str
-) -> None:
-    expected = collected(lab.fills.with_roles(block))
-    trades = on(engine, block)
-    found = lab.fills.with_roles(trades)
-    assert type(found) is type(trades)
-    assert collected(found).equals(expected)
-    assert collected(found).column_names == [*block.columns, "role_source"]
-    assert collected(lab.fills.one_side(trades)).equals(
-        collected(lab.fills.one_side(block))
-    )
-
-
-@pytest.mark.thorough
-@settings(max_examples=25)
-@given(st.data())
-def test_no_part_of_the_rows_makes_a_role_wrong(
-    everybody: pd.DataFrame, truth: Roles, world: World, data: st.DataObject
-) -> None:
-    accounts = sorted(set(everybody["account_id"]))
-    some = data.draw(
-        st.lists(st.sampled_from(accounts), min_size=1, max_size=12, unique=True)
-    )
-    part = everybody[everybody["account_id"].isin(some)]
-    part = part.sample(
-        frac=data.draw(st.sampled_from([0.02, 0.3, 1.0])), random_state=1
-    )
-    judge(lab.fills.with_roles(part), truth)
-    known = judge(lab.fills.with_roles(part, world.pools), truth)
-    assert known["amm", None] == 0
-    judge(lab.fills.with_roles(part, list(world.pools.values())[::2]), truth)
 
 
 def test_all_accounts_together_tell_every_role_but_those_of_free_book_fills(
@@ -340,14 +293,6 @@ def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_b
         assert lab.fills.one_side(pd.concat(parts))["block_id"].tolist() == [7]
 
 
-def test_of_versions_that_differ_in_columns_of_ones_own_the_first_is_kept() -> None:
-    one = trades_from(drawn(1, "BUY", 5), drawn(2, "BUY", 5))
-    parts = [one.assign(label=label) for label in ("b", "a", "c")]
-    for order in ((0, 1, 2), (2, 1, 0)):
-        found = lab.fills.one_side(pd.concat([parts[n] for n in order]))
-        assert found["label"].tolist() == [parts[order[0]]["label"].iloc[0]] * 2
-
-
 def test_rows_without_a_trade_id_are_all_kept() -> None:
     trades = trades_from(drawn(1, "BUY", 5), drawn(2, "SELL", 6), drawn(3, "SELL", 6))
     unnumbered = trades.assign(trade_id=pd.array([None, None, 3], "Int64"))
@@ -403,38 +348,3 @@ def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(
     if name in ("breakdown", "vwap", "size_profile"):
         assert found["both_sides"].sum() == number
     assert_same(SUMMARIES[name](block.sample(frac=1, random_state=2)), found)
-
-
-def test_one_fill_is_one_fill_in_words() -> None:
-    trades = trades_from(drawn(1, "BUY", 5), drawn(1, "SELL", 6))
-    assert (
-        lab.fills.breakdown(trades)
-        .attrs["notes"][0]
-        .startswith("Both sides of 1 fill are counted;")
-    )
-
-
-def test_the_same_side_read_twice_is_no_other_side(block: pd.DataFrame) -> None:
-    takers = lab.fills.one_side(block)
-    assert lab.fills.breakdown(pd.concat([takers, takers]))["both_sides"].sum() == 0
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name",
-    [
-        "volume",
-        "fill_shares",
-        "size_profile",
-        "fee_rates",
-        "fee_tiers",
-        "fees_by_token",
-    ],
-)
-def test_figures_say_so_too(block: pd.DataFrame, name: str) -> None:
-    draw = getattr(lab.figures, name)
-    note = lab.fills.breakdown(block).attrs["notes"][0]
-    assert note in words(draw(block))
-    assert not any(
-        "oth sides" in text for text in words(draw(lab.fills.one_side(block)))
-    )

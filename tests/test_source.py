@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.text import Text
+from support.clients import client_at
 from support.named_sources import HEADER, Named, addressed, silent
 from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
-from loopring_lab.cli import greeting
 from loopring_lab.client import Client
 from loopring_lab.errors import IncompleteHistory, LabError, UnexpectedAnswer
-from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
 from loopring_lab.source import Source
 
@@ -63,13 +61,6 @@ def test_what_two_identities_say_together(
     assert one.joined(other) == other.joined(one) == joined
 
 
-def test_an_identity_is_read_as_it_was_written() -> None:
-    for source in (Source("Börse \u202e\ud800\n", True, "0xab", 0), Source("x")):
-        assert Source.read(source.to_json(), "here") == source
-        assert source.name.isprintable()
-        assert source.to_json().isascii()
-
-
 def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
     with Relayer(WORLD) as relayer:
         client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
@@ -84,16 +75,6 @@ def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
     assert frame.attrs["source"] == "a small world"
     assert frame.attrs["synthetic"] is True
     assert client.tokens().attrs["synthetic"] is True
-
-
-def test_data_read_as_serve_says_is_labelled_in_figures() -> None:
-    with Relayer(WORLD) as relayer:
-        said = greeting(relayer, show_key=True)
-        address = said.partition("lab.connect('")[2].partition("'")[0]
-        key = said.partition("API key   ")[2].partition("\n")[0]
-        frame = lab.connect(address, api_key=key, rate=None).trades(ACCOUNT)
-    texts = [text.get_text() for text in lab.figures.volume(frame).findobj(Text)]
-    assert "synthetic data" in texts
 
 
 def test_a_relayer_that_states_nothing_is_real_and_known_by_its_address() -> None:
@@ -148,7 +129,7 @@ def test_an_error_answer_does_not_name_the_source() -> None:
         return Answer(503, b"busy") if number == 0 else Answer(200, b"[]", stated)
 
     with scripted(script) as server:
-        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        client = client_at(server.base_url)
         assert client.tokens().empty
         assert client.source == "mine"
 
@@ -212,7 +193,7 @@ def served(change: Callable[[int, dict[str, Any]], None]) -> Iterator[Client]:
         return Answer(body=json.dumps(answer).encode())
 
     with scripted(script) as server:
-        client = Client(Transport(server.base_url, rate=None, proxies=False))
+        client = client_at(server.base_url)
         yield client
         client.close()
 

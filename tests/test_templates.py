@@ -2,8 +2,6 @@
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -89,14 +87,6 @@ def test_parameters_are_filled_in_and_comments_stay(tmp_path: Path) -> None:
     assert "# " in source.splitlines()[1]
 
 
-def test_a_value_over_several_lines_is_replaced_whole() -> None:
-    source = 'a = [\n  1,\n  2,\n]  # two\nb = "ä"  # text\n'
-    assert (
-        templates._with_values(source, {"a": [3], "b": "ö"})
-        == "a = [3]  # two\nb = 'ö'  # text"
-    )
-
-
 def test_a_recording_is_named_as_seen_from_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,14 +153,6 @@ def test_impossible_requests_are_refused_with_the_reason(
         templates.new(name, tmp_path / target, parameters)
     assert words in str(refused.value)
     assert not (tmp_path / target).exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("5", 5), ("1w", "1w"), ("None", None), ("[1, 2]", [1, 2]), ("'5'", "5")],
-)
-def test_values_are_literals_or_else_text(text: str, value: object) -> None:
-    assert templates.parse_value(text) == value
 
 
 def test_the_command_lists_and_copies(
@@ -280,28 +262,3 @@ def test_a_copy_runs_under_papermill_with_other_parameters(
         for kind in ("amm", "dex")
     )
     assert f"account 58344: {rows} fills" in texts(done)
-
-
-@pytest.mark.thorough
-def test_a_copy_runs_under_nbval(tmp_path: Path, any_block_folder: Path) -> None:
-    saved = str(any_block_folder)
-    templates.new(
-        "amm-versus-orderbook",
-        tmp_path / "a.ipynb",
-        {"accounts": [58344, 11375], "recording": saved},
-    )
-    words = [
-        "-p",
-        "no:cacheprovider",
-        "--nbval",
-        "--nbval-current-env",
-        "--rootdir",
-        str(tmp_path),
-        "-q",
-    ]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "a.ipynb"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert " passed" in run.stdout

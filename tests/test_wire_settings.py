@@ -7,11 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
+from support.clients import client_of
 
 from loopring_lab import tables
-from loopring_lab.client import Client
 from loopring_lab.http.budget import Budget
-from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
 
 pytestmark = pytest.mark.contract
@@ -79,18 +78,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Budget, "pause", lambda self, seconds: None)
 
 
-def client_of(relayer: Relayer) -> Client:
-    return Client(
-        Transport(
-            relayer.base_url,
-            api_key=relayer.api_key,
-            rate=None,
-            proxies=False,
-            attempts=12,
-        )
-    )
-
-
 def visible(truth: pd.DataFrame, got: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Return the oldest rows of each fill type, as many as were read: growth shows the newest ones last."""
     for fill_type in ("amm", "dex"):
@@ -128,7 +115,7 @@ def test_the_history_is_whole_and_the_same(
     )
     with Relayer(world, settings) as relayer:
         at_first = len(relayer.rows(account))
-        got = client_of(relayer).trades(account)
+        got = client_of(relayer, attempts=12).trades(account)
     assert at_first <= len(got) <= len(truth)
     assert growth or len(got) == len(truth)
     expected = pd.concat(visible(truth, got)).sort_index().reset_index(drop=True)
@@ -155,6 +142,6 @@ def test_a_market_is_whole_whether_or_not_its_pool_is_kept_apart(
     with Relayer(
         world, Settings(market_filter=market_filter, prefix=prefix)
     ) as relayer:
-        got = client_of(relayer).trades(account, market=market)
+        got = client_of(relayer, attempts=12).trades(account, market=market)
     assert_frame_equal(got, truth[truth["market"] == market].reset_index(drop=True))
     assert got["fill_type"].nunique() == 2

@@ -1,7 +1,5 @@
 """An accepted key update: its states, its effect, and the old key it voids."""
 
-import contextlib
-import http.client
 import threading
 import time
 
@@ -175,19 +173,6 @@ def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(
     assert statuses == ["processed", "failed"]
 
 
-def test_an_update_that_outlives_its_validity_fails(relayers, posters):
-    now = 1_800_000_000.0
-    relayer = relayers(now=lambda: now)
-    posters(relayer).send(signed_update(relayer, ACCOUNT, validUntil=int(now) + 10))
-    relayer.step()
-    now += 10
-    relayer.step()
-    record = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)[
-        "transactions"
-    ][0]
-    assert (record["status"], record["reason"]) == ("failed", "validUntil has passed")
-
-
 def test_api_keys_end_with_the_update(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
@@ -212,19 +197,6 @@ def test_api_keys_end_with_the_update(relayers, posters):
         )
     with pytest.raises(LabError, match=r"was updated since.*keySeed"):
         relayer.l2_key(ACCOUNT)
-
-
-@pytest.mark.parametrize(
-    ("fault", "is_taken"), [("truncated", True), ("500", False), ("reset", False)]
-)
-def test_a_lost_answer_is_resolved_by_sending_again(relayers, posters, fault, is_taken):
-    relayer = relayers(faults={fault: 1.0}, max_faults_in_a_row=1)
-    body = signed_update(relayer, ACCOUNT)
-    with contextlib.suppress(http.client.HTTPException, ConnectionError):
-        assert posters(relayer).send(body)[0] == 500
-    status, answer = posters(relayer).send(body)
-    assert (status, answer["isIdempotent"]) == (200, is_taken)
-    assert len(relayer._accounts.store.updates(ACCOUNT)) == 1
 
 
 def test_requests_at_the_same_time_have_one_effect(relayers, posters):

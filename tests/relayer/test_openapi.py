@@ -57,44 +57,6 @@ def failures(finished):
     ]
 
 
-def test_the_document_tells_this_relayers_parameters():
-    relayer = Relayer(World(size=0.01))
-    document = relayer.app.openapi()
-    assert {
-        path.removeprefix("/api/v3"): sorted(methods)
-        for path, methods in document["paths"].items()
-    } == {
-        "/exchange/tokens": ["get"],
-        "/exchange/markets": ["get"],
-        "/exchange/info": ["get"],
-        "/mix/markets": ["get"],
-        "/amm/pools": ["get"],
-        "/user/trades": ["get"],
-        "/user/offchainFee": ["get"],
-        "/user/updateInfo": ["get"],
-        "/account": ["get", "post"],
-        "/apiKey": ["get"],
-        "/counterFactualInfo": ["get"],
-        "/timestamp": ["get"],
-    }
-    parameters = {
-        item["name"]: item
-        for item in document["paths"]["/api/v3/user/trades"]["get"]["parameters"]
-    }
-    assert set(parameters) == {
-        "accountId",
-        "market",
-        "orderHash",
-        "offset",
-        "limit",
-        "fillTypes",
-        "X-API-KEY",
-    }
-    assert parameters["limit"]["schema"]["maximum"] == 50
-    token = document["components"]["schemas"]["TokenRecord"]["properties"]
-    assert {"tokenId", "precisionForOrder", "orderAmounts", "gasAmounts"} <= set(token)
-
-
 @pytest.mark.parametrize("required", [True, False])
 def test_the_document_tells_the_body_of_an_update(required):
     relayer = Relayer(World(size=0.01), Settings(key_seed_required=required))

@@ -47,10 +47,17 @@ def test_only_its_own_names_are_answered(relayers):
     ):
         assert status(relayer, [allowed]) == 200
     wrong = [
-        "evil.example", f"evil.example:{port}", "", f"localhost.evil.example:{port}",
-        f"127.0.0.1.nip.io:{port}", f"localhost:{port}@evil.example", f"0.0.0.0:{port}",
-        f" evil localhost:{port}", f"localhost:{port}\xa0", "www.relayer.example",
-    ]  # fmt: skip
+        "evil.example",
+        f"evil.example:{port}",
+        "",
+        f"localhost.evil.example:{port}",
+        f"127.0.0.1.nip.io:{port}",
+        f"localhost:{port}@evil.example",
+        f"0.0.0.0:{port}",
+        f" evil localhost:{port}",
+        f"localhost:{port}\xa0",
+        "www.relayer.example",
+    ]
     assert {host: status(relayer, [host]) for host in wrong} == dict.fromkeys(
         wrong, 400
     )

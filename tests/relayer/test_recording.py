@@ -37,23 +37,6 @@ def test_every_recorded_row_is_served_as_recorded(serve, block):
         )
 
 
-def test_a_recorded_order_is_found_from_both_sides(serve, block):
-    settled = [
-        json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()
-    ]
-    relayer = serve(recording=block)
-    for fill in settled[:40]:
-        own = [
-            r
-            for r in relayer.relayer.rows(fill["account_id"])
-            if r[1] == fill["id"] and r[2] == fill["side"]
-        ]
-        total, rows = relayer.trades(orderHash=own[0][12])
-        assert own[0] in rows
-        assert total == len(rows)
-        assert {row[12] for row in rows} == {own[0][12]}
-
-
 def test_the_role_that_a_14th_member_adds_is_the_settled_one(serve, block):
     settled = [
         json.loads(line) for line in (block / "settled.jsonl").read_text().splitlines()

@@ -161,9 +161,20 @@ def test_tokens_and_markets_are_complete(serve, world):
     assert tokens == world.tokens()
     assert markets == {"markets": world.markets()}
     fields = {
-        "type", "tokenId", "symbol", "name", "address", "decimals", "precision", "precisionForOrder",
-        "orderAmounts", "luckyTokenAmounts", "fastWithdrawLimit", "gasAmounts", "enabled",
-    }  # fmt: skip
+        "type",
+        "tokenId",
+        "symbol",
+        "name",
+        "address",
+        "decimals",
+        "precision",
+        "precisionForOrder",
+        "orderAmounts",
+        "luckyTokenAmounts",
+        "fastWithdrawLimit",
+        "gasAmounts",
+        "enabled",
+    }
     assert all(set(token) == fields for token in tokens)
     assert {token["decimals"] for token in tokens} >= {18, 8, 6}
     ids = {token["tokenId"] for token in tokens}

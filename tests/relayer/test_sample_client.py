@@ -150,8 +150,9 @@ def test_the_pools_of_the_world_are_those_of_the_real_exchange(
         fact = real[pool["market"]]
         assert pool["address"] == fact["poolAddress"]
         assert pool["tokens"] == {
-            "pooled": [fact["baseTokenId"], fact["quoteTokenId"]], "lp": fact["lpTokenId"]
-        }  # fmt: skip
+            "pooled": [fact["baseTokenId"], fact["quoteTokenId"]],
+            "lp": fact["lpTokenId"],
+        }
         assert pool["feeBips"] == fact["feeBips"]
         account = client.get(
             "/account", owner=pool["address"].upper().replace("X", "x")
@@ -162,34 +163,6 @@ def test_the_pools_of_the_world_are_those_of_the_real_exchange(
         )
         assert account["publicKey"] == {"x": "", "y": ""}
         assert client.get("/account", accountId=fact["ammAccountId"]).json() == account
-
-
-def test_pools_agree_with_markets_and_with_what_was_traded(serve, world):
-    client = serve()
-    markets = {
-        f"AMM-{market['market']}": market
-        for market in client.get("/mix/markets").json()["markets"]
-    }
-    pools = {pool["market"]: pool for pool in client.get("/amm/pools").json()["pools"]}
-    assert {name for name, market in markets.items() if market["status"] & 1} == {
-        name for name, pool in pools.items() if pool["status"] == 7
-    }
-    for name, pool in pools.items():
-        market = markets[name]
-        assert pool["tokens"]["pooled"] == [
-            market["baseTokenId"],
-            market["quoteTokenId"],
-        ]
-        assert pool["createdAt"] == market["createdAt"]
-    makers = {
-        (f"AMM-{fill.market}", fill.maker)
-        for fill in world.fills
-        if fill.venue == "amm"
-    }
-    owners = {address: account for account, address in world.pool_owners().items()}
-    assert makers <= {(name, owners[pool["address"]]) for name, pool in pools.items()}
-    for _, account in makers:
-        assert client.trades(accountId=account, limit=1)[0] > 0
 
 
 def test_nobody_owns_a_pool(relayers):
@@ -228,30 +201,6 @@ def test_a_recordings_pools_come_from_its_listings(recordings):
     assert "0x605872a5a459e778959b8a49dc3a56a8c9197983" in {
         pool["address"] for pool in pools
     }  # ETH-USDT in use
-
-
-def test_listings_that_do_not_tell_a_pool_give_none(folder):
-    lp = {
-        "tokenId": 83,
-        "symbol": "LP-LRC-ETH",
-        "address": "0x" + 40 * "a",
-        "enabled": True,
-    }
-    market = {"market": "LRC-ETH", "baseTokenId": 1, "quoteTokenId": 0, "enabled": True}
-
-    def pools(tokens, markets):
-        (folder / "tokens.json").write_text(json.dumps(tokens))
-        (folder / "markets.json").write_text(json.dumps({"markets": markets}))
-        return Recording(folder).pool_records()
-
-    (pool,) = pools([lp], [market])
-    assert pool["address"] == lp["address"]
-    assert not {"status", "createdAt", "feeBips"} & set(pool)
-    assert pools([lp], [{**market, "status": 2}])[0]["status"] == 0
-    assert pools([lp, {**lp, "tokenId": 84, "enabled": False}], [market]) == [pool]
-    assert pools([lp, {**lp, "tokenId": 84}], [market]) == []
-    assert pools([{"symbol": "LP-LRC-ETH"}, {"tokenId": 1}], [market]) == []
-    assert pools([lp], [{"market": "LRC-ETH"}, {**market, "market": "LRC-USDT"}]) == []
 
 
 def test_saved_pools_are_served_as_saved(serve, folder):

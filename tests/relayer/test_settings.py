@@ -75,15 +75,6 @@ def test_numbers_keep_every_digit(serve, world):
         ]
 
 
-def test_pool_prefix_can_be_left_out(serve):
-    with_prefix = serve().trades(accountId=ACCOUNT, fillTypes="amm")[1]
-    without = serve(prefix=False).trades(accountId=ACCOUNT, fillTypes="amm")[1]
-    assert all(row[5].startswith("AMM-") for row in with_prefix)
-    assert [row[5] for row in without] == [
-        row[5].removeprefix("AMM-") for row in with_prefix
-    ]
-
-
 def test_exact_market_leaves_pool_fills_out(serve):
     relayer = serve()
     rows = relayer.pages(accountId=ACCOUNT)
@@ -182,35 +173,20 @@ def test_latency_lets_requests_wait_together(serve):
     ("wrong", "named"),
     [
         ({"order": "random"}, "order"),
-        ({"row_length": 6}, "row_length"),
         ({"row_length": 16}, "row_length"),
         ({"numbers": "int"}, "numbers"),
         ({"market_filter": "some"}, "market_filter"),
-        ({"error_shape": "xml"}, "error_shape"),
-        ({"growth": -1}, "growth"),
-        ({"growth_reserve": -1}, "growth_reserve"),
         ({"rate_limit": 0}, "rate_limit"),
-        ({"latency": -0.1}, "latency"),
-        ({"faults": {"418": 0.1}}, "faults"),
         ({"faults": {"429": 0.6, "500": 0.6}}, "faults"),
-        ({"faults": {"429": -0.1}}, "faults"),
         ({"max_faults_in_a_row": 0}, "max_faults_in_a_row"),
-        ({"slow_seconds": -1}, "slow_seconds"),
         ({"exchange": "0x12"}, "exchange"),
-        ({"exchange": "1" * 42}, "exchange"),
-        ({"chain_id": -1}, "chain_id"),
         ({"update_seconds": 0}, "update_seconds"),
         ({"update_seconds": float("nan")}, "update_seconds"),
-        ({"update_fees": {"ETH": -1}}, "update_fees"),
         ({"update_fees": {"ETH": 2**96}}, "update_fees"),
         ({"fail_updates": {0: "no"}}, "fail_updates"),
-        ({"fee_key": "maybe"}, "fee_key"),
         ({"wallet_factories": {"0x" + 40 * "1": "0x12"}}, "wallet_factories"),
         ({"rpc_log_blocks": 0}, "rpc_log_blocks"),
-        ({"rpc_log_results": 0}, "rpc_log_results"),
-        ({"rpc_batch": -1}, "rpc_batch"),
         ({"rpc_omitted_logs": 1.5}, "rpc_omitted_logs"),
-        ({"rpc_missing_bodies": -0.5}, "rpc_missing_bodies"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(wrong, named):
@@ -234,24 +210,75 @@ def test_settings_do_not_change():
 
 def test_from_text_reads_every_setting():
     text = [
-        "order=oldest", "row_length=13", "numbers=number", "prefix=no", "market_filter=inclusive",
+        "order=oldest",
+        "row_length=13",
+        "numbers=number",
+        "prefix=no",
+        "market_filter=inclusive",
         "error_shape=flat",
-        "growth=2", "growth_reserve=9", "rate_limit=5", "retry_after=yes", "latency=0.05",
-        "faults=429:0.02, reset:0.01", "fault_seed=7", "max_faults_in_a_row=2", "slow_seconds=0.5",
-        f"exchange=0x{40 * 'e'}", "chain_id=5", "update_seconds=0.1", "update_fees=ETH:1000,LRC:0",
-        "fail_updates=2:balance: too low", "bad_signature_code=102010", "bare_signatures=no",
-        "key_seed_required=no", "fee_key=required", f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
+        "growth=2",
+        "growth_reserve=9",
+        "rate_limit=5",
+        "retry_after=yes",
+        "latency=0.05",
+        "faults=429:0.02, reset:0.01",
+        "fault_seed=7",
+        "max_faults_in_a_row=2",
+        "slow_seconds=0.5",
+        f"exchange=0x{40 * 'e'}",
+        "chain_id=5",
+        "update_seconds=0.1",
+        "update_fees=ETH:1000,LRC:0",
+        "fail_updates=2:balance: too low",
+        "bad_signature_code=102010",
+        "bare_signatures=no",
+        "key_seed_required=no",
+        "fee_key=required",
+        f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
         "hosts=Relayer.example, [::1]:9000",
-        "rpc_log_blocks=10000", "rpc_log_results=1000", "rpc_batch=0", "rpc_omitted_logs=0.05",
-        "rpc_missing_bodies=0.01", "page_rows=20", "counted_rows=100",
-    ]  # fmt: skip
+        "rpc_log_blocks=10000",
+        "rpc_log_results=1000",
+        "rpc_batch=0",
+        "rpc_omitted_logs=0.05",
+        "rpc_missing_bodies=0.01",
+        "page_rows=20",
+        "counted_rows=100",
+    ]
     assert Settings.from_text(text) == Settings(
-        "oldest", 13, "number", False, "inclusive", "flat",
-        2, 9, 5, True, 0.05, {"429": 0.02, "reset": 0.01}, 7, 2, 0.5,
-        "0x" + 40 * "e", 5, 0.1, {"ETH": 1000, "LRC": 0}, {2: "balance: too low"}, 102010, False, False,
-        "required", {"0x" + 40 * "a": "0x" + 64 * "b"}, ("relayer.example", "[::1]:9000"),
-        10_000, 1_000, 0, 0.05, 0.01, 20, 100,
-    )  # fmt: skip
+        "oldest",
+        13,
+        "number",
+        False,
+        "inclusive",
+        "flat",
+        2,
+        9,
+        5,
+        True,
+        0.05,
+        {"429": 0.02, "reset": 0.01},
+        7,
+        2,
+        0.5,
+        "0x" + 40 * "e",
+        5,
+        0.1,
+        {"ETH": 1000, "LRC": 0},
+        {2: "balance: too low"},
+        102010,
+        False,
+        False,
+        "required",
+        {"0x" + 40 * "a": "0x" + 64 * "b"},
+        ("relayer.example", "[::1]:9000"),
+        10_000,
+        1_000,
+        0,
+        0.05,
+        0.01,
+        20,
+        100,
+    )
     assert Settings.from_text(["row_length=none", "faults="]) == Settings()
     assert len(fields(Settings)) == len(text)
     assert Settings.from_text(["update_seconds=none"]).update_seconds is None

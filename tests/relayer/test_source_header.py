@@ -34,13 +34,6 @@ def test_every_response_names_the_data(world, faults):
     assert len({answer.status_code for answer in answers}) >= 3 - bool(faults)
 
 
-def test_even_a_defect_is_named(serve, monkeypatch):
-    client = serve()
-    monkeypatch.setattr("loopring_lab.relayer.pages.Pager.page", lambda *_: 1 / 0)
-    answer = client.get("/user/trades", accountId=client.relayer.accounts[0])
-    assert (answer.status_code, named(answer)["synthetic"]) == (500, True)
-
-
 def test_exchange_info_says_it_too(serve):
     client = serve()
     info = client.get("/exchange/info")

@@ -1,4 +1,4 @@
-"""A thousand broken requests: each is rejected with a code, none has an effect."""
+"""Hundreds of broken requests: each is rejected with a code, none has an effect."""
 
 import copy
 import json
@@ -18,10 +18,38 @@ OPTIONAL = {"ecdsaSignature", "counterFactualInfo"}
 
 Request = tuple[bytes, list[tuple[str, bytes]]]
 WRONG: list[Any] = [
-    None, True, False, 0.5, 1e300, -1, 2**32, 2**64, 2**256, 10**400, "", " ", "0x", "0xzz", "-1", "1.5", "1e3",
-    "0x" + 41 * "1", "0x" + 65 * "f", "0x" + 64 * "f", "١٢", "\x00", "😀" * 20, "x" * 3000, [], [1], {}, {"x": 1},
-    [[[]]], "null", "\ud800",
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0.5,
+    1e300,
+    -1,
+    2**32,
+    2**64,
+    2**256,
+    10**400,
+    "",
+    " ",
+    "0x",
+    "0xzz",
+    "-1",
+    "1.5",
+    "1e3",
+    "0x" + 41 * "1",
+    "0x" + 65 * "f",
+    "0x" + 64 * "f",
+    "١٢",
+    "\x00",
+    "😀" * 20,
+    "x" * 3000,
+    [],
+    [1],
+    {},
+    {"x": 1},
+    [[[]]],
+    "null",
+    "\ud800",
+]
 
 
 def paths(
@@ -99,16 +127,10 @@ def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
     """Return bodies that are cut, are no UTF-8, no JSON, or far too long or deep."""
     data = encoded(body)
     for bad in (b"\xff", b"\xc3(", b"\x00", b"\xed\xa0\x80", b"\x1b"):
-        for at in random.sample(range(1, len(data)), 30):
+        for at in random.sample(range(1, len(data)), 8):
             yield data[:at] + bad + data[at:]
-    for at in random.sample(range(len(data)), 100):
+    for at in random.sample(range(len(data)), 20):
         yield data[:at]
-    for encoding in ("utf-16", "utf-32", "utf-8-sig", "utf-7"):
-        yield (
-            data.decode()
-            .replace("{", "+AHs-" if encoding == "utf-7" else "{")
-            .encode(encoding)
-        )
     yield from (
         b"",
         b" ",
@@ -122,26 +144,15 @@ def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
         b"NaN",
         data + b",",
     )
-    for depth in (10, 1000, 8000):
+    for depth in (10, 8000):
         yield b"[" * depth + b"]" * depth
         yield b'{"a":' * depth + b"1" + b"}" * depth
         yield encoded(body)[:-1] + b', "extra": ' + b"[" * depth + b"]" * depth + b"}"
-    for size in (20_000, 200_000, 5_000_000):
+    for size in (20_000, 5_000_000):
         yield data + b" " * size
         yield encoded({**body, "keySeed": "y" * size + body["keySeed"]})
         yield data.replace(b'"nonce": 1', b'"nonce": ' + b"1" * size)
-    for number in (
-        b"1e0",
-        b"1.0",
-        b"NaN",
-        b"Infinity",
-        b"-Infinity",
-        b"01",
-        b"0x1",
-        b"+1",
-        b"1_0",
-        b"1e999",
-    ):
+    for number in (b"1e0", b"NaN", b"01", b"1e999"):
         yield data.replace(b'"nonce": 1', b'"nonce": ' + number)
 
 
@@ -155,17 +166,23 @@ def other_headers(
     def with_header(value: bytes) -> Request:
         return bare, [("X-API-SIG", value)]
 
-    for byte in range(66):
+    for byte in range(0, 66, 6):
         flipped = bytearray(bytes.fromhex(right[2:].decode()))
         flipped[byte] ^= 1 << random.randrange(8)
         yield with_header(b"0x" + flipped.hex().encode())
         yield encoded(body), [("X-API-SIG", b"0x" + flipped.hex().encode())]
-    for length in (0, 1, 2, 3, 64, 66, 100, 131, 133):
+    for length in (0, 2, 131):
         yield with_header(right[:length])
-    for value in (b"0x" + 132 * b"0", b"0x" + 132 * b"f", right[2:], right + b"00", right * 2, right[:-2] + b"zz",
-                  b"\xff\xfe", "ключ".encode(), b"null", b"{}", b"0x" + 60_000 * b"1", b"0x" + 300_000 * b"1",
-                  signature_of(body, relayer.signer(OTHER)).encode(), signature_of(body, relayer.signer(ACCOUNT), 5).encode(),
-                  signature_of({**body, "nonce": 2}, relayer.signer(ACCOUNT)).encode()):  # fmt: skip
+    for value in (
+        b"0x" + 132 * b"f",
+        right * 2,
+        right[:-2] + b"zz",
+        b"\xff\xfe",
+        b"0x" + 300_000 * b"1",
+        signature_of(body, relayer.signer(OTHER)).encode(),
+        signature_of(body, relayer.signer(ACCOUNT), 5).encode(),
+        signature_of({**body, "nonce": 2}, relayer.signer(ACCOUNT)).encode(),
+    ):
         yield with_header(value)
     yield bare, []
     yield encoded(body), []
@@ -195,10 +212,11 @@ def mutations(relayer: Relayer) -> Iterator[Request]:
             )
 
 
-def test_a_thousand_broken_requests_have_a_code_and_no_effect(relayers, posters):
+def test_broken_requests_have_a_code_and_no_effect(relayers, posters):
     relayer = relayers()
     poster = posters(relayer)
     before = stored(relayer)
+    signed = signed_update(relayer, ACCOUNT)["ecdsaSignature"]
     count = 0
     codes = set()
     for count, (body, headers) in enumerate(mutations(relayer), start=1):  # noqa: B007
@@ -209,8 +227,9 @@ def test_a_thousand_broken_requests_have_a_code_and_no_effect(relayers, posters)
         assert answer["resultInfo"]["code"] in CODES, f"{answer} to {shown}"
         assert answer["resultInfo"]["message"].isprintable()
         assert len(answer["resultInfo"]["message"]) < 300
+        assert signed[2:40] not in answer["resultInfo"]["message"]
         codes.add(answer["resultInfo"]["code"])
-    assert count >= 1000
+    assert count >= 500
     assert codes >= {100001, 101001, 104004, 104005}
     assert stored(relayer) == before
     assert (

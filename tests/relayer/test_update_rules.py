@@ -81,29 +81,6 @@ def test_a_valid_vector_is_taken_with_either_kind_of_signature(
         check_processed(relayer, body)
 
 
-@vectors("counterfactual")
-def test_a_wallet_vector_is_taken(relayers, posters, vector):
-    relayer = relayer_of(relayers, vector)
-    body = wallet_body(vector)
-    assert posters(relayer).send(body)[0] == 200
-    check_processed(relayer, body)
-
-
-def wallet_body(vector: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "exchange": vector["exchange"],
-        "owner": vector["owner"],
-        "accountId": vector["account_id"],
-        "publicKey": vector["public_key"],
-        "maxFee": vector["max_fee"],
-        "validUntil": vector["valid_until"],
-        "nonce": vector["nonce"],
-        "keySeed": vector["key_seed"],
-        "counterFactualInfo": vector["counterFactualInfo"],
-        "ecdsaSignature": vector["x_api_sig"],
-    }
-
-
 @vectors("negative_signatures")
 def test_a_bad_signature_is_refused_with_the_code_of_the_settings(
     relayers, posters, vector

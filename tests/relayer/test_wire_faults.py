@@ -6,11 +6,9 @@ from collections import Counter
 
 import pytest
 import requests
-from hypothesis import given
-from hypothesis import strategies as st
 
 from loopring_lab.relayer import Settings
-from loopring_lab.relayer.network import FaultSchedule, RateLimiter
+from loopring_lab.relayer.network import FaultSchedule
 
 ACCOUNT = 94680
 
@@ -73,28 +71,6 @@ def test_whoever_tries_again_gets_through(serve, most):
         assert statuses == 2 * ([503] * most + [200])
 
 
-def test_a_complete_history_through_every_fault(serve):
-    shares = dict.fromkeys(("429", "500", "503", "reset", "truncated", "slow"), 0.08)
-    relayer = serve(faults=shares, slow_seconds=0.0)
-    truth = relayer.relayer.rows(10083)
-    rows = []
-    failures = 0
-    while len(rows) < len(truth):
-        try:
-            answer = relayer.get(
-                "/user/trades", accountId=10083, offset=len(rows), limit=3
-            )
-            answer.raise_for_status()
-            rows += answer.json()["trades"]
-        except requests.RequestException:
-            failures += 1
-    assert rows == truth
-    counts = relayer.relayer.counts
-    assert set(counts.faults) == set(shares)
-    assert failures == sum(counts.faults.values()) - counts.faults["slow"]
-    assert counts.requests == {"/user/trades": failures + -(-len(truth) // 3)}
-
-
 def test_faults_depend_on_seed_and_number_only():
     def drawn(seed):
         faults = FaultSchedule(
@@ -116,22 +92,6 @@ def test_no_faults_unless_asked_for(serve):
     relayer = serve()
     assert {relayer.get("/mix/markets").status_code for _ in range(30)} == {200}
     assert not relayer.relayer.counts.faults
-
-
-@given(
-    limit=st.integers(1, 6),
-    gaps=st.lists(st.floats(0, 0.6, allow_subnormal=False), max_size=120),
-)
-def test_never_more_than_the_limit_in_any_second(limit, gaps):
-    now = [0.0]
-    limiter = RateLimiter(limit, lambda: now[0])
-    accepted = []
-    for gap in gaps:
-        now[0] += gap
-        recent = [at for at in accepted if now[0] - at < 1.0]
-        assert limiter.accepts("/a") is (len(recent) < limit)
-        if len(recent) < limit:
-            accepted.append(now[0])
 
 
 def test_rate_limit_over_http_per_endpoint(serve):

@@ -6,14 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.world_facts import cost_bps, difference_bps, dollars, shares, users
+from support.world_facts import shares
+from support.worlds import of_users, size_classes, true_costs, true_difference
 
 import loopring_lab
 from loopring_lab.errors import LabError
@@ -101,11 +102,6 @@ def test_every_python_gives_the_same_bytes(python):
     assert (found.stdout, found.stderr) == (SMALL_DIGEST, "")
 
 
-def test_another_seed_gives_another_world():
-    assert World(seed=2, size=0.01).fills != World(seed=1, size=0.01).fills
-    assert World(seed=2, size=0.01).fills == World(seed=2, size=0.01).fills
-
-
 def test_accounts_have_40_to_20000_trades(year):
     sizes = {
         account: len(year.history.row_numbers(account)) for account in year.accounts
@@ -131,16 +127,38 @@ def test_every_row_follows_from_its_fill(year, rows):
         )
         assert fill.fee == int(Fraction(received * fill.fee_bps, 10_000))
         assert rows[2 * number] == (
-            str(fill.time_ms), str(fill.id), fill.side, str(fill.size), price, name, str(fill.fee),
-            str(fill.block_id), str(fill.index_in_block), str(fill.taker), str(sold), str(fill.taker_storage),
-            fill.taker_hash, "taker",
-        )  # fmt: skip
+            str(fill.time_ms),
+            str(fill.id),
+            fill.side,
+            str(fill.size),
+            price,
+            name,
+            str(fill.fee),
+            str(fill.block_id),
+            str(fill.index_in_block),
+            str(fill.taker),
+            str(sold),
+            str(fill.taker_storage),
+            fill.taker_hash,
+            "taker",
+        )
         other_sold = market.base.id if buys else market.quote.id
         assert rows[2 * number + 1] == (
-            str(fill.time_ms), str(fill.id), "SELL" if buys else "BUY", str(fill.size), price, name, "0",
-            str(fill.block_id), str(fill.index_in_block), str(fill.maker), str(other_sold),
-            str(fill.maker_storage), fill.maker_hash, "maker",
-        )  # fmt: skip
+            str(fill.time_ms),
+            str(fill.id),
+            "SELL" if buys else "BUY",
+            str(fill.size),
+            price,
+            name,
+            "0",
+            str(fill.block_id),
+            str(fill.index_in_block),
+            str(fill.maker),
+            str(other_sold),
+            str(fill.maker_storage),
+            fill.maker_hash,
+            "maker",
+        )
 
 
 def test_time_and_ids_rise_together_within_a_year(year):
@@ -283,17 +301,16 @@ def test_before_every_fill_of_a_user_the_pool_is_within_its_fee_of_the_outside_p
 def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_the_pool_its_fee(
     year,
 ):
-    corrections = [fill for fill in year.fills if fill.taker in year.arbitrageurs]
-    assert {fill.venue for fill in corrections} == {"amm"}
-    assert max(map(cost_bps, corrections)) < 1
-    months = {fill.time_ms // (30 * 86_400_000) for fill in corrections}
+    costs = true_costs(year)
+    corrections = [cost for cost in costs if cost.fill.taker in year.arbitrageurs]
+    assert {cost.fill.venue for cost in corrections} == {"amm"}
+    assert max(cost.bps - cost.fill.fee_bps for cost in corrections) < 1
+    months = {cost.fill.time_ms // (30 * 86_400_000) for cost in corrections}
     assert len(months) >= 12
-    assert {fill.taker for fill in corrections} == set(year.arbitrageurs)
-    swaps = [fill for fill in users(year) if fill.venue == "amm"]
-    values = [dollars(year, fill) for fill in swaps]
-    paid = sum(
-        value * cost_bps(fill) for value, fill in zip(values, swaps, strict=True)
-    ) / sum(values)
+    assert {cost.fill.taker for cost in corrections} == set(year.arbitrageurs)
+    swaps = [cost for cost in of_users(year, costs) if cost.fill.venue == "amm"]
+    value = sum(cost.dollars for cost in swaps)
+    paid = sum(cost.dollars * (cost.bps - cost.fill.fee_bps) for cost in swaps) / value
     assert POOL_FEE_BPS < paid < 2 * POOL_FEE_BPS
 
 
@@ -303,112 +320,9 @@ def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_t
     [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)],
 )
 def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
-    assert least < difference_bps(World(seed=seed, size=0.2, cheaper=cheaper)) < most
-
-
-def figures(fills):
-    """What the table in docs/data-sources.md states, of fills as (venue, taker, bps, quote, amount)."""
-
-    def by_count(bps):
-        return ", ".join(str(each) for each, _ in Counter(bps).most_common())
-
-    def amounts(symbol):
-        return sorted(amount for *_, quote, amount in fills if quote == symbol)
-
-    def middle(values):
-        return values[len(values) // 2]
-
-    busiest = sum(
-        count for _, count in Counter(taker for _, taker, *_ in fills).most_common(5)
-    )
-    return {
-        "fills at pools": f"{sum(fill[0] == 'amm' for fill in fills) / len(fills):.0%}".replace(
-            "%", " %"
-        ),
-        "takers pay there, bps": by_count(
-            bps for venue, _, bps, *_ in fills if venue == "amm"
-        ),
-        "takers pay on the book, bps": by_count(
-            bps for venue, _, bps, *_ in fills if venue == "dex"
-        ),
-        "fills of the five busiest takers": f"{busiest / len(fills):.0%}".replace(
-            "%", " %"
-        ),
-        "median fill, quoted in USDC": f"{middle(amounts('USDC')):,.0f}",
-        "median fill, quoted in ETH": f"{middle(amounts('ETH')):.2f}",
-        "one fill in a thousand is above, in USDC": f"{amounts('USDC')[-len(amounts('USDC')) // 1000]:,.0f}",
-    }
-
-
-def documented(column):
-    page = (Path(__file__).parents[2] / "docs" / "data-sources.md").read_text(
-        encoding="utf-8"
-    )
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in page.splitlines()
-        if line[:1] == "|"
-    ]
-    return {
-        cells[0]: cells[column] for cells in lines if len(cells) == 4 and cells[column]
-    }
-
-
-@pytest.mark.thorough
-def test_the_documents_put_this_world_beside_the_real_blocks(year, rows):
-    decimals = {symbol: token.decimals for symbol, token in TOKENS.items()}
-    fills = [
-        (
-            fill.venue,
-            fill.taker,
-            fill.fee_bps,
-            quote,
-            fill.quote / 10 ** decimals[quote],
-        )
-        for fill in year.fills
-        if (quote := MARKETS[fill.market].quote.symbol)
-    ]
-    assert {row[6] for row in rows[1::2]} == {documented(3)["makers pay, bps"]}
-    assert figures(fills).items() <= documented(3).items()
-
-
-def test_the_documents_state_the_figures_of_the_recorded_block(recordings):
-    settled = [
-        json.loads(line)
-        for line in (recordings / "mainnet_block_a/settled.jsonl")
-        .read_text()
-        .splitlines()
-    ]
-    tokens = json.loads((recordings / "mainnet_block_a/tokens.json").read_text())
-    decimals = {token["symbol"]: token["decimals"] for token in tokens}
-    fills = [
-        (
-            fact["fill_type"],
-            fact["account_id"],
-            fact["fee_bips"],
-            fact["quote"],
-            int(fact["quote_amount"]) / 10 ** decimals[fact["quote"]],
-        )
-        for fact in settled
-        if fact["role"] == "taker"
-    ]
-    assert {str(fact["fee_bips"]) for fact in settled if fact["role"] == "maker"} == {
-        documented(1)["makers pay, bps"]
-    }
-    found = figures(fills)
-    del found["one fill in a thousand is above, in USDC"]
-    assert found.items() <= documented(1).items()
-
-
-def test_worlds_of_another_setting_are_other_sources():
-    names = {
-        World(seed=1, cheaper=cheaper).name for cheaper in ("pool", "neither", "book")
-    }
-    assert names == {
-        f"synthetic world, seed 1{more}"
-        for more in ("", ", cheaper neither", ", cheaper book")
-    }
-    assert repr(World(cheaper="book")) == "World(seed=1, size=1.0, cheaper='book')"
+    world = World(seed=seed, size=0.2, cheaper=cheaper)
+    costs = of_users(world, true_costs(world))
+    assert least < true_difference(costs, size_classes(costs))[None] < most
 
 
 def test_book_prices_stand_off_the_latent_price_by_the_spread(year):
@@ -479,12 +393,6 @@ def test_facts_agree_with_the_registry(recordings):
 ])  # fmt: skip
 def test_prices_are_printed_like_a_java_double(scaled, text):
     assert price_text(scaled) == text
-
-
-def test_records_hold_amounts_as_decimal_text_and_an_unknown_date_as_0():
-    assert MARKETS["GRID-ETH"].record()["createdAt"] == "0"
-    limits = {"minimum": "5000000", "maximum": "5000000000000", "dust": "1000000"}
-    assert TOKENS["USDC"].record()["orderAmounts"] == limits
 
 
 def test_recorded_prices_are_printed_the_same(recordings):

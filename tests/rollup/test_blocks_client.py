@@ -3,31 +3,20 @@
 import pandas as pd
 import pytest
 from support.rollup_blocks import EXCHANGE, block_data, recorded, slot
-from support.settled_world import SettledWorld
+from support.settled_block import client_of, trades_of
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer
+from loopring_lab.relayer import Settings, World
 
-WORLD = SettledWorld(3, 0.02)
-UNTIL = 11_149_814 + 150 * 48 * 40  # 40 days
-
-
-@pytest.fixture(scope="module")
-def relayer():
-    with Relayer(WORLD) as relayer:
-        yield relayer
+WORLD = World()
+UNTIL = 11_149_814 + 150 * 48 * 10  # 10 days
 
 
 @pytest.fixture(scope="module")
-def by_relayer(relayer):
-    return lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
-
-
-@pytest.fixture(scope="module")
-def store(relayer, tmp_path_factory):
+def store(tmp_path_factory):
     store = lab.rollup.Store(tmp_path_factory.mktemp("chain") / "blocks")
-    store.sync(relayer.rpc_url, rate=None, to_block=UNTIL, progress=False)
+    store.sync(to_block=UNTIL, progress=False)
     return store
 
 
@@ -67,7 +56,8 @@ def test_accounts_are_listed_by_fills_and_pools_last(client) -> None:
     ]
 
 
-def test_markets_and_tokens_are_the_relayers(client, by_relayer) -> None:
+def test_markets_and_tokens_are_the_relayers(client) -> None:
+    by_relayer = lab.connect()
     known = by_relayer.markets()
     traded = client.markets()
     assert set(traded.index) == set(client.trades()["market"])
@@ -125,10 +115,10 @@ def test_what_blocks_cannot_answer_is_refused_with_a_way_out(
         call(client)
 
 
-def test_the_exchange_is_the_one_that_the_blocks_name(client, relayer) -> None:
+def test_the_exchange_is_the_one_that_the_blocks_name(client) -> None:
     exchange = client.exchange()
     assert (exchange.address, exchange.chain_id) == (
-        relayer.settings.exchange.lower(),
+        Settings().exchange.lower(),
         31337,
     )
     assert client.outside_prices(client.trades()) is None
@@ -158,29 +148,14 @@ def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(
     tokens = folder.parent / "mainnet_registered_tokens_v36.json"
     store.import_files(folder / file, tokens=tokens)
     client = lab.connect(blocks=tmp_path / "blocks")
-    served = lab.connect(recording=folder.parent / "mainnet_block_a")
-    for account in served.accounts:
-        expected = served.trades(account, progress=False)
-        found = client.trades(account)
-        found = found[
-            found["fee_token"].notna()
-        ]  # without the NFT's trade, which relayers list elsewhere
-        keys = ["storage_id", "market", "size"]
-        expected, found = (
-            frame.sort_values(keys).reset_index(drop=True)
-            for frame in (expected, found)
-        )
-        for name in (
-            "account_id",
-            "market",
-            "side",
-            "fill_type",
-            "size",
-            "fee",
-            "fee_token",
-            "storage_id",
-        ):
-            assert found[name].tolist() == expected[name].tolist(), (account, name)
+    expected = trades_of(client_of(folder.parent / "mainnet_block_a"))
+    found = client.trades()
+    # Without the trade of an NFT, which relayers list elsewhere.
+    found = found[found["base"].notna()]
+    keys = ["account_id", "storage_id", "market", "size"]
+    rows = [frame.sort_values(keys) for frame in (expected, found)]
+    for name in (*keys, "side", "fill_type", "fee", "fee_token"):
+        assert rows[1][name].tolist() == rows[0][name].tolist(), name
 
 
 def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path) -> None:

@@ -141,9 +141,21 @@ def on_a_terminal(env: dict[str, str], folder: Path, typed: bytes) -> tuple[int,
     """Run a sync on a terminal, and type an answer to its question."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        [*PROGRAM, "sync", str(folder), "--rate", "1000", "--to-block", str(FIRST_L1 + 1_000)],
-        env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-    )  # fmt: skip
+        [
+            *PROGRAM,
+            "sync",
+            str(folder),
+            "--rate",
+            "1000",
+            "--to-block",
+            str(FIRST_L1 + 1_000),
+        ],
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
     os.close(theirs)
     seen = b""
     while b"embedded chain): " not in seen:

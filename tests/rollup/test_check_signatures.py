@@ -26,8 +26,13 @@ SLOT = 3
 OWNER = Account.from_key(32 * b"7")
 X, Y = protocol.public_key(7)
 TERMS: dict[str, Any] = {
-    "account": 10_083, "fee_token": 0, "fee": 1_000, "max_fee": 2_000, "valid_until": TIME + 60, "nonce": 2,
-}  # fmt: skip
+    "account": 10_083,
+    "fee_token": 0,
+    "fee": 1_000,
+    "max_fee": 2_000,
+    "valid_until": TIME + 60,
+    "nonce": 2,
+}
 NOT_BY_OWNER = "not signed by the owner, which is right if that is a contract"
 
 
@@ -36,10 +41,17 @@ def signed(
 ) -> bytes:
     """Sign as a wallet does, with eth-account."""
     typed = protocol.account_update_typed_data(
-        exchange="0x" + EXCHANGE.hex(), chain_id=chain_id, owner=OWNER.address, account_id=terms["account"],
-        x=X, y=Y, fee_token_id=terms["fee_token"], max_fee=terms["max_fee"] or terms["fee"],
-        valid_until=terms["valid_until"], nonce=terms["nonce"],
-    )  # fmt: skip
+        exchange="0x" + EXCHANGE.hex(),
+        chain_id=chain_id,
+        owner=OWNER.address,
+        account_id=terms["account"],
+        x=X,
+        y=Y,
+        fee_token_id=terms["fee_token"],
+        max_fee=terms["max_fee"] or terms["fee"],
+        valid_until=terms["valid_until"],
+        nonce=terms["nonce"],
+    )
     if kind == protocol.KIND_EIP712:
         return bytes(OWNER.sign_typed_data(full_message=typed).signature) + b"\2"
     message = encode_typed_data(full_message=typed)
@@ -125,18 +137,18 @@ def test_what_the_owner_signed_is_right(
 RIGHT = consent(TERMS, signed(TERMS))
 
 
-def test_every_changed_byte_of_slot_and_consent_is_found() -> None:
+def test_a_changed_byte_of_slot_or_consent_is_found() -> None:
     slot = update_slot(TERMS)
     signature = signed(TERMS)
     fee = {28, 29}  # of a lower fee the signature stays right
-    for at in set(range(1, 66)) - fee:
+    for at in {*range(1, 66, 5), 65} - fee:
         altered = slot[:at] + bytes([slot[at] ^ 1]) + slot[at + 1 :]
         found = check([lab.rollup.decode(calldata(altered, RIGHT))], None, CHAIN_ID)
         assert found.summary["checked"]["signatures"] == 0, at
         assert len(found.problems) == 1 or at == 1, (
             at
         )  # of kind 0 the header's count is wrong too
-    for at in range(len(signature)):
+    for at in {*range(0, len(signature), 6), len(signature) - 1}:
         altered = signature[:at] + bytes([signature[at] ^ 1]) + signature[at + 1 :]
         last = at == len(signature) - 1
         outcome = found_in(calldata(slot, consent(TERMS, altered)))
@@ -239,10 +251,20 @@ def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(
     assert "signed by 0x" in found.problems["problem"][0]
 
 
-@pytest.mark.parametrize("content", [b"", bytes(32), bytes(200), word(32) + bytes(96), word(1 << 255) + bytes(200),
-                                     word(32) + word(96) + word(2**96) + word(1) + text_of(bytes(66)),
-                                     word(32) + word(96) + word(1) + word(2**32) + text_of(bytes(66)),
-                                     RIGHT[:-32], word(32) + word(2**31) + word(1) + word(1)])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        bytes(32),
+        bytes(200),
+        word(32) + bytes(96),
+        word(1 << 255) + bytes(200),
+        word(32) + word(96) + word(2**96) + word(1) + text_of(bytes(66)),
+        word(32) + word(96) + word(1) + word(2**32) + text_of(bytes(66)),
+        RIGHT[:-32],
+        word(32) + word(2**31) + word(1) + word(1),
+    ],
+)
 def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(
     content: bytes,
 ) -> None:
@@ -257,9 +279,9 @@ def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(
 
 
 def test_many_updates_over_one_large_text_stay_cheap() -> None:
-    """The bytes of entries may overlap: 2,000 times 4 MiB would be 8 GiB, if they were copied."""
-    count = 2_000
-    size = 2_048
+    """The bytes of entries may overlap: 250 times 4 MiB would be 1 GiB, if they were copied."""
+    count = 250
+    size = 256
     padding = 4 << 20
     heads = b"".join(word(32 * count + 96 * at) for at in range(count))
     to_content = [96 * (count - at) for at in range(count)]
@@ -296,19 +318,14 @@ def updates() -> list[tuple[int, int, int]]:
     ]
 
 
-forms = pytest.mark.parametrize("form", ["8dadd3af", "66ac492e", "53228430"])
-
-
-@forms
-def test_the_world_s_owners_sign_their_updates(form: str) -> None:
+@pytest.mark.thorough
+def test_the_world_s_owners_sign_their_updates() -> None:
     """Every signature of an owner is right, of the whole world; that of a smart wallet is by its owner."""
     world = settlement()
     settings = Settings()
     wallet = max(world._world.accounts)
     batches = [
-        lab.rollup.decode(
-            encode_calldata([world.submission(block)], form), first_block=block
-        )
+        lab.rollup.decode(encode_calldata([world.submission(block)]), first_block=block)
         for block in sorted({block for block, _, _ in updates()})
     ]
     found = check(batches, None, settings.chain_id)

@@ -2,17 +2,12 @@
 
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.rollup_blocks import submit, word, wrapped
-from support.rollup_kills import kill_again_and_again
 from support.scripted_chain import (
     CONTRACT,
     FIRST_L1,
@@ -22,12 +17,10 @@ from support.scripted_chain import (
     unpaced,
 )
 from support.scripted_server import Answer
-from support.settled_world import SettledWorld
 from support.traces import forms, leaks, shown
 
 from loopring_lab.errors import ArchiveError, LabError, RpcError
 from loopring_lab.http.budget import Budget
-from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.rollup import Store
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
@@ -237,9 +230,14 @@ FALSE_LOGS: dict[str, Any] = {
     "data of another length": {"data": "0x" + 66 * "0"},
     "outside the range": {"blockNumber": hex(FIRST_L1 - 1)},
     "no number": {"blockNumber": 5},
-    "a giant number": {"topics": ["0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c", "0x" + 64 * "f"]},
+    "a giant number": {
+        "topics": [
+            "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c",
+            "0x" + 64 * "f",
+        ]
+    },
     "no hash": {"transactionHash": "0x12"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("lie", FALSE_LOGS.values(), ids=FALSE_LOGS)
@@ -372,46 +370,6 @@ def test_two_syncs_at_once_store_each_block_once(tmp_path: Path) -> None:
     assert held(Store(tmp_path / "blocks")) == chain.data
 
 
-WAITING = """
-import sys
-from loopring_lab.rollup import Store
-Store(sys.argv[1]).sync(sys.argv[2], rate=None, progress=False)
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("stalls", ["eth_getLogs", "eth_getTransactionByHash"])
-def test_ctrl_c_ends_a_sync_that_waits_and_shows_no_key(
-    tmp_path: Path, stalls: str
-) -> None:
-    chain = ScriptedChain(40)
-    reached = threading.Event()
-    release = threading.Event()
-
-    def stall(number: int, asked: Any) -> None:
-        methods = {
-            one["method"] for one in (asked if isinstance(asked, list) else [asked])
-        }
-        if stalls in methods:
-            reached.set()
-            chain._lock.release()
-            release.wait(20)
-            chain._lock.acquire()
-
-    chain.trouble = stall
-    with chain.served() as url:
-        child = subprocess.Popen(
-            [sys.executable, "-c", WAITING, str(tmp_path / "blocks"), f"{url}/v3/{KEY}"],
-            stderr=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONFAULTHANDLER": "1"},
-        )  # fmt: skip
-        assert reached.wait(60)
-        child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=15)  # the endpoint stalls for longer
-        release.set()
-    assert b"KeyboardInterrupt" in err
-    assert KEY not in (out + err).decode()
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("where", [f"/v3/{KEY}", f"/?key={KEY}"])
 def test_the_key_of_an_address_is_stored_and_shown_nowhere(
@@ -458,41 +416,3 @@ def test_the_key_of_an_address_is_stored_and_shown_nowhere(
     assert tmp_path / "blocks" in files
     texts += [file.read_bytes().decode("latin-1") for file in files]
     assert [leaks(text, secrets) for text in texts] == [[]] * len(texts)
-
-
-@pytest.fixture(scope="module")
-def small_world() -> World:
-    return SettledWorld(size=0.02)
-
-
-def test_the_embedded_chain_is_synced_through_its_faults_and_limits(
-    store: Store, small_world: World
-) -> None:
-    faults = {"429": 0.05, "500": 0.05, "503": 0.05, "reset": 0.05, "truncated": 0.05}
-    settings = Settings(
-        faults=faults, rpc_log_blocks=7_000, rpc_log_results=20, rpc_batch=7
-    )
-    with Relayer(small_world, settings) as relayer:
-        wanted = {"from_block": 11_149_814, "to_block": 11_149_814 + 30_000}
-        report = store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)
-        assert report["missing"].tolist() == [0]
-        count = int(report["blocks"].sum())
-        assert count > 150
-        assert report.attrs == {
-            "source": "synthetic world, seed 1, size 0.02",
-            "synthetic": True,
-        }
-        assert {"ETH", "LRC", "USDC"} <= set(store.tokens().index)
-        assert store.sync(relayer.rpc_url, rate=None, progress=False, **wanted)[
-            "blocks"
-        ].tolist() == [count]
-
-
-@pytest.mark.thorough
-def test_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    """The benchmark bench_rollup_kills kills 100 syncs of 2,000 blocks."""
-    tally = kill_again_and_again(
-        tmp_path / "blocks", kills=6, blocks=300, longest_life=1.5
-    )
-    assert tally.blocks > 290
-    assert tally.faults.total() > 5

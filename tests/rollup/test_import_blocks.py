@@ -1,15 +1,10 @@
 """Blocks in an archive: every account's fills as the blocks give them, each once, whatever happens."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.child_output import wait
 from support.ledger import Ledger, client_of
 from support.rollup_blocks import block_data, slot
 from support.rollup_stores import SOURCE, START, made_block, opened, root
@@ -20,7 +15,6 @@ from loopring_lab.errors import ArchiveError, LabError, NotAnArchive
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, settled
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.stored import StoredBlocks
 from loopring_lab.source import Source
 
 TOKENS = (
@@ -41,14 +35,19 @@ def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> Raw
     slots = [
         slot(
             "spot_trade",
-            storage_a=dice.randrange(1 << 32), storage_b=number,
-            account_a=20_000 + dice.randrange(9), account_b=dice.choice([3, 20_000 + dice.randrange(9)]),
-            sell_a=dice.choice([0, 0, 6]), sell_b=dice.choice([1, 1, 40, 99, 40_000]),
-            fill_a=amount(dice), fill_b=dice.choice([0, amount(dice), amount(dice)]),
-            data_a=dice.randrange(64), data_b=dice.choice([0, 0, 0, 64]),
+            storage_a=dice.randrange(1 << 32),
+            storage_b=number,
+            account_a=20_000 + dice.randrange(9),
+            account_b=dice.choice([3, 20_000 + dice.randrange(9)]),
+            sell_a=dice.choice([0, 0, 6]),
+            sell_b=dice.choice([1, 1, 40, 99, 40_000]),
+            fill_a=amount(dice),
+            fill_b=dice.choice([0, amount(dice), amount(dice)]),
+            data_a=dice.randrange(64),
+            data_b=dice.choice([0, 0, 0, 64]),
         )
         for _ in range(fills)
-    ]  # fmt: skip
+    ]
     slots += (
         [] if pool is None else [slot("amm_update", account=pool, token=1, balance=7)]
     )
@@ -126,9 +125,16 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(
 def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
     report = archive.report()
     frame = expected(store)
-    counts = frame.groupby(["account_id", "fill_type"], observed=True).agg(
-        rows=("trade_id", "size"), odd=("extra", "count"), first=("created_at", "min"), last=("created_at", "max")
-    ).reset_index()  # fmt: skip
+    counts = (
+        frame.groupby(["account_id", "fill_type"], observed=True)
+        .agg(
+            rows=("trade_id", "size"),
+            odd=("extra", "count"),
+            first=("created_at", "min"),
+            last=("created_at", "max"),
+        )
+        .reset_index()
+    )
     for name in counts.columns:
         assert report[name].astype(str).tolist() == counts[name].astype(str).tolist(), (
             name
@@ -157,25 +163,6 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(
     check_equal(archive, store)
 
 
-def test_importing_again_adds_only_new_blocks(
-    archive: Archive, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = list[int]()
-
-    def watched(self: StoredBlocks, index: object, rows: object, size: int) -> object:
-        read.append(len(rows))
-        return original(self, index, rows, size)
-
-    original = StoredBlocks.batches
-    monkeypatch.setattr(StoredBlocks, "batches", watched)
-    archive.import_blocks(store)
-    assert read == [0], "neither the blocks held, nor those without fills"
-    store.stored.add([fills_block(127), fills_block(128)])
-    archive.import_blocks(store)
-    assert read == [0, 2]
-    check_equal(archive, store)
-
-
 @pytest.mark.usefixtures("small_transactions")
 def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     store: Store, tmp_path: Path
@@ -199,40 +186,6 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
         assert count == counts[block]
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
-
-
-def importer(store: Path, archive: Path) -> subprocess.Popen[bytes]:
-    """Start a process that imports in many small commits, and tells each."""
-    code = (
-        "import loopring_lab as lab; from loopring_lab.archive import from_blocks as f;"
-        "f.ROWS_OF_A_TRANSACTION, f.BLOCKS_AT_ONCE = 40, 2;"
-        f"store = lab.rollup.Store({str(store)!r});"
-        f"lab.Archive({str(archive)!r}).import_blocks(store, lambda *both: print(*both, flush=True))"
-    )
-    words = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.Popen(
-        words, stdout=subprocess.PIPE, bufsize=0, cwd=Path(__file__).parents[1]
-    )
-
-
-@pytest.mark.thorough
-def test_killed_imports_lose_and_double_nothing(tmp_path: Path) -> None:
-    store = filled(tmp_path / "store", *range(100, 400))
-    path = tmp_path / "a"
-    dice = random.Random(3)
-    for _ in range(4):
-        with importer(store.stored.file.path, path) as process:
-            assert wait(process.stdout, 60)
-            while dice.random() < 0.8:
-                process.stdout.readline()
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-        held = Archive(path).trades()
-        assert len(held) % 24 == 0
-        assert not held.duplicated(["trade_id", "role"]).any()
-    Archive(path).import_blocks(store)
-    check_equal(Archive(path), store)
-    assert Archive(path).verify().empty
 
 
 def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(

@@ -19,7 +19,19 @@ pytestmark = pytest.mark.contract
 RECORDINGS = Path(os.environ.get("LOOPRING_LAB_RECORDINGS", "no recordings"))
 RELAYER = RECORDINGS / "mainnet_block_a"
 NFT = 1 << 15
-SAME = ["account_id", "market", "base", "quote", "side", "fill_type", "size", "fee", "fee_token", "token_id", "storage_id"]  # fmt: skip
+SAME = [
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "size",
+    "fee",
+    "fee_token",
+    "token_id",
+    "storage_id",
+]
 
 
 def recording(name: str) -> Any:
@@ -78,8 +90,16 @@ def small_tokens() -> pd.DataFrame:
 
 
 def fill(**fields: int) -> bytes:
-    regular = {"account_a": 20_001, "account_b": 20_002, "storage_a": 7, "storage_b": 8, "sell_a": 1, "sell_b": 0,
-               "fill_a": 2000 | 18 << 19, "fill_b": 3 | 17 << 19}  # fmt: skip
+    regular = {
+        "account_a": 20_001,
+        "account_b": 20_002,
+        "storage_a": 7,
+        "storage_b": 8,
+        "sell_a": 1,
+        "sell_b": 0,
+        "fill_a": 2000 | 18 << 19,
+        "fill_b": 3 | 17 << 19,
+    }
     return slot("spot_trade", **regular | fields)
 
 
@@ -331,8 +351,11 @@ def test_odd_fills_are_listed_and_lose_no_digit() -> None:
         * 2
     )
     assert extra[2] | {"anomaly": ""} == {
-        "anomaly": "", "size": str(3 * 10**17), "notional": str(2000 * 10**18), "fee": "0",
-    }  # fmt: skip
+        "anomaly": "",
+        "size": str(3 * 10**17),
+        "notional": str(2000 * 10**18),
+        "fee": "0",
+    }
     assert reasons[4:6] == ["both sides sell token 1"] * 2
     assert reasons[6].startswith("bit 6 of the order data")
     assert [reasons[7].split(" with")[0], extra[7]["size"]] == [
@@ -363,47 +386,6 @@ def test_other_frames_are_refused(blocks: lab.rollup.Blocks) -> None:
 
 
 # The same analyses on both
-
-
-def test_sums_of_fees_tiers_and_breakdowns_are_the_relayer_s(
-    trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame
-) -> None:
-    ours, theirs = (
-        lab.fees.summary(frame, by=["fill_type", "role"]) for frame in (trades, served)
-    )
-    keys = [
-        "fill_type",
-        "role",
-        "fee_token",
-        "fills",
-        "fee",
-        "volume",
-        "zero_fee_share",
-        "unknown",
-        "both_sides",
-    ]
-    assert ours[keys].astype(str).equals(theirs[keys].astype(str))
-    ours, theirs = (
-        lab.fills.breakdown(frame, by="market") for frame in (trades, served)
-    )
-    keys = ["market", "fill_type", "fills", "share", "volume", "both_sides"]
-    assert ours[keys].astype(str).equals(theirs[keys].astype(str))
-    ours, theirs = (lab.fees.tiers(frame, tokens=tokens) for frame in (trades, served))
-    known = [
-        dict(zip(frame["tier_bps"], frame["fills"], strict=True))
-        for frame in (ours, theirs)
-    ]
-    assert sum(known[0].values()) == sum(known[1].values()) == 364
-
-
-def test_roles_and_sides_are_the_relayer_s(
-    trades: pd.DataFrame, served: pd.DataFrame
-) -> None:
-    derived = lab.fills.with_roles(trades.assign(role=None))
-    assert [*derived["role"]] == [*served["role"]]
-    once = lab.fills.one_side(trades)
-    assert (once["role"] == "taker").all()
-    assert [*once["index_in_block"]] == [*lab.fills.one_side(served)["index_in_block"]]
 
 
 def test_orders_are_told_apart_without_a_hash_as_with_it(
@@ -466,19 +448,6 @@ def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(
     assert [
         None if pd.isna(price) else price for price in found["price_after"]
     ] == after
-
-
-def test_a_value_of_a_fee_uses_no_price_that_comes_later_in_the_block() -> None:
-    swap = {"sell_a": 0, "sell_b": 6, "fill_a": 1 | 18 << 19}
-    charged = fill(data_a=50, account_a=20_003)
-    rows = [
-        fill(**swap, fill_b=1000 | 6 << 19),
-        charged,
-        fill(**swap, fill_b=9000 | 6 << 19, storage_a=70, storage_b=80),
-    ]
-    valued = lab.fees.in_token(read(*rows), "USDC")
-    found = valued[(valued["account_id"] == 20_003)].iloc[0]
-    assert found["fee_value"] == pytest.approx(1000 * float(found["fee"]), rel=1e-12)
 
 
 def test_prices_cut_to_eight_decimals_are_the_relayer_s(

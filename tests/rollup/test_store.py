@@ -1,16 +1,9 @@
 """The store of blocks: each once, in order, with the numbers that events, callers and state roots tell."""
 
-import hashlib
-import os
 import random
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.child_output import wait
-from support.power_loss import compiled, cut_power, watched
 from support.rollup_blocks import block_data, slot
 from support.rollup_stores import (
     ADDRESS,
@@ -104,11 +97,23 @@ def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
     facts = [(50, 7, 0), (50, 7, 1), (50, 9, 0), (51, 3, 0), (52, None, 0)]
     blocks = [
         RawBlock(
-            block_data([slot("deposit", amount=number)], timestamp=START + time, before=root(number)),
-            0, 1, 17, b"", "53228430", None, l1_block, None, place,
+            block_data(
+                [slot("deposit", amount=number)],
+                timestamp=START + time,
+                before=root(number),
+            ),
+            0,
+            1,
+            17,
+            b"",
+            "53228430",
+            None,
+            l1_block,
+            None,
+            place,
         )
         for number, (time, l1_block, place) in enumerate(facts)
-    ]  # fmt: skip
+    ]
     random.Random(1).shuffle(blocks)
     store.stored.add(blocks)
     found = [(raw.l1_block, raw.place) for raw in store.blocks().raw]
@@ -243,18 +248,6 @@ def test_tokens_are_those_stored_last(store: Store) -> None:
         store.stored.store_tokens("[{}]")
 
 
-def test_an_empty_store_says_so_and_how_to_fill_it(tmp_path: Path) -> None:
-    empty = Store(tmp_path / "nothing")
-    assert repr(empty) == f"Store('{tmp_path}/nothing', empty)"
-    assert "empty" in empty._repr_html_()
-    assert empty.source is None
-    with pytest.raises(
-        lab.errors.NotAnArchive, match=r"no blocks here yet. Fill it first: store\.sync"
-    ):
-        empty.report()
-    assert not (tmp_path / "nothing").exists()
-
-
 def test_an_archive_is_no_block_store_and_a_block_store_no_archive(
     store: Store, tmp_path: Path
 ) -> None:
@@ -277,77 +270,6 @@ def filled(store: Store) -> Store:
     store.stored.add([made_block(1)])
     store.stored.store_tokens('[{"symbol": "USDC", "tokenId": 6, "decimals": 6}]')
     return store
-
-
-def writer(
-    path: Path, first: int, environment: dict[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a process that adds blocks four at a time."""
-    code = f"from support import rollup_stores; rollup_stores.add_for_ever({str(path)!r}, {first}, 4, 4000)"
-    words = [sys.executable, "-W", "ignore", "-c", code]
-    folder = Path(__file__).parents[1]
-    return subprocess.Popen(
-        words, stdout=subprocess.PIPE, bufsize=0, cwd=folder, env=environment
-    )
-
-
-def reported_of(process: subprocess.Popen[bytes]) -> int:
-    return max([0, *map(int, process.stdout.read().split())])
-
-
-def check_whole(path: Path, reported: int) -> int:
-    """Check that a store, opened after a kill, holds what was reported and whole batches beyond it."""
-    store = opened(path)
-    held = [] if not len(store.stored.index().blocks) else numbers_of(store)
-    assert held == list(range(1, len(held) + 1))
-    assert len(held) >= reported
-    assert len(held) % 4 == 0
-    assert [raw.data for batch in store.batches() for raw in batch.raw] == [
-        made_data(n) for n in held
-    ]
-    return len(held)
-
-
-@pytest.mark.thorough
-def test_killed_writers_leave_whole_batches_and_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "killed"
-    dice = random.Random(5)
-    held = 0
-    for _ in range(3):
-        with writer(path, held + 1) as process:
-            assert wait(process.stdout, 60)
-            while dice.random() < 0.7:
-                process.stdout.readline()
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            held = check_whole(path, reported_of(process))
-    assert held
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc: run on Linux")
-def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
-    library = compiled(tmp_path)
-    dice = random.Random(7)
-    held = 0
-    if library is None:
-        pytest.skip("needs a C compiler")
-    root = tmp_path / "disk"
-    notes = tmp_path / "notes"
-    root.mkdir()
-    notes.mkdir()
-    path = root / "cut.duckdb"
-    for syncs in (23, 61, 35):
-        environment = watched(library, root, notes) | {"POWER_SYNCS": str(syncs)}
-        with writer(path, held + 1, environment) as process:
-            reported = reported_of(process)
-        cut_power(root, notes, dice)
-        held = check_whole(path, reported)
-    assert held
-    assert (
-        hashlib.sha256(made_data(1)).digest()
-        in Store(path).stored.index().blocks["data_sha256"].to_pylist()
-    )
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,8 @@ SAME = ["market", "base", "quote", "side", "fill_type", "role", "fee_token"]
 EXACT = ["size", "fee", "token_id", "storage_id"]
 PRICE_DIGITS = 10**8  # what the relayer cuts prices to
 
-MORE = [pytest.param(world, marks=pytest.mark.thorough) for world in WORLDS[1::2]]
-worlds = pytest.mark.parametrize(
-    "world", [*WORLDS[::2], *MORE], ids=lambda world: world.name
-)
+pytestmark = pytest.mark.thorough
+worlds = pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 
 
 @cache
@@ -75,10 +73,8 @@ def cut(prices):
     return [int(price * PRICE_DIGITS) for price in prices]
 
 
-@pytest.mark.thorough
 @worlds
 def test_the_frame_by_blocks_is_the_frame_by_relayer(world):
-    pytest.importorskip("loopring_lab.rollup.settled")
     served, tokens, markets = by_relayer(world)
     found = in_order(from_the_chain(world).trades(tokens, markets))
     assert list(found.columns) == list(served.columns)
@@ -104,7 +100,6 @@ def test_the_frame_by_blocks_is_the_frame_by_relayer(world):
 
 @worlds
 def test_notional_is_the_quote_leg_of_the_world_exactly(world):
-    pytest.importorskip("loopring_lab.rollup.settled")
     _, tokens, markets = by_relayer(world)
     decimals = tokens["decimals"].to_dict()
     legs = {(fill.block_id, fill.index_in_block): fill.quote for fill in world.fills}

@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from support.child_output import wait
 from support.ledger import count_rows
 
 import loopring_lab as lab
@@ -54,12 +53,6 @@ def ask(process: subprocess.Popen[bytes]) -> str:
     process.stdin.write(b"go\n")
     process.stdin.flush()
     return say(process)
-
-
-def drain(stream: IO[bytes]) -> None:
-    """Read the line of a sync that finished in the moment it was killed."""
-    if wait(stream, 0.05):
-        stream.readline()
 
 
 def check(path: Path, truth: Counter[Any], sums: Counter[Any]) -> None:

@@ -42,6 +42,10 @@ def _build(folder: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *words],
-        cwd=ROOT, env=variables, capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stderr[-3000:]

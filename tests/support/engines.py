@@ -27,7 +27,6 @@ MOMENT = pa.timestamp("ms", "UTC")
 IN_MEMORY = ("pandas", "pyarrow", "polars", "polars, lazy")
 OTHERS = ("duckdb", "archive", "spark")
 ENGINES = (*IN_MEMORY, *OTHERS)
-FAST = ("pandas", "polars", "duckdb")
 QUICK = ENGINES[:-1]  # all but Spark
 EQUAL_DIGITS = 12
 

@@ -42,12 +42,24 @@ class Ledger:
             at_price = (
                 size * 35_669 // 10**8 // 10 ** (12 if market == "ETH-USDC" else 0)
             )
-            self.rows.append((
-                str(1_640_000_000_000 + 977 * number), str(1_000 + 2 * number), side,
-                str(size), "3.5669E-4", ("AMM-" if kind == "amm" else "") + market,
-                str(fee % (1 + (size if side == "BUY" else at_price))), str(number // 300), str(number % 300), str(account),
-                str(base if side == "SELL" else quote), str(dice.randrange(10**6)), order, "taker",
-            ))  # fmt: skip
+            self.rows.append(
+                (
+                    str(1_640_000_000_000 + 977 * number),
+                    str(1_000 + 2 * number),
+                    side,
+                    str(size),
+                    "3.5669E-4",
+                    ("AMM-" if kind == "amm" else "") + market,
+                    str(fee % (1 + (size if side == "BUY" else at_price))),
+                    str(number // 300),
+                    str(number % 300),
+                    str(account),
+                    str(base if side == "SELL" else quote),
+                    str(dice.randrange(10**6)),
+                    order,
+                    "taker",
+                )
+            )
 
     @cached_property
     def history(self) -> History:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import requests
+from support.clients import client_at
 from support.ledger import Ledger, count_rows
 from support.scripted_server import Answer, Request, ScriptedServer, scripted
 
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError
-from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
 
 HEADER = "X-Loopring-Lab-Source"
@@ -49,8 +49,7 @@ class Racer(NamedTuple):
 def addressed(relayer: Relayer | Racer, base_url: str | None = None) -> Client:
     """Connect by address only, as a user does."""
     url = base_url or relayer.base_url
-    key = relayer.api_key[:]
-    return Client(Transport(url, api_key=key, rate=None, proxies=False))
+    return client_at(url, api_key=relayer.api_key[:])
 
 
 @contextmanager

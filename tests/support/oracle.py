@@ -324,28 +324,6 @@ def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> 
     ]
 
 
-def in_token_summed(fills: list[Fill], token: str, by: Sequence[str]) -> Rows:
-    rows = [Fill(**row) for row in in_token(fills, token)]
-    ages = [
-        None if row.priced_at is None else row.created_at - row.priced_at
-        for row in rows
-    ]
-    rows = [Fill(**vars(row), age=age) for row, age in zip(rows, ages, strict=True)]
-    return [
-        key
-        | {"fills": len(some), "unpriced": sum(row.fee_value is None for row in some)}
-        | {
-            name: total(getattr(row, name) for row in some)
-            for name in ("fee", "fee_value")
-        }
-        | {
-            "value_token": token,
-            "max_age": max(known(row.age for row in some), default=None),
-        }
-        for key, some in grouped(rows, [*by, "fee_token"])
-    ]
-
-
 Path = list[tuple[str, str]]
 
 
@@ -779,47 +757,6 @@ def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
     """Return the fills of the same order; the fill itself where its order is unknown."""
     name = order_name(fill)
     return [one for one in fills if order_name(one) == name] if name else [fill]
-
-
-def price_gaps_summed(
-    fills: list[Fill], tolerance: int | None, by: Sequence[str]
-) -> Rows:
-    typed = [fill for fill in fills if fill.fill_type]
-    rows = price_gaps(fills, tolerance)
-    return _medians(
-        rows, typed, [*by, "fill_type"], "unmatched", ["gap_bps", "worse_bps"]
-    )
-
-
-def costs_summed(
-    fills: list[Fill], reference: str, tolerance: int | None, by: Sequence[str]
-) -> Rows:
-    rows = costs(fills, reference, tolerance)
-    return _medians(rows, fills, by, "unpriced", ["price_bps", "fee_bps", "all_in_bps"])
-
-
-def _medians(
-    rows: Rows, fills: list[Fill], by: Sequence[str], missing: str, rates: Sequence[str]
-) -> Rows:
-    """Count rows and those without one of the rates, and take medians; `fills` have what is grouped by."""
-    both = [Fill(**vars(fill) | row) for row, fill in zip(rows, fills, strict=True)]
-    found = []
-    for key, some in grouped(both, by):
-        priced = [
-            row for row in some if all(getattr(row, rate) is not None for rate in rates)
-        ]
-        medians = {
-            f"median_{rate}": _median([getattr(row, rate) for row in priced])
-            for rate in rates
-        }
-        found.append(
-            key | {"fills": len(some), missing: len(some) - len(priced)} | medians
-        )
-    return found
-
-
-def _median(values: list[float]) -> float | None:
-    return statistics.median(values) if values else None
 
 
 def _usable(fill: Fill) -> bool:

@@ -4,6 +4,7 @@ A host process imports everything once and forks a relayer for each run, so that
 A request whose answer was lost is sent again in the next run: the response tells whether it had been accepted.
 """
 
+import contextlib
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ KEY = "operator"
 SETTINGS = Settings(update_seconds=0.01)
 LONGEST_RUN = 0.1  # seconds after the first request is accepted
 TIMEOUT = 20  # seconds
+NONCE_USED = 102021
 
 
 def fork_relayers(path: str) -> None:
@@ -50,16 +52,13 @@ def fork_relayers(path: str) -> None:
 @contextmanager
 def forking_host(path: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a host until the end of the block."""
-    code = (
-        f"from support.relayer_kills import fork_relayers; fork_relayers({str(path)!r})"
-    )
-    folder = str(Path(__file__).parents[1])
+    call = f"fork_relayers({str(path)!r})"
     with subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"from support.relayer_kills import *; {call}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=folder,
+        cwd=Path(__file__).parents[1],
         start_new_session=True,
     ) as process:
         try:
@@ -73,58 +72,30 @@ class Tally:
     """What became of the requests, over all runs."""
 
     accepted: Counter[int] = field(default_factory=Counter)
-    hashes: list[str] = field(default_factory=list)
+    hashes: set[str] = field(default_factory=set)
     unanswered: dict[int, dict[str, Any]] = field(default_factory=dict)
     resolved: Counter[str] = field(default_factory=Counter)
     pending_at_start: int = 0
 
 
-class Client:
-    """Updates the keys of a few accounts, and remembers which requests were accepted."""
+class Desk:
+    """Asks the relayer of one run."""
 
-    def __init__(self) -> None:
-        self.tally = Tally()
-        self._owners = Relayer(World(size=0.001), SETTINGS)
-        self._url = ""
-        self._session = requests.Session()
-        self._on_first_accepted: Callable[[], None] = _nothing
-
-    def run_until_killed(
-        self, url: str, deadline: float, on_first_accepted: Callable[[], None]
-    ) -> None:
-        """Send updates until the relayer is gone; call back when the first was accepted."""
-        self._url = url + "/api/v3"
-        self._session = requests.Session()
-        self._on_first_accepted = on_first_accepted
-        try:
-            self.tally.pending_at_start += sum(
-                self.account(each)["frozen"] for each in ACCOUNTS
-            )
-            for account_id, body in list(self.tally.unanswered.items()):
-                self._resend(account_id, body)
-            while time.monotonic() < deadline:
-                for account_id in ACCOUNTS:
-                    account = self.account(account_id)
-                    if not account["frozen"]:
-                        self._update(account_id, account["nonce"])
-        except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
-            pass
-        finally:
-            self._session.close()
+    def __init__(self, url: str) -> None:
+        self.url = url + "/api/v3"
+        self.session = requests.Session()
 
     def account(self, account_id: int) -> dict[str, Any]:
-        return self._session.get(
-            f"{self._url}/account", params={"accountId": account_id}, timeout=5
-        ).json()
+        query = {"accountId": account_id}
+        return self.session.get(f"{self.url}/account", params=query, timeout=5).json()
 
     def updates(self, account_id: int) -> list[dict[str, Any]]:
         """Read every update of an account."""
         found: list[dict[str, Any]] = []
         while True:
-            query = {"accountId": account_id, "offset": len(found)}
-            answer = self._session.get(
-                f"{self._url}/user/updateInfo",
-                params=query,
+            answer = self.session.get(
+                f"{self.url}/user/updateInfo",
+                params={"accountId": account_id, "offset": len(found)},
                 headers={"X-API-KEY": KEY},
                 timeout=5,
             ).json()
@@ -132,92 +103,95 @@ class Client:
             if len(found) >= answer["totalNum"]:
                 return found
 
-    def expected_key(self, account_id: int, nonce: int) -> dict[str, str]:
-        return signed_update(self._owners, account_id, nonce)["publicKey"]
-
-    def _update(self, account_id: int, nonce: int) -> None:
-        body = signed_update(self._owners, account_id, nonce)
-        self.tally.unanswered[account_id] = body
-        answer = self._post(body)
-        assert answer.status_code == 200, answer.text
-        self._accepted(account_id, answer.json())
-
-    def _resend(self, account_id: int, body: dict[str, Any]) -> None:
-        """Send a request again whose answer was lost."""
-        answer = self._post(body)
-        if answer.status_code == 200:
-            self.tally.resolved[
-                "pending" if answer.json()["isIdempotent"] else "never accepted"
-            ] += 1
-            self._accepted(account_id, answer.json())
-        else:
-            assert answer.json()["resultInfo"]["code"] == 102021, answer.text
-            self.tally.resolved["processed"] += 1
-            self.tally.accepted[account_id] += 1
-            del self.tally.unanswered[account_id]
-
-    def _post(self, body: dict[str, Any]) -> requests.Response:
+    def post(self, body: dict[str, Any]) -> requests.Response:
         headers = {"X-API-SIG": body["ecdsaSignature"]}
-        return self._session.post(
-            f"{self._url}/account", json=body, headers=headers, timeout=5
-        )
+        url = f"{self.url}/account"
+        return self.session.post(url, json=body, headers=headers, timeout=5)
 
-    def _accepted(self, account_id: int, answer: dict[str, Any]) -> None:
-        self.tally.accepted[account_id] += 1
-        self.tally.hashes.append(answer["hash"])
-        del self.tally.unanswered[account_id]
-        self._on_first_accepted()
-        self._on_first_accepted = _nothing
+
+def send(desk: Desk, tally: Tally, account_id: int) -> None:
+    """Send the request of an account that has no answer yet; it may have been sent before a kill."""
+    answer = desk.post(tally.unanswered[account_id])
+    body = answer.json()
+    if answer.status_code == 200:
+        tally.hashes.add(body["hash"])
+        tally.resolved["pending" if body["isIdempotent"] else "new"] += 1
+    else:
+        assert body["resultInfo"]["code"] == NONCE_USED, body
+        tally.resolved["processed"] += 1
+    tally.accepted[account_id] += 1
+    del tally.unanswered[account_id]
+
+
+def update_until_killed(
+    desk: Desk, tally: Tally, owners: Relayer, killer: threading.Timer
+) -> None:
+    """Update keys until the relayer is gone, which the killer sees to after the first was accepted."""
+    deadline = time.monotonic() + TIMEOUT
+    with contextlib.suppress(
+        requests.ConnectionError, requests.exceptions.ChunkedEncodingError
+    ):
+        tally.pending_at_start += sum(desk.account(a)["frozen"] for a in ACCOUNTS)
+        for account_id in list(tally.unanswered):
+            send(desk, tally, account_id)
+        while time.monotonic() < deadline:
+            for account_id in ACCOUNTS:
+                account = desk.account(account_id)
+                if account["frozen"]:
+                    continue
+                body = signed_update(owners, account_id, account["nonce"])
+                tally.unanswered[account_id] = body
+                send(desk, tally, account_id)
+                if killer.ident is None:
+                    killer.start()
+
+
+def start_relayer(process: subprocess.Popen[str]) -> tuple[int, Desk]:
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    pid, url = process.stdout.readline().split()
+    return int(pid), Desk(url)
 
 
 def kill_repeatedly(path: Path, kills: int, seed: int = 1) -> Tally:
     """Kill a relayer many times during updates; every accepted request must be processed exactly once."""
-    client = Client()
-    rng = random.Random(seed)
+    tally = Tally()
+    owners = Relayer(World(size=0.001), SETTINGS)
+    dice = random.Random(seed)
     with forking_host(path) as process:
         for _ in range(kills):
-            pid, url = start_relayer(process)
-            killer = threading.Timer(
-                rng.uniform(0, LONGEST_RUN), os.kill, (pid, signal.SIGKILL)
-            )
-            client.run_until_killed(url, time.monotonic() + TIMEOUT, killer.start)
+            pid, desk = start_relayer(process)
+            life = dice.uniform(0, LONGEST_RUN)
+            killer = threading.Timer(life, os.kill, (pid, signal.SIGKILL))
+            update_until_killed(desk, tally, owners, killer)
             killer.join()
-        pid, url = start_relayer(process)
-        client.run_until_killed(url, time.monotonic(), _nothing)
-        check(client)
+            desk.session.close()
+        pid, desk = start_relayer(process)
+        for account_id in list(tally.unanswered):
+            send(desk, tally, account_id)
+        check(desk, tally, owners)
+        desk.session.close()
         os.kill(pid, signal.SIGKILL)
-    return client.tally
+    return tally
 
 
-def _nothing() -> None:
-    pass
-
-
-def start_relayer(process: subprocess.Popen[str]) -> tuple[int, str]:
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    pid, url = process.stdout.readline().split()
-    return int(pid), url
-
-
-def check(client: Client) -> None:
+def check(desk: Desk, tally: Tally, owners: Relayer) -> None:
+    """Each accepted request was processed once, and no other."""
     deadline = time.monotonic() + TIMEOUT
-    while any(client.account(each)["frozen"] for each in ACCOUNTS):
+    while any(desk.account(each)["frozen"] for each in ACCOUNTS):
         assert time.monotonic() < deadline, "an update is stuck"
         time.sleep(0.01)
     found: list[str] = []
     for account_id in ACCOUNTS:
-        account = client.account(account_id)
-        accepted = client.tally.accepted[account_id]
-        assert account["nonce"] == account["keyNonce"] == 1 + accepted, (
-            account,
-            accepted,
-        )
+        account = desk.account(account_id)
+        accepted = tally.accepted[account_id]
+        assert account["nonce"] == account["keyNonce"] == 1 + accepted, account
         if accepted:
-            assert account["publicKey"] == client.expected_key(account_id, accepted)
-        updates = client.updates(account_id)
+            last = signed_update(owners, account_id, accepted)
+            assert account["publicKey"] == last["publicKey"]
+        updates = desk.updates(account_id)
         assert [update["status"] for update in updates] == ["processed"] * accepted
         found += [update["hash"] for update in updates]
-    assert len(set(found)) == len(found) == client.tally.accepted.total()
-    assert set(client.tally.hashes) <= set(found)
-    assert not client.tally.unanswered
+    assert len(set(found)) == len(found) == tally.accepted.total()
+    assert tally.hashes <= set(found)
+    assert not tally.unanswered

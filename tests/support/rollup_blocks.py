@@ -1,6 +1,6 @@
 """Rollup blocks for tests: the recorded block A, and blocks written field by field.
 
-The writer here is the tests' own: it shares nothing with the package's reader, nor with the relayer's encoder.
+The writer here is the tests' own: it shares nothing with the package's reader.
 """
 
 import json
@@ -23,31 +23,110 @@ WRAPPERS = (
     "503baf55",
 )
 FORMS = ("8dadd3af", "66ac492e", "53228430")
-TYPES = ("noop", "deposit", "withdrawal", "transfer", "spot_trade", "account_update", "amm_update",
-         "signature_verification", "nft_mint", "nft_data")  # fmt: skip
-WIDTHS: dict[str, dict[str, tuple[int, int]]] = {  # name: first byte, width; as the contracts lay them out
+TYPES = (
+    "noop",
+    "deposit",
+    "withdrawal",
+    "transfer",
+    "spot_trade",
+    "account_update",
+    "amm_update",
+    "signature_verification",
+    "nft_mint",
+    "nft_data",
+)
+WIDTHS: dict[
+    str, dict[str, tuple[int, int]]
+] = {  # name: first byte, width; as the contracts lay them out
     "noop": {},
-    "deposit": {"owner": (1, 20), "account": (21, 4), "token": (25, 2), "amount": (27, 12)},
-    "withdrawal": {"kind": (1, 1), "owner": (2, 20), "account": (22, 4), "token": (26, 2), "amount": (28, 12),
-                   "fee_token": (40, 2), "fee": (42, 2), "storage": (44, 4), "onchain_data_hash": (48, 20)},
-    "transfer": {"kind": (1, 1), "sender": (2, 4), "receiver": (6, 4), "token": (10, 2), "amount": (12, 3),
-                 "fee_token": (15, 2), "fee": (17, 2), "storage": (19, 4), "to": (23, 20),
-                 "from_": (43, 20), "to_token": (63, 2)},
-    "spot_trade": {"storage_a": (1, 4), "storage_b": (5, 4), "account_a": (9, 4), "account_b": (13, 4),
-                   "sell_a": (17, 2), "sell_b": (19, 2), "fill_a": (21, 3), "fill_b": (24, 3),
-                   "data_a": (27, 1), "data_b": (28, 1), "buy_a": (29, 2), "buy_b": (31, 2),
-                   "high_a": (33, 1), "high_b": (34, 1)},
-    "account_update": {"kind": (1, 1), "owner": (2, 20), "account": (22, 4), "fee_token": (26, 2),
-                       "fee": (28, 2), "public_key": (30, 32), "nonce": (62, 4)},
-    "amm_update": {"owner": (1, 20), "account": (21, 4), "token": (25, 2), "fee_bips": (27, 1),
-                   "weight": (28, 12), "nonce": (40, 4), "balance": (44, 12)},
+    "deposit": {
+        "owner": (1, 20),
+        "account": (21, 4),
+        "token": (25, 2),
+        "amount": (27, 12),
+    },
+    "withdrawal": {
+        "kind": (1, 1),
+        "owner": (2, 20),
+        "account": (22, 4),
+        "token": (26, 2),
+        "amount": (28, 12),
+        "fee_token": (40, 2),
+        "fee": (42, 2),
+        "storage": (44, 4),
+        "onchain_data_hash": (48, 20),
+    },
+    "transfer": {
+        "kind": (1, 1),
+        "sender": (2, 4),
+        "receiver": (6, 4),
+        "token": (10, 2),
+        "amount": (12, 3),
+        "fee_token": (15, 2),
+        "fee": (17, 2),
+        "storage": (19, 4),
+        "to": (23, 20),
+        "from_": (43, 20),
+        "to_token": (63, 2),
+    },
+    "spot_trade": {
+        "storage_a": (1, 4),
+        "storage_b": (5, 4),
+        "account_a": (9, 4),
+        "account_b": (13, 4),
+        "sell_a": (17, 2),
+        "sell_b": (19, 2),
+        "fill_a": (21, 3),
+        "fill_b": (24, 3),
+        "data_a": (27, 1),
+        "data_b": (28, 1),
+        "buy_a": (29, 2),
+        "buy_b": (31, 2),
+        "high_a": (33, 1),
+        "high_b": (34, 1),
+    },
+    "account_update": {
+        "kind": (1, 1),
+        "owner": (2, 20),
+        "account": (22, 4),
+        "fee_token": (26, 2),
+        "fee": (28, 2),
+        "public_key": (30, 32),
+        "nonce": (62, 4),
+    },
+    "amm_update": {
+        "owner": (1, 20),
+        "account": (21, 4),
+        "token": (25, 2),
+        "fee_bips": (27, 1),
+        "weight": (28, 12),
+        "nonce": (40, 4),
+        "balance": (44, 12),
+    },
     "signature_verification": {"owner": (1, 20), "account": (21, 4), "data": (25, 32)},
-    "nft_mint": {"kind": (1, 1), "minter": (2, 4), "to_token": (6, 2), "fee_token": (8, 2), "fee": (10, 2),
-                 "amount": (12, 12), "storage": (24, 4), "nft_type": (28, 1), "token_account": (29, 4),
-                 "nft_id": (33, 32), "creator_bips": (65, 1)},
-    "nft_data": {"scheme": (1, 1), "account": (2, 4), "token": (6, 2), "nft_id": (8, 32),
-                 "creator_bips": (40, 1), "nft_type": (41, 1), "address": (42, 20)},
-}  # fmt: skip
+    "nft_mint": {
+        "kind": (1, 1),
+        "minter": (2, 4),
+        "to_token": (6, 2),
+        "fee_token": (8, 2),
+        "fee": (10, 2),
+        "amount": (12, 12),
+        "storage": (24, 4),
+        "nft_type": (28, 1),
+        "token_account": (29, 4),
+        "nft_id": (33, 32),
+        "creator_bips": (65, 1),
+    },
+    "nft_data": {
+        "scheme": (1, 1),
+        "account": (2, 4),
+        "token": (6, 2),
+        "nft_id": (8, 32),
+        "creator_bips": (40, 1),
+        "nft_type": (41, 1),
+        "address": (42, 20),
+    },
+}
 MINT_TO = {"receiver": (28, 4), "to": (32, 20)}  # of a mint whose kind is not 0
 
 
@@ -106,8 +185,16 @@ def block_data(
     """Write a block: header, the first 29 bytes of each slot, then the other 39 of each."""
     size = len(transactions) if size is None else size
     slots = [*transactions, *[bytes(68)] * (size - len(transactions))]
-    filled = {"exchange": EXCHANGE, "before": bytes(32), "after": bytes(32), "timestamp": 1_648_179_367,
-              "taker": 0, "maker": 0, "conditional": 0, "operator": 10_001} | header  # fmt: skip
+    filled = {
+        "exchange": EXCHANGE,
+        "before": bytes(32),
+        "after": bytes(32),
+        "timestamp": 1_648_179_367,
+        "taker": 0,
+        "maker": 0,
+        "conditional": 0,
+        "operator": 10_001,
+    } | header
     widths = (20, 32, 32, 4, 1, 1, 4, 4)
     pieces = [
         value if isinstance(value, bytes) else value.to_bytes(width, "big")

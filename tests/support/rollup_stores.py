@@ -71,8 +71,14 @@ def made_call(*numbers: int, compress: bool = True) -> bytes:
 def event(number: int, data: bytes | None = None, **known: Any) -> Submission:
     """Return the event of a block."""
     digest = hashlib.sha256(made_data(number) if data is None else data).digest()
-    facts = {"block_id": number, "merkle_root": root(number), "public_data_hash": digest, "log_index": 3,
-             "l1_block": 11_000_000 + number, "transaction_hash": f"0x{number:064x}"}  # fmt: skip
+    facts = {
+        "block_id": number,
+        "merkle_root": root(number),
+        "public_data_hash": digest,
+        "log_index": 3,
+        "l1_block": 11_000_000 + number,
+        "transaction_hash": f"0x{number:064x}",
+    }
     return Submission(**(facts | known))
 
 
@@ -85,17 +91,3 @@ def opened(path: Path) -> Store:
 
 def numbers_of(store: Store) -> list[int | None]:
     return [raw.block_id for raw in store.blocks().raw]
-
-
-def add_for_ever(path: str, first: int, batch: int, stop: int) -> None:
-    """Add blocks in batches, and print the last number of each batch when it is committed."""
-    store = opened(Path(path))
-    for start in range(first, stop, batch):
-        store.stored.add(
-            [made_block(number) for number in range(start, min(start + batch, stop))]
-        )
-        store.stored.add_events(
-            map(event, range(start, min(start + batch, stop))),
-            (start, start + batch - 1),
-        )
-        print(min(start + batch, stop) - 1, flush=True)

@@ -104,9 +104,16 @@ class ScriptedChain:
         place: int,
     ) -> None:
         self.logs.append(
-            {"address": self.exchange, "topics": topics, "data": "0x" + data.hex(), "blockNumber": hex(l1_block),
-             "transactionHash": transaction, "logIndex": hex(place), "removed": False}
-        )  # fmt: skip
+            {
+                "address": self.exchange,
+                "topics": topics,
+                "data": "0x" + data.hex(),
+                "blockNumber": hex(l1_block),
+                "transactionHash": transaction,
+                "logIndex": hex(place),
+                "removed": False,
+            }
+        )
 
     def register(
         self, token_id: int, address: int, symbol: bytes | None, decimals: int | None
@@ -220,14 +227,3 @@ def abi_text(text: str) -> bytes:
 def unpaced(url: str) -> dict[str, Any]:
     """Return arguments of a sync that does not wait."""
     return {"rpc": url, "rate": None, "progress": False}
-
-
-__all__ = [
-    "CONTRACT",
-    "FIRST_L1",
-    "ScriptedChain",
-    "abi_text",
-    "data_of",
-    "root",
-    "unpaced",
-]

@@ -35,11 +35,15 @@ def client_of(block: Path) -> lab.Client:
 
 
 def trades_of(client: lab.Client) -> pd.DataFrame:
-    """Read every account of the recording."""
-    assert client.accounts is not None
-    return pd.concat(
-        [client.trades(account) for account in client.accounts], ignore_index=True
-    )
+    """Read every account of the recording, which takes seconds; once for all tests of a process."""
+    if client.source not in _trades:
+        assert client.accounts is not None
+        frames = [client.trades(account) for account in client.accounts]
+        _trades[client.source] = pd.concat(frames, ignore_index=True)
+    return _trades[client.source].copy()
+
+
+_trades: dict[str, pd.DataFrame] = {}
 
 
 def settled_of(block: Path) -> Settled:

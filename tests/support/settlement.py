@@ -411,10 +411,17 @@ class Settlement:
         owner = self._owner(update.account)
         key = self._key(update.account, update.nonce)
         digest = protocol.account_update_digest(
-            exchange=self._settings.exchange, chain_id=self._settings.chain_id, owner=owner.address,
-            account_id=update.account, x=key.x, y=key.y, fee_token_id=update.fee_token,
-            max_fee=max_fee, valid_until=valid_until, nonce=update.nonce,
-        )  # fmt: skip
+            exchange=self._settings.exchange,
+            chain_id=self._settings.chain_id,
+            owner=owner.address,
+            account_id=update.account,
+            x=key.x,
+            y=key.y,
+            fee_token_id=update.fee_token,
+            max_fee=max_fee,
+            valid_until=valid_until,
+            nonce=update.nonce,
+        )
         kind = protocol.KIND_EIP712 if update.account % 3 else protocol.KIND_PERSONAL
         if kind == protocol.KIND_PERSONAL:
             signed = owner.signer.sign_message(messages.encode_defunct(digest))
@@ -431,9 +438,21 @@ def _spot_trade(fill: Fill) -> SpotTrade:
     quote = (market.quote.id, fill.quote)
     (sold, paid), (bought, received) = (quote, base) if buys else (base, quote)
     return SpotTrade(
-        fill.taker, fill.maker, fill.taker_storage, fill.maker_storage, sold, bought, bought, sold,
-        paid, received, int(buys), int(not buys), fill.fee_bps, 0,
-    )  # fmt: skip
+        fill.taker,
+        fill.maker,
+        fill.taker_storage,
+        fill.maker_storage,
+        sold,
+        bought,
+        bought,
+        sold,
+        paid,
+        received,
+        int(buys),
+        int(not buys),
+        fill.fee_bps,
+        0,
+    )
 
 
 def _rounded_up(amount: int) -> int:

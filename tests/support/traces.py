@@ -4,10 +4,11 @@ import base64
 import contextlib
 import io
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from urllib.parse import quote, quote_plus
 
+import pytest
 from IPython.core.ultratb import VerboseTB
 
 SHORTEST = 12
@@ -21,9 +22,17 @@ def forms(secret: str | bytes) -> set[str]:
     )
     text = raw.decode("latin-1")
     written = {
-        text, quote(text), quote(text, safe=""), quote_plus(text), raw.hex(), raw.hex().upper(), repr(raw)[2:-1],
-        repr(text)[1:-1], base64.b64encode(raw).decode().rstrip("="), base64.urlsafe_b64encode(raw).decode().rstrip("="),
-    }  # fmt: skip
+        text,
+        quote(text),
+        quote(text, safe=""),
+        quote_plus(text),
+        raw.hex(),
+        raw.hex().upper(),
+        repr(raw)[2:-1],
+        repr(text)[1:-1],
+        base64.b64encode(raw).decode().rstrip("="),
+        base64.urlsafe_b64encode(raw).decode().rstrip("="),
+    }
     if text.startswith("0x"):
         written |= {text[2:], text[2:].upper(), *forms(bytes.fromhex(text[2:]))}
     parts = {part for one in written for part in (one[:SHORTEST], one[-SHORTEST:])}
@@ -57,6 +66,17 @@ def shown(
             AttributeError, AssertionError
         ):  # of a half-made pandas object, a frame without a line
             yield way(error, trace)
+
+
+def trace_of(call: Callable[[], object], kind: type[BaseException]) -> str:
+    """Return IPython's most talkative traceback of a failing call, from the package's first frame on."""
+    with pytest.raises(kind) as caught:
+        call()
+    trace = caught.tb
+    while trace and not trace.tb_frame.f_globals["__name__"].startswith("loopring_lab"):
+        trace = trace.tb_next
+    assert trace, "the error was not raised in the package"
+    return verbose(caught.value, trace)
 
 
 def with_locals(error: BaseException, trace: TracebackType) -> str:

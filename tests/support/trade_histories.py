@@ -22,15 +22,33 @@ VALUED_BY_DIVISION = (
 # In smallest units; divided by the lowest price, 1e-8, it still fits.
 LARGEST_DIVIDED = 10**15
 TURNS = [
-    "2021-12-31T23:59:59.999", "2022-01-01", "2022-02-28T23:59:59.999", "2022-03-06T23:59:59.999", "2022-03-07",
-    "2022-03-07T00:00:00.001", "2022-03-31T18:30", "2022-04-01", "2024-02-29T12:00", "1969-12-31T23:59:59.999",
-]  # fmt: skip
+    "2021-12-31T23:59:59.999",
+    "2022-01-01",
+    "2022-02-28T23:59:59.999",
+    "2022-03-06T23:59:59.999",
+    "2022-03-07",
+    "2022-03-07T00:00:00.001",
+    "2022-03-31T18:30",
+    "2022-04-01",
+    "2024-02-29T12:00",
+    "1969-12-31T23:59:59.999",
+]
 MOMENTS = [int(pd.Timestamp(turn, tz="UTC").timestamp() * 1000) for turn in TURNS]
 ODD: list[dict[str, Any]] = [
-    {"market": "NOT-LISTED"}, {"price": None}, {"createdAt": "0"}, {"createdAt": None}, {"side": "HOLD"},
-    {"type": "nobody"}, {"feeAmount": None}, {"size": None}, {"size": "0"}, {"orderHash": None},
-    {"accountId": None}, {"price": "0"}, {"size": None, "feeAmount": None},
-]  # fmt: skip
+    {"market": "NOT-LISTED"},
+    {"price": None},
+    {"createdAt": "0"},
+    {"createdAt": None},
+    {"side": "HOLD"},
+    {"type": "nobody"},
+    {"feeAmount": None},
+    {"size": None},
+    {"size": "0"},
+    {"orderHash": None},
+    {"accountId": None},
+    {"price": "0"},
+    {"size": None, "feeAmount": None},
+]
 
 
 def assert_refused(
@@ -65,12 +83,24 @@ def fill(draw: st.DrawFn) -> Drawn:
     )
     tier = draw(st.sampled_from([0, 0, 10, 20, 25]))
     members = {
-        "createdAt": str(draw(st.one_of(st.sampled_from(MOMENTS), st.integers(1_640_000_000_000, 1_650_000_000_000)))),
-        "side": side, "size": str(size), "price": f"{mantissa}E{exponent}", "market": name,
-        "feeAmount": str(received * tier // 10_000), "tokenId": str(quote if side == "BUY" else base),
-        "accountId": str(draw(st.integers(1, 3))), "orderHash": f"0x{draw(st.integers(0, 3)):064x}",
+        "createdAt": str(
+            draw(
+                st.one_of(
+                    st.sampled_from(MOMENTS),
+                    st.integers(1_640_000_000_000, 1_650_000_000_000),
+                )
+            )
+        ),
+        "side": side,
+        "size": str(size),
+        "price": f"{mantissa}E{exponent}",
+        "market": name,
+        "feeAmount": str(received * tier // 10_000),
+        "tokenId": str(quote if side == "BUY" else base),
+        "accountId": str(draw(st.integers(1, 3))),
+        "orderHash": f"0x{draw(st.integers(0, 3)):064x}",
         "type": draw(st.sampled_from(["maker", "taker"])),
-    }  # fmt: skip
+    }
     if draw(st.integers(0, 4)) == 0:
         members |= draw(st.sampled_from(ODD))
     return draw(st.sampled_from(["amm", "dex", "dex", None])), row(**members)

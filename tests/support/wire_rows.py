@@ -91,12 +91,17 @@ def wire_rows(draw: st.DrawFn, numbers: bool = False) -> list[Any]:
     exponent = draw(st.integers(-8, -1))
     length = draw(st.sampled_from([7, 10, 13, 14]))
     members = row(
-        createdAt=str(draw(st.integers(1_420_070_400_000, 2_000_000_000_000))), id=str(draw(st.integers(0, 10**12))),
-        side=side, size=str(size), price=f"{mantissa}E{exponent}",
-        market=draw(st.sampled_from(["", "AMM-"])) + name, feeAmount=str(fee),
-        tokenId=str(quote if side == "BUY" else base), storageId=str(draw(st.integers(0, 2**32))),
+        createdAt=str(draw(st.integers(1_420_070_400_000, 2_000_000_000_000))),
+        id=str(draw(st.integers(0, 10**12))),
+        side=side,
+        size=str(size),
+        price=f"{mantissa}E{exponent}",
+        market=draw(st.sampled_from(["", "AMM-"])) + name,
+        feeAmount=str(fee),
+        tokenId=str(quote if side == "BUY" else base),
+        storageId=str(draw(st.integers(0, 2**32))),
         type=draw(st.sampled_from(["maker", "taker"])),
-    )  # fmt: skip
+    )
     members = [*members[:7], *members[9:12]] if length == 10 else members[:length]
     if numbers and draw(st.booleans()):
         members = [int(text) if text.isdigit() else text for text in members]

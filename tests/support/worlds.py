@@ -19,7 +19,6 @@ from loopring_lab.relayer.world import Fill, World
 
 MINUTE = 60_000
 DAY = pd.Timedelta("1D")
-EPOCH = pd.Timestamp(0, tz="UTC")
 ROWS = 1000  # of a page
 BPS = 10_000
 AMOUNT = pa.decimal256(37, 18)
@@ -142,6 +141,11 @@ def true_costs(world: World) -> list[Cost]:
         bps = fill.fee_bps + worse * BPS * (1 if fill.side == "BUY" else -1)
         found.append(Cost(fill, dollars, bps))
     return found
+
+
+def of_users(world: World, costs: Iterable[Cost]) -> list[Cost]:
+    """Select the costs of takers that do not arbitrage."""
+    return [cost for cost in costs if cost.fill.taker not in world.arbitrageurs]
 
 
 def size_classes(costs: Iterable[Cost]) -> dict[int, int]:

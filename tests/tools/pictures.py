@@ -19,10 +19,15 @@ WIDTH = 760
 """Pixels of the page that a picture fills, with twice as many of its own."""
 COLOURS = 128
 WIDGETS = {
-    "fill_explorer.png": ("client = lab.connect()\nlab.widgets.FillExplorer(client, account=10083)", ".ll-drawing svg"),
-    "market_explorer.png": ("lab.widgets.MarketExplorer(client, search='LRC', market='LRC-ETH', amount='0.5')",
-                            "tr:has-text('LRC-ETH')"),
-}  # fmt: skip
+    "fill_explorer.png": (
+        "client = lab.connect()\nlab.widgets.FillExplorer(client, account=10083)",
+        ".ll-drawing svg",
+    ),
+    "market_explorer.png": (
+        "lab.widgets.MarketExplorer(client, search='LRC', market='LRC-ETH', amount='0.5')",
+        "tr:has-text('LRC-ETH')",
+    ),
+}
 
 
 def drawn() -> dict[str, bytes]:

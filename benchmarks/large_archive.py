@@ -2,7 +2,7 @@
 
 Both sides of most fills on twenty markets over two years: orders with one or several fills, some in the same
 millisecond, a few that rest for days, and fees in steps that are truncated as the exchange does. Equal seeds
-give equal rows. Run: python tests/support/large_archive.py FILE ROWS
+give equal rows. Run: python benchmarks/large_archive.py FILE ROWS
 """
 
 import json

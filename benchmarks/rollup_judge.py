@@ -1,33 +1,14 @@
-"""A slow second reader of calldata and blocks, in plain Python integers, and damage for it to judge.
+"""A slow second reader of calldata, in plain Python integers, and damage for it to judge.
 
 It follows the documented format step by step, and shares nothing with the package.
 """
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-from support.rollup_blocks import FORMS, MINT_TO, TYPES, WIDTHS, word
+from support.rollup_blocks import FORMS, TYPES, word
 
 MOST = 16 << 20  # bytes of a call, as documented for decode
-FIRST_NFT = 32_768
-FLOATS = {3: 19, 2: 11}  # bits of the mantissa, by width
-BYTES = {
-    "owner",
-    "to",
-    "from_",
-    "onchain_data_hash",
-    "public_key",
-    "data",
-    "nft_id",
-    "address",
-}
-MADE = (
-    "fee",
-    "amount",
-    "fill_a",
-    "fill_b",
-)  # floats where they are two or three bytes wide
 
 Read = tuple[int, int, int, bytes]
 
@@ -99,76 +80,6 @@ def unpacked(content: bytes) -> Iterator[bytes]:
             raise NotReadable("bomb")
         yield bytes(zeros)
         at += 4 + literals
-
-
-def slow_rows(data: bytes) -> Iterator[dict[str, Any]]:
-    """Read each slot of a block as the protocol's fields, by hand."""
-    size = (len(data) - 98) // 68
-    for place in range(size):
-        first = data[98 + 29 * place : 98 + 29 * (place + 1)]
-        content = (
-            first
-            + data[98 + 29 * size + 39 * place : 98 + 29 * size + 39 * (place + 1)]
-        )
-        kind = TYPES[content[0]]
-        yield {"index_in_block": place, "type": kind} | FIXED.get(
-            kind, lambda row, _: row
-        )(fields(kind, content), content)
-
-
-def fields(kind: str, content: bytes) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name, (start, width) in WIDTHS[kind].items():
-        raw = content[start : start + width]
-        whole = int.from_bytes(raw, "big")
-        if name in BYTES:
-            row[name] = raw
-        elif name in MADE and width in FLOATS:
-            row[name] = (whole % 2 ** FLOATS[width]) * 10 ** (
-                whole // 2 ** FLOATS[width]
-            )
-        else:
-            row[name] = whole
-    return row
-
-
-def transfer(row: dict[str, Any], _: bytes) -> dict[str, Any]:
-    return row | {"to_token": row["to_token"] or row["token"]}
-
-
-def spot_trade(row: dict[str, Any], _: bytes) -> dict[str, Any]:
-    for own, other in ("ab", "ba"):
-        data = row.pop(f"data_{own}")
-        high = row.pop(f"high_{own}")
-        row[f"fill_b_limit_{own}"], row[f"bit6_{own}"] = data >= 128, bool(data & 64)
-        row[f"fee_bips_{own}"] = high * 64 + data % 64
-        row[f"buy_{own}"] = row[f"buy_{own}"] or row[f"sell_{other}"]
-    for own, other in ("ab", "ba"):
-        sold = row[f"sell_{own}"]
-        bought = row[f"buy_{own}"]
-        amount = row[f"fill_{other}"]
-        token = bought
-        if bought >= FIRST_NFT:
-            amount, token = (
-                (row[f"fill_{own}"], sold) if sold < FIRST_NFT else (0, bought)
-            )
-        row[f"fee_{own}"] = amount * row[f"fee_bips_{own}"] // 10_000
-        row[f"fee_token_{own}"] = token
-    return row
-
-
-def nft_mint(row: dict[str, Any], content: bytes) -> dict[str, Any]:
-    if row["kind"] == 0:
-        return row | {"receiver": row["minter"], "to": bytes(20)}
-    start, width = MINT_TO["receiver"]
-    receiver = int.from_bytes(content[start : start + width], "big")
-    unknown = dict.fromkeys(("nft_type", "token_account", "nft_id", "creator_bips"))
-    return row | unknown | {"receiver": receiver, "to": content[32:52]}
-
-
-FIXED: dict[str, Callable[[dict[str, Any], bytes], dict[str, Any]]] = {
-    "transfer": transfer, "spot_trade": spot_trade, "nft_mint": nft_mint,
-}  # fmt: skip
 
 
 def damaged(calldata: bytes, chance: random.Random) -> bytes:
