@@ -218,14 +218,13 @@ def _read_blocks(
 
     if source is not None:
         raise LabError("connect: blocks name their own source. Leave source= out.")
-    bundled = BUNDLED.get(blocks) if isinstance(blocks, str) else None
-    if bundled is not None:
-        name = blocks
-        blocks = _store_of_exported(bundled, _names_in(bundled))
-        is_synthetic = blocks.stored.file.source().synthetic
-        note = " Nothing here is real market data." if is_synthetic else ""
-        print(f"{name.capitalize()} blocks: {blocks.source}.{note}")  # noqa: T201
-    elif not isinstance(blocks, Store):
+    if isinstance(blocks, str) and blocks in BUNDLED:
+        folder = BUNDLED[blocks]
+        client = BlocksClient(_store_of_exported(folder, _names_in(folder)))
+        note = " Nothing here is real market data." if client.synthetic else ""
+        print(f"{blocks.capitalize()} blocks: {client.source}.{note}")  # noqa: T201
+        return client
+    if not isinstance(blocks, Store):
         path = given_path(blocks)
         is_old_store = (path / MARK_OF_OLD_STORE).exists()
         if path.is_dir() and not is_old_store:

@@ -109,11 +109,12 @@ def parse_utc(name: str, moment: Moment) -> pd.Timestamp | None:
         )
     stamp = None
     # pandas would read 12.04.2023 as 4 December, and 13.04.2023 as 13 April; and it makes times of a dict's columns.
-    is_text = isinstance(moment, str)
-    if not isinstance(moment, dict) and (not is_text or _ISO_8601.fullmatch(moment)):
+    text = moment if isinstance(moment, str) else None
+    is_readable = text is None or _ISO_8601.fullmatch(text)
+    if is_readable and not isinstance(moment, dict):
         stamp = pd.to_datetime(moment, errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
-        readings = _readings(moment) if is_text else ""
+        readings = "" if text is None else _readings(text)
         raise LabError(
             f"{name}={shown(moment)} is not a time. {readings or _EXAMPLE_TIME}"
         )

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.bounded import given_path
+from loopring_lab.paths import given_path
 from loopring_lab.tables.csv_files import (
     DECIMAL,
     TEXT_TIME,
