@@ -72,7 +72,9 @@ class ListingSnapshot(NamedTuple):
 
 def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
     """Convert pages to rows, those of one history together; leave out histories with an error."""
-    ordered = sorted(pages, key=lambda page: page.key)
+    faults = {page.key: page.fault for page in pages if page.fault is not None}
+    whole = [page for page in pages if page.fault is None]
+    ordered = sorted(whole, key=lambda page: page.key)
     readings = wire.read_each(
         [page.body for page in ordered],
         [page.place for page in ordered],
@@ -85,18 +87,16 @@ def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
     pairs = zip(ordered, readings, strict=True)
     for key, of_history in itertools.groupby(pairs, lambda pair: pair[0].key):
         try:
-            read = [(page, _readable(page, reading)) for page, reading in of_history]
+            read = [(page, _readable(reading)) for page, reading in of_history]
             totals[key] = _checked_total(key, [batch for _, batch in read])
         except UnexpectedAnswer as error:
             errors[key] = error
         else:
             kept += read
-    return Converted(_typed(kept, lookup), totals, errors)
+    return Converted(_typed(kept, lookup), totals, errors | faults)
 
 
-def _readable(page: Page, reading: wire.Reading) -> wire.Batch:
-    if page.fault is not None:
-        raise page.fault
+def _readable(reading: wire.Reading) -> wire.Batch:
     if isinstance(reading, UnexpectedAnswer):
         raise reading
     return reading

@@ -21,6 +21,8 @@ MONTHS = {"mo": 1, "q": 3, "y": 12}
 
 # A key of all rows, which answers leave out: with it no list of keys is empty.
 EVERYTHING = "everything"
+# What relayers and exports have in place of an order's hash, which has 64 digits and is never all zeros.
+NO_HASHES = ("", "0x", "0x0", "0" * 64, "0x" + "0" * 64)
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
 
@@ -35,10 +37,9 @@ def literal(text: str) -> str:
 
 
 def hash_sql(column: str) -> str:
-    """Return an order hash as SQL, null for what stands for no order: nothing, ``0x``, or zeros."""
-    return (
-        f"CASE WHEN ltrim({column}::VARCHAR, '0xX ') <> '' THEN {column}::VARCHAR END"
-    )
+    """Return an order hash as SQL, null for what stands for none."""
+    none = ", ".join(map(literal, NO_HASHES))
+    return f"CASE WHEN {column}::VARCHAR NOT IN ({none}) THEN {column}::VARCHAR END"
 
 
 def whole_units(amount: str, unit: int) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.bounded import parse_integer
+from loopring_lab.engine.groups import NO_HASHES
 from loopring_lab.tables import wire
 from loopring_lab.tables.numbers import cast_integers
 
@@ -88,9 +89,9 @@ def hash_identities(
 
 
 def known_hashes(order_hashes: pa.Array) -> pa.Array:
-    """Make null of what stands for no order: nothing, ``0x``, or zeros. No hash consists of zeros."""
-    rest = pc.ascii_ltrim(order_hashes, characters="0xX ")
-    return pc.if_else(pc.equal(rest, ""), None, order_hashes)
+    """Make null of what stands for no order's hash."""
+    is_none = pc.is_in(order_hashes, value_set=pa.array(NO_HASHES))
+    return pc.if_else(is_none, None, order_hashes)
 
 
 def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
