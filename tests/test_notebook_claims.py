@@ -77,7 +77,11 @@ def run(name: str, **parameters: Any) -> Run:
                 names,
             )
             if isinstance(last, ast.Expr):
-                repr(eval(compile(ast.Expression(last.value), name, "eval"), names))
+                value = eval(compile(ast.Expression(last.value), name, "eval"), names)
+                # A notebook shows text as it is, and looks at anything else.
+                repr(value)
+                if isinstance(value, str):
+                    print(value)
     return Run(printed.getvalue(), names)
 
 

@@ -10,7 +10,7 @@ from support.wire_rows import page, row
 
 import loopring_lab as lab
 
-PLACEHOLDERS = ["", "0x", "0x0", "0" * 64, "0x" + "0" * 64]
+PLACEHOLDERS = ["", "0x", "0" * 64, "0x" + "0" * 64]
 QUESTIONS: dict[str, Callable[[pd.DataFrame], Any]] = {
     "orders": lab.fills.orders,
     "compare_venues": lab.fills.compare_venues,

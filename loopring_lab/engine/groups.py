@@ -22,7 +22,7 @@ MONTHS = {"mo": 1, "q": 3, "y": 12}
 # A key of all rows, which answers leave out: with it no list of keys is empty.
 EVERYTHING = "everything"
 # What relayers and exports have in place of an order's hash, which has 64 digits and is never all zeros.
-NO_HASHES = ("", "0x", "0x0", "0" * 64, "0x" + "0" * 64)
+NO_HASHES = ("", "0x", "0" * 64, "0x" + "0" * 64)
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
 
