@@ -144,7 +144,8 @@ class Shown:
         ]
         rows = list(zip(*(column.cells() for column in columns), strict=True))
         if self._gap is not None:
-            rows.insert(self._gap, tuple(Cell(CUT) for _ in columns))
+            gap = tuple(Cell(CUT, "", column.is_number) for column in columns)
+            rows.insert(self._gap, gap)
         return table_html(
             head,
             rows,
