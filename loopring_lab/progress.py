@@ -21,14 +21,48 @@ def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
     if progress is False or (progress is None and is_unwatched):
         yield None
         return
-    from tqdm.auto import tqdm
-
     is_asked_for = bool(progress)
     delay = 0 if is_asked_for else 1  # second: shorter reads need no bar
-    with tqdm(
+    make = _bar_class()
+    with make(
         desc=label, delay=delay, leave=is_asked_for, disable=False, **options
     ) as shown:
         yield shown
+
+
+def _bar_class() -> Any:
+    """Return tqdm's bar for a terminal, or one for a notebook, whose output is empty once it is closed."""
+    from tqdm.auto import tqdm
+    from tqdm.notebook import display, tqdm_notebook
+
+    if not issubclass(tqdm, tqdm_notebook):
+        return tqdm
+
+    class NotebookBar(tqdm):  # type: ignore[misc, valid-type]
+        """A bar that is not saved: a finished one is of no use to who reads the notebook later."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            # tqdm would display it without the id by which it is emptied.
+            super().__init__(*arguments, display=False, **options)
+
+        def display(
+            self, *arguments: Any, check_delay: bool = True, **options: Any
+        ) -> None:
+            if check_delay and not self.displayed:
+                self.output = display(self.container, display_id=True)
+                self.displayed = True
+            super().display(*arguments, check_delay=check_delay, **options)
+
+        def close(self) -> None:
+            super().close()
+            # tqdm closes a bar once more when it is collected.
+            if self.displayed:
+                self.displayed = False
+                self.container.close()
+                # No output can be taken back, and nbconvert warns of one without any data.
+                self.output.update({"text/html": ""}, raw=True)
+
+    return NotebookBar
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import traitlets
 
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import SecretText, hide
+from loopring_lab.widgets.saved import SavedCopy
 from loopring_lab.widgets.state import WidgetState
 
 FOLDER = Path(__file__).parent
@@ -107,6 +108,7 @@ class Panel:
             self.button("Cancel", self.background.cancel),
         )
         self.code = CodePanel()
+        self.saved = SavedCopy(type(state).__name__, self.static_html)
         self.box = w.VBox()
         # All style is below this class, so that it reaches nothing else on the page.
         self.box.add_class("loopring-lab")
@@ -133,6 +135,10 @@ class Panel:
 
     def draw(self) -> None:
         """Put on screen what follows from the choices."""
+        raise NotImplementedError
+
+    def static_html(self) -> str:
+        """Return what is on screen as HTML for a saved notebook, without secrets."""
         raise NotImplementedError
 
     def bind(self, name: str, control: Any, of: object = None) -> Any:
@@ -216,6 +222,7 @@ class Panel:
             except LabError as error:
                 self.code.value = f"# {error}"
             self._show_work()
+            self.saved.refresh()
 
     def _show_choices(self) -> None:
         for name, (target, control) in self._controls.items():

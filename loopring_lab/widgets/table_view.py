@@ -37,6 +37,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.preview import CSS as TABLE_CSS
 from loopring_lab.preview import Cell, notes_html, row_html
 from loopring_lab.widgets.panel import CSS, script
+from loopring_lab.widgets.saved import SavedCopy
 
 # As many rows as are formatted within a few seconds; and on a page, and in the static copy.
 MOST_ROWS = 50_000
@@ -102,6 +103,7 @@ class TableView(anywidget.AnyWidget):
         choosing: bool = False,
     ) -> None:
         super().__init__()
+        self._saved = SavedCopy("a table", self.static_html)
         # JupyterLab may handle two messages on two threads.
         self._lock = threading.RLock()
         self._precision = precision
@@ -145,20 +147,24 @@ class TableView(anywidget.AnyWidget):
             self.code = code
             # Another frame has other rows at the same places.
             self.chosen = -1
+        self._saved.refresh()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """Put a static copy beside the view, for where no kernel runs."""
         view, metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        return {**view, "text/plain": repr(self)}, metadata
+
+    def _ipython_display_(self) -> None:
+        view, _ = self._repr_mimebundle_()
+        self._saved.display(view)
+
+    def static_html(self) -> str:
+        """Return the first and last rows as HTML, for where no kernel runs."""
         copy = readable(
             self.frame,
             precision=self._precision,
             rows=STATIC_ROWS,
         )
-        static = {
-            "text/plain": repr(self),
-            "text/html": copy._repr_html_(),
-        }
-        return {**view, **static}, metadata
+        return copy._repr_html_()
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Do what a control of the page asks for."""

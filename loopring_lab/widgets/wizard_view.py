@@ -131,6 +131,10 @@ class WizardView(Panel):
         set_visible(self.back, step not in ("account", "follow"))
         set_visible(self.again, step != "account" and not is_working)
 
+    def static_html(self) -> str:
+        """Return the steps alone: what the others show belongs to one account."""
+        return self.steps.value
+
     def _parts(self, step: str) -> list[Any]:
         """Return what a step shows, as HTML and widgets."""
         flow = self.model

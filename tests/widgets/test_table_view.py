@@ -203,18 +203,15 @@ def test_another_frame_keeps_the_order_and_no_row_is_chosen(
     assert order(view, names.index("size")) == "ascending"
 
 
-def test_a_static_copy_stands_beside_the_view_and_is_the_same_every_time(
+def test_the_saved_copy_is_a_table_that_is_the_same_every_time(
     trades: pd.DataFrame,
 ) -> None:
     view = TableView(trades, precision=4)
     data, _ = view._repr_mimebundle_()
-    assert data["text/html"] == readable(trades, precision=4)._repr_html_()
+    assert view.static_html() == readable(trades, precision=4)._repr_html_()
     assert data["text/plain"] == f"TableView of {len(trades):,} rows"
     assert "application/vnd.jupyter.widget-view+json" in data
-    assert (
-        TableView(trades, precision=4)._repr_mimebundle_()[0]["text/html"]
-        == data["text/html"]
-    )
+    assert TableView(trades, precision=4).static_html() == view.static_html()
 
 
 @pytest.mark.parametrize(
