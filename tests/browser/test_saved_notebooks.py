@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from browser.conftest import in_lab, opened, run_cells, taken
 from nbconvert import HTMLExporter
-from playwright.sync_api import expect
+from support.optional import package_or_skip
 
 SETUP = """import loopring_lab as lab
 
@@ -42,6 +42,7 @@ def saved(
     request: Any, chromium: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Any, Path, str]]:
     """A page on which a notebook was run and saved, and opened again without its kernel."""
+    expect = package_or_skip("playwright.sync_api").expect
     home = tmp_path_factory.mktemp("saved")
     (home / "notebooks").mkdir()
     path = home / "notebooks" / "a.ipynb"
