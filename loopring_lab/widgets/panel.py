@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anywidget
 import ipywidgets as w  # type: ignore[import-untyped]
@@ -84,6 +85,8 @@ class Panel:
 
     # Whether a control whose entry is refused shows the value in force again, or keeps the entry to be mended.
     RESTORES = False
+    # What errors call by the names of arguments and methods, as patterns, and its words on the page.
+    WORDS: ClassVar[Mapping[str, str]] = {}
     # The widget and what follows from its choices, as the classes that have this view.
     state: Any
     model: Any
@@ -244,11 +247,18 @@ class Panel:
         self.doing.value = f'<span role="status">{escape(work.doing)}{progress}</span>'
         set_visible(self.progress, bool(work.doing))
         # Of what went wrong, what was tried last is told first.
-        problem = escape(work.problem or self._refusal)
+        problem = escape(worded(work.problem or self._refusal, self.WORDS))
         if problem:
             problem = f'<div role="alert" class="ll-problem">{problem}</div>'
         self.problem.value = problem
         set_visible(self.problem, bool(problem))
+
+
+def worded(problem: str, words: Mapping[str, str]) -> str:
+    """Replace each pattern in an error by words for what is on the page."""
+    for pattern, name in words.items():
+        problem = re.sub(pattern, name, problem)
+    return problem
 
 
 def written(value: Any) -> str:
