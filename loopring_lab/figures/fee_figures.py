@@ -20,7 +20,7 @@ from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.overview import overview_of
+from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
     COLOURS,
     FILL_TYPES,
@@ -68,7 +68,7 @@ def fee_rates(
     trades: Any,
     *,
     every: str | None = None,
-    by: str | Sequence[str] | None = "fill_type",
+    by: str | Sequence[str] | None = "auto",
     fee_token: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -84,7 +84,8 @@ def fee_rates(
         Length of a period, as for `fees.over_time`; chosen to fit the time covered by default.
     by : str, sequence of str, or None
         One line for each value of these columns, up to the five with the most fills. ``"fee_token"`` draws
-        one for each token.
+        one for each token, ``None`` one of all fills. By default ``"account_id"`` where the trades are of two
+        to five accounts, else ``"fill_type"``.
     fee_token : str, optional
         The fee token to draw; by default the one with the most fills. The title says which.
     ax : matplotlib.axes.Axes, optional
@@ -107,6 +108,9 @@ def fee_rates(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fee_rates"
+    if by == "auto":
+        is_compared = 1 < count_accounts(trades, caller) <= len(DASHES)
+        by = "account_id" if is_compared else "fill_type"
     names = list(keys_of(trades, by, caller).names)
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
@@ -386,6 +390,9 @@ def _top_lines(
     order = sorted(top) if by_type else top
     for line, colour, dash in zip(order, colours, DASHES, strict=False):
         label = style.group_label(tuple(values.loc[line]) or "all fills")
+        # A number by itself could be anything.
+        if names == ["account_id"]:
+            label = f"account {label}"
         styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:
             styles[line] = FILL_TYPES.get(label, styles[line])

@@ -55,6 +55,7 @@ GROUPS: list[tuple[str, tuple[str, ...]]] = [
     ("quote", ("quote",)),
     ("side", ("side",)),
     ("role", ("role",)),
+    ("account", ("account_id",)),
     ("market and fill type", ("market", "fill_type")),
     ("market and side", ("market", "side")),
 ]
