@@ -90,6 +90,37 @@ def test_a_click_sorts_by_exact_value_up_then_down_then_not(
     assert view.page["rows"] == list(range(50))
 
 
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("size > 100", lambda t: t["size"] > 100),
+        ("FEE<=0.5", lambda t: t["fee"] <= Decimal("0.5")),
+        ("size >= 1,000.00", lambda t: t["size"] >= 1000),
+        ("side = buy", lambda t: t["side"] == "BUY"),
+        ("created_at < 2022-03-01", lambda t: t["created_at"] < "2022-03-01"),
+    ],
+)
+def test_a_filter_compares_exact_values_of_a_column(
+    trades: pd.DataFrame, typed: str, wanted: Any
+) -> None:
+    view = TableView(trades)
+    ask(view, filter=typed)
+    expected = trades[wanted(trades).fillna(False)]
+    assert 0 < len(expected) < len(trades)
+    assert view.page["rows"] == expected.index[:50].tolist()
+    assert view.page["matching"] == len(expected)
+
+
+@pytest.mark.parametrize("typed", ["size > much", "sizes > 1", "created_at > 3.4.2022"])
+def test_a_filter_that_matches_nothing_says_how_to_filter(
+    trades: pd.DataFrame, typed: str
+) -> None:
+    view = TableView(trades)
+    ask(view, filter=typed)
+    assert view.page["matching"] == 0
+    assert "Filter by text, such as ETH, or by a column" in view.page["status"]
+
+
 def test_a_filter_leaves_matching_rows_and_their_exact_totals(
     trades: pd.DataFrame,
 ) -> None:
