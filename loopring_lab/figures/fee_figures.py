@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
@@ -44,9 +45,6 @@ ALL_LABELLED = 24
 SOME_LABELLED = 60
 # Percent of the height that a label needs.
 LABEL_HEIGHT = 6
-# Brightness of red, green and blue (ITU-R BT.601), and below which light ink is easier to read.
-LUMA = (0.299, 0.587, 0.114)
-DARK = 0.45
 MOST_TOKENS = 12
 # Half of a bar, as a part of the height of a token's row.
 HALF_BAR = 0.36
@@ -445,8 +443,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
         for bar in tall:
             colour = bar.get_facecolor()
             # What is written on a bar reads on its own colour, whatever the style.
-            is_dark = np.dot(to_rgb(colour), LUMA) < DARK
-            dark_ink, light_ink = style.INKS
+            inks = sorted(style.INKS, key=partial(style.contrast, colour))
             box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
             axes.annotate(
                 tier,
@@ -454,7 +451,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
                 ha="center",
                 va="center",
                 fontsize=9,
-                color=light_ink if is_dark else dark_ink,
+                color=inks[-1],
                 bbox=box,
             )
 

@@ -32,6 +32,9 @@ THEME = {
     "#555555": "var(--ll-note)",
     "#808080": "var(--ll-note)",
     "#dddddd": "var(--ll-grid)",
+    # The colours of pool and order book as text is drawn in them, which are too dark on a dark page.
+    "#0072b2": "var(--ll-pool)",
+    "#c05500": "var(--ll-book)",
 }
 # Part of the whole axis that a zoom shows at least: nearer, ticks run out of digits.
 CLOSEST = 1e-4
