@@ -32,35 +32,44 @@ def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
 
 def _bar_class() -> Any:
     """Return tqdm's bar for a terminal, or one for a notebook, whose output is empty once it is closed."""
-    from tqdm.auto import tqdm
-    from tqdm.notebook import display, tqdm_notebook
+    from tqdm import auto
+    from tqdm.notebook import tqdm_notebook
 
-    if not issubclass(tqdm, tqdm_notebook):
-        return tqdm
+    chosen: Any = auto.tqdm
+    if not issubclass(chosen, tqdm_notebook):
+        return chosen
 
-    class NotebookBar(tqdm):  # type: ignore[misc, valid-type]
+    from IPython.display import display
+
+    class NotebookBar(chosen):  # type: ignore[misc]
         """A bar that is not saved: a finished one is of no use to who reads the notebook later."""
+
+        displayed: bool
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             # tqdm would display it without the id by which it is emptied.
             super().__init__(*arguments, display=False, **options)
+            # None until it is displayed, and again once it is closed.
+            self.output: Any = None
 
         def display(
             self, *arguments: Any, check_delay: bool = True, **options: Any
         ) -> None:
             if check_delay and not self.displayed:
-                self.output = display(self.container, display_id=True)
+                self.output = display(  # type: ignore[no-untyped-call]
+                    self.container, display_id=True
+                )
                 self.displayed = True
             super().display(*arguments, check_delay=check_delay, **options)
 
         def close(self) -> None:
             super().close()
             # tqdm closes a bar once more when it is collected.
-            if self.displayed:
-                self.displayed = False
+            if self.output is not None:
                 self.container.close()
                 # No output can be taken back, and nbconvert warns of one without any data.
                 self.output.update({"text/html": ""}, raw=True)
+                self.output = None
 
     return NotebookBar
 

@@ -401,7 +401,7 @@ def _compared(
             wanted = text.strip("\"'")
     except (LabError, InvalidOperation):
         return []
-    return [row for row, value in known.items() if compare(value, wanted)]
+    return [int(row) for row in known.index if compare(known[row], wanted)]
 
 
 def _sorted(column: TextColumn, rows: list[int], ascending: bool) -> list[int]:

@@ -122,7 +122,7 @@ class TradesView(Panel):
 
     def static_html(self) -> str:
         """Return the words, the figure and the table on screen."""
-        html = self.summary.value
+        html: str = self.summary.value
         if self.figure_place.layout.display != "none":
             html += self.figure_place.children[0].static_html()
         if self.table.layout.display != "none":
@@ -292,7 +292,7 @@ class MarketView(Panel):
         """Return the list and the checks on screen."""
         if not self.model.is_read:
             return ""
-        return self.table.static_html() + self.checks.value
+        return f"{self.table.static_html()}{self.checks.value}"
 
     def _checks_html(self) -> str:
         limits = ""

@@ -155,7 +155,7 @@ class WizardView(Panel):
 
     def static_html(self) -> str:
         """Return the steps alone: what the others show belongs to one account."""
-        return self.steps.value
+        return str(self.steps.value)
 
     def _parts(self, step: str) -> list[Any]:
         """Return what a step shows, as HTML and widgets."""
