@@ -3,6 +3,7 @@
 Examples in docstrings start from ``import loopring_lab as lab`` and ``client = lab.connect()``.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -83,3 +84,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if "IPython" in sys.modules:
+    import_module(f"{__name__}.completion").hook()

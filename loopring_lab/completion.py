@@ -1,13 +1,24 @@
-"""Tab completion of market and token names in IPython and JupyterLab, wherever a name is expected."""
+"""Tab completion in IPython and JupyterLab: of market and token names, and of what belongs to our objects.
+
+For the latter IPython has jedi, which loads what it completes and reads its source: 2 to 3 seconds the first time.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
-from typing import Any
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+from loopring_lab.shell import running_shell
 
-from loopring_lab.amounts.display import running_shell
+if TYPE_CHECKING:
+    import pandas as pd
 
 # ``market="LRC-`` and ``trades["base"] == "LR``: the argument or column, and what is typed of its value.
 NAMED_ARGUMENT = re.compile(
@@ -15,6 +26,10 @@ NAMED_ARGUMENT = re.compile(
 )
 # ``fees.in_token(trades, "ET``: the only function whose second argument is a token.
 POSITIONAL_TOKEN = re.compile(r"""\bin_token\([^()"']*,\s*["'](?P<typed>[^"'\n]*)$""")
+# ``lab.figures.fe``: a name or several, and what is typed of the next.
+ATTRIBUTE = re.compile(
+    r"""(?<![\w.)\]"'])(?P<owner>[^\W\d]\w*(?:\.\w+)*)\.(?P<typed>\w*)$"""
+)
 
 # Of every client of the process; a dict keeps the order of the listing, which a set does not.
 _names: dict[str, dict[str, None]] = {"market": {}, "token": {}}
@@ -23,10 +38,17 @@ _names: dict[str, dict[str, None]] = {"market": {}, "token": {}}
 def register_names(kind: str, listing: pd.DataFrame) -> pd.DataFrame:
     """Remember the markets or tokens of a listing for IPython's completer, and return the listing."""
     _names[kind].update(dict.fromkeys(listing.index))
-    shell = running_shell()
-    if shell is not None and _matcher not in shell.Completer.custom_matchers:
-        shell.Completer.custom_matchers.append(_matcher)
+    hook()
     return listing
+
+
+def hook() -> None:
+    """Give IPython's completer our names, once."""
+    shell = running_shell()
+    if shell is None:
+        return
+    matchers = shell.Completer.custom_matchers
+    matchers += [one for one in (_match_name, _match_attribute) if one not in matchers]
 
 
 def complete_name(code: str) -> tuple[str, list[str]]:
@@ -45,16 +67,86 @@ def complete_name(code: str) -> tuple[str, list[str]]:
     return typed, [name for name in _names[kind] if name.casefold().startswith(folded)]
 
 
-def _matcher(context: Any) -> Any:
-    from IPython.core.completer import SimpleCompletion
+def complete_attribute(
+    code: str, variables: Mapping[str, Any]
+) -> tuple[str, dict[str, str]]:
+    """Return the part of an attribute before the cursor, and what it can be completed to, with its kind.
 
-    typed, names = complete_name(context.line_with_cursor[: context.cursor_position])
-    return {
-        "completions": [SimpleCompletion(text=name, type="name") for name in names],
-        "matched_fragment": typed,
-        "suppress": bool(names),
+    That is nothing where the object is not ours, or a private name is typed.
+    """
+    found = ATTRIBUTE.search(code)
+    if found is None:
+        return "", {}
+    name, *others = found["owner"].split(".")
+    owner = variables.get(name)
+    names: list[str] = []
+    # Properties are not asked, as they may take long.
+    if isinstance(owner, ModuleType) and _is_ours(owner.__name__):
+        names = _public_names(".".join([owner.__name__, *others]))
+    elif not others and _is_ours(type(owner).__module__):
+        names = dir(owner)
+    typed = found["typed"]
+    return typed, {
+        one: _kind(type(owner), one)
+        for one in names
+        if one.startswith(typed) and not one.startswith("_")
     }
 
 
-_matcher.matcher_api_version = 2  # type: ignore[attr-defined]
-_matcher.matcher_identifier = "loopring_lab names"  # type: ignore[attr-defined]
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == __package__
+
+
+def _public_names(module: str) -> list[str]:
+    """List the public names of a module of ours, without loading it; nothing if there is no such module."""
+    if module in sys.modules:
+        return dir(sys.modules[module])
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return []
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            names = [ast.unparse(target) for target in statement.targets]
+            if names == ["__all__"]:
+                listed: list[str] = ast.literal_eval(statement.value)
+                return listed
+    return []
+
+
+def _kind(owner: type, name: str) -> str:
+    """Return the word by which JupyterLab chooses an icon."""
+    if name[0].isupper():
+        return "class"
+    if owner is ModuleType or callable(inspect.getattr_static(owner, name, None)):
+        return "function"
+    return "instance"
+
+
+def _match_name(context: Any) -> Any:
+    code = context.line_with_cursor[: context.cursor_position]
+    typed, names = complete_name(code)
+    return _answer(typed, dict.fromkeys(names, "name"))
+
+
+def _match_attribute(context: Any) -> Any:
+    code = context.line_with_cursor[: context.cursor_position]
+    return _answer(*complete_attribute(code, running_shell().user_ns))
+
+
+def _answer(typed: str, kinds: Mapping[str, str]) -> Any:
+    from IPython.core.completer import SimpleCompletion
+
+    return {
+        "completions": [
+            SimpleCompletion(text=name, type=kind) for name, kind in kinds.items()
+        ],
+        "matched_fragment": typed,
+        "suppress": bool(kinds),
+    }
+
+
+_match_name.matcher_api_version = 2  # type: ignore[attr-defined]
+_match_name.matcher_identifier = "loopring_lab names"  # type: ignore[attr-defined]
+_match_attribute.matcher_api_version = 2  # type: ignore[attr-defined]
+_match_attribute.matcher_identifier = "loopring_lab attributes"  # type: ignore[attr-defined]

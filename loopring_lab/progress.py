@@ -21,14 +21,57 @@ def bar(label: str, progress: bool | None, **options: Any) -> Iterator[Any]:
     if progress is False or (progress is None and is_unwatched):
         yield None
         return
-    from tqdm.auto import tqdm
-
     is_asked_for = bool(progress)
     delay = 0 if is_asked_for else 1  # second: shorter reads need no bar
-    with tqdm(
+    make = _bar_class()
+    with make(
         desc=label, delay=delay, leave=is_asked_for, disable=False, **options
     ) as shown:
         yield shown
+
+
+def _bar_class() -> Any:
+    """Return tqdm's bar for a terminal, or one for a notebook, whose output is empty once it is closed."""
+    from tqdm import auto
+    from tqdm.notebook import tqdm_notebook
+
+    chosen: Any = auto.tqdm
+    if not issubclass(chosen, tqdm_notebook):
+        return chosen
+
+    from IPython.display import display
+
+    class NotebookBar(chosen):  # type: ignore[misc]
+        """A bar that is not saved: a finished one is of no use to who reads the notebook later."""
+
+        displayed: bool
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            # tqdm would display it without the id by which it is emptied.
+            super().__init__(*arguments, display=False, **options)
+            # None until it is displayed, and again once it is closed.
+            self.output: Any = None
+
+        def display(
+            self, *arguments: Any, check_delay: bool = True, **options: Any
+        ) -> None:
+            if check_delay and not self.displayed:
+                self.output = display(  # type: ignore[no-untyped-call]
+                    self.container, display_id=True
+                )
+                self.displayed = True
+            super().display(*arguments, check_delay=check_delay, **options)
+
+        def close(self) -> None:
+            super().close()
+            # tqdm closes a bar once more when it is collected.
+            if self.output is not None:
+                self.container.close()
+                # No output can be taken back, and nbconvert warns of one without any data.
+                self.output.update({"text/html": ""}, raw=True)
+                self.output = None
+
+    return NotebookBar
 
 
 @contextmanager

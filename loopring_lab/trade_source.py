@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pandas as pd
 
     from loopring_lab.models import Exchange
@@ -35,7 +37,7 @@ class TradeSource(Protocol):
 
     def trades(
         self,
-        account_id: int | None = None,
+        account_id: int | Iterable[int] | None = None,
         market: str | None = None,
         *,
         fill_type: str | None = None,

@@ -1,5 +1,7 @@
 """Tab completion of market and token names, through IPython's own completer."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -85,3 +87,41 @@ def test_the_completer_is_hooked_in_once(
     before = len(shell.Completer.custom_matchers)
     lab.connect().tokens()
     assert len(shell.Completer.custom_matchers) == before
+
+
+FIRST_TAB = """
+import sys, time
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.Completer.use_jedi = True
+shell.run_cell("import loopring_lab as lab; from loopring_lab.client import Client; client = Client.__new__(Client)")
+begun = time.process_time()
+with provisionalcompleter():
+    found = [c.text for c in shell.Completer.completions(CODE, len(CODE))]
+assert EXPECTED in found, found
+assert "matplotlib" not in sys.modules
+print(time.process_time() - begun)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("client.", "trades"), ("lab.figures.", "fee_rates"), ("lab.figures.fee_", "fee_tiers")],
+)  # fmt: skip
+def test_the_first_tab_is_answered_at_once(code: str, expected: str) -> None:
+    source = f"CODE, EXPECTED = {code!r}, {expected!r}{FIRST_TAB}"
+    answer = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
+    assert float(answer.stdout.splitlines()[-1]) < 0.3
+
+
+@pytest.mark.parametrize(
+    "code", ["client.source.", "client._", "x().client.", "lab.connect."]
+)
+def test_what_is_no_object_of_ours_is_left_to_others(
+    shell: InteractiveShell, client: lab.Client, code: str
+) -> None:
+    variables = {"client": client, "lab": lab}
+    assert completion.complete_attribute(code, variables)[1] == {}

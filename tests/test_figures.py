@@ -14,6 +14,7 @@ import pytest
 from matplotlib import style as styles
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Plain
+from matplotlib.text import Text
 from PIL import Image
 from support.figures import GALLERY, Gallery, note, overlapping, rendered, title, words
 from support.wire_rows import whole
@@ -251,6 +252,21 @@ def test_colours_follow_the_style_of_the_session(name: str, few: pd.DataFrame) -
     picture = Image.open(io.BytesIO(figure._repr_png_())).convert("RGBA")
     margin = picture.getpixel((picture.width // 2, picture.height - 4))
     assert contrast([part / 255 for part in margin[:3]], outside) < 1.1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize("name", ["shares", "costs", "tiers"])
+def test_every_text_is_legible_on_what_is_behind_it(
+    name: str, style: str, trades: pd.DataFrame
+) -> None:
+    with styles.context(style):
+        figure = GALLERY[name].drawn(trades)
+        outside = mpl.rcParams["figure.facecolor"]
+    for text in figure.findobj(Text):
+        box = text.get_bbox_patch()
+        behind = box.get_facecolor() if box else outside
+        if text.get_text().strip():
+            assert contrast(text.get_color(), behind) >= 4.5, text.get_text()
 
 
 # Tables and marks

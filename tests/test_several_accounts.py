@@ -35,6 +35,30 @@ def test_the_newest_are_the_newest_of_all(client: Client) -> None:
     assert newest["trade_id"].tolist() == everything["trade_id"].tail(30).tolist()
 
 
+@pytest.mark.parametrize(
+    ("count", "labels"),
+    [
+        (1, {"AMM pool", "order book"}),
+        (2, {"account 71468", "account 94680"}),
+        (6, {"AMM pool", "order book"}),
+    ],
+)
+def test_fee_rates_has_a_line_for_each_of_a_few_accounts(
+    client: Client, count: int, labels: set[str]
+) -> None:
+    accounts = [71468, 94680, *(client.accounts or [])]
+    trades = client.trades(accounts[:count])
+    axes = lab.figures.fee_rates(trades, every="1q").axes[0]
+    assert {line.get_label() for line in axes.lines} == labels
+
+
+def test_blocks_give_several_accounts_too() -> None:
+    blocks = lab.connect(blocks="sample")
+    both = blocks.trades()["account_id"].drop_duplicates().head(2).tolist()
+    joined = blocks.trades(both)
+    assert len(joined) == sum(blocks.count(account) for account in both)
+
+
 @pytest.mark.parametrize("wrong", [[], ["x"], [10083, None], (-1,)])
 def test_what_is_no_account_is_named(client: Client, wrong: list) -> None:
     with pytest.raises(lab.LabError, match="account_id="):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from loopring_lab.amounts.scaling import as_array, is_exact
 from loopring_lab.columns import Column, describe, is_id
 from loopring_lab.errors import LabError
 from loopring_lab.preview import Cell, table_html
+from loopring_lab.shell import running_shell
 
 PRICES = (
     *(
@@ -411,14 +411,6 @@ def name_of(value: Any, default: str) -> str:
         name for name, one in names.items() if one is value and not name.startswith("_")
     ]
     return known[0] if known and value is not None else default
-
-
-def running_shell() -> Any:
-    """Return the IPython shell that runs this, or None."""
-    # Where it runs, it has been imported.
-    if "IPython" not in sys.modules:
-        return None
-    return sys.modules["IPython"].get_ipython()
 
 
 def _keys(frame: pd.DataFrame) -> set[Any]:

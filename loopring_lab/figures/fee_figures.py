@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_hex
 from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fees
@@ -20,7 +21,7 @@ from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.overview import overview_of
+from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
     COLOURS,
     FILL_TYPES,
@@ -44,9 +45,6 @@ ALL_LABELLED = 24
 SOME_LABELLED = 60
 # Percent of the height that a label needs.
 LABEL_HEIGHT = 6
-# Brightness of red, green and blue (ITU-R BT.601), and below which light ink is easier to read.
-LUMA = (0.299, 0.587, 0.114)
-DARK = 0.45
 MOST_TOKENS = 12
 # Half of a bar, as a part of the height of a token's row.
 HALF_BAR = 0.36
@@ -68,7 +66,7 @@ def fee_rates(
     trades: Any,
     *,
     every: str | None = None,
-    by: str | Sequence[str] | None = "fill_type",
+    by: str | Sequence[str] | None = "auto",
     fee_token: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
@@ -84,7 +82,8 @@ def fee_rates(
         Length of a period, as for `fees.over_time`; chosen to fit the time covered by default.
     by : str, sequence of str, or None
         One line for each value of these columns, up to the five with the most fills. ``"fee_token"`` draws
-        one for each token.
+        one for each token, ``None`` one of all fills. By default ``"account_id"`` where the trades are of two
+        to five accounts, else ``"fill_type"``.
     fee_token : str, optional
         The fee token to draw; by default the one with the most fills. The title says which.
     ax : matplotlib.axes.Axes, optional
@@ -107,6 +106,9 @@ def fee_rates(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fee_rates"
+    if by == "auto":
+        is_compared = 1 < count_accounts(trades, caller) <= len(DASHES)
+        by = "account_id" if is_compared else "fill_type"
     names = list(keys_of(trades, by, caller).names)
     overview = overview_of(trades, caller)
     every = every or axis.period_for(overview.days)
@@ -386,6 +388,9 @@ def _top_lines(
     order = sorted(top) if by_type else top
     for line, colour, dash in zip(order, colours, DASHES, strict=False):
         label = style.group_label(tuple(values.loc[line]) or "all fills")
+        # A number by itself could be anything.
+        if names == ["account_id"]:
+            label = f"account {label}"
         styles[line] = GroupStyle(label, colour, colour, "o", dash)
         if by_type:
             styles[line] = FILL_TYPES.get(label, styles[line])
@@ -438,8 +443,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
         for bar in tall:
             colour = bar.get_facecolor()
             # What is written on a bar reads on its own colour, whatever the style.
-            is_dark = np.dot(to_rgb(colour), LUMA) < DARK
-            dark_ink, light_ink = style.INKS
+            inks = sorted(style.INKS, key=partial(style.contrast, colour))
             box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
             axes.annotate(
                 tier,
@@ -447,7 +451,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
                 ha="center",
                 va="center",
                 fontsize=9,
-                color=light_ink if is_dark else dark_ink,
+                color=inks[-1],
                 bbox=box,
             )
 

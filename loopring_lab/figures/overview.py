@@ -35,6 +35,17 @@ SELECT CAST(sum(trades) AS BIGINT) AS trades,
 FROM sums""",
 }
 
+ACCOUNTS = {
+    "sums": """
+-- each account of a market
+SELECT DISTINCT account_id
+FROM trades""",
+    "answer": """
+-- and how many there are
+SELECT count(DISTINCT account_id) AS accounts
+FROM sums""",
+}
+
 
 class Overview(NamedTuple):
     """How many trades there are, the days from the first to the last, and the note on fills counted twice."""
@@ -59,6 +70,13 @@ def overview_of(trades: Any, caller: str) -> Overview:
         days,
         note_on_both_sides(found["both_sides"] or 0),
     )
+
+
+def count_accounts(trades: Any, caller: str) -> int:
+    """Count the accounts whose trades these are."""
+    question = Question(caller, ACCOUNTS, needs=(), may_have=("account_id",))
+    (found,) = collected(ask(question, trades), caller).to_pylist()
+    return int(found["accounts"])
 
 
 def opened(trades: Any) -> Any:

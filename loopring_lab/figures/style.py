@@ -41,6 +41,8 @@ INKS = ("#010101", "#FEFEFE")
 GREY = "#8A8A8A"
 # How much ink is mixed into the paper for notes and for the grid: #555555 and #DDDDDD where black is on white.
 NOTE_STRENGTH = 2 / 3
+# What text needs (WCAG 2.2, success criterion 1.4.3).
+TEXT_CONTRAST = 4.5
 GRID_STRENGTH = 2 / 15
 
 UNKNOWN = "unknown"
@@ -78,6 +80,31 @@ def ink(strength: float = 1.0) -> str:
     paper = np.array(to_rgb(rcParams["axes.facecolor"]))
     text = np.array(to_rgb(rcParams["text.color"]))
     return to_hex(paper + strength * (text - paper))
+
+
+def contrast(one: Any, other: Any) -> float:
+    """Return how much lighter one of two colours is, from 1 to 21 (WCAG 2.2)."""
+    lights = []
+    for colour in (one, other):
+        parts = np.array(to_rgb(colour))
+        linear = np.where(
+            parts <= 0.04045,
+            parts / 12.92,
+            ((parts + 0.055) / 1.055) ** 2.4,
+        )
+        lights.append(float(np.dot(linear, (0.2126, 0.7152, 0.0722))))
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
+
+
+def legible(colour: str) -> str:
+    """Return a colour for text, with as much of the session's ink as that needs on its paper."""
+    paper = rcParams["axes.facecolor"]
+    own = np.array(to_rgb(colour))
+    for strength in np.linspace(0, 1, 21):
+        mixed = to_hex(own + strength * (np.array(to_rgb(ink())) - own))
+        if contrast(mixed, paper) >= TEXT_CONTRAST:
+            return mixed
+    return ink()
 
 
 class GroupStyle(NamedTuple):
@@ -407,7 +434,7 @@ def write_counts(
         "ha": "center",
         "va": "center",
         "fontsize": 9,
-        "color": colour,
+        "color": legible(colour),
         "annotation_clip": True,
     }
     across = axes.get_xaxis_transform()

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab import completion, query
+from loopring_lab import completion, query, tables
 from loopring_lab.client import POOL_PREFIX
 from loopring_lab.errors import LabError
 from loopring_lab.models import Exchange
@@ -165,7 +165,7 @@ class BlocksClient:
 
     def trades(
         self,
-        account_id: int | None = None,
+        account_id: int | Iterable[int] | None = None,
         market: str | None = None,
         order_hash: None = None,
         fill_type: str | None = None,
@@ -174,11 +174,11 @@ class BlocksClient:
         limit: int | None = None,
         progress: Watching = None,
     ) -> pd.DataFrame:
-        """Read settled trades, exactly: of one account, or both sides of every fill.
+        """Read settled trades, exactly: of one account or several, or both sides of every fill.
 
         Parameters
         ----------
-        account_id : int, optional
+        account_id : int or iterable of int, optional
             Whose trades; without it those of all accounts.
         market : str, optional
             Such as ``LRC-ETH``, in any case.
@@ -212,6 +212,21 @@ class BlocksClient:
         >>> len(trades), trades.attrs["synthetic"]
         (0, False)
         """
+        if isinstance(account_id, Iterable) and not isinstance(account_id, str):
+            every = [
+                self.trades(
+                    one,
+                    market,
+                    order_hash,
+                    fill_type,
+                    since,
+                    until,
+                    limit,
+                    progress,
+                )
+                for one in query.parse_account_ids(account_id)
+            ]
+            return tables.join_frames(every, limit)
         if order_hash is not None:
             raise LabError(
                 "trades: blocks carry no order hashes. Leave order_hash out: rows of one account_id, "

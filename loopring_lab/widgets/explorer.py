@@ -168,6 +168,11 @@ class Selection:
             return []
         return [*account] if isinstance(account, tuple) else [account]
 
+    @property
+    def _asked(self) -> int | list[int]:
+        """The accounts as an argument."""
+        return self.accounts if len(self.accounts) > 1 else self.accounts[0]
+
     def read_what_is_missing(self) -> bool:
         """Begin to read the trades, or the prices that the figure needs; say whether anything is being read.
 
@@ -195,12 +200,13 @@ class Selection:
             raise LabError(NO_ACCOUNT)
         self.forget()
         self._asked_for = accounts
+        asked = self._asked
 
         def read(report: ReportProgress) -> pd.DataFrame:
             # It takes a second the first time, which is better spent in this thread than before a figure.
             import_module("loopring_lab.figures")
             try:
-                return read_trades(client, accounts, report)
+                return client.trades(asked, progress=report)
             except NotAuthorized:
                 self.needs_key = True
                 raise
@@ -270,6 +276,8 @@ class Selection:
         counts = f"{len(self.chosen):,} of {len(self.trades):,} trades"
         if self._filter_text:
             counts += f": {self._filter_text}"
+        if self._reference:
+            counts += f"; reference: {self._reference}"
         # Without a role nothing is left out, and with "unknown" these are what is shown.
         if self.choices.role not in (None, UNKNOWN):
             left_out = self._cached("roles", self._count_roles).get(UNKNOWN)
@@ -416,7 +424,7 @@ class Selection:
         lines += [
             f"chosen = chosen[{condition.code()}]" for condition in self._conditions
         ]
-        if self._uses_prices and self._given_prices is None:
+        if self._uses_prices and self._given_prices is None and self._can_read_prices:
             client = name_of(self.client, "client")
             every = repr(self._prices_every)
             lines.append(f"prices = {client}.outside_prices(chosen, every={every})")
@@ -437,12 +445,8 @@ class Selection:
             if not self.accounts:
                 raise LabError(NO_ACCOUNT)
             client = name_of(self.client, "client")
-            if len(self.accounts) == 1:
-                lines.append(f"trades = {client}.trades(account_id={self.accounts[0]})")
-            else:
-                frames = f"{client}.trades(account_id=account) for account in {tuple(self.accounts)}"
-                lines.append("import pandas as pd")
-                lines.append(f"trades = pd.concat([{frames}], ignore_index=True)")
+            asked = self._asked
+            lines.append(f"trades = {client}.trades(account_id={asked})")
         if self._finds_roles:
             trades = f"lab.fills.with_roles({trades})"
         return [*lines, f"chosen = {trades}"]
@@ -500,6 +504,22 @@ class Selection:
             )
         prices: pd.DataFrame = self._cache[self._prices_key]
         return prices
+
+    @property
+    def prices_if_any(self) -> pd.DataFrame | None:
+        """The same; None, for the trades themselves, where there are none and none can be read."""
+        if self._given_prices is None and not self._can_read_prices:
+            return None
+        return self.prices
+
+    @property
+    def _reference(self) -> str:
+        """What the figure compares prices with: the same in all figures that can take it."""
+        if self._uses_prices:
+            is_outside = self._given_prices is not None or self._can_read_prices
+            return "outside prices" if is_outside else "these trades"
+        takes_age = "tolerance" in self.spec.options
+        return "the other venue's last fill" if takes_age else ""
 
     @property
     def _uses_prices(self) -> bool:
@@ -568,28 +588,3 @@ class Selection:
                     self._cache.clear()
                 self._cache[full_key] = compute()
             return self._cache[full_key]
-
-
-def read_trades(
-    client: TradeSource,
-    accounts: list[int],
-    report: ReportProgress,
-) -> pd.DataFrame:
-    """Read the trades of several accounts into one frame."""
-    expected = sum(client.count(account) for account in accounts)
-    report(0, expected)
-    frames: list[pd.DataFrame] = []
-    # Trades of the accounts read so far.
-    before = 0
-
-    def report_all(held: int, _: int) -> None:
-        # An account that trades meanwhile has more than was counted.
-        report(before + held, max(expected, before + held))
-
-    for account in accounts:
-        frame = client.trades(account, progress=report_all)
-        frames.append(frame)
-        before += len(frame)
-    if len(frames) == 1:
-        return frames[0]
-    return pd.concat(frames, ignore_index=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PER_PERIOD = {"every": "every"}
 AGE = {"tolerance": "tolerance"}
 PRICES = {"prices": "prices"}
+PRICES_IF_ANY = {"prices": "prices_if_any"}
 ONE_QUOTE = {"quote": "quote_shown"}
 FEE_COLUMNS = (
     "fee_token",
@@ -172,7 +173,7 @@ class FeeExplorer(Explorer):
         ``market`` (in any case), ``side``, ``fill_type`` ('amm' or 'dex'), ``role`` ('taker', by default, as
         makers pay other rates or none; 'maker', 'unknown' or None for all), ``since``, ``until`` (a day,
         exclusive), ``figure`` ('fee_rates', 'fee_tiers' or 'fees_by_token'), ``every`` (such as '1d') and
-        ``by`` ('market', 'fill_type', 'side', 'role').
+        ``by`` ('market', 'fill_type', 'side', 'role', 'account_id').
 
     Notes
     -----
@@ -218,6 +219,7 @@ class FeeExplorer(Explorer):
         "fill_type",
         "side",
         "role",
+        "account_id",
     )
 
     # Makers pay other rates or none: drawn together, the rate falls to 0 where they trade.
@@ -234,12 +236,13 @@ class FillExplorer(Explorer):
     source : Client or pandas.DataFrame
         A client, to read the trades of one account or several, or trades.
     prices : pandas.DataFrame, optional
-        Prices from outside the exchange, as for `fills.compare_venues`; by default read from the client's
-        synthetic world where 'venue_differences' or 'markouts' needs them.
+        Prices from outside the exchange, as for `fills.compare_venues`, and the reference of all figures but
+        'price_gaps'; by default read from the client's synthetic world. Without any, 'cost_curve' takes the
+        trades themselves, and 'venue_differences' and 'markouts' are not drawn.
     **choices
         As for `FeeExplorer`, but ``role`` is None by default, ``figure`` is 'fill_shares', 'price_gaps',
         'size_profile', 'cost_curve', 'venue_differences' or 'markouts', ``by`` is any of 'market', 'quote',
-        'side', ``tolerance`` ('60s', '10min', '1h', '1d') is the most time between two prices that are
+        'side', 'account_id', ``tolerance`` ('60s', '10min', '1h', '1d') is the most time between two prices that are
         compared, and ``quote`` is the quote token of sizes.
 
     Examples
@@ -271,8 +274,8 @@ class FillExplorer(Explorer):
         "cost_curve": FigureSpec(
             "Cost by size",
             "fills.all_in_cost",
-            ONE_QUOTE | AGE,
-            AGE | BY,
+            ONE_QUOTE | AGE | PRICES_IF_ANY,
+            AGE | BY | PRICES_IF_ANY,
         ),
         "venue_differences": FigureSpec(
             label="Venue comparison",
@@ -291,6 +294,7 @@ class FillExplorer(Explorer):
         "market",
         "quote",
         "side",
+        "account_id",
     )
 
     figure = Choice(one_of(*FIGURES), "fill_shares")

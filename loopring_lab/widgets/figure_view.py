@@ -20,6 +20,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import STYLE
 from loopring_lab.widgets.panel import CSS, script
+from loopring_lab.widgets.saved import SavedCopy, picture_html
 
 # The same ids in every run.
 SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}
@@ -31,6 +32,9 @@ THEME = {
     "#555555": "var(--ll-note)",
     "#808080": "var(--ll-note)",
     "#dddddd": "var(--ll-grid)",
+    # The colours of pool and order book as text is drawn in them, which are too dark on a dark page.
+    "#0072b2": "var(--ll-pool)",
+    "#c05500": "var(--ll-book)",
 }
 # Part of the whole axis that a zoom shows at least: nearer, ticks run out of digits.
 CLOSEST = 1e-4
@@ -81,6 +85,7 @@ class FigureView(anywidget.AnyWidget):
 
     def __init__(self, figure: Figure) -> None:
         super().__init__()
+        self._saved = SavedCopy("a figure", self.static_html)
         # JupyterLab may handle two zooms on two threads, and matplotlib draws one figure at a time.
         self._lock = threading.RLock()
         self.show(figure)
@@ -105,19 +110,23 @@ class FigureView(anywidget.AnyWidget):
                 with rc_context(SVG):
                     layout.execute(figure)
             self._draw()
+        self._saved.refresh()
 
     def _repr_mimebundle_(
         self, **options: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        view, view_metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        view, metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        return {**view, "text/plain": repr(self)}, metadata
+
+    def _ipython_display_(self) -> None:
+        view, _ = self._repr_mimebundle_()
+        self._saved.display(view)
+
+    def static_html(self) -> str:
+        """Return the figure as a picture in HTML, for where no kernel runs."""
         # As the view is laid out, and whole, whatever is zoomed.
-        with _still(self._figure):
-            picture, metadata = self._figure._repr_mimebundle_()
-        text = {"text/plain": repr(self)}
-        return {**picture, **view, **text}, {
-            **view_metadata,
-            **metadata,
-        }
+        with self._lock, _still(self._figure):
+            return picture_html(self._figure, self.label)
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Zoom to a part of what is shown, from 0 to 1 from the left or the top, or to all."""

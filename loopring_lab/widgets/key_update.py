@@ -48,8 +48,8 @@ WITHHELD = "the text you typed; sent, but not shown here"
 # Seconds between two questions to the relayer: somebody is looking at the progress.
 LONGEST_PAUSE = 0.5
 NO_DEMO = (
-    "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Choose one "
-    "of client.accounts, or sign with the account's wallet."
+    "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Sign with "
+    "the account's wallet."
 )
 TEXTS_TO_SIGN = (
     "update.key_seed_message()",

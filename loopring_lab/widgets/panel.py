@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anywidget
 import ipywidgets as w  # type: ignore[import-untyped]
@@ -13,6 +14,7 @@ import traitlets
 
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import SecretText, hide
+from loopring_lab.widgets.saved import SavedCopy
 from loopring_lab.widgets.state import WidgetState
 
 FOLDER = Path(__file__).parent
@@ -83,6 +85,8 @@ class Panel:
 
     # Whether a control whose entry is refused shows the value in force again, or keeps the entry to be mended.
     RESTORES = False
+    # What errors call by the names of arguments and methods, as patterns, and its words on the page.
+    WORDS: ClassVar[Mapping[str, str]] = {}
     # The widget and what follows from its choices, as the classes that have this view.
     state: Any
     model: Any
@@ -107,6 +111,7 @@ class Panel:
             self.button("Cancel", self.background.cancel),
         )
         self.code = CodePanel()
+        self.saved = SavedCopy(type(state).__name__, self.static_html)
         self.box = w.VBox()
         # All style is below this class, so that it reaches nothing else on the page.
         self.box.add_class("loopring-lab")
@@ -133,6 +138,10 @@ class Panel:
 
     def draw(self) -> None:
         """Put on screen what follows from the choices."""
+        raise NotImplementedError
+
+    def static_html(self) -> str:
+        """Return what is on screen as HTML for a saved notebook, without secrets."""
         raise NotImplementedError
 
     def bind(self, name: str, control: Any, of: object = None) -> Any:
@@ -216,6 +225,7 @@ class Panel:
             except LabError as error:
                 self.code.value = f"# {error}"
             self._show_work()
+            self.saved.refresh()
 
     def _show_choices(self) -> None:
         for name, (target, control) in self._controls.items():
@@ -237,11 +247,18 @@ class Panel:
         self.doing.value = f'<span role="status">{escape(work.doing)}{progress}</span>'
         set_visible(self.progress, bool(work.doing))
         # Of what went wrong, what was tried last is told first.
-        problem = escape(work.problem or self._refusal)
+        problem = escape(worded(work.problem or self._refusal, self.WORDS))
         if problem:
             problem = f'<div role="alert" class="ll-problem">{problem}</div>'
         self.problem.value = problem
         set_visible(self.problem, bool(problem))
+
+
+def worded(problem: str, words: Mapping[str, str]) -> str:
+    """Replace each pattern in an error by words for what is on the page."""
+    for pattern, name in words.items():
+        problem = re.sub(pattern, name, problem)
+    return problem
 
 
 def written(value: Any) -> str:

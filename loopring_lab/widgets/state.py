@@ -62,6 +62,9 @@ class WidgetState(HasTraits):
         # ipywidgets would print its own repr, with a model's id that changes in every run.
         return bundle | {"text/plain": repr(self)}
 
+    def _ipython_display_(self) -> None:
+        self._view.saved.display(self._repr_mimebundle_())
+
     def export(self) -> str:
         """Return Python code that reproduces what is on screen, with the names that the notebook has."""
         code: str = self.model.export()

@@ -19,7 +19,7 @@ function render({ model, el }) {
     el,
     `<div class="ll-view">
       <div class="ll-bar">
-        <label>Filter <input type="search" autocomplete="off"></label>
+        <label>Filter <input type="search" autocomplete="off" placeholder="text, or size > 1"></label>
         <button title="Save these rows with all digits">Save CSV</button>
         <button title="Copy code that makes this table">Copy code</button>
         <span role="status"></span>

@@ -8,8 +8,11 @@ kernel, where amounts are exact; the page gets the fifty that it shows.
 from __future__ import annotations
 
 import gzip
+import operator
+import re
 import threading
-from decimal import Context, Decimal, localcontext
+from collections.abc import Callable
+from decimal import Context, Decimal, InvalidOperation, localcontext
 from html import escape
 from typing import Any
 
@@ -36,7 +39,9 @@ from loopring_lab.amounts.scaling import is_exact
 from loopring_lab.errors import LabError
 from loopring_lab.preview import CSS as TABLE_CSS
 from loopring_lab.preview import Cell, notes_html, row_html
+from loopring_lab.query import parse_utc
 from loopring_lab.widgets.panel import CSS, script
+from loopring_lab.widgets.saved import SavedCopy
 
 # As many rows as are formatted within a few seconds; and on a page, and in the static copy.
 MOST_ROWS = 50_000
@@ -46,6 +51,20 @@ STATIC_ROWS = 20
 LARGEST_CSV = 2_900_000
 # The beginnings of text that a spreadsheet would run.
 FORMULA = r"^(?=[=+\-@\t\r])"
+# ``fee > 1``; what is no column before a sign is text to look for.
+COMPARISON = re.compile(
+    r"(?P<column>\w+)\s*(?P<sign>>=|<=|==|!=|=|<|>)\s*(?P<value>.*\S)\s*"
+)
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+HOW_TO_FILTER = ". Filter by text, such as ETH, or by a column, such as size > 1"
 # Two amounts of 256 bits, 78 digits each.
 EXACT = Context(prec=160)
 # What a click on a heading does to the order by its column; how that is drawn.
@@ -102,6 +121,7 @@ class TableView(anywidget.AnyWidget):
         choosing: bool = False,
     ) -> None:
         super().__init__()
+        self._saved = SavedCopy("a table", self.static_html)
         # JupyterLab may handle two messages on two threads.
         self._lock = threading.RLock()
         self._precision = precision
@@ -145,26 +165,30 @@ class TableView(anywidget.AnyWidget):
             self.code = code
             # Another frame has other rows at the same places.
             self.chosen = -1
+        self._saved.refresh()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        """Put a static copy beside the view, for where no kernel runs."""
         view, metadata = super()._repr_mimebundle_(**options) or ({}, {})
+        return {**view, "text/plain": repr(self)}, metadata
+
+    def _ipython_display_(self) -> None:
+        view, _ = self._repr_mimebundle_()
+        self._saved.display(view)
+
+    def static_html(self) -> str:
+        """Return the first and last rows as HTML, for where no kernel runs."""
         copy = readable(
             self.frame,
             precision=self._precision,
             rows=STATIC_ROWS,
         )
-        static = {
-            "text/plain": repr(self),
-            "text/html": copy._repr_html_(),
-        }
-        return {**view, **static}, metadata
+        return copy._repr_html_()
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Do what a control of the page asks for."""
         with self._lock:
             if "filter" in content:
-                self._filter = content["filter"].lower()
+                self._filter = content["filter"].strip().lower()
                 self._select_rows()
             elif "sort" in content:
                 self._sort_by(self._visible[content["sort"]].name)
@@ -185,10 +209,7 @@ class TableView(anywidget.AnyWidget):
 
     def _select_rows(self) -> None:
         """Filter and sort, and show the first page."""
-        self._rows = list(range(len(self.frame)))
-        if self._filter:
-            texts = self._searched_texts()
-            self._rows = [row for row in self._rows if self._filter in texts[row]]
+        self._rows = self._matching_rows()
         for column in self._columns:
             if self._order and column.name == self._sorted_by:
                 self._rows = _sorted(
@@ -198,6 +219,18 @@ class TableView(anywidget.AnyWidget):
                 )
         self._all_totals = self._totals()
         self._show_page(0)
+
+    def _matching_rows(self) -> list[int]:
+        """Return the rows that meet a comparison such as ``fee > 1``, or contain the text of the filter."""
+        everything = list(range(len(self.frame)))
+        if not self._filter:
+            return everything
+        parts = COMPARISON.fullmatch(self._filter)
+        for column in self._columns:
+            if parts and column.name.lower() == parts["column"]:
+                return _compared(column, COMPARE[parts["sign"]], parts["value"])
+        texts = self._searched_texts()
+        return [row for row in everything if self._filter in texts[row]]
 
     def _searched_texts(self) -> list[str]:
         """Return what the filter looks for, row by row: all texts and exact values."""
@@ -216,6 +249,8 @@ class TableView(anywidget.AnyWidget):
         status = f"{len(self.frame):,} rows"
         if self._filter:
             status = f"{len(self._rows):,} of {status}"
+            if not self._rows:
+                status += HOW_TO_FILTER
         self.page = {
             "html": self._table_html(rows),
             "rows": rows,
@@ -342,6 +377,31 @@ def _csv_values(series: pd.Series) -> list[Any]:
         texts = series.astype(str).str.replace(FORMULA, "'", regex=True)
     pairs = zip(series, texts, strict=True)
     return [None if is_missing(one) else text for one, text in pairs]
+
+
+def _compared(
+    column: TextColumn,
+    compare: Callable[[Any, Any], bool],
+    text: str,
+) -> list[int]:
+    """Return the rows whose exact values compare so with what is typed; none if that is no such value."""
+    values = column.values.reset_index(drop=True)
+    try:
+        if isinstance(values.dtype, pd.DatetimeTZDtype):
+            known = values.dropna()
+            wanted: Any = parse_utc("filter", text)
+        elif column.is_number:
+            known = values.dropna().astype(str).map(Decimal)
+            wanted = Decimal(text.replace(",", "").removesuffix("%"))
+            # Shares are shown in percent.
+            if text.endswith("%"):
+                wanted /= 100
+        else:
+            known = values.dropna().astype(str).str.lower()
+            wanted = text.strip("\"'")
+    except (LabError, InvalidOperation):
+        return []
+    return [int(row) for row in known.index if compare(known[row], wanted)]
 
 
 def _sorted(column: TextColumn, rows: list[int], ascending: bool) -> list[int]:

@@ -55,6 +55,7 @@ GROUPS: list[tuple[str, tuple[str, ...]]] = [
     ("quote", ("quote",)),
     ("side", ("side",)),
     ("role", ("role",)),
+    ("account", ("account_id",)),
     ("market and fill type", ("market", "fill_type")),
     ("market and side", ("market", "side")),
 ]
@@ -118,6 +119,15 @@ class TradesView(Panel):
             self._show_figure(figure)
             self._show_table(table)
             self._say(selection.summary if table is not None else "")
+
+    def static_html(self) -> str:
+        """Return the words, the figure and the table on screen."""
+        html: str = self.summary.value
+        if self.figure_place.layout.display != "none":
+            html += self.figure_place.children[0].static_html()
+        if self.table.layout.display != "none":
+            html += self.table.static_html()
+        return html
 
     def _show_figure(self, figure: Figure | None) -> None:
         set_visible(self.figure_place, figure is not None)
@@ -277,6 +287,12 @@ class MarketView(Panel):
             chosen = shown.index.get_indexer(pd.Index([state.market]))[0]
         self.table.chosen = int(chosen)
         self.checks.value = self._checks_html()
+
+    def static_html(self) -> str:
+        """Return the list and the checks on screen."""
+        if not self.model.is_read:
+            return ""
+        return f"{self.table.static_html()}{self.checks.value}"
 
     def _checks_html(self) -> str:
         limits = ""

@@ -50,12 +50,34 @@ SEED_MISSING = (
 )
 DONE = "The account has the new key. For a new API key: <code>client = wizard.new_client()</code>."
 
+# How errors of `KeyUpdate` name what is on the page: each text, as a regular expression, and what stands for it.
+ON_PAGE = {
+    r"attach: expected r, s, v: [^)]*\)": "Signature: expected 0x and 130 hex digits, ending in 1b or 1c",
+    r"attach: expected the signature by": "Signature: expected one by",
+    r"Sign (key_seed_message|typed_data)\(\) with (\w+), and attach\(signature\)": (
+        r"Sign what is shown with \2, and paste its signature"
+    ),
+    r"keySeed: does": "Own key seed does",
+    r"omit key_seed to use": "leave it out, and sign",
+    r"maxFee: expected.*": "Max fee is out of range. Give an amount in units of the fee token, such as 0.0001.",
+    r"validUntil: expected.*": "Valid for is too long. Give a shorter time, such as 30d.",
+    r", a timedelta or a datetime": "",
+    r"write max_fee=": "enter as Max fee ",
+    r"\bmax_fee=": "Max fee ",
+    r"\bfee_token=": "Fee in ",
+    r"\bvalid_for=": "Valid for ",
+    r"\baccount=": "Account ",
+    r"Check client\.account\(\), and prepare": "Start over, and prepare",
+    r"Call submit\(\) again": "Submit it again",
+}
+
 
 class WizardView(Panel):
     """The view of the wizard: the steps, what the present one needs, and the way on and back."""
 
     # What a key update uses must be what is seen.
     RESTORES = True
+    WORDS = ON_PAGE
     model: KeyUpdateFlow
 
     def __init__(self, state: KeyUpdateWizard, flow: KeyUpdateFlow) -> None:
@@ -130,6 +152,10 @@ class WizardView(Panel):
         set_visible(self.next, can_go_on or can_sign or can_wait)
         set_visible(self.back, step not in ("account", "follow"))
         set_visible(self.again, step != "account" and not is_working)
+
+    def static_html(self) -> str:
+        """Return the steps alone: what the others show belongs to one account."""
+        return str(self.steps.value)
 
     def _parts(self, step: str) -> list[Any]:
         """Return what a step shows, as HTML and widgets."""

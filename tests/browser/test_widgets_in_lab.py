@@ -24,6 +24,8 @@ from loopring_lab.client import Client
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import check_amount
 from loopring_lab.widgets.figure_view import FigureView
+from loopring_lab.widgets.panel import worded
+from loopring_lab.widgets.wizard_view import ON_PAGE
 
 READ = 10083
 LARGE = 1
@@ -365,6 +367,11 @@ def error_of(call: Callable[[], object]) -> str:
     return str(refused.value)
 
 
+def on_page(call: Callable[[], object]) -> str:
+    """Return the message as the wizard words it."""
+    return worded(error_of(call), ON_PAGE)
+
+
 def test_key_update_wizard(
     place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]
 ) -> None:
@@ -374,21 +381,21 @@ def test_key_update_wizard(
     account = client.account(UPDATED)
     widget.enter("Account", "nobody")
     widget.shows_problem(
-        error_of(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody"))
+        on_page(lambda: lab.widgets.KeyUpdateWizard(client, account="nobody"))
     )
     expect(widget.control("Account")).to_have_value(
         str(UPDATED)
     )  # what is shown is what is used
     widget.enter("Valid for", "soon")
     widget.shows_problem(
-        error_of(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon"))
+        on_page(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon"))
     )
     expect(widget.control("Valid for")).to_have_value("30d")
     widget.enter("Valid for", "12h")
     widget.shows_no_problem()
     widget.enter("Fee in", "XYZ")
     widget.press("Continue")
-    widget.shows_problem(error_of(lambda: prepared(client, fee_token="XYZ")))
+    widget.shows_problem(on_page(lambda: prepared(client, fee_token="XYZ")))
     widget.enter("Fee in", "LRC")
     widget.enter("Max fee", "2.5")
     widget.press("Continue")
@@ -402,13 +409,13 @@ def test_key_update_wizard(
     widget.press("Continue")
     widget.shows(prepared(client).key_seed_message())
     widget.submit_secret("Own key seed (optional):", "without an end")
-    widget.shows_problem(error_of(lambda: prepared(client, key_seed="without an end")))
+    widget.shows_problem(on_page(lambda: prepared(client, key_seed="without an end")))
     widget.submit_secret("Own key seed (optional):", signed["key seed"])
     widget.shows("The wallet signs the text you typed")
     widget.control("Signature:").press("Enter")
     widget.shows("Nothing is entered. Paste the wallet's signature first")
     widget.submit_secret("Signature:", "0x1234")
-    widget.shows_problem(error_of(lambda: prepared(client).attach("0x1234")))
+    widget.shows_problem(on_page(lambda: prepared(client).attach("0x1234")))
     widget.submit_secret("Signature:", signed["signature"])
     signed_in_the_page(place, client, signed)
     followed_to_its_end(widget, relayer, client, signed)

@@ -386,12 +386,12 @@ def test_a_client_is_read_when_shown_and_begins_with_a_known_account(
 def test_several_accounts_are_read_into_one_frame(client: Client) -> None:
     explorer = FeeExplorer(client, account="11519, 10083", role=None)
     page = OnPage(explorer).wait()
-    counted = [client.count(account) for account in (11519, 10083)]
-    assert (
-        explorer.chosen["account_id"].tolist()
-        == [11519] * counted[0] + [10083] * counted[1]
-    )
+    assert_frame_equal(explorer.chosen, client.trades([11519, 10083]))
     assert page.control("Account").value == "11519, 10083"
+    shows_its_code(page, client=client)
+    assert "trades = client.trades(account_id=[11519, 10083])" in page.code
+    page.enter("Table by", ("account_id",))
+    assert explorer.table["account_id"].drop_duplicates().tolist() == [10083, 11519]
     shows_its_code(page, client=client)
     assert FeeExplorer(client, account=[10083]).account == 10083
 
@@ -481,6 +481,27 @@ def test_venues_and_markouts_are_compared_with_prices_from_outside(
     assert_frame_equal(explorer.table, expected)
     assert expected["reference"].unique().tolist() == ["outside prices"]
     shows_its_code(page, client=client)
+
+
+@pytest.mark.parametrize(
+    ("figure", "reference"),
+    [
+        ("cost_curve", "outside prices"),
+        ("price_gaps", "the other venue's last fill"),
+        ("fill_shares", ""),
+    ],
+)
+def test_one_reference_serves_all_figures_and_is_named(
+    client: Client, figure: str, reference: str
+) -> None:
+    page = OnPage(FillExplorer(client, account=ACCOUNT, market=MARKET)).wait()
+    page.enter("Figure", figure)
+    assert page.problem == ""
+    named = f"; reference: {reference}"
+    assert (named in page.text) is bool(reference)
+    shows_its_code(page, client=client)
+    outside = "prices = client.outside_prices(chosen, every='1h')"
+    assert (outside in page.code) is (figure == "cost_curve")
 
 
 def test_without_prices_from_outside_the_choice_says_what_is_missing(

@@ -66,16 +66,17 @@ def test_a_view_says_what_its_figure_says(
     assert view.marks[7][0] == pytest.approx(wanted, abs=1e-4)
 
 
-def test_the_static_copy_is_a_picture_and_a_text_that_does_not_change(
+def test_the_saved_copy_is_a_picture_beside_a_text_that_does_not_change(
     view: FigureView,
 ) -> None:
-    data, metadata = view._repr_mimebundle_()
+    data, _ = view._repr_mimebundle_()
     assert data["text/plain"] == repr(view)
     assert repr(view).startswith(
         "FigureView: Traded volume per week, ETH-quoted markets, "
     )
-    assert data["image/png"]
-    assert metadata == {"image/png": {"width": 900}}
+    copy = view.static_html()
+    assert copy.startswith('<img alt="Traded volume per week, ETH-quoted markets, ')
+    assert 'width="900" src="data:image/png;base64,' in copy
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
 
 
@@ -85,7 +86,7 @@ def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(
     whole = view.svg
     marks = view.marks
     panel = view.panel
-    view._repr_mimebundle_()  # its picture is laid out as the view is
+    view.static_html()  # its picture is laid out as the view is
     zoom(view, 0.25, 0.5)
     assert view.svg != whole
     assert (view.panel, view.zoomed) == (panel, True)  # nothing moved

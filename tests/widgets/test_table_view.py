@@ -90,6 +90,37 @@ def test_a_click_sorts_by_exact_value_up_then_down_then_not(
     assert view.page["rows"] == list(range(50))
 
 
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("size > 100", lambda t: t["size"] > 100),
+        ("FEE<=0.5", lambda t: t["fee"] <= Decimal("0.5")),
+        ("size >= 1,000.00", lambda t: t["size"] >= 1000),
+        ("side = buy", lambda t: t["side"] == "BUY"),
+        ("created_at < 2022-03-01", lambda t: t["created_at"] < "2022-03-01"),
+    ],
+)
+def test_a_filter_compares_exact_values_of_a_column(
+    trades: pd.DataFrame, typed: str, wanted: Any
+) -> None:
+    view = TableView(trades)
+    ask(view, filter=typed)
+    expected = trades[wanted(trades).fillna(False)]
+    assert 0 < len(expected) < len(trades)
+    assert view.page["rows"] == expected.index[:50].tolist()
+    assert view.page["matching"] == len(expected)
+
+
+@pytest.mark.parametrize("typed", ["size > much", "sizes > 1", "created_at > 3.4.2022"])
+def test_a_filter_that_matches_nothing_says_how_to_filter(
+    trades: pd.DataFrame, typed: str
+) -> None:
+    view = TableView(trades)
+    ask(view, filter=typed)
+    assert view.page["matching"] == 0
+    assert "Filter by text, such as ETH, or by a column" in view.page["status"]
+
+
 def test_a_filter_leaves_matching_rows_and_their_exact_totals(
     trades: pd.DataFrame,
 ) -> None:
@@ -203,18 +234,15 @@ def test_another_frame_keeps_the_order_and_no_row_is_chosen(
     assert order(view, names.index("size")) == "ascending"
 
 
-def test_a_static_copy_stands_beside_the_view_and_is_the_same_every_time(
+def test_the_saved_copy_is_a_table_that_is_the_same_every_time(
     trades: pd.DataFrame,
 ) -> None:
     view = TableView(trades, precision=4)
     data, _ = view._repr_mimebundle_()
-    assert data["text/html"] == readable(trades, precision=4)._repr_html_()
+    assert view.static_html() == readable(trades, precision=4)._repr_html_()
     assert data["text/plain"] == f"TableView of {len(trades):,} rows"
     assert "application/vnd.jupyter.widget-view+json" in data
-    assert (
-        TableView(trades, precision=4)._repr_mimebundle_()[0]["text/html"]
-        == data["text/html"]
-    )
+    assert TableView(trades, precision=4).static_html() == view.static_html()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""What a saved notebook shows of a widget: a second output, which the page hides while the widget lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from html import escape
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from loopring_lab.figures import Figure
+
+LIVE = ":is(.loopring-lab, .loopring-lab-figure, .ll-view)"
+OUTPUT = ".jp-OutputArea-child"
+# Of a widget without its kernel JupyterLab shows an error, whatever else is in the same output. So the copy
+# is an output of its own, and hides that error. Other pages than Jupyter's have no outputs by this name.
+STYLE = f"""<style>
+{OUTPUT}:has({LIVE}) + {OUTPUT}:has(.ll-saved),
+{OUTPUT}:not(:has({LIVE})):has(+ {OUTPUT} .ll-saved),
+:root:not(:has({OUTPUT})):has({LIVE}) .ll-saved {{ display: none; }}
+</style>"""
+# Seconds without another change: a picture takes longer to make than what is on screen.
+PAUSE = 1.0
+
+
+class SavedCopy:
+    """The second output of a widget, kept as the widget is."""
+
+    def __init__(self, name: str, html: Callable[[], str]) -> None:
+        self._name = name
+        self._html = html
+        self._id = uuid4().hex
+        # None until the widget is displayed.
+        self._displayed: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def display(self, view: dict[str, Any]) -> None:
+        """Display the view of a widget, and its copy."""
+        from IPython.display import display
+
+        display(view, raw=True)  # type: ignore[no-untyped-call]
+        self._displayed = self._page()
+        display(  # type: ignore[no-untyped-call]
+            {"text/html": self._displayed},
+            raw=True,
+            display_id=self._id,
+        )
+
+    def refresh(self) -> None:
+        """Make the copy anew, a moment after the last change."""
+        if self._displayed is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._update()
+        else:
+            self._timer = loop.call_later(PAUSE, self._update)
+
+    def _update(self) -> None:
+        from IPython.display import update_display
+
+        page = self._page()
+        if page != self._displayed:
+            self._displayed = page
+            update_display(  # type: ignore[no-untyped-call]
+                {"text/html": page}, display_id=self._id, raw=True
+            )
+
+    def _page(self) -> str:
+        caption = f"Saved copy of {self._name}; to use it, run this cell in JupyterLab."
+        return f'{STYLE}<div class="ll-saved"><p><small>{caption}</small></p>{self._html()}</div>'
+
+
+def picture_html(figure: Figure, label: str) -> str:
+    """Return a figure as HTML by itself."""
+    bundle, metadata = figure._repr_mimebundle_()
+    width = metadata["image/png"]["width"]
+    source = f"data:image/png;base64,{bundle['image/png']}"
+    return f'<img alt="{escape(label)}" width="{width}" src="{source}">'

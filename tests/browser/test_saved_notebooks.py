@@ -1,0 +1,108 @@
+"""Notebooks with widgets, saved and read without their kernel: in JupyterLab and as a page of nbconvert."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from browser.conftest import in_lab, opened, run_cells, taken
+from nbconvert import HTMLExporter
+from support.optional import package_or_skip
+
+SETUP = """import loopring_lab as lab
+
+client = lab.connect()
+trades = client.trades(10083, progress=True)"""
+CELLS = [
+    "lab.widgets.FeeExplorer(trades)",
+    "lab.widgets.FillExplorer(client, account=10083)",
+    "lab.widgets.MarketExplorer(client)",
+    "lab.widgets.KeyUpdateWizard(client)",
+    "lab.look(lab.figures.volume(trades))",
+    "lab.look(trades)",
+]
+PICTURES = 3
+COPY = ".ll-saved"
+# A second of quiet, and the time that a picture takes.
+PAUSE = 6_000
+
+# From the page, which has the server's cookie.
+END_KERNELS = """async base => {
+    const headers = {'X-XSRFToken': document.cookie.match(/_xsrf=([^;]*)/)[1]};
+    for (const one of await (await fetch(`${base}api/sessions`)).json())
+        await fetch(`${base}api/sessions/${one.id}`, {method: 'DELETE', headers});
+}"""
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def saved(
+    request: Any, chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, Path, str]]:
+    """A page on which a notebook was run and saved, and opened again without its kernel."""
+    expect = package_or_skip("playwright.sync_api").expect
+    home = tmp_path_factory.mktemp("saved")
+    (home / "notebooks").mkdir()
+    path = home / "notebooks" / "a.ipynb"
+    cells = [nbformat.v4.new_code_cell(source) for source in [SETUP, *CELLS]]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
+    nbformat.write(notebook, path)
+    with in_lab(home, request.param) as base, opened(chromium) as page:
+        address = f"{base}doc/tree/a.ipynb"
+        run_cells(page, address)
+        page.wait_for_timeout(PAUSE)
+        # While the widgets live, their copies are out of sight.
+        expect(page.locator(COPY)).to_have_count(len(CELLS))
+        assert visible(page, COPY) == 0
+        taken(page, f"live-{request.param}")
+        page.keyboard.press("Control+s")
+        page.wait_for_timeout(1_000)
+        page.evaluate(END_KERNELS, base)
+        page.goto("about:blank")
+        page.goto(f"{address}?reset", wait_until="domcontentloaded")
+        expect(page.locator(COPY)).to_have_count(len(CELLS))
+        # JupyterLab looks for the models for two seconds.
+        page.wait_for_timeout(4_000)
+        yield page, path, request.param
+
+
+def visible(page: Any, selector: str) -> int:
+    found = page.locator(selector).all()
+    return sum(one.is_visible() for one in found)
+
+
+def test_jupyterlab_shows_figures_and_tables_of_widgets_without_a_kernel(
+    saved: tuple[Any, Path, str],
+) -> None:
+    page, _, theme = saved
+    taken(page, f"reopened-{theme}")
+    assert visible(page, COPY) == len(CELLS)
+    assert visible(page, f"{COPY} img") == PICTURES
+    assert visible(page, f"{COPY} table") >= PICTURES + 1
+    assert visible(page, "text=Error displaying widget") == 0
+
+
+def test_a_page_of_nbconvert_shows_them_too(
+    saved: tuple[Any, Path, str], chromium: Any
+) -> None:
+    _, path, theme = saved
+    notebook = nbformat.read(path, as_version=4)
+    html, _ = HTMLExporter(theme=theme).from_notebook_node(notebook)
+    target = path.with_suffix(".html")
+    target.write_text(html, encoding="utf-8")
+    with opened(chromium) as page:
+        page.unroute_all()
+        page.goto(target.as_uri(), wait_until="domcontentloaded")
+        taken(page, f"nbconvert-{theme}")
+        assert visible(page, COPY) == len(CELLS)
+        assert visible(page, f"{COPY} img") == PICTURES
+
+
+def test_no_bar_is_saved(saved: tuple[Any, Path, str]) -> None:
+    _, path, _ = saved
+    first = nbformat.read(path, as_version=4).cells[0]
+    contents = [output.get("data", {}) for output in first.outputs]
+    assert not any("".join(content.values()) for content in contents)
