@@ -108,7 +108,7 @@ def test_every_description_is_used() -> None:
 
 
 TYPES = {
-    "decimal": lambda dtype: str(dtype).startswith("decimal"),
+    "decimal": lambda dtype: str(dtype).startswith(("amount", "decimal")),
     "integer": pd.api.types.is_integer_dtype,
     "float": pd.api.types.is_float_dtype,
     "time": lambda dtype: isinstance(dtype, pd.DatetimeTZDtype),

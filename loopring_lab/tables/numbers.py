@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import WHOLE
 
 # pyarrow computes decimals modulo 2**256, silently, and looks powers of ten beyond 10**76 up outside of its table.
@@ -35,7 +35,7 @@ def cast_decimals(texts: pa.Array) -> pa.Array | None:
     # Without `min_count`, Arrow says null of no texts at all.
     if not pc.all(is_plain, min_count=0).as_py():
         return None
-    return _cast(texts, AMOUNT.pyarrow_dtype)
+    return _cast(texts, AMOUNT_TYPE)
 
 
 def _are_digits(texts: pa.Array) -> bool:
