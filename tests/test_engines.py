@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from support import oracle
 from support.engines import (
+    AMOUNT,
     ENGINES,
     QUICK,
-    AMOUNT,
     assert_same,
     assert_same_rows,
     collected,
