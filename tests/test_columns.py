@@ -134,6 +134,21 @@ def test_types_are_those_of_the_frames(made: dict[str, pd.DataFrame]) -> None:
     assert wrong == []
 
 
+def test_decimals_of_arrow_are_limits_and_smallest_units(
+    made: dict[str, pd.DataFrame],
+) -> None:
+    kinds = {
+        str(dtype)
+        for frame in made.values()
+        for dtype in frame.dtypes
+        if str(dtype).startswith("decimal")
+    }
+    assert kinds <= {
+        f"decimal{kind}[pyarrow]"
+        for kind in ("256(76, 18)", "256(76, 0)", "128(38, 0)")
+    }
+
+
 def test_the_reference_lists_each_column_of_each_frame_once() -> None:
     listed = columns.reference()
     assert listed.columns.tolist() == [
