@@ -113,6 +113,23 @@ def test_missing_amounts_stay_missing(trades: pd.DataFrame) -> None:
     assert lab.fees.summary(part)["unknown"].sum() == 1
 
 
+def test_totals_of_the_page(trades: pd.DataFrame) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
+    lines = [
+        line.partition("#")[0]
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("lab.amounts.total(trades")
+    ]
+    by_token, one, by_market = (
+        eval(line, {"lab": lab, "trades": trades}) for line in lines
+    )
+    assert by_token["ETH"] == one
+    assert by_market.groupby("fee_token", observed=True).sum()["ETH"] == one
+    for tokens in ("fee_token", ["market", "fee_token"]):
+        expected = trades.groupby(tokens, observed=True)["fee"].sum()
+        assert lab.amounts.total(trades, "fee", by=tokens).equals(expected)
+
+
 def values_of(limits: pd.Series) -> list[Any]:
     return limits.dropna().tolist()
 
