@@ -42,6 +42,8 @@ def relink(app: Sphinx, name: str, source: list[str]) -> None:
         app.env.note_dependency(str(CHANGELOG))
         text = re.sub(r"\]\(docs/", "](", CHANGELOG.read_text(encoding="utf-8"))
         text = re.sub(r"\[([^]]+)\]\((?:tests|benchmarks)/[^)]*\)", r"\1", text)
+    # Notebooks link to pages by way of the folder that the site is made of.
+    text = re.sub(r"\]\(\.\./docs/", "](/", text)
     source[0] = re.sub(r"\]\((?:\.\./)+(notebooks/\w+\.ipynb)", r"](/\1", text)
 
 
@@ -118,7 +120,7 @@ def home_of(name: str) -> str:
         (
             f"{home.__name__}.{name}"
             for home in homes
-            if getattr(home, name, None) is member
+            if name in dir(home) and getattr(home, name) is member
         ),
         "",
     )

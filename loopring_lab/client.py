@@ -234,7 +234,7 @@ class Client:
         --------
         >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
         >>> len(trades), trades["fee"].dtype
-        (100, decimal256(37, 18)[pyarrow])
+        (100, amount)
         """
         if isinstance(account_id, Iterable) and not isinstance(account_id, str):
             every = [

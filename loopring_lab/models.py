@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts import AMOUNT, to_units
-from loopring_lab.amounts.scaling import WHOLE, as_series, with_scale
+from loopring_lab.amounts import to_units
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.amounts.scaling import WHOLE, with_scale
+from loopring_lab.amounts.series import as_series
 from loopring_lab.bounded import (
     MAX_ANSWER,
     Number,
@@ -216,7 +218,7 @@ def read_outside_prices(
             "market": pd.Categorical(names)[market_of_row],
             "base": pd.Categorical(bases)[market_of_row],
             "quote": pd.Categorical(quotes)[market_of_row],
-            "price": as_series(amounts.cast(AMOUNT.pyarrow_dtype)),
+            "price": as_series(amounts.cast(AMOUNT_TYPE)),
         }
     )
 

@@ -1,6 +1,7 @@
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from support.wire_rows import whole
 from loopring_lab.amounts import (
     AMOUNT,
     LIMIT,
+    Amount,
     fit,
     to_float,
     to_smallest,
@@ -39,13 +41,13 @@ def test_units_are_the_integers_divided_by_a_power_of_ten_and_come_back(
 
 @given(st.integers(0, 10**60), decimals_of_tokens)
 def test_a_value_is_held_exactly_or_refused(number: int, decimals: int) -> None:
-    fits = number % 10 ** max(0, decimals - 18) == 0 and number < 10 ** (19 + decimals)
+    fits = number % 10 ** max(0, decimals - 18) == 0 and number < 10 ** (20 + decimals)
     if fits:
         assert whole(to_units([str(number)], decimals)[0], decimals) == number
     else:
         with pytest.raises(
             AmountError,
-            match=r"TKN.*does not fit decimal256\(37, 18\): at most 19 digits",
+            match=r"TKN.*does not fit decimal128\(38, 18\): at most 20 digits",
         ):
             to_units([str(number)], decimals, token="TKN")
 
@@ -108,14 +110,14 @@ def test_null_stays_null_and_the_index_stays() -> None:
 def test_totals_equal_the_sums_of_integers(pairs: list[tuple[str, int]]) -> None:
     groups, numbers = map(list, zip(*pairs, strict=True))
     units = to_units(numbers, 18)
-    assert whole(total(units), 18) == sum(numbers)
+    assert whole(total(units, token="ETH"), 18) == sum(numbers)
     sums: dict[str, int] = {}
     for group, number in pairs:
         sums[group] = sums.get(group, 0) + number
     try:
         found = total(units, by=groups)
     except AmountError:
-        assert max(sums.values()) >= 10**37
+        assert max(sums.values()) >= 10**38
     else:
         assert {group: whole(amount, 18) for group, amount in found.items()} == sums
         assert found.dtype == AMOUNT
@@ -129,7 +131,7 @@ def test_a_total_over_unknown_amounts_is_refused() -> None:
 
 
 def test_the_total_of_nothing_is_zero() -> None:
-    assert total(to_units([], 18)) == Decimal(0)
+    assert total(to_units([], 18), token="ETH") == Decimal(0)
 
 
 def test_floats_are_no_amounts() -> None:
@@ -145,7 +147,7 @@ def test_a_narrower_type_is_checked() -> None:
     assert issubclass(AmountError, LabError)
 
 
-@given(st.integers(-(10**37) + 1, 10**37 - 1))
+@given(st.integers(-(10**38) + 1, 10**38 - 1))
 def test_floats_are_correctly_rounded(number: int) -> None:
     assert to_float(to_units([number], 18)).tolist() == [number / 10**18]
 
@@ -159,3 +161,99 @@ def test_only_exact_columns_become_floats() -> None:
     assert floats["size"].isna().tolist() == [False, True]
     assert floats["market"].equals(frame["market"])
     assert to_float(frame["market"]).equals(frame["market"])
+
+
+@pytest.mark.parametrize("dtype", [AMOUNT, LIMIT])
+def test_columns_of_any_names_become_floats(dtype: Any) -> None:
+    frame = pd.DataFrame({number: to_units([25], 1, dtype=dtype) for number in (0, 1)})
+    assert to_float(frame).dtypes.tolist() == ["float64", "float64"]
+    assert to_float(frame).to_numpy().tolist() == [[2.5, 2.5]]
+
+
+@pytest.mark.parametrize(
+    "number", [Decimal("2.5"), Amount("2.5"), 2.5, np.float32(2.5)]
+)
+def test_numbers_become_floats(number: Any) -> None:
+    assert to_float(number) == 2.5
+    assert type(to_float(number)) is float
+
+
+@pytest.mark.parametrize("other", ["2.5", None, [Decimal(1)], pd.NA])
+def test_what_is_no_number_does_not_become_a_float(other: Any) -> None:
+    with pytest.raises(
+        LabError, match="to_float: expected a frame, a column or a number"
+    ):
+        to_float(other)
+
+
+def fills() -> pd.DataFrame:
+    """Three fees in two tokens, one of them in two markets."""
+    return pd.DataFrame(
+        {
+            "market": ["LRC-ETH", "LRC-ETH", "ETH-USDC"],
+            "fee": to_units([15, 20, 5], 1),
+            "fee_token": pd.Categorical(["ETH", "LRC", "ETH"]),
+            "other": to_units([1, 2, 3], 0),
+        }
+    )
+
+
+def test_a_frame_is_added_up_by_the_token_of_the_column() -> None:
+    found = total(fills(), "fee")
+    assert found.to_dict() == {"ETH": Decimal(2), "LRC": Decimal(2)}
+    assert found.dtype == AMOUNT
+    assert (found.name, found.index.name) == ("fee", "fee_token")
+    assert total(fills(), "fee", token="ETH") == Decimal(2)
+    by_token = fills().set_index("fee_token")
+    assert total(by_token, "fee").to_dict() == found.to_dict()
+
+
+@pytest.mark.parametrize(
+    "by", [["market", "fee_token"], [fills()["market"], fills()["fee_token"]]]
+)
+def test_a_frame_is_added_up_by_columns_or_their_names(by: Any) -> None:
+    assert total(fills(), "fee", by=by).to_dict() == {
+        ("ETH-USDC", "ETH"): Decimal("0.5"),
+        ("LRC-ETH", "ETH"): Decimal("1.5"),
+        ("LRC-ETH", "LRC"): Decimal(2),
+    }
+    by_market = total(fills(), "fee", by="market", token="ETH")
+    assert by_market.to_dict() == {
+        "ETH-USDC": Decimal("0.5"),
+        "LRC-ETH": Decimal("1.5"),
+    }
+
+
+def test_a_group_without_a_name_is_kept() -> None:
+    found = total(fills()["other"], by=["a", None, "a"])
+    assert found.tolist() == [Decimal(4), Decimal(2)]
+
+
+@pytest.mark.parametrize(
+    ("add_up", "message"),
+    [
+        (lambda: total(fills()["fee"]), "nothing says whether the amounts in 'fee' are of one token"),
+        (lambda: total(fills(), "other"), "nothing says whether the amounts in 'other'"),
+        (lambda: total(fills(), "fee", by="market"), "group 'LRC-ETH' of by='market' has amounts of 2 tokens"),
+        (lambda: total(fills(), "fee", by=fills()["market"]), "which do not add up. Group by 'fee_token' as well"),
+        (lambda: total(fills()["fee"], by="market"), "by='market' groups nothing"),
+        (lambda: total(fills(), "fee", by="markte"), "by='markte' groups nothing"),
+        (lambda: total(fills(), "fee", by=[]), "groups nothing"),
+        (lambda: total(fills()["fee"], by=[1, 2]), "groups nothing"),
+        (lambda: total(fills(), "fee", by=object()), "by=object groups nothing"),
+        (lambda: total(fills(), "feee"), "no column 'feee'. Did you mean 'fee'"),
+        (lambda: total(fills()), "expected a pandas DataFrame with the name of a column"),
+        (lambda: total(fills(), ["fee"]), "expected a pandas DataFrame with the name of a column"),  # type: ignore[arg-type]
+        (lambda: total(fills()["fee"], "fee"), "expected a pandas DataFrame with the name of a column"),
+        (lambda: total(3), "expected a pandas DataFrame"),  # type: ignore[arg-type]
+        (lambda: total(fills(), "fee", token="ETHH"), "no amount is of token 'ETHH'. Did you mean 'ETH'"),
+        (lambda: total(fills(), "market"), "'market' is"),
+        (lambda: total(fills().assign(fee_token=["ETH", None, "ETH"]), "fee"), "1 of 3 amounts in 'fee' have no fee_token"),
+    ],
+)  # fmt: skip
+def test_totals_that_would_mix_tokens_or_mean_nothing_are_refused(
+    add_up: Any, message: str
+) -> None:
+    with pytest.raises(AmountError) as caught:
+        add_up()
+    assert message in str(caught.value)

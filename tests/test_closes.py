@@ -127,7 +127,7 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path: Path) ->
         (HEAD + "1,LRC-ETH,1\n1648749600000000,LRC-ETH,1\n", {"unit": "ms"}, ", line 3, created_at", "got '1648749600000000'"),
         (HEAD + ",LRC-ETH,1\n", {}, ", line 2, created_at", "got nothing"),
         (HEAD + LINE + "2022-03-31,,1\n", {}, ", line 3, market", "expected a name, got nothing"),
-        (HEAD + LINE + "2022-03-31,LRC-ETH,cheap\n", {}, ", line 3, price", "fits decimal256(37, 18), got 'cheap'"),
+        (HEAD + LINE + "2022-03-31,LRC-ETH,cheap\n", {}, ", line 3, price", "fits decimal128(38, 18), got 'cheap'"),
         (HEAD + "2022-03-31,LRC-ETH,1e-19\n", {}, ", line 2, price", "got '1e-19'"),
         (HEAD + "2022-03-31,LRC-ETH,1e999999999\n", {}, ", line 2, price", "got '1e999999999'"),
         (HEAD + LINE + LINE + LINE.replace("31\n", "32\n"), {}, ", line 4, price", "0.000320000000000000, but another price of LRC-ETH"),

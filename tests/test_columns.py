@@ -108,7 +108,7 @@ def test_every_description_is_used() -> None:
 
 
 TYPES = {
-    "decimal": lambda dtype: str(dtype).startswith("decimal"),
+    "decimal": lambda dtype: str(dtype).startswith(("amount", "decimal")),
     "integer": pd.api.types.is_integer_dtype,
     "float": pd.api.types.is_float_dtype,
     "time": lambda dtype: isinstance(dtype, pd.DatetimeTZDtype),
@@ -132,6 +132,21 @@ def test_types_are_those_of_the_frames(made: dict[str, pd.DataFrame]) -> None:
         ](dtype)
     ]
     assert wrong == []
+
+
+def test_decimals_of_arrow_are_limits_and_smallest_units(
+    made: dict[str, pd.DataFrame],
+) -> None:
+    kinds = {
+        str(dtype)
+        for frame in made.values()
+        for dtype in frame.dtypes
+        if str(dtype).startswith("decimal")
+    }
+    assert kinds <= {
+        f"decimal{kind}[pyarrow]"
+        for kind in ("256(76, 18)", "256(76, 0)", "128(38, 0)")
+    }
 
 
 def test_the_reference_lists_each_column_of_each_frame_once() -> None:

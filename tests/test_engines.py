@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from support import oracle
 from support.engines import (
+    AMOUNT,
     ENGINES,
     QUICK,
-    WIDE,
     assert_same,
     assert_same_rows,
     collected,
@@ -227,7 +227,7 @@ def test_answers_are_of_the_engine_that_asked_and_have_the_same_exact_types(
         schema = collected(answer).schema
         assert schema.equals(collected(ask(odd())).schema)
         for field in schema:
-            assert not pa.types.is_decimal(field.type) or field.type == WIDE
+            assert not pa.types.is_decimal(field.type) or field.type == AMOUNT
         assert "fills" not in schema.names or schema.field("fills").type == pa.int64()
 
 

@@ -126,7 +126,7 @@ def test_a_pools_returns_are_those_of_the_true_prices(
         found = lab.fills.pool_returns(pool, account, marks, every="1y")
         assert (found["fills"].sum(), found["unpriced"].sum()) == (len(fills), 0)
         for name, true in sums.items():
-            ours = float(lab.amounts.total(found[name]))
+            ours = float(lab.amounts.total(found, name).item())
             assert abs(ours - true) / sums["notional"] * 10_000 < 0.75, (market, name)
         assert (found["fees"] - found["lvr"] == found["net"]).all()
         assert (found["lvr"] > 0).all()

@@ -458,7 +458,7 @@ def test_copies_say_what_the_library_computes(
         fees = run("02_fee_analysis.ipynb", **place, account_id=account).text
         venues = run("03_amm_versus_orderbook.ipynb", **place, accounts=[account]).text
     token = trades["fee_token"].mode()[0]
-    exact = lab.amounts.total(trades.loc[trades["fee_token"] == token, "fee"])
+    exact = lab.amounts.total(trades, "fee", token=token)
     assert f"exact: {exact} {token}\n" in first
     assert f"{len(lab.anomalies(trades))} odd rows of {len(trades):,}\n" in first
     assert (

@@ -84,7 +84,7 @@ def test_totals_per_fee_token_equal_the_sums_of_integers(
     sums: dict[str, int] = defaultdict(int)
     for fact in settled.values():
         sums[fact["fee_token"]] += int(fact["fee"])
-    totals = lab.amounts.total(trades["fee"], by=trades["fee_token"])
+    totals = lab.amounts.total(trades, "fee")
     assert {
         token: whole(amount, decimals[token]) for token, amount in totals.items()
     } == sums

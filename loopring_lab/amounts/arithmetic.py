@@ -200,9 +200,18 @@ def multiply(
     right: pa.Array,
 ) -> pa.Array:
     """Multiply amounts exactly and cut the products to 18 decimals."""
-    short = with_scale(right.cast(WIDE), pa.decimal256(37, DECIMALS))
-    product = pc.multiply(left.cast(WIDE), short)
+    product = wide_product(left, right)
     return checked(reduce_scale(product, WIDEST, truncate=True))
+
+
+def wide_product(
+    left: pa.Array,
+    right: pa.Array,
+) -> pa.Array:
+    """Multiply amounts at 256 bits, which hold all 36 decimals of the products."""
+    # Arrow gives a product as many digits as both operands and one more, and has 76 at most.
+    short = with_scale(right.cast(WIDEST), pa.decimal256(37, DECIMALS))
+    return pc.multiply(left.cast(WIDE), short)
 
 
 def _divide(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from loopring_lab.amounts.scaling import as_array, is_exact
+from loopring_lab.amounts.series import as_array, is_exact
 from loopring_lab.columns import Column, describe, is_id
 from loopring_lab.errors import LabError
 from loopring_lab.preview import Cell, table_html

@@ -107,6 +107,9 @@ class AmountDtype(ExtensionDtype):
     __numpy_dtype__ = np.dtype("float64").newbyteorder()
     _is_numeric = True
 
+    def __repr__(self) -> str:
+        return self.name
+
     @classmethod
     def construct_array_type(cls) -> Any:
         """Return the class of arrays of this type, which pandas asks for.

@@ -1,8 +1,8 @@
-"""Exact changes of scale on 256-bit decimals, under the functions of `amounts`."""
+"""Exact changes of scale on Arrow decimals, under the functions of `amounts`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from functools import partial
 from typing import Any, NoReturn
@@ -127,7 +127,7 @@ def _scale_short(
     )
     try:
         scaled = pc.multiply(numbers.cast(_SHORT), powers)
-        return with_scale(scaled.cast(pa.decimal256(to.precision)), to)
+        return with_scale(scaled.cast(_whole(to)), to)
     except pa.ArrowInvalid:
         return None
 
@@ -212,8 +212,14 @@ def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
+def _whole(kind: pa.DataType) -> pa.DataType:
+    """Return the type of whole numbers with the bits and digits of a decimal type."""
+    make = pa.decimal128 if pa.types.is_decimal128(kind) else pa.decimal256
+    return make(kind.precision, 0)
+
+
 def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Reinterpret the same 256-bit integers at another scale."""
+    """Reinterpret the same integers, of 128 or 256 bits, at another scale."""
     return pa.Array.from_buffers(
         to,
         len(array),
@@ -223,15 +229,15 @@ def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def to_integers(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
-    """Read the unscaled integers of 256-bit decimals."""
-    whole = with_scale(combined(array), WHOLE)
+    """Read the unscaled integers of decimals."""
+    whole = with_scale(combined(array), _whole(array.type))
     return [None if number is None else int(number) for number in whole.to_pylist()]
 
 
 def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:
-    """Build 256-bit decimals from unscaled integers, the inverse of `to_integers`."""
+    """Build decimals from unscaled integers, the inverse of `to_integers`."""
     whole = [None if number is None else Decimal(number) for number in numbers]
-    return with_scale(pa.array(whole, WHOLE), to)
+    return with_scale(pa.array(whole, _whole(to)), to)
 
 
 def decimals_of_each(
@@ -269,9 +275,7 @@ def token_at(token: TokenName, position: int) -> str:
 
 
 def parse_integers(values: Iterable[Any], token: TokenName) -> pa.Array:
-    """Parse ints, strings, nulls or exact decimals as ``decimal256(76, 0)``, or raise an `AmountError`."""
-    if isinstance(values, pd.Series) and is_exact(values):
-        values = as_array(values).to_pylist()
+    """Parse ints, strings, nulls or Decimals as ``decimal256(76, 0)``, or raise an `AmountError`."""
     numbered = enumerate(values)
     texts = [_integer_text(value, position, token) for position, value in numbered]
     # As text, which Arrow reads exactly; it has at most 76 digits.
@@ -299,33 +303,3 @@ def _integer_text(
             f"{WHOLE.precision} digits, the most a 256-bit decimal can hold. Check the source of the value."
         )
     return f"{number:.0f}"
-
-
-def is_exact(column: pd.Series) -> bool:
-    """Return whether a series holds Arrow decimals."""
-    dtype = column.dtype
-    return isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
-
-
-def as_array(amounts: pd.Series) -> pa.Array:
-    """Return the Arrow array of a series of exact amounts, or raise an `AmountError`."""
-    if not is_exact(amounts):
-        label = "This series" if amounts.name is None else repr(amounts.name)
-        raise AmountError(
-            f"{label} is {amounts.dtype}, not an exact amount. "
-            "Convert integers in smallest units with lab.amounts.to_units."
-        )
-    return combined(pa.array(amounts.array))
-
-
-def as_series(
-    array: pa.Array | pa.ChunkedArray,
-    index: Any = None,
-    name: Hashable = None,
-) -> pd.Series:
-    """Wrap an Arrow array as a pandas series of the same type, without a copy."""
-    return pd.Series(
-        pd.arrays.ArrowExtensionArray(array),
-        index=index,
-        name=name,
-    )

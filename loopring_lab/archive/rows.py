@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.amounts import AMOUNT
 from loopring_lab.bounded import MAX_DOCUMENT, parse_integer
 from loopring_lab.engine import frames
 from loopring_lab.errors import AmountError, UnexpectedAnswer
@@ -158,7 +157,8 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
         table = frames.replaced(table, name, codes.fill_null(-1))
     try:
         for name in frames.AMOUNTS:
-            amounts = frames.from_hugeint(table[name]).cast(AMOUNT.pyarrow_dtype)
+            amounts = frames.from_hugeint(table[name])
+            amounts.validate(full=True)
             table = frames.replaced(table, name, amounts)
     except pa.ArrowInvalid:
         # A file that somebody else made may hold any number.

@@ -16,12 +16,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.amounts.dtype import AmountType
 from loopring_lab.errors import AmountError, LabError, did_you_mean
 
 IN_MEMORY = ("pandas", "pyarrow", "polars")
 AMOUNTS = ("size", "price", "notional", "fee")
-DECIMAL_128 = pa.decimal128(38, 18)
-DECIMAL_256 = pa.decimal256(37, 18)
 TIMESTAMP = pa.timestamp("ms", "UTC")
 # How DuckDB marks a HUGEINT in Arrow: 16 bytes, lowest first.
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
@@ -41,7 +42,7 @@ TYPES = {
 
 
 def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:
-    """Convert a frame to an Arrow table that engines without 256-bit decimals can read.
+    """Convert a frame to an Arrow table of types that every engine can read.
 
     Parameters
     ----------
@@ -136,7 +137,15 @@ def check_columns(wanted: Iterable[str], names: Sequence[Any], caller: str) -> N
 
 
 def to_table(frame: Any, caller: str, columns: Iterable[str] | None = None) -> pa.Table:
-    """Read columns of a frame of any kind, by default all, into an Arrow table."""
+    """Read columns of a frame of any kind, by default all, into an Arrow table of Arrow's own types."""
+    table = _given_table(frame, caller, columns)
+    for entry in table.schema:
+        if isinstance(entry.type, AmountType):
+            table = replaced(table, entry.name, _decimals(table[entry.name]))
+    return table
+
+
+def _given_table(frame: Any, caller: str, columns: Iterable[str] | None) -> pa.Table:
     if kind_of(frame) == "archive":
         frame = frame.scan("duckdb")
     kind = kind_of(frame)
@@ -173,6 +182,11 @@ def to_arrow(frame: Any, columns: Sequence[str], caller: str) -> pa.Table:
     return table
 
 
+def _decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return amounts of pandas as the decimals that they hold, without a copy."""
+    return pa.chunked_array([chunk.storage for chunk in column.chunks], AMOUNT_TYPE)
+
+
 def replaced(table: pa.Table, name: str, column: Any) -> pa.Table:
     """Return a table with another column of a name that it has."""
     return table.set_column(table.column_names.index(name), name, column)
@@ -197,7 +211,7 @@ def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     if not (pa.types.is_decimal(column.type) or pa.types.is_null(column.type)):
         raise not_exact(name, column.type, caller)
     try:
-        return column.cast(DECIMAL_128)
+        return column.cast(AMOUNT_TYPE)
     except pa.ArrowInvalid:
         row = _first_that_does_not_fit(column)
         raise AmountError(
@@ -223,8 +237,8 @@ def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """See integers of 1e-18 as 128-bit decimals with 18 places."""
-    stored = [_seen_as(chunk.storage, DECIMAL_128) for chunk in column.chunks]
-    return pa.chunked_array(stored, DECIMAL_128)
+    stored = [_seen_as(chunk.storage, AMOUNT_TYPE) for chunk in column.chunks]
+    return pa.chunked_array(stored, AMOUNT_TYPE)
 
 
 def _seen_as(chunk: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -234,12 +248,12 @@ def _seen_as(chunk: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _first_that_does_not_fit(column: pa.ChunkedArray) -> int:
-    """Return the first row of which DECIMAL_128 cannot hold the value, by halving."""
+    """Return the first row of which AMOUNT_TYPE cannot hold the value, by halving."""
     first, last = 0, len(column)
     while last - first > 1:
         middle = (first + last) // 2
         try:
-            column.slice(first, middle - first).cast(DECIMAL_128)
+            column.slice(first, middle - first).cast(AMOUNT_TYPE)
             first = middle
         except pa.ArrowInvalid:
             last = middle
@@ -299,7 +313,7 @@ def like(frame: Any, table: pa.Table) -> Any:
     """Convert an answer to a frame of the same kind as `frame`; for an archive, pandas."""
     kind = kind_of(frame)
     if kind == "pyarrow":
-        return with_wide_amounts(table)
+        return with_amounts(table)
     if kind in ("pandas", "archive"):
         result = to_pandas(table)
         result.attrs |= getattr(frame, "attrs", {})
@@ -320,10 +334,8 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
 
     Whole numbers of which some are unknown become Int64.
     """
-    table = with_wide_amounts(table)
-    result: pd.DataFrame = table.to_pandas(
-        types_mapper={DECIMAL_256: pd.ArrowDtype(DECIMAL_256)}.get
-    )
+    table = with_amounts(table)
+    result: pd.DataFrame = table.to_pandas(types_mapper={AMOUNT_TYPE: AMOUNT}.get)
     for entry in table.schema:
         if pa.types.is_integer(entry.type) and table[entry.name].null_count:
             result[entry.name] = table[entry.name].to_pandas(
@@ -332,16 +344,16 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     return result
 
 
-def with_wide_amounts(table: pa.Table) -> pa.Table:
-    """Return 128-bit amounts as the 256-bit decimals that frames of trades hold."""
+def with_amounts(table: pa.Table) -> pa.Table:
+    """Return a table with its decimals as those of amounts."""
     for entry in table.schema:
-        if pa.types.is_decimal(entry.type):
+        if pa.types.is_decimal(entry.type) and entry.type != AMOUNT_TYPE:
             try:
-                column = table[entry.name].cast(DECIMAL_256)
+                column = table[entry.name].cast(AMOUNT_TYPE)
             except pa.ArrowInvalid:
                 raise AmountError(
-                    f"{entry.name}: a sum needs more than 19 digits before the point. Select fewer trades, or "
-                    "group them."
+                    f"{entry.name}: a number needs more than 20 digits before the point or 18 after it. Select fewer "
+                    "trades, group them, or round it."
                 ) from None
             table = replaced(table, entry.name, column)
     return table
@@ -398,7 +410,7 @@ def beside(
         return answer.lazy() if isinstance(frame, pl.LazyFrame) else answer
     taken = frame.select(list(columns)).take(pa.array(rows))
     for name, column in zip(
-        added.column_names, with_wide_amounts(added).columns, strict=True
+        added.column_names, with_amounts(added).columns, strict=True
     ):
         taken = (
             replaced(taken, name, column)

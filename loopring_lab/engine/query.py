@@ -48,6 +48,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.groups import EVERYTHING, Keys, hash_sql, literal, quoted
 from loopring_lab.errors import AmountError, LabError
@@ -470,7 +471,7 @@ def _with_decimals(types: Mapping[str, str]) -> dict[str, str]:
 def with_hugeints(table: pa.Table) -> pa.Table:
     """Return a table with amounts as DuckDB takes them."""
     for entry in table.schema:
-        if entry.type == frames.DECIMAL_128:
+        if entry.type == AMOUNT_TYPE:
             table = frames.replaced(
                 table, entry.name, frames.to_hugeint(table[entry.name])
             )

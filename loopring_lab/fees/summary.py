@@ -42,9 +42,9 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
     --------
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)
     >>> lab.fees.summary(trades, by="side")[["side", "fee_token", "fills", "fee"]]
-       side fee_token  fills                   fee
-    0   BUY       LRC     44  8.925624000000000000
-    1  SELL       ETH     56  0.005908221192000000
+       side fee_token  fills             fee
+    0   BUY       LRC     44        8.925624
+    1  SELL       ETH     56  0.005908221192
     """
     return _sum_fees("lab.fees.summary", trades, by)
 
@@ -79,9 +79,9 @@ def over_time(
     --------
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=20)
     >>> lab.fees.over_time(trades, every="1w")[["period", "fee_token", "fee"]].head(2)
-                         period fee_token                   fee
-    0 2022-12-12 00:00:00+00:00       LRC  0.272000000000000000
-    1 2022-12-19 00:00:00+00:00       ETH  0.000621316800000000
+                         period fee_token           fee
+    0 2022-12-12 00:00:00+00:00       LRC         0.272
+    1 2022-12-19 00:00:00+00:00       ETH  0.0006213168
     """
     return _sum_fees("lab.fees.over_time", trades, by, str(every))
 

@@ -69,7 +69,7 @@ def vwap(
     >>> lab.fills.vwap(trades, by="side")[["side", "fills", "vwap"]]
        side  fills                  vwap
     0   BUY     44  0.000568994761193166
-    1  SELL     56  0.000560394014186320
+    1  SELL     56   0.00056039401418632
     """
     caller = "lab.fills.vwap"
     keys = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)

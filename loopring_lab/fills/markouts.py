@@ -258,9 +258,9 @@ def shortfall(
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> orders = lab.fills.shortfall(trades, client.outside_prices(trades))
     >>> orders.nlargest(2, "fills")[["fills", "seconds_to_fill", "average_price", "arrival_price"]]
-        fills  seconds_to_fill             average_price             arrival_price
-    57      5            0.031  45299.740082555985604572  45505.307018269400000000
-    71      4            0.046      0.000572781593778306      0.000571096294000000
+        fills  seconds_to_fill             average_price     arrival_price
+    57      5            0.031  45299.740082555985604572  45505.3070182694
+    71      4            0.046      0.000572781593778306    0.000571096294
     """
     caller = "lab.fills.shortfall"
     kind = kind_of_prices(prices, trades, caller)

@@ -96,7 +96,7 @@ def pool_returns(
     --------
     >>> pool = client.trades(account_id=1, limit=200)
     >>> days = lab.fills.pool_returns(pool, 1, client.outside_prices(pool))
-    >>> (days["fees"] - days["lvr"] == days["net"]).all()
+    >>> bool((days["fees"] - days["lvr"] == days["net"]).all())
     True
     """
     caller = "lab.fills.pool_returns"

@@ -113,9 +113,9 @@ def price_gap(
     >>> trades = client.trades(account_id=71468)
     >>> gaps = lab.fills.price_gap(trades, tolerance="10min")
     >>> gaps[["side", "price", "other_price", "worse_bps"]].dropna().tail(2)
-        side                 price           other_price  worse_bps
-    159  BUY  0.000647490000000000  0.000649140000000000 -25.418246
-    160  BUY  0.000647590000000000  0.000649140000000000 -23.877746
+        side       price  other_price  worse_bps
+    159  BUY  0.00064749   0.00064914 -25.418246
+    160  BUY  0.00064759   0.00064914 -23.877746
     """
     caller = "lab.fills.price_gap"
     keys = keys_of(trades, by, caller, *RESERVED)

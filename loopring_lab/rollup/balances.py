@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import WHOLE, as_series
+from loopring_lab.amounts.scaling import WHOLE
+from loopring_lab.amounts.series import as_series
 from loopring_lab.engine import query
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup import frames

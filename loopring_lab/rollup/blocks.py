@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from loopring_lab.amounts.scaling import as_series
+from loopring_lab.amounts.series import as_series
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
 from loopring_lab.rollup import balances, frames, settled, slots

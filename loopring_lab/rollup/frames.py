@@ -10,8 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import WHOLE, as_series, combined, scale_what_fits
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.amounts.scaling import WHOLE, combined, scale_what_fits
+from loopring_lab.amounts.series import as_series
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
 def _units(column: pd.Series, decimals: np.ndarray, name: str) -> pd.Series:
     """Convert smallest units; null where the token is not listed, or where its decimals do not fit."""
     numbers = combined(pa.array(column.array).cast(WHOLE))
-    units, _ = scale_what_fits(numbers, decimals, AMOUNT.pyarrow_dtype, name)
+    units, _ = scale_what_fits(numbers, decimals, AMOUNT_TYPE, name)
     return as_series(units)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import (
     WHOLE,
     from_integers,
@@ -49,7 +49,6 @@ UNKNOWN = np.iinfo(
     np.int8
 ).max  # in place of a difference of decimals, which are at most 30
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
-TYPE = AMOUNT.pyarrow_dtype
 # An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold
 # it. Arrow gives the quotient of two such numbers max(6, 37 + 1) = 38 decimals, which a change of scale then shifts
 # by the difference of the tokens' decimals.
@@ -305,15 +304,15 @@ class _Settled(rows.Conversion):
         bought = pc.if_else(is_zero, pa.scalar(None, WHOLE), bought)
         quotient = pc.divide(paid.cast(LEG), bought.cast(LEG))
         # Fills of tokens with the same difference of decimals are converted together.
-        parts = [pa.nulls(0, TYPE)]
+        parts = [pa.nulls(0, AMOUNT_TYPE)]
         places = [np.empty(0, np.int64)]
         for by in np.unique(shift).tolist():
             fills = np.flatnonzero(shift == by)
             some = pa.array(fills)
             if by == UNKNOWN:
-                prices = pa.nulls(len(fills), TYPE)
+                prices = pa.nulls(len(fills), AMOUNT_TYPE)
             elif (
-                by > QUOTIENT_DECIMALS - TYPE.scale
+                by > QUOTIENT_DECIMALS - AMOUNT_TYPE.scale
             ):  # more decimals than the quotient has
                 prices = self.divided(paid.take(some), bought.take(some), by, fills)
             else:
@@ -326,13 +325,13 @@ class _Settled(rows.Conversion):
     def shifted(self, quotient: pa.Array, by: int, fills: np.ndarray) -> pa.Array:
         """Multiply quotients by a power of ten, which moves their point, and cut them to prices."""
         scaled = with_scale(quotient, pa.decimal256(76, QUOTIENT_DECIMALS - by))
-        digits = TYPE.precision - TYPE.scale
+        digits = AMOUNT_TYPE.precision - AMOUNT_TYPE.scale
         if scaled.type.scale + digits < scaled.type.precision:
             limit = pa.scalar("1" + "0" * digits).cast(scaled.type)
             beyond = pc.greater_equal(scaled, limit)
             scaled = pc.if_else(beyond, None, scaled)
             self.note_beyond(np.asarray(beyond.fill_null(False)), fills)
-        return reduce_scale(scaled, TYPE, truncate=True)
+        return reduce_scale(scaled, AMOUNT_TYPE, truncate=True)
 
     def divided(
         self,
@@ -342,8 +341,8 @@ class _Settled(rows.Conversion):
         fills: np.ndarray,
     ) -> pa.Array:
         """Divide as Python integers."""
-        power = 10 ** (by + TYPE.scale)
-        limit = 10**TYPE.precision
+        power = 10 ** (by + AMOUNT_TYPE.scale)
+        limit = 10**AMOUNT_TYPE.precision
         prices: list[int | None] = []
         beyond = []
         for numerator, denominator in zip(
@@ -355,12 +354,12 @@ class _Settled(rows.Conversion):
             prices.append(None if is_beyond else price)
             beyond.append(is_beyond)
         self.note_beyond(np.array(beyond), fills)
-        return from_integers(prices, TYPE)
+        return from_integers(prices, AMOUNT_TYPE)
 
     def note_beyond(self, mask: np.ndarray, fills: np.ndarray) -> None:
         """Note on both rows of fills that their price does not fit."""
         for fill in fills[mask].tolist():
-            self.note(fill, f"the price does not fit {TYPE}")
+            self.note(fill, f"the price does not fit {AMOUNT_TYPE}")
 
     def note_odd(self, pairs: _Pairs) -> None:
         """Note fills of NFTs, of unknown tokens or of one token, and orders with bit 6 of their data set."""

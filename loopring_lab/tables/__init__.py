@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandas.api.types import union_categoricals
 
-from loopring_lab.amounts.scaling import as_series
+from loopring_lab.amounts.series import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, unwrapped, wire
 from loopring_lab.tables.closes import prices

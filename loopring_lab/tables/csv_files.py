@@ -14,8 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.scaling import as_series, combined, first_failure
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.amounts.scaling import combined, first_failure
+from loopring_lab.amounts.series import as_series
 from loopring_lab.bounded import BYTE_ORDERS, parse_decimal, printable, read_file, shown
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import unwrapped
@@ -30,8 +31,7 @@ LARGEST = 512 << 20
 # Ends in Z or an offset, after a date with a time.
 WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
-DECIMAL = f"a decimal number that fits {AMOUNT.pyarrow_dtype}"
-_TYPE = AMOUNT.pyarrow_dtype
+DECIMAL = f"a decimal number that fits {AMOUNT_TYPE}"
 HINT = "Correct the file, or write it with DataFrame.to_csv."
 
 
@@ -222,7 +222,7 @@ def read_decimals(texts: pa.Array) -> pa.Array:
     numbers = cast_decimals(texts)
     if numbers is not None:
         return numbers
-    return pa.array(map(_decimal, texts.to_pylist()), _TYPE)
+    return pa.array(map(_decimal, texts.to_pylist()), AMOUNT_TYPE)
 
 
 def _decimal(text: str | None) -> Decimal | None:

@@ -10,7 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.scaling import as_array
+from loopring_lab.amounts.arithmetic import WIDE, from_arrow, wide_product
+from loopring_lab.amounts.series import as_array
 from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import IDENTITY
@@ -116,7 +117,7 @@ def _refuse_other_frames(trades: object) -> None:
 
 def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
     """Yield reasons that values show, each with a mask of the rows."""
-    size, price, fee = (as_array(trades[name]) for name in AMOUNTS)
+    size, price, fee = (from_arrow(as_array(trades[name])) for name in AMOUNTS)
     # Negative amounts are noted where they are read.
     unnoted = trades["extra"].isna().to_numpy()
     yield "price is 0, so the notional is unknown", _true(pc.equal(price, 0))
@@ -175,7 +176,7 @@ def _exceeds(
     token = trades["fee_token"].astype(object)
     base = trades["base"].astype(object)
     quote = trades["quote"].astype(object)
-    most = pc.multiply(size, pc.add(price, PRICE_STEP))
+    most = wide_product(size, pc.add(price.cast(WIDE), PRICE_STEP))
     # Of negative sizes and prices nothing follows; they have a reason of their own.
     has_size = _true(pc.greater(size, 0))
     has_price = _true(pc.greater_equal(price, 0))

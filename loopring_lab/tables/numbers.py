@@ -9,12 +9,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import WHOLE
 
-# pyarrow computes decimals modulo 2**256, silently, and looks powers of ten beyond 10**76 up outside of its table.
-# So it is given only texts of which every step stays below 10**76: whole numbers of that many digits, and decimal
-# numbers of 37 digits, which an exponent of nine at most keeps below 10**46.
+# pyarrow computes decimals modulo 2**256 or 2**128, silently, and looks powers of ten beyond 10**76 up outside of its
+# table. So it is given only texts of which every step stays below that: whole numbers of at most 76 digits, and
+# decimal numbers of at most 37 digits with 18 decimals, or with up to 27 that an exponent brings.
 LONGEST_WHOLE = WHOLE.precision
 PLAIN_DECIMAL = "^-?[0-9]{1,19}(?:[.][0-9]{1,18})?(?:[eE]-[0-9])?$"
 
@@ -35,7 +35,7 @@ def cast_decimals(texts: pa.Array) -> pa.Array | None:
     # Without `min_count`, Arrow says null of no texts at all.
     if not pc.all(is_plain, min_count=0).as_py():
         return None
-    return _cast(texts, AMOUNT.pyarrow_dtype)
+    return _cast(texts, AMOUNT_TYPE)
 
 
 def _are_digits(texts: pa.Array) -> bool:

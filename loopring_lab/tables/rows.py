@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts import AMOUNT
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, UNIT, wide_product
 from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
 from loopring_lab.bounded import (
     MAX_INT64,
@@ -33,10 +33,6 @@ FEE_TOKENS = ("received", "base", "quote", "row")
 Codes = np.ndarray
 """Positions in a list of names, -1 where unknown."""
 
-_TYPE = AMOUNT.pyarrow_dtype
-# The least amount that the type cannot hold, and the least that it can.
-_BEYOND = Decimal(10) ** (_TYPE.precision - _TYPE.scale)
-_LEAST = Decimal(1).scaleb(-_TYPE.scale)
 # `bounded` reads at most 160 digits on each side of the point, and exponents of three digits.
 _EXACT = Context(prec=2_000)
 
@@ -85,10 +81,10 @@ def as_amount(number: Decimal | None) -> Decimal | None:
         return None
     # Compared afterwards, as what is rounded is another amount.
     exact = number.quantize(
-        _LEAST,
+        UNIT,
         context=_EXACT,
     )
-    fits = exact == number and exact.copy_abs() < _BEYOND
+    fits = exact == number and exact.copy_abs() < LIMIT
     return exact if fits else None
 
 
@@ -153,14 +149,14 @@ class Conversion:
         found, beyond = scale_what_fits(
             numbers,
             decimals,
-            _TYPE,
+            AMOUNT_TYPE,
             name,
         )
         for row in beyond.tolist():
             symbol = self.listing.tokens[token[row]]
             keep(
                 row,
-                f"with the {decimals[row]} decimals of {symbol} does not fit {_TYPE}",
+                f"with the {decimals[row]} decimals of {symbol} does not fit {AMOUNT_TYPE}",
             )
         return found
 
@@ -374,22 +370,22 @@ class _Converter(Conversion):
                     "price",
                     "is not a decimal number"
                     if number is None
-                    else f"does not fit {_TYPE}",
+                    else f"does not fit {AMOUNT_TYPE}",
                 )
             amounts.append(amount)
-        return pa.array(amounts, _TYPE)
+        return pa.array(amounts, AMOUNT_TYPE)
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
         """Multiply at 256 bits, which hold all digits of a size and a price, then cut to those of amounts."""
         # The relayer cuts prices to 8 decimals: a price of 0 is one below 1e-8, so nothing follows from it.
         positive = pc.if_else(pc.greater(price, 0), price, None)
-        exact = pc.multiply(size, positive)
-        limit = pa.scalar(_BEYOND, exact.type)
+        exact = wide_product(size, positive)
+        limit = pa.scalar(LIMIT, exact.type)
         is_beyond = pc.greater_equal(pc.abs(exact), limit)
         if pc.any(is_beyond).as_py():
-            self.flag(is_beyond, f"size times price does not fit {_TYPE}")
+            self.flag(is_beyond, f"size times price does not fit {AMOUNT_TYPE}")
             exact = pc.if_else(is_beyond, None, exact)
-        return reduce_scale(exact, _TYPE, truncate=True)
+        return reduce_scale(exact, AMOUNT_TYPE, truncate=True)
 
     def fee_tokens(
         self,

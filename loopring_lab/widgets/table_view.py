@@ -35,7 +35,7 @@ from loopring_lab.amounts.display import (
     truncate,
     without_trailing_zeros,
 )
-from loopring_lab.amounts.scaling import is_exact
+from loopring_lab.amounts.series import is_exact
 from loopring_lab.errors import LabError
 from loopring_lab.preview import CSS as TABLE_CSS
 from loopring_lab.preview import Cell, notes_html, row_html

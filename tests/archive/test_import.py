@@ -42,7 +42,7 @@ def test_a_real_block_is_complete_and_its_totals_are_the_chain_s(
     sums = {
         (amount, token): whole(total, decimals[token])
         for amount, key in (("size", "base"), ("fee", "fee_token"))
-        for token, total in lab.amounts.total(trades[amount], by=trades[key]).items()
+        for token, total in lab.amounts.total(trades, amount, by=key).items()
     }
     assert sums == expected
     client = lab.connect(recording=block)

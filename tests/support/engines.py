@@ -22,7 +22,7 @@ from support.optional import package_or_skip, skip_without_java
 from loopring_lab.engine import portable, session
 
 ZONE = "Asia/Kolkata"  # of the sessions: not UTC, and no whole number of hours from it
-WIDE = pa.decimal256(37, 18)
+AMOUNT = pa.decimal128(38, 18)
 MOMENT = pa.timestamp("ms", "UTC")
 IN_MEMORY = ("pandas", "pyarrow", "polars", "polars, lazy")
 OTHERS = ("duckdb", "archive", "spark")
@@ -132,12 +132,12 @@ def order_of_row(row: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def collected(frame: Any) -> pa.Table:
-    """Collect a frame of any engine as Arrow: exact amounts as 256-bit decimals, times in UTC."""
+    """Collect a frame of any engine as Arrow: exact amounts as 128-bit decimals, times in UTC."""
     table = _collected(frame)
     for place, field in enumerate(table.schema):
         column = table[field.name]
-        if pa.types.is_decimal(field.type):
-            column = column.cast(WIDE)
+        if pa.types.is_decimal(field.type) or isinstance(field.type, pa.ExtensionType):
+            column = column.cast(AMOUNT)
         elif pa.types.is_timestamp(field.type):
             assert field.type.tz is not None
             column = column.cast(MOMENT)

@@ -1,0 +1,142 @@
+"""Frames of the toolkit carry amounts, and its functions take amounts in every kind of frame."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pandas.testing import assert_frame_equal
+
+import loopring_lab as lab
+from loopring_lab.errors import AmountError
+
+AMOUNTS = ["size", "price", "notional", "fee"]
+PLAIN = pa.decimal128(38, 18)
+
+
+@pytest.fixture(scope="module")
+def trades() -> pd.DataFrame:
+    return lab.connect().trades(10083, limit=300, progress=False)
+
+
+def test_trades_behave_like_numbers(trades: pd.DataFrame) -> None:
+    assert (trades.dtypes[AMOUNTS] == "amount").all()
+    assert set(AMOUNTS) <= set(trades.select_dtypes("number").columns)
+    sums = trades.groupby("market", observed=True)[["fee", "notional"]].sum()
+    assert (sums.dtypes == "amount").all()
+    assert (sums["fee"] / sums["notional"]).dtype == "float64"
+    assert trades["fee"].sum() == sum(trades["fee"].tolist(), Decimal(0))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather", "pickle"])
+def test_files_give_the_same_frame_back(
+    trades: pd.DataFrame, kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"trades.{kind}"
+    getattr(trades, f"to_{kind}")(path)
+    found = getattr(pd, f"read_{kind}")(path)
+    assert (found.dtypes[AMOUNTS] == "amount").all()
+    assert_frame_equal(lab.fees.summary(found), lab.fees.summary(trades))
+
+
+def test_tables_of_arrow_with_amounts_are_taken_and_answers_are_plain(
+    trades: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "trades.parquet"
+    trades.to_parquet(path)
+    expected = lab.fees.summary(trades)
+    for table in (pa.Table.from_pandas(trades), pq.read_table(path)):
+        assert table.schema.field("fee").type != PLAIN
+        found = lab.fees.summary(table)
+        assert found.schema.field("fee").type == PLAIN
+        assert found["fee"].to_pylist() == expected["fee"].tolist()
+        assert lab.engine.portable(table).schema.field("fee").type == PLAIN
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal256(37, 18), pa.decimal256(76, 18), pa.decimal128(38, 18)]
+)
+def test_frames_with_decimals_of_arrow_are_taken(
+    trades: pd.DataFrame, kind: pa.DataType
+) -> None:
+    given = trades.astype(dict.fromkeys(AMOUNTS, pd.ArrowDtype(kind)))
+    assert_frame_equal(lab.fees.summary(given), lab.fees.summary(trades))
+    assert_frame_equal(
+        lab.fills.breakdown(given, by="market"),
+        lab.fills.breakdown(trades, by="market"),
+    )
+    assert len(lab.anomalies(given)) == len(lab.anomalies(trades))
+    assert repr(lab.show(given)) == repr(lab.show(trades))
+    totals = lab.amounts.total(given, "fee")
+    assert totals.dtype == "amount"
+    assert totals.equals(lab.amounts.total(trades, "fee"))
+
+
+def test_amounts_are_handed_over_without_a_copy(trades: pd.DataFrame) -> None:
+    handed = lab.engine.portable(trades)["fee"].chunk(0)
+    held = trades["fee"].array.to_arrow()
+    assert handed.buffers()[1].address == held.buffers()[1].address
+
+
+@pytest.mark.parametrize("rows", [slice(0, 0), slice(3, 7)])
+def test_parts_of_frames_are_taken(trades: pd.DataFrame, rows: slice) -> None:
+    part = trades.iloc[rows]
+    found = lab.fees.summary(part)
+    fees = part.groupby("fee_token", observed=True)["fee"].sum()
+    assert found.set_index("fee_token")["fee"].to_dict() == fees.to_dict()
+
+
+def test_a_changed_amount_counts(trades: pd.DataFrame) -> None:
+    changed = trades.copy()
+    changed.loc[changed.index[0], "fee"] = Decimal("99999999999999999999.5")
+    found = lab.fees.summary(changed.iloc[:1])
+    assert found["fee"].tolist() == [Decimal("99999999999999999999.5")]
+    many = changed.iloc[[0, 0]]
+    with pytest.raises(AmountError, match="does not fit 38 digits"):
+        lab.fees.summary(many)
+    with pytest.raises(AmountError):
+        lab.amounts.total(many, "fee")
+
+
+def test_floats_are_refused_by_name(trades: pd.DataFrame) -> None:
+    with pytest.raises(AmountError, match="not an exact amount"):
+        lab.fees.summary(lab.to_float(trades))
+
+
+def test_missing_amounts_stay_missing(trades: pd.DataFrame) -> None:
+    part = trades.iloc[:5].copy()
+    part.loc[part.index[0], "fee"] = np.nan
+    assert lab.fees.summary(part)["unknown"].sum() == 1
+
+
+def test_totals_of_the_page(trades: pd.DataFrame) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
+    lines = [
+        line.partition("#")[0]
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if line.startswith("lab.amounts.total(trades")
+    ]
+    by_token, one, by_market = (
+        eval(line, {"lab": lab, "trades": trades}) for line in lines
+    )
+    assert by_token["ETH"] == one
+    assert by_market.groupby("fee_token", observed=True).sum()["ETH"] == one
+    for tokens in ("fee_token", ["market", "fee_token"]):
+        expected = trades.groupby(tokens, observed=True)["fee"].sum()
+        assert lab.amounts.total(trades, "fee", by=tokens).equals(expected)
+
+
+def values_of(limits: pd.Series) -> list[Any]:
+    return limits.dropna().tolist()
+
+
+def test_limits_of_tokens_stay_decimals_of_arrow() -> None:
+    tokens = lab.connect().tokens()
+    limits = tokens["order_amounts_maximum"]
+    assert limits.dtype == lab.amounts.LIMIT
+    assert all(isinstance(one, Decimal) for one in values_of(limits))
+    assert lab.to_float(tokens).dtypes["order_amounts_maximum"] == "float64"
