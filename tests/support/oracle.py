@@ -754,9 +754,13 @@ def storage_of(fill: Fill) -> int | None:
 
 
 def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
-    """Return the fills of the same order; the fill itself where its order is unknown."""
+    """Return the fills of the same order, which is of one market; the fill itself where its order is unknown."""
     name = order_name(fill)
-    return [one for one in fills if order_name(one) == name] if name else [fill]
+    if not name:
+        return [fill]
+    return [
+        one for one in fills if order_name(one) == name and one.market == fill.market
+    ]
 
 
 def _usable(fill: Fill) -> bool:
