@@ -254,18 +254,14 @@ def readable(
     visible = visible.loc[:, is_filled]
     if empty:
         notes.append(f"Empty columns hidden: {', '.join(map(str, empty))}.")
-    zero = [
-        name
-        for name in visible
-        if name in ZERO_UNLESS_ODD and frame[name].eq(0).all() and len(frame)
-    ]
+    zero = zero_columns(frame)
     if zero:
         visible = visible.drop(columns=zero)
         notes.append(f"Columns hidden where all are 0: {', '.join(zero)}.")
-    visible = _references_last(visible)
     keys, columns = text_columns(visible, precision)
     redundant = redundant_columns(visible, columns)
     columns = [column for column in columns if column.name not in redundant]
+    columns = references_last(columns)
     return Shown(
         keys,
         columns,
@@ -273,13 +269,6 @@ def readable(
         notes + notes_on(frame, columns, precision),
         gap,
     )
-
-
-def _references_last(frame: pd.DataFrame) -> pd.DataFrame:
-    """Put the columns by which rows are looked up elsewhere behind the others."""
-    is_reference = frame.columns.isin(REFERENCES)
-    first = frame.loc[:, ~is_reference]
-    return pd.concat([first, frame.loc[:, is_reference]], axis="columns")
 
 
 def as_frame(frame: Any, caller: str) -> pd.DataFrame:
@@ -324,6 +313,17 @@ def empty_columns(frame: pd.DataFrame) -> list[Any]:
     is_empty = frame.isna().all()
     found = dict.fromkeys(is_empty.index[is_empty])
     return [name for name in found if name not in keys]
+
+
+def zero_columns(frame: pd.DataFrame) -> list[str]:
+    """List the counts of what is out of the ordinary that are all 0."""
+    found = [name for name in ZERO_UNLESS_ODD if name in frame.columns]
+    return [name for name in found if len(frame) and frame[name].eq(0).all()]
+
+
+def references_last(columns: Sequence[TextColumn]) -> list[TextColumn]:
+    """Put the columns by which rows are looked up elsewhere behind the others."""
+    return sorted(columns, key=lambda column: column.name in REFERENCES)
 
 
 def redundant_columns(frame: pd.DataFrame, columns: Sequence[TextColumn]) -> set[str]:

@@ -35,6 +35,7 @@ _SDK_NAMES = {
     "size": "volume",
     "feeAmount": "fee",
 }
+MARKET = wire.MEMBERS.index("market")
 # Members of answers that hold rows, best first: as objects in a page, the page itself (in the SDK's answers, in
 # those of version 2, and of axios, through which the SDK asks), and what the SDK made of its rows.
 _WRAPPINGS = ("trades", "raw_data", "data", "userTrades")
@@ -325,9 +326,8 @@ def _wrapping_of(answer: dict[str, Any]) -> str:
 
 
 def _pages_of_list(answer: list[Any], place: str) -> Iterator[Saved]:
-    is_row = wire.fault_of(answer) is None and not any(
-        isinstance(member, (dict, list)) for member in answer[: len(wire.CORE)]
-    )
+    # A row by itself, one to a line: the market tells it from other lists.
+    is_row = wire.fault_of(answer) is None and isinstance(answer[MARKET], str)
     if is_row:
         yield Saved(_made([answer], {}, place), place)
     elif are_rows(answer):
@@ -459,11 +459,10 @@ def _by_venue(one: Saved, name: str, fill_type: str | None) -> list[Saved]:
         return [one]
     answer = wire.parse(data, one.place)
     rows = wire.page_rows(answer, one.place)
-    place = wire.MEMBERS.index("market")
     pools: list[Any] = []
     books: list[Any] = []
     for row in rows:
-        market = row[place] if wire.fault_of(row) is None else None
+        market = row[MARKET] if wire.fault_of(row) is None else None
         is_pool = isinstance(market, str) and market.startswith(POOL_PREFIX)
         (pools if is_pool else books).append(row)
     if not books or not pools:

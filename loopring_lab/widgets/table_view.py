@@ -31,9 +31,11 @@ from loopring_lab.amounts.display import (
     notes_on,
     readable,
     redundant_columns,
+    references_last,
     text_columns,
     truncate,
     without_trailing_zeros,
+    zero_columns,
 )
 from loopring_lab.amounts.series import is_exact
 from loopring_lab.errors import LabError
@@ -150,9 +152,11 @@ class TableView(anywidget.AnyWidget):
         keys, columns = text_columns(frame, self._precision)
         hidden = {
             *map(str, empty_columns(frame)),
+            *zero_columns(frame),
             *redundant_columns(frame, columns),
         }
         shown = [column for column in columns if column.name not in hidden]
+        shown = references_last(shown)
         with self._lock, self.hold_sync():
             self.frame = frame
             self._columns = [*keys, *columns]
