@@ -317,7 +317,7 @@ def empty_columns(frame: pd.DataFrame) -> list[Any]:
 
 def zero_columns(frame: pd.DataFrame) -> list[str]:
     """List the counts of what is out of the ordinary that are all 0."""
-    found = [name for name in ZERO_UNLESS_ODD if name in frame.columns]
+    found = [name for name in frame.columns if name in ZERO_UNLESS_ODD]
     return [name for name in found if len(frame) and frame[name].eq(0).all()]
 
 
