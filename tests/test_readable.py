@@ -320,6 +320,8 @@ def test_counts_of_odd_rows_are_left_out_where_all_are_zero() -> None:
     shown = lab.show(frame)
     assert list(shown.frame) == ["fills", "both_sides"]
     assert shown.notes == ["Columns hidden where all are 0: unknown."]
+    twice = lab.show(pd.concat([frame, frame], axis="columns"))
+    assert list(twice.frame) == ["fills", "both_sides"] * 2
 
 
 def test_what_rows_are_looked_up_by_stands_last() -> None:

@@ -189,6 +189,8 @@ def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder: Path) -> 
         (ACCOUNT, "dex"): {"rows": 1, "missing": 136},
     }
     assert read(saved)["fill_type"].isna().sum() == 0
+    of_folder = lab.Archive(folder / "b.duckdb").import_pages(file.parent)
+    assert of_folder["rows"].tolist() == report["rows"].tolist()
 
 
 def test_connect_says_what_a_file_rests_on(

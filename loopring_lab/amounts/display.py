@@ -317,8 +317,11 @@ def empty_columns(frame: pd.DataFrame) -> list[Any]:
 
 def zero_columns(frame: pd.DataFrame) -> list[str]:
     """List the counts of what is out of the ordinary that are all 0."""
-    found = [name for name in frame.columns if name in ZERO_UNLESS_ODD]
-    return [name for name in found if len(frame) and frame[name].eq(0).all()]
+    # Names may occur twice.
+    found = dict.fromkeys(name for name in frame.columns if name in ZERO_UNLESS_ODD)
+    return [
+        name for name in found if len(frame) and (frame[[name]] == 0).all(axis=None)
+    ]
 
 
 def references_last(columns: Sequence[TextColumn]) -> list[TextColumn]:

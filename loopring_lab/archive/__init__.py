@@ -201,11 +201,13 @@ class Archive:
     ) -> pd.DataFrame:
         """Add saved responses of the trades endpoint, without a relayer.
 
-        A file holds one page, or one per line, compressed with gzip or not. The account and fill type come
-        from the arguments, or from the file's name ``<accountId>-<amm or dex>.json``. Tokens and markets come
-        from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, or else from the
-        archive; the name of the source from ``source.json`` there, such as ``{"name": "my exchange"}``, from
-        `source`, or else it is the path of the folder.
+        A file holds one page, or one per line, compressed with gzip or not, in any form that `tables.trades`
+        reads, such as a HAR file or an answer that an SDK saved. The account and fill type come from the
+        arguments, the request in a HAR file, the file's name ``<accountId>-<amm or dex>.json``, or the rows: in
+        a page where some markets have the pools' prefix ``AMM-``, the others are the order book's. Tokens and
+        markets come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, from a
+        HAR file itself, or else from the archive; the name of the source from ``source.json`` there, such as
+        ``{"name": "my exchange"}``, from `source`, or else it is the path of the folder.
 
         What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
         that were only imported, the one that was imported last is current.
