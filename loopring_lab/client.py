@@ -22,10 +22,10 @@ from loopring_lab.query import Moment, parse_account_id
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.source import Source
 from loopring_lab.tables import rows, wire
+from loopring_lab.tables.listings import POOL_PREFIX
 
 __all__ = ["Client"]
 
-POOL_PREFIX = "AMM-"  # of a market in the rows of its pool's fills
 NOT_FOUND = 404
 UPDATE_REQUEST = (
     2  # the relayer's request type for key updates, where fees are asked for
@@ -162,6 +162,7 @@ class Client:
         """
         return self._labelled(self._markets)
 
+    @query.of_each_account
     @one_operation
     def trades(
         self,
@@ -236,26 +237,6 @@ class Client:
         >>> len(trades), trades["fee"].dtype
         (100, amount)
         """
-        if isinstance(account_id, Iterable) and not isinstance(account_id, str):
-            every = [
-                self.trades(
-                    one,
-                    market,
-                    order_hash,
-                    fill_type,
-                    since,
-                    until,
-                    limit,
-                    progress,
-                    prefixes=prefixes,
-                    fee_token=fee_token,
-                    ten_members=ten_members,
-                    check=check,
-                    other_accounts=other_accounts,
-                )
-                for one in query.parse_account_ids(account_id)
-            ]
-            return tables.join_frames(every, limit)
         query.validate_trade_query(account_id, order_hash, fill_type, limit)
         tables.validate_options(fee_token, ten_members)
         account_id = None if account_id is None else parse_account_id(account_id)
@@ -448,8 +429,10 @@ class Client:
             kind = getattr(trades, "dtypes", {}).get(name)
             if isinstance(kind, pd.CategoricalDtype):
                 prices[name] = prices[name].cat.set_categories(kind.categories)
-        in_order = prices.sort_values(["created_at", "market"], kind="stable")
-        return self._labelled(in_order.reset_index(drop=True))
+        in_order = prices.sort_values(
+            ["created_at", "market"], kind="stable", ignore_index=True
+        )
+        return self._labelled(in_order)
 
     def account(
         self, account_id: int | None = None, owner: str | None = None

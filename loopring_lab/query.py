@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import difflib
+import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Number
-from typing import Any, cast
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 import pandas as pd
 
+from loopring_lab import tables
 from loopring_lab.bounded import MAX_INT64, shown
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.query import Question, collected
@@ -48,10 +51,11 @@ SELECT market, min(ms) AS first_ms, max(ms) AS last_ms FROM trades GROUP BY mark
 )
 
 Moment = str | pd.Timestamp | Any
+Arguments = ParamSpec("Arguments")
 
 
 def validate_trade_query(
-    account_id: int | None,
+    account_id: object,
     order_hash: str | None,
     fill_type: str | None,
     limit: int | None,
@@ -88,6 +92,27 @@ def parse_account_ids(values: Iterable[Any]) -> list[int]:
     if not ids:
         raise LabError("account_id= is empty. Give an account id, or several.")
     return ids
+
+
+def of_each_account(
+    read: Callable[Arguments, pd.DataFrame],
+) -> Callable[Arguments, pd.DataFrame]:
+    """Have a method that reads an account's trades take several accounts as well, which it reads one by one."""
+    signature = inspect.signature(read)
+
+    @functools.wraps(read)
+    def trades(*args: Arguments.args, **kwargs: Arguments.kwargs) -> pd.DataFrame:
+        given = signature.bind(*args, **kwargs)
+        accounts = given.arguments.get("account_id")
+        if not isinstance(accounts, Iterable) or isinstance(accounts, str):
+            return read(*args, **kwargs)
+        frames = []
+        for account in parse_account_ids(accounts):
+            given.arguments["account_id"] = account
+            frames.append(read(*given.args, **given.kwargs))
+        return tables.join_frames(frames, given.arguments.get("limit"))
+
+    return trades
 
 
 def _whole(value: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +19,8 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.source import FILE, Source
 from loopring_lab.tables import unwrapped, wire
+from loopring_lab.tables.listings import POOL_PREFIX
+from loopring_lab.tables.rows import FILL_TYPES
 
 LISTING = ("tokens.json", "markets.json")
 # Characters of a name that the embedded relayer takes.
@@ -27,20 +29,18 @@ HINT = "Save it again, or give another file."
 
 
 class HarFile(NamedTuple):
-    """A HAR file: its text, and the relayer's answers in it."""
+    """A HAR file, with the relayer's answers in it."""
 
-    body: bytes
     har: unwrapped.Har
 
     @classmethod
     def opened(cls, file: Path, hint: str = HINT) -> Self | None:
-        """Read a file, if it begins as a HAR file does."""
-        name = printable(file.name)
-        start = next(pieces(file, name, hint), b"")
-        if not unwrapped.starts_as_har(start):
+        """Read a file, if it is one."""
+        if not is_har(file, hint):
             return None
-        body = read_file(file, hint=hint)
-        return cls(body, unwrapped.read_har(parse_json(body, name, hint=hint), name))
+        name = printable(file.name)
+        answer = parse_json(read_file(file, hint=hint), name, hint=hint)
+        return cls(unwrapped.read_har(answer, name))
 
     @property
     def listing(self) -> tuple[str, str] | None:
@@ -48,9 +48,11 @@ class HarFile(NamedTuple):
         tokens, markets = self.har.tokens, self.har.markets
         return None if tokens is None or markets is None else (tokens, markets)
 
-    def documents(self) -> Iterator[bytes]:
-        """Yield the one document that the file is."""
-        yield self.body
+
+def is_har(file: Path, hint: str = HINT) -> bool:
+    """Tell whether a file begins as a HAR file does."""
+    start = next(pieces(file, printable(file.name), hint), b"")
+    return unwrapped.starts_as_har(start)
 
 
 def source_of(
@@ -71,7 +73,7 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
     """Write a file as a folder of saved responses; return its identity, and a note on what it rests on."""
     har = HarFile.opened(file)
     name = printable(file.name)
-    documents = har.documents() if har else read_documents(file, hint=HINT)
+    documents = har.har.pages if har else read_documents(file, hint=HINT)
     # Of each account and fill type, by their text.
     rows: dict[tuple[int, str], dict[str, Any]] = {}
     totals: dict[tuple[int, str], int] = {}
@@ -108,7 +110,7 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
     notes += [
         f"account {account} has no {other} fills in it"
         for account, kind in rows
-        for other in unwrapped.FILL_TYPES
+        for other in FILL_TYPES
         if (account, other) not in rows
     ]
     return identity, "; ".join(notes)
@@ -139,7 +141,7 @@ def _bundled_listing(
     place = wire.MEMBERS.index("market")
     every = [row for listed in rows.values() for row in listed.values()]
     names = {
-        row[place].removeprefix(unwrapped.POOL_PREFIX)
+        row[place].removeprefix(POOL_PREFIX)
         for row in every
         if wire.fault_of(row) is None and isinstance(row[place], str)
     }

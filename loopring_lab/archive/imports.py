@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,21 +13,18 @@ from loopring_lab.bounded import (
     MAX_ANSWER,
     Paths,
     find_files,
-    pieces,
     printable,
     read_documents,
     read_text,
 )
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
-from loopring_lab.saved_file import HarFile, source_of
+from loopring_lab.saved_file import LISTING, HarFile, is_har, source_of
 from loopring_lab.source import FILE, Source
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables import unwrapped
 
-ENDINGS = (".json", ".jsonl", ".ndjson")
-HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
-LISTED = ("tokens.json", "markets.json")
+ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
 # Bytes of pages in a transaction, some 120,000 rows, of which DuckDB makes a group (122,880). Smaller ones left a
 # file of twice the size, and larger ones take more than 0.5 GB.
 WAVE_BYTES = 24 << 20
@@ -49,7 +45,7 @@ def import_pages(
     """
     hint = "Give saved responses of the trades endpoint."
     files = find_files(paths, ENDINGS, hint, inside="trades")
-    files = [file for file in files if file.name not in (*LISTED, FILE)]
+    files = [file for file in files if file.name not in (*LISTING, FILE)]
     rows = 0
     begun = 0
 
@@ -72,8 +68,7 @@ def import_pages(
 
 def _home_of(file: Path) -> Path:
     """Return what says where a file is from: its folder, or a HAR file itself."""
-    start = next(pieces(file, printable(file.name), _HINT), b"")
-    return file if unwrapped.starts_as_har(start) else file.parent
+    return file if is_har(file, _HINT) else file.parent
 
 
 def _commit(
@@ -117,14 +112,12 @@ def _pages_of(
     """Read the pages of a file: one, or one per line; compressed with gzip or not, and in any known wrapping."""
     name = printable(file.name)
     moment = _modified(file)
-    documents = har.documents() if har else read_documents(file, hint=_HINT)
-    named = unwrapped.HISTORY_FILE.match(file.name)
-    if named:
-        account_id = int(named[1]) if account_id is None else account_id
-        fill_type = fill_type or named[2]
+    documents = read_documents(file, hint=_HINT)
+    account_id, fill_type = unwrapped.named_history(name, account_id, fill_type)
     if har or account_id is None or fill_type is None:
         # The requests of a HAR file say whose rows they have, or else the rows themselves.
-        for page in unwrapped.histories(name, documents, account_id, fill_type):
+        saved = har.har.pages if har else documents
+        for page in unwrapped.histories(name, saved, account_id, fill_type):
             key = (page.account_id, page.fill_type)
             yield Page(key, page.batch.places[0], page.body, moment)
         return
@@ -145,14 +138,16 @@ def _origin_of(
     folder = home.parent if har else home
     places = (folder, folder.parent)
     listed = [
-        place for place in places if all((place / name).is_file() for name in LISTED)
+        place for place in places if all((place / name).is_file() for name in LISTING)
     ]
     beside = [*listed, folder][0]
     bound = archive.source()
     listing = None
     if listed:
-        tokens, markets = (read_text(beside / name, size=MAX_ANSWER) for name in LISTED)
-        moment = min(_modified(beside / name) for name in LISTED)
+        tokens, markets = (
+            read_text(beside / name, size=MAX_ANSWER) for name in LISTING
+        )
+        moment = min(_modified(beside / name) for name in LISTING)
         listing = ListingSnapshot(tokens, markets, moment)
     elif har and har.listing:
         listing = ListingSnapshot(*har.listing, _modified(home))
@@ -161,7 +156,7 @@ def _origin_of(
             listing = queries.last_listing(connection)
     if listing is None:
         raise LabError(
-            f"{home}: no {' and '.join(LISTED)} in its folder or in the folder above. They scale amounts: save "
+            f"{home}: no {' and '.join(LISTING)} in its folder or in the folder above. They scale amounts: save "
             "the answers of GET /exchange/tokens and GET /mix/markets there."
         )
     source = source_of(beside, named, places, har)

@@ -12,6 +12,7 @@ from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.groups import literal
 from loopring_lab.engine.query import PLACE, Question, collected, run
 from loopring_lab.errors import LabError
+from loopring_lab.tables.listings import POOL_PREFIX
 
 # What roles follow from. Questions with the steps of `role_steps` need these, and the derived column "ms".
 ROLE_COLUMNS = (
@@ -308,7 +309,7 @@ def _given_role(pools: Any, caller: str) -> str:
         if market is None:
             roles.append(f"WHEN account_id IN ({listed}) THEN -1")
         else:
-            here = literal(market.removeprefix("AMM-"))
+            here = literal(market.removeprefix(POOL_PREFIX))
             roles.append(
                 f"WHEN market = {here} THEN CASE WHEN account_id IN ({listed}) THEN -1 ELSE 1 END"
             )

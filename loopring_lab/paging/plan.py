@@ -95,11 +95,6 @@ class PageScheduler:
         return len(self._held) + len(self._fresh)
 
     @property
-    def step(self) -> int:
-        """Rows from the beginning of a page to that of the next."""
-        return self._step
-
-    @property
     def page_limit(self) -> int:
         """Number of pages that may be read, going by the rows known so far; one more ends reading."""
         # A history that grows while it is read needs a few readings of each page. One that needs more is

@@ -13,8 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab import completion, query, tables
-from loopring_lab.client import POOL_PREFIX
+from loopring_lab import completion, query
 from loopring_lab.errors import LabError
 from loopring_lab.models import Exchange
 from loopring_lab.progress import Watching, track
@@ -23,6 +22,7 @@ from loopring_lab.rollup import settled
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
+from loopring_lab.tables.listings import POOL_PREFIX
 
 AT_ONCE = 1_000  # blocks, some 26 MB of data
 LARGEST = 384  # slots of a block, as far as blocks do not say their size: the largest ever submitted
@@ -163,6 +163,7 @@ class BlocksClient:
         >>> lab.connect(blocks=store).close()
         """
 
+    @query.of_each_account
     def trades(
         self,
         account_id: int | Iterable[int] | None = None,
@@ -212,21 +213,6 @@ class BlocksClient:
         >>> len(trades), trades.attrs["synthetic"]
         (0, False)
         """
-        if isinstance(account_id, Iterable) and not isinstance(account_id, str):
-            every = [
-                self.trades(
-                    one,
-                    market,
-                    order_hash,
-                    fill_type,
-                    since,
-                    until,
-                    limit,
-                    progress,
-                )
-                for one in query.parse_account_ids(account_id)
-            ]
-            return tables.join_frames(every, limit)
         if order_hash is not None:
             raise LabError(
                 "trades: blocks carry no order hashes. Leave order_hash out: rows of one account_id, "

@@ -33,7 +33,8 @@ EARLIEST = 1_420_070_400_000
 # Decimals to show; those seen reach 18, and some are negative.
 MAX_PLACES = 100
 # Before a market's name, by the contract AMM- in fills of pools; public clients name the two others.
-PREFIXES = ("AMM-", "LP-", "COMBINE-")
+POOL_PREFIX = "AMM-"
+PREFIXES = (POOL_PREFIX, "LP-", "COMBINE-")
 # Of a market's status, by the contract.
 AMM_BIT = 1
 ORDERBOOK_BIT = 2

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, UNIT, wide_product
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, to_decimal, wide_product
 from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
 from loopring_lab.bounded import (
     MAX_INT64,
@@ -21,6 +21,7 @@ from loopring_lab.bounded import (
     parse_json,
     shown,
 )
+from loopring_lab.errors import AmountError
 from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
 from loopring_lab.tables.numbers import cast_decimals, cast_integers, cast_smallest
@@ -32,9 +33,6 @@ FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
 """Positions in a list of names, -1 where unknown."""
-
-# `bounded` reads at most 160 digits on each side of the point, and exponents of three digits.
-_EXACT = Context(prec=2_000)
 
 
 def convert(
@@ -77,15 +75,10 @@ def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
 
 def as_amount(number: Decimal | None) -> Decimal | None:
     """Return a number with the decimals of amounts, or None if these cannot hold it."""
-    if number is None:
+    try:
+        return to_decimal(number)
+    except AmountError:
         return None
-    # Compared afterwards, as what is rounded is another amount.
-    exact = number.quantize(
-        UNIT,
-        context=_EXACT,
-    )
-    fits = exact == number and exact.copy_abs() < LIMIT
-    return exact if fits else None
 
 
 def fee_rates(

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.engine.frames import AMOUNTS
 from loopring_lab.paths import given_path
 from loopring_lab.tables.csv_files import (
     DECIMAL,
@@ -25,7 +26,6 @@ from loopring_lab.tables.listings import TEXT, check_frame, to_utc
 from loopring_lab.tables.numbers import cast_integers
 from loopring_lab.tables.rows import FILL_TYPES, ROLES
 
-AMOUNTS = ("size", "price", "notional", "fee")
 INTEGERS = (
     "trade_id",
     "account_id",

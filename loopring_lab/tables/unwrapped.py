@@ -20,6 +20,8 @@ import pyarrow.compute as pc
 from loopring_lab.bounded import MAX_DOCUMENT, parse_integer, printable, to_json
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import wire
+from loopring_lab.tables.listings import POOL_PREFIX
+from loopring_lab.tables.rows import FILL_TYPES
 
 # How a documented page begins: up to its first row. What does not may still be one, with members in another
 # order, and is looked at closer.
@@ -54,10 +56,6 @@ _EMPTY: dict[str, Any] = {"trades": []}
 
 # In the name of a file: account and fill type of its pages.
 HISTORY_FILE = re.compile(r"([0-9]{1,10})-(amm|dex)\.")
-# Values of fillTypes in requests, by the contract.
-FILL_TYPES = ("amm", "dex")
-# Before the market in fills of a pool, by the contract.
-POOL_PREFIX = "AMM-"
 NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
 
 # Headers of CSV files, as far as they tell what a file is.
@@ -155,11 +153,11 @@ def are_rows(answer: list[Any]) -> bool:
 
 def histories(
     name: str,
-    documents: Iterable[bytes],
+    documents: Iterable[bytes | Saved],
     account_id: int | None,
     fill_type: str | None,
 ) -> Iterator[HistoryPage]:
-    """Read the documents of a file by account and fill type, as given, or as the file says.
+    """Read the documents of a file, or pages found in it, by account and fill type, as given or as the file says.
 
     Empty pages of which neither is known are left out.
     """
@@ -171,7 +169,8 @@ def histories(
             count += 1
             place = name if count == 1 else f"{name}, page {count}"
             try:
-                for one in unwrap(body, place):
+                found = [body] if isinstance(body, Saved) else unwrap(body, place)
+                for one in found:
                     pages += _by_venue(one, name, fill_type)
             except UnexpectedAnswer as error:
                 fault = error
@@ -188,6 +187,18 @@ def histories(
         # After the pages before it.
         if fault is not None:
             raise fault
+
+
+def named_history(
+    name: str, account_id: int | None, fill_type: str | None
+) -> tuple[int | None, str | None]:
+    """Return account and fill type, where they are not given those in the name of a file."""
+    named = HISTORY_FILE.match(name)
+    if named and account_id is None:
+        account_id = int(named[1])
+    if named and fill_type is None:
+        fill_type = named[2]
+    return account_id, fill_type
 
 
 def agreed(
@@ -484,11 +495,7 @@ def _history_of(
     """Tell whose trades a page has: by the arguments, its request, the file's name, or its rows."""
     account_id = agreed("account_id", account_id, saved.account_id, saved.place)
     fill_type = agreed("fill_type", fill_type, saved.fill_type, saved.place)
-    named = HISTORY_FILE.match(name)
-    if named and account_id is None:
-        account_id = int(named[1])
-    if named and fill_type is None:
-        fill_type = named[2]
+    account_id, fill_type = named_history(name, account_id, fill_type)
     if not len(batch.columns) and (account_id is None or fill_type is None):
         return None
     if account_id is None:

@@ -59,7 +59,7 @@ LEAST_BYTES = 4 << 10
 PARSED_BYTES = GROUP_BYTES // 256
 
 Page = bytes | str | Mapping[str, Any] | list[Any]
-AnyPage = TypeVar("AnyPage", bound=Page)
+AnyPage = TypeVar("AnyPage")
 _NAMES = (*MEMBERS, "tail", "no_trade")
 _COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
 _WITH_TEXTS = _COLUMNS.append(pa.field("text", pa.string()))

@@ -20,7 +20,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import STYLE
 from loopring_lab.widgets.panel import CSS, script
-from loopring_lab.widgets.saved import SavedCopy, picture_html
+from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy, picture_html
 
 # The same ids in every run.
 SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}
@@ -43,7 +43,7 @@ WHOLE = (0.0, 1.0)
 SLACK = 1
 
 
-class FigureView(anywidget.AnyWidget):
+class FigureView(HasSavedCopy, anywidget.AnyWidget):
     """A figure of `lab.figures` to look into: values on hover, zoom, arrow keys, the theme's colours.
 
     Drag over a range to zoom, use the buttons, or the keys: arrows step through the values, ``+`` and ``-``
@@ -111,16 +111,6 @@ class FigureView(anywidget.AnyWidget):
                     layout.execute(figure)
             self._draw()
         self._saved.refresh()
-
-    def _repr_mimebundle_(
-        self, **options: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        view, metadata = super()._repr_mimebundle_(**options) or ({}, {})
-        return {**view, "text/plain": repr(self)}, metadata
-
-    def _ipython_display_(self) -> None:
-        view, _ = self._repr_mimebundle_()
-        self._saved.display(view)
 
     def static_html(self) -> str:
         """Return the figure as a picture in HTML, for where no kernel runs."""

@@ -75,6 +75,23 @@ class SavedCopy:
         return f'{STYLE}<div class="ll-saved"><p><small>{caption}</small></p>{self._html()}</div>'
 
 
+class HasSavedCopy:
+    """What a widget of `lab.look` displays: its view, and its ``_saved`` copy."""
+
+    _saved: SavedCopy
+
+    def _repr_mimebundle_(
+        self, **options: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        bundle = super()._repr_mimebundle_(**options)  # type: ignore[misc]
+        view, metadata = bundle or ({}, {})
+        return {**view, "text/plain": repr(self)}, metadata
+
+    def _ipython_display_(self) -> None:
+        view, _ = self._repr_mimebundle_()
+        self._saved.display(view)
+
+
 def picture_html(figure: Figure, label: str) -> str:
     """Return a figure as HTML by itself."""
     bundle, metadata = figure._repr_mimebundle_()

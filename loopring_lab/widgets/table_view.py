@@ -43,7 +43,7 @@ from loopring_lab.preview import CSS as TABLE_CSS
 from loopring_lab.preview import Cell, notes_html, row_html
 from loopring_lab.query import parse_utc
 from loopring_lab.widgets.panel import CSS, script
-from loopring_lab.widgets.saved import SavedCopy
+from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy
 
 # As many rows as are formatted within a few seconds; and on a page, and in the static copy.
 MOST_ROWS = 50_000
@@ -78,7 +78,7 @@ NEXT_ORDER = {
 ARROWS = {"": "", "ascending": " ▲", "descending": " ▼"}
 
 
-class TableView(anywidget.AnyWidget):
+class TableView(HasSavedCopy, anywidget.AnyWidget):
     """A table that can be sorted, filtered, added up and saved, formatted as by `amounts.show`.
 
     Pointing at a cell shows its exact value, and the CSV has all digits. Totals are exact, of the rows that
@@ -170,14 +170,6 @@ class TableView(anywidget.AnyWidget):
             # Another frame has other rows at the same places.
             self.chosen = -1
         self._saved.refresh()
-
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        view, metadata = super()._repr_mimebundle_(**options) or ({}, {})
-        return {**view, "text/plain": repr(self)}, metadata
-
-    def _ipython_display_(self) -> None:
-        view, _ = self._repr_mimebundle_()
-        self._saved.display(view)
 
     def static_html(self) -> str:
         """Return the first and last rows as HTML, for where no kernel runs."""
