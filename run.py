@@ -79,7 +79,7 @@ def install(extras: "list[str]") -> None:
         shutil.rmtree(str(VENV))
     is_first = not VENV.exists()
     if is_first:
-        say("setting up .venv: usually a minute, longer on a slow network")
+        say("setting up .venv: usually a minute, three on a slow network")
     start = time.monotonic()
     sync = [uv(), "sync", "--quiet", "--frozen", "--inexact", "--python", base_python()]
     chosen = [word for extra in extras for word in ("--extra", extra)]
@@ -89,7 +89,8 @@ def install(extras: "list[str]") -> None:
         ["--group", "build", "--no-build-isolation", *chosen],
     ):
         if not works(
-            [*sync, *part], "uv downloads and installs the packages of uv.lock"
+            [*sync, *part],
+            "uv downloads and installs the packages of uv.lock; usually a minute",
         ):
             stop(
                 f"uv could not install the locked packages (see above). {REFUSED} Otherwise update uv."
@@ -111,7 +112,7 @@ def uv() -> str:
         options = ["--quiet", "--no-deps", "--require-hashes", "--requirement"]
         if not works(
             [*pip, "install", *options, str(locked)],
-            "pip downloads uv, which installs the rest (20 MB)",
+            "pip downloads uv, which installs the rest; usually 10 s",
         ):
             stop(
                 f"pip could not install uv (see above). {REFUSED} Otherwise install uv yourself and try again."
@@ -136,7 +137,7 @@ def venv_with_pip() -> "list[str]":
         has_pip = works([base_python(), "-m", "ensurepip", "--version"])
         options = [] if has_pip else ["--without-pip"]
         words = [base_python(), "-m", "venv", *options, str(VENV)]
-        if not works(words, "Python creates .venv"):
+        if not works(words, "Python creates .venv; usually 10 s"):
             stop(f"Python could not create {VENV} (see above). Fix that and try again.")
     pips = (
         [str(PYTHON), "-m", "pip"],
