@@ -79,7 +79,7 @@ def install(extras: "list[str]") -> None:
         shutil.rmtree(str(VENV))
     is_first = not VENV.exists()
     if is_first:
-        say("setting up .venv: about half a minute, by the network ...")
+        say("setting up .venv: usually a minute, three on a slow network")
     start = time.monotonic()
     sync = [uv(), "sync", "--quiet", "--frozen", "--inexact", "--python", base_python()]
     chosen = [word for extra in extras for word in ("--extra", extra)]
@@ -88,7 +88,10 @@ def install(extras: "list[str]") -> None:
         ["--only-group", "build"],
         ["--group", "build", "--no-build-isolation", *chosen],
     ):
-        if not works([*sync, *part]):
+        if not works(
+            [*sync, *part],
+            "uv downloads and installs the packages of uv.lock; usually a minute",
+        ):
             stop(
                 f"uv could not install the locked packages (see above). {REFUSED} Otherwise update uv."
             )
@@ -106,16 +109,10 @@ def uv() -> str:
         locked = VENV / "uv.txt"
         pip = venv_with_pip()
         locked.write_text(locked_uv(), encoding="utf-8")
+        options = ["--quiet", "--no-deps", "--require-hashes", "--requirement"]
         if not works(
-            [
-                *pip,
-                "install",
-                "--quiet",
-                "--no-deps",
-                "--require-hashes",
-                "--requirement",
-                str(locked),
-            ]
+            [*pip, "install", *options, str(locked)],
+            "pip downloads uv, which installs the rest; usually 10 s",
         ):
             stop(
                 f"pip could not install uv (see above). {REFUSED} Otherwise install uv yourself and try again."
@@ -137,15 +134,16 @@ def venv_with_pip() -> "list[str]":
     """Create VENV if missing; return the command line of a pip that installs into it."""
     if not PYTHON.exists():
         # Debian and Ubuntu ship venv without ensurepip; another pip then installs into it.
-        has_pip = works([base_python(), "-m", "ensurepip", "--version"], quiet=True)
+        has_pip = works([base_python(), "-m", "ensurepip", "--version"])
         options = [] if has_pip else ["--without-pip"]
-        if not works([base_python(), "-m", "venv", *options, str(VENV)]):
+        words = [base_python(), "-m", "venv", *options, str(VENV)]
+        if not works(words, "Python creates .venv; usually 10 s"):
             stop(f"Python could not create {VENV} (see above). Fix that and try again.")
     pips = (
         [str(PYTHON), "-m", "pip"],
         [sys.executable, "-m", "pip", "--python", str(PYTHON)],
     )
-    usable = [pip for pip in pips if works([*pip, "--version"], quiet=True)]
+    usable = [pip for pip in pips if works([*pip, "--version"])]
     if not usable:
         stop(
             "pip is missing. Install uv, or python3-venv or python3-pip, and try again."
@@ -182,15 +180,29 @@ def become(words: "list[str]") -> int:
             continue
 
 
-def works(words: "list[str]", quiet: bool = False) -> bool:
-    """Run a command in ROOT; return whether it succeeded."""
-    output = subprocess.DEVNULL if quiet else None
-    return (
-        subprocess.call(
-            words, cwd=str(ROOT), stdout=output, stderr=output, env=environment()
-        )
-        == 0
-    )
+def works(words: "list[str]", doing: str = "") -> bool:
+    """Run a command in ROOT, say what it is doing if that takes a while, and return whether it succeeded.
+
+    A command without such words asks for something only, and prints nothing.
+    """
+    output = None if doing else subprocess.DEVNULL
+    is_terminal = sys.stderr.isatty()
+    is_said = False
+    start = time.monotonic()
+    with subprocess.Popen(
+        words, cwd=str(ROOT), stdout=output, stderr=output, env=environment()
+    ) as child:
+        while child.poll() is None:
+            try:
+                child.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                # A log keeps every line, so there it is said once.
+                if doing and (is_terminal or not is_said):
+                    is_said = True
+                    say_seconds(doing, time.monotonic() - start)
+    if is_said and is_terminal:
+        print(file=sys.stderr)
+    return child.returncode == 0
 
 
 def wrong_python(words: "list[str]") -> str:
@@ -208,6 +220,19 @@ def wrong_python(words: "list[str]") -> str:
 def say(text: str) -> None:
     """Print a progress message."""
     print(f"run.py: {text}", file=sys.stderr, flush=True)
+
+
+def say_seconds(doing: str, seconds: float) -> None:
+    """Print what is being done, and on a terminal for how long, in one line that the next one is written over."""
+    if sys.stderr.isatty():
+        print(
+            f"run.py: {doing} ... {seconds:.0f} s",
+            end="\r",
+            file=sys.stderr,
+            flush=True,
+        )
+    else:
+        say(f"{doing} ...")
 
 
 def stop(text: str) -> NoReturn:

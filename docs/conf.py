@@ -23,6 +23,7 @@ html_sidebars = {
 }  # of no section
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_domain_indices = False  # the reference has a line for each module
 html_show_sourcelink = False
 html_show_copyright = False
 html_theme_options = {
@@ -35,10 +36,19 @@ nb_execution_mode = (
 )
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
+nb_ipywidgets_js: dict[
+    str, object
+] = {}  # nothing is loaded from elsewhere; notebooks have saved copies of widgets
 myst_heading_anchors = 3
 add_module_names = False
+autodoc_default_options = {
+    "members": True,
+    "undoc-members": True,
+    "inherited-members": True,
+    "no-value": True,  # the repr of a choice has an address
+}
 autodoc_typehints = "none"  # the docstrings say them in words
-autosummary_generate = False
+templates_path = ["_templates"]  # of a module's page
 numpydoc_show_class_members = False
 copybutton_prompt_text = ">>> "
 suppress_warnings = ["misc.highlighting_failure"]

@@ -1,25 +1,32 @@
-"""Pages that are made from the code: copies of the notebooks, the reference of columns, names and queries."""
+"""Pages that are made from the code: copies of the notebooks, the columns, the queries, the cards of the gallery."""
 
-import inspect
 import re
 import shutil
-from collections.abc import Iterator
+from base64 import b64decode
 from pathlib import Path
 
+import nbformat
+from docutils import nodes
 from sphinx.application import Sphinx
 from tools import public_api, queries
 
-import loopring_lab as lab
 from loopring_lab.columns import reference
 
 HERE = Path(__file__).parent
 CHANGELOG = HERE.parent / "CHANGELOG.md"
-KINDS = {"class": "autoclass", "property": "autoproperty"}
+# What most readers look for; the other frames follow by name.
+FIRST_FRAME = "Client.trades"
+# `sphinx.ext.autosummary` writes its pages into the same folder, at 500, and `ImageCollector` looks for files then.
+BEFORE = 100
+AFTER = 900
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("builder-inited", write_pages)
+    app.connect("builder-inited", write_pages, priority=BEFORE)
     app.connect("source-read", relink)
+    app.connect("autodoc-skip-member", skip_member)
+    app.connect("doctree-read", add_cards, priority=AFTER)
+    app.connect("build-finished", say_where)
     return {"parallel_read_safe": True}
 
 
@@ -28,11 +35,63 @@ def write_pages(app: Sphinx) -> None:
         shutil.rmtree(HERE / folder, ignore_errors=True)
         (HERE / folder).mkdir()
     for path in (HERE.parent / "notebooks").glob("*.ipynb"):
-        shutil.copy(path, HERE / "notebooks")
+        copy_notebook(path)
     (HERE / "reference" / "columns.md").write_text(columns_page(), encoding="utf-8")
     (HERE / "reference" / "queries.md").write_text(queries_page(), encoding="utf-8")
-    for name, page in api_pages():
-        (HERE / "reference" / f"{name}.rst").write_text(page, encoding="utf-8")
+
+
+def copy_notebook(path: Path) -> None:
+    """Copy a notebook, with a text for each of its pictures, and its last picture for its card."""
+    notebook = nbformat.read(path, as_version=4)
+    heading = ""
+    for cell in notebook.cells:
+        headings = re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE)
+        if cell.cell_type == "markdown" and headings:
+            heading = headings[-1]
+        for output in cell.get("outputs", []):
+            picture = output.get("data", {}).get("image/png")
+            if picture:
+                # Figures say what they show; what pandas draws does not.
+                text = output.metadata.get("image/png", {}).get("alt")
+                alt = text or f"Figure: {heading}"
+                cell.metadata.setdefault("mystnb", {})["image"] = {"alt": alt}
+                card = HERE / "notebooks" / f"{path.stem}.png"
+                card.write_bytes(b64decode(picture))
+    nbformat.write(notebook, HERE / "notebooks" / path.name)
+
+
+def add_cards(app: Sphinx, page: nodes.document) -> None:
+    """Begin the gallery with a card for each figure, and describe each picture by the sentence above it."""
+    if app.env.docname != "gallery":
+        return
+    gallery, *sections = page.findall(nodes.section)
+    cards = nodes.container(classes=["cards"])
+    for section in sections:
+        title = section.next_node(nodes.title).astext()
+        sentence = section.next_node(nodes.paragraph).astext()
+        picture = section.next_node(nodes.image)
+        picture["alt"] = sentence
+        small = nodes.image(**picture.attributes)
+        del small["width"]
+        link = nodes.reference(refid=section["ids"][0])
+        link += [small, nodes.strong(text=title)]
+        cards += nodes.paragraph("", "", link)
+    # After the title and what the page is about.
+    gallery.insert(2, cards)
+
+
+def skip_member(
+    app: Sphinx, kind: str, name: str, member: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out what classes inherit from other packages."""
+    is_foreign = kind == "class" and not public_api.is_ours(member)
+    return True if is_foreign else None
+
+
+def say_where(app: Sphinx, error: Exception | None) -> None:
+    """Say where the site is, which Sphinx keeps to itself where it is to be quiet."""
+    if error is None:
+        print(f"The documentation is in {app.outdir / 'index.html'}")
 
 
 def relink(app: Sphinx, name: str, source: list[str]) -> None:
@@ -49,12 +108,14 @@ def relink(app: Sphinx, name: str, source: list[str]) -> None:
 
 def columns_page() -> str:
     """Return a table for each frame."""
-    found = reference()
+    found = dict(list(reference().groupby("frame", sort=True)))
+    names = sorted(found, key=lambda name: (not name.startswith(FIRST_FRAME), name))
     lines = [
         "# Columns",
         "Every column of every frame. Pointing at a heading in a table shows the same text.\n",
     ]
-    for frame, rows in found.groupby("frame", sort=True):
+    for frame in names:
+        rows = found[frame]
         lines += [
             f"## {frame}\n",
             "| Column | Meaning | Type | Unit | Source | Exact |",
@@ -88,78 +149,3 @@ def queries_page() -> str:
         lines.append(f"## `{call}`\n")
         lines += [f"```sql\n{text}\n```\n" for text in texts]
     return "\n".join(lines)
-
-
-def api_pages() -> Iterator[tuple[str, str]]:
-    """Return a page for each module, and one for what `lab.` holds itself."""
-    pages: dict[str, list[tuple[str, str]]] = {}
-    for line in sorted(
-        set(public_api.public_names()), key=lambda line: re.split("[(:]", line)[0]
-    ):
-        name, kind = re.match(r"([\w.]+)(?:: (\w+))?", line).groups("")
-        pages.setdefault(module_of(name), []).append((name, kind))
-    for module, members in pages.items():
-        title = module.replace("loopring_lab", "lab", 1)
-        entries = (directive(module, name, kind) for name, kind in members)
-        top = f"{title}\n{'=' * len(title)}\n\n.. automodule:: {module}\n\n.. currentmodule:: None\n\n"
-        yield module, top + listing(module, members) + "\n".join(entries)
-
-
-def module_of(name: str) -> str:
-    """Return the module on whose page a public name stands."""
-    first, second = name.split(".")[:2]
-    is_module = first != "lab" or inspect.ismodule(getattr(lab, second))
-    return f"loopring_lab.{second}" if is_module else "loopring_lab"
-
-
-def home_of(name: str) -> str:
-    """Return where what `lab.` holds is described: in one of its modules, if that lists it too."""
-    member = getattr(lab, name)
-    homes = [one for one in map(lab.__dict__.get, lab.__all__) if inspect.ismodule(one)]
-    return next(
-        (
-            f"{home.__name__}.{name}"
-            for home in homes
-            if name in dir(home) and getattr(home, name) is member
-        ),
-        "",
-    )
-
-
-def listing(module: str, members: list[tuple[str, str]]) -> str:
-    """Return a table of a module's names with their first lines."""
-    inside = [
-        name.removeprefix("lab.").removeprefix(
-            module.removeprefix("loopring_lab.") + "."
-        )
-        for name, _ in members
-    ]
-    names = [
-        home_of(name) or f"loopring_lab.{name}"
-        if module == "loopring_lab"
-        else f"{module}.{name}"
-        for name in inside
-        if "." not in name
-    ]
-    return (
-        ".. autosummary::\n   :nosignatures:\n\n"
-        + "".join(f"   ~{name}\n" for name in names)
-        + "\n"
-    )
-
-
-def directive(module: str, name: str, kind: str) -> str:
-    """Return what describes a public name, under the name of the module that lists it."""
-    full = re.sub("^lab", "loopring_lab", name)
-    parts = full.removeprefix(f"{module}.").split(".")
-    if module == "loopring_lab" and (home := home_of(parts[0])):
-        return "" if parts[1:] else f"``{name}`` is :py:obj:`{home}`.\n"
-    within = "   " * (len(parts) - 1)
-    if kind == "trait":
-        return (
-            f"{within}.. py:attribute:: {full.rpartition('.')[2] if within else full}\n"
-        )
-    chosen = KINDS.get(kind) or (
-        "autodata" if kind else "automethod" if within else "autofunction"
-    )
-    return f"{within}.. {chosen}:: {full}\n"

@@ -1,6 +1,7 @@
 """The documentation: it builds without a warning, its links lead somewhere, and nothing public is missing."""
 
 import html
+import inspect
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ from loopring_lab.columns import reference
 ROOT = Path(__file__).parents[1]
 NAMES = (ROOT / "tests" / "public_api.txt").read_text(encoding="utf-8").splitlines()
 pytestmark = pytest.mark.thorough
+MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, name))]
 FIGURES = [name for name in lab.figures.__all__ if name != "Figure"]
 
 
@@ -26,6 +28,7 @@ class Page(HTMLParser):
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.pictures: list[str] = []
+        self.descriptions: list[str] = []
         self.words: list[str] = []
         self.feed(path.read_text(encoding="utf-8"))
         self.text = " ".join("".join(self.words).split())
@@ -39,6 +42,7 @@ class Page(HTMLParser):
         }
         if tag == "img":
             self.pictures.append(values.get("src") or "")
+            self.descriptions.append(values.get("alt") or "")
         found = values.get("href" if tag in ("a", "link") else "src")
         if found:
             self.links.append(found)
@@ -86,12 +90,19 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
 def test_every_public_name_is_in_the_reference(
     docs_html: Path, pages: dict[Path, Page]
 ) -> None:
-    reference = [
+    described = [
         page for path, page in pages.items() if path.parent == docs_html / "reference"
     ]
-    anchors = set().union(*(page.anchors for page in reference))
-    top = pages[docs_html / "reference" / "loopring_lab.html"].text
-    same = dict(re.findall(r"lab\.(\w+) is (loopring_lab(?:\.\w+)+)", top))
+    described.append(pages[docs_html / "lab.html"])
+    anchors = set().union(*(page.anchors for page in described))
+    # What a module holds, too, is described on its page.
+    same = {
+        name: f"loopring_lab.{module}.{name}"
+        for module in MODULES
+        for name in lab.__all__
+        if name in dir(getattr(lab, module))
+        and getattr(getattr(lab, module), name) is getattr(lab, name)
+    }
     assert {"show", "KeyUpdate"} <= same.keys()
     missing = []
     for line in NAMES:
@@ -133,9 +144,48 @@ def test_every_figure_is_in_the_gallery_with_its_code(
     gallery = pages[docs_html / "gallery.html"]
     drawn = Counter(re.findall(r"lab\.figures\.(\w+)\(", gallery.text))
     assert drawn == Counter(FIGURES)
-    pictures = [picture for picture in gallery.pictures if "_images" in picture]
-    assert len(pictures) == len(set(pictures)) == len(FIGURES)
+    # Each once on its card, and once large.
+    pictures = Counter(gallery.pictures)
+    assert list(pictures.values()) == [2] * len(FIGURES)
     assert all((docs_html / picture).stat().st_size > 10_000 for picture in pictures)
+
+
+def test_figures_and_notebooks_have_cards(docs_html: Path) -> None:
+    cards = {}
+    for name in ("gallery", "notebooks"):
+        text = (docs_html / f"{name}.html").read_text(encoding="utf-8")
+        _, _, inside = text.partition('<div class="cards')
+        inside, _, _ = inside.partition("</div>")
+        cards[name] = re.findall(r'<a[^>]* href="([^"]+)">(?:<span[^>]*>)?<img', inside)
+    assert len(cards["gallery"]) == len(set(cards["gallery"])) == len(FIGURES)
+    notebooks = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+    assert cards["notebooks"] == [f"notebooks/{name}.html" for name in notebooks]
+
+
+def test_every_picture_is_described(pages: dict[Path, Page]) -> None:
+    poor = [
+        (path.name, alt)
+        for path, page in pages.items()
+        for alt in page.descriptions
+        if len(alt) < 10 or alt.endswith(".png")
+    ]
+    assert poor == []
+
+
+def test_the_columns_begin_with_those_of_trades(docs_html: Path) -> None:
+    text = (docs_html / "reference" / "columns.html").read_text(encoding="utf-8")
+    first, *_ = re.findall(r"<h2>([^<,]+)", text)
+    assert first == "Client.trades"
+
+
+def test_every_module_has_a_line_of_the_reference(
+    docs_html: Path, pages: dict[Path, Page]
+) -> None:
+    text = pages[docs_html / "reference.html"].text
+    for module in MODULES:
+        about, *_ = re.split(r"(?<=\.)\s", getattr(lab, module).__doc__)
+        words = " ".join(about.replace("`", "").split())
+        assert f"loopring_lab.{module} {words}" in text
 
 
 def test_every_notebook_and_page_is_reached_from_the_start(

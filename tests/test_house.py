@@ -194,6 +194,10 @@ def test_the_architecture_page_names_every_room() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert {room for room in rooms if not re.search(rf"\b{room}\b", page)} == set()
+    # One screen: a picture, four paths, where things are, and what always holds.
+    assert len(page.splitlines()) < 60
+    for path in ("A trade", "A block", "A key update", "A question"):
+        assert f"**{path}.**" in page
 
 
 @pytest.mark.parametrize(

@@ -226,9 +226,9 @@ def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_togeth
 # What the documentation shows
 
 
-def test_the_architecture_page_shows_the_query_as_it_is_asked() -> None:
+def test_the_page_of_one_question_shows_the_query_as_it_is_asked() -> None:
     """After a change `python tests/tools/queries.py` writes it."""
-    assert queries.one_question() in queries.ARCHITECTURE.read_text(encoding="utf-8")
+    assert queries.one_question() in queries.PAGE.read_text(encoding="utf-8")
 
 
 def test_the_queries_of_every_function_are_shown() -> None:

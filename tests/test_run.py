@@ -115,6 +115,33 @@ def test_where_uv_fails_the_message_says_what_hashes_are_for(project: Path) -> N
     assert "install nothing from it before you know why" in done.stderr
 
 
+SLOW_UV = FAKE_UV.replace("mkdir", "sleep 2.5\nmkdir", 1)
+
+
+def test_a_log_says_once_what_takes_long(project: Path) -> None:
+    (project.parent / "tools" / "uv").write_text(SLOW_UV)
+    lines = said(project, "install", "test").stderr.splitlines()
+    assert len(lines) == 4
+    assert "setting up .venv" in lines[0]
+    assert lines[1] == lines[2]
+    assert "uv downloads and installs" in lines[1]
+    assert lines[3].startswith("run.py: ready after")
+
+
+def test_a_terminal_shows_for_how_long(project: Path) -> None:
+    import pty
+
+    (project.parent / "tools" / "uv").write_text(SLOW_UV)
+    screen, terminal = pty.openpty()
+    words = [sys.executable, project / "run.py", "install", "test"]
+    assert subprocess.call(words, stderr=terminal) == 0
+    os.close(terminal)
+    shown = os.read(screen, 10_000).decode()
+    os.close(screen)
+    assert len(re.findall(r"usually a minute \.\.\. \d+ s\r", shown)) > 2
+    assert shown.splitlines()[-1].startswith("run.py: ready after")
+
+
 def test_uv_itself_is_locked_with_its_hashes() -> None:
     name, *hashes = load().locked_uv().split(" ")
     (package,) = (entry for entry in LOCK["package"] if entry["name"] == "uv")

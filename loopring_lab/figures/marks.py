@@ -92,9 +92,14 @@ class Figure(_Figure):
         **options: Any,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         picture = base64.b64encode(self._repr_png_()).decode()
-        # The page shows it at half its pixels.
-        width = {"width": round(self.bbox.width)}
-        return {"text/plain": repr(self), "image/png": picture}, {"image/png": width}
+        # The page shows it at half its pixels, and screen readers read its titles.
+        shown = {"width": round(self.bbox.width), "alt": self._titles()}
+        return {"text/plain": repr(self), "image/png": picture}, {"image/png": shown}
+
+    def _titles(self) -> str:
+        """Return the titles of its panels."""
+        titles = [axes.get_title(loc="left") for axes in self.axes]
+        return "; ".join(filter(None, titles)) or "Figure"
 
 
 def keep(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from loopring_lab.amounts.display import running_request
+from loopring_lab.shell import running_shell
 
 if TYPE_CHECKING:
     from loopring_lab.figures import Figure
@@ -27,12 +31,21 @@ PAUSE = 1.0
 class SavedCopy:
     """The second output of a widget, kept as the widget is."""
 
-    def __init__(self, name: str, html: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        html: Callable[[], str],
+        wait: Callable[[], None] = lambda: None,
+    ) -> None:
         self._name = name
         self._html = html
+        # Returns once the widget has read what it shows.
+        self._wait = wait
         self._id = uuid4().hex
         # None until the widget is displayed.
         self._displayed: str | None = None
+        self._is_outdated = False
+        self._has_page = True
         self._timer: asyncio.TimerHandle | None = None
 
     def display(self, view: dict[str, Any]) -> None:
@@ -40,6 +53,10 @@ class SavedCopy:
         from IPython.display import display
 
         display(view, raw=True)  # type: ignore[no-untyped-call]
+        self._has_page = has_page()
+        if not self._has_page:
+            self._wait()
+            running_shell().events.register("post_run_cell", self._end_cell)
         self._displayed = self._page()
         display(  # type: ignore[no-untyped-call]
             {"text/html": self._displayed},
@@ -51,6 +68,9 @@ class SavedCopy:
         """Make the copy anew, a moment after the last change."""
         if self._displayed is None:
             return
+        if not self._has_page:
+            self._is_outdated = True
+            return
         if self._timer is not None:
             self._timer.cancel()
         try:
@@ -59,6 +79,13 @@ class SavedCopy:
             self._update()
         else:
             self._timer = loop.call_later(PAUSE, self._update)
+
+    def _end_cell(self, _: object) -> None:
+        """Make the copy anew before the cell ends, if the cell has changed the widget."""
+        self._wait()
+        if self._is_outdated:
+            self._is_outdated = False
+            self._update()
 
     def _update(self) -> None:
         from IPython.display import update_display
@@ -90,6 +117,18 @@ class HasSavedCopy:
     def _ipython_display_(self) -> None:
         view, _ = self._repr_mimebundle_()
         self._saved.display(view)
+
+
+def has_page() -> bool:
+    """Return whether somebody looks at what the running cell displays, and what is sent later arrives.
+
+    nbconvert, papermill and nbval keep only what is sent before a cell ends.
+    """
+    request = running_request()
+    if request is None:
+        return True
+    # JupyterLab and VS Code name the cell that they ask to run; Voila tells the kernel of its page.
+    return "cellId" in request.get("metadata", {}) or "VOILA_BASE_URL" in os.environ
 
 
 def picture_html(figure: Figure, label: str) -> str:

@@ -86,6 +86,8 @@ class WizardView(Panel):
         self.body = w.VBox()
         # What the body shows now; fields that are put in anew would lose what is typed.
         self._shown: list[Any] = []
+        # What the steps so far have shown, as HTML; the fields for secrets are no part of it.
+        self._seen: dict[str, str] = {}
         self.signature = self.secret(
             "Signature:",
             flow.give_signature,
@@ -142,6 +144,7 @@ class WizardView(Panel):
             self.body.children = [
                 w.HTML(part) if isinstance(part, str) else part for part in parts
             ]
+        self._remember(step, parts)
         # Signing needs a click only where the key is held; else the field submits.
         can_sign = step == "sign" and flow.held.signer is not None
         can_wait = step == "follow" and not flow.held.finished
@@ -154,8 +157,35 @@ class WizardView(Panel):
         set_visible(self.again, step != "account" and not is_working)
 
     def static_html(self) -> str:
-        """Return the steps alone: what the others show belongs to one account."""
-        return str(self.steps.value)
+        """Return the steps, each with what it has shown so far."""
+        items = []
+        for name in STEPS:
+            now = " (the step on screen)" if name == self.model.step else ""
+            shown = self._seen.get(name, "")
+            items.append(f"<li><b>{name}</b>{now}{shown}</li>")
+        return f'<ol aria-label="Steps">{"".join(items)}</ol>'
+
+    def _remember(self, step: str, parts: list[Any]) -> None:
+        """Remember what a step shows, and forget what was shown by later ones, as somebody may have gone back."""
+        earlier = STEPS[: STEPS.index(step)]
+        self._seen = {name: self._seen[name] for name in earlier if name in self._seen}
+        texts = [part for part in parts if isinstance(part, str)]
+        if step == "account":
+            texts = [self._terms_html()]
+        self._seen[step] = "".join(texts)
+
+    def _terms_html(self) -> str:
+        """Return the terms that are entered, as a table."""
+        state = self.state
+        account = "not chosen yet" if state.account is None else state.account
+        max_fee = "the relayer's quote" if state.max_fee is None else state.max_fee
+        lines = [
+            Line("Account", account),
+            Line("Fee in", state.fee_token),
+            Line("Max fee", max_fee),
+            Line("Valid for", state.valid_for),
+        ]
+        return sheet_html(Sheet("Terms", lines))
 
     def _parts(self, step: str) -> list[Any]:
         """Return what a step shows, as HTML and widgets."""
@@ -253,7 +283,8 @@ def ordered_list(names: tuple[str, ...], current: str, label: str) -> str:
     """Return names as HTML, of which one is marked as the current step."""
     items = []
     for name in names:
-        mark = " aria-current=step" if name == current else ""
+        # Bold in the text itself, because a saved copy has no style sheet.
+        mark = ' style="font-weight:700" aria-current=step' if name == current else ""
         items.append(f"<li{mark}>{escape(name)}</li>")
     return f'<ol aria-label="{label}">{"".join(items)}</ol>'
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser.conftest import SHOTS, opened, serving
+from PIL import Image
 from support.optional import package_or_skip
 
 WIDTHS = (700, 1280, 2560)
@@ -71,6 +74,23 @@ def test_pages_fit_the_window(chromium: Any, site: str, theme: str, width: int) 
             SHOTS.mkdir(parents=True, exist_ok=True)
             page.screenshot(path=SHOTS / f"docs-{Path(name).name}-{theme}-{width}.png")
             assert overflow <= 0, name
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_figures_stand_on_the_page(chromium: Any, site: str, theme: str) -> None:
+    with opened(chromium) as page:
+        shown(page, f"{site}gallery.html", theme)
+        picture = page.locator(".cell_output img").first
+        with Image.open(io.BytesIO(picture.screenshot())) as taken:
+            grey = taken.convert("L")
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+        background = Image.new("RGB", (1, 1), (red, green, blue)).convert("L")
+        paper = grey.getpixel((grey.width // 2, grey.height - 3))
+        darkest, brightest = grey.getextrema()
+        # No box of its own; texts are as far from the page as ink is from paper.
+        assert abs(paper - background.getpixel((0, 0))) < 4
+        assert max(brightest - paper, paper - darkest) > 150
 
 
 def test_search_finds_a_function(chromium: Any, site: str) -> None:

@@ -1,13 +1,15 @@
 """Every notebook opens in JupyterLab and runs to the end, in the light and the dark theme."""
 
+import json
 import re
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from browser.conftest import ROOT, in_lab, opened, run_cells, taken
+from browser.conftest import ROOT, end_kernels, in_lab, opened, run_cells, taken
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 WIDGET = ".jp-OutputArea-output .jupyter-widgets.widget-vbox >> nth=0"
@@ -32,6 +34,22 @@ def test_run_all_ends_without_an_error(
         page.locator(WIDGET).screenshot(
             path=picture.with_name(f"widget-{picture.name}")
         )
+
+
+def test_kernels_end_with_their_test(tmp_path: Path) -> None:
+    (tmp_path / "notebooks").mkdir()
+    session = {
+        "name": "a",
+        "path": "a.ipynb",
+        "type": "notebook",
+        "kernel": {"name": "python3"},
+    }
+    with in_lab(tmp_path, "light") as base:
+        sessions = f"{base}api/sessions"
+        urllib.request.urlopen(sessions, json.dumps(session).encode()).close()
+        assert len(json.load(urllib.request.urlopen(sessions))) == 1
+        end_kernels(base)
+        assert json.load(urllib.request.urlopen(sessions)) == []
 
 
 def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(

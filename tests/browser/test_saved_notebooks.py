@@ -8,7 +8,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from browser.conftest import in_lab, opened, run_cells, taken
+from browser.conftest import end_kernels, in_lab, opened, run_cells, taken
 from nbconvert import HTMLExporter
 from support.optional import package_or_skip
 
@@ -28,13 +28,6 @@ PICTURES = 3
 COPY = ".ll-saved"
 # A second of quiet, and the time that a picture takes.
 PAUSE = 6_000
-
-# From the page, which has the server's cookie.
-END_KERNELS = """async base => {
-    const headers = {'X-XSRFToken': document.cookie.match(/_xsrf=([^;]*)/)[1]};
-    for (const one of await (await fetch(`${base}api/sessions`)).json())
-        await fetch(`${base}api/sessions/${one.id}`, {method: 'DELETE', headers});
-}"""
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -60,7 +53,7 @@ def saved(
         taken(page, f"live-{request.param}")
         page.keyboard.press("Control+s")
         page.wait_for_timeout(1_000)
-        page.evaluate(END_KERNELS, base)
+        end_kernels(base)
         page.goto("about:blank")
         page.goto(f"{address}?reset", wait_until="domcontentloaded")
         expect(page.locator(COPY)).to_have_count(len(CELLS))

@@ -40,6 +40,8 @@ def _build(folder: Path) -> None:
     variables = (
         os.environ | dead_end | {"no_proxy": "127.0.0.1", "PYTHONPATH": str(ROOT)}
     )
+    # Progress bars are shown, as for everybody else who builds the pages.
+    variables.pop("TQDM_DISABLE", None)
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *words],
         cwd=ROOT,
@@ -49,3 +51,4 @@ def _build(folder: Path) -> None:
         timeout=280,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1].endswith(str(folder / "html" / "index.html"))

@@ -21,13 +21,21 @@ COLOURS = 128
 WIDGETS = {
     "fill_explorer.png": (
         "client = lab.connect()\nlab.widgets.FillExplorer(client, account=10083)",
+        [],
         ".ll-drawing svg",
     ),
     "market_explorer.png": (
         "lab.widgets.MarketExplorer(client, search='LRC', market='LRC-ETH', amount='0.5')",
+        [],
         "tr:has-text('LRC-ETH')",
     ),
+    "key_update_wizard.png": (
+        "lab.widgets.KeyUpdateWizard(client, account=10083)",
+        ["Continue", "Use a demo wallet"],
+        "tr:has-text('publicKey.y')",
+    ),
 }
+"""The code of each widget, the buttons to press, and what is there once it can be taken."""
 
 
 def drawn() -> dict[str, bytes]:
@@ -56,7 +64,7 @@ def taken(page: Any, base: str, home: Path) -> dict[str, bytes]:
 
     sources = [
         "import loopring_lab as lab",
-        *(source for source, _ in WIDGETS.values()),
+        *(source for source, _, _ in WIDGETS.values()),
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
@@ -71,7 +79,9 @@ def taken(page: Any, base: str, home: Path) -> dict[str, bytes]:
         {"width": round(page.viewport_size["width"] + wider), "height": 2000}
     )
     found = {}
-    for place, (name, (_, sign)) in enumerate(WIDGETS.items()):
+    for place, (name, (_, buttons, sign)) in enumerate(WIDGETS.items()):
+        for button in buttons:
+            boxes.nth(place).get_by_role("button", name=button, exact=True).click()
         boxes.nth(place).locator(sign).first.wait_for()
         page.wait_for_timeout(500)  # until fonts and columns are laid out
         image = Image.open(io.BytesIO(boxes.nth(place).screenshot())).convert("RGB")

@@ -1,4 +1,4 @@
-"""The queries that functions ask, as the log has them; `python tests/tools/queries.py` writes that of docs/architecture.md."""
+"""The queries that functions ask, as the log has them; `python tests/tools/queries.py` writes that of docs/question.md."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ import pandas as pd
 
 import loopring_lab as lab
 
-ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "question.md"
 BLOCK = re.compile(r"```sql\n.*?```\n", re.DOTALL)
 ACCOUNT = 10083
 POOL = 15
@@ -106,7 +106,7 @@ def one_question() -> str:
 
 
 if __name__ == "__main__":
-    page = ARCHITECTURE.read_text(encoding="utf-8")
-    ARCHITECTURE.write_text(
+    page = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(
         BLOCK.sub(lambda _: one_question(), page, count=1), encoding="utf-8"
     )

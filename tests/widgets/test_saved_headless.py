@@ -1,0 +1,98 @@
+"""Widgets run without a page, as nbconvert, papermill and nbval run them: what the notebook keeps of each."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from loopring_lab.relayer import Relayer, World
+
+TESTS = Path(__file__).parents[1]
+SEED = "nobody shall read this"
+WIZARD = f"""import sys
+sys.path.insert(0, {str(TESTS)!r})
+from loopring_lab.relayer import Relayer, World
+from widgets.conftest import OnPage
+relayer = Relayer(World(size=0.001)).start()
+own = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+wizard = lab.widgets.KeyUpdateWizard(own, account=10083, max_fee="0.01", way="key")
+wizard"""
+STEPS = f"""page = OnPage(wizard).press("Continue")
+page.type_secret("Own key seed (optional):", "{SEED}" + " with key nonce: 1")
+page.type_secret("Private key:", bytes(relayer.signer(10083).key).hex())
+page.press("Continue to signing").press("Sign")
+assert wizard.step == "submit", page.problem"""
+CHANGES = """fees.account = 11519
+fees.figure = "fee_tiers"
+view.show(lab.figures.fee_tiers(client.trades(11519)))"""
+CELLS = {
+    "setup": "import loopring_lab as lab\nclient = lab.connect()",
+    "fees": "fees = lab.widgets.FeeExplorer(client, account=10083)\nfees",
+    "fills": "lab.widgets.FillExplorer(client, account=10083, figure='venue_differences')",
+    "markets": "lab.widgets.MarketExplorer(client, market='LRC-ETH', amount='0.5')",
+    "look": "view = lab.look(lab.figures.volume(client.trades(10083)))\nview",
+    "wizard": WIZARD,
+    "steps": STEPS,
+    "changes": CHANGES,
+}
+IMAGE = re.compile(r'<img alt="[^"]+"[^>]*src="data:image/png;base64,[^"]{10000,}"')
+STEP = re.compile(r"<li><b>(\w+)</b>(.*?)</li>(?=<li><b>|</ol>)", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def notebook() -> nbformat.NotebookNode:
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def copies(notebook: nbformat.NotebookNode) -> dict[str, str]:
+    """What each cell keeps for readers without a kernel."""
+    texts = [
+        "".join(output.get("data", {}).get("text/html", "") for output in cell.outputs)
+        for cell in notebook.cells
+    ]
+    return dict(zip(CELLS, texts, strict=True))
+
+
+def test_explorers_keep_their_figure_and_table(copies: dict[str, str]) -> None:
+    for name in ("fees", "fills"):
+        assert len(IMAGE.findall(copies[name])) == 1
+        assert copies[name].count("<table") == 1
+    # These are read after the trades.
+    assert "reference: outside prices" in copies["fills"]
+
+
+def test_the_market_explorer_keeps_its_list_and_what_it_says_of_an_amount(
+    copies: dict[str, str],
+) -> None:
+    assert "Order limits" in copies["markets"]
+    assert "0.5 LRC" in copies["markets"]
+
+
+def test_the_wizard_keeps_what_each_step_has_shown(copies: dict[str, str]) -> None:
+    shown = dict(STEP.findall(copies["wizard"]))
+    assert [*shown] == ["account", "key", "preview", "sign", "submit", "follow"]
+    assert "0.01" in shown["account"]
+    assert "frozen" in shown["key"]
+    assert "publicKey.x" in shown["preview"]
+    assert "The private key that made the new key is still held" in shown["sign"]
+    assert "The update is signed" in shown["submit"]
+    assert shown["follow"] == ""
+
+
+def test_the_wizard_keeps_no_secret(notebook: nbformat.NotebookNode) -> None:
+    key = bytes(Relayer(World(size=0.001)).signer(10083).key).hex()
+    kept = nbformat.writes(notebook)
+    assert kept.count(SEED) == STEPS.count(SEED)
+    assert key not in kept
+
+
+def test_a_copy_follows_later_cells(copies: dict[str, str]) -> None:
+    assert "Fee tiers over time" in copies["fees"]
+    # The explorer draws fills of takers, as all of this account are.
+    assert IMAGE.findall(copies["fees"]) == IMAGE.findall(copies["look"])
