@@ -24,7 +24,7 @@ from loopring_lab.fills.prices import (
     question_of_prices,
     worse_sql,
 )
-from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
+from loopring_lab.fills.sides import IN_ORDER, ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
@@ -224,12 +224,14 @@ def _priced_steps(
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
     source = "trades" if prices is None else "prices"
     steps = {
-        "once": ONCE,
-        "takers": """
+        "takers": f"""
 -- each fill once, from its taker's side; it is not taken if its taker or venue is unknown
 SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken
-FROM once
-WHERE told_role IS DISTINCT FROM 'maker'""",
+FROM told
+WHERE told_role IS DISTINCT FROM 'maker'
+QUALIFY trade_id IS NULL OR row_number() OVER (
+    PARTITION BY trade_id ORDER BY (told_role IS NULL, side, {IN_ORDER})
+) = 1""",
         "spans": spans_sql(with_prices=source == "prices" and kind == OWN_TRADES),
         "known_prices": prices_sql(source, "last"),
         "classed": f"""
