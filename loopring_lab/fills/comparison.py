@@ -184,21 +184,19 @@ def compare_venues(
     # Only where nothing was compared can it be that prices= is about other markets.
     if prices is not None and not any(collected(answer, caller)["fills"].to_pylist()):
         _check_markets(trades, prices, caller)
-    if isinstance(answer, pd.DataFrame) and flows_differ(answer).any():
-        answer = with_note(answer, FLOWS_NOTE)
+    if isinstance(answer, pd.DataFrame):
+        verdicts = answer[["verdict", "verdict_by_flow"]].itertuples(index=False)
+        if any(differs_by_flow(*row) for row in verdicts):
+            answer = with_note(answer, FLOWS_NOTE)
     return noted(answer, kind)
 
 
-def flows_differ(comparison: pd.DataFrame) -> pd.Series:
-    """Return of each row whether a class of takers has another verdict than another one, or than all together."""
-    differ = []
-    verdicts = zip(comparison["verdict"], comparison["verdict_by_flow"], strict=True)
-    for verdict, by_flow in verdicts:
-        found = {verdict}
-        if not pd.isna(by_flow):
-            found |= {part.rpartition(": ")[2] for part in by_flow.split(", ")}
-        differ.append(len(found) > 1)
-    return pd.Series(differ, comparison.index, dtype=bool)
+def differs_by_flow(verdict: str, verdict_by_flow: Any) -> bool:
+    """Return whether a class of takers has another verdict than another one, or than all together."""
+    if pd.isna(verdict_by_flow):
+        return False
+    verdicts = {part.rpartition(": ")[2] for part in verdict_by_flow.split(", ")}
+    return verdicts != {verdict}
 
 
 def _check_markets(trades: Any, prices: Any, caller: str) -> None:

@@ -34,6 +34,9 @@ CLUSTERS = {
     "account": "coalesce(hash(account), order_id)",
     "day": "hash(day)",
 }
+# Whose fills are compared, where it is not one class of takers: of trades without a column of classes, and with one.
+EVERYBODY = "all takers, arbitrage included"
+ALL_TAKERS = "all takers"
 VENUES = {"pool": "amm", "book": "dex"}
 # A venue's orders need to say as much as this many of equal weight (Kish), or one of them outweighs all others.
 LEAST_EFFECTIVE = 2
@@ -216,7 +219,8 @@ pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to t
 )
 {_squares_sql(group, "pulls", "level = 'order'")}
 UNION ALL BY NAME
-SELECT * FROM pulls WHERE level <> 'order'"""
+-- as text: Spark has no unsigned integers
+SELECT * REPLACE (cluster::VARCHAR AS cluster) FROM pulls WHERE level <> 'order'"""
 
 
 def _squares_sql(group: str, pulls: str, where: str) -> str:
@@ -250,11 +254,14 @@ def _answer_sql(
     # Trades as reference carry half of their venue's cost: what is nearer to 0 than that proves nothing.
     margin = "distance" if kind == OWN_TRADES else "0"
     chosen = f"level = {literal(cluster)}" if cluster else "TRUE"
-    whose = literal("all takers, arbitrage included")
+    whose = literal(EVERYBODY)
     if has_flow:
-        whose = "CASE WHEN first_flow = last_flow THEN first_flow ELSE 'all takers' END"
+        # Null where nothing is compared.
+        whose = f"""CASE WHEN first_flow = last_flow THEN first_flow
+        WHEN first_flow <> last_flow THEN {literal(ALL_TAKERS)} END"""
     reach = f"""CASE WHEN has_interval AND isfinite(squares_{{name}}) THEN {quantile(level)}
-            * sqrt(squares_{{name}} * (c.clusters - 1) / c.clusters + coalesce(unseen_{{name}}, 0)) END AS reach_{{name}}"""
+            * sqrt(squares_{{name}} * (c.clusters - 1) / c.clusters + coalesce(unseen_{{name}}, 0))
+        END AS reach_{{name}}"""
     others = ("overlap", "pool", "book")
     disagree = " OR ".join(
         f"sign(difference_{name}) <> sign(difference_all)" for name in others
