@@ -276,7 +276,7 @@ def _order_steps(
         flow_classes = f"unnest([NULL, {known_flow}])"
     return {
         "rows": f"""
--- fills with their value in one token and their cost to the taker in basis points: realized, effective, and with the fee
+-- fills with their value in one token and their cost to the taker: realized, effective, and with the fee (basis points)
 SELECT {group}, {known_flow} AS flow, {flow_classes} AS flow_class, market, side, class, fill_type, order_id, is_taken,
     account_id AS account,
     floor((first_fill >> {PLACE_BITS}) / {DAY}.0)::BIGINT AS day,
