@@ -2,7 +2,8 @@
 
 python benchmarks/bench_estimates.py [first seed] [seeds] [size]
 
-A world of each seed is one sample. Its own true difference is what the sample would show if every true cost were
+Over all takers, and over users: without the fills that arbitrageurs took. For each of the four weights of a cell, and
+each level of clusters. A world of each seed is one sample. Its own true difference is what the sample would show if every true cost were
 known; the population's is the mean of these over all seeds of a kind of world. An interval is about the population:
 it should hold that value as often as it promises. Holding the sample's own truth is easier and says less.
 """
@@ -18,14 +19,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.worlds import (
     MINUTE,
+    WEIGHTS,
     minute_marks,
+    of_users,
     size_classes,
     trades_of,
     true_costs,
-    true_difference,
+    true_differences,
 )
 
 import loopring_lab as lab
+from loopring_lab.fills.estimands import CLUSTERS
 from loopring_lab.fills.prices import OUTSIDE_PRICES
 from loopring_lab.relayer import World
 from loopring_lab.relayer.world import Fill
@@ -38,6 +42,14 @@ GROUPINGS: dict[str, tuple[str | None, Callable[[Fill], Any]]] = {
     "side": ("side", lambda fill: fill.side),
     "account": ("account_id", lambda fill: fill.taker),
 }
+# The columns of each estimand and of its interval.
+INTERVALS = {
+    name: tuple(
+        name.replace("difference_", "").replace("bps", end)
+        for end in ("low_bps", "high_bps")
+    )
+    for name in WEIGHTS
+}
 # The targets of 95 % intervals with outside prices, and of the median error.
 LEAST_HELD = 0.90
 MOST_HELD = 0.98
@@ -48,43 +60,89 @@ def estimates_of(world: World) -> list[dict[str, Any]]:
     """Compare the venues of a world in every way, and put each estimate beside the truth of the sample."""
     trades = trades_of(world)
     costs = true_costs(world)
-    classes = size_classes(costs)
+    arbitrage = {
+        cost.fill.id for cost in costs if cost.fill.taker in world.arbitrageurs
+    }
+    samples = {
+        "all": (trades, costs),
+        "users": (
+            trades[~trades["trade_id"].isin(arbitrage)].reset_index(drop=True),
+            of_users(world, costs),
+        ),
+    }
     marks = minute_marks(world, world.fills, [MINUTE])
     found = []
-    for grouping, (by, key) in GROUPINGS.items():
-        truth = true_difference(costs, classes, key)
-        for prices in (marks, None):
-            estimates = lab.fills.compare_venues(trades, prices, by=by)
-            for row in estimates.to_dict("records"):
-                group = row[by] if by else None
-                if group in truth:
-                    about = {
-                        "cheaper": world.cheaper,
-                        "by": grouping,
-                        "group": str(group),
-                        "seed": world.seed,
-                    }
-                    found.append({**about, "truth": truth[group], **row})
+    for takers, (some, some_costs) in samples.items():
+        classes = size_classes(some_costs)
+        for grouping, (by, key) in GROUPINGS.items():
+            truths = true_differences(some_costs, classes, key)
+            about = {
+                "cheaper": world.cheaper,
+                "takers": takers,
+                "by": grouping,
+                "seed": world.seed,
+            }
+            asked: list[tuple[Any, str | None]] = [(marks, level) for level in CLUSTERS]
+            if takers == "all":
+                asked.append((None, None))
+            for prices, cluster in asked:
+                estimates = lab.fills.compare_venues(
+                    some, prices, by=by, cluster=cluster
+                )
+                about["clusters"] = cluster or "chosen"
+                found += rows_of(estimates, by, truths, about)
+    return found
+
+
+def rows_of(
+    estimates: pd.DataFrame,
+    by: str | None,
+    truths: dict[Any, dict[str, float]],
+    about: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Return a row for each estimand of each estimate, beside its truth."""
+    found = []
+    for row in estimates.to_dict("records"):
+        group = row[by] if by else None
+        for name, truth in truths.get(group, {}).items():
+            low, high = INTERVALS[name]
+            found.append(
+                {
+                    **about,
+                    "group": str(group),
+                    "reference": row["reference"],
+                    "estimand": name,
+                    "truth": truth,
+                    "estimate": row[name],
+                    "low": row[low],
+                    "high": row[high],
+                    "verdict": row["verdict"],
+                }
+            )
     return found
 
 
 def judged(estimates: pd.DataFrame) -> pd.DataFrame:
     """Add what the population's value is, and how each estimate does beside it and beside its sample's truth."""
-    kind = ["cheaper", "by", "group", "reference"]
+    kind = ["cheaper", "takers", "by", "group", "reference", "clusters", "estimand"]
     samples = estimates.groupby(kind)["truth"]
     population = samples.transform("mean")
     # The mean of few samples, of groups that few seeds have, is not the population's.
     is_known = samples.transform("count") >= estimates["seed"].nunique() / 2
-    has_interval = estimates["low_bps"].notna() & is_known
+    has_interval = estimates["low"].notna() & is_known
     true_verdict = (estimates["truth"] < 0).map({True: "pool", False: "book"})
-    is_told = estimates["verdict"] != "undecided"
+    # The verdict is about the first estimand.
+    is_told = (estimates["verdict"] != "undecided") & (
+        estimates["estimand"] == "difference_bps"
+    )
     return estimates.assign(
-        error=estimates["difference_bps"] - estimates["truth"],
+        error=estimates["estimate"] - estimates["truth"],
+        half_width=(estimates["high"] - estimates["low"]).where(has_interval) / 2,
         has_interval=has_interval,
         holds_population=has_interval
-        & population.between(estimates["low_bps"], estimates["high_bps"]),
+        & population.between(estimates["low"], estimates["high"]),
         holds_sample=has_interval
-        & estimates["truth"].between(estimates["low_bps"], estimates["high_bps"]),
+        & estimates["truth"].between(estimates["low"], estimates["high"]),
         is_told=is_told,
         is_wrong=is_told & (estimates["verdict"] != true_verdict),
     )
@@ -96,6 +154,7 @@ def summed(estimates: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     lines = groups.agg(
         estimates=("error", "size"),
         median_error=("error", "median"),
+        half_width=("half_width", "mean"),
         intervals=("has_interval", "sum"),
         population=("holds_population", "sum"),
         sample=("holds_sample", "sum"),
@@ -114,20 +173,21 @@ def main(first: int = 3001, seeds: int = 24, size: float = 0.05) -> None:
         for cheaper in CHEAPER:
             found += estimates_of(World(seed=seed, size=size, cheaper=cheaper))
     estimates = judged(pd.DataFrame(found))
-    print(summed(estimates, ["reference", "cheaper", "by"]).to_string())
-    print(summed(estimates, ["reference", "by"]).to_string())
-    whole = summed(estimates, ["reference"])
-    print(whole.to_string())
-    outside = whole.loc[OUTSIDE_PRICES]
-    share = outside["population"] / outside["intervals"]
+    outside = estimates[estimates["reference"] == OUTSIDE_PRICES]
+    for by in ("by", "cheaper", "estimand"):
+        lines = summed(estimates, ["reference", "takers", "clusters", by])
+        print(lines.to_string(), end="\n\n")
+    held = summed(outside, ["takers", "clusters", "estimand"]).loc["users"]
+    shares = held["population"] / held["intervals"]
     is_met = (
-        LEAST_HELD <= share <= MOST_HELD
-        and abs(outside["median_error"]) < BIAS_BPS
-        and whole["wrong"].sum() == 0
+        shares.between(LEAST_HELD, MOST_HELD).all()
+        and held["median_error"].abs().max() < BIAS_BPS
+        and estimates["is_wrong"].sum() == 0
     )
     verdict = "met" if is_met else "MISSED"
     print(
-        f"{outside['population']:.0f} of {outside['intervals']:.0f} hold the population's value ({share:.1%}): {verdict}"
+        f"Of users {shares.min():.1%} to {shares.max():.1%} hold the population's value, by estimand and cluster; "
+        f"{estimates['is_wrong'].sum()} wrong verdicts: {verdict}"
     )
 
 

@@ -2,7 +2,8 @@
 
 They give the same answers but for rounding where no two fills of a market share a millisecond: prices are before or
 after the whole order, both sides of a fill are counted, and means by value have an interval from a bootstrap clustered
-by order. in_token differs in more: it follows the freshest path of markets and skips an order's own prices one by one.
+by order. compare_venues weighs by prices nearest in time, and leaves out which cells might have had both venues.
+in_token differs in more: it follows the freshest path of markets and skips an order's own prices one by one.
 """
 
 from itertools import chain, groupby
@@ -210,6 +211,149 @@ def costs_by_type(trades: pd.DataFrame) -> pd.DataFrame:
     )
     sides = both_sides(trades, ["fill_type"])
     return found.assign(unpriced=unpriced.to_numpy(), both_sides=sides.to_numpy())
+
+
+def venue_costs(trades: pd.DataFrame) -> pd.DataFrame:
+    """Find the prices before each taker's order and a minute after it, both among trades, and what its fills cost."""
+    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
+    order = orders(trades)
+    times = trades["created_at"].groupby(order)
+    ends = pd.DataFrame({"first": times.min(), "last": times.max()})
+    takers["order"] = order[(trades["role"] == "taker").to_numpy()]
+    takers = takers.join(ends, on="order")
+    sizes = takers.groupby("market", observed=True)["size"]
+    takers["class"] = (sizes.rank("min") - 1) * 5 // sizes.transform("size")
+    known = trades[["created_at", "market", "price"]]
+    before = known.rename(columns={"created_at": "before_at", "price": "before"})
+    later = known.rename(columns={"created_at": "later_at", "price": "later"})
+    # Of the unit of the prices' times, or they do not merge.
+    takers["horizon"] = (takers["last"] + pd.Timedelta("1min")).astype(
+        takers["last"].dtype
+    )
+    takers = pd.merge_asof(
+        takers.sort_values("first"),
+        before,
+        left_on="first",
+        right_on="before_at",
+        by="market",
+        allow_exact_matches=False,
+        tolerance=HOUR,
+    )
+    takers = pd.merge_asof(
+        takers.sort_values("horizon"),
+        later,
+        left_on="horizon",
+        right_on="later_at",
+        by="market",
+    ).reset_index(drop=True)
+    takers.loc[takers["later_at"] <= takers["last"], "later"] = np.nan
+    takers["value"] = values(takers, trades)
+    worse = sign(takers) * 1e4
+    takers["realized"] = (takers["price"] / takers["later"] - 1) * worse
+    takers["effective"] = (takers["price"] / takers["before"] - 1) * worse
+    takers["cost"] = takers["realized"] + takers["fee_bps"]
+    return takers
+
+
+CELL = ["market", "side", "class"]
+WEIGHTS = {
+    "difference_bps": lambda pool, book: pool + book,
+    "overlap_bps": lambda pool, book: pool * book / (pool + book),
+    "pool_weighted_bps": lambda pool, book: pool,
+    "book_weighted_bps": lambda pool, book: book,
+}
+
+
+def gap_of(cells: pd.DataFrame) -> pd.Series:
+    return (
+        cells["paid", "amm"] / cells["value", "amm"]
+        - cells["paid", "dex"] / cells["value", "dex"]
+    )
+
+
+def compare_venues(trades: pd.DataFrame) -> pd.DataFrame:
+    """Compare venues within cells by four weights of a cell, with a jackknife over orders, accounts and days."""
+    costs = venue_costs(trades).dropna(subset=["cost", "value"])
+    products = {
+        name: costs["value"] * costs[rate]
+        for name, rate in {
+            "paid": "cost",
+            "fees": "fee_bps",
+            "paid_effective": "effective",
+            "paid_realized": "realized",
+        }.items()
+    }
+    day = costs["first"].dt.floor("D")
+    costs = costs.assign(**products, day=day)
+    keys = [*CELL, "fill_type", "order"]
+    parts = (
+        costs.groupby(keys, observed=True)
+        .agg(
+            value=("value", "sum"),
+            **{name: (name, "sum") for name in products},
+            account=("account_id", "first"),
+            day=("day", "min"),
+            fills=("value", "size"),
+        )
+        .reset_index()
+    )
+    sums = parts.groupby([*CELL, "fill_type"], observed=True)[
+        ["value", *products, "fills"]
+    ].sum()
+    cells = sums.unstack().dropna()
+    pool, book = cells["value", "amm"], cells["value", "dex"]
+    gap = gap_of(cells)
+    found: dict[str, Any] = {"fills": int(cells["fills"].to_numpy().sum())}
+    weights, differences = {}, {}
+    for name, weight in WEIGHTS.items():
+        weights[name] = weight(pool, book)
+        found[name] = differences[name] = (weights[name] * gap).sum() / weights[
+            name
+        ].sum()
+    both = parts.join(
+        cells.index.to_frame(index=False).set_index(CELL), on=CELL, how="inner"
+    )
+    found["orders"] = both["order"].nunique()
+    place = pd.Series(np.arange(len(cells)), cells.index, name="place")
+    both = both.join(place, on=CELL)
+    for level in ("order", "account", "day"):
+        own = (
+            both.groupby([level, "place", "fill_type"], observed=True)[
+                ["value", "paid"]
+            ]
+            .sum()
+            .unstack(fill_value=0.0)
+        )
+        at = own.index.get_level_values("place").to_numpy()
+        rest = cells[["value", "paid"]].iloc[at].to_numpy() - own.to_numpy()
+        rest[rest < 1e-9] = np.nan
+        pool_rest, book_rest, pool_paid, book_paid = rest.T
+        rest_gap = pool_paid / pool_rest - book_paid / book_rest
+        for name, weight in WEIGHTS.items():
+            left = weight(pool_rest, book_rest)
+            mine = weights[name].to_numpy()[at]
+            off = gap.to_numpy()[at] - differences[name]
+            pull = np.nan_to_num(left * (rest_gap - differences[name])) - mine * off
+            lost = np.nan_to_num(left) - mine
+            moved = pd.DataFrame({"pull": pull, "lost": lost}).groupby(
+                own.index.get_level_values(level).to_numpy()
+            )
+            shifts = moved.sum()
+            shift = shifts["pull"] / (weights[name].sum() + shifts["lost"])
+            count = len(shift)
+            found[f"{level} {name}"] = np.sqrt((shift**2).sum() * (count - 1) / count)
+            if level == "account" and name == "difference_bps":
+                found["without_one_low_bps"] = found[name] + shift.min()
+                found["without_one_high_bps"] = found[name] + shift.max()
+    whole = weights["difference_bps"]
+    for name, paid in (
+        ("fee", "fees"),
+        ("effective", "paid_effective"),
+        ("realized", "paid_realized"),
+    ):
+        part = cells[paid, "amm"] / pool - cells[paid, "dex"] / book
+        found[f"{name}_difference_bps"] = (whole * part).sum() / whole.sum()
+    return pd.DataFrame([found])
 
 
 def past_own(

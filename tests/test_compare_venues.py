@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 from math import exp
-from statistics import NormalDist, median, variance
+from statistics import NormalDist, median
 from typing import Any
 
 import pandas as pd
@@ -14,12 +14,16 @@ from pandas.testing import assert_frame_equal
 from support.trade_histories import assert_refused
 from support.worlds import (
     MINUTE,
+    WEIGHTS,
     minute_marks,
+    of_users,
     size_classes,
     trades_of,
     true_costs,
-    true_difference,
+    true_differences,
+    values_of,
 )
+from test_intervals import PRICES, drawn
 
 import loopring_lab as lab
 from loopring_lab.relayer import World
@@ -39,7 +43,9 @@ def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
 class Part:
     """The fills of one order in a cell, at one venue."""
 
-    def __init__(self) -> None:
+    def __init__(self, account: int, day: int) -> None:
+        self.account = account
+        self.day = day
         self.fills = 0
         self.value = 0.0
         self.paid = 0.0
@@ -52,8 +58,16 @@ class Part:
         self.fees += value * fee
 
 
-Cells = dict[Any, dict[str, dict[str, Part]]]
+Orders = dict[str, Part]
+Cells = dict[Any, dict[str, Orders]]
 """Of each market, side and size class, of each venue, the orders."""
+
+CLUSTER_OF: dict[str, Callable[[str, Part], Any]] = {
+    "order": lambda order, part: order,
+    "account": lambda order, part: part.account,
+    "day": lambda order, part: part.day,
+}
+LEVEL = 0.95
 
 
 def cells_of(
@@ -61,9 +75,8 @@ def cells_of(
 ) -> Cells:
     """Return the cells of takers' fills, with values in ETH."""
     classes = size_classes_of(takers)
-    cells: Cells = defaultdict(
-        lambda: {"amm": defaultdict(Part), "dex": defaultdict(Part)}
-    )
+    began = takers.groupby("order_hash")["created_at"].min().dt.floor("D")
+    cells: Cells = defaultdict(lambda: {"amm": {}, "dex": {}})
     for fill in takers.itertuples():
         if fill.trade_id in prices:
             worse = (
@@ -77,9 +90,10 @@ def cells_of(
                 else 1
             )
             cell = cells[fill.market, fill.side, classes[fill.trade_id]]
-            cell[fill.fill_type][fill.order_hash].add(
-                value, worse + fill.fee_bps, fill.fee_bps
+            part = cell[fill.fill_type].setdefault(
+                fill.order_hash, Part(fill.account_id, began[fill.order_hash].value)
             )
+            part.add(value, worse + fill.fee_bps, fill.fee_bps)
     return cells
 
 
@@ -110,17 +124,18 @@ def daily_price(trades: pd.DataFrame) -> pd.Series:
     return (sums["notional"] / sums["size"]).reindex(days).ffill().bfill()
 
 
-def mean_of(orders: dict[str, Part], what: str) -> float:
-    return sum(getattr(part, what) for part in orders.values()) / sum(
-        part.value for part in orders.values()
-    )
+def value_of(orders: Orders) -> float:
+    return sum(part.value for part in orders.values())
+
+
+def mean_of(orders: Orders, what: str) -> float:
+    return sum(getattr(part, what) for part in orders.values()) / value_of(orders)
 
 
 def over_cells(cells: Cells, venue: str, what: str) -> float:
     """Return the mean at a venue, each cell weighted by the value of all its fills."""
     values = [
-        sum(part.value for orders in cell.values() for part in orders.values())
-        for cell in cells.values()
+        sum(value_of(orders) for orders in cell.values()) for cell in cells.values()
     ]
     means = [mean_of(cell[venue], what) for cell in cells.values()]
     return sum(value * mean for value, mean in zip(values, means, strict=True)) / sum(
@@ -128,8 +143,16 @@ def over_cells(cells: Cells, venue: str, what: str) -> float:
     )
 
 
-def difference_of(cells: Cells, what: str = "paid") -> float:
-    return over_cells(cells, "amm", what) - over_cells(cells, "dex", what)
+def difference_of(
+    cells: Cells, estimand: str = "difference_bps", what: str = "paid"
+) -> float:
+    total = 0.0
+    weights = 0.0
+    for cell in matched(cells).values():
+        weight = WEIGHTS[estimand](value_of(cell["amm"]), value_of(cell["dex"]))
+        total += weight * (mean_of(cell["amm"], what) - mean_of(cell["dex"], what))
+        weights += weight
+    return total / weights
 
 
 def difference_by_order(cells: Cells) -> float:
@@ -147,45 +170,51 @@ def difference_by_order(cells: Cells) -> float:
     return total / count
 
 
-def value_of(*venues: dict[str, Part]) -> float:
-    return sum(part.value for orders in venues for part in orders.values())
+def clusters_of(cells: Cells, level: str) -> set[Any]:
+    return {
+        CLUSTER_OF[level](order, part)
+        for cell in cells.values()
+        for orders in cell.values()
+        for order, part in orders.items()
+    }
 
 
-def squares_within(cells: Cells) -> float:
-    """Return the squared error of the difference from how much orders vary, in cells with both venues."""
+def without(cells: Cells, level: str, cluster: Any) -> Cells:
+    """Return the cells as they would be without the orders of a cluster."""
+    return {
+        key: {
+            venue: {
+                order: part
+                for order, part in orders.items()
+                if CLUSTER_OF[level](order, part) != cluster
+            }
+            for venue, orders in cell.items()
+        }
+        for key, cell in cells.items()
+    }
+
+
+def differences_without_one(
+    cells: Cells, level: str, estimand: str = "difference_bps"
+) -> list[float]:
+    return [
+        difference_of(without(cells, level, cluster), estimand)
+        for cluster in clusters_of(cells, level)
+    ]
+
+
+def squares_of_matching(cells: Cells, estimand: str) -> float:
+    """Return the squared error of the difference from cells that might have had both venues."""
     both = matched(cells)
-    difference = difference_of(both)
-    pulls: dict[str, float] = defaultdict(float)
-    alone = 0.0
-    for venue, sign in (("amm", 1), ("dex", -1)):
-        costs = [
-            [part.paid / part.value for part in cell[venue].values()]
-            for cell in cells.values()
-        ]
-        several = [some for some in costs if len(some) > 1]
-        variation = sum((len(some) - 1) * variance(some) for some in several)
-        spread = variation / sum(len(some) - 1 for some in several)
-        for cell in both.values():
-            orders = cell[venue]
-            value = value_of(*cell.values())
-            mean = mean_of(orders, "paid")
-            gap = mean_of(cell["amm"], "paid") - mean_of(cell["dex"], "paid")
-            if len(orders) == 1:
-                alone += value**2 * spread
-                continue
-            for name, part in orders.items():
-                off = (part.paid - mean * part.value) / (value_of(orders) - part.value)
-                pulls[name] += sign * value * off + part.value * (gap - difference)
-    total = sum(value_of(*cell.values()) for cell in both.values())
-    return (sum(pull**2 for pull in pulls.values()) + alone) / total**2
-
-
-def squares_of_matching(cells: Cells) -> float:
-    """Return the squared error of the difference from which cells have both venues, by chance."""
-    both = matched(cells)
-    total = sum(value_of(*cell.values()) for cell in both.values())
+    difference = difference_of(both, estimand)
+    total = sum(
+        WEIGHTS[estimand](*(value_of(orders) for orders in cell.values()))
+        for cell in both.values()
+    )
     squares = 0.0
     for (market, _, size_class), cell in cells.items():
+        if all(cell.values()):
+            continue
         alike = [c for (m, _, k), c in cells.items() if (m, k) == (market, size_class)]
         below = [
             c for (m, _, k), c in cells.items() if (m, k) == (market, size_class - 1)
@@ -197,24 +226,44 @@ def squares_of_matching(cells: Cells) -> float:
                 or sum(len(c[venue]) for c in below) / 10
             )
             chance *= 1 - exp(-expected / len(alike))
+        (there,) = [orders for orders in cell.values() if orders]
         costs = {
             v: mean_of(orders, "paid") if orders else over_cells(both, v, "paid")
             for v, orders in cell.items()
         }
-        value = value_of(*cell.values())
-        off = value * (costs["amm"] - costs["dex"] - difference_of(both))
-        squares += (
-            (1 - chance) * off / (total - value)
-            if all(cell.values())
-            else chance * off / (total + value)
-        ) ** 2
+        # A venue that has no order here might have one as large as those of the other.
+        values = [
+            value_of(orders) or value_of(there) / len(there) for orders in cell.values()
+        ]
+        weight = WEIGHTS[estimand](*values)
+        moved = weight * (costs["amm"] - costs["dex"] - difference)
+        squares += (chance * moved / (total + weight)) ** 2
     return squares
 
 
-def reach_of(cells: Cells, level: float = 0.95) -> float:
+def reach_of(cells: Cells, level: str, estimand: str) -> float:
     """Return how far an interval reaches to each side."""
-    error = (squares_within(cells) + squares_of_matching(cells)) ** 0.5
-    return error * NormalDist().inv_cdf((1 + level) / 2)
+    both = matched(cells)
+    difference = difference_of(both, estimand)
+    found = differences_without_one(both, level, estimand)
+    squares = sum((one - difference) ** 2 for one in found)
+    squares *= (len(found) - 1) / len(found)
+    error = (squares + squares_of_matching(cells, estimand)) ** 0.5
+    return error * NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+
+def effective_orders(cells: Cells) -> float:
+    """Return how many orders of equal weight say as much as those of the venue that has fewer."""
+    found = []
+    for venue in ("amm", "dex"):
+        weights: dict[str, float] = defaultdict(float)
+        for cell in cells.values():
+            whole = sum(value_of(orders) for orders in cell.values())
+            for order, part in cell[venue].items():
+                weights[order] += whole * part.value / value_of(cell[venue])
+        squares = sum(weight**2 for weight in weights.values())
+        found.append(sum(weights.values()) ** 2 / squares)
+    return min(found)
 
 
 def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
@@ -279,17 +328,86 @@ def test_the_comparison_is_its_definition_in_plain_python(
     )
     assert found["difference_bps"] == found["pool_bps"] - found["book_bps"]
     assert found["fee_difference_bps"] == pytest.approx(
-        difference_of(cells, "fees"), rel=1e-9
+        difference_of(cells, what="fees"), rel=1e-9
     )
     assert found["fee_difference_bps"] + found["price_difference_bps"] == pytest.approx(
         found["difference_bps"]
     )
     assert found["by_order_bps"] == pytest.approx(difference_by_order(cells), rel=1e-9)
-    assert (found["high_bps"] - found["low_bps"]) / 2 == pytest.approx(
-        reach_of(every_cell), rel=1e-9
+    assert found["effective_orders"] == pytest.approx(effective_orders(cells), rel=1e-9)
+    for estimand, (low, high) in INTERVALS.items():
+        assert found[estimand] == pytest.approx(
+            difference_of(cells, estimand), rel=1e-9
+        )
+        assert (found[high] - found[low]) / 2 == pytest.approx(
+            reach_of(every_cell, found["cluster"], estimand), rel=1e-9
+        )
+        assert (found[high] + found[low]) / 2 == pytest.approx(found[estimand])
+    assert found["clusters"] == len(clusters_of(cells, found["cluster"]))
+    without_one = differences_without_one(cells, "account")
+    assert [found["without_one_low_bps"], found["without_one_high_bps"]] == (
+        pytest.approx([min(without_one), max(without_one)], rel=1e-9)
     )
-    assert (found["high_bps"] + found["low_bps"]) / 2 == pytest.approx(
-        found["difference_bps"]
+
+
+INTERVALS = {
+    "difference_bps": ("low_bps", "high_bps"),
+    "overlap_bps": ("overlap_low_bps", "overlap_high_bps"),
+    "pool_weighted_bps": ("pool_weighted_low_bps", "pool_weighted_high_bps"),
+    "book_weighted_bps": ("book_weighted_low_bps", "book_weighted_high_bps"),
+}
+
+
+@pytest.fixture(scope="module")
+def compared(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
+    """Takers' fills in cells with both venues: cost, value, whether at the pool, and what they are clustered by."""
+    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
+    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
+    orders = takers.groupby("order_hash")["created_at"]
+    minutes = (orders.transform("max") + pd.Timedelta(1, "min")).dt.floor("min")
+    reference = closes.reindex(
+        pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
+    )
+    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
+    price = takers["price"].astype(float) / reference.astype(float).to_numpy()
+    values = values_of(trades).reindex(takers["trade_id"]).to_numpy()
+    classes = takers["trade_id"].map(size_classes_of(takers)).astype(str)
+    found = pd.DataFrame(
+        {
+            "cost": ((price - 1) * 10_000 * sign + takers["fee_bps"]).astype(float),
+            "value": values.astype(float),
+            "pool": (takers["fill_type"] == "amm").astype(float),
+            "cell": takers["market"].astype(str) + takers["side"].astype(str) + classes,
+            "order": takers["order_hash"].astype(str),
+            "account": takers["account_id"].astype(int),
+            "day": orders.transform("min").dt.strftime("%F"),
+        }
+    )
+    return found[found.groupby("cell")["pool"].transform("nunique") == 2]
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
+@pytest.mark.parametrize("cluster", ["order", "account", "day"])
+def test_by_overlap_the_difference_and_its_error_are_those_of_a_regression(
+    trades: pd.DataFrame, marks: pa.Table, compared: pd.DataFrame, cluster: str
+) -> None:
+    pyfixest = pytest.importorskip("pyfixest")
+    fit = pyfixest.feols(
+        "cost ~ pool | cell",
+        compared,
+        weights="value",
+        vcov={"CRV1": cluster},
+        ssc=pyfixest.ssc(k_adj=False),
+        # Effects are taken off in turns until they move by less than this.
+        fixef_tol=1e-12,
+    )
+    found = lab.fills.compare_venues(trades, marks, cluster=cluster).iloc[0]
+    assert found["fills"] == len(compared)
+    assert found["overlap_bps"] == pytest.approx(fit.coef()["pool"], rel=1e-9)
+    assert found["overlap_error_bps"] == pytest.approx(fit.se()["pool"], rel=1e-9)
+    assert (found["cluster"], found["clusters"]) == (
+        cluster,
+        compared[cluster].nunique(),
     )
 
 
@@ -322,20 +440,21 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
     marks = minute_marks(world, world.fills, [MINUTE])
     errors = []
     for by, key in GROUPINGS.values():
-        truth = true_difference(costs, classes, key)
+        truths = true_differences(costs, classes, key)
         outside = lab.fills.compare_venues(trades, marks, by=by)
         own = lab.fills.compare_venues(trades, by=by)
         for found in (outside, own):
             groups = [None] if by is None else found[by]
-            for group, line in zip(groups, found.itertuples(), strict=True):
-                if line.verdict != "undecided":
-                    assert line.verdict == ("pool" if truth[group] < 0 else "book")
-                if found is outside and line.fills:
-                    errors.append(line.difference_bps - truth[group])
-                    assert (
-                        pd.isna(line.low_bps)
-                        or line.low_bps <= truth[group] <= line.high_bps
-                    )
+            for group, line in zip(groups, found.to_dict("records"), strict=True):
+                if line["verdict"] != "undecided":
+                    truth = truths[group]["difference_bps"]
+                    assert line["verdict"] == ("pool" if truth < 0 else "book")
+                if found is own or not line["fills"]:
+                    continue
+                for estimand, (low, high) in INTERVALS.items():
+                    truth = truths[group][estimand]
+                    errors.append(line[estimand] - truth)
+                    assert pd.isna(line[low]) or line[low] <= truth <= line[high]
         assert (own["reference"] == "own trades").all()
         assert (
             "intervals cover sampling only, and trades as reference pull the difference towards 0"
@@ -343,8 +462,35 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
         )
         assert (outside["reference"] == "outside prices").all()
         assert "notes" not in outside.attrs
-    assert len(errors) > 12
+    assert len(errors) > 48
     assert abs(median(errors)) < 0.5
+
+
+@pytest.mark.parametrize("cluster", [None, "account"])
+def test_over_users_the_cheaper_venue_is_found(cluster: str | None) -> None:
+    """Over all takers arbitrage decides: there the pool looks cheaper, and the sentence says that classes differ."""
+    world = World(seed=2, size=0.05, cheaper="book")
+    trades = trades_of(world)
+    arbitrage = {fill.id for fill in world.fills if fill.taker in world.arbitrageurs}
+    flow = trades["trade_id"].isin(arbitrage).map({True: "arbitrage", False: "user"})
+    trades = trades.assign(flow=flow)
+    marks = minute_marks(world, world.fills, [MINUTE])
+    costs = of_users(world, true_costs(world))
+    truth = true_differences(costs, size_classes(costs))[None]["difference_bps"]
+    users = lab.fills.compare_venues(
+        trades[trades["flow"] == "user"], marks, cluster=cluster
+    ).iloc[0]
+    assert users["low_bps"] < truth < users["high_bps"]
+    assert (users["verdict"], users["whose"]) == ("book", "user")
+    every = lab.fills.compare_venues(trades, marks, cluster=cluster)
+    assert every["verdict"].tolist() != ["book"]
+    assert every["whose"].tolist() == ["all takers"]
+    assert every["verdict_by_flow"].tolist() == ["user: book"]
+    assert "their classes differ in verdict" in every.attrs["notes"][0]
+    sentence = lab.fills.describe(every)
+    assert "Classes of takers differ in verdict (user: book)" in sentence
+    unknown = lab.fills.compare_venues(trades.drop(columns="flow"), marks)
+    assert unknown["whose"].tolist() == ["all takers, arbitrage included"]
 
 
 # Frames
@@ -414,10 +560,72 @@ def test_fills_with_something_unknown_do_not_match(
         assert (found.attrs.get("notes") == [note]) is is_left_out
 
 
+# Horizons, clusters and weights
+
+
+def test_the_price_part_is_effective_cost_less_impact(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
+    later = lab.fills.compare_venues(trades, marks, by="side")
+    before = lab.fills.compare_venues(trades, marks, by="side", horizon="0s")
+    parts = later["realized_difference_bps"] + later["impact_difference_bps"]
+    assert parts.tolist() == pytest.approx(later["effective_difference_bps"].tolist())
+    assert_same(
+        before[["price_difference_bps"]],
+        later[["effective_difference_bps"]].set_axis(["price_difference_bps"], axis=1),
+    )
+    assert before["impact_difference_bps"].abs().max() < 1e-9
+    assert not (later["impact_difference_bps"].abs() < 1e-9).any()
+
+
+def test_clusters_are_the_widest_that_are_enough(
+    trades: pd.DataFrame, marks: pa.Table
+) -> None:
+    chosen = lab.fills.compare_venues(trades, marks).iloc[0]
+    asked = {
+        level: lab.fills.compare_venues(trades, marks, cluster=level).iloc[0]
+        for level in ("order", "account", "day")
+    }
+    assert asked["order"]["clusters"] == chosen["orders"]
+    # Fewer than 20 accounts took on the order book.
+    assert asked["account"]["clusters"] <= 20 < asked["day"]["clusters"]
+    assert_same(chosen.to_frame(), asked["day"].to_frame())
+    assert chosen["cluster"] == "day"
+    few = trades["account_id"].isin(trades["account_id"].unique()[:4])
+    found = lab.fills.compare_venues(trades[few], marks, cluster="account").iloc[0]
+    assert found["clusters"] < 5
+    assert pd.isna(found["low_bps"])
+
+
+def test_where_weights_decide_the_sign_the_verdict_is_undecided() -> None:
+    """Of purchases the pool has most, and is cheaper by 10 bps; of sales the book has most, and is by 40."""
+    fills = drawn(600, 5, 1)
+    order = fills["order_hash"].astype(int)
+    is_pool = order % 2 == 0
+    is_bought = order < 300
+    cost = fills["fee_bps"] / 100 - 10.0 * (is_pool & is_bought)
+    cost += 40.0 * (is_pool & ~is_bought)
+    trades = fills.assign(
+        side=is_bought.map({True: "BUY", False: "SELL"}),
+        fill_type=is_pool.map({True: "amm", False: "dex"}),
+        notional=fills["notional"].where(
+            ~(is_pool & is_bought), fills["notional"] * 100
+        ),
+        fee_bps=cost,
+        account_id=order % 50,
+    )
+    compared = lab.fills.compare_venues(trades, PRICES)
+    found = compared.iloc[0]
+    assert found["high_bps"] < 0 < found["book_weighted_low_bps"]
+    assert found["verdict"] == "undecided"
+    sentence = lab.fills.describe(compared)
+    assert "which venue is cheaper depends on these weights" in sentence
+
+
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a percentage": (lambda f: lab.fills.compare_venues(f, intervals=95), r"intervals=95 is not a level between 0 and 1"),
     "no unit": (lambda f: lab.fills.compare_venues(f, horizon="60"), r"horizon='60' is not a length of time"),
-    "no time": (lambda f: lab.fills.compare_venues(f, horizon="0s"), r"horizon='0s' leaves no time for a price"),
+    "no cluster": (lambda f: lab.fills.compare_venues(f, cluster="hour"), r"cluster='hour' is not known"),
     "by the venue": (lambda f: lab.fills.compare_venues(f, by=["side", "fill_type"]), r"'fill_type', whose values are compared"),
     "other markets": (
         lambda f: lab.fills.compare_venues(f, f[["created_at", "price"]].assign(market="LRCETH")),

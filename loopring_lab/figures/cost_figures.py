@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.engine.estimates import FEWEST
+from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -301,8 +301,10 @@ def venue_differences(
     Returns
     -------
     matplotlib.figure.Figure
-        ``difference_bps`` of `fills.compare_venues` with its 95 % interval, the number of matched fills and
-        the ``verdict``: all fills together on top, then each group. A hollow mark is undecided.
+        ``difference_bps`` of `fills.compare_venues`, in which cells weigh by all their value, with its 95 % interval,
+        the number of matched fills and the ``verdict``: all fills together on top, then each group. A hollow mark is
+        undecided. A thin line is the group's interval if all groups are to hold at once (Bonferroni), and a bar
+        ``overlap_bps``, the difference in which cells weigh by what both venues have.
 
     Raises
     ------
@@ -331,12 +333,15 @@ def venue_differences(
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
         )
     labels = [group_label(tuple(row)) for row in known[names].itertuples(index=False)]
-    groups = known.assign(group=labels).head(MOST_LINES)
+    several = _with_simultaneous(known.assign(group=labels))
+    groups = several.head(MOST_LINES)
     rows = pd.concat(
         [overall.assign(group="all"), groups],
         ignore_index=True,
     )
-    note = f"{INTERVAL}; hollow: undecided\nat {rows['reference'].iloc[0]} {horizon} after the end of each order"
+    note = f"by all value of a cell, with 95 % interval (clustered by {_clusters(rows)}); hollow: undecided"
+    note += "\nbar: by overlap; thin: all groups at once (Bonferroni)"
+    note += f"\n{rows['whose'].iloc[0]}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(rows)
@@ -350,6 +355,20 @@ def venue_differences(
         rows=len(rows),
     ) as axes:
         axes.axvline(0, **zero_line())
+        axes.hlines(
+            range(len(rows)),
+            rows["simultaneous_low_bps"],
+            rows["simultaneous_high_bps"],
+            color=FILL_TYPES[style.UNKNOWN].colour,
+            linewidth=0.6,
+        )
+        axes.scatter(
+            rows["overlap_bps"],
+            range(len(rows)),
+            marker="|",
+            s=90,
+            color=FILL_TYPES[style.UNKNOWN].colour,
+        )
         # As `format_estimate` calls them.
         columns = {"difference_bps": "mean", "low_bps": "low", "high_bps": "high"}
         for place, row in enumerate(rows.rename(columns=columns).to_dict("records")):
@@ -370,7 +389,8 @@ def venue_differences(
                 look |= group.hollow
             axes.plot(row["mean"], place, **look)
             counts = f"{format_count(row['fills'])} of {format_count(row['orders'], 'order')}"
-            text = f"{row['group']}: {format_estimate(row)}\ncheaper: {row['verdict']}\n{counts}"
+            overlap = f"by overlap: {format_bps(row['overlap_bps'])}"
+            text = f"{row['group']}: {format_estimate(row)}\n{overlap}\ncheaper: {row['verdict']}\n{counts}"
             marks.append(
                 Mark(
                     text,
@@ -392,6 +412,23 @@ def venue_differences(
         }
         style.text_columns(axes, pd.DataFrame(texts))
     return keep(axes, rows, marks)
+
+
+def _with_simultaneous(groups: pd.DataFrame) -> pd.DataFrame:
+    """Add intervals that hold for all groups at once: Bonferroni, each at 1 - 0.05 / groups."""
+    several = max(1, int(groups["low_bps"].notna().sum()))
+    wider = quantile(1 - 0.05 / several) / quantile(0.95)
+    middle = groups["difference_bps"]
+    return groups.assign(
+        simultaneous_low_bps=middle - (middle - groups["low_bps"]) * wider,
+        simultaneous_high_bps=middle + (groups["high_bps"] - middle) * wider,
+    )
+
+
+def _clusters(rows: pd.DataFrame) -> str:
+    """Name what the intervals are clustered by."""
+    with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
+    return " or ".join(dict.fromkeys(with_interval)) or "order"
 
 
 def markouts(

@@ -114,6 +114,10 @@ def markouts(
     than its last: so neither is of the fill itself, its other side or another fill of its order. Minute closes
     price one in six fills at 10 seconds, over a span of nearly a minute: they say something from 1 minute on.
 
+    These are not Rule 605's measures, which take twice the distance from the midpoint of the best bid and offer when
+    the order is received. Here it is the distance itself, from the last trade or close, which may be as old as
+    `tolerance` and lies on one side of the midpoint.
+
     Compare the horizons: a short one has not seen the whole impact, a long one adds noise. Horizons price
     different fills where prices are rare.
 
@@ -207,7 +211,10 @@ def shortfall(
     tolerance: Length | None = "1h",
     intervals: float = 0.95,
 ) -> Any:
-    """Compute the implementation shortfall of orders: their average price against the price on arrival.
+    """Compute the arrival cost of orders: their average price against the last price before their first fill.
+
+    It is Perold's implementation shortfall without two of its parts, which trades do not show: the move of the price
+    from the decision to the first fill, and what was never filled.
 
     Parameters
     ----------
@@ -244,9 +251,8 @@ def shortfall(
 
     Notes
     -----
-    The arrival price is the last one before the order's first fill. When the order was decided on is not
-    known: what the price moved from then to the first fill, and what was never filled, is missing. Fills of an
-    unknown order stand for themselves.
+    The arrival price is the last one before the order's first fill, as the time when the exchange received the order
+    is not known either. Fills of an unknown order stand for themselves.
 
     References
     ----------

@@ -84,8 +84,11 @@ def pool_returns(
     -----
     For a fill of ``size`` q that moved n (``notional``) of quote, at the outside price p, the last one at or
     before the fill: a pool that sells earns a net n - q p and a fee of `pool_fee_bps` of n; one that buys, a
-    net q p - n and a fee of `pool_fee_bps` of q p. LVR is fee less net, summed over fills. Fills that are no
-    arbitrage move the pool's price and so lower it, until arbitrage moves the price back.
+    net q p - n and a fee of `pool_fee_bps` of q p. ``lvr`` is fee less net, summed over all fills.
+
+    That is not the LVR of Milionis et al., which is what a pool loses to arbitrage alone, at prices that arbitrage
+    always brings to the one outside. Here fills of users are in it too: one that moves the pool's price away lowers
+    it, until an arbitrageur moves the price back. The fee is the one given, not one measured.
 
     References
     ----------

@@ -105,6 +105,9 @@ def price_gap(
 
     Notes
     -----
+    This is not an effective spread, such as Rule 605's, which is measured from the midpoint of quotes when the order
+    is received: the other fill is one trade, on one side of the midpoint, and up to `tolerance` old.
+
     The other fill is older than the first fill of the order, so it is never of the order itself. Rows of blocks are
     in the order of the block, others in that of their milliseconds; of several at once the last by trade id counts.
 

@@ -9,18 +9,10 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
+from loopring_lab.fills.comparison import differs_by_flow
+from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
 
-NEEDED = (
-    "fills",
-    "orders",
-    "matched_share",
-    "difference_bps",
-    "low_bps",
-    "high_bps",
-    "verdict",
-    "reference",
-)
 VERDICTS = {
     "pool": "The pool is cheaper",
     "book": "The order book is cheaper",
@@ -29,6 +21,13 @@ VERDICTS = {
 NOTHING = (
     "Undecided: no market, side and size class has priced taker fills of both venues."
 )
+# What cells weigh in the other estimands, by the beginning of their columns.
+OTHER_WEIGHTS = {
+    "overlap": "overlap",
+    "pool_weighted": "the pool's value",
+    "book_weighted": "the book's value",
+}
+DISAGREE = " The signs differ: which venue is cheaper depends on these weights, so the verdict is undecided."
 PULLED = (
     " The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0, "
     "at times beyond it."
@@ -58,7 +57,9 @@ def describe(comparison: Any) -> Sentences:
     -------
     str
         Which a notebook shows as prose. A line for each row: the verdict, the difference with its interval, what
-        it rests on, and, where the exchange's own trades are the reference, what that does to the difference.
+        it rests on and whose fills these are; the same by other weights of cells, and whether they agree; what errors
+        are clustered by, and how far one account moves the difference; what part is impact; and a warning where
+        classes of takers differ in verdict, or where the exchange's own trades are the reference.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def describe(comparison: Any) -> Sentences:
     """
     caller = "lab.fills.describe"
     names = frames.column_names(comparison, caller)
-    frames.check_columns(NEEDED, names, caller)
+    frames.check_columns(RESULTS, names, caller)
     keys = names[: names.index("fills")]
     table = comparison
     if not isinstance(comparison, pd.DataFrame):
@@ -96,12 +97,62 @@ def _sentence(row: dict[Any, Any]) -> str:
     interval = "too few orders for an interval"
     if not pd.isna(row["low_bps"]):
         interval = f"interval {_rounded(row['low_bps'])} to {_rounded(row['high_bps'])}"
+    effective = f"{row['effective_orders']:,.0f}"
     rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
+    sentences = [
+        f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps "
+        f"({interval}), fee and price together, like with like over {rest}.",
+        f" These are fills of {_whose(row['whose'])}; their orders say as much as {effective} of equal value.",
+        _by_other_weights(row),
+        _by_clusters(row),
+        _by_horizon(row),
+    ]
+    if differs_by_flow(row["verdict"], row["verdict_by_flow"]):
+        sentences.append(
+            f" Classes of takers differ in verdict ({row['verdict_by_flow']}): compare them one by one, by flow."
+        )
+    if row["reference"] == OWN_TRADES:
+        sentences.append(PULLED)
+    return "".join(sentences)
+
+
+def _whose(whose: str) -> str:
+    return whose if whose in (EVERYBODY, ALL_TAKERS) else f"takers of class {whose!r}"
+
+
+def _by_other_weights(row: dict[Any, Any]) -> str:
+    parts = []
+    for name, words in OTHER_WEIGHTS.items():
+        part = f"by {words} {_rounded(row[f'{name}_bps'])} bps"
+        if not pd.isna(row[f"{name}_low_bps"]):
+            part += f" ({_rounded(row[f'{name}_low_bps'])} to {_rounded(row[f'{name}_high_bps'])})"
+        parts.append(part)
+    sentence = f" That weighs cells by all their value; {', '.join(parts)}."
+    signs = {row[f"{name}_bps"] > 0 for name in ("difference", *OTHER_WEIGHTS)}
+    return sentence + DISAGREE if len(signs) > 1 else sentence
+
+
+def _by_clusters(row: dict[Any, Any]) -> str:
     sentence = (
-        f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps ({interval}), fee and "
-        f"price together, like with like over {rest}."
+        f" Errors are clustered by {row['cluster']} ({row['clusters']:,} clusters)"
     )
-    return sentence + PULLED if row["reference"] == OWN_TRADES else sentence
+    if pd.isna(row["without_one_low_bps"]):
+        return f"{sentence}; one account is all there is at a venue."
+    low = _rounded(row["without_one_low_bps"])
+    high = _rounded(row["without_one_high_bps"])
+    return f"{sentence}; without any one account the difference is between {low} and {high} bps."
+
+
+def _by_horizon(row: dict[Any, Any]) -> str:
+    if pd.isna(row["effective_difference_bps"]):
+        return ""
+    effective = _rounded(row["effective_difference_bps"])
+    realized = _rounded(row["realized_difference_bps"])
+    impact = _rounded(row["impact_difference_bps"])
+    return (
+        f" Of the price difference, {effective} bps are effective cost, against the price before the order: "
+        f"{realized} realized and {impact} impact."
+    )
 
 
 def _rounded(bps: float) -> str:

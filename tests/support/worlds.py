@@ -163,12 +163,21 @@ def size_classes(costs: Iterable[Cost]) -> dict[int, int]:
     return classes
 
 
-def true_difference(
+# What a cell weighs in each estimand of `compare_venues`, by the column of its answer: dollars at the pool, on the book.
+WEIGHTS: dict[str, Callable[[float, float], float]] = {
+    "difference_bps": lambda pool, book: pool + book,
+    "overlap_bps": lambda pool, book: pool * book / (pool + book),
+    "pool_weighted_bps": lambda pool, book: pool,
+    "book_weighted_bps": lambda pool, book: book,
+}
+
+
+def true_differences(
     costs: Iterable[Cost],
     classes: dict[int, int],
     by: Callable[[Fill], Any] = lambda fill: None,
-) -> dict[Any, float]:
-    """Return the pool's true cost minus the book's in each group, over cells in which both have fills."""
+) -> dict[Any, dict[str, float]]:
+    """Return the pool's true cost minus the book's in each group, over cells in which both have fills, by estimand."""
     cells: dict[Any, dict[str, list[Cost]]] = defaultdict(
         lambda: {"amm": [], "dex": []}
     )
@@ -177,18 +186,32 @@ def true_difference(
         cells[by(fill), fill.market, fill.side, classes[fill.id]][fill.venue].append(
             cost
         )
-    sums: dict[Any, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    weights: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    sums: dict[Any, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for (group, *_), at in cells.items():
         if all(at.values()):
-            dollars = sum(cost.dollars for some in at.values() for cost in some)
-            pool, book = (
-                sum(cost.dollars * cost.bps for cost in some)
-                / sum(cost.dollars for cost in some)
-                for some in at.values()
-            )
-            sums[group][0] += dollars * (pool - book)
-            sums[group][1] += dollars
-    return {group: total / dollars for group, (total, dollars) in sums.items()}
+            values = [sum(cost.dollars for cost in some) for some in at.values()]
+            paid = [
+                sum(cost.dollars * cost.bps for cost in some) for some in at.values()
+            ]
+            gap = paid[0] / values[0] - paid[1] / values[1]
+            for name, weight in WEIGHTS.items():
+                weights[group][name] += weight(*values)
+                sums[group][name] += weight(*values) * gap
+    return {
+        group: {name: total / weights[group][name] for name, total in some.items()}
+        for group, some in sums.items()
+    }
+
+
+def true_difference(
+    costs: Iterable[Cost],
+    classes: dict[int, int],
+    by: Callable[[Fill], Any] = lambda fill: None,
+) -> dict[Any, float]:
+    """Return the pool's true cost minus the book's in each group, each cell weighing the value of all its fills."""
+    found = true_differences(costs, classes, by)
+    return {group: some["difference_bps"] for group, some in found.items()}
 
 
 class Valued(NamedTuple):

@@ -1,0 +1,400 @@
+"""What the difference of two venues is over all cells, by four weights of a cell, and how sure it is.
+
+A cell is a market, a side and a size class, of which each venue has orders with a value and a cost. A cell's gap is
+the pool's mean cost less the book's. An estimand is a weighted mean of gaps:
+
+``all``
+    a cell weighs the value of all its fills
+``overlap``
+    pool × book / (pool + book): the coefficient of a regression with an effect for each cell
+``pool``, ``book``
+    the value at one venue: what its takers would have saved or lost at the other
+
+Standard errors come from leaving out each cluster in turn. Sums over cells make that cheap: a cluster changes only the
+cells in which it has orders.
+"""
+
+from __future__ import annotations
+
+from loopring_lab.engine.estimates import FEWEST, quantile
+from loopring_lab.engine.groups import Keys, literal
+from loopring_lab.engine.query import LEFT_OUT
+from loopring_lab.fills.prices import OWN_TRADES
+
+# The weight of a cell in each estimand, of its values at the pool and on the book.
+WEIGHTS = {
+    "all": "{pool} + {book}",
+    "overlap": "{pool} * {book} / ({pool} + {book})",
+    "pool": "{pool}",
+    "book": "{book}",
+}
+# What clusters of each level are told apart by. Orders of unknown accounts are clusters of their own.
+CLUSTERS = {
+    "order": "order_id",
+    "account": "coalesce(hash(account), order_id)",
+    "day": "hash(day)",
+}
+# Whose fills are compared, where it is not one class of takers: of trades without a column of classes, and with one.
+EVERYBODY = "all takers, arbitrage included"
+ALL_TAKERS = "all takers"
+VENUES = {"pool": "amm", "book": "dex"}
+# A venue's orders need to say as much as this many of equal weight (Kish), or one of them outweighs all others.
+LEAST_EFFECTIVE = 2
+# Fewer clusters say too little of how much clusters vary. Of 1,200 intervals of worlds 1 to 24, with 5 to 20 accounts,
+# 95 to 98 % held the population's value.
+LEAST_CLUSTERS = 5
+# Where a size class of a market has no orders of a venue, a tenth as many are expected as the class below has: there
+# book orders thin out at about this rate. Chosen on worlds 4001 to 4024, at which a twelfth or an eighth does as well.
+THINNING = 0.1
+# Without a cluster nothing is left of a sum that is smaller than this share of it: doubles round by less.
+NOTHING = 1e-9
+# Columns of the answer that no key may be called.
+RESULTS = (
+    "fills",
+    "orders",
+    "effective_orders",
+    "matched_share",
+    "pool_bps",
+    "book_bps",
+    "difference_bps",
+    "low_bps",
+    "high_bps",
+    "fee_difference_bps",
+    "price_difference_bps",
+    "effective_difference_bps",
+    "impact_difference_bps",
+    "realized_difference_bps",
+    "by_order_bps",
+    "overlap_bps",
+    "overlap_low_bps",
+    "overlap_high_bps",
+    "overlap_error_bps",
+    "pool_weighted_bps",
+    "pool_weighted_low_bps",
+    "pool_weighted_high_bps",
+    "book_weighted_bps",
+    "book_weighted_low_bps",
+    "book_weighted_high_bps",
+    "without_one_low_bps",
+    "without_one_high_bps",
+    "cluster",
+    "clusters",
+    "verdict",
+    "whose",
+    "verdict_by_flow",
+    "reference",
+)
+
+
+def estimand_steps(
+    keys: Keys, kind: str, level: float, *, cluster: str | None, has_flow: bool
+) -> dict[str, str]:
+    """Return the steps from ``orders`` to the answer of `compare_venues`."""
+    # Beside the caller's keys: the class of takers, null for all of them together.
+    group = f"{keys.columns()}, flow_class"
+    return {
+        "sums": _cells_sql(group),
+        "means": _weights_sql(group),
+        "spreads": _without_each_sql(keys, group),
+        "answer": _answer_sql(keys, group, kind, level, cluster, has_flow=has_flow),
+    }
+
+
+def _cells_sql(group: str) -> str:
+    return f"""
+-- cells, with sums of each venue; without a size class, how many fills of a group are taken and not
+SELECT {group}, market, side, class,
+    sum(fills) AS fills,
+    sum(distance) AS distance,
+    min(first_flow) AS first_flow,
+    max(last_flow) AS last_flow,
+    {_venues("count(*) FILTER ({is_there}) AS {venue}_orders")},
+    {_venues("sum(value) FILTER ({is_there}) AS {venue}_value")},
+    {_venues("sum(paid) FILTER ({is_there}) AS {venue}_paid")},
+    {_venues("sum(fees) FILTER ({is_there}) AS {venue}_fees")},
+    {_venues("avg(paid / value) FILTER ({is_there}) AS {venue}_by_order")},
+    {_venues("sum(split_value) FILTER ({is_there}) AS {venue}_split_value")},
+    {_venues("sum(effective) FILTER ({is_there}) AS {venue}_effective")},
+    {_venues("sum(realized) FILTER ({is_there}) AS {venue}_realized")}
+FROM orders
+GROUP BY {group}, market, side, class
+UNION ALL BY NAME
+SELECT {group}, count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHERE NOT is_taken) AS left_out
+FROM rows
+GROUP BY {group}"""
+
+
+def _weights_sql(group: str) -> str:
+    # How far a cell without a venue would move a difference if it had both, times the chance that it has.
+    unseen = """CASE WHEN NOT is_matched THEN chance * guessed_{name} * (guessed_gap - difference_{name})
+        / (total_{name} + guessed_{name}) END AS unseen_{name}"""
+    return f"""
+-- cells with their gap and their weights; beside each the differences of all cells, and what it might change unseen
+WITH gaps AS (
+    SELECT *,
+        pool_paid / pool_value AS pool_mean,
+        book_paid / book_value AS book_mean,
+        pool_mean - book_mean AS gap,
+        gap IS NOT NULL AS is_matched,
+        {_estimands("CASE WHEN is_matched THEN {weight} END AS weight_{name}", "value")},
+        pool_effective / pool_split_value - book_effective / book_split_value AS effective_gap,
+        pool_realized / pool_split_value - book_realized / book_split_value AS realized_gap,
+        CASE WHEN effective_gap IS NOT NULL THEN pool_split_value + book_split_value END AS weight_split,
+        (1 - exp(-{_expected_sql("pool")})) * (1 - exp(-{_expected_sql("book")})) AS chance
+    FROM sums
+    WHERE class IS NOT NULL
+    WINDOW alike AS (PARTITION BY {group}, market, class),
+        below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
+),
+differences AS (
+    SELECT *,
+        {_estimands("sum(weight_{name}) OVER whole AS total_{name}")},
+        {_estimands("sum(weight_{name} * gap) OVER whole / total_{name} AS difference_{name}")},
+        sum(weight_all * pool_mean) OVER whole / total_all AS pool_bps,
+        sum(weight_all * book_mean) OVER whole / total_all AS book_bps
+    FROM gaps
+    WINDOW whole AS (PARTITION BY {group})
+),
+guesses AS (  -- a venue without orders might have one as large as those of the other, at what it costs elsewhere
+    SELECT *,
+        coalesce(pool_value, book_value / book_orders) AS pool_guess,
+        coalesce(book_value, pool_value / pool_orders) AS book_guess,
+        coalesce(pool_mean, pool_bps) - coalesce(book_mean, book_bps) AS guessed_gap,
+        {_estimands("{weight} AS guessed_{name}", "guess")}
+    FROM differences
+)
+SELECT *,
+    {_estimands(unseen)}
+FROM guesses"""
+
+
+def _expected_sql(venue: str) -> str:
+    """Return how many orders of a venue a cell can expect, as SQL: the mean of its class, or a part of that below."""
+    orders = f"sum(nullif({venue}_orders, 0))"
+    return f"coalesce({orders} OVER alike, {THINNING} * {orders} OVER below, 0) / count(*) OVER alike"
+
+
+def _without_each_sql(keys: Keys, group: str) -> str:
+    levels = ", ".join(
+        f"{{level: '{level}', cluster: {sql}}}" for level, sql in CLUSTERS.items()
+    )
+    rest = f"""CASE WHEN {{venue}}_value - {{venue}}_part > {NOTHING} * {{venue}}_value
+            THEN {{venue}}_value - {{venue}}_part END AS {{venue}}_rest"""
+    pull = """sum(coalesce(rest_{name} * (rest_gap - difference_{name}), 0)
+            - weight_{name} * (gap - difference_{name})) AS pull_{name}"""
+    return f"""
+-- how far accounts and days pull the differences, each a row; orders, which are of one market, as sums of squares
+WITH clustered AS (
+    SELECT *, unnest([{levels}], recursive := true) FROM orders
+),
+parts AS (  -- what each cluster has in each cell
+    SELECT {group}, market, side, class, level, cluster,
+        {_venues("coalesce(sum(value) FILTER ({is_there}), 0) AS {venue}_part")},
+        {_venues("coalesce(sum(paid) FILTER ({is_there}), 0) AS {venue}_part_paid")}
+    FROM clustered
+    GROUP BY {group}, market, side, class, level, cluster
+),
+rests AS (  -- what the cells with both venues have without it, null where that is nothing
+    SELECT m.*, level, cluster,
+        {_venues("{venue}_part, {venue}_part_paid")},
+        {_venues(rest)},
+        (pool_paid - pool_part_paid) / pool_rest - (book_paid - book_part_paid) / book_rest AS rest_gap,
+        {_estimands("CASE WHEN rest_gap IS NOT NULL THEN {weight} END AS rest_{name}", "rest")}
+    FROM parts AS p JOIN means AS m
+        ON {keys.same("p", "m", "flow_class", "market", "side", "class")}
+    WHERE is_matched
+),
+pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to that of a regression with cell effects
+    SELECT {group}, level, cluster,
+        {_estimands("max(total_{name}) AS total_{name}")},
+        {_estimands("sum(coalesce(rest_{name}, 0) - weight_{name}) AS lost_{name}")},
+        {_estimands(pull)},
+        {_venues("nullif(sum(weight_all * {venue}_part / {venue}_value), 0) AS {venue}_weight")},
+        sum(weight_overlap * ((pool_part_paid - pool_mean * pool_part) / pool_value
+                - (book_part_paid - book_mean * book_part) / book_value)
+            + (gap - difference_overlap) * (pool_part * pow(book_value / (pool_value + book_value), 2)
+                + book_part * pow(pool_value / (pool_value + book_value), 2))) AS score
+    FROM rests
+    GROUP BY {group}, level, cluster
+)
+{_squares_sql(group, "pulls", "level = 'order'")}
+UNION ALL BY NAME
+-- as text: Spark has no unsigned integers
+SELECT * REPLACE (cluster::VARCHAR AS cluster) FROM pulls WHERE level <> 'order'"""
+
+
+def _squares_sql(group: str, pulls: str, where: str) -> str:
+    """Return sums over clusters as SQL: of squares of how far the differences are from themselves without a cluster."""
+    # Where a cluster is all there is, there is no difference without it.
+    moved = f"""CASE WHEN total_{{name}} + lost_{{name}} > {NOTHING} * total_{{name}}
+        THEN pull_{{name}} / (total_{{name}} + lost_{{name}}) ELSE 'inf'::DOUBLE END"""
+    moved_all = moved.format(name="all")
+    return f"""SELECT {group}, level,
+    count(*) AS clusters,
+    {_venues("count({venue}_weight) AS {venue}_clusters")},
+    {_venues("sum(pow({venue}_weight, 2)) AS {venue}_squares")},
+    {_estimands(f"sum(pow({moved}, 2)) AS squares_{{name}}")},
+    sum(pow(score, 2)) AS scores,
+    min({moved_all}) AS lowest,
+    max({moved_all}) AS highest
+FROM {pulls}
+WHERE {where}
+GROUP BY {group}, level"""
+
+
+def _answer_sql(
+    keys: Keys,
+    group: str,
+    kind: str,
+    level: float,
+    cluster: str | None,
+    *,
+    has_flow: bool,
+) -> str:
+    # Trades as reference carry half of their venue's cost: what is nearer to 0 than that proves nothing.
+    margin = "distance" if kind == OWN_TRADES else "0"
+    chosen = f"level = {literal(cluster)}" if cluster else "TRUE"
+    whose = literal(EVERYBODY)
+    if has_flow:
+        # Null where nothing is compared.
+        whose = f"""CASE WHEN first_flow = last_flow THEN first_flow
+        WHEN first_flow <> last_flow THEN {literal(ALL_TAKERS)} END"""
+    reach = f"""CASE WHEN has_interval AND isfinite(squares_{{name}}) THEN {quantile(level)}
+            * sqrt(squares_{{name}} * (c.clusters - 1) / c.clusters + coalesce(unseen_{{name}}, 0))
+        END AS reach_{{name}}"""
+    others = ("overlap", "pool", "book")
+    disagree = " OR ".join(
+        f"sign(difference_{name}) <> sign(difference_all)" for name in others
+    )
+    return f"""
+WITH counted AS (  -- the takers' fills, and those left out
+    SELECT {group}, sum(taken) AS taken, sum(left_out) AS left_out
+    FROM sums WHERE class IS NULL GROUP BY {group}
+),
+venues AS (  -- both venues over the same cells
+    SELECT {group},
+        {_estimands("max(difference_{name}) AS difference_{name}, sum(pow(unseen_{name}, 2)) AS unseen_{name}")},
+        max(total_all) AS total_all,
+        max(total_overlap) AS total_overlap,
+        max(pool_bps) AS pool_bps,
+        max(book_bps) AS book_bps,
+        CAST(sum(fills) FILTER (WHERE is_matched) AS BIGINT) AS fills,
+        min(first_flow) FILTER (WHERE is_matched) AS first_flow,
+        max(last_flow) FILTER (WHERE is_matched) AS last_flow,
+        sum(weight_all * (pool_fees / pool_value - book_fees / book_value)) / max(total_all) AS fee_difference_bps,
+        sum(weight_split * effective_gap) / sum(weight_split) AS effective_difference_bps,
+        sum(weight_split * realized_gap) / sum(weight_split) AS realized_difference_bps,
+        sum((pool_orders + book_orders) * (pool_by_order - book_by_order))
+            / sum(pool_orders + book_orders) FILTER (WHERE is_matched) AS by_order_bps,
+        sum(distance) FILTER (WHERE is_matched) / max(total_all) AS distance
+    FROM means
+    GROUP BY {group}
+),
+pulls AS (  -- accounts and days over all markets
+    SELECT {group}, level, cluster,
+        max(COLUMNS('total_.*')),
+        sum(COLUMNS('(lost|pull)_.*|score|(pool|book)_weight'))
+    FROM spreads WHERE level <> 'order' GROUP BY {group}, level, cluster
+),
+levels AS (  -- how much clusters of each level vary
+    {_squares_sql(group, "pulls", "TRUE")}
+    UNION ALL BY NAME
+    SELECT {group}, level, sum(COLUMNS('.*clusters|scores|.*squares.*'))
+    FROM spreads WHERE level = 'order' GROUP BY {group}, level
+),
+chosen AS (  -- the level with the fewest clusters of those that have enough at each venue, else orders
+    SELECT *, least(pool_clusters, book_clusters) >= {FEWEST} AS has_enough FROM levels WHERE {chosen}
+    QUALIFY row_number() OVER (
+        PARTITION BY {group} ORDER BY has_enough DESC, has_enough OR level <> 'order', clusters, level
+    ) = 1
+),
+accounts AS (  -- how far one account moves the difference
+    SELECT {group}, lowest, highest FROM levels WHERE level = 'account'
+),
+effective AS (  -- how many orders say as much as these: Kish
+    SELECT {keys.columns("l")}, l.flow_class, clusters AS orders, least(pool_clusters, book_clusters) AS fewest,
+        pow(total_all, 2) / greatest(pool_squares, book_squares) AS effective_orders
+    FROM levels AS l JOIN venues AS v ON {keys.same("l", "v", "flow_class")}
+    WHERE level = 'order'
+),
+compared AS (
+    SELECT t.*, v.* EXCLUDE ({group}), e.* EXCLUDE ({group}), c.clusters, c.level,
+        fewest >= {FEWEST} AND effective_orders >= {LEAST_EFFECTIVE} AND c.clusters >= {LEAST_CLUSTERS} AS has_interval,
+        {_estimands(reach)},
+        sqrt(c.scores * c.clusters / (c.clusters - 1)) / total_overlap AS overlap_error_bps,
+        a.lowest, a.highest
+    FROM counted AS t
+    LEFT JOIN venues AS v ON {keys.same("t", "v", "flow_class")}
+    LEFT JOIN effective AS e ON {keys.same("t", "e", "flow_class")}
+    LEFT JOIN chosen AS c ON {keys.same("t", "c", "flow_class")}
+    LEFT JOIN accounts AS a ON {keys.same("t", "a", "flow_class")}
+),
+judged AS (  -- with a verdict where the interval has no 0, and the weights of cells do not decide it
+    SELECT *, CASE
+        WHEN {disagree} THEN 'undecided'
+        WHEN difference_all + reach_all < -{margin} THEN 'pool'
+        WHEN difference_all - reach_all > {margin} THEN 'book'
+        ELSE 'undecided' END AS verdict
+    FROM compared
+),
+classes AS (  -- the verdict of each class of takers
+    SELECT {keys.columns()}, string_agg(flow_class || ': ' || verdict, ', ' ORDER BY flow_class) AS verdict_by_flow
+    FROM judged WHERE flow_class IS NOT NULL AND reach_all IS NOT NULL GROUP BY {keys.columns()}
+)
+SELECT {keys.columns("j")},
+    coalesce(fills, 0) AS fills,
+    coalesce(orders, 0)::BIGINT AS orders,
+    effective_orders,
+    coalesce(fills, 0) / nullif(taken, 0) AS matched_share,
+    pool_bps,
+    book_bps,
+    pool_bps - book_bps AS difference_bps,
+    difference_bps - reach_all AS low_bps,
+    difference_bps + reach_all AS high_bps,
+    fee_difference_bps,
+    difference_bps - fee_difference_bps AS price_difference_bps,
+    effective_difference_bps,
+    effective_difference_bps - realized_difference_bps AS impact_difference_bps,
+    realized_difference_bps,
+    by_order_bps,
+    difference_overlap AS overlap_bps,
+    difference_overlap - reach_overlap AS overlap_low_bps,
+    difference_overlap + reach_overlap AS overlap_high_bps,
+    overlap_error_bps,
+    difference_pool AS pool_weighted_bps,
+    difference_pool - reach_pool AS pool_weighted_low_bps,
+    difference_pool + reach_pool AS pool_weighted_high_bps,
+    difference_book AS book_weighted_bps,
+    difference_book - reach_book AS book_weighted_low_bps,
+    difference_book + reach_book AS book_weighted_high_bps,
+    difference_bps + CASE WHEN isfinite(highest) THEN lowest END AS without_one_low_bps,
+    difference_bps + CASE WHEN isfinite(highest) THEN highest END AS without_one_high_bps,
+    level AS cluster,
+    coalesce(clusters, 0)::BIGINT AS clusters,
+    verdict,
+    {whose} AS whose,
+    verdict_by_flow,
+    {literal(kind)} AS reference,
+    CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
+FROM judged AS j LEFT JOIN classes AS k ON {keys.same("j", "k")}
+WHERE flow_class IS NULL
+{keys.sorted_by(table="j")}"""
+
+
+def _venues(line: str) -> str:
+    """Return a line of a SELECT for each venue."""
+    return ",\n        ".join(
+        line.format(venue=venue, is_there=f"WHERE fill_type = '{kind}'")
+        for venue, kind in VENUES.items()
+    )
+
+
+def _estimands(line: str, values: str = "value") -> str:
+    """Return a line of a SELECT for each estimand, with the weight of a cell by values of that name."""
+    return ",\n        ".join(
+        line.format(
+            name=name,
+            weight=weight.format(pool=f"pool_{values}", book=f"book_{values}"),
+        )
+        for name, weight in WEIGHTS.items()
+    )
