@@ -6,6 +6,7 @@ As in `fees`, amounts in different tokens are never added up, and every kind of 
 from loopring_lab.fills.averages import vwap
 from loopring_lab.fills.breakdown import breakdown
 from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.fills.liquidity import liquidity
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.orders import orders
 from loopring_lab.fills.pools import pool_returns
@@ -19,6 +20,7 @@ __all__ = [
     "breakdown",
     "compare_venues",
     "describe",
+    "liquidity",
     "markouts",
     "one_side",
     "orders",

@@ -1,0 +1,496 @@
+"""What a pool's liquidity earned: fees, what rebalancing cost, and the change of the position's value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loopring_lab.engine.ask import ask, counts
+from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql
+from loopring_lab.engine.groups import Keys, keys_of, length_sql, literal, period_sql
+from loopring_lab.engine.query import PLACE, PLACE_BITS, Question
+from loopring_lab.errors import LabError
+from loopring_lab.fills.pools import check_fee, product_sql
+from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
+from loopring_lab.fills.reserves import ledger_of
+
+NEEDS = (
+    "created_at",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "role",
+    "size",
+    "notional",
+)
+POOL = "account_id, market, base, quote"
+# A balance has 96 bits in the exchange's circuits (DESIGN.md of Loopring/protocols): four digits of base 10**9. So
+# each product of a digit with a balance fits 128 bits.
+DIGIT = 10**9
+
+
+def liquidity(
+    trades: Any,
+    balances: Any = None,
+    prices: Any = None,
+    *,
+    every: str = "1d",
+    pool_fee_bps: int = 20,
+) -> Any:
+    """Compute what a pool's liquidity earned, by day: fees, losses to rebalancing, and the change of its value.
+
+    A liquidity provider owns a share of a pool, and earns that share of everything here. The value of the
+    position changes because prices do, because of fees, because the pool trades at worse prices than the outside
+    market's, and because liquidity is added or removed. These parts add up to the change exactly.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        With the rows of one pool or several, such as `Client.trades` of their accounts, or all trades of blocks.
+        Where they have a column ``flow`` (`with_flow`), losses to arbitrage and to users are told apart.
+    balances : frame in memory, optional
+        What changes the pools' balances, from `rollup.Blocks.balances` with ``tokens=``; of several pools one
+        below the other, with a column ``account_id``. Without it the fee is assumed, and nothing is known of the
+        position.
+    prices : frame of any of these kinds, optional
+        Prices from outside the exchange: ``created_at``, ``market`` and ``price``. Without them only amounts in
+        base and quote tokens are known.
+    every : str
+        Length of a period, as for `fees.over_time`.
+    pool_fee_bps : int
+        Fee assumed where it cannot be measured, in basis points of the amount paid in; 20 in every pool of the
+        exchange.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per period and pool
+        ``period``, ``account_id`` (of the pool), ``market``, ``base``, ``quote``; ``fills``, ``unpriced`` (fills
+        and other changes without an amount, a balance or a price), ``notional``; the position at the end,
+        ``base_held`` and ``quote_held``, liquidity added less removed, ``base_added`` and ``quote_added``, and
+        fees, ``base_fees`` and ``quote_fees``, in base and quote tokens.
+
+        In quote units, truncated to 18 decimals: the value of the position when the period begins, ``opened``,
+        and ends, ``closed``, and ``change``, which is
+        ``rebalanced + fees - lost_to_arbitrage - lost_to_users - lost_to_unknown + added + unexplained``;
+        ``net``, fees less losses, which is what the pool earned beyond the rebalanced portfolio; ``held``, what
+        the position would have gained untouched, and ``against_held``, how much more the pool gained: below 0
+        this is called impermanent loss. ``fee_source`` is ``measured``, ``assumed`` or ``partly measured``;
+        ``reference`` is ``outside prices`` or ``own trades``.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `all_in_cost`; the trades have no fills of a pool, or `balances` are not as described.
+
+    Notes
+    -----
+    A position of x base and y quote tokens is worth x p + y at the outside price p, the last one at or before;
+    x p is truncated to 18 decimals, and every part is a difference of such values, so that nothing is left over.
+
+    ``rebalanced`` is the gain of a portfolio that always holds as many base tokens as the pool, but buys and
+    sells them at the outside price (the rebalancing strategy of Milionis et al.). ``fees`` are what a pool of
+    constant product received beyond what it needed for the fill, valued at p. The loss of a fill is its fee less
+    what x p + y gained by it; losses to arbitrage are what the paper calls loss versus rebalancing (LVR). Losses
+    to users can be below 0: a fill away from the outside price pays the pool.
+
+    ``held`` holds what the position held when the period began, and what was added to it since. The first period
+    begins with the first balance known, and the last one ends with the last change of a balance; others begin and
+    end with the clock. A balance is known from the statements of AMM updates and all changes before and after
+    them. ``unexplained`` is 0 unless a statement contradicts the changes, as it does where blocks are missing.
+    Where something in a period is unpriced, sums that include it are null.
+
+    References
+    ----------
+    J. Milionis, C. C. Moallemi, T. Roughgarden and A. L. Zhang, "Automated Market Making and
+    Loss-Versus-Rebalancing", 2022.
+
+    Examples
+    --------
+    >>> pool = client.trades(account_id=1, limit=200)
+    >>> days = lab.fills.liquidity(pool, prices=client.outside_prices(pool))
+    >>> days["fee_source"].unique().tolist()
+    ['assumed']
+    >>> bool((days["fees"] - days["lost_to_unknown"] == days["net"]).all())
+    True
+    """
+    caller = "lab.fills.liquidity"
+    keys = keys_of(
+        trades, ["account_id", "market", "base", "quote"], caller, every=str(every)
+    )
+    check_fee(pool_fee_bps, caller)
+    _check_pools(trades, caller)
+    kind = "" if prices is None else kind_of_prices(prices, trades, caller)
+    steps = {"own": OWN}
+    tables = {}
+    if balances is None:
+        steps["events"] = f"""
+-- fills of pools of which no balance is known
+SELECT *, {UNPLACED} FROM own"""
+    else:
+        tables["ledger"] = ledger_of(balances, caller)
+        steps |= PLACED
+    steps |= {
+        "legs": LEGS,
+        "charged": charged_sql(pool_fee_bps),
+        "marks": marks_sql(str(every)),
+    }
+    if prices is None:
+        steps["priced"] = (
+            "-- without prices no value is known\nSELECT *, NULL::HUGEINT AS found_price FROM marks"
+        )
+    else:
+        # An outside price at the same millisecond counts; a trade of the exchange must be older than the fill.
+        anchor = (
+            "first_fill + 1" if kind == OUTSIDE_PRICES else before_sql(prices, caller)
+        )
+        steps["known_prices"] = prices_sql("prices", "last")
+        steps["lookups"] = (
+            f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks"
+        )
+        steps["priced"] = asof_sql(trades, "lookups", "last")
+    steps |= {
+        "begun": BEGUN if prices is None else f"{BEGUN} WHERE is_fill OR found_price IS NOT NULL",
+        "valued": VALUED,
+        "parts": PARTS,
+        "sums": sums_sql(keys),
+        "answer": answer_sql(keys, kind),
+    }
+    question = Question(
+        caller,
+        steps,
+        NEEDS,
+        (*PLACE, "flow"),
+        keys=keys,
+        price_may_have=PRICE_COLUMNS,
+    )
+    return noted(ask(question, trades, prices, **tables), kind)
+
+
+# Which block a row is in; of a fill that is in none, its time. Rows of trades and of balances have it alike.
+BLOCK = "CASE WHEN block_id > 0 THEN block_id ELSE -ms END AS block"
+
+OWN = f"""
+-- the pools' own side of their fills: whoever takes from a pool is not one
+SELECT {POOL}, {BLOCK}, index_in_block, ms, moment,
+    TRUE AS is_fill,
+    CASE WHEN flow IN ('arbitrage', 'user') THEN flow ELSE 'unknown' END AS flow,
+    CASE side WHEN 'BUY' THEN size WHEN 'SELL' THEN -size END AS base_change,
+    CASE side WHEN 'BUY' THEN -notional WHEN 'SELL' THEN notional END AS quote_change
+FROM trades
+WHERE fill_type = 'amm' AND role = 'maker'"""
+
+# What is not known of a fill without the balances.
+UNPLACED = ", ".join(
+    [
+        "FALSE AS is_placed",
+        "NULL::BIGINT AS number",
+        *(
+            f"NULL::HUGEINT AS {name}"
+            for name in (
+                "base_before",
+                "quote_before",
+                "base_after",
+                "quote_after",
+                "base_unit",
+                "quote_unit",
+            )
+        ),
+    ]
+)
+
+
+def of_token(expression: str, side: str, aggregate: str = "sum") -> str:
+    """Return an aggregate over the rows of the pool's base or quote token, as SQL."""
+    return f"{aggregate}({expression}) FILTER (WHERE token = {side})"
+
+
+def level_sql(side: str) -> str:
+    """Return a balance after each transaction as SQL: the sum of all changes, from the statements on both sides."""
+    return f"""{side}_sum + coalesce(
+        last_value({side}_known - {side}_sum IGNORE NULLS) OVER so_far,
+        first_value({side}_known - {side}_sum IGNORE NULLS) OVER later
+    ) AS {side}_after"""
+
+
+PLACED = {
+    "changes": f"""
+-- what each transaction does to the two balances of a pool, and what they are known to be after it
+SELECT {POOL}, {BLOCK}, index_in_block, ms, bool_or(kind = 'spot_trade') AS is_fill,
+    coalesce({of_token("change::HUGEINT", "base")}, 0) AS base_change,
+    coalesce({of_token("change::HUGEINT", "quote")}, 0) AS quote_change,
+    {of_token("coalesce(published, recomputed)::HUGEINT", "base", "max")} AS base_known,
+    {of_token("coalesce(published, recomputed)::HUGEINT", "quote", "max")} AS quote_known,
+    {of_token("unit", "base", "max")} AS base_unit,
+    {of_token("unit", "quote", "max")} AS quote_unit
+FROM ledger JOIN (SELECT DISTINCT {POOL} FROM own) AS pools USING (account_id)
+WHERE token IN (base, quote)
+GROUP BY ALL""",
+    "numbered": f"""
+-- the same with the sum of all changes so far
+SELECT *, row_number() OVER so_far AS number,
+    sum(base_change) OVER so_far AS base_sum,
+    sum(quote_change) OVER so_far AS quote_sum
+FROM changes
+WINDOW so_far AS (
+    PARTITION BY {POOL} ORDER BY ms, block, index_in_block ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+)""",
+    "levels": f"""
+-- both balances after each transaction
+SELECT *, {level_sql("base")}, {level_sql("quote")}
+FROM numbered
+WINDOW so_far AS (
+    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+), later AS (
+    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+)""",
+    "moves": f"""
+-- and before it, where both are known; statements that change nothing are left out
+SELECT * FROM (
+    SELECT *,
+        lag(base_after, 1, base_after - base_change) OVER in_order AS base_before,
+        lag(quote_after, 1, quote_after - quote_change) OVER in_order AS quote_before
+    FROM levels
+    WHERE base_after IS NOT NULL AND quote_after IS NOT NULL
+    WINDOW in_order AS (PARTITION BY {POOL} ORDER BY number)
+) AS moves
+WHERE is_fill OR base_after <> base_before OR quote_after <> quote_before""",
+    "seen": """
+-- the fills of trades by their places, with what trades say better than balances: the time, and whose flow it was
+SELECT account_id, block, index_in_block, min(ms) AS fill_ms, any_value(flow) AS flow
+FROM own GROUP BY ALL""",
+    "events": f"""
+-- fills and other changes of pools whose balances are known, then the fills of other pools
+WITH timed AS (  -- in the order of the balances, so no time is before an earlier one
+    SELECT m.*, coalesce(s.flow, 'unknown') AS flow,
+        max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY {POOL} ORDER BY number) AS event_ms
+    FROM moves AS m LEFT JOIN seen AS s USING (account_id, block, index_in_block)
+)
+SELECT {POOL}, number, event_ms AS ms,
+    event_ms * {1 << PLACE_BITS} + coalesce(index_in_block + 1, 0) AS moment,
+    is_fill, flow, base_change, quote_change, TRUE AS is_placed,
+    base_before, quote_before, base_after, quote_after, base_unit, quote_unit
+FROM timed
+UNION ALL BY NAME
+SELECT {POOL}, ms, moment, is_fill, flow, {UNPLACED},
+    -- of a pool with known balances, what is not among their changes does not follow
+    CASE WHEN account_id NOT IN (SELECT account_id FROM moves) THEN base_change END AS base_change,
+    CASE WHEN account_id NOT IN (SELECT account_id FROM moves) THEN quote_change END AS quote_change
+FROM own ANTI JOIN moves USING (account_id, block, index_in_block)""",
+}
+
+LEGS = """
+-- each event by what came in and went out, with the balances that it met; only fills have both
+SELECT *,
+    CASE WHEN base_change > 0 THEN base_change ELSE quote_change END AS amount_in,
+    CASE WHEN base_change > 0 THEN -quote_change ELSE -base_change END AS amount_out,
+    -- of a balance that a statement contradicts, what is after the fill counts
+    CASE WHEN base_change > 0 THEN base_after - base_change ELSE quote_after - quote_change END AS balance_in,
+    nullif(CASE WHEN base_change > 0 THEN quote_after ELSE base_after END, 0) AS left_out,
+    CASE WHEN base_change > 0 THEN base_unit ELSE quote_unit END AS unit
+FROM events"""
+
+
+def charged_sql(pool_fee_bps: int) -> str:
+    """Return the step that measures what a pool kept of each fill, as `rollup.Blocks.pool_fills` does.
+
+    With balances x and y before a fill that takes `out` of y, x * out / (y - out) keeps the product. That is a
+    division by hand, digit by digit, as the product of two balances does not fit 128 bits.
+    """
+    return f"""
+-- what a pool kept of each fill: all that came in beyond what keeps the product of the balances, rounded up
+WITH divided AS (
+    SELECT *,
+        balance_in // {DIGIT**3} * amount_out AS first,
+        first % left_out * {DIGIT} + balance_in // {DIGIT**2} % {DIGIT} * amount_out AS second,
+        second % left_out * {DIGIT} + balance_in // {DIGIT} % {DIGIT} * amount_out AS third,
+        third % left_out * {DIGIT} + balance_in % {DIGIT} * amount_out AS fourth,
+        first // left_out * {DIGIT**3} + second // left_out * {DIGIT**2} + third // left_out * {DIGIT}
+            + fourth // left_out + (fourth % left_out > 0)::INT AS exact
+    FROM legs
+),
+kept AS (
+    SELECT *, CASE
+        WHEN is_fill AND amount_out > 0 AND left_out > 0 AND balance_in > 0
+            THEN amount_in - (exact + unit - 1) // unit * unit END AS kept
+    FROM divided
+)
+SELECT * EXCLUDE (first, second, third, fourth, exact, kept, amount_in, amount_out, balance_in, left_out, unit),
+    is_fill AND kept IS NOT NULL AS is_measured,
+    CASE WHEN is_fill THEN coalesce(kept, amount_in * {pool_fee_bps} // 10000) END AS fee
+FROM kept"""
+
+
+def marks_sql(every: str) -> str:
+    """Return the step with every moment at which a position is valued: events, and the ends of periods."""
+    return f"""
+-- the moments at which a position is valued: each event, and the end of each period but the last
+WITH dated AS (
+    SELECT * EXCLUDE created_at, {period_sql(every)} AS period
+    FROM (SELECT *, make_timestamptz(ms * 1000) AS created_at FROM charged) AS timed
+),
+spans AS (
+    SELECT {POOL}, make_timestamp(epoch_us(min(period))) AS first, make_timestamp(epoch_us(max(period))) AS last
+    FROM dated WHERE is_placed GROUP BY ALL
+),
+starts AS (
+    SELECT {POOL}, unnest(range(first, last, {length_sql(every)})) AS start FROM spans
+),
+ends AS (
+    SELECT {POOL}, to_timestamp(epoch(start)) AS period, epoch_ms(start + {length_sql(every)}) AS ms,
+        ms * {1 << PLACE_BITS} AS moment,
+        FALSE AS is_fill, TRUE AS is_placed, 0::HUGEINT AS base_change, 0::HUGEINT AS quote_change
+    FROM starts
+),
+listed AS (
+    SELECT *, TRUE AS is_event FROM dated UNION ALL BY NAME SELECT *, FALSE AS is_event FROM ends
+),
+placed AS (  -- at the end of a period the balances are those after the last event
+    SELECT * REPLACE (
+        CASE WHEN is_event THEN base_after ELSE last_value(base_after IGNORE NULLS) OVER in_order END AS base_after,
+        CASE WHEN is_event THEN quote_after ELSE last_value(quote_after IGNORE NULLS) OVER in_order END AS quote_after
+    ), row_number() OVER in_order AS place
+    FROM listed
+    WINDOW in_order AS (PARTITION BY {POOL} ORDER BY ms, is_event, number)
+)
+SELECT * REPLACE (
+    CASE WHEN is_event THEN base_before ELSE base_after END AS base_before,
+    CASE WHEN is_event THEN quote_before ELSE quote_after END AS quote_before
+), moment AS first_fill
+FROM placed"""
+
+
+# A balance before the first price has no value yet, so that the position begins later.
+BEGUN = "-- the moments from the first one with a value on\nSELECT * FROM priced"
+
+VALUED = f"""
+-- each moment with the price before it, and with what would be held had no fill of the period happened
+SELECT *, found_price AS price,
+    lag(found_price, 1, found_price) OVER in_order AS price_before,
+    base_before - coalesce(
+        sum(base_change) FILTER (WHERE is_fill) OVER (
+            PARTITION BY {POOL}, period ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0
+    ) AS base_untouched
+FROM begun
+WINDOW in_order AS (PARTITION BY {POOL}, is_placed ORDER BY place)"""
+
+PARTS = f"""
+-- how much the value of a position changed since the moment before, by cause
+SELECT *,
+    base_after - base_change AS base_met,
+    quote_after - quote_change AS quote_met,
+    {product_sql("base_before", "price")} AS worth_before,
+    {product_sql("base_met", "price")} AS worth_met,
+    {product_sql("base_after", "price")} AS worth_after,
+    worth_before + quote_before AS value_before,
+    worth_after + quote_after AS value_after,
+    worth_before - ({product_sql("base_before", "price_before")}) AS gain,
+    {product_sql("base_untouched", "price")} AS untouched_now,
+    untouched_now - ({product_sql("base_untouched", "price_before")}) AS untouched_gain,
+    worth_met - worth_before + quote_met - quote_before AS jump,
+    -- without the balances, what the change itself is worth
+    {product_sql("abs(base_change)", "price")} AS worth_changed,
+    CASE WHEN is_placed THEN worth_after - worth_met ELSE sign(base_change)::INT * worth_changed END
+        + quote_change AS moved,
+    CASE WHEN base_change > 0 THEN {product_sql("fee", "price")} ELSE fee END AS fee_value,
+    fee_value - moved AS loss
+FROM valued"""
+
+
+def whole_sum(expression: str, name: str, where: str = "TRUE") -> str:
+    """Return a sum as SQL that is null where one of its terms is unknown, and 0 where it has none."""
+    filtered = f"FILTER (WHERE {where})"
+    return f"""CASE WHEN count(*) {filtered} = count({expression}) {filtered}
+        THEN coalesce(sum({expression}) {filtered}, 0::HUGEINT) END AS {name}"""
+
+
+def lost_to(flow: str) -> str:
+    """Return which rows are fills of a class of flow, as SQL."""
+    return f"is_fill AND flow = {literal(flow)}"
+
+
+ADDED = "is_event AND NOT is_fill"
+
+
+def sums_sql(keys: Keys) -> str:
+    """Return the step with the sums of each period and pool."""
+    named = zip(keys.aliases, keys.answer_names, strict=True)
+    group = ", ".join(f"{name} AS {alias}" for alias, name in named)
+    return f"""
+-- sums of each period and pool; of a position also its value when the period begins and ends
+SELECT 0 AS everything, {group},
+    count(*) FILTER (WHERE is_fill) AS fills,
+    count(*) FILTER (WHERE is_measured) AS measured,
+    count(*) FILTER (WHERE is_event AND (moved IS NULL OR is_fill AND fee_value IS NULL)) AS unpriced,
+    bool_and(is_placed) AS is_placed,
+    {whole_sum("abs(quote_change)", "notional", "is_fill")},
+    last(base_after ORDER BY place) AS base_held,
+    last(quote_after ORDER BY place) AS quote_held,
+    {whole_sum("base_change", "base_added", ADDED)},
+    {whole_sum("quote_change", "quote_added", ADDED)},
+    {whole_sum("fee", "base_fees", "is_fill AND base_change > 0")},
+    {whole_sum("fee", "quote_fees", "is_fill AND base_change < 0")},
+    first(value_before ORDER BY place) AS first_value,
+    last(value_after ORDER BY place) AS closed,
+    {whole_sum("gain", "rebalanced")},
+    {whole_sum("fee_value", "fees", "is_fill")},
+    {whole_sum("loss", "lost_to_arbitrage", lost_to("arbitrage"))},
+    {whole_sum("loss", "lost_to_users", lost_to("user"))},
+    {whole_sum("loss", "lost_to_unknown", lost_to("unknown"))},
+    {whole_sum("moved", "added", ADDED)},
+    {whole_sum("jump", "unexplained")},
+    {whole_sum("untouched_gain", "held")}
+FROM parts
+GROUP BY ALL"""
+
+
+def answer_sql(keys: Keys, kind: str) -> str:
+    """Return the last step, which says of each period how it began, and what follows from its sums."""
+    period, *pool = keys.aliases
+    of_pool = ", ".join(pool)
+    reference = literal(kind) if kind else "NULL::VARCHAR"
+    return f"""
+WITH opened AS (  -- a period begins with the value with which the one before it ended
+    SELECT *, CASE WHEN row_number() OVER in_order = 1 THEN first_value ELSE lag(closed) OVER in_order END AS opened
+    FROM sums
+    WINDOW in_order AS (PARTITION BY {of_pool} ORDER BY {period})
+)
+SELECT {keys.columns()}, fills::BIGINT AS fills, unpriced::BIGINT AS unpriced, notional,
+    base_held, quote_held,
+    CASE WHEN is_placed THEN base_added END AS base_added,
+    CASE WHEN is_placed THEN quote_added END AS quote_added,
+    base_fees, quote_fees, opened, closed,
+    closed - opened AS change,
+    rebalanced, fees, lost_to_arbitrage, lost_to_users, lost_to_unknown,
+    CASE WHEN is_placed THEN added END AS added,
+    unexplained,
+    fees - lost_to_arbitrage - lost_to_users - lost_to_unknown AS net,
+    held,
+    rebalanced + net - held AS against_held,
+    CASE
+        WHEN fills = 0 THEN NULL
+        WHEN measured = fills THEN 'measured'
+        WHEN measured = 0 THEN 'assumed'
+        ELSE 'partly measured'
+    END AS fee_source,
+    {reference} AS reference
+FROM opened
+{keys.sorted_by()}"""
+
+
+def _check_pools(trades: Any, caller: str) -> None:
+    """Raise a `LabError` where trades have no fills of a pool."""
+    found = counts(
+        trades,
+        caller,
+        ("fill_type", "role"),
+        rows="count(*)",
+        own="count(*) FILTER (WHERE fill_type = 'amm' AND role = 'maker')",
+    )
+    if found["rows"] and not found["own"]:
+        raise LabError(
+            f"{caller}: these trades have no fills of a pool. Give client.trades(account_id) of a pool's account; "
+            "where rows have no role, lab.fills.with_roles(trades) fills it in."
+        )
