@@ -23,6 +23,7 @@ NEEDS = (
     "fill_type",
     "role",
     "size",
+    "price",
     "notional",
 )
 POOL = "account_id, market, base, quote"
@@ -151,7 +152,9 @@ SELECT *, {UNPLACED} FROM own"""
         )
         steps["priced"] = asof_sql(trades, "lookups", "last")
     steps |= {
-        "begun": BEGUN if prices is None else f"{BEGUN} WHERE is_fill OR found_price IS NOT NULL",
+        "begun": BEGUN
+        if prices is None
+        else f"{BEGUN} WHERE is_fill OR found_price IS NOT NULL",
         "valued": VALUED,
         "parts": PARTS,
         "sums": sums_sql(keys),
