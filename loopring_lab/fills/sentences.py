@@ -9,6 +9,7 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
+from loopring_lab.fills import earnings
 from loopring_lab.fills.prices import OWN_TRADES
 
 NEEDED = (
@@ -47,23 +48,24 @@ class Sentences(str):
 
 
 def describe(comparison: Any) -> Sentences:
-    """Say in words what `compare_venues` found, a sentence for each group.
+    """Say in words what `compare_venues` found, a sentence for each group, or what `liquidity` found, for each pool.
 
     Parameters
     ----------
     comparison : frame of pandas, pyarrow, Polars, DuckDB or Spark
-        From `compare_venues`.
+        From `compare_venues` or `liquidity`.
 
     Returns
     -------
     str
         Which a notebook shows as prose. A line for each row: the verdict, the difference with its interval, what
         it rests on, and, where the exchange's own trades are the reference, what that does to the difference.
+        Of a pool: fees and losses, the mean net return of a period with its interval, and how the position changed.
 
     Raises
     ------
     LabError
-        `comparison` has not the columns of `compare_venues`.
+        `comparison` has the columns of neither.
 
     Examples
     --------
@@ -73,11 +75,15 @@ def describe(comparison: Any) -> Sentences:
     """
     caller = "lab.fills.describe"
     names = frames.column_names(comparison, caller)
-    frames.check_columns(NEEDED, names, caller)
-    keys = names[: names.index("fills")]
+    is_of_pools = set(earnings.NEEDED) <= set(names)
+    if not is_of_pools:
+        frames.check_columns(NEEDED, names, caller)
     table = comparison
     if not isinstance(comparison, pd.DataFrame):
         table = frames.to_pandas(collected(comparison, caller))
+    if is_of_pools:
+        return Sentences("\n".join(earnings.sentences(table)) or "No fills of a pool.")
+    keys = names[: names.index("fills")]
     lines = []
     for row in table.to_dict("records"):
         sentence = _sentence(row)
