@@ -126,7 +126,7 @@ def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
 
 def sentences(table: pd.DataFrame) -> Iterator[str]:
     """Say in words what the liquidity of each pool earned."""
-    period = _period(table)
+    period = period_name(table)
     for row in totals(table).to_dict("records"):
         fills = "1 fill" if row["fills"] == 1 else f"{row['fills']:,} fills"
         begin = f"{row['market']} (account {row['account_id']}): {fills}"
@@ -171,7 +171,7 @@ def rate_in_words(row: Mapping[Any, Any], period: str) -> str:
         return "nothing"
     interval = "too few for an interval"
     if not math.isnan(row["low_bps"]):
-        interval = f"interval {_bps(row['low_bps'])} to {_bps(row['high_bps'])}"
+        interval = f"95 % interval {_bps(row['low_bps'])} to {_bps(row['high_bps'])}"
     each = f"{row['known']:,} {period}{'' if row['known'] == 1 else 's'}"
     return f"{_bps(row['net_bps'])} bps ({interval}, n = {each})"
 
@@ -209,7 +209,7 @@ def _total(amounts: pd.Series) -> Decimal:
     return sum(amounts.dropna(), Decimal(0))
 
 
-def _period(table: pd.DataFrame) -> str:
+def period_name(table: pd.DataFrame) -> str:
     """Name the periods of an answer by the shortest time between two."""
     lengths = table["period"].drop_duplicates().sort_values().diff()
     return PERIODS.get(lengths.min(), "period")
