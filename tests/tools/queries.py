@@ -22,6 +22,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "schedule_lines": {"schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}]},
     "pool_returns": {"pool_account": POOL},
 }
+# These ask about a pool's trades.
+OF_POOLS = ("liquidity", "pool_returns")
 # Of these an answer by row and one by group are different queries.
 ALSO_BY_GROUP = ("price_gap", "all_in_cost", "in_token")
 
@@ -63,7 +65,7 @@ def queries() -> Iterator[tuple[str, list[str]]]:
                 continue
             function = getattr(module, name)
             given = NEEDED.get(name, {})
-            trades = samples[POOL if name == "pool_returns" else ACCOUNT]
+            trades = samples[POOL if name in OF_POOLS else ACCOUNT]
             yield from _asked(f"lab.{room}.{name}", function, trades, given)
             if name in ALSO_BY_GROUP:
                 yield from _asked(
