@@ -26,7 +26,6 @@ from support.worlds import minute_marks, true_price
 import loopring_lab as lab
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
-from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill
 
 HOUR = 3_600_000

@@ -67,10 +67,12 @@ def liquidity(
     ----------
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         With the rows of pools, as for `fills.liquidity`.
-    balances, prices, every, pool_fee_bps : optional
+    balances, prices : optional
         As for `fills.liquidity`. Without prices from outside no loss is known.
     pool_account : int, optional
         Account id of the pool; by default the one with the most fills.
+    every, pool_fee_bps : optional
+        As for `fills.liquidity`.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure of 900 by 420 pixels by default.
 
@@ -106,7 +108,9 @@ def liquidity(
             "before its first fill on."
         )
     pool = known.iloc[0]
-    title = f"What the liquidity of {pool['market']} earned (account {pool['account_id']})"
+    title = (
+        f"What the liquidity of {pool['market']} earned (account {pool['account_id']})"
+    )
     with drawing(trades, ax, title, _note(table)) as axes:
         periods = axis.timeline(known["period"], every, caller)
         located = periods.located(known)
@@ -134,7 +138,7 @@ def _of_pool(table: pd.DataFrame, account: int | None, caller: str) -> pd.DataFr
             raise LabError(
                 f"{caller}: no fills of a pool. Pass a pool's trades, such as client.trades(1)."
             )
-        account = int(counts.idxmax())
+        account = int(counts.index[counts.argmax()])
     account = parse_account_id(account, "pool_account")
     own = table[table["account_id"] == account]
     if own.empty:
@@ -190,8 +194,6 @@ def _marks(
     rows = zip(located["when"], located["fills"], strict=True)
     for number, (when, count) in enumerate(rows, start=1):
         step = format_amount(sums[number] - sums[number - 1])
-        text = (
-            f"{label}, {when}, {format_count(count)}\n{step} {quote}, so far {format_amount(sums[number])} {quote}"
-        )
+        text = f"{label}, {when}, {format_count(count)}\n{step} {quote}, so far {format_amount(sums[number])} {quote}"
         levels = float(sums[number - 1]), float(sums[number])
         yield Mark(text, (along[number - 1], along[number]), levels)

@@ -11,7 +11,7 @@ from loopring_lab.engine.query import PLACE, PLACE_BITS, Question
 from loopring_lab.errors import LabError
 from loopring_lab.fills.pools import check_fee, product_sql
 from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
-from loopring_lab.fills.reserves import ledger_of
+from loopring_lab.fills.reserves import BLOCK, MOVES, POOL, ledger_of
 
 NEEDS = (
     "created_at",
@@ -26,7 +26,6 @@ NEEDS = (
     "price",
     "notional",
 )
-POOL = "account_id, market, base, quote"
 # A balance has 96 bits in the exchange's circuits (DESIGN.md of Loopring/protocols): four digits of base 10**9. So
 # each product of a digit with a balance fits 128 bits.
 DIGIT = 10**9
@@ -126,12 +125,10 @@ def liquidity(
     steps = {"own": OWN}
     tables = {}
     if balances is None:
-        steps["events"] = f"""
--- fills of pools of which no balance is known
-SELECT *, {UNPLACED} FROM own"""
+        steps["events"] = FILLS_ALONE
     else:
         tables["ledger"] = ledger_of(balances, caller)
-        steps |= PLACED
+        steps |= MOVES | PLACED
     steps |= {
         "legs": LEGS,
         "charged": charged_sql(pool_fee_bps),
@@ -171,9 +168,6 @@ SELECT *, {UNPLACED} FROM own"""
     return noted(ask(question, trades, prices, **tables), kind)
 
 
-# Which block a row is in; of a fill that is in none, its time. Rows of trades and of balances have it alike.
-BLOCK = "CASE WHEN block_id > 0 THEN block_id ELSE -ms END AS block"
-
 OWN = f"""
 -- the pools' own side of their fills: whoever takes from a pool is not one
 SELECT {POOL}, {BLOCK}, index_in_block, ms, moment,
@@ -184,103 +178,51 @@ SELECT {POOL}, {BLOCK}, index_in_block, ms, moment,
 FROM trades
 WHERE fill_type = 'amm' AND role = 'maker'"""
 
-# What is not known of a fill without the balances.
-UNPLACED = ", ".join(
-    [
-        "FALSE AS is_placed",
-        "NULL::BIGINT AS number",
-        *(
-            f"NULL::HUGEINT AS {name}"
-            for name in (
-                "base_before",
-                "quote_before",
-                "base_after",
-                "quote_after",
-                "base_unit",
-                "quote_unit",
-            )
-        ),
-    ]
+# What is known of a fill only with the balances.
+BALANCES = (
+    "base_before",
+    "quote_before",
+    "base_after",
+    "quote_after",
+    "base_unit",
+    "quote_unit",
 )
+UNKNOWN = ", ".join(f"NULL::HUGEINT AS {name}" for name in BALANCES)
+UNPLACED = f"FALSE AS is_placed, NULL::BIGINT AS number, {UNKNOWN}"
 
-
-def of_token(expression: str, side: str, aggregate: str = "sum") -> str:
-    """Return an aggregate over the rows of the pool's base or quote token, as SQL."""
-    return f"{aggregate}({expression}) FILTER (WHERE token = {side})"
-
-
-def level_sql(side: str) -> str:
-    """Return a balance after each transaction as SQL: the sum of all changes, from the statements on both sides."""
-    return f"""{side}_sum + coalesce(
-        last_value({side}_known - {side}_sum IGNORE NULLS) OVER so_far,
-        first_value({side}_known - {side}_sum IGNORE NULLS) OVER later
-    ) AS {side}_after"""
-
+FILLS_ALONE = f"""
+-- fills of pools of which no balance is known
+SELECT *, {UNPLACED} FROM own"""
 
 PLACED = {
-    "changes": f"""
--- what each transaction does to the two balances of a pool, and what they are known to be after it
-SELECT {POOL}, {BLOCK}, index_in_block, ms, bool_or(kind = 'spot_trade') AS is_fill,
-    coalesce({of_token("change::HUGEINT", "base")}, 0) AS base_change,
-    coalesce({of_token("change::HUGEINT", "quote")}, 0) AS quote_change,
-    {of_token("coalesce(published, recomputed)::HUGEINT", "base", "max")} AS base_known,
-    {of_token("coalesce(published, recomputed)::HUGEINT", "quote", "max")} AS quote_known,
-    {of_token("unit", "base", "max")} AS base_unit,
-    {of_token("unit", "quote", "max")} AS quote_unit
-FROM ledger JOIN (SELECT DISTINCT {POOL} FROM own) AS pools USING (account_id)
-WHERE token IN (base, quote)
-GROUP BY ALL""",
-    "numbered": f"""
--- the same with the sum of all changes so far
-SELECT *, row_number() OVER so_far AS number,
-    sum(base_change) OVER so_far AS base_sum,
-    sum(quote_change) OVER so_far AS quote_sum
-FROM changes
-WINDOW so_far AS (
-    PARTITION BY {POOL} ORDER BY ms, block, index_in_block ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-)""",
-    "levels": f"""
--- both balances after each transaction
-SELECT *, {level_sql("base")}, {level_sql("quote")}
-FROM numbered
-WINDOW so_far AS (
-    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-), later AS (
-    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-)""",
-    "moves": f"""
--- and before it, where both are known; statements that change nothing are left out
-SELECT * FROM (
-    SELECT *,
-        lag(base_after, 1, base_after - base_change) OVER in_order AS base_before,
-        lag(quote_after, 1, quote_after - quote_change) OVER in_order AS quote_before
-    FROM levels
-    WHERE base_after IS NOT NULL AND quote_after IS NOT NULL
-    WINDOW in_order AS (PARTITION BY {POOL} ORDER BY number)
-) AS moves
-WHERE is_fill OR base_after <> base_before OR quote_after <> quote_before""",
     "seen": """
 -- the fills of trades by their places, with what trades say better than balances: the time, and whose flow it was
 SELECT account_id, block, index_in_block, min(ms) AS fill_ms, any_value(flow) AS flow
 FROM own GROUP BY ALL""",
-    "events": f"""
--- fills and other changes of pools whose balances are known, then the fills of other pools
-WITH timed AS (  -- in the order of the balances, so no time is before an earlier one
-    SELECT m.*, coalesce(s.flow, 'unknown') AS flow,
-        max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY {POOL} ORDER BY number) AS event_ms
-    FROM moves AS m LEFT JOIN seen AS s USING (account_id, block, index_in_block)
+    "timed": f"""
+-- fills and other changes of pools whose balances are known; in their order, so no time is before an earlier one
+SELECT m.*, coalesce(s.flow, 'unknown') AS flow,
+    max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY {POOL} ORDER BY number) AS event_ms
+FROM moves AS m LEFT JOIN seen AS s USING (account_id, block, index_in_block)""",
+    "others": """
+-- fills that are not among these; where the pool's balances are known, nothing else is known of them
+SELECT * REPLACE (
+    CASE WHEN is_of_placed_pool THEN NULL ELSE base_change END AS base_change,
+    CASE WHEN is_of_placed_pool THEN NULL ELSE quote_change END AS quote_change
 )
+FROM (
+    SELECT *, account_id IN (SELECT account_id FROM moves) AS is_of_placed_pool
+    FROM own ANTI JOIN moves USING (account_id, block, index_in_block)
+) AS fills""",
+    "events": f"""
+-- all of them
 SELECT {POOL}, number, event_ms AS ms,
     event_ms * {1 << PLACE_BITS} + coalesce(index_in_block + 1, 0) AS moment,
-    is_fill, flow, base_change, quote_change, TRUE AS is_placed,
-    base_before, quote_before, base_after, quote_after, base_unit, quote_unit
+    is_fill, flow, base_change, quote_change, TRUE AS is_placed, {", ".join(BALANCES)}
 FROM timed
 UNION ALL BY NAME
-SELECT {POOL}, ms, moment, is_fill, flow, {UNPLACED},
-    -- of a pool with known balances, what is not among their changes does not follow
-    CASE WHEN account_id NOT IN (SELECT account_id FROM moves) THEN base_change END AS base_change,
-    CASE WHEN account_id NOT IN (SELECT account_id FROM moves) THEN quote_change END AS quote_change
-FROM own ANTI JOIN moves USING (account_id, block, index_in_block)""",
+SELECT {POOL}, ms, moment, is_fill, flow, base_change, quote_change, {UNPLACED}
+FROM others""",
 }
 
 LEGS = """
@@ -321,7 +263,7 @@ kept AS (
 )
 SELECT * EXCLUDE (first, second, third, fourth, exact, kept, amount_in, amount_out, balance_in, left_out, unit),
     is_fill AND kept IS NOT NULL AS is_measured,
-    CASE WHEN is_fill THEN coalesce(kept, amount_in * {pool_fee_bps} // 10000) END AS fee
+    CASE WHEN is_fill THEN coalesce(kept, greatest(amount_in, 0) * {pool_fee_bps} // 10000) END AS fee
 FROM kept"""
 
 
@@ -433,8 +375,8 @@ SELECT 0 AS everything, {group},
     last(quote_after ORDER BY place) AS quote_held,
     {whole_sum("base_change", "base_added", ADDED)},
     {whole_sum("quote_change", "quote_added", ADDED)},
-    {whole_sum("fee", "base_fees", "is_fill AND base_change > 0")},
-    {whole_sum("fee", "quote_fees", "is_fill AND base_change < 0")},
+    {whole_sum("fee", "base_fees", "is_fill AND coalesce(base_change > 0, TRUE)")},
+    {whole_sum("fee", "quote_fees", "is_fill AND coalesce(base_change <= 0, TRUE)")},
     first(value_before ORDER BY place) AS first_value,
     last(value_after ORDER BY place) AS closed,
     {whole_sum("gain", "rebalanced")},

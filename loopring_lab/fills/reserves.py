@@ -1,4 +1,4 @@
-"""Pools' balances over time, as `rollup.Blocks.balances` gives them, as a table that queries read."""
+"""Pools' balances over time, from what `rollup.Blocks.balances` gives: a table, and the steps of a query over it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,72 @@ AMOUNTS = ("change", "published", "recomputed")
 COLUMNS = (*TIMES_AND_PLACES, *AMOUNTS, *(f"{name}_units" for name in AMOUNTS))
 # Queries count amounts in 1e-18 of a token. DuckDB casts these to its HUGEINT without touching them.
 WHOLE = pa.decimal128(38, 0)
+
+POOL = "account_id, market, base, quote"
+# Which block a row is in; of a fill that is in none, its time. Rows of trades and of balances have it alike.
+BLOCK = "CASE WHEN block_id > 0 THEN block_id ELSE -ms END AS block"
+
+
+def of_token(expression: str, side: str, aggregate: str = "sum") -> str:
+    """Return an aggregate over the rows of the pool's base or quote token, as SQL."""
+    return f"{aggregate}({expression}) FILTER (WHERE token = {side})"
+
+
+def level_sql(side: str) -> str:
+    """Return a balance after each transaction as SQL.
+
+    It is the sum of all changes, and what the last statement says beyond that sum; before the first, that one.
+    """
+    stated = f"{side}_known - {side}_sum"
+    before = f"last_value({stated} IGNORE NULLS) OVER so_far"
+    after = f"first_value({stated} IGNORE NULLS) OVER later"
+    return f"{side}_sum + coalesce({before}, {after}) AS {side}_after"
+
+
+# From ``ledger``, and ``own``, the pools' fills: what happened to the balances of each pool, in order, as ``moves``.
+MOVES = {
+    "changes": f"""
+-- what each transaction does to the two balances of a pool, and what they are known to be after it
+SELECT {POOL}, {BLOCK}, index_in_block, ms, bool_or(kind = 'spot_trade') AS is_fill,
+    coalesce({of_token("change::HUGEINT", "base")}, 0) AS base_change,
+    coalesce({of_token("change::HUGEINT", "quote")}, 0) AS quote_change,
+    {of_token("coalesce(published, recomputed)::HUGEINT", "base", "max")} AS base_known,
+    {of_token("coalesce(published, recomputed)::HUGEINT", "quote", "max")} AS quote_known,
+    {of_token("unit", "base", "max")} AS base_unit,
+    {of_token("unit", "quote", "max")} AS quote_unit
+FROM ledger JOIN (SELECT DISTINCT {POOL} FROM own) AS pools USING (account_id)
+WHERE token IN (base, quote)
+GROUP BY ALL""",
+    "numbered": f"""
+-- the same with the sum of all changes so far
+SELECT *, row_number() OVER so_far AS number,
+    sum(base_change) OVER so_far AS base_sum,
+    sum(quote_change) OVER so_far AS quote_sum
+FROM changes
+WINDOW so_far AS (
+    PARTITION BY {POOL} ORDER BY ms, block, index_in_block ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+)""",
+    "levels": f"""
+-- both balances after each transaction
+SELECT *, {level_sql("base")}, {level_sql("quote")}
+FROM numbered
+WINDOW so_far AS (
+    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+), later AS (
+    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+)""",
+    "moves": f"""
+-- and before it, where both are known; statements that change nothing are left out
+SELECT * FROM (
+    SELECT *,
+        lag(base_after, 1, base_after - base_change) OVER in_order AS base_before,
+        lag(quote_after, 1, quote_after - quote_change) OVER in_order AS quote_before
+    FROM levels
+    WHERE base_after IS NOT NULL AND quote_after IS NOT NULL
+    WINDOW in_order AS (PARTITION BY {POOL} ORDER BY number)
+) AS moves
+WHERE is_fill OR base_after <> base_before OR quote_after <> quote_before""",
+}
 
 
 def ledger_of(balances: Any, caller: str) -> pa.Table:

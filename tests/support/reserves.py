@@ -236,29 +236,28 @@ def trades_of(pools: Iterable[Drawn]) -> pd.DataFrame:
         base, quote = pool.tokens
         scales = [10 ** (18 - decimals) for decimals in pool.decimals]
         for event in pool.events:
-            if event.kind == "spot_trade":
-                rows.append(
-                    {
-                        "created_at": event.ms,
-                        "trade_id": event.trade_id,
-                        "account_id": pool.account,
-                        "market": pool.market,
-                        "base": base,
-                        "quote": quote,
-                        "side": "BUY" if event.base > 0 else "SELL",
-                        "fill_type": "amm",
-                        "role": "maker",
-                        "size": abs(event.base) * scales[0],
-                        "notional": abs(event.quote) * scales[1],
-                        "price": abs(event.quote)
-                        * scales[1]
-                        * UNIT
-                        // (abs(event.base) * scales[0]),
-                        "flow": event.flow,
-                        "block_id": event.block,
-                        "index_in_block": 3 * event.place + 1,
-                    }
-                )
+            if event.kind != "spot_trade":
+                continue
+            size = abs(event.base) * scales[0]
+            notional = abs(event.quote) * scales[1]
+            row = {
+                "created_at": event.ms,
+                "trade_id": event.trade_id,
+                "account_id": pool.account,
+                "market": pool.market,
+                "base": base,
+                "quote": quote,
+                "side": "BUY" if event.base > 0 else "SELL",
+                "fill_type": "amm",
+                "role": "maker",
+                "size": size,
+                "notional": notional,
+                "price": notional * UNIT // size,
+                "flow": event.flow,
+                "block_id": event.block,
+                "index_in_block": 3 * event.place + 1,
+            }
+            rows.append(row)
     frame = pd.DataFrame(rows)
     for name in ("size", "price", "notional"):
         frame[name] = _in_units(pa.array([row[name] for row in rows], WHOLE))
