@@ -11,7 +11,7 @@ from loopring_lab.engine.query import PLACE, PLACE_BITS, Question
 from loopring_lab.errors import LabError
 from loopring_lab.fills.pools import check_fee, product_sql
 from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
-from loopring_lab.fills.reserves import BLOCK, MOVES, POOL, ledger_of
+from loopring_lab.fills.reserves import BLOCK, MOVES, NUMBERED, POOL, ledger_of
 
 NEEDS = (
     "created_at",
@@ -153,6 +153,7 @@ def liquidity(
         if prices is None
         else f"{BEGUN} WHERE is_fill OR found_price IS NOT NULL",
         "valued": VALUED,
+        "worths": WORTH,
         "parts": PARTS,
         "sums": sums_sql(keys),
         "answer": answer_sql(keys, kind),
@@ -170,7 +171,7 @@ def liquidity(
 
 OWN = f"""
 -- the pools' own side of their fills: whoever takes from a pool is not one
-SELECT {POOL}, {BLOCK}, index_in_block, ms, moment,
+SELECT {NUMBERED}, {BLOCK}, index_in_block, ms, moment,
     TRUE AS is_fill,
     CASE WHEN flow IN ('arbitrage', 'user') THEN flow ELSE 'unknown' END AS flow,
     CASE side WHEN 'BUY' THEN size WHEN 'SELL' THEN -size END AS base_change,
@@ -199,10 +200,10 @@ PLACED = {
 -- the fills of trades by their places, with what trades say better than balances: the time, and whose flow it was
 SELECT account_id, block, index_in_block, min(ms) AS fill_ms, any_value(flow) AS flow
 FROM own GROUP BY ALL""",
-    "timed": f"""
+    "timed": """
 -- fills and other changes of pools whose balances are known; in their order, so no time is before an earlier one
 SELECT m.*, coalesce(s.flow, 'unknown') AS flow,
-    max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY {POOL} ORDER BY number) AS event_ms
+    max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY pool ORDER BY number) AS event_ms
 FROM moves AS m LEFT JOIN seen AS s USING (account_id, block, index_in_block)""",
     "others": """
 -- fills that are not among these; where the pool's balances are known, nothing else is known of them
@@ -228,7 +229,8 @@ FROM others""",
 LEGS = """
 -- each event by what came in and went out, with the balances that it met; only fills have both
 SELECT *,
-    CASE WHEN base_change > 0 THEN base_change ELSE quote_change END AS amount_in,
+    CASE WHEN base_change > 0 THEN base_change WHEN quote_change > 0 THEN quote_change ELSE 0 * quote_change END
+        AS amount_in,
     CASE WHEN base_change > 0 THEN -quote_change ELSE -base_change END AS amount_out,
     -- of a balance that a statement contradicts, what is after the fill counts
     CASE WHEN base_change > 0 THEN base_after - base_change ELSE quote_after - quote_change END AS balance_in,
@@ -263,7 +265,7 @@ kept AS (
 )
 SELECT * EXCLUDE (first, second, third, fourth, exact, kept, amount_in, amount_out, balance_in, left_out, unit),
     is_fill AND kept IS NOT NULL AS is_measured,
-    CASE WHEN is_fill THEN coalesce(kept, greatest(amount_in, 0) * {pool_fee_bps} // 10000) END AS fee
+    CASE WHEN is_fill THEN coalesce(kept, amount_in * {pool_fee_bps} // 10000) END AS fee
 FROM kept"""
 
 
@@ -297,7 +299,7 @@ placed AS (  -- at the end of a period the balances are those after the last eve
         CASE WHEN is_event THEN quote_after ELSE last_value(quote_after IGNORE NULLS) OVER in_order END AS quote_after
     ), row_number() OVER in_order AS place
     FROM listed
-    WINDOW in_order AS (PARTITION BY {POOL} ORDER BY ms, is_event, number)
+    WINDOW in_order AS (PARTITION BY pool ORDER BY ms, is_event, number)
 )
 SELECT * REPLACE (
     CASE WHEN is_event THEN base_before ELSE base_after END AS base_before,
@@ -309,39 +311,51 @@ FROM placed"""
 # A balance before the first price has no value yet, so that the position begins later.
 BEGUN = "-- the moments from the first one with a value on\nSELECT * FROM priced"
 
-VALUED = f"""
--- each moment with the price before it, and with what would be held had no fill of the period happened
+VALUED = """
+-- each moment with the price before it, the balances that an event met, and what would be held without the fills
 SELECT *, found_price AS price,
     lag(found_price, 1, found_price) OVER in_order AS price_before,
-    base_before - coalesce(
-        sum(base_change) FILTER (WHERE is_fill) OVER (
-            PARTITION BY {POOL}, period ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), 0
-    ) AS base_untouched
-FROM begun
-WINDOW in_order AS (PARTITION BY {POOL}, is_placed ORDER BY place)"""
-
-PARTS = f"""
--- how much the value of a position changed since the moment before, by cause
-SELECT *,
     base_after - base_change AS base_met,
     quote_after - quote_change AS quote_met,
+    base_before - coalesce(
+        sum(base_change) FILTER (WHERE is_fill) OVER (
+            PARTITION BY pool, period ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0
+    ) AS untouched
+FROM begun
+WINDOW in_order AS (PARTITION BY pool, is_placed ORDER BY place)"""
+
+# Products of amounts take most of the time of the question, so none is computed twice.
+WORTH = f"""
+-- what base tokens are worth at each moment
+SELECT *,
     {product_sql("base_before", "price")} AS worth_before,
-    {product_sql("base_met", "price")} AS worth_met,
     {product_sql("base_after", "price")} AS worth_after,
+    CASE WHEN base_met = base_before THEN worth_before ELSE {product_sql("base_met", "price")} END AS worth_met,
+    -- without the balances, what the change itself is worth
+    CASE WHEN NOT is_placed THEN {product_sql("abs(base_change)", "price")} END AS worth_changed,
+    CASE WHEN base_change > 0 THEN {product_sql("fee", "price")} ELSE fee END AS fee_value,
+    -- what is untouched gains from where it began to where it changes or the period ends
+    CASE WHEN untouched = lag(untouched) OVER of_period THEN 0
+        ELSE {product_sql("untouched", "price_before")} END AS untouched_from,
+    CASE WHEN untouched = lead(untouched) OVER of_period THEN 0
+        ELSE {product_sql("untouched", "price")} END AS untouched_to
+FROM valued
+WINDOW of_period AS (PARTITION BY pool, is_placed, period ORDER BY place)"""
+
+PARTS = """
+-- how much the value of a position changed since the moment before, by cause
+SELECT *,
     worth_before + quote_before AS value_before,
     worth_after + quote_after AS value_after,
-    worth_before - ({product_sql("base_before", "price_before")}) AS gain,
-    {product_sql("base_untouched", "price")} AS untouched_now,
-    untouched_now - ({product_sql("base_untouched", "price_before")}) AS untouched_gain,
+    worth_before - lag(worth_after, 1, worth_before) OVER in_order AS gain,
     worth_met - worth_before + quote_met - quote_before AS jump,
-    -- without the balances, what the change itself is worth
-    {product_sql("abs(base_change)", "price")} AS worth_changed,
     CASE WHEN is_placed THEN worth_after - worth_met ELSE sign(base_change)::INT * worth_changed END
         + quote_change AS moved,
-    CASE WHEN base_change > 0 THEN {product_sql("fee", "price")} ELSE fee END AS fee_value,
-    fee_value - moved AS loss
-FROM valued"""
+    fee_value - moved AS loss,
+    untouched_to - untouched_from AS untouched_gain
+FROM worths
+WINDOW in_order AS (PARTITION BY pool, is_placed ORDER BY place)"""
 
 
 def whole_sum(expression: str, name: str, where: str = "TRUE") -> str:

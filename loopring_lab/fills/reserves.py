@@ -19,7 +19,11 @@ COLUMNS = (*TIMES_AND_PLACES, *AMOUNTS, *(f"{name}_units" for name in AMOUNTS))
 # Queries count amounts in 1e-18 of a token. DuckDB casts these to its HUGEINT without touching them.
 WHOLE = pa.decimal128(38, 0)
 
-POOL = "account_id, market, base, quote"
+# Of each pool, and a number for it: windows over texts take twice as long.
+POOL = "pool, account_id, market, base, quote"
+NUMBERED = (
+    "hash(account_id, market, base, quote) AS pool, account_id, market, base, quote"
+)
 # Which block a row is in; of a fill that is in none, its time. Rows of trades and of balances have it alike.
 BLOCK = "CASE WHEN block_id > 0 THEN block_id ELSE -ms END AS block"
 
@@ -36,8 +40,10 @@ def level_sql(side: str) -> str:
     """
     stated = f"{side}_known - {side}_sum"
     before = f"last_value({stated} IGNORE NULLS) OVER so_far"
-    after = f"first_value({stated} IGNORE NULLS) OVER later"
-    return f"{side}_sum + coalesce({before}, {after}) AS {side}_after"
+    first = (
+        f"min_by({stated}, number) FILTER (WHERE {side}_known IS NOT NULL) OVER of_pool"
+    )
+    return f"{side}_sum + coalesce({before}, {first}) AS {side}_after"
 
 
 # From ``ledger``, and ``own``, the pools' fills: what happened to the balances of each pool, in order, as ``moves``.
@@ -54,25 +60,23 @@ SELECT {POOL}, {BLOCK}, index_in_block, ms, bool_or(kind = 'spot_trade') AS is_f
 FROM ledger JOIN (SELECT DISTINCT {POOL} FROM own) AS pools USING (account_id)
 WHERE token IN (base, quote)
 GROUP BY ALL""",
-    "numbered": f"""
+    "numbered": """
 -- the same with the sum of all changes so far
 SELECT *, row_number() OVER so_far AS number,
     sum(base_change) OVER so_far AS base_sum,
     sum(quote_change) OVER so_far AS quote_sum
 FROM changes
 WINDOW so_far AS (
-    PARTITION BY {POOL} ORDER BY ms, block, index_in_block ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    PARTITION BY pool ORDER BY ms, block, index_in_block ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
 )""",
     "levels": f"""
 -- both balances after each transaction
 SELECT *, {level_sql("base")}, {level_sql("quote")}
 FROM numbered
 WINDOW so_far AS (
-    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-), later AS (
-    PARTITION BY {POOL} ORDER BY number ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
-)""",
-    "moves": f"""
+    PARTITION BY pool ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+), of_pool AS (PARTITION BY pool)""",
+    "moves": """
 -- and before it, where both are known; statements that change nothing are left out
 SELECT * FROM (
     SELECT *,
@@ -80,7 +84,7 @@ SELECT * FROM (
         lag(quote_after, 1, quote_after - quote_change) OVER in_order AS quote_before
     FROM levels
     WHERE base_after IS NOT NULL AND quote_after IS NOT NULL
-    WINDOW in_order AS (PARTITION BY {POOL} ORDER BY number)
+    WINDOW in_order AS (PARTITION BY pool ORDER BY number)
 ) AS moves
 WHERE is_fill OR base_after <> base_before OR quote_after <> quote_before""",
 }

@@ -343,7 +343,8 @@ def _empty(period: int, opened: Fraction) -> dict[str, Any]:
 
 
 def is_exact(found: pd.DataFrame) -> bool:
-    """Say whether the parts of each row add up to the change of the position's value, to the last digit."""
+    """Say whether the parts of each row, if known, add up to the change of the position's value, to the last digit."""
+    found = found[found["rebalanced"].notna()]
     parts: Sequence[Any] = [found[name] for name in PARTS]
     losses = [found[name] for name in LOSSES.values()]
     total = sum(parts[1:], parts[0]) - sum(losses[1:], losses[0])
