@@ -332,6 +332,17 @@ def _parse_setting(argument: str) -> tuple[str, Any]:
     help="The cheaper venue for users of the synthetic world (default: pool).",
 )
 @click.option(
+    "--book-arbitrage",
+    is_flag=True,
+    help="Arbitrageurs of the synthetic world also take the book.",
+)
+@click.option(
+    "--switched",
+    type=(str, str),
+    metavar="DAY VENUE",
+    help="From this day of 2022 on, another venue is the cheaper one, such as 2022-07-01 book.",
+)
+@click.option(
     "--set",
     "settings",
     metavar="KEY=VALUE",
@@ -350,6 +361,8 @@ def serve(
     seed: int | None,
     recording: Path | None,
     cheaper: str | None,
+    book_arbitrage: bool,
+    switched: tuple[str, str] | None,
     settings: tuple[str, ...],
     store: Path | None,
     show_key: bool,
@@ -366,13 +379,25 @@ def serve(
         raise LabError(
             f"{recording} is not a folder. Give the folder that holds the recording's tokens.json."
         )
-    if recording is not None and cheaper is not None:
-        raise LabError(
-            "--cheaper is a setting of the synthetic world, not of a recording. Leave it out."
-        )
     world = None
     if recording is None:
-        world = World(seed=1 if seed is None else seed, cheaper=cheaper or "pool")
+        world = World(
+            seed=1 if seed is None else seed,
+            cheaper=cheaper or "pool",
+            book_arbitrage=book_arbitrage,
+            switched=switched,
+        )
+    else:
+        of_world = {
+            "--cheaper": cheaper,
+            "--book-arbitrage": book_arbitrage or None,
+            "--switched": switched,
+        }
+        for option, value in of_world.items():
+            if value is not None:
+                raise LabError(
+                    f"{option} is a setting of the synthetic world, not of a recording. Leave it out."
+                )
     with Relayer(world, parsed, recording=recording, port=port, store=store) as relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()

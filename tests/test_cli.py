@@ -331,6 +331,8 @@ def test_serve_answers_from_a_recording(any_block_folder: Path) -> None:
         (["serve", "--set", "order=upwards"], "upwards"),
         (["serve", "--recording", "no/such/folder"], "no/such/folder"),
         (["serve", "--recording", ".", "--cheaper", "book"], "--cheaper"),
+        (["serve", "--recording", ".", "--book-arbitrage"], "--book-arbitrage"),
+        (["serve", "--switched", "2023-07-01", "book"], "World switched"),
         (["serve", "--store", "no/such/folder/x.db"], "no/such/folder"),
     ],
 )

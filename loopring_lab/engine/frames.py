@@ -23,6 +23,8 @@ from loopring_lab.errors import AmountError, LabError, did_you_mean
 
 IN_MEMORY = ("pandas", "pyarrow", "polars")
 AMOUNTS = ("size", "price", "notional", "fee")
+# Amounts that frames beside trades have.
+EXACT = (*AMOUNTS, "base_balance", "quote_balance", "pool_quote")
 TIMESTAMP = pa.timestamp("ms", "UTC")
 # How DuckDB marks a HUGEINT in Arrow: 16 bytes, lowest first.
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
@@ -37,6 +39,7 @@ TYPES = {
     **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),
     **dict.fromkeys(("trade_id", "account_id", "token_id", "storage_id"), "BIGINT"),
     **dict.fromkeys(("block_id", "index_in_block"), "BIGINT"),
+    **dict.fromkeys(("base_decimals", "quote_decimals", "fills"), "BIGINT"),
     "fee_bps": "DOUBLE",
 }
 
@@ -176,7 +179,7 @@ def _given_table(frame: Any, caller: str, columns: Iterable[str] | None) -> pa.T
 def to_arrow(frame: Any, columns: Sequence[str], caller: str) -> pa.Table:
     """Read columns of a frame in which every amount is exact."""
     table = to_table(frame, caller, columns)
-    for name in AMOUNTS:
+    for name in EXACT:
         if name in columns:
             table = replaced(table, name, exact(table[name], name, caller))
     return table

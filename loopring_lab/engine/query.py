@@ -93,7 +93,7 @@ DERIVED = {
     "order_id": (ORDER_COLUMNS, ORDER_ID),
 }
 # Small tables that a question may be asked with.
-TABLES = ("worth", "pools", "units", "ledger")
+TABLES = ("worth", "pools", "units", "flows", "ledger")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
 BOTH_SIDES = "both sides of all trades"
 # Another one: how many fills count nowhere, as their taker or their venue is unknown.
@@ -192,7 +192,7 @@ def ask_relation(
     fields.append(f"{quoted(ROW)} := row_number() OVER ()")
     row = "NULL" if question.has_groups else f"struct_pack({', '.join(fields)})"
     # DuckDB finds tables by name of variable.
-    worth, pools, units, ledger = (tables.get(name) for name in TABLES)
+    worth, pools, units, flows, ledger = (tables.get(name) for name in TABLES)
     given_prices = prices
     if prices is not None:
         types["given_prices"] = _types(
@@ -369,7 +369,7 @@ def _table(
     lines = []
     for name in dict.fromkeys(wanted):
         kind = frames.TYPES.get(
-            name, "HUGEINT" if name in frames.AMOUNTS else "TIMESTAMPTZ"
+            name, "HUGEINT" if name in frames.EXACT else "TIMESTAMPTZ"
         )
         found = (
             _column_sql(name, types[name], kind, caller)
@@ -390,7 +390,7 @@ def _table(
 def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
     """Return a column of type `kind` as queries take it, as type `wanted`."""
     source = quoted(name)
-    if name in frames.AMOUNTS and kind != "HUGEINT":
+    if name in frames.EXACT and kind != "HUGEINT":
         if not kind.startswith("DECIMAL") and kind != '"NULL"':
             raise frames.not_exact(name, kind, caller)
         # A DECIMAL(38, 18) has always 18 places as text: without its point it is the integer of 1e-18. Multiplying

@@ -6,11 +6,13 @@ As in `fees`, amounts in different tokens are never added up, and every kind of 
 from loopring_lab.fills.averages import vwap
 from loopring_lab.fills.breakdown import breakdown
 from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.fills.flow import with_flow
 from loopring_lab.fills.liquidity import liquidity
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.orders import orders
 from loopring_lab.fills.pools import pool_returns
 from loopring_lab.fills.prices import all_in_cost, price_gap
+from loopring_lab.fills.routing import pool_quotes
 from loopring_lab.fills.sentences import describe
 from loopring_lab.fills.sides import one_side, with_roles
 from loopring_lab.fills.sizes import size_profile
@@ -24,11 +26,13 @@ __all__ = [
     "markouts",
     "one_side",
     "orders",
+    "pool_quotes",
     "pool_returns",
     "price_gap",
     "shortfall",
     "size_profile",
     "vwap",
+    "with_flow",
     "with_roles",
 ]
 

@@ -83,6 +83,11 @@ DELAY_BITS = 14
 PATROLLED = 2
 PATIENCE_BPS = 10
 
+# With arbitrage on the book, one time in so many the quotes of a side are left from hours ago when an
+# arbitrageur looks. Prices of the world move little in an hour, so it takes hours until quotes are worth taking.
+SLOW_QUOTES_ONCE_IN = 8
+SLOW_QUOTES_MS = 8 * HOUR
+
 # How busy each hour of the day is: most when both Europe and America are awake.
 ACTIVITY = (
     3,
@@ -159,6 +164,9 @@ class Fill(NamedTuple):
 
     The side is the taker's, who pays `fee`, in the token received; the maker pays none. `latent` is the true
     price at that moment, in 10**-15 quote per base. `block_id` is 0 where the fill is in no block yet.
+    `pool_quote`, of a fill on the book, is what the market's pool would have taken or given for all that the
+    taker's order got there, just before it: in quote units, pool fee included, the taker's fee not. None at the
+    pool, and where the market has no pool.
     """
 
     time_ms: int
@@ -179,6 +187,7 @@ class Fill(NamedTuple):
     maker_storage: int
     block_id: int
     index_in_block: int
+    pool_quote: int | None = None
 
 
 class _Order(NamedTuple):
@@ -200,7 +209,7 @@ class _Order(NamedTuple):
         return self.market.base if self.buys else self.market.quote
 
     def pool_quote(self, pool: Pool) -> int:
-        return pool.cost(self.size) if self.buys else pool.proceeds(self.size)
+        return pool.quote_for(self.buys, self.size)
 
 
 class _Placed(NamedTuple):
@@ -216,8 +225,21 @@ class Simulation:
     Every random bit comes from one generator, so the order of draws is part of what a seed means.
     """
 
-    def __init__(self, seed: int, thousandths: int, cheaper: str) -> None:
+    def __init__(
+        self,
+        seed: int,
+        thousandths: int,
+        cheaper: str,
+        book_arbitrage: bool,
+        switched: tuple[int, str] | None,
+    ) -> None:
         """Open the exchange, with so many thousandths of the usual number of trades."""
+        # How wide makers quote, from which moment on.
+        spreads = [(0, SPREAD_PERCENT[cheaper])]
+        if switched is not None:
+            moment, other = switched
+            spreads.append((moment, SPREAD_PERCENT[other]))
+        self._book_arbitrage = book_arbitrage
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
         self.latent = LatentPrices(self._bits, START, DAYS)
@@ -229,7 +251,7 @@ class Simulation:
                 market,
                 _makers(name),
                 self._bits,
-                SPREAD_PERCENT[cheaper],
+                spreads,
             )
             for name, market in MARKETS.items()
             if market.has_book
@@ -266,6 +288,8 @@ class Simulation:
                 bisect_right(weights, _random_below(self._bits, weights[-1]))
             ]
             self._arbitrage(market, at)
+            if self._book_arbitrage:
+                self._take_slow_quotes(market, at)
             owed[which] = self._order(TAKERS[which], market, at) - 1
         settled = self._fills[:-UNBLOCKED]
         last = [
@@ -300,10 +324,39 @@ class Simulation:
             or size < market.base.minimum
         ):
             return
+        order = self._arbitrageurs_order(market, buys, size, until)
+        self._fill_at_pool(order, pool, order.pool_quote(pool))
+
+    def _take_slow_quotes(self, market: Market, until: int) -> None:
+        """Take quotes that a price has moved past by more than the fee, shortly before a moment."""
+        pool = self._pools.get(market.name)
+        book = self._books.get(market.name)
+        # Stable coins, which have no pool, move too little.
+        if pool is None or book is None:
+            return
+        if _random_below(self._bits, SLOW_QUOTES_ONCE_IN):
+            return
+        prices = self._prices(market, until)
+        then = max(self.latent.start, until - SLOW_QUOTES_MS)
+        slow_prices = self._prices(market, then)
+        buys = prices[0] * slow_prices[1] > slow_prices[0] * prices[1]
+        size = truncate_float24(pool.base // LARGEST_POOL_SHARE)
+        order = self._arbitrageurs_order(market, buys, size, until)
+        matches = book.match(self._now, buys, size, order.taker, slow_prices)
+        gainful = [match for match in matches if _gains(order, match, prices)]
+        if gainful:
+            self._fill_at_book(order, gainful)
+        # Whoever quoted is awake now, so that users meet no slow quotes.
+        book.quote_anew(buys)
+
+    def _arbitrageurs_order(
+        self, market: Market, buys: bool, size: int, until: int
+    ) -> _Order:
+        """Draw which arbitrageur is first, and when."""
         first = self._arbitrageurs[_random_below(self._bits, len(self._arbitrageurs))]
         order = _Order(market, buys, size, first.id, _tier(first.tiers, until))
         self._advance_to(until - self._bits(DELAY_BITS))
-        self._fill_at_pool(order, pool, order.pool_quote(pool))
+        return order
 
     def _prices(self, market: Market, at: int) -> list[int]:
         """Return the latent dollar prices of base and quote."""
@@ -368,6 +421,11 @@ class Simulation:
 
     def _fill_at_book(self, order: _Order, matches: list[Match]) -> int:
         taken = self._new_order(order.taker, order.sold(), STORAGE_STEP)
+        pool = self._pools.get(order.market.name)
+        pool_quote = None
+        if pool is not None:
+            filled = sum(match.size for match in matches)
+            pool_quote = pool.quote_for(order.buys, filled)
         for level, size, quote in matches:
             level.left -= size
             # A maker's order keeps its identity over all its fills.
@@ -381,6 +439,7 @@ class Simulation:
                 quote,
                 taken,
                 _Placed(*level.order),
+                pool_quote,
             )
             self._now += 1 + self._bits(4)
         return len(matches)
@@ -402,6 +461,7 @@ class Simulation:
         quote: int,
         taken: _Placed,
         made: _Placed,
+        pool_quote: int | None = None,
     ) -> None:
         # Ids have gaps, as those of the real exchange.
         self._id += 1 + self._bits(3)
@@ -428,6 +488,7 @@ class Simulation:
             maker_storage=made.storage,
             block_id=self._block,
             index_in_block=self._index,
+            pool_quote=pool_quote,
         )
         self._fills.append(fill)
 
@@ -455,6 +516,18 @@ def _goes_to_book(order: _Order, matches: list[Match], pool_quote: int | None) -
     if order.buys:
         return quote * order.size * kept_at_pool < pool_quote * size * kept_on_book
     return quote * kept_on_book * order.size > pool_quote * kept_at_pool * size
+
+
+def _gains(order: _Order, match: Match, prices: list[int]) -> bool:
+    """Return whether a fill on the book is worth more than it costs, fee included, at outside prices."""
+    base_price, quote_price = prices
+    # Both sides of the fill in one unit, without division.
+    base_value = match.size * base_price * order.market.quote.units
+    quote_value = match.quote * quote_price * order.market.base.units
+    kept = BPS - order.fee_bps(BOOK)
+    if order.buys:
+        return base_value * kept > quote_value * BPS
+    return quote_value * kept > base_value * BPS
 
 
 def _tier(tiers: tuple[tuple[int, int], ...], time_ms: int) -> int:

@@ -178,6 +178,10 @@ class Pool:
         grown = self.base * BPS + net
         return truncate_float24(self.quote * net // grown)
 
+    def quote_for(self, buys: bool, size: int) -> int:
+        """Return what a taker pays or receives for `size` of base."""
+        return self.cost(size) if buys else self.proceeds(size)
+
     def trade(self, buys: bool, size: int, quote: int) -> None:
         """Exchange base for quote; a taker who buys takes base away."""
         direction = -1 if buys else 1
@@ -236,13 +240,18 @@ class Book:
         market: Market,
         makers: tuple[int, ...],
         bits: RandomBits,
-        spread_percent: int,
+        spreads: Sequence[tuple[int, int]],
     ) -> None:
-        """Take whose the quotes are, and how wide they are in percent of the market's usual spread."""
+        """Take whose the quotes are, and how wide they are in percent of the market's usual spread.
+
+        Spreads are given with the moment (ms) from which they hold.
+        """
         self._market = market
         self._makers = makers
         self._bits = bits
-        self._half_spread = market.half_spread * spread_percent // 100
+        self._half_spreads = [
+            (moment, market.half_spread * percent // 100) for moment, percent in spreads
+        ]
         self._step = STABLE_LEVEL_STEP if market.is_stable else LEVEL_STEP
         self._ticks_scale = 10**market.price_decimals
         # By whether takers buy there: until when the levels hold, and the levels.
@@ -271,19 +280,26 @@ class Book:
                 size -= part
         return matches
 
+    def quote_anew(self, buys: bool) -> None:
+        """Take back the quotes of a side before their time; the next order meets new ones."""
+        self._sides.pop(buys, None)
+
     def _quoted(self, time_ms: int, buys: bool, prices: Sequence[int]) -> list[Level]:
         until, levels = self._sides.get(buys, (0, []))
         if time_ms >= until:
-            levels = self._quote(buys, prices)
+            levels = self._quote(time_ms, buys, prices)
             self._sides[buys] = (time_ms + QUOTE_LIFE_MS, levels)
         return levels
 
-    def _quote(self, buys: bool, prices: Sequence[int]) -> list[Level]:
+    def _quote(self, time_ms: int, buys: bool, prices: Sequence[int]) -> list[Level]:
         """Draw the levels of one side, from 128 bits: the distance of all, then size and maker of each."""
         base_price, quote_price = prices
         market = self._market
         dice = self._bits(128)
-        offset = self._half_spread * (4 + (dice & 7)) // 8
+        half_spread = [
+            width for moment, width in self._half_spreads if time_ms >= moment
+        ][-1]
+        offset = half_spread * (4 + (dice & 7)) // 8
         levels = []
         for depth in DEPTHS:
             dice >>= 8

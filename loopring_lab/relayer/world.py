@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import date
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
@@ -26,10 +27,13 @@ from loopring_lab.relayer.rows import (
 )
 from loopring_lab.relayer.simulation import (
     ARBITRAGEURS,
+    DAY,
+    DAYS,
     FEES_BPS,
     FIRST_ID,
     MAKERS,
     SPREAD_PERCENT,
+    START,
     TAKERS,
     Fill,
     Simulation,
@@ -44,8 +48,6 @@ if TYPE_CHECKING:
 
 SMALLEST = 0.001
 LARGEST = 50.0
-DEFAULT_KEY = (1, 1000, "pool")
-
 OVERCHARGED = 70_001
 IRREGULAR = 70_002
 PLANTED = {
@@ -58,6 +60,17 @@ NFT_MEMBERS = (
     19  # the length of the layout of NFT trades, which is not documented further
 )
 NFT = RowKey(IRREGULAR, "", BOOK, None)
+
+
+class _Key(NamedTuple):
+    """What tells one world from all others; the switch is a moment (ms) and the cheaper venue from then on."""
+
+    seed: int = 1
+    # Sizes come in thousandths, so that worlds of one name are one world.
+    thousandths: int = 1000
+    cheaper: str = "pool"
+    book_arbitrage: bool = False
+    switched: tuple[int, str] | None = None
 
 
 class World:
@@ -73,20 +86,35 @@ class World:
     cheaper : {'pool', 'book', 'neither'}
         The cheaper venue for users: all in, for fills of the same market, side and size, weighted by value.
         Arbitrageurs are not users: the pool is always worth their while.
+    book_arbitrage : bool
+        Whether arbitrageurs also take the book: quotes that makers left behind a moving price, where they are
+        beyond the outside price by more than the arbitrageur's fee. Users do not meet those quotes.
+    switched : tuple of str, optional
+        An ISO date of 2022, and the value of `cheaper` from its first moment (UTC) on.
 
     Raises
     ------
     LabError
-        If seed or size is out of range, or `cheaper` is not one of the three.
+        If seed or size is out of range, `cheaper` is not one of the three, or `switched` is no such pair.
 
     Examples
     --------
     >>> world = World(seed=1, size=0.01)
     >>> world.label, len(world.accounts)
     ('synthetic world, seed 1', 25)
+    >>> World(size=0.01, switched=("2022-07-01", "book")).name
+    'synthetic world, seed 1, size 0.01, from 2022-07-01 cheaper book'
     """
 
-    def __init__(self, seed: int = 1, size: float = 1.0, cheaper: str = "pool") -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        size: float = 1.0,
+        cheaper: str = "pool",
+        *,
+        book_arbitrage: bool = False,
+        switched: tuple[str, str] | None = None,
+    ) -> None:
         if seed < 0:
             raise LabError(
                 f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year."
@@ -102,13 +130,26 @@ class World:
         self.seed = seed
         self.size = size
         self.cheaper = cheaper
+        self.book_arbitrage = book_arbitrage
+        self.switched = switched
         self.synthetic = True
-        # Sizes come in thousandths, so that worlds of one name are one world.
-        self._key = (seed, int(size * 1000 + 0.5), cheaper)
+        self._key = _Key(
+            seed,
+            int(size * 1000 + 0.5),
+            cheaper,
+            bool(book_arbitrage),
+            None if switched is None else _switch(switched),
+        )
 
     def __repr__(self) -> str:
-        cheaper = "" if self.cheaper == "pool" else f", cheaper={self.cheaper!r}"
-        return f"World(seed={self.seed}, size={self.size}{cheaper})"
+        settings = ""
+        if self.cheaper != "pool":
+            settings += f", cheaper={self.cheaper!r}"
+        if self.book_arbitrage:
+            settings += ", book_arbitrage=True"
+        if self.switched is not None:
+            settings += f", switched={self.switched!r}"
+        return f"World(seed={self.seed}, size={self.size}{settings})"
 
     @property
     def label(self) -> str:
@@ -118,10 +159,17 @@ class World:
     @property
     def name(self) -> str:
         """The label, with every parameter that differs from its default."""
-        _, thousandths, cheaper = self._key
-        size = "" if thousandths == 1000 else f", size {thousandths / 1000:g}"
-        cheap = "" if cheaper == "pool" else f", cheaper {cheaper}"
-        return f"{self.label}{size}{cheap}"
+        name = self.label
+        if self._key.thousandths != 1000:
+            name += f", size {self._key.thousandths / 1000:g}"
+        if self.cheaper != "pool":
+            name += f", cheaper {self.cheaper}"
+        if self.book_arbitrage:
+            name += ", arbitrage on the book"
+        if self.switched is not None:
+            day, other = self.switched
+            name += f", from {day} cheaper {other}"
+        return name
 
     @property
     def accounts(self) -> list[int]:
@@ -148,7 +196,7 @@ class World:
 
     @property
     def arbitrageurs(self) -> list[int]:
-        """The takers that only bring pools back to the outside price; the other takers are users."""
+        """The takers that only bring prices back to the outside price; the other takers are users."""
         return [each.id for each in ARBITRAGEURS]
 
     @property
@@ -170,7 +218,7 @@ class World:
         """The blocks that this world was settled into, which ship with the package for the default world only."""
         from loopring_lab.relayer.chain import shipped_chain
 
-        return shipped_chain() if self._key == DEFAULT_KEY else None
+        return shipped_chain() if self._key == _Key() else None
 
     def tokens(self) -> list[dict[str, Any]]:
         """Return the token records as the relayer serves them.
@@ -301,16 +349,30 @@ class World:
         )
 
 
+def _switch(switched: tuple[str, str]) -> tuple[int, str]:
+    """Return the moment (ms) of a switch, and the cheaper venue from then on."""
+    try:
+        day, cheaper = switched
+        moment = (date.fromisoformat(day) - date(1970, 1, 1)).days * DAY
+    except (TypeError, ValueError):
+        moment = 0
+        cheaper = ""
+    if not START < moment < START + DAYS * DAY or cheaper not in SPREAD_PERCENT:
+        raise LabError(
+            "World switched: expected a day of 2022 after the first one and pool, book or neither, "
+            f'got {switched!r}. Give switched=("2022-07-01", "book").'
+        )
+    return moment, cheaper
+
+
 @lru_cache(maxsize=4)
-def _simulate(
-    key: tuple[int, int, str],
-) -> tuple[tuple[Fill, ...], LatentPrices]:
+def _simulate(key: _Key) -> tuple[tuple[Fill, ...], LatentPrices]:
     simulation = Simulation(*key)
     return simulation.run(), simulation.latent
 
 
 @lru_cache(maxsize=4)
-def _history(key: tuple[int, int, str]) -> History:
+def _history(key: _Key) -> History:
     """Return the rows of a world: two of each fill, then those of the planted accounts."""
     fills, _ = _simulate(key)
     planted = [*_overcharged(fills), *_irregular(fills)]
@@ -401,6 +463,7 @@ def _planted(fills: tuple[Fill, ...], account: int) -> list[Fill]:
             taker_hash="0x"
             + sha256(f"planted {account} {number}".encode()).hexdigest(),
             taker_storage=2 * number,
+            pool_quote=None,
         )
         planted.append(_charged(copy, FEES_BPS[BOOK][0]))
     return planted

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import WHOLE
 from loopring_lab.amounts.series import as_series
@@ -102,16 +103,19 @@ SELECT block, index_in_block, kind, token AS token_id, change, published, recomp
 WHERE published IS NOT NULL OR change <> 0
 ORDER BY block, index_in_block, kind, token
 """
-# Statements with what they should be, and for each balance the last that is known of it.
-OF_POOLS = """
+# For each balance the last that is known of it.
+MARKED = """
 , marked AS (
     SELECT *, row_number() OVER (PARTITION BY account, token ORDER BY block DESC, index_in_block DESC) = 1 AS is_last
     FROM recomputed
 )
 SELECT run, block, index_in_block, account, token, published, recomputed, is_last FROM marked
-WHERE published IS NOT NULL OR is_last
-ORDER BY block, index_in_block
 """
+# Statements with what they should be; and every change, with the balance after it.
+STATEMENTS = (
+    f"{MARKED}WHERE published IS NOT NULL OR is_last ORDER BY block, index_in_block"
+)
+EVERY_CHANGE = f"{MARKED}ORDER BY block, index_in_block"
 PLACE = ["block", "index_in_block"]
 NUMBERS = pa.int64()
 BALANCE = pa.schema(
@@ -239,16 +243,7 @@ class PoolBalances:
 
         `runs` numbers the blocks' unbroken sequences; `resumes` says whether the first goes on from before.
         """
-        if not resumes:
-            self.forget()
-        stated = blocks.table(STATED).select(["account", "token"])
-        wanted = pa.concat_tables([stated, self._carried.select(["account", "token"])])
-        found = _ask(OF_POOLS, blocks, runs, self._carried, wanted).to_pylist()
-        carried = [row for row in found if row["is_last"] and row["run"] == runs[-1]]
-        known = [
-            row | {"balance": _known(row)} for row in carried if _known(row) is not None
-        ]
-        self._carried = pa.Table.from_pylist(known, BALANCE)
+        found = self._added(STATEMENTS, blocks, runs, resumes)
         return [
             Statement(
                 block=row["block"],
@@ -258,9 +253,31 @@ class PoolBalances:
                 found=row["published"],
                 expected=row["recomputed"],
             )
-            for row in found
+            for row in found.to_pylist()
             if row["published"] is not None and row["block"] != BEFORE_ALL
         ]
+
+    def add_changes(self, blocks: Blocks, runs: np.ndarray, resumes: bool) -> pa.Table:
+        """Add blocks as `add` does; return every change, with the balance ``published`` or ``recomputed``."""
+        found = self._added(EVERY_CHANGE, blocks, runs, resumes)
+        return found.filter(pc.field("block") != BEFORE_ALL)
+
+    def _added(
+        self, last_step: str, blocks: Blocks, runs: np.ndarray, resumes: bool
+    ) -> pa.Table:
+        if not resumes:
+            self.forget()
+        stated = blocks.table(STATED).select(["account", "token"])
+        wanted = pa.concat_tables([stated, self._carried.select(["account", "token"])])
+        found = _ask(last_step, blocks, runs, self._carried, wanted)
+        last = found.filter(pc.field("is_last") & (pc.field("run") == int(runs[-1])))
+        known = [
+            row | {"balance": _known(row)}
+            for row in last.to_pylist()
+            if _known(row) is not None
+        ]
+        self._carried = pa.Table.from_pylist(known, BALANCE)
+        return found
 
 
 def _known(row: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.models import Exchange
 from loopring_lab.progress import Watching, track
 from loopring_lab.query import Moment, parse_account_id
-from loopring_lab.rollup import settled
+from loopring_lab.rollup import reserves, settled
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
@@ -253,6 +253,38 @@ class BlocksClient:
             "fill_type": fill_type,
         }
         return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
+
+    def pool_balances(self) -> pd.DataFrame:
+        """Return what each pool held after each change of its balances: the reserves for `fills.pool_quotes`.
+
+        AMM updates state the balances of pools. From the first such statement on, what blocks do to a balance is
+        known, as long as no block is missing.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per transaction that changed a balance of a pool, in block order: ``block`` (position among the
+            blocks of the store), ``block_id``, ``index_in_block``, ``created_at`` (UTC, of the block), ``account_id``
+            (the pool), ``market``, ``base_balance`` and ``quote_balance`` after it (`AMOUNT`, in tokens; null where
+            not stated yet), ``base_decimals`` and ``quote_decimals``. Where blocks are missing, a row with unknown
+            balances begins the next block that is there. Pools of markets without any fill are left out.
+
+        Raises
+        ------
+        LabError
+            No listing of tokens is stored.
+
+        Examples
+        --------
+        >>> blocks = lab.connect(blocks="sample")
+        Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf...
+        >>> blocks.pool_balances()[["index_in_block", "market", "base_balance", "quote_balance"]].dropna().head(2)
+            index_in_block    market  base_balance   quote_balance
+        31              50  LRC-USDC  6558651.3461  7349988.044072
+        32              52  LRC-USDC  6558743.6031  7349988.044072
+        """
+        found = reserves.pool_balances(self._batches(), self._markets, self._tokens)
+        return self._labelled(found)
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Return how many trades of an account the blocks hold.

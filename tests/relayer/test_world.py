@@ -325,6 +325,74 @@ def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
     assert least < true_difference(costs, size_classes(costs))[None] < most
 
 
+@pytest.mark.parametrize("cheaper", ["pool", "neither", "book"])
+def test_arbitrageurs_can_take_the_book_too_where_it_pays_and_users_do_not_notice(
+    cheaper,
+):
+    world = World(seed=4, size=0.2, cheaper=cheaper, book_arbitrage=True)
+    costs = true_costs(world)
+    corrections = [
+        cost
+        for cost in costs
+        if cost.fill.taker in world.arbitrageurs and cost.fill.venue == "dex"
+    ]
+    assert {cost.fill.taker for cost in corrections} == set(world.arbitrageurs)
+    on_book = [cost for cost in costs if cost.fill.venue == "dex"]
+    assert len(corrections) > len(on_book) / 4
+    assert max(cost.bps for cost in corrections) < 1, "fees included, they gain"
+    least, most = {"pool": (-30, -5), "neither": (-5, 5), "book": (5, 30)}[cheaper]
+    users = of_users(world, costs)
+    assert least < true_difference(users, size_classes(users))[None] < most
+    # Accounts that used both venues are no longer users alone.
+    assert true_difference(costs, size_classes(costs))[None] > 5
+
+
+def test_the_cheaper_venue_can_change_on_a_day():
+    world = World(seed=4, size=0.3, switched=("2022-07-01", "book"))
+    costs = of_users(world, true_costs(world))
+    july = 1_656_633_600_000
+    found = true_difference(
+        costs, size_classes(costs), lambda fill: fill.time_ms >= july
+    )
+    assert found[False] < -5
+    assert found[True] > 5
+    # Before it, the world is the one without a change.
+    plain = World(seed=4, size=0.3)
+    before = [fill for fill in world.fills if fill.time_ms < july]
+    assert before == list(plain.fills[: len(before)])
+
+
+@pytest.mark.parametrize("book_arbitrage", [False, True])
+def test_fills_on_the_book_carry_what_the_pool_would_have_taken_or_given(
+    book_arbitrage,
+):
+    world = World(seed=2, size=0.05, book_arbitrage=book_arbitrage)
+    orders = defaultdict(int)
+    for fill in world.fills:
+        orders[fill.taker_hash] += fill.size
+    pools = {name: venues.Pool(MARKETS[name]) for name in world.pools}
+    for fill in world.fills:
+        pool = pools.get(fill.market)
+        if fill.venue == "amm":
+            assert fill.pool_quote is None
+            pool.trade(fill.side == "BUY", fill.size, fill.quote)
+        elif pool is None:
+            assert fill.pool_quote is None
+        else:
+            size = orders[fill.taker_hash]
+            assert fill.pool_quote == pool.quote_for(fill.side == "BUY", size)
+
+
+def test_a_world_is_named_by_its_settings():
+    world = World(1, 0.2, "book", book_arbitrage=True, switched=("2022-03-01", "pool"))
+    assert world.name == (
+        "synthetic world, seed 1, size 0.2, cheaper book, arbitrage on the book, from 2022-03-01 cheaper pool"
+    )
+    assert repr(world) == (
+        "World(seed=1, size=0.2, cheaper='book', book_arbitrage=True, switched=('2022-03-01', 'pool'))"
+    )
+
+
 def test_book_prices_stand_off_the_latent_price_by_the_spread(year):
     for name in ("LRC-ETH", "ETH-USDC", "WBTC-USDC"):
         market = MARKETS[name]
@@ -424,6 +492,11 @@ def test_recorded_prices_are_printed_the_same(recordings):
         {"size": -1},
         {"size": float("nan")},
         {"cheaper": "amm"},
+        {"switched": ("2022-07-01", "amm")},
+        {"switched": ("2021-07-01", "book")},
+        {"switched": ("July", "book")},
+        {"switched": "book"},
+        {"switched": (20220701, "book")},
     ],
 )
 def test_wrong_worlds_are_refused(wrong):

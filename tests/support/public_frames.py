@@ -46,6 +46,12 @@ def _of_clients(
         "BlocksClient.trades": lambda: by_blocks.trades(
             next(iter(by_blocks.accounts)), progress=False
         ),
+        "BlocksClient.pool_balances": by_blocks.pool_balances,
+        "fills.with_flow": lambda: lab.fills.with_flow(
+            trades, client.outside_prices(trades)
+        ),
+        "fills.pool_quotes": lambda: _pool_quotes(by_blocks),
+        "fills.pool_quotes(by)": lambda: _pool_quotes(by_blocks, by="market"),
         "tables.tokens": lambda: lab.tables.tokens(tokens),
         "tables.markets": lambda: lab.tables.markets(markets),
         "tables.prices": lambda: lab.tables.prices(saved, client.markets()),
@@ -60,6 +66,14 @@ def _of_clients(
 def _read_back(trades: pd.DataFrame, file: Path) -> pd.DataFrame:
     trades.to_csv(file)
     return lab.tables.read_csv(file)
+
+
+def _pool_quotes(by_blocks: Any, **named: Any) -> pd.DataFrame:
+    trades = by_blocks.trades(progress=False)
+    found: pd.DataFrame = lab.fills.pool_quotes(
+        trades, by_blocks.pool_balances(), **named
+    )
+    return found
 
 
 def _of_archive(

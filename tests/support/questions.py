@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -15,7 +16,34 @@ NEEDED = {
     "schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}],
     "pool_account": POOL,
 }
-"""Arguments without a default; those of a new function are added here."""
+"""Arguments without a default; those of a new function are added here, or to `MADE`."""
+
+
+def outside(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return prices like those of an outside market, a second before each row and a little higher."""
+    prices = frame[["created_at", "market", "price"]]
+    return prices.assign(
+        created_at=prices["created_at"] - pd.Timedelta("1237ms"),
+        price=prices["price"] + Decimal("0.0001"),
+    )
+
+
+def reserves(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return balances of pools, a second before each row, a thousand times as large as it."""
+    return pd.DataFrame(
+        {
+            "created_at": frame["created_at"] - pd.Timedelta("1237ms"),
+            "market": frame["market"],
+            "base_balance": frame["size"] * 1000,
+            "quote_balance": frame["notional"] * 1000,
+            "base_decimals": 18,
+            "quote_decimals": 6,
+        }
+    )
+
+
+MADE = {"prices": outside, "balances": reserves}
+"""Arguments without a default that are made of the frame that is asked about."""
 FURTHER: dict[str, Any] = {
     "by": ["market", "role"],
     "every": "1h",
@@ -42,19 +70,19 @@ def questions() -> Iterator[tuple[str, Ask]]:
                 continue
             parameters = inspect.signature(function).parameters
             _, *others = parameters.values()
-            needed = {
-                one.name: NEEDED[one.name]
-                for one in others
-                if one.default is inspect.Parameter.empty
+            required = {
+                one.name for one in others if one.default is inspect.Parameter.empty
             }
-            yield f"{room}.{name}", functools.partial(plainly, function, needed)
+            made = [each for each in MADE if each in required]
+            needed = {each: NEEDED[each] for each in required.difference(MADE)}
+            yield f"{room}.{name}", functools.partial(plainly, function, needed, made)
             for argument in sorted(FURTHER.keys() & parameters.keys()):
                 given = needed | {argument: FURTHER[argument]}
                 yield (
                     f"{room}.{name}, {argument}",
-                    functools.partial(plainly, function, given),
+                    functools.partial(plainly, function, given, made),
                 )
-            if "prices" in parameters:
+            if "prices" in parameters and "prices" not in made:
                 yield (
                     f"{room}.{name}, prices",
                     functools.partial(with_prices, function, needed),
@@ -72,10 +100,12 @@ def describe(frame: pd.DataFrame, give: Give = unchanged) -> str:
 def plainly(
     function: Callable[..., Any],
     arguments: dict[str, Any],
+    made: list[str],
     frame: pd.DataFrame,
     give: Give = unchanged,
 ) -> Any:
-    return function(give(frame), **arguments)
+    frames = {name: give(MADE[name](frame)) for name in made}
+    return function(give(frame), **arguments, **frames)
 
 
 def with_prices(

@@ -12,9 +12,11 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab import fees, tables
-from loopring_lab.amounts import to_float
+from loopring_lab.amounts import AmountDtype, to_float
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.relayer.mainnet import MARKETS
+from loopring_lab.relayer.simulation import START
+from loopring_lab.relayer.venues import Pool
 from loopring_lab.relayer.world import Fill, World
 
 MINUTE = 60_000
@@ -227,3 +229,38 @@ def _true_value(world: World, fill: Any, token: str) -> Fraction:
         world.latent_dollars(symbol, moment) for symbol in (fill.fee_token, token)
     )
     return Fraction(fill.fee) * Fraction(*dollars)
+
+
+def pool_balances(world: World) -> pd.DataFrame:
+    """Return what each pool of a world held at its beginning, and after each fill that it made."""
+    pools = {name: Pool(MARKETS[name]) for name in world.pools}
+    rows = [_pool_state(START - 1, pool, name) for name, pool in pools.items()]
+    for fill in world.fills:
+        if fill.venue == "amm":
+            pool = pools[fill.market]
+            pool.trade(fill.side == "BUY", fill.size, fill.quote)
+            place = {"block_id": fill.block_id, "index_in_block": fill.index_in_block}
+            rows.append(_pool_state(fill.time_ms, pool, fill.market) | place)
+    frame = pd.DataFrame(rows).astype(
+        {
+            "base_balance": AmountDtype(),
+            "quote_balance": AmountDtype(),
+            "block_id": "Int64",
+            "index_in_block": "Int64",
+        }
+    )
+    frame["created_at"] = pd.to_datetime(frame["created_at"], unit="ms", utc=True)
+    return frame
+
+
+def _pool_state(moment: int, pool: Pool, name: str) -> dict[str, Any]:
+    base = MARKETS[name].base
+    quote = MARKETS[name].quote
+    return {
+        "created_at": moment,
+        "market": name,
+        "base_balance": Decimal(pool.base).scaleb(-base.decimals),
+        "quote_balance": Decimal(pool.quote).scaleb(-quote.decimals),
+        "base_decimals": base.decimals,
+        "quote_decimals": quote.decimals,
+    }

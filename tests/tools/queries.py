@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 import loopring_lab as lab
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
@@ -21,6 +23,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "schedule_check": {"schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}]},
     "schedule_lines": {"schedule": [{"fill_type": "amm", "bps": 10}, {"bps": 20}]},
     "pool_returns": {"pool_account": POOL},
+    "with_flow": {"prices": lambda client, trades: client.outside_prices(trades)},
+    "pool_quotes": {"balances": lambda client, trades: _reserves(trades)},
 }
 # These ask about a pool's trades.
 OF_POOLS = ("liquidity", "pool_returns")
@@ -64,8 +68,11 @@ def queries() -> Iterator[tuple[str, list[str]]]:
             if name == "describe":  # says in words what another function found
                 continue
             function = getattr(module, name)
-            given = NEEDED.get(name, {})
             trades = samples[POOL if name in OF_POOLS else ACCOUNT]
+            given = {
+                argument: value(client, trades) if callable(value) else value
+                for argument, value in NEEDED.get(name, {}).items()
+            }
             yield from _asked(f"lab.{room}.{name}", function, trades, given)
             if name in ALSO_BY_GROUP:
                 yield from _asked(
@@ -73,12 +80,23 @@ def queries() -> Iterator[tuple[str, list[str]]]:
                 )
 
 
+def _reserves(trades: pd.DataFrame) -> pd.DataFrame:
+    """Return balances of pools in the markets of trades; which they are does not change the query."""
+    known = trades[["created_at", "market"]].drop_duplicates("market")
+    balances = known.assign(base_decimals=18, quote_decimals=18)
+    amounts = {"base_balance": "1000000", "quote_balance": "1000"}
+    return balances.assign(**amounts).astype(dict.fromkeys(amounts, "amount"))
+
+
 def _asked(
     name: str, function: Callable[..., Any], trades: Any, given: dict[str, Any]
 ) -> Iterator[tuple[str, list[str]]]:
     texts = logged(lambda: function(trades, **given))
     if texts:
-        arguments = "".join(f", {key}={value!r}" for key, value in given.items())
+        arguments = "".join(
+            f", {key}={key if isinstance(value, pd.DataFrame) else repr(value)}"
+            for key, value in given.items()
+        )
         yield f"{name}(trades{arguments})", texts
 
 

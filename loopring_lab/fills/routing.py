@@ -1,0 +1,361 @@
+"""Routing: what orders on the book would have cost at the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.amounts.scaling import from_integers, to_integers
+from loopring_lab.engine import frames
+from loopring_lab.engine.ask import ask
+from loopring_lab.engine.asof import asof_sql, before_sql
+from loopring_lab.engine.estimates import check_level, with_estimates
+from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of
+from loopring_lab.engine.query import (
+    ORDER_COLUMNS,
+    PLACE,
+    Question,
+    collected,
+    with_note,
+)
+from loopring_lab.engine.worth import worth_by_day
+from loopring_lab.errors import LabError
+from loopring_lab.fills.comparison import SIZE_CLASSES
+from loopring_lab.fills.orders import STORAGE_ID
+from loopring_lab.fills.prices import RESERVED
+from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
+
+BPS = 10_000
+# Amounts of frames are integers of 1e-18 of a token.
+PLACES = 18
+# The chain holds both amounts of a fill as float24: a mantissa of 19 bits, times a power of ten.
+MANTISSA = 2**19 - 1
+# Amounts of frames have 38 digits.
+LARGEST = 10**38
+
+# Columns of answers by group that no key may be called.
+TAKEN = (*RESERVED, "unquoted")
+RATES = ("before_fees_bps", "opportunity_bps")
+# What is known of each order, in the order of the answer.
+OF_ORDERS = (
+    *("first", "order_hash", "account_id", "market", "side", "storage_id"),
+    *("size_class", "fills", "base", "size", "quote", "notional", "fee_token", "fee"),
+)
+NEEDS = (*ROLE_COLUMNS, "base", "quote", "size", "price", "notional", "fee_token")
+# Columns of `balances`.
+BALANCES = (
+    *("created_at", "market", "base_balance", "quote_balance"),
+    *("base_decimals", "quote_decimals"),
+)
+
+# The last step before `asof_sql`: what that finds as a price is the state of a pool.
+KNOWN_STATES = """
+-- the reserves of each pool from a moment on: of two states at one moment it is not known which came last, so then
+-- nothing is, which is a state as well
+SELECT hash(market) AS keys, moment,
+    struct_pack(
+        base := if(count(*) = 1, min(base_balance), NULL),
+        quote := if(count(*) = 1, min(quote_balance), NULL),
+        base_decimals := min(base_decimals),
+        quote_decimals := min(quote_decimals)
+    ) AS price
+FROM prices
+WHERE market IN (SELECT market FROM trades) AND moment IS NOT NULL
+GROUP BY market, moment"""
+
+
+def pool_quotes(
+    orders: Any,
+    balances: Any,
+    by: str | Sequence[str] | None = None,
+    *,
+    pool_fee_bps: int = 20,
+    taker_fee_bps: float = 10,
+    intervals: float = 0.95,
+) -> Any:
+    """Ask what each order that took the book would have cost at the pool at that moment: its opportunity cost.
+
+    Parameters
+    ----------
+    orders : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        Trades, from `Client.trades`. Of these, takers' fills on the order book count, put together by order.
+    balances : frame of any of these kinds
+        What each pool held, from one change to the next: ``created_at``, ``market``, ``base_balance`` and
+        ``quote_balance`` (exact amounts, in tokens; null from where they are not known), ``base_decimals`` and
+        ``quote_decimals`` (of the tokens), and ``block_id`` and ``index_in_block``, without which the order of what
+        happened in the same millisecond is not known. `BlocksClient.pool_balances` gives such a frame.
+    by : str or sequence of str, optional
+        Aggregate by these columns of the orders or of the trades, such as ``market``, ``account_id``,
+        ``size_class``, or ``flow`` of `with_flow`; ``[]`` for all orders together. Where the fills of an order differ
+        in a column of the trades, the least of its values counts.
+    pool_fee_bps : int
+        Fee of the pools in basis points of the amount paid in; 20 in every pool of the exchange.
+    taker_fee_bps : float
+        What the exchange would have charged the taker at the pool, in basis points of the amount received: 10 for
+        most accounts; `fees.tiers` with ``by="fill_type"`` shows what an account pays.
+    intervals : float
+        Level of the intervals, between 0 and 1.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per order, oldest first
+        ``first`` (time of its first fill), ``order_hash``, ``account_id``, ``market``, ``side``, ``storage_id`` (of an
+        order without a hash), ``size_class`` (1 to 5: the quintile of its size in its market), ``fills``, ``base``,
+        ``size``, ``quote``, ``notional`` (what it paid or received), ``fee_token``, ``fee``; ``pool_quote``, what the
+        pool would have taken or given for ``size`` (quote units, pool's fee included, exact); and in basis points
+        ``before_fees_bps``, how much worse than that the order did, and ``opportunity_bps``, the same with the fees of
+        the taker at both venues: positive where the pool was cheaper. Null where no reserves are known, where the pool
+        holds too little, or where an amount is unknown. With `by`, one row per group: ``fills``, ``unquoted`` (orders
+        without a quote), ``orders``, and the estimates of both rates that `all_in_cost` describes, over orders.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `all_in_cost`; `balances` lacks a column, or a fee is not valid.
+
+    Notes
+    -----
+    A pool of a constant product that holds x of base and y of quote, and charges a fee f of what it is paid, takes
+    y q / (x - q) / (1 - f) for q of base, and gives y q (1 - f) / (x + q (1 - f)), in smallest units, rounded for the
+    pool, and then as the chain holds amounts (float24: 19 bits times a power of ten). That is what the order would
+    have met: whatever happened to the pool before its first fill on the book counts, and nothing after. The quote
+    takes the whole order at once; it does not say what later orders would have found.
+
+    The orders are those that went to the book. Takers who look at both venues go where it is cheaper, so their mean
+    says what they gained by their choice, not which venue is cheaper for everybody: `compare_venues` asks that.
+
+    The other way round there is no such quote: what the book would have charged an order at the pool, only its resting
+    orders say, and neither relayer nor blocks show them.
+
+    References
+    ----------
+    G. Angeris, H.-T. Kao, R. Chiang, C. Noyes and T. Chitra, "An analysis of Uniswap markets", 2019, on the prices of
+    constant products.
+
+    Examples
+    --------
+    >>> blocks = lab.connect(blocks="sample")
+    Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf...
+    >>> quotes = lab.fills.pool_quotes(blocks.trades(market="LRC-USDC"), blocks.pool_balances())
+    >>> quotes[["side", "size", "notional", "pool_quote", "opportunity_bps"]].dropna().head(2)
+       side     size  notional  pool_quote  opportunity_bps
+    4  SELL  1344.56    1505.9     1503.46        -1.189848
+    5  SELL  2384.25   2670.35     2665.61        -2.740331
+    """
+    caller = "lab.fills.pool_quotes"
+    check_level(intervals, caller)
+    _check_fees(pool_fee_bps, taker_fee_bps, caller)
+    frames.check_columns(
+        BALANCES, frames.column_names(balances, caller), f"{caller}: balances="
+    )
+    # Orders have some columns of their own; others are those of their trades.
+    given = [by] if isinstance(by, str) else list(by or ())
+    own = [name for name in given if name not in OF_ORDERS]
+    found = _with_reserves(orders, balances, keys_of(orders, own, caller, *TAKEN))
+    quoted = _with_quotes(found, pool_fee_bps)
+    answer = _compared(orders, quoted, by, taker_fee_bps, intervals)
+    unquoted = quoted["pool_quote"].null_count
+    note = ""
+    if unquoted:
+        note = (
+            f"{unquoted:,} of {len(quoted):,} orders have no quote: no reserves of a pool are known just before "
+            "them."
+        )
+    return with_note(frames.like(orders, answer), note)
+
+
+def _check_fees(pool_fee_bps: Any, taker_fee_bps: Any, caller: str) -> None:
+    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < BPS:
+        raise LabError(
+            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
+        )
+    is_number = isinstance(taker_fee_bps, (int, float)) and taker_fee_bps is not True
+    if not is_number or not 0 <= taker_fee_bps < BPS:
+        raise LabError(
+            f"{caller}: taker_fee_bps={taker_fee_bps!r} is not a fee. Give basis points, such as 10."
+        )
+
+
+def _with_reserves(trades: Any, balances: Any, keys: Keys) -> pa.Table:
+    """Return each taker's order on the book with the reserves of the pool just before it."""
+    caller = "lab.fills.pool_quotes"
+    roles, tables = role_steps(trades, caller)
+    own = "".join(f", min({name}) AS {name}" for name in (EVERYTHING, *keys.aliases))
+    steps = {
+        **roles,
+        "once": ONCE,
+        "filed": f"""
+-- takers' fills on the book, with what tells orders without a hash apart
+SELECT *, {STORAGE_ID} AS storage
+FROM once
+WHERE told_role = 'taker' AND fill_type = 'dex' AND market IS NOT NULL""",
+        "orders": f"""
+-- the orders, with the moment of their first fill on the book; amounts are unknown if that of any fill is, and fills
+-- of unknown orders are no order
+SELECT market, side, base, quote, fee_token, account_id, order_hash, storage AS storage_id, order_id{own},
+    count(*) AS fills,
+    min(created_at) AS first,
+    CASE WHEN count(*) = count(moment) AND count(*) = count(order_id) THEN min(moment) END AS first_fill,
+    CASE WHEN count(*) = count(size) THEN sum(size) END AS size,
+    CASE WHEN count(*) = count(notional) THEN sum(notional) END AS notional,
+    CASE WHEN count(*) = count(fee) THEN sum(fee) END AS fee
+FROM filed
+GROUP BY ALL""",
+        "classed": f"""
+-- with the class of their size in the market; and the moment than which reserves are older
+SELECT *, {before_sql(balances, caller)} AS anchor,
+    CASE WHEN size > 0 THEN 1 + (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END
+        AS size_class
+FROM orders
+WINDOW alike AS (PARTITION BY market, size > 0)""",
+        "known_prices": KNOWN_STATES,
+        "found": asof_sql(trades, "classed", "last"),
+        "sums": f"""
+-- with the reserves, in tokens
+SELECT {keys.columns()}, {", ".join(OF_ORDERS)}, first_fill,
+    found_price.base AS base_balance,
+    found_price.quote AS quote_balance,
+    found_price.base_decimals AS base_decimals,
+    found_price.quote_decimals AS quote_decimals
+FROM found""",
+        "answer": """
+-- oldest first
+SELECT * EXCLUDE (first_fill) FROM sums
+ORDER BY first_fill, first, market, side, account_id, order_hash, storage_id, size, notional""",
+    }
+    question = Question(
+        caller,
+        steps,
+        needs=NEEDS,
+        may_have=(*PLACE, *ORDER_COLUMNS),
+        keys=keys,
+        price_needs=BALANCES,
+    )
+    return collected(ask(question, trades, balances, **tables), caller)
+
+
+def _with_quotes(orders: pa.Table, pool_fee_bps: int) -> pa.Table:
+    """Add what the pool would have taken or given for each order.
+
+    Reserves and sizes have up to 96 bits each, and DuckDB's integers 128, so products are Python's: once an order.
+    """
+    columns = (
+        orders["side"].to_pylist(),
+        to_integers(orders["size"]),
+        to_integers(orders["base_balance"]),
+        to_integers(orders["quote_balance"]),
+        orders["base_decimals"].to_pylist(),
+        orders["quote_decimals"].to_pylist(),
+    )
+    asked = (_Asked(*row) for row in zip(*columns, strict=True))
+    quotes = [_quote(one, pool_fee_bps) for one in asked]
+    kept = orders.drop_columns(
+        ["base_balance", "quote_balance", "base_decimals", "quote_decimals"]
+    )
+    return kept.append_column("pool_quote", from_integers(quotes, AMOUNT_TYPE))
+
+
+class _Asked(NamedTuple):
+    """What a quote follows from; amounts are in 1e-18 of a token. Any of it may be unknown."""
+
+    side: Any
+    size: Any
+    base_balance: Any
+    quote_balance: Any
+    base_decimals: Any
+    quote_decimals: Any
+
+
+def _quote(asked: _Asked, pool_fee_bps: int) -> int | None:
+    """Return a pool's quote for one order, in 1e-18 of the quote token; None where it has none."""
+    if None in asked:
+        return None
+    decimals = (asked.base_decimals, asked.quote_decimals)
+    if not all(0 <= count <= PLACES for count in decimals):
+        return None
+    base_unit = 10 ** (PLACES - asked.base_decimals)
+    quote_unit: int = 10 ** (PLACES - asked.quote_decimals)
+    q = asked.size // base_unit
+    x = asked.base_balance // base_unit
+    y = asked.quote_balance // quote_unit
+    kept = BPS - pool_fee_bps
+    if asked.side == "BUY" and 0 < q < x:
+        # x * y stays the same, and the fee comes on top; each step is rounded up, for the pool.
+        net = -(-y * q // (x - q))
+        quote = _round_up(-(-net * BPS // kept))
+    elif asked.side == "SELL" and q > 0 and x > 0:
+        # x * y stays the same for what is left of q after the fee; rounded down, for the pool.
+        quote = _round_down(y * q * kept // (x * BPS + q * kept))
+    else:
+        return None
+    # Of what is left of a pool that is all but emptied, the price has no bounds, but amounts have.
+    found = quote * quote_unit
+    return found if 0 < found < LARGEST else None
+
+
+def _float24_unit(amount: int) -> int:
+    """Return the smallest power of ten of which the mantissa of a float24 can hold enough for an amount."""
+    unit = 1
+    while amount > MANTISSA * unit:
+        unit *= 10
+    return unit
+
+
+def _round_up(amount: int) -> int:
+    unit = _float24_unit(amount)
+    return -(-amount // unit) * unit
+
+
+def _round_down(amount: int) -> int:
+    unit = _float24_unit(amount)
+    # Just beyond a limit, the limit itself is nearer than a multiple of the larger unit.
+    return max(amount // unit * unit, MANTISSA * (unit // 10))
+
+
+def _compared(
+    trades: Any,
+    orders: pa.Table,
+    by: str | Sequence[str] | None,
+    taker_fee_bps: float,
+    level: float,
+) -> pa.Table:
+    """Return how much worse orders did than the pool's quote, one row for each or, with ``by=``, for each group."""
+    caller = "lab.fills.pool_quotes"
+    # What a taker keeps of what is received, at the pool and on the book.
+    at_pool = repr(float(BPS - taker_fee_bps) / BPS)
+    on_book = "(1 - fee::DOUBLE / (CASE fee_token WHEN base THEN size WHEN quote THEN notional END)::DOUBLE)"
+    paid = "notional::DOUBLE / nullif(pool_quote, 0)::DOUBLE"
+    steps = {
+        "costs": f"""
+-- how much more each order paid than at the pool, or how much less it received; and the same with fees
+SELECT *, row AS order_id,
+    {BPS} * CASE side WHEN 'BUY' THEN {paid} - 1 WHEN 'SELL' THEN 1 - {paid} END AS before_fees_bps,
+    {BPS} * CASE side
+        WHEN 'BUY' THEN {paid} * {at_pool} / {on_book} - 1
+        WHEN 'SELL' THEN 1 - {paid} * {on_book} / {at_pool}
+    END AS opportunity_bps
+FROM trades"""
+    }
+    # Questions know when something was by this name.
+    named = orders.rename_columns(
+        ["created_at" if name == "first" else name for name in orders.column_names]
+    )
+    needs = (
+        *("created_at", "market", "side", "base", "quote", "size", "notional"),
+        *("fee_token", "fee", "pool_quote", "fills"),
+    )
+    if by is None:
+        steps["rows"] = (
+            f"-- the rates of each order\nSELECT row, {', '.join(RATES)} FROM costs"
+        )
+        question = Question(caller, steps, needs, shown=None)
+        return ask(question, named).rename_columns([*orders.column_names, *RATES])
+    keys = keys_of(named, by, caller, *TAKEN)
+    question = Question(caller, steps, needs, ("trade_id",), keys=keys)
+    question = with_estimates(
+        question, RATES, level, fills="fills", missing="unquoted", sides="costs"
+    )
+    return ask(question, named, worth=worth_by_day(trades, caller))

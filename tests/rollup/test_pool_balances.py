@@ -1,0 +1,70 @@
+"""What pools hold, from blocks: as the world knows it, across batches, and nothing beyond a gap."""
+
+import pandas as pd
+import pytest
+from support.worlds import pool_balances
+
+import loopring_lab as lab
+from loopring_lab.relayer import World
+from loopring_lab.rollup import blocks_client
+
+AMOUNTS = ["base_balance", "quote_balance"]
+
+
+@pytest.fixture(scope="module")
+def demo() -> pd.DataFrame:
+    return lab.connect(blocks="demo").pool_balances()
+
+
+def test_balances_after_each_fill_are_those_of_the_world(demo: pd.DataFrame) -> None:
+    place = ["market", "block_id", "index_in_block"]
+    both = demo.merge(pool_balances(World(1)), on=place, suffixes=("", "_true"))
+    known = both[both["base_balance"].notna() & both["quote_balance"].notna()]
+    assert len(known) > 3_000
+    for name in AMOUNTS:
+        assert (known[name] == known[f"{name}_true"]).all()
+    assert known["base_decimals"].eq(known["base_decimals_true"]).all()
+    assert known["quote_decimals"].eq(known["quote_decimals_true"]).all()
+
+
+def test_blocks_are_read_a_few_at_a_time(
+    demo: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks_client, "KEPT_SLOTS", 0)
+    monkeypatch.setattr(blocks_client, "AT_ONCE", 7)
+    pd.testing.assert_frame_equal(lab.connect(blocks="demo").pool_balances(), demo)
+
+
+def test_where_a_block_is_missing_nothing_is_known_until_it_is_stated_again(
+    demo: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = lab.connect(blocks="demo")
+    numbers = demo["block_id"].drop_duplicates().tolist()
+    missing = numbers[len(numbers) // 2]
+    store = client.store
+    batches = [store.blocks(last=missing - 1), store.blocks(first=missing + 1)]
+    monkeypatch.setattr(client, "_batches", lambda: batches)
+    found = client.pool_balances()
+    before = found[found["block_id"] < missing]
+    pd.testing.assert_frame_equal(before, demo[demo["block_id"] < missing])
+    ends = found[found["index_in_block"].isna()]
+    assert set(ends["market"]) == set(before["market"])
+    assert set(ends["block_id"]) == {missing + 1}
+    assert ends[AMOUNTS].isna().all(axis=None)
+    # What is known after the gap is what is known with the block.
+    place = ["market", "block_id", "index_in_block"]
+    after = found[(found["block_id"] > missing) & found["base_balance"].notna()]
+    both = after.merge(demo, on=place, suffixes=("", "_whole"))
+    assert len(both) == len(after) > 0
+    assert (both["base_balance"] == both["base_balance_whole"]).all()
+
+
+def test_no_blocks_have_no_balances(
+    demo: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = lab.connect(blocks="demo")
+    client.markets()
+    monkeypatch.setattr(client, "_batches", list)
+    found = client.pool_balances()
+    assert found.empty
+    assert found.columns.tolist() == demo.columns.tolist()

@@ -1,0 +1,126 @@
+"""Flow classes: arbitrageurs and users of synthetic worlds are told apart, and too little data is no verdict."""
+
+import pandas as pd
+import pytest
+from support.flows import CHEAPER, recovered
+from support.worlds import minute_marks, trades_of
+
+import loopring_lab as lab
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import World
+
+FEW = [(5025, "pool", False), (5026, "neither", True), (5027, "book", True)]
+MANY = [
+    pytest.param(seed, cheaper, book_arbitrage, marks=pytest.mark.thorough)
+    for seed in range(5001, 5025)
+    for cheaper in CHEAPER
+    for book_arbitrage in (False, True)
+]
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(5030, 0.05, "book", book_arbitrage=True)
+
+
+@pytest.fixture(scope="module")
+def trades(world: World) -> pd.DataFrame:
+    return trades_of(world)
+
+
+@pytest.fixture(scope="module")
+def known(world: World, trades: pd.DataFrame) -> pd.DataFrame:
+    return lab.fills.with_flow(trades, minute_marks(world, world.fills, []))
+
+
+@pytest.mark.parametrize(("seed", "cheaper", "book_arbitrage"), [*FEW, *MANY])
+def test_arbitrageurs_and_users_are_told_apart(
+    seed: int, cheaper: str, book_arbitrage: bool
+) -> None:
+    world = World(seed, 0.05, cheaper, book_arbitrage=book_arbitrage)
+    for found in recovered(world).values():
+        assert found.precision > 0.95
+        assert found.recall > 0.95
+
+
+def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known: pd.DataFrame) -> None:
+    assert known.groupby("trade_id")["flow"].nunique().max() == 1
+    assert known["flow"].notna().all()
+    pools = known[known["account_id"] < 10_000]
+    assert {"arbitrage", "user"} <= set(pools["flow"])
+
+
+def test_the_book_is_judged_too(known: pd.DataFrame, world: World) -> None:
+    book = known[(known["fill_type"] == "dex") & (known["role"] == "taker")]
+    is_arbitrageur = book["account_id"].isin(world.arbitrageurs)
+    assert is_arbitrageur.any()
+    assert set(book.loc[is_arbitrageur, "flow"]) == {"arbitrage"}
+
+
+@pytest.mark.parametrize(("account", "flow"), [(58344, "user"), (12059, "arbitrage")])
+def test_a_single_history_is_enough(
+    world: World, trades: pd.DataFrame, account: int, flow: str
+) -> None:
+    mine = trades[trades["account_id"] == account]
+    known = lab.fills.with_flow(mine, minute_marks(world, world.fills, []))
+    assert set(known["flow"]) == {flow}
+
+
+def test_fills_whose_taker_is_not_there_are_unknown(
+    world: World, trades: pd.DataFrame
+) -> None:
+    makers = trades[trades["role"] == "maker"]
+    known = lab.fills.with_flow(makers, minute_marks(world, world.fills, []))
+    assert set(known["flow"]) == {"unknown"}
+
+
+def test_too_little_data_is_no_verdict(world: World, trades: pd.DataFrame) -> None:
+    prices = minute_marks(world, world.fills, [])
+    orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
+    found = {
+        count: set(lab.fills.with_flow(orders.head(count), prices)["flow"])
+        for count in (3, 4)
+    }
+    assert found == {3: {"unknown"}, 4: {"arbitrage"}}
+    a_year_before = pd.DataFrame(prices.to_pandas()).assign(
+        created_at=lambda frame: frame["created_at"] - pd.Timedelta("365D")
+    )
+    a_year_before["price"] = a_year_before["price"].astype("amount")
+    stale = lab.fills.with_flow(orders, a_year_before)
+    assert set(stale["flow"]) == {"unknown"}
+
+
+def test_a_surer_verdict_takes_more_orders(world: World, trades: pd.DataFrame) -> None:
+    prices = minute_marks(world, world.fills, [])
+    orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
+    four = lab.fills.with_flow(orders.head(4), prices, intervals=0.99)
+    assert set(four["flow"]) == {"unknown"}
+
+
+def test_an_own_column_of_that_name_is_replaced(
+    world: World, trades: pd.DataFrame
+) -> None:
+    own = trades.assign(flow="mine")
+    known = lab.fills.with_flow(own, minute_marks(world, world.fills, []))
+    assert "mine" not in set(known["flow"])
+    assert known.columns.tolist().count("flow") == 1
+
+
+WRONG = {
+    "their own prices": ({"prices": "trades"}, "no prices of an outside market"),
+    "no prices": ({"prices": None}, "no prices of an outside market"),
+    "no length of time": ({"tolerance": "soon"}, "tolerance='soon'"),
+    "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_cannot_be_judged_is_refused(
+    wrong: str, world: World, trades: pd.DataFrame
+) -> None:
+    given, named = WRONG[wrong]
+    arguments = {"prices": minute_marks(world, world.fills, [])} | given
+    if arguments["prices"] == "trades":
+        arguments["prices"] = trades
+    with pytest.raises(LabError, match=named):
+        lab.fills.with_flow(trades, **arguments)

@@ -1,0 +1,240 @@
+"""What orders on the book would have cost at the pool: exact against synthetic worlds, and unknown where it is."""
+
+from decimal import Decimal
+from statistics import NormalDist
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.worlds import pool_balances, trades_of
+
+import loopring_lab as lab
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import Fill, World
+from loopring_lab.relayer.mainnet import MARKETS
+
+WORLDS = [
+    World(1, 0.05),
+    World(2, 0.1, "book", book_arbitrage=True),
+    World(3, 0.1, "neither", switched=("2022-05-01", "pool")),
+    pytest.param(World(4, 1, "book", book_arbitrage=True), marks=pytest.mark.thorough),
+]
+
+
+def orders_of(world: World) -> dict[str, list[Fill]]:
+    """Return the fills of each order on the book, in their order."""
+    found: dict[str, list[Fill]] = {}
+    for fill in world.fills:
+        if fill.venue == "dex":
+            found.setdefault(fill.taker_hash, []).append(fill)
+    return found
+
+
+def in_units(amount: int | None, market: str) -> Decimal | None:
+    if amount is None:
+        return None
+    return Decimal(amount).scaleb(-MARKETS[market].quote.decimals)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World(2, 0.1, "book", book_arbitrage=True)
+
+
+@pytest.fixture(scope="module")
+def trades(world: World) -> pd.DataFrame:
+    return trades_of(world)
+
+
+@pytest.fixture(scope="module")
+def balances(world: World) -> pd.DataFrame:
+    return pool_balances(world)
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_quotes_are_the_pools_to_the_last_unit(world: World) -> None:
+    quotes = lab.fills.pool_quotes(trades_of(world), pool_balances(world))
+    truth = orders_of(world)
+    assert set(quotes["order_hash"]) == set(truth)
+    for row in quotes.itertuples():
+        first, *others = truth[row.order_hash]
+        assert row.fills == 1 + len(others)
+        expected = in_units(first.pool_quote, first.market)
+        found = None if pd.isna(row.pool_quote) else Decimal(str(row.pool_quote))
+        assert found == expected, first
+
+
+def test_what_an_order_lost_is_the_difference_of_two_costs(
+    world: World, trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    quotes = lab.fills.pool_quotes(trades, balances).set_index("order_hash")
+    for order_hash, fills in orders_of(world).items():
+        quote = fills[0].pool_quote
+        if quote is None:
+            continue
+        paid = sum(fill.quote for fill in fills)
+        size = sum(fill.size for fill in fills)
+        fee = sum(fill.fee for fill in fills)
+        if fills[0].side == "BUY":
+            book = paid / (size - fee)
+            pool = quote / (size * 0.999)
+            expected = (book / pool - 1) * 10_000
+        else:
+            book = (paid - fee) / size
+            pool = quote * 0.999 / size
+            expected = (1 - book / pool) * 10_000
+        found = quotes.loc[order_hash, "opportunity_bps"]
+        # Of relayers' rows, what was paid is size times a price of 8 decimals.
+        assert found == pytest.approx(expected, abs=0.5)
+
+
+def test_orders_without_reserves_have_no_quote_and_are_counted(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    later = balances[balances["created_at"] > "2022-07-01"]
+    quotes = lab.fills.pool_quotes(trades, later)
+    has_quote = quotes["pool_quote"].notna()
+    assert not has_quote[quotes["first"] < "2022-07-01"].any()
+    assert has_quote.any()
+    assert quotes.loc[~has_quote, "opportunity_bps"].isna().all()
+    unquoted = (~has_quote).sum()
+    assert quotes.attrs["notes"] == [
+        f"{unquoted:,} of {len(quotes):,} orders have no quote: no reserves of a pool are known just before them."
+    ]
+    by_side = lab.fills.pool_quotes(trades, later, by="side")
+    assert by_side["unquoted"].sum() == unquoted
+    assert by_side["orders"].sum() == len(quotes)
+
+
+def test_an_order_does_not_see_what_happened_after_it(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    quotes = lab.fills.pool_quotes(trades, balances)
+    order = quotes[quotes["pool_quote"].notna()].iloc[50]
+    before = balances[balances["created_at"] < order["first"]]
+    of_the_moment = before.tail(1).assign(
+        created_at=order["first"],
+        market=order["market"],
+        block_id=1,
+        index_in_block=100_000,
+    )
+    again = lab.fills.pool_quotes(trades, pd.concat([before, of_the_moment]))
+    found = again[again["order_hash"] == order["order_hash"]]
+    assert found["pool_quote"].tolist() == [order["pool_quote"]]
+
+
+def test_two_states_of_one_moment_are_none(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    twice = pd.concat([balances, balances])
+    assert lab.fills.pool_quotes(trades, twice)["pool_quote"].isna().all()
+
+
+def test_unknown_balances_end_what_was_known(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    gap = pd.Timestamp("2022-07-01", tz="UTC")
+    known = balances[balances["created_at"] < gap]
+    ends = known.drop_duplicates("market").assign(
+        created_at=gap, base_balance=None, quote_balance=None
+    )
+    ends = ends.astype({"base_balance": "amount", "quote_balance": "amount"})
+    quotes = lab.fills.pool_quotes(trades, pd.concat([known, ends]))
+    assert quotes.loc[quotes["first"] >= gap, "pool_quote"].isna().all()
+    assert quotes.loc[quotes["first"] < gap, "pool_quote"].notna().any()
+
+
+def test_means_by_group_are_weighted_by_value(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    one = lab.fills.pool_quotes(trades, balances)
+    one = one[one["market"] == "ETH-USDC"]
+    found = lab.fills.pool_quotes(trades, balances, by="market").set_index("market")
+    row = found.loc["ETH-USDC"]
+    weights = lab.to_float(one["notional"]).to_numpy()
+    rates = one["opportunity_bps"].to_numpy()
+    mean = np.average(rates, weights=weights)
+    assert row["orders"] == len(one)
+    assert row["fills"] == one["fills"].sum()
+    assert row["weighted_opportunity_bps"] == pytest.approx(mean)
+    assert row["median_opportunity_bps"] == pytest.approx(np.median(rates))
+    spread = np.sqrt(np.square(weights * (rates - mean)).sum()) / weights.sum()
+    reach = (row["high_opportunity_bps"] - row["low_opportunity_bps"]) / 2
+    assert reach == pytest.approx(NormalDist().inv_cdf(0.975) * spread, rel=0.1)
+
+
+@pytest.mark.parametrize("by", ["size_class", "account_id", ["market", "label"], []])
+def test_groups_are_columns_of_orders_or_of_trades(
+    by: str | list[str], trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    labelled = trades.assign(label=trades["account_id"].astype(str).str[:1])
+    found = lab.fills.pool_quotes(labelled, balances, by=by)
+    every = lab.fills.pool_quotes(trades, balances)
+    assert found["orders"].sum() == len(every)
+    assert found["fills"].sum() == every["fills"].sum()
+
+
+def test_users_of_a_cheaper_book_gained_and_arbitrageurs_more(
+    world: World, trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    is_arbitrage = trades["account_id"].isin(world.arbitrageurs)
+    found = lab.fills.pool_quotes(
+        trades.assign(arbitrage=is_arbitrage), balances, by="arbitrage"
+    )
+    users, arbitrageurs = found["weighted_opportunity_bps"]
+    assert arbitrageurs < users < 0
+    assert found["high_opportunity_bps"].max() < 0
+
+
+def test_on_the_recorded_block_only_what_follows_is_quoted() -> None:
+    client = lab.connect(blocks="sample")
+    balances = client.pool_balances()
+    assert set(balances["market"]) == {"LRC-ETH", "LRC-USDC"}
+    quotes = lab.fills.pool_quotes(client.trades(), balances)
+    assert len(quotes) == 21
+    quoted = quotes[quotes["pool_quote"].notna()]
+    assert quoted["market"].value_counts().to_dict() == {"LRC-USDC": 6, "LRC-ETH": 2}
+    # A pool's quote includes its fee, so nobody is far from it by more than both fees and a little.
+    assert quoted["before_fees_bps"].abs().max() < 60
+
+
+def test_the_demo_blocks_give_the_quotes_of_their_world() -> None:
+    client = lab.connect(blocks="demo")
+    quotes = lab.fills.pool_quotes(client.trades(), client.pool_balances())
+    truth: dict[tuple[int, str, str, int], Fill] = {}
+    for fill in World(1).fills:
+        if fill.venue == "dex":
+            key = (fill.taker, fill.market, fill.side, fill.taker_storage)
+            truth.setdefault(key, fill)
+    quoted = quotes[quotes["pool_quote"].notna()]
+    assert len(quoted) > 150
+    for row in quoted.itertuples():
+        fill = truth[row.account_id, row.market, row.side, row.storage_id]
+        assert Decimal(str(row.pool_quote)) == in_units(fill.pool_quote, fill.market)
+
+
+WRONG = {
+    "a share": ({"pool_fee_bps": 0.002}, "pool_fee_bps=0.002 is not a fee"),
+    "no fee": ({"taker_fee_bps": "10"}, "taker_fee_bps='10' is not a fee"),
+    "all of it": ({"taker_fee_bps": 10_000}, "taker_fee_bps=10000 is not a fee"),
+    "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
+    "a time": ({"by": "created_at"}, "by= cannot include 'created_at'"),
+    "an answer": ({"by": "unquoted"}, "by= cannot include 'unquoted'"),
+    "nothing known": ({"by": "colour"}, "no column 'colour'"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_cannot_be_asked_is_refused(
+    wrong: str, trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    given, named = WRONG[wrong]
+    with pytest.raises(LabError, match=named):
+        lab.fills.pool_quotes(trades, balances, **given)
+
+
+def test_balances_need_their_columns(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    with pytest.raises(LabError, match="balances=: the frame has no column"):
+        lab.fills.pool_quotes(trades, balances.drop(columns="base_decimals"))
