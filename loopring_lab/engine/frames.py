@@ -33,7 +33,7 @@ TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 # Columns that frames may hold as other types, such as numbers read from a CSV as floats.
 TYPES = {
     **dict.fromkeys(
-        ("market", "base", "quote", "side", "fill_type", "role", "role_source"),
+        ("market", "base", "quote", "side", "fill_type", "role", "role_source", "flow"),
         "VARCHAR",
     ),
     **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),

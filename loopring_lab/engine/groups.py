@@ -54,25 +54,33 @@ def whole_units(amount: str, unit: int) -> str:
     return f"CASE WHEN {amount} BETWEEN 0 AND {10**32} THEN {exact} ELSE {amount} // {unit} END"
 
 
+def length_sql(every: str) -> str:
+    """Return the length of a period as SQL, from text such as ``1w`` or ``1mo``."""
+    count, unit = _count_and_unit(every)
+    if unit in MONTHS:
+        return f"INTERVAL {count * MONTHS[unit]} MONTH"
+    return f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
+
+
 def period_sql(every: str) -> str:
     """Return the start of the period of ``created_at`` as SQL, in UTC, from text such as ``1w`` or ``1mo``."""
+    _, unit = _count_and_unit(every)
+    # Weeks begin on a Monday; other periods are counted from the beginning of 1970.
+    origin = "1970-01-05" if unit == "w" else "1970-01-01"
+    # Counted without a time zone, as that of somebody else's connection need not be UTC.
+    utc = "make_timestamp(epoch_us(created_at::TIMESTAMPTZ))"
+    bucket = f"time_bucket({length_sql(every)}, {utc}, TIMESTAMP '{origin}')"
+    return f"to_timestamp(epoch({bucket}))"
+
+
+def _count_and_unit(every: str) -> tuple[int, str]:
     match = re.fullmatch(r"([1-9]\d{0,3})?(s|min|h|d|w|mo|q|y)", str(every).lower())
     if not match:
         raise LabError(
             f"every={every!r} is not a period. Give a number and a unit, such as '1h', '1d', '1w' (from "
             "Monday), '1mo', '1q' or '1y'; 'min' is a minute."
         )
-    count = int(match[1] or 1)
-    unit = match[2]
-    # Weeks begin on a Monday; other periods are counted from the beginning of 1970.
-    origin = "1970-01-05" if unit == "w" else "1970-01-01"
-    if unit in MONTHS:
-        length = f"INTERVAL {count * MONTHS[unit]} MONTH"
-    else:
-        length = f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
-    # Counted without a time zone, as that of somebody else's connection need not be UTC.
-    utc = "make_timestamp(epoch_us(created_at::TIMESTAMPTZ))"
-    return f"to_timestamp(epoch(time_bucket({length}, {utc}, TIMESTAMP '{origin}')))"
+    return int(match[1] or 1), match[2]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from loopring_lab.figures.cost_figures import (
 )
 from loopring_lab.figures.fee_figures import fee_rates, fee_tiers, fees_by_token
 from loopring_lab.figures.fill_figures import fill_shares, size_profile, volume
+from loopring_lab.figures.liquidity_figures import liquidity
 from loopring_lab.figures.marks import Figure
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "fee_tiers",
     "fees_by_token",
     "fill_shares",
+    "liquidity",
     "markouts",
     "pool_balance",
     "price_gaps",

@@ -7,6 +7,7 @@ from loopring_lab.fills.averages import vwap
 from loopring_lab.fills.breakdown import breakdown
 from loopring_lab.fills.comparison import compare_venues
 from loopring_lab.fills.flow import with_flow
+from loopring_lab.fills.liquidity import liquidity
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.orders import orders
 from loopring_lab.fills.pools import pool_returns
@@ -21,6 +22,7 @@ __all__ = [
     "breakdown",
     "compare_venues",
     "describe",
+    "liquidity",
     "markouts",
     "one_side",
     "orders",

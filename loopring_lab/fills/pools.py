@@ -105,10 +105,7 @@ def pool_returns(
     caller = "lab.fills.pool_returns"
     keys = keys_of(trades, ["market", "base", "quote"], caller, every=str(every))
     length = min(parse_length(horizon, caller, "horizon"), LONGEST)
-    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
-        raise LabError(
-            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
-        )
+    check_fee(pool_fee_bps, caller)
     group = keys.columns()
     account = parse_account_id(pool_account, "pool_account")
     _check_pool(trades, account, caller)
@@ -158,6 +155,14 @@ FROM earned
     return noted(
         ask(question_of_prices(caller, steps, NEEDS, keys), trades, prices), kind
     )
+
+
+def check_fee(pool_fee_bps: Any, caller: str) -> None:
+    """Raise a `LabError` unless the fee of a pool is whole basis points."""
+    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < 10_000:
+        raise LabError(
+            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
+        )
 
 
 def product_sql(size: str, price: str) -> str:

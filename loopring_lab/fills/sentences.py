@@ -9,6 +9,7 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
+from loopring_lab.fills import earnings
 from loopring_lab.fills.comparison import differs_by_flow
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
@@ -46,12 +47,12 @@ class Sentences(str):
 
 
 def describe(comparison: Any) -> Sentences:
-    """Say in words what `compare_venues` found, a sentence for each group.
+    """Say in words what `compare_venues` found, a sentence for each group, or what `liquidity` found, for each pool.
 
     Parameters
     ----------
     comparison : frame of pandas, pyarrow, Polars, DuckDB or Spark
-        From `compare_venues`.
+        From `compare_venues` or `liquidity`.
 
     Returns
     -------
@@ -60,11 +61,12 @@ def describe(comparison: Any) -> Sentences:
         it rests on and whose fills these are; the same by other weights of cells, and whether they agree; what errors
         are clustered by, and how far one account moves the difference; what part is impact; and a warning where
         classes of takers differ in verdict, or where the exchange's own trades are the reference.
+        Of a pool: fees and losses, the mean net return of a period with its interval, and how the position changed.
 
     Raises
     ------
     LabError
-        `comparison` has not the columns of `compare_venues`.
+        `comparison` has the columns of neither.
 
     Examples
     --------
@@ -74,11 +76,15 @@ def describe(comparison: Any) -> Sentences:
     """
     caller = "lab.fills.describe"
     names = frames.column_names(comparison, caller)
-    frames.check_columns(RESULTS, names, caller)
-    keys = names[: names.index("fills")]
+    is_of_pools = set(earnings.NEEDED) <= set(names)
+    if not is_of_pools:
+        frames.check_columns(RESULTS, names, caller)
     table = comparison
     if not isinstance(comparison, pd.DataFrame):
         table = frames.to_pandas(collected(comparison, caller))
+    if is_of_pools:
+        return Sentences("\n".join(earnings.sentences(table)) or "No fills of a pool.")
+    keys = names[: names.index("fills")]
     lines = []
     for row in table.to_dict("records"):
         sentence = _sentence(row)

@@ -113,6 +113,9 @@ def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
         "Store.tokens": store.tokens,
         "Check.summary": lambda: store.check(progress=False).summary,
         "Check.problems": lambda: store.check(progress=False).problems,
+        "fills.liquidity": lambda: lab.fills.liquidity(
+            blocks.trades(tokens, pools=store.pools()), blocks.balances(pool, tokens)
+        ),
         "fills.pool_returns": lambda: lab.fills.pool_returns(
             blocks.trades(tokens, pools=store.pools()), pool
         ),

@@ -26,6 +26,8 @@ NEEDED: dict[str, dict[str, Any]] = {
     "with_flow": {"prices": lambda client, trades: client.outside_prices(trades)},
     "pool_quotes": {"balances": lambda client, trades: _reserves(trades)},
 }
+# These ask about a pool's trades.
+OF_POOLS = ("liquidity", "pool_returns")
 # Of these an answer by row and one by group are different queries.
 ALSO_BY_GROUP = ("price_gap", "all_in_cost", "in_token")
 
@@ -66,7 +68,7 @@ def queries() -> Iterator[tuple[str, list[str]]]:
             if name == "describe":  # says in words what another function found
                 continue
             function = getattr(module, name)
-            trades = samples[POOL if name == "pool_returns" else ACCOUNT]
+            trades = samples[POOL if name in OF_POOLS else ACCOUNT]
             given = {
                 argument: value(client, trades) if callable(value) else value
                 for argument, value in NEEDED.get(name, {}).items()

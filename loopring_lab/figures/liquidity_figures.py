@@ -1,0 +1,199 @@
+"""The figure of what a pool's liquidity earned: fees and losses to rebalancing, added up over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+
+from loopring_lab import fills
+from loopring_lab.amounts import to_float
+from loopring_lab.amounts.display import format_amount
+from loopring_lab.errors import LabError
+from loopring_lab.figures import axis
+from loopring_lab.figures.marks import Figure, Mark, keep
+from loopring_lab.figures.style import (
+    COLOURS,
+    GREY,
+    GroupStyle,
+    as_pandas,
+    drawing,
+    format_count,
+    ink,
+    zero_line,
+)
+from loopring_lab.fills.earnings import POSITION, period_name, rate_in_words, totals
+from loopring_lab.fills.prices import OWN_TRADES
+from loopring_lab.query import parse_account_id
+
+# Each part of the net return by its column, whether it adds to it, and how it is drawn.
+PARTS = {
+    "fees": (1, GroupStyle("fees", COLOURS[2], COLOURS[2], "", "--")),
+    "lost_to_arbitrage": (
+        -1,
+        GroupStyle("lost to arbitrage", COLOURS[1], COLOURS[1], "", "-."),
+    ),
+    "lost_to_users": (
+        -1,
+        GroupStyle("lost to users", COLOURS[0], COLOURS[0], "", (0, (1, 1))),
+    ),
+    "lost_to_unknown": (
+        -1,
+        GroupStyle("lost to unknown flow", GREY, GREY, "", (0, (5, 1))),
+    ),
+}
+NET = "net"
+NET_WIDTH = 2.4
+
+
+def liquidity(
+    trades: Any,
+    balances: Any = None,
+    prices: Any = None,
+    *,
+    pool_account: int | None = None,
+    every: str = "1d",
+    pool_fee_bps: int = 20,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw what a pool's liquidity earned, added up over time: fees, losses to rebalancing, and both together.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        With the rows of pools, as for `fills.liquidity`.
+    balances, prices : optional
+        As for `fills.liquidity`. Without prices from outside no loss is known.
+    pool_account : int, optional
+        Account id of the pool; by default the one with the most fills.
+    every, pool_fee_bps : optional
+        As for `fills.liquidity`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A line for each part of ``net`` of `fills.liquidity` and a thick one for ``net``, in quote units: sums
+        of all periods so far, losses downwards. The note gives the mean of a period with its 95 % interval, in
+        basis points of the position, or, where that is not known, of what the pool traded.
+
+    Raises
+    ------
+    LabError
+        In no period all prices of the pool are known, or an argument is not valid.
+
+    Examples
+    --------
+    >>> pool = client.trades(account_id=1, limit=500)
+    >>> lab.figures.liquidity(pool, prices=client.outside_prices(pool))
+    <Figure size 900x420 with 1 Axes>
+    """
+    caller = "lab.figures.liquidity"
+    answer = as_pandas(
+        fills.liquidity(
+            trades, balances, prices, every=every, pool_fee_bps=pool_fee_bps
+        )
+    )
+    table = _of_pool(answer, pool_account, caller)
+    known = table[table["net"].notna()].reset_index(drop=True)
+    if known.empty:
+        raise LabError(
+            f"{caller}: what this pool lost is not known in any period. Pass prices from outside as prices=, from "
+            "before its first fill on."
+        )
+    pool = known.iloc[0]
+    title = (
+        f"What the liquidity of {pool['market']} earned (account {pool['account_id']})"
+    )
+    with drawing(trades, ax, title, _note(table)) as axes:
+        periods = axis.timeline(known["period"], every, caller)
+        located = periods.located(known)
+        ends = (periods.left + periods.width)[located["place"]]
+        # Sums begin with 0 when the first period does.
+        along = np.concatenate([periods.left[:1], ends])
+        axes.axhline(0, **zero_line())
+        marks: list[Mark] = []
+        for name, sign, group in _lines(known):
+            sums = _running(known[name], sign)
+            width = NET_WIDTH if name == NET else rcParams["lines.linewidth"]
+            line = {**group.line, "marker": "", "linewidth": width}
+            axes.plot(along, to_float(pd.Series(sums, dtype="amount")), **line)
+            marks += _marks(located, sums, along, group.label, str(pool["quote"]))
+        axis.format_dates(axes, periods)
+        axes.set_ylabel(f"sum so far ({pool['quote']})")
+    return keep(axes, table, marks)
+
+
+def _of_pool(table: pd.DataFrame, account: int | None, caller: str) -> pd.DataFrame:
+    """Select the rows of one pool."""
+    if account is None:
+        counts = table.groupby("account_id")["fills"].sum()
+        if counts.empty:
+            raise LabError(
+                f"{caller}: no fills of a pool. Pass a pool's trades, such as client.trades(1)."
+            )
+        account = int(counts.index[counts.argmax()])
+    account = parse_account_id(account, "pool_account")
+    own = table[table["account_id"] == account]
+    if own.empty:
+        listed = ", ".join(map(str, sorted(table["account_id"].unique())))
+        raise LabError(
+            f"{caller}: account {account} has no fills as a pool in these trades. They have those of {listed}."
+        )
+    return own
+
+
+def _lines(known: pd.DataFrame) -> Iterator[tuple[str, int, GroupStyle]]:
+    """Yield the lines of a figure; a class of flow that never came has none."""
+    for name, (sign, group) in PARTS.items():
+        if (known[name] != 0).any():
+            yield name, sign, group
+    yield NET, 1, GroupStyle("net", ink(), ink(), "", "-")
+
+
+def _running(amounts: pd.Series, sign: int) -> list[Decimal]:
+    """Return exact sums so far, from 0 on."""
+    sums = [Decimal(0)]
+    for amount in amounts:
+        sums.append(sums[-1] + sign * amount)
+    return sums
+
+
+def _note(table: pd.DataFrame) -> str:
+    """Say what the figure rests on, and what a period brought on average."""
+    (row,) = totals(table).to_dict("records")
+    period = period_name(table)
+    note = f"{format_count(row['fills'])}, fees {row['fee_source']}, {row['reference']}"
+    missing = row["periods"] - row["known"]
+    if missing:
+        note += f"; {missing:,} of {format_count(row['periods'], period)} left out, with prices unknown"
+    rate = rate_in_words(row, period)
+    if row["of"] == POSITION:
+        note += f"\nmean net of a {period}: {rate} of the position"
+    else:
+        note += f"\nnet: {rate} of what the pool traded"
+    if row["reference"] == OWN_TRADES:
+        note += "\nown trades as reference hide much of the loss"
+    return note
+
+
+def _marks(
+    located: pd.DataFrame,
+    sums: list[Decimal],
+    along: np.ndarray,
+    label: str,
+    quote: str,
+) -> Iterator[Mark]:
+    """Give a mark to each step of a line."""
+    rows = zip(located["when"], located["fills"], strict=True)
+    for number, (when, count) in enumerate(rows, start=1):
+        step = format_amount(sums[number] - sums[number - 1])
+        text = f"{label}, {when}, {format_count(count)}\n{step} {quote}, so far {format_amount(sums[number])} {quote}"
+        levels = float(sums[number - 1]), float(sums[number])
+        yield Mark(text, (along[number - 1], along[number]), levels)

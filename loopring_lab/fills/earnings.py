@@ -1,0 +1,226 @@
+"""The answer of `liquidity` summed up: totals of each pool, its mean net return with an interval, and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from loopring_lab.amounts import to_float
+from loopring_lab.amounts.display import format_amount, truncate
+from loopring_lab.engine.estimates import FEWEST, quantile
+from loopring_lab.fills.prices import OWN_TRADES
+
+NEEDED = (
+    "period",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "fills",
+    "notional",
+    "base_fees",
+    "quote_fees",
+    "opened",
+    "closed",
+    "rebalanced",
+    "fees",
+    "lost_to_arbitrage",
+    "lost_to_users",
+    "lost_to_unknown",
+    "added",
+    "unexplained",
+    "net",
+    "against_held",
+    "fee_source",
+    "reference",
+)
+POOL = ["account_id", "market", "base", "quote"]
+# Amounts of periods that add up; what is held untouched is of one period only.
+SUMMED = (
+    "notional",
+    "base_fees",
+    "quote_fees",
+    "rebalanced",
+    "fees",
+    "lost_to_arbitrage",
+    "lost_to_users",
+    "lost_to_unknown",
+    "added",
+    "unexplained",
+    "net",
+)
+LOSSES = {
+    "lost_to_arbitrage": "arbitrage",
+    "lost_to_users": "users",
+    "lost_to_unknown": "unknown flow",
+}
+LEVEL = 0.95
+# Digits of an amount in a sentence.
+DIGITS = 4
+# What a net return is put in relation to.
+POSITION = "position"
+VOLUME = "volume"
+PERIODS = {pd.Timedelta(days=1): "day", pd.Timedelta(days=7): "week"}
+
+
+def totals(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the sums of each pool over the periods in which its net return is known, and the mean of these.
+
+    ``net_bps`` is the net return of a period in basis points of the value of the position when it begins or,
+    where that is not known, of what the pool traded; ``low_bps`` to ``high_bps`` is its interval.
+    """
+    rows = []
+    for pool, own in table.groupby(POOL, sort=False, observed=True):
+        known = own[own["net"].notna()]
+        row = dict(zip(POOL, pool, strict=True))
+        row |= {
+            "periods": len(own),
+            "known": len(known),
+            "fills": int(own["fills"].sum()),
+            "fee_source": _sources(own),
+            "reference": own["reference"].iloc[0],
+            "opened": known["opened"].iloc[0] if len(known) else None,
+            "closed": known["closed"].iloc[-1] if len(known) else None,
+        }
+        row |= {name: _total(known[name]) for name in SUMMED}
+        row |= {name: _total(own[name]) for name in ("base_fees", "quote_fees")}
+        has_position = len(known) > 0 and bool(known["opened"].notna().all())
+        row["of"] = POSITION if has_position else VOLUME
+        weights = known["opened"] if has_position else known["notional"]
+        row |= mean_rate(
+            to_float(known["net"]).to_numpy(), to_float(weights).to_numpy()
+        )
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    """Return the mean of net returns in basis points of their weights, with its interval, periods as clusters.
+
+    As in `engine.estimates`: the error of a ratio, linearised; few or unequal periods widen the interval.
+    """
+    count = np.count_nonzero(weights)
+    total = weights.sum()
+    unknown = {"net_bps": math.nan, "low_bps": math.nan, "high_bps": math.nan}
+    if not count or not total:
+        return unknown
+    mean = net.sum() / total
+    rates = unknown | {"net_bps": 10_000 * mean}
+    effective = total**2 / (weights**2).sum()
+    if count < FEWEST or effective < FEWEST:
+        return rates
+    off = ((net - mean * weights) ** 2).sum()
+    error = math.sqrt(off * count / (count - 1)) / total
+    z = quantile(LEVEL)
+    reach = z + (z**3 + z) / 4 / (effective - 1)
+    return rates | {
+        "low_bps": 10_000 * (mean - reach * error),
+        "high_bps": 10_000 * (mean + reach * error),
+    }
+
+
+def sentences(table: pd.DataFrame) -> Iterator[str]:
+    """Say in words what the liquidity of each pool earned."""
+    period = period_name(table)
+    for row in totals(table).to_dict("records"):
+        fills = "1 fill" if row["fills"] == 1 else f"{row['fills']:,} fills"
+        begin = f"{row['market']} (account {row['account_id']}): {fills}"
+        if row["known"]:
+            yield f"{begin}. {_earned(row)} {_rate(row, period)}{_position(row)}{_limits(row)}"
+        else:
+            yield f"{begin}{_fees_alone(row)}"
+
+
+def _fees_alone(row: Mapping[Any, Any]) -> str:
+    base = f"{_amount(row['base_fees'])} {row['base']}"
+    quote = f"{_amount(row['quote_fees'])} {row['quote']}"
+    return (
+        f", fees of {base} and {quote}, {row['fee_source']}. What rebalancing cost is not known: that needs prices "
+        "from outside for all fills."
+    )
+
+
+def _earned(row: Mapping[Any, Any]) -> str:
+    losses = [
+        f"{_amount(row[name])} to {words}"
+        for name, words in LOSSES.items()
+        if row[name]
+    ]
+    quote = row["quote"]
+    return (
+        f"Fees, {row['fee_source']}: {_amount(row['fees'])} {quote}; lost to rebalancing: "
+        f"{', '.join(losses) or 'nothing'}; net {_amount(row['net'])} {quote}."
+    )
+
+
+def _rate(row: Mapping[Any, Any], period: str) -> str:
+    rate = rate_in_words(row, period)
+    if row["of"] == POSITION:
+        return f"On average, a {period} brought {rate} of the position."
+    return f"Net, {rate} of what the pool traded."
+
+
+def rate_in_words(row: Mapping[Any, Any], period: str) -> str:
+    """Write a mean net return with its interval, and what it rests on."""
+    if math.isnan(row["net_bps"]):
+        return "nothing"
+    interval = "too few for an interval"
+    if not math.isnan(row["low_bps"]):
+        interval = f"95 % interval {_bps(row['low_bps'])} to {_bps(row['high_bps'])}"
+    each = f"{row['known']:,} {period}{'' if row['known'] == 1 else 's'}"
+    return f"{_bps(row['net_bps'])} bps ({interval}, n = {each})"
+
+
+def _position(row: Mapping[Any, Any]) -> str:
+    if pd.isna(row["opened"]) or row["known"] < row["periods"]:
+        return ""
+    parts = [f"{_amount(row['rebalanced'])} from prices", f"{_amount(row['net'])} net"]
+    if row["added"]:
+        parts.append(f"{_amount(row['added'])} added")
+    return (
+        f" The position went from {_amount(row['opened'])} to {_amount(row['closed'])} {row['quote']}: "
+        f"{', '.join(parts)}."
+    )
+
+
+def _limits(row: Mapping[Any, Any]) -> str:
+    text = ""
+    missing = row["periods"] - row["known"]
+    if missing:
+        text += f" Left out: {missing:,} of {row['periods']:,} periods, in which something is not known."
+    if row["unexplained"]:
+        text += " A published balance contradicts the changes: blocks are missing."
+    if row["reference"] == OWN_TRADES:
+        text += " The reference is own trades, which hide much of the loss."
+    return text
+
+
+def _sources(table: pd.DataFrame) -> str:
+    sources = table["fee_source"].dropna().unique().tolist()
+    return sources[0] if len(sources) == 1 else "partly measured"
+
+
+def _total(amounts: pd.Series) -> Decimal:
+    return sum(amounts.dropna(), Decimal(0))
+
+
+def period_name(table: pd.DataFrame) -> str:
+    """Name the periods of an answer by the shortest time between two."""
+    lengths = table["period"].drop_duplicates().sort_values().diff()
+    return PERIODS.get(lengths.min(), "period")
+
+
+def _bps(rate: float) -> str:
+    """Write basis points with three decimals, as a day brings few; adding 0 makes -0.0 positive."""
+    return f"{round(rate, 3) + 0.0:,.3f}"
+
+
+def _amount(amount: Decimal) -> str:
+    """Write an amount with so many digits, further ones cut and not rounded."""
+    places = DIGITS - 1 - amount.adjusted() if amount else 0
+    return format_amount(truncate(amount, max(0, min(places, 18))))

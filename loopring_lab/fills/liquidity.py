@@ -1,0 +1,455 @@
+"""What a pool's liquidity earned: fees, what rebalancing cost, and the change of the position's value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loopring_lab.engine.ask import ask, counts
+from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices_sql
+from loopring_lab.engine.groups import Keys, keys_of, length_sql, literal, period_sql
+from loopring_lab.engine.query import PLACE, PLACE_BITS, Question
+from loopring_lab.errors import LabError
+from loopring_lab.fills.pools import check_fee, product_sql
+from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
+from loopring_lab.fills.reserves import BLOCK, MOVES, NUMBERED, POOL, ledger_of
+
+NEEDS = (
+    "created_at",
+    "account_id",
+    "market",
+    "base",
+    "quote",
+    "side",
+    "fill_type",
+    "role",
+    "size",
+    "price",
+    "notional",
+)
+# A balance has 96 bits in the exchange's circuits (DESIGN.md of Loopring/protocols): four digits of base 10**9. So
+# each product of a digit with a balance fits 128 bits.
+DIGIT = 10**9
+
+
+def liquidity(
+    trades: Any,
+    balances: Any = None,
+    prices: Any = None,
+    *,
+    every: str = "1d",
+    pool_fee_bps: int = 20,
+) -> Any:
+    """Compute what a pool's liquidity earned, by day: fees, losses to rebalancing, and the change of its value.
+
+    A liquidity provider owns a share of a pool, and earns that share of everything here. The value of the
+    position changes because prices do, because of fees, because the pool trades at worse prices than the outside
+    market's, and because liquidity is added or removed. These parts add up to the change exactly.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        With the rows of one pool or several, such as `Client.trades` of their accounts, or all trades of blocks.
+        Where they have a column ``flow`` (`with_flow`), losses to arbitrage and to users are told apart.
+    balances : frame in memory, optional
+        What changes the pools' balances, from `rollup.Blocks.balances` with ``tokens=``; of several pools one
+        below the other, with a column ``account_id``. Without it the fee is assumed, and nothing is known of the
+        position.
+    prices : frame of any of these kinds, optional
+        Prices from outside the exchange: ``created_at``, ``market`` and ``price``. Without them only amounts in
+        base and quote tokens are known.
+    every : str
+        Length of a period, as for `fees.over_time`.
+    pool_fee_bps : int
+        Fee assumed where it cannot be measured, in basis points of the amount paid in; 20 in every pool of the
+        exchange.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per period and pool
+        ``period``, ``account_id`` (of the pool), ``market``, ``base``, ``quote``; ``fills``, ``unpriced`` (fills
+        and other changes without an amount, a balance or a price), ``notional``; the position at the end,
+        ``base_held`` and ``quote_held``, liquidity added less removed, ``base_added`` and ``quote_added``, and
+        fees, ``base_fees`` and ``quote_fees``, in base and quote tokens.
+
+        In quote units, truncated to 18 decimals: the value of the position when the period begins, ``opened``,
+        and ends, ``closed``, and ``change``, which is
+        ``rebalanced + fees - lost_to_arbitrage - lost_to_users - lost_to_unknown + added + unexplained``;
+        ``net``, fees less losses, which is what the pool earned beyond the rebalanced portfolio; ``held``, what
+        the position would have gained untouched, and ``against_held``, how much more the pool gained: below 0
+        this is called impermanent loss. ``fee_source`` is ``measured``, ``assumed`` or ``partly measured``;
+        ``reference`` is ``outside prices`` or ``own trades``.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `all_in_cost`; the trades have no fills of a pool, or `balances` are not as described.
+
+    Notes
+    -----
+    A position of x base and y quote tokens is worth x p + y at the outside price p, the last one at or before;
+    x p is truncated to 18 decimals, and every part is a difference of such values, so that nothing is left over.
+
+    ``rebalanced`` is the gain of a portfolio that always holds as many base tokens as the pool, but buys and
+    sells them at the outside price (the rebalancing strategy of Milionis et al.). ``fees`` are what a pool of
+    constant product received beyond what it needed for the fill, valued at p. The loss of a fill is its fee less
+    what x p + y gained by it; losses to arbitrage are what the paper calls loss versus rebalancing (LVR). Losses
+    to users can be below 0: a fill away from the outside price pays the pool.
+
+    ``held`` holds what the position held when the period began, and what was added to it since. The first period
+    begins with the first balance known, and the last one ends with the last change of a balance; others begin and
+    end with the clock. A balance is known from the statements of AMM updates and all changes before and after
+    them. ``unexplained`` is 0 unless a statement contradicts the changes, as it does where blocks are missing.
+    Where something in a period is unpriced, sums that include it are null.
+
+    References
+    ----------
+    J. Milionis, C. C. Moallemi, T. Roughgarden and A. L. Zhang, "Automated Market Making and
+    Loss-Versus-Rebalancing", 2022.
+
+    Examples
+    --------
+    >>> pool = client.trades(account_id=1, limit=200)
+    >>> days = lab.fills.liquidity(pool, prices=client.outside_prices(pool))
+    >>> days["fee_source"].unique().tolist()
+    ['assumed']
+    >>> bool((days["fees"] - days["lost_to_unknown"] == days["net"]).all())
+    True
+    """
+    caller = "lab.fills.liquidity"
+    keys = keys_of(
+        trades, ["account_id", "market", "base", "quote"], caller, every=str(every)
+    )
+    check_fee(pool_fee_bps, caller)
+    _check_pools(trades, caller)
+    kind = "" if prices is None else kind_of_prices(prices, trades, caller)
+    steps = {"own": OWN}
+    tables = {}
+    if balances is None:
+        steps["events"] = FILLS_ALONE
+    else:
+        tables["ledger"] = ledger_of(balances, caller)
+        steps |= MOVES | PLACED
+    steps |= {
+        "legs": LEGS,
+        "charged": charged_sql(pool_fee_bps),
+        "marks": marks_sql(str(every)),
+    }
+    if prices is None:
+        steps["priced"] = (
+            "-- without prices no value is known\nSELECT *, NULL::HUGEINT AS found_price FROM marks"
+        )
+    else:
+        # An outside price at the same millisecond counts; a trade of the exchange must be older than the fill.
+        anchor = (
+            "first_fill + 1" if kind == OUTSIDE_PRICES else before_sql(prices, caller)
+        )
+        steps["known_prices"] = prices_sql("prices", "last")
+        steps["lookups"] = (
+            f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks"
+        )
+        steps["priced"] = asof_sql(trades, "lookups", "last")
+    steps |= {
+        "begun": BEGUN
+        if prices is None
+        else f"{BEGUN} WHERE is_fill OR found_price IS NOT NULL",
+        "valued": VALUED,
+        "worths": WORTH,
+        "parts": PARTS,
+        "sums": sums_sql(keys),
+        "answer": answer_sql(keys, kind),
+    }
+    question = Question(
+        caller,
+        steps,
+        NEEDS,
+        (*PLACE, "flow"),
+        keys=keys,
+        price_may_have=PRICE_COLUMNS,
+    )
+    return noted(ask(question, trades, prices, **tables), kind)
+
+
+OWN = f"""
+-- the pools' own side of their fills: whoever takes from a pool is not one
+SELECT {NUMBERED}, {BLOCK}, index_in_block, ms, moment,
+    TRUE AS is_fill,
+    CASE WHEN flow IN ('arbitrage', 'user') THEN flow ELSE 'unknown' END AS flow,
+    CASE side WHEN 'BUY' THEN size WHEN 'SELL' THEN -size END AS base_change,
+    CASE side WHEN 'BUY' THEN -notional WHEN 'SELL' THEN notional END AS quote_change
+FROM trades
+WHERE fill_type = 'amm' AND role = 'maker'"""
+
+# What is known of a fill only with the balances.
+BALANCES = (
+    "base_before",
+    "quote_before",
+    "base_after",
+    "quote_after",
+    "base_unit",
+    "quote_unit",
+)
+UNKNOWN = ", ".join(f"NULL::HUGEINT AS {name}" for name in BALANCES)
+UNPLACED = f"FALSE AS is_placed, NULL::BIGINT AS number, {UNKNOWN}"
+
+FILLS_ALONE = f"""
+-- fills of pools of which no balance is known
+SELECT *, {UNPLACED} FROM own"""
+
+PLACED = {
+    "seen": """
+-- the fills of trades by their places, with what trades say better than balances: the time, and whose flow it was
+SELECT account_id, block, index_in_block, min(ms) AS fill_ms, any_value(flow) AS flow
+FROM own GROUP BY ALL""",
+    "timed": """
+-- fills and other changes of pools whose balances are known; in their order, so no time is before an earlier one
+SELECT m.*, coalesce(s.flow, 'unknown') AS flow,
+    max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY pool ORDER BY number) AS event_ms
+FROM moves AS m LEFT JOIN seen AS s USING (account_id, block, index_in_block)""",
+    "others": """
+-- fills that are not among these; where the pool's balances are known, nothing else is known of them
+SELECT * REPLACE (
+    CASE WHEN is_of_placed_pool THEN NULL ELSE base_change END AS base_change,
+    CASE WHEN is_of_placed_pool THEN NULL ELSE quote_change END AS quote_change
+)
+FROM (
+    SELECT *, account_id IN (SELECT account_id FROM moves) AS is_of_placed_pool
+    FROM own ANTI JOIN moves USING (account_id, block, index_in_block)
+) AS fills""",
+    "events": f"""
+-- all of them
+SELECT {POOL}, number, event_ms AS ms,
+    event_ms * {1 << PLACE_BITS} + coalesce(index_in_block + 1, 0) AS moment,
+    is_fill, flow, base_change, quote_change, TRUE AS is_placed, {", ".join(BALANCES)}
+FROM timed
+UNION ALL BY NAME
+SELECT {POOL}, ms, moment, is_fill, flow, base_change, quote_change, {UNPLACED}
+FROM others""",
+}
+
+LEGS = """
+-- each event by what came in and went out, with the balances that it met; only fills have both
+SELECT *,
+    CASE WHEN base_change > 0 THEN base_change WHEN quote_change > 0 THEN quote_change ELSE 0 * quote_change END
+        AS amount_in,
+    CASE WHEN base_change > 0 THEN -quote_change ELSE -base_change END AS amount_out,
+    -- of a balance that a statement contradicts, what is after the fill counts
+    CASE WHEN base_change > 0 THEN base_after - base_change ELSE quote_after - quote_change END AS balance_in,
+    nullif(CASE WHEN base_change > 0 THEN quote_after ELSE base_after END, 0) AS left_out,
+    CASE WHEN base_change > 0 THEN base_unit ELSE quote_unit END AS unit
+FROM events"""
+
+
+def charged_sql(pool_fee_bps: int) -> str:
+    """Return the step that measures what a pool kept of each fill, as `rollup.Blocks.pool_fills` does.
+
+    With balances x and y before a fill that takes `out` of y, x * out / (y - out) keeps the product. That is a
+    division by hand, digit by digit, as the product of two balances does not fit 128 bits.
+    """
+    return f"""
+-- what a pool kept of each fill: all that came in beyond what keeps the product of the balances, rounded up
+WITH divided AS (
+    SELECT *,
+        balance_in // {DIGIT**3} * amount_out AS first,
+        first % left_out * {DIGIT} + balance_in // {DIGIT**2} % {DIGIT} * amount_out AS second,
+        second % left_out * {DIGIT} + balance_in // {DIGIT} % {DIGIT} * amount_out AS third,
+        third % left_out * {DIGIT} + balance_in % {DIGIT} * amount_out AS fourth,
+        first // left_out * {DIGIT**3} + second // left_out * {DIGIT**2} + third // left_out * {DIGIT}
+            + fourth // left_out + (fourth % left_out > 0)::INT AS exact
+    FROM legs
+),
+kept AS (
+    SELECT *, CASE
+        WHEN is_fill AND amount_out > 0 AND left_out > 0 AND balance_in > 0
+            THEN amount_in - (exact + unit - 1) // unit * unit END AS kept
+    FROM divided
+)
+SELECT * EXCLUDE (first, second, third, fourth, exact, kept, amount_in, amount_out, balance_in, left_out, unit),
+    is_fill AND kept IS NOT NULL AS is_measured,
+    CASE WHEN is_fill THEN coalesce(kept, amount_in * {pool_fee_bps} // 10000) END AS fee
+FROM kept"""
+
+
+def marks_sql(every: str) -> str:
+    """Return the step with every moment at which a position is valued: events, and the ends of periods."""
+    return f"""
+-- the moments at which a position is valued: each event, and the end of each period but the last
+WITH dated AS (
+    SELECT * EXCLUDE created_at, {period_sql(every)} AS period
+    FROM (SELECT *, make_timestamptz(ms * 1000) AS created_at FROM charged) AS timed
+),
+spans AS (
+    SELECT {POOL}, make_timestamp(epoch_us(min(period))) AS first, make_timestamp(epoch_us(max(period))) AS last
+    FROM dated WHERE is_placed GROUP BY ALL
+),
+starts AS (
+    SELECT {POOL}, unnest(range(first, last, {length_sql(every)})) AS start FROM spans
+),
+ends AS (
+    SELECT {POOL}, to_timestamp(epoch(start)) AS period, epoch_ms(start + {length_sql(every)}) AS ms,
+        ms * {1 << PLACE_BITS} AS moment,
+        FALSE AS is_fill, TRUE AS is_placed, 0::HUGEINT AS base_change, 0::HUGEINT AS quote_change
+    FROM starts
+),
+listed AS (
+    SELECT *, TRUE AS is_event FROM dated UNION ALL BY NAME SELECT *, FALSE AS is_event FROM ends
+),
+placed AS (  -- at the end of a period the balances are those after the last event
+    SELECT * REPLACE (
+        CASE WHEN is_event THEN base_after ELSE last_value(base_after IGNORE NULLS) OVER in_order END AS base_after,
+        CASE WHEN is_event THEN quote_after ELSE last_value(quote_after IGNORE NULLS) OVER in_order END AS quote_after
+    ), row_number() OVER in_order AS place
+    FROM listed
+    WINDOW in_order AS (PARTITION BY pool ORDER BY ms, is_event, number)
+)
+SELECT * REPLACE (
+    CASE WHEN is_event THEN base_before ELSE base_after END AS base_before,
+    CASE WHEN is_event THEN quote_before ELSE quote_after END AS quote_before
+), moment AS first_fill
+FROM placed"""
+
+
+# A balance before the first price has no value yet, so that the position begins later.
+BEGUN = "-- the moments from the first one with a value on\nSELECT * FROM priced"
+
+VALUED = """
+-- each moment with the price before it, the balances that an event met, and what would be held without the fills
+SELECT *, found_price AS price,
+    lag(found_price, 1, found_price) OVER in_order AS price_before,
+    base_after - base_change AS base_met,
+    quote_after - quote_change AS quote_met,
+    base_before - coalesce(
+        sum(base_change) FILTER (WHERE is_fill) OVER (
+            PARTITION BY pool, period ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0
+    ) AS untouched
+FROM begun
+WINDOW in_order AS (PARTITION BY pool, is_placed ORDER BY place)"""
+
+# Products of amounts take most of the time of the question, so none is computed twice.
+WORTH = f"""
+-- what base tokens are worth at each moment
+SELECT *,
+    {product_sql("base_before", "price")} AS worth_before,
+    {product_sql("base_after", "price")} AS worth_after,
+    CASE WHEN base_met = base_before THEN worth_before ELSE {product_sql("base_met", "price")} END AS worth_met,
+    -- without the balances, what the change itself is worth
+    CASE WHEN NOT is_placed THEN {product_sql("abs(base_change)", "price")} END AS worth_changed,
+    CASE WHEN base_change > 0 THEN {product_sql("fee", "price")} ELSE fee END AS fee_value,
+    -- what is untouched gains from where it began to where it changes or the period ends
+    CASE WHEN untouched = lag(untouched) OVER of_period THEN 0
+        ELSE {product_sql("untouched", "price_before")} END AS untouched_from,
+    CASE WHEN untouched = lead(untouched) OVER of_period THEN 0
+        ELSE {product_sql("untouched", "price")} END AS untouched_to
+FROM valued
+WINDOW of_period AS (PARTITION BY pool, is_placed, period ORDER BY place)"""
+
+PARTS = """
+-- how much the value of a position changed since the moment before, by cause
+SELECT *,
+    worth_before + quote_before AS value_before,
+    worth_after + quote_after AS value_after,
+    worth_before - lag(worth_after, 1, worth_before) OVER in_order AS gain,
+    worth_met - worth_before + quote_met - quote_before AS jump,
+    CASE WHEN is_placed THEN worth_after - worth_met ELSE sign(base_change)::INT * worth_changed END
+        + quote_change AS moved,
+    fee_value - moved AS loss,
+    untouched_to - untouched_from AS untouched_gain
+FROM worths
+WINDOW in_order AS (PARTITION BY pool, is_placed ORDER BY place)"""
+
+
+def whole_sum(expression: str, name: str, where: str = "TRUE") -> str:
+    """Return a sum as SQL that is null where one of its terms is unknown, and 0 where it has none."""
+    filtered = f"FILTER (WHERE {where})"
+    return f"""CASE WHEN count(*) {filtered} = count({expression}) {filtered}
+        THEN coalesce(sum({expression}) {filtered}, 0::HUGEINT) END AS {name}"""
+
+
+def lost_to(flow: str) -> str:
+    """Return which rows are fills of a class of flow, as SQL."""
+    return f"is_fill AND flow = {literal(flow)}"
+
+
+ADDED = "is_event AND NOT is_fill"
+
+
+def sums_sql(keys: Keys) -> str:
+    """Return the step with the sums of each period and pool."""
+    named = zip(keys.aliases, keys.answer_names, strict=True)
+    group = ", ".join(f"{name} AS {alias}" for alias, name in named)
+    return f"""
+-- sums of each period and pool; of a position also its value when the period begins and ends
+SELECT 0 AS everything, {group},
+    count(*) FILTER (WHERE is_fill) AS fills,
+    count(*) FILTER (WHERE is_measured) AS measured,
+    count(*) FILTER (WHERE is_event AND (moved IS NULL OR is_fill AND fee_value IS NULL)) AS unpriced,
+    bool_and(is_placed) AS is_placed,
+    {whole_sum("abs(quote_change)", "notional", "is_fill")},
+    last(base_after ORDER BY place) AS base_held,
+    last(quote_after ORDER BY place) AS quote_held,
+    {whole_sum("base_change", "base_added", ADDED)},
+    {whole_sum("quote_change", "quote_added", ADDED)},
+    {whole_sum("fee", "base_fees", "is_fill AND coalesce(base_change > 0, TRUE)")},
+    {whole_sum("fee", "quote_fees", "is_fill AND coalesce(base_change <= 0, TRUE)")},
+    first(value_before ORDER BY place) AS first_value,
+    last(value_after ORDER BY place) AS closed,
+    {whole_sum("gain", "rebalanced")},
+    {whole_sum("fee_value", "fees", "is_fill")},
+    {whole_sum("loss", "lost_to_arbitrage", lost_to("arbitrage"))},
+    {whole_sum("loss", "lost_to_users", lost_to("user"))},
+    {whole_sum("loss", "lost_to_unknown", lost_to("unknown"))},
+    {whole_sum("moved", "added", ADDED)},
+    {whole_sum("jump", "unexplained")},
+    {whole_sum("untouched_gain", "held")}
+FROM parts
+GROUP BY ALL"""
+
+
+def answer_sql(keys: Keys, kind: str) -> str:
+    """Return the last step, which says of each period how it began, and what follows from its sums."""
+    period, *pool = keys.aliases
+    of_pool = ", ".join(pool)
+    reference = literal(kind) if kind else "NULL::VARCHAR"
+    return f"""
+WITH opened AS (  -- a period begins with the value with which the one before it ended
+    SELECT *, CASE WHEN row_number() OVER in_order = 1 THEN first_value ELSE lag(closed) OVER in_order END AS opened
+    FROM sums
+    WINDOW in_order AS (PARTITION BY {of_pool} ORDER BY {period})
+)
+SELECT {keys.columns()}, fills::BIGINT AS fills, unpriced::BIGINT AS unpriced, notional,
+    base_held, quote_held,
+    CASE WHEN is_placed THEN base_added END AS base_added,
+    CASE WHEN is_placed THEN quote_added END AS quote_added,
+    base_fees, quote_fees, opened, closed,
+    closed - opened AS change,
+    rebalanced, fees, lost_to_arbitrage, lost_to_users, lost_to_unknown,
+    CASE WHEN is_placed THEN added END AS added,
+    unexplained,
+    fees - lost_to_arbitrage - lost_to_users - lost_to_unknown AS net,
+    held,
+    rebalanced + net - held AS against_held,
+    CASE
+        WHEN fills = 0 THEN NULL
+        WHEN measured = fills THEN 'measured'
+        WHEN measured = 0 THEN 'assumed'
+        ELSE 'partly measured'
+    END AS fee_source,
+    {reference} AS reference
+FROM opened
+{keys.sorted_by()}"""
+
+
+def _check_pools(trades: Any, caller: str) -> None:
+    """Raise a `LabError` where trades have no fills of a pool."""
+    found = counts(
+        trades,
+        caller,
+        ("fill_type", "role"),
+        rows="count(*)",
+        own="count(*) FILTER (WHERE fill_type = 'amm' AND role = 'maker')",
+    )
+    if found["rows"] and not found["own"]:
+        raise LabError(
+            f"{caller}: these trades have no fills of a pool. Give client.trades(account_id) of a pool's account; "
+            "where rows have no role, lab.fills.with_roles(trades) fills it in."
+        )
