@@ -49,6 +49,9 @@ autodoc_default_options = {
 }
 autodoc_typehints = "none"  # the docstrings say them in words
 templates_path = ["_templates"]  # of a module's page
+autosummary_imported_members = (
+    True  # modules list names that are defined in modules of their own
+)
 numpydoc_show_class_members = False
 copybutton_prompt_text = ">>> "
 suppress_warnings = ["misc.highlighting_failure"]

@@ -1,5 +1,6 @@
 """Pages that are made from the code: copies of the notebooks, the columns, the queries, the cards of the gallery."""
 
+import inspect
 import re
 import shutil
 from base64 import b64decode
@@ -8,7 +9,9 @@ from pathlib import Path
 import nbformat
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.util.inspect import stringify_signature
 from tools import public_api, queries
+from traitlets import HasTraits, TraitType
 
 from loopring_lab.columns import reference
 
@@ -25,6 +28,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", write_pages, priority=BEFORE)
     app.connect("source-read", relink)
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", describe)
+    app.connect("autodoc-process-signature", sign)
     app.connect("doctree-read", add_cards, priority=AFTER)
     app.connect("build-finished", say_where)
     return {"parallel_read_safe": True}
@@ -86,6 +91,38 @@ def skip_member(
     """Leave out what classes inherit from other packages."""
     is_foreign = kind == "class" and not public_api.is_ours(member)
     return True if is_foreign else None
+
+
+def describe(
+    app: Sphinx,
+    kind: str,
+    name: str,
+    member: object,
+    options: object,
+    lines: list[str],
+) -> None:
+    """Leave out of a choice of a widget what its class says; the docstring of the widget describes it."""
+    if isinstance(member, TraitType):
+        lines.clear()
+
+
+def sign(
+    app: Sphinx,
+    kind: str,
+    name: str,
+    member: object,
+    options: object,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str, None] | None:
+    """Give a widget the arguments of its own constructor; Sphinx finds those of traitlets'."""
+    if isinstance(member, type) and issubclass(member, HasTraits):
+        found = inspect.signature(member)
+        text = stringify_signature(
+            found, show_annotation=False, show_return_annotation=False
+        )
+        return text, None
+    return None
 
 
 def say_where(app: Sphinx, error: Exception | None) -> None:

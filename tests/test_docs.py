@@ -119,6 +119,15 @@ def test_every_public_name_is_in_the_reference(
     assert missing == []
 
 
+def test_widgets_are_described_as_they_are_called(
+    docs_html: Path, pages: dict[Path, Page]
+) -> None:
+    text = pages[docs_html / "reference" / "loopring_lab.widgets.html"].text
+    assert "class FeeExplorer(source, **choices)" in text.replace("( ", "(")
+    # What a class of traits says of itself is nothing about a choice.
+    assert "A trait whose values" not in text
+
+
 def test_every_column_is_in_the_reference(
     docs_html: Path, pages: dict[Path, Page]
 ) -> None:
