@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell would hide a 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the user's settings out; make nbval run cells as JupyterLab does."""
     _private_environment(config)
+    # py_ecc, which eth-account brings, sets this when it is loaded; hypothesis warns where that is during a test.
+    sys.setrecursionlimit(100_000)
     hypothesis.settings.register_profile(
         "the same every time", deadline=None, derandomize=True
     )
