@@ -55,7 +55,8 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
         if prices is not None:
             given["given_prices"] = prices
         with trades.opened(**given) as relation:
-            found = summed(question, ask_relation(question, relation, prices, tables))
+            answer = ask_relation(question, relation, prices, tables, is_archive=True)
+            found = summed(question, answer)
     elif kind == "duckdb":
         answer = ask_relation(question, trades, prices, tables)
         if not question.has_groups:

@@ -80,7 +80,7 @@ def asof_sql(
     It adds ``found_price`` and ``found_moment``, null where there is none `within` so many milliseconds. The `keys`
     of `lookups` are in the order of those of the step ``known_prices``. It suits the kind of frame of `trades`.
     """
-    keyed = f"(SELECT *, hash({', '.join(keys or ('market',))}) AS keys FROM {lookups})"
+    number = f"hash({', '.join(keys or ('market',))})"
     near = "TRUE"
     if within is not None:
         near = (
@@ -94,39 +94,45 @@ def asof_sql(
     )
     return f"""
 -- beside each row the {nearest} price {"before" if nearest == "last" else "after"} its anchor
-WITH {met(keyed, nearest)}
+WITH {met(lookups, number, nearest)}
 SELECT * EXCLUDE (keys, met_price, met_moment),
     CASE WHEN {near} THEN met_price END AS found_price,
     CASE WHEN {near} THEN met_moment END AS found_moment
 FROM met"""
 
 
-def _met_by_join(keyed: str, nearest: Nearest) -> str:
+def _met_by_join(lookups: str, number: str, nearest: Nearest) -> str:
     sign = ">" if nearest == "last" else "<"
     return f"""met AS (
     SELECT l.*, k.price AS met_price, k.moment AS met_moment
-    FROM {keyed} AS l ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
+    FROM (SELECT *, {number} AS keys FROM {lookups}) AS l
+    ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
 )"""
 
 
-def _met_by_window(keyed: str, nearest: Nearest) -> str:
+def _met_by_window(lookups: str, number: str, nearest: Nearest) -> str:
     # Read in this direction, the price sought is the one met last; of one moment, lookups come before prices.
+    # Only numbers are sorted: whole rows of 100 million trades, with their texts, take 40 GB on the disk.
     direction = "ASC" if nearest == "last" else "DESC"
-    return f"""merged AS (  -- lookups and prices in one table, by moment
-    SELECT * FROM {keyed}
-    UNION ALL BY NAME
-    SELECT keys, moment AS anchor, price AS known_price, moment AS known_moment, 1 AS is_price FROM known_prices
+    return f"""merged AS (  -- anchors and prices in one table, by moment
+    SELECT DISTINCT {number} AS keys, anchor AS edge, NULL AS price, NULL AS moment FROM {lookups}
+    WHERE anchor IS NOT NULL
+    UNION ALL
+    SELECT keys, moment AS edge, price, moment FROM known_prices
 ),
-met AS (
-    SELECT * EXCLUDE (known_price, known_moment, is_price),
-        CASE WHEN anchor IS NOT NULL THEN last_value(known_price IGNORE NULLS) OVER so_far END AS met_price,
-        CASE WHEN anchor IS NOT NULL THEN last_value(known_moment IGNORE NULLS) OVER so_far END AS met_moment
+edges AS (
+    SELECT keys, edge,
+        last_value(price IGNORE NULLS) OVER so_far AS met_price,
+        last_value(moment IGNORE NULLS) OVER so_far AS met_moment
     FROM merged
     WINDOW so_far AS (
-        PARTITION BY keys ORDER BY anchor {direction}, is_price NULLS FIRST
+        PARTITION BY keys ORDER BY edge {direction}, moment NULLS FIRST
         ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
-    QUALIFY is_price IS NULL
+    QUALIFY moment IS NULL
+),
+met AS (
+    SELECT * EXCLUDE edge FROM {lookups} LEFT JOIN edges ON {number} = keys AND anchor = edge
 )"""
 
 

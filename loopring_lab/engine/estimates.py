@@ -102,29 +102,27 @@ SELECT DISTINCT {group}, quote FROM rows"""
 SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM quotes GROUP BY {group}"""
 
     orders = f"""
--- each order of a group: its value in its quote token, and what it paid, value times rate
-SELECT {group}, order_id, quote,
-    min(day) AS day,
-    sum(fills) AS fills,
-    count(*) AS rows,
-    count({rates[0]}) AS priced,
-    coalesce(sum(value), 0) AS value,
-    {each("coalesce(sum(value * {0}), 0) AS paid_{0}")},
-    {each("sum({0}) AS sum_{0}")}
-FROM rows
-GROUP BY {group}, order_id, quote"""
-
-    valued = f"""
--- the same in one unit for each group: null where no market leads from the quote token to the most used one
-SELECT o.* REPLACE (
-    value * unit AS value,
-    {each("paid_{0} * unit AS paid_{0}")}
+-- each order of a group: its value and what it paid, value times rate, in the quote token, or where the group has
+-- several in the most used one; unknown where no market leads there
+WITH summed AS (
+    SELECT {group}, order_id, quote,
+        min(day) AS day,
+        sum(fills) AS fills,
+        count(*) AS rows,
+        count({rates[0]}) AS priced,
+        coalesce(sum(value), 0) AS value,
+        {each("coalesce(sum(value * {0}), 0) AS paid_{0}")},
+        {each("sum({0}) AS sum_{0}")}
+    FROM rows
+    GROUP BY {group}, order_id, quote
 )
-FROM (
-    SELECT o.*, if(has_one_quote, 1, worth) AS unit
-    FROM orders AS o LEFT JOIN weights AS u ON {keys.same("o", "u")}
-    LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day
-) AS o"""
+SELECT o.* REPLACE (
+    value * if(has_one_quote, 1, worth) AS value,
+    {each("paid_{0} * if(has_one_quote, 1, worth) AS paid_{0}")}
+)
+FROM summed AS o
+LEFT JOIN weights AS u ON {keys.same("o", "u")}
+LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day"""
 
     sums = f"""
 -- sums over orders by group
@@ -137,7 +135,7 @@ SELECT {group},
     sum(value) AS value,
     sum(value * value) AS squares,
     {each("sum(sum_{0}) AS sum_{0}, sum(paid_{0}) AS paid_{0}")}
-FROM valued
+FROM orders
 GROUP BY {group}"""
 
     means = f"""
@@ -151,7 +149,7 @@ FROM totals"""
 -- squared distances of what each order paid from what it would have paid at the mean
 SELECT {keys.columns("m")},
     {each("sum(pow(o.paid_{0} - m.weighted_{0} * o.value, 2)) AS off_{0}")}
-FROM valued AS o JOIN means AS m ON {keys.same("o", "m")}
+FROM orders AS o JOIN means AS m ON {keys.same("o", "m")}
 GROUP BY {keys.columns("m")}"""
 
     answer = f"""
@@ -180,7 +178,6 @@ LEFT JOIN ({both_sides_sql(keys)}
         "quotes": quotes,
         "weights": weights,
         "orders": orders,
-        "valued": valued,
     }
     steps |= {
         "sums": sums,

@@ -92,6 +92,8 @@ DERIVED = {
     "moment": (("created_at", *PLACE), MOMENT),
     "order_id": (ORDER_COLUMNS, ORDER_ID),
 }
+# Steps that are read again where they are used twice: that is less work than a copy of all rows on disk.
+STREAMED = ("trades", "typed", "fills", "lookups")
 # Small tables that a question may be asked with.
 TABLES = ("worth", "pools", "units", "flows", "ledger")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
@@ -179,7 +181,12 @@ def ask_in_memory(
 
 
 def ask_relation(
-    question: Question, trades: Any, prices: Any, tables: Mapping[str, pa.Table]
+    question: Question,
+    trades: Any,
+    prices: Any,
+    tables: Mapping[str, pa.Table],
+    *,
+    is_archive: bool = False,
 ) -> Any:
     """Ask a question of a relation, on the connection that it is of; a relation comes out."""
     caller = question.caller
@@ -201,6 +208,13 @@ def ask_relation(
     text = _text(question, types, row, fits_memory=False)
     _log(question, "the relation of trades", text, tables)
     with translated(caller):
+        if is_archive and question.has_groups and "rows" in question.steps:
+            # Rows are looked up before they are summed: in one query DuckDB does both at once, for which 1 GiB is too
+            # little from 10 million trades on. The connection, and the table with it, ends with the question.
+            rows = _text(question, types, row, "rows", fits_memory=False)
+            trades.query("given_trades", f"CREATE TEMP TABLE rows AS {rows}")
+            types["rows"] = {}
+            text = _text(question, types, row, fits_memory=False)
         found = trades.query("given_trades", text)
         if question.has_groups:
             return found
@@ -307,8 +321,10 @@ def _text(
         if name not in types
     }
     final = f"FROM {last}" if last else texts.popitem()[1].strip()
+    again = {} if fits_memory else dict.fromkeys(STREAMED, "NOT MATERIALIZED ")
     before = "WITH " + ", ".join(
-        f"{name} AS (\n{text.strip()}\n)" for name, text in texts.items()
+        f"{name} AS {again.get(name, '')}(\n{text.strip()}\n)"
+        for name, text in texts.items()
     )
     # The last step may have steps of its own, which then follow those before it; comments come first.
     own_steps = re.match(r"((?:--.*\n)*)WITH\b", final)
@@ -322,7 +338,7 @@ def all_steps(question: Question, *, fits_memory: bool = True) -> dict[str, str]
     steps = dict(question.steps)
     answer = steps.pop("answer", "-- the sums are the answer\nFROM sums")
     if question.medians:
-        make = _medians_in_memory if fits_memory else _medians_by_sorting
+        make = _medians_in_memory if fits_memory else _medians_by_counting
         steps["medians"] = make(question)
     if question.has_groups:
         steps["answer"] = answer
@@ -335,26 +351,44 @@ def _medians_in_memory(question: Question) -> str:
     return f"-- the median of each column\nSELECT {group}, {middles} FROM rows GROUP BY {group}"
 
 
-def _medians_by_sorting(question: Question) -> str:
-    """Take the middle of sorted values: sorting goes to disk, the values that ``median`` keeps do not."""
+def _medians_by_counting(question: Question) -> str:
+    """Find the middle by counting hundredths: sorting all values takes ten times as long, and room on disk."""
     group = question.keys.columns()
     names = ", ".join(literal(name) for name in question.medians)
     middles = ", ".join(
         f"avg(value) FILTER (WHERE name = {literal(name)}) AS {name}"
         for name in question.medians
     )
+    same = question.keys.same("l", "s", "name")
+    # Not a number is above all others in DuckDB.
+    step = "coalesce(round(value, 2), 'NaN'::DOUBLE)"
+    # Of an even number of values the two in the middle count, else one; where all are unknown, one of these.
+    is_middle = "up_to >= (known + 1) // 2 AND up_to - values < (known + 2) // 2"
     return f"""
--- the value in the middle of each column, or the mean of two; unknown values come last, and alone where all are
-WITH listed AS (
+-- the median of each column
+WITH listed AS NOT MATERIALIZED (
     SELECT {group}, unnest([{names}]) AS name, unnest([{", ".join(question.medians)}]) AS value FROM rows
 ),
+steps AS (  -- how many values there are up to each hundredth; unknown ones are last
+    SELECT *,
+        (sum(values) OVER (PARTITION BY {group}, name ORDER BY step))::BIGINT AS up_to,
+        (sum(values) OVER (PARTITION BY {group}, name))::BIGINT AS known
+    FROM (SELECT {group}, name, {step} AS step, count(value) AS values FROM listed GROUP BY ALL)
+),
+near AS (  -- the different values of the hundredths in the middle
+    SELECT {question.keys.columns("l")}, l.name, value,
+        count(value) AS values, min(up_to - values) AS below, any_value(known) AS known
+    FROM listed AS l JOIN steps AS s ON {same} AND {step} = step
+    WHERE {is_middle}
+    GROUP BY ALL
+),
 placed AS (
-    SELECT *, count(value) OVER (PARTITION BY {group}, name) AS known,
-        row_number() OVER (PARTITION BY {group}, name ORDER BY value NULLS LAST) AS place
-    FROM listed
+    SELECT * EXCLUDE below, (min(below) OVER (PARTITION BY {group}, name)
+        + sum(values) OVER (PARTITION BY {group}, name ORDER BY value NULLS LAST))::BIGINT AS up_to
+    FROM near
 )
 SELECT {group}, {middles} FROM placed
-WHERE place IN ((known + 1) // 2, (known + 2) // 2)
+WHERE {is_middle}
 GROUP BY {group}"""
 
 

@@ -125,13 +125,15 @@ def price_gap(
     if by is not None:
         keys = with_key(keys, "fill_type")
     steps = {
-        **price_steps(prices, caller, "last", "market", "side", "fill_type"),
+        "typed": "-- fills of known type\nSELECT * FROM trades WHERE fill_type IN ('amm', 'dex')",
+        **price_steps(
+            prices, caller, "last", "market", "side", "fill_type", rows="typed"
+        ),
         "lookups": """
--- fills of known type, with the other type that is looked up before their order
+-- with the other type, which is looked up before their order
 SELECT *, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
     CASE WHEN price > 0 THEN began END AS anchor
-FROM fills
-WHERE fill_type IN ('amm', 'dex')""",
+FROM fills""",
         "found": asof_sql(
             trades,
             "lookups",
@@ -166,7 +168,7 @@ FROM found""",
         intervals,
         beside=beside,
         missing="unmatched",
-        sides="lookups",
+        sides="typed",
     )
 
 
