@@ -50,6 +50,7 @@ VERDICTS = {
     "book": FILL_TYPES["dex"],
     "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
 }
+BAR = 0.2  # of a line: half the height of the bar at a second estimate
 # Parts by size, and how many fills with a cost each of them should have.
 MOST_PARTS = 10
 FEWEST_PARTS = 3
@@ -362,12 +363,13 @@ def venue_differences(
             color=FILL_TYPES[style.UNKNOWN].colour,
             linewidth=0.6,
         )
-        axes.scatter(
+        places = np.arange(len(rows))
+        axes.vlines(
             rows["overlap_bps"],
-            range(len(rows)),
-            marker="|",
-            s=90,
+            places - BAR,
+            places + BAR,
             color=FILL_TYPES[style.UNKNOWN].colour,
+            linewidth=1.6,
         )
         # As `format_estimate` calls them.
         columns = {"difference_bps": "mean", "low_bps": "low", "high_bps": "high"}
