@@ -316,7 +316,7 @@ def venue_differences(
     --------
     >>> trades = client.trades(account_id=10083, since="2022-12-01")
     >>> lab.figures.venue_differences(trades, prices=client.outside_prices(trades))
-    <Figure size 900x324 with 1 Axes>
+    <Figure size 900x344 with 1 Axes>
     """
     caller = "lab.figures.venue_differences"
     names = list(keys_of(trades, by, caller).names)
