@@ -40,6 +40,8 @@ DRAWN = 0.25
 """How far answers on floats may be off; ends of intervals, a bootstrap's there, by this part of what they hold."""
 # Basis points that means by value may be off: values are converted at mean prices of the day, on floats at the nearest.
 WEIGHED = 0.01
+# The same of differences between venues, which have few fills in common.
+COMPARED = 0.05
 
 
 def drawn(figure: Figure) -> Figure:
@@ -54,6 +56,7 @@ PAIRS: dict[str, tuple[Callable[[pd.DataFrame], Any], Callable[[pd.DataFrame], A
     "fills.all_in_cost(by=fill_type)": (
         lambda t: lab.fills.all_in_cost(t, by="fill_type"), on_floats.costs_by_type, ("fill_type",)
     ),
+    "fills.compare_venues": (lab.fills.compare_venues, on_floats.compare_venues, ("reference",)),
     "fills.price_gap": (lab.fills.price_gap, on_floats.price_gap, FILL),
     "fees.in_token(by=[])": (lambda t: lab.fees.in_token(t, TOKEN, by=[]), on_floats.in_token, ("fee_token",)),
     "fees.tiers": (lab.fees.tiers, on_floats.tiers, ("tier_bps", "certainty")),
@@ -127,6 +130,8 @@ def check_agreement(
         if mine.dtype.kind in "biufmM" or "[pyarrow]" in str(mine.dtype):
             mine, other, is_time = numbers(mine), numbers(other), mine.dtype.kind == "M"
             reach = 1e-10 + CLOSE * np.abs(mine) * (not is_time)
+            if "reference" in keys:
+                reach = np.full(len(mine), COMPARED)
             if name.startswith("weighted_"):
                 reach = np.full(len(mine), WEIGHED)
             if name.startswith(("low_", "high_")):

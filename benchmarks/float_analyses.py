@@ -215,12 +215,11 @@ def costs_by_type(trades: pd.DataFrame) -> pd.DataFrame:
 
 def venue_costs(trades: pd.DataFrame) -> pd.DataFrame:
     """Find the prices before each taker's order and a minute after it, both among trades, and what its fills cost."""
-    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     order = orders(trades)
     times = trades["created_at"].groupby(order)
     ends = pd.DataFrame({"first": times.min(), "last": times.max()})
-    takers["order"] = order[(trades["role"] == "taker").to_numpy()]
-    takers = takers.join(ends, on="order")
+    takers = trades.assign(order=order)[trades["role"] == "taker"]
+    takers = takers.drop_duplicates("trade_id").join(ends, on="order")
     sizes = takers.groupby("market", observed=True)["size"]
     takers["class"] = (sizes.rank("min") - 1) * 5 // sizes.transform("size")
     known = trades[["created_at", "market", "price"]]
@@ -274,14 +273,13 @@ def gap_of(cells: pd.DataFrame) -> pd.Series:
 def compare_venues(trades: pd.DataFrame) -> pd.DataFrame:
     """Compare venues within cells by four weights of a cell, with a jackknife over orders, accounts and days."""
     costs = venue_costs(trades).dropna(subset=["cost", "value"])
+    has_both = costs["effective"].notna()
     products = {
-        name: costs["value"] * costs[rate]
-        for name, rate in {
-            "paid": "cost",
-            "fees": "fee_bps",
-            "paid_effective": "effective",
-            "paid_realized": "realized",
-        }.items()
+        "paid": costs["value"] * costs["cost"],
+        "fees": costs["value"] * costs["fee_bps"],
+        "split": costs["value"].where(has_both, 0.0),
+        "effective_paid": (costs["value"] * costs["effective"]).where(has_both, 0.0),
+        "realized_paid": (costs["value"] * costs["realized"]).where(has_both, 0.0),
     }
     day = costs["first"].dt.floor("D")
     costs = costs.assign(**products, day=day)
@@ -345,14 +343,18 @@ def compare_venues(trades: pd.DataFrame) -> pd.DataFrame:
             if level == "account" and name == "difference_bps":
                 found["without_one_low_bps"] = found[name] + shift.min()
                 found["without_one_high_bps"] = found[name] + shift.max()
-    whole = weights["difference_bps"]
-    for name, paid in (
-        ("fee", "fees"),
-        ("effective", "paid_effective"),
-        ("realized", "paid_realized"),
+    for name, paid, by in (
+        ("fee", "fees", "value"),
+        ("effective", "effective_paid", "split"),
+        ("realized", "realized_paid", "split"),
     ):
-        part = cells[paid, "amm"] / pool - cells[paid, "dex"] / book
+        part = (
+            cells[paid, "amm"] / cells[by, "amm"]
+            - cells[paid, "dex"] / cells[by, "dex"]
+        )
+        whole = cells[by].sum(axis=1).where(part.notna())
         found[f"{name}_difference_bps"] = (whole * part).sum() / whole.sum()
+    found["reference"] = "own trades"
     return pd.DataFrame([found])
 
 

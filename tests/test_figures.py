@@ -113,7 +113,7 @@ def test_estimates_are_legible_and_name_their_reference(
     figure = estimates[name]
     assert_legible(figure)
     assert "synthetic data" in words(figure)
-    assert "95 % interval (clustered by order)" in note(figure)
+    assert re.search(r"95 % interval \(clustered by (order|account|day)", note(figure))
     assert ("differences are pulled towards 0" in note(figure)) == ("own" in name)
 
 

@@ -398,14 +398,21 @@ def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
         for place, row in enumerate(rows.itertuples())
     ]
     assert np.array(marks(figure)) == pytest.approx(np.array(wanted, float), rel=1e-9)
-    segments = [
-        line for one in figure.axes[0].collections for line in one.get_segments()
-    ]  # type: ignore[attr-defined]
-    ends = [tuple(line[:, 0]) for line in segments if np.ndim(line) == 2]
+    at_once, overlap, *single = [
+        [line[:, 0] for line in one.get_segments() if np.ndim(line) == 2]  # type: ignore[attr-defined]
+        for one in figure.axes[0].collections
+    ]
+    assert np.array(overlap)[:, 0] == pytest.approx(rows["overlap_bps"].to_numpy())
     known = rows.dropna(subset=["low_bps"])
-    assert np.array(ends[: len(known)]) == pytest.approx(
-        known[["low_bps", "high_bps"]].to_numpy(), rel=1e-9
-    )
+    ends = known[["low_bps", "high_bps"]].to_numpy()
+    assert np.concatenate([one for one in single if one]) == pytest.approx(ends, rel=1e-9)
+    # Bonferroni: each of so many groups at a level that leaves out that part of 5 %.
+    groups = list(known["market"].iloc[1:])
+    wider = lab.fills.compare_venues(
+        trades, prices, by="market", intervals=1 - 0.05 / len(groups)
+    ).set_index("market")
+    ends = wider.loc[groups, ["low_bps", "high_bps"]].to_numpy()
+    assert np.array(at_once) == pytest.approx(ends, rel=1e-9)
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["all", *rows["market"].iloc[1:]]
     assert {f"{count:,}" for count in rows["fills"]} <= set(words(figure))

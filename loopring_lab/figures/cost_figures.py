@@ -50,6 +50,7 @@ VERDICTS = {
     "book": FILL_TYPES["dex"],
     "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
 }
+BAR = 0.2  # of a line: half the height of the bar at a second estimate
 # Parts by size, and how many fills with a cost each of them should have.
 MOST_PARTS = 10
 FEWEST_PARTS = 3
@@ -315,7 +316,7 @@ def venue_differences(
     --------
     >>> trades = client.trades(account_id=10083, since="2022-12-01")
     >>> lab.figures.venue_differences(trades, prices=client.outside_prices(trades))
-    <Figure size 900x324 with 1 Axes>
+    <Figure size 900x344 with 1 Axes>
     """
     caller = "lab.figures.venue_differences"
     names = list(keys_of(trades, by, caller).names)
@@ -362,12 +363,13 @@ def venue_differences(
             color=FILL_TYPES[style.UNKNOWN].colour,
             linewidth=0.6,
         )
-        axes.scatter(
+        places = np.arange(len(rows))
+        axes.vlines(
             rows["overlap_bps"],
-            range(len(rows)),
-            marker="|",
-            s=90,
+            places - BAR,
+            places + BAR,
             color=FILL_TYPES[style.UNKNOWN].colour,
+            linewidth=1.6,
         )
         # As `format_estimate` calls them.
         columns = {"difference_bps": "mean", "low_bps": "low", "high_bps": "high"}

@@ -93,7 +93,7 @@ def compare_venues(
         order: horizon 0) less the ``impact_difference_bps`` (what the price moved in the taker's direction).
         ``by_order_bps``, the difference if all orders weigh the same.
 
-        ``overlap_bps``: each cell weighs pool × book / (pool + book) of its values, most where both venues have
+        ``overlap_bps``: each cell weighs pool * book / (pool + book) of its values, most where both venues have
         much. It is the coefficient of a regression of cost on venue with an effect for each cell, weighted by value,
         and ``overlap_error_bps`` is that coefficient's clustered error (CRV1, times G / (G - 1) for G clusters:
         ``vcov={"CRV1": ...}, ssc=ssc(k_adj=False)`` in pyfixest). ``pool_weighted_bps``: the pool's value, which is
@@ -222,14 +222,21 @@ def _priced_steps(
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
     source = "trades" if prices is None else "prices"
     steps = {
-        "takers": f"""
--- each fill once, from its taker's side; it is not taken if its taker or venue is unknown
-SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken
-FROM told
-WHERE told_role IS DISTINCT FROM 'maker'
-QUALIFY trade_id IS NULL OR row_number() OVER (
-    PARTITION BY trade_id ORDER BY (told_role IS NULL, side, {IN_ORDER})
-) = 1""",
+        "taking": """
+-- takers' rows, and those that might be
+SELECT * FROM told WHERE told_role IS DISTINCT FROM 'maker'""",
+        "doubled": """
+-- fills with several such rows
+SELECT trade_id FROM taking WHERE trade_id IS NOT NULL GROUP BY trade_id HAVING count(*) > 1""",
+        "once": f"""
+-- one row of each fill, the taker's if it is known; putting all rows in order would take a fifth of the whole time
+SELECT * FROM taking WHERE trade_id IS NULL OR trade_id NOT IN (FROM doubled)
+UNION ALL
+SELECT * FROM taking WHERE trade_id IN (FROM doubled)
+QUALIFY row_number() OVER (PARTITION BY trade_id ORDER BY (told_role IS NULL, side, {IN_ORDER})) = 1""",
+        "takers": """
+-- a fill is not taken, as far as is known, if its taker or venue is unknown
+SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken FROM once""",
         "spans": spans_sql(with_prices=source == "prices" and kind == OWN_TRADES),
         "known_prices": prices_sql(source, "last"),
         "classed": f"""

@@ -87,6 +87,7 @@ def questions() -> Iterator[tuple[str, Ask]]:
                     f"{room}.{name}, prices",
                     functools.partial(with_prices, function, needed),
                 )
+    yield "fills.compare_venues, flow", compare_classes
 
 
 def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
@@ -95,6 +96,15 @@ def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
 
 def describe(frame: pd.DataFrame, give: Give = unchanged) -> str:
     return lab.fills.describe(lab.fills.compare_venues(give(frame)))
+
+
+def compare_classes(frame: pd.DataFrame, give: Give = unchanged) -> Any:
+    """Compare venues in trades that say of which class each taker is; of some it is not known."""
+    classes = {0: "arbitrage", 1: "user", 2: None}
+    flow = (frame["trade_id"].fillna(0).astype(int) % 3).map(classes)
+    return lab.fills.compare_venues(
+        give(frame.assign(flow=flow)), by="side", horizon="1h"
+    )
 
 
 def plainly(
