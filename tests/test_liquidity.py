@@ -1,13 +1,18 @@
 """What a pool's liquidity earned: parts that add up exactly, measured fees, and the truth of worlds."""
 
 import functools
+import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import matplotlib.style
+import numpy as np
 import pandas as pd
 import pytest
+from support import worlds
 from support.engines import ENGINES, assert_same, on, without_warnings
+from support.figures import lines, note
 from support.reserves import (
     LOSSES,
     Drawn,
@@ -20,6 +25,7 @@ from support.reserves import (
     trades_of,
 )
 from support.worlds import minute_marks, true_price
+from test_figures import assert_legible
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
@@ -157,8 +163,8 @@ def test_without_prices_only_amounts_of_tokens_are_known() -> None:
     held = ["base_held", "quote_held", "base_added", "quote_added"]
     for name in ("fills", *held, "base_fees", "quote_fees"):
         assert found[name].tolist() == known[name].tolist(), name
-    assert found[["opened", "closed", "rebalanced", "held"]].isna().all(axis=None)
-    assert found.loc[found["fills"] > 0, "net"].isna().all()
+    values = ["opened", "closed", "rebalanced", "held", "net", "fees", *LOSSES.values()]
+    assert found[values].isna().all(axis=None)
     assert found["reference"].isna().all()
 
 
@@ -283,6 +289,29 @@ def test_minute_closes_give_a_worlds_truth_within_a_basis_point_of_the_volume(
         assert abs(ours - float(expected[name])) / notional * 10_000 < 1, name
 
 
+def test_flow_classes_give_a_worlds_losses_to_arbitrage_and_to_users(
+    world: World,
+) -> None:
+    trades = worlds.trades_of(world)
+    marks = minute_marks(world, world.fills, []).to_pandas()
+    prices = marks.assign(price=marks["price"].astype("amount"))
+    judged = lab.fills.with_flow(trades, prices)
+    balances = worlds.pool_balances(world)
+    found = lab.fills.liquidity(judged, balances, prices, every="1y")
+    assert is_exact(found)
+    for market in ("LRC-ETH", "ETH-USDC", "LRC-USDC"):
+        fills = of_pool(world, market)
+        moments = sorted({fill.time_ms for fill in fills})
+        exact = [(ms, scaled(true_price(world, market, ms))) for ms in moments]
+        truth = earned(of_world(world, market, exact), 10 * 366 * DAY)[0]
+        row = found[(found["market"] == market) & (found["fills"] > 1)]
+        notional = float(sum(row["notional"], Decimal(0)))
+        for name in ("fees", *LOSSES.values()):
+            ours = float(sum(row[name], Decimal(0)))
+            off = abs(ours - float(truth[name])) / notional * 10_000
+            assert off < 1, (market, name, off)
+
+
 def test_the_demo_blocks_give_the_worlds_reserves_and_fees() -> None:
     world = World()
     client = lab.connect(blocks="demo")
@@ -366,3 +395,111 @@ def test_what_makes_no_sense_is_refused_in_words() -> None:
     for ask, words in cases:
         with pytest.raises(LabError, match=words):
             ask()
+
+
+# In words, and drawn
+
+
+@functools.cache
+def answered() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return trades, balances and prices of a pool of some two months."""
+    pools = [drawn(11, decimals=(18, 18), count=200)]
+    return trades_of(pools), balances_of(pools), prices_of(pools)
+
+
+def days() -> pd.DataFrame:
+    return lab.fills.liquidity(*answered())
+
+
+def total(frame: pd.DataFrame, name: str) -> Decimal:
+    return sum(frame[name], Decimal(0))
+
+
+def test_words_are_those_of_the_table() -> None:
+    found = days()
+    said = lab.fills.describe(found)
+    row = found.iloc[0]
+    begin = (
+        f"{row['market']} (account {row['account_id']}): {found['fills'].sum():,} fills"
+    )
+    assert said.startswith(f"{begin}. Fees, measured: ")
+    rate = 10_000 * float(total(found, "net")) / float(total(found, "opened"))
+    assert f"a day brought {rate:,.3f} bps (95 % interval " in said
+    assert f"n = {len(found)} days) of the position." in said
+    alone = lab.fills.liquidity(answered()[0], None, answered()[2])
+    rate = 10_000 * float(total(alone, "net")) / float(total(alone, "notional"))
+    assert f"Net, {rate:,.3f} bps (" in lab.fills.describe(alone)
+    unpriced = lab.fills.describe(lab.fills.liquidity(*answered()[:2]))
+    assert "measured. What rebalancing cost is not known" in unpriced
+    few = lab.fills.describe(found.head(5))
+    assert "(too few for an interval, n = 5 days)" in few
+    polars = on("polars", found.drop(columns=["opened", "closed"]))
+    with pytest.raises(LabError, match="has no column"):
+        lab.fills.describe(polars)
+
+
+def test_own_trades_as_reference_are_called_that() -> None:
+    trades, balances, _ = answered()
+    found = lab.fills.liquidity(trades, balances, trades)
+    assert found["reference"].unique().tolist() == ["own trades"]
+    assert is_exact(found)
+    said = lab.fills.describe(found)
+    assert "The reference is own trades, which hide much of the loss." in said
+
+
+def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say() -> None:
+    dice = np.random.default_rng(4)
+    found = days().head(40)
+    held = 0
+    for _ in range(300):
+        # Heavy tails, as days of large moves of prices have; the true mean is 0.
+        net = dice.standard_t(4, len(found))
+        drawn_days = found.assign(
+            net=pd.Series(net).round(9).astype(str).astype("amount")
+        )
+        (interval,) = re.findall(
+            r"interval (\S+) to (\S+),", lab.fills.describe(drawn_days)
+        )
+        low, high = (float(edge.replace(",", "")) for edge in interval)
+        held += low <= 0 <= high
+    assert 0.92 <= held / 300 <= 0.985
+
+
+def test_lines_are_the_sums_so_far() -> None:
+    figure = lab.figures.liquidity(*answered())
+    found = days()
+    drawn_lines = lines(figure)
+    signs = dict.fromkeys(LOSSES.values(), -1) | {"fees": 1, "net": 1}
+    labels = {
+        "lost to arbitrage": "lost_to_arbitrage",
+        "lost to users": "lost_to_users",
+        "lost to unknown flow": "lost_to_unknown",
+        "fees": "fees",
+        "net": "net",
+    }
+    assert set(drawn_lines) == set(labels)
+    for label, name in labels.items():
+        sums = np.cumsum([0.0, *(signs[name] * found[name].astype(float))])
+        heights = drawn_lines[label][1]
+        assert heights == pytest.approx(sums, rel=1e-9, abs=1e-9), label
+    assert len(figure.table) == len(found)
+    assert len(figure.marks) == len(labels) * len(found)
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "sum so far (ETH)"
+    assert f"n = {len(found)} days" in note(figure)
+    assert "fees measured, outside prices" in note(figure)
+
+
+def test_a_figure_without_a_known_loss_is_refused() -> None:
+    trades, balances, prices = answered()
+    with pytest.raises(LabError, match=r"figures\.liquidity: what this pool lost"):
+        lab.figures.liquidity(trades, balances)
+    with pytest.raises(LabError, match="account 9 has no fills as a pool .* of 7"):
+        lab.figures.liquidity(trades, balances, prices, pool_account=9)
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_a_figure_is_legible_in_light_and_in_the_dark(style: str) -> None:
+    with matplotlib.style.context(style):
+        figure = lab.figures.liquidity(*answered())
+        assert_legible(figure)

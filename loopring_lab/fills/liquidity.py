@@ -361,6 +361,8 @@ def lost_to(flow: str) -> str:
 
 
 ADDED = "is_event AND NOT is_fill"
+# What fills brought, which without prices is not even known to be 0.
+FLOWS = ("fees", "lost_to_arbitrage", "lost_to_users", "lost_to_unknown")
 
 
 def sums_sql(keys: Keys) -> str:
@@ -411,7 +413,13 @@ def answer_sql(keys: Keys, kind: str) -> str:
     """Return the last step, which says of each period how it began, and what follows from its sums."""
     period, *pool = keys.aliases
     of_pool = ", ".join(pool)
-    reference = literal(kind) if kind else "NULL::VARCHAR"
+    reference = "NULL::VARCHAR"
+    flows = [f"NULL::HUGEINT AS {name}" for name in FLOWS]
+    net = "NULL::HUGEINT"
+    if kind:
+        reference = literal(kind)
+        flows = list(FLOWS)
+        net = "fees - lost_to_arbitrage - lost_to_users - lost_to_unknown"
     return f"""
 WITH opened AS (  -- a period begins with the value with which the one before it ended
     SELECT *, CASE WHEN row_number() OVER in_order = 1 THEN first_value ELSE lag(closed) OVER in_order END AS opened
@@ -424,9 +432,9 @@ SELECT {keys.columns()}, fills::BIGINT AS fills, unpriced::BIGINT AS unpriced, n
     CASE WHEN is_placed THEN quote_added END AS quote_added,
     base_fees, quote_fees, opened, closed,
     closed - opened AS change,
-    rebalanced, fees, lost_to_arbitrage, lost_to_users, lost_to_unknown,
+    rebalanced, {", ".join(flows)},
     CASE WHEN is_placed THEN added END AS added,
-    fees - lost_to_arbitrage - lost_to_users - lost_to_unknown AS net,
+    {net} AS net,
     held,
     rebalanced + net - held AS against_held,
     CASE

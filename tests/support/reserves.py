@@ -115,7 +115,10 @@ DECIMALS = ((18, 18), (18, 6), (8, 18), (6, 6))
 
 
 def drawn(
-    seed: int, account: int = 7, decimals: tuple[int, int] | None = None
+    seed: int,
+    account: int = 7,
+    decimals: tuple[int, int] | None = None,
+    count: int | None = None,
 ) -> Drawn:
     """Draw a pool of a few weeks: fills of any size, liquidity added and removed, and an outside price."""
     dice = random.Random(seed)
@@ -127,7 +130,8 @@ def drawn(
     prices = [(now - 1, UNIT * quote * 10 ** decimals[0] // (base * 10 ** decimals[1]))]
     events = []
     block = 20_000
-    for number in range(dice.randrange(1, 60)):
+    drawn_count = dice.randrange(1, 60)
+    for number in range(count or drawn_count):
         now += dice.choice([0, 1000, 10**6, 10**8])
         block += 1
         place = dice.randrange(384)
