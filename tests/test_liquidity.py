@@ -1,14 +1,18 @@
 """What a pool's liquidity earned: parts that add up exactly, measured fees, and the truth of worlds."""
 
 import functools
+import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import matplotlib.style
+import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
-from support.engines import ENGINES, assert_same, from_arrow, on, without_warnings
+from support import worlds
+from support.engines import ENGINES, assert_same, on, without_warnings
+from support.figures import lines, note
 from support.reserves import (
     LOSSES,
     Drawn,
@@ -20,8 +24,8 @@ from support.reserves import (
     prices_of,
     trades_of,
 )
-from support.settled_world import SettledWorld
 from support.worlds import minute_marks, true_price
+from test_figures import assert_legible
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
@@ -40,8 +44,8 @@ QUICK = [
 ]
 
 
-def asked(pool: Drawn, stated: str = "first", every: str = "1d") -> pd.DataFrame:
-    balances = balances_of([pool], stated)
+def asked(pool: Drawn, every: str = "1d") -> pd.DataFrame:
+    balances = balances_of([pool])
     return lab.fills.liquidity(
         trades_of([pool]), balances, prices_of([pool]), every=every
     )
@@ -57,15 +61,18 @@ def pools() -> tuple[Drawn, ...]:
     )
 
 
+def pool_time(event: Any) -> pd.Timestamp:
+    return pd.Timestamp(event.ms, unit="ms", tz="UTC")
+
+
 # Parts that add up
 
 
-@pytest.mark.parametrize("stated", ["first", "middle", "last"])
-@pytest.mark.parametrize("seed", range(8))
-def test_parts_add_up_and_are_those_of_fractions(seed: int, stated: str) -> None:
+@pytest.mark.parametrize("seed", range(12))
+def test_parts_add_up_and_are_those_of_fractions(seed: int) -> None:
     pool = drawn(seed)
     for every, length in EVERY.items():
-        found = asked(pool, stated, every)
+        found = asked(pool, every)
         expected = earned(pool, length)
         assert is_exact(found)
         assert len(found) == len(expected)
@@ -80,7 +87,7 @@ def test_parts_add_up_and_are_those_of_fractions(seed: int, stated: str) -> None
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_parts_of_many_pools_add_up(seed: int) -> None:
-    test_parts_add_up_and_are_those_of_fractions(seed, "first")
+    test_parts_add_up_and_are_those_of_fractions(seed)
 
 
 def test_a_period_begins_with_what_the_last_one_ended_with() -> None:
@@ -105,32 +112,27 @@ def test_several_pools_are_told_apart() -> None:
     pd.testing.assert_frame_equal(together, expected)
 
 
-def test_what_a_statement_contradicts_is_unexplained() -> None:
+def test_where_blocks_are_missing_nothing_is_known_until_a_period_is_whole() -> None:
     pool = drawn(5)
-    missing = next(
-        place
-        for place, event in enumerate(pool.events)
-        if event.kind == "spot_trade" and 0 < place < len(pool.events) - 1
+    known = asked(pool)
+    balances = balances_of([pool])
+    gap = len(balances) // 2
+    # A row without balances says that blocks before it are missing.
+    unknown = balances.loc[[gap]].assign(base_balance=None, quote_balance=None)
+    unknown = unknown.astype({"base_balance": "amount", "quote_balance": "amount"})
+    unknown["index_in_block"] = None
+    parts = [balances[:gap], unknown, balances[gap:]]
+    found = lab.fills.liquidity(
+        trades_of([pool]), pd.concat(parts, ignore_index=True), prices_of([pool])
     )
-    gone = pool.events[missing]
-    rest = pool._replace(
-        events=[e for e in pool.events if e is not gone], account=pool.account
-    )
-    balances = balances_of([rest])
-    # A later statement shows what the block that is missing did.
-    later = balances_of([pool], "last").query("kind == 'amm_update'")
-    balances = pd.concat([balances, later], ignore_index=True)
-    found = lab.fills.liquidity(trades_of([rest]), balances, prices_of([pool]))
-    assert is_exact(found)
-    price = dict(pool.prices)[
-        max(ms for ms, _ in pool.prices if ms <= pool.events[-1].ms)
-    ]
-    scales = [10 ** (18 - decimals) for decimals in pool.decimals]
-    expected = (
-        Fraction(gone.base * scales[0] * price, 10**18) + gone.quote * scales[1]
-    ) / 10**18
-    total = Fraction(sum(found["unexplained"], Decimal(0)))
-    assert abs(total - expected) <= Fraction(4, 10**18)
+    lost = found["net"].isna()
+    assert found.loc[lost, ["rebalanced", "fees", "base_fees"]].isna().all(axis=None)
+    day = balances["created_at"][gap].normalize()
+    assert day in found.loc[lost, "period"].tolist()
+    assert lost.sum() < 3
+    assert is_exact(found[~lost])
+    whole = found["period"].isin(found.loc[~lost, "period"])
+    pd.testing.assert_frame_equal(found[whole], known[whole])
 
 
 def test_without_balances_fees_are_assumed_and_no_position_is_known() -> None:
@@ -161,8 +163,8 @@ def test_without_prices_only_amounts_of_tokens_are_known() -> None:
     held = ["base_held", "quote_held", "base_added", "quote_added"]
     for name in ("fills", *held, "base_fees", "quote_fees"):
         assert found[name].tolist() == known[name].tolist(), name
-    assert found[["opened", "closed", "rebalanced", "held"]].isna().all(axis=None)
-    assert found.loc[found["fills"] > 0, "net"].isna().all()
+    values = ["opened", "closed", "rebalanced", "held", "net", "fees", *LOSSES.values()]
+    assert found[values].isna().all(axis=None)
     assert found["reference"].isna().all()
 
 
@@ -186,8 +188,13 @@ def test_fills_that_the_balances_lack_are_not_guessed() -> None:
     lacking = [e for e in pool.events[half:] if e.kind == "spot_trade"]
     assert found["fills"].sum() == sum(e.kind == "spot_trade" for e in pool.events)
     assert found["unpriced"].sum() == len(lacking)
-    assert found.loc[found["unpriced"] > 0, "net"].isna().all()
-    assert is_exact(found[found["unpriced"] == 0])
+    last = found["base_held"].last_valid_index()
+    assert found["period"][last] == pool_time(pool.events[half - 1]).normalize()
+    assert found.loc[last + 1 :, ["net", "closed", "notional"]].isna().all(axis=None)
+    assert is_exact(found)
+    alone = asked(pool._replace(events=pool.events[:half]))
+    sums = ["opened", "closed", "net", "fees", "notional", "base_fees"]
+    pd.testing.assert_frame_equal(found.loc[:last, sums], alone[sums])
 
 
 # Every kind of frame
@@ -212,15 +219,8 @@ def test_balances_may_be_of_another_kind() -> None:
         make(pools()) for make in (trades_of, balances_of, prices_of)
     )
     expected = lab.fills.liquidity(trades, balances, prices)
-    table = pa.Table.from_pandas(balances, preserve_index=False)
-    for name in ("change", "published", "recomputed"):
-        whole = table[name].cast(pa.decimal128(38, 0))
-        table = table.set_column(table.column_names.index(name), name, whole)
-        units = lab.engine.portable(balances[[f"{name}_units"]])[0]
-        place = table.column_names.index(f"{name}_units")
-        table = table.set_column(place, f"{name}_units", units)
     for engine in ("pyarrow", "polars", "duckdb"):
-        given = table if engine == "pyarrow" else from_arrow(engine, table)
+        given = on(engine, balances)
         found = lab.fills.liquidity(trades, given, on(engine, prices))
         pd.testing.assert_frame_equal(found, expected)
 
@@ -289,30 +289,54 @@ def test_minute_closes_give_a_worlds_truth_within_a_basis_point_of_the_volume(
         assert abs(ours - float(expected[name])) / notional * 10_000 < 1, name
 
 
+def test_flow_classes_give_a_worlds_losses_to_arbitrage_and_to_users(
+    world: World,
+) -> None:
+    trades = worlds.trades_of(world)
+    marks = minute_marks(world, world.fills, []).to_pandas()
+    prices = marks.assign(price=marks["price"].astype("amount"))
+    judged = lab.fills.with_flow(trades, prices)
+    balances = worlds.pool_balances(world)
+    found = lab.fills.liquidity(judged, balances, prices, every="1y")
+    assert is_exact(found)
+    for market in ("LRC-ETH", "ETH-USDC", "LRC-USDC"):
+        fills = of_pool(world, market)
+        moments = sorted({fill.time_ms for fill in fills})
+        exact = [(ms, scaled(true_price(world, market, ms))) for ms in moments]
+        truth = earned(of_world(world, market, exact), 10 * 366 * DAY)[0]
+        row = found[(found["market"] == market) & (found["fills"] > 1)]
+        notional = float(sum(row["notional"], Decimal(0)))
+        for name in ("fees", *LOSSES.values()):
+            ours = float(sum(row[name], Decimal(0)))
+            off = abs(ours - float(truth[name])) / notional * 10_000
+            assert off < 1, (market, name, off)
+
+
 def test_the_demo_blocks_give_the_worlds_reserves_and_fees() -> None:
-    world = SettledWorld()
+    world = World()
     client = lab.connect(blocks="demo")
-    blocks = client.store.blocks()
-    tokens = client.tokens()
     market = "LRC-ETH"
-    account = world.pools[market]
-    trades = client.trades(account)
-    found = lab.fills.liquidity(trades, blocks.balances(account, tokens), every="1y")
+    trades = client.trades(world.pools[market])
+    found = lab.fills.liquidity(trades, client.pool_balances(), every="1y")
     pool = of_world(world, market, [])
     settled = pool.events[: len(trades)]
     for side, name in enumerate(("base_fees", "quote_fees")):
         kept = sum(event.kept[side] for event in settled)
         assert found[name].tolist() == [Decimal(kept).scaleb(-pool.decimals[side])]
     last = settled[-1]
-    assert found["base_held"].tolist() == [
-        Decimal(last.base_before + last.base).scaleb(-18)
-    ]
-    assert found["quote_held"].tolist() == [
-        Decimal(last.quote_before + last.quote).scaleb(-18)
-    ]
-    first = settled[0]
-    assert found["base_added"].tolist() == [Decimal(first.base_before).scaleb(-18)]
+    held = last.base_before + last.base, last.quote_before + last.quote
+    assert found["base_held"].tolist() == [Decimal(held[0]).scaleb(-18)]
+    assert found["quote_held"].tolist() == [Decimal(held[1]).scaleb(-18)]
+    assert found["base_added"].tolist() == [0]
     assert found["fills"].tolist() == [len(trades)]
+
+
+def test_a_relayers_trades_are_found_among_the_balances_of_blocks() -> None:
+    blocks = lab.connect(blocks="demo")
+    trades = lab.connect().trades(1, until="2022-01-31")
+    found = lab.fills.liquidity(trades, blocks.pool_balances(), every="1y")
+    settled = lab.fills.liquidity(blocks.trades(1), blocks.pool_balances(), every="1y")
+    pd.testing.assert_frame_equal(found, settled)
 
 
 # A real block
@@ -322,37 +346,35 @@ def test_of_a_real_block_only_what_follows_is_known() -> None:
     client = lab.connect(blocks="sample")
     blocks = client.store.blocks()
     tokens = client.tokens()
-    trades = client.trades()
-    stated = set(blocks.amm_updates()["account_id"].astype(int))
-    accounts = set(
-        trades.query("fill_type == 'amm' and role == 'maker'")["account_id"].astype(int)
-    )
-    balances = pd.concat(
-        [blocks.balances(one, tokens).assign(account_id=one) for one in accounts]
-    )
-    found = lab.fills.liquidity(trades, balances).set_index("account_id")
-    measured = found[found["fee_source"] == "measured"]
-    assert set(measured.index) == stated & accounts
-    assert set(found["fee_source"]) == {"measured", "assumed"}
-    assert found[["opened", "closed", "lost_to_unknown"]].isna().all(axis=None)
-    assert found.loc[~found.index.isin(stated), "base_held"].isna().all()
+    balances = client.pool_balances()
+    answer = lab.fills.liquidity(client.trades(), balances)
+    found = answer.set_index("account_id")
+    stated = set(balances["account_id"])
+    assert set(found.index[found["base_held"].notna()]) == stated
+    assert (found.loc[~found.index.isin(stated), "fee_source"] == "assumed").all()
+    assert answer[["opened", "closed", "rebalanced"]].isna().all(axis=None)
     for account in stated:
         row = found.loc[account]
-        one = blocks.balances(account, tokens)
-        last = one.dropna(subset="recomputed").groupby("token", observed=True).last()
-        assert row["base_held"] == last.loc[row["base"], "recomputed_units"]
-        assert row["quote_held"] == last.loc[row["quote"], "recomputed_units"]
-        moved = one[one["kind"] == "transfer"].groupby("token", observed=True)
-        added = moved["change_units"].sum()
-        assert row["base_added"] == added[row["base"]]
-        assert row["quote_added"] == added[row["quote"]]
-        # Where balances before a fill are published too, the fee is that of `pool_fills`.
-        fills = blocks.pool_fills(account, tokens).dropna(subset="kept")
-        assert len(fills)
-        kept = fills.groupby("token_in", observed=True)["kept_units"].sum()
-        assert row["base_fees"] >= kept.get(row["base"], 0)
-        rate = row["base_fees"] / fills["amount_in_units"].sum()
-        assert rate > 0
+        own = balances[balances["account_id"] == account].dropna(
+            subset=["base_balance", "quote_balance"]
+        )
+        assert row["base_held"] == own["base_balance"].iloc[-1]
+        assert row["quote_held"] == own["quote_balance"].iloc[-1]
+        # Fees are those of `pool_fills`, from the first statement on.
+        fills = blocks.pool_fills(account, tokens)
+        assert row["fills"] == len(fills)
+        known = fills.dropna(subset="kept")
+        assert 0 < len(known) < len(fills)
+        assert row["fee_source"] == "measured"
+        kept = known.groupby("token_in", observed=True)["kept_units"].sum(min_count=1)
+        assert row["base_fees"] == kept.get(row["base"], 0)
+        assert row["quote_fees"] == kept.get(row["quote"], 0)
+        moves = blocks.balances(account, tokens)
+        later = moves["index_in_block"] > own["index_in_block"].iloc[0]
+        added = moves[later & (moves["kind"] == "transfer")]
+        sums = added.groupby("token", observed=True)["change_units"].sum()
+        assert row["base_added"] == sums[row["base"]]
+        assert row["quote_added"] == sums[row["quote"]]
 
 
 # What makes no sense
@@ -366,17 +388,118 @@ def test_what_makes_no_sense_is_refused_in_words() -> None:
         (lambda: lab.fills.liquidity(trades.assign(role="taker")), "no fills of a pool"),
         (lambda: lab.fills.liquidity(trades, every="daily"), "is not a period"),
         (lambda: lab.fills.liquidity(trades, pool_fee_bps=0.2), "is not a fee"),
-        (
-            lambda: lab.fills.liquidity(trades, balances.drop(columns="account_id")),
-            "does not say whose they are",
-        ),
-        (
-            lambda: lab.fills.liquidity(trades, balances.drop(columns="change_units")),
-            "has no amounts in units",
-        ),
+        (lambda: lab.fills.liquidity(trades, balances.drop(columns="market")), "has no column 'market'"),
         (lambda: lab.fills.liquidity(trades, trades), "balances=: the frame has no"),
         (lambda: lab.fills.liquidity(trades, 5), "expected a"),
     ]  # fmt: skip
     for ask, words in cases:
         with pytest.raises(LabError, match=words):
             ask()
+
+
+# In words, and drawn
+
+
+@functools.cache
+def answered() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return trades, balances and prices of a pool of some two months."""
+    pools = [drawn(11, decimals=(18, 18), count=200)]
+    return trades_of(pools), balances_of(pools), prices_of(pools)
+
+
+def days() -> pd.DataFrame:
+    return lab.fills.liquidity(*answered())
+
+
+def total(frame: pd.DataFrame, name: str) -> Decimal:
+    return sum(frame[name], Decimal(0))
+
+
+def test_words_are_those_of_the_table() -> None:
+    found = days()
+    said = lab.fills.describe(found)
+    row = found.iloc[0]
+    begin = (
+        f"{row['market']} (account {row['account_id']}): {found['fills'].sum():,} fills"
+    )
+    assert said.startswith(f"{begin}. Fees, measured: ")
+    rate = 10_000 * float(total(found, "net")) / float(total(found, "opened"))
+    assert f"a day brought {rate:,.3f} bps (95 % interval " in said
+    assert f"n = {len(found)} days) of the position." in said
+    alone = lab.fills.liquidity(answered()[0], None, answered()[2])
+    rate = 10_000 * float(total(alone, "net")) / float(total(alone, "notional"))
+    assert f"Net, {rate:,.3f} bps (" in lab.fills.describe(alone)
+    unpriced = lab.fills.describe(lab.fills.liquidity(*answered()[:2]))
+    assert "measured. What rebalancing cost is not known" in unpriced
+    few = lab.fills.describe(found.head(5))
+    assert "(too few for an interval, n = 5 days)" in few
+    polars = on("polars", found.drop(columns=["opened", "closed"]))
+    with pytest.raises(LabError, match="has no column"):
+        lab.fills.describe(polars)
+
+
+def test_own_trades_as_reference_are_called_that() -> None:
+    trades, balances, _ = answered()
+    found = lab.fills.liquidity(trades, balances, trades)
+    assert found["reference"].unique().tolist() == ["own trades"]
+    assert is_exact(found)
+    said = lab.fills.describe(found)
+    assert "The reference is own trades, which hide much of the loss." in said
+
+
+def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say() -> None:
+    dice = np.random.default_rng(4)
+    found = days().head(40)
+    held = 0
+    for _ in range(300):
+        # Heavy tails, as days of large moves of prices have; the true mean is 0.
+        net = dice.standard_t(4, len(found))
+        drawn_days = found.assign(
+            net=pd.Series(net).round(9).astype(str).astype("amount")
+        )
+        (interval,) = re.findall(
+            r"interval (\S+) to (\S+),", lab.fills.describe(drawn_days)
+        )
+        low, high = (float(edge.replace(",", "")) for edge in interval)
+        held += low <= 0 <= high
+    assert 0.92 <= held / 300 <= 0.985
+
+
+def test_lines_are_the_sums_so_far() -> None:
+    figure = lab.figures.liquidity(*answered())
+    found = days()
+    drawn_lines = lines(figure)
+    signs = dict.fromkeys(LOSSES.values(), -1) | {"fees": 1, "net": 1}
+    labels = {
+        "lost to arbitrage": "lost_to_arbitrage",
+        "lost to users": "lost_to_users",
+        "lost to unknown flow": "lost_to_unknown",
+        "fees": "fees",
+        "net": "net",
+    }
+    assert set(drawn_lines) == set(labels)
+    for label, name in labels.items():
+        sums = np.cumsum([0.0, *(signs[name] * found[name].astype(float))])
+        heights = drawn_lines[label][1]
+        assert heights == pytest.approx(sums, rel=1e-9, abs=1e-9), label
+    assert len(figure.table) == len(found)
+    assert len(figure.marks) == len(labels) * len(found)
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "sum so far (ETH)"
+    assert f"n = {len(found)} days" in note(figure)
+    assert "fees measured, outside prices" in note(figure)
+
+
+def test_a_figure_without_a_known_loss_is_refused() -> None:
+    trades, balances, prices = answered()
+    with pytest.raises(LabError, match=r"figures\.liquidity: what this pool lost"):
+        lab.figures.liquidity(trades, balances)
+    with pytest.raises(LabError, match="account 9 has no fills as a pool .* of 7"):
+        lab.figures.liquidity(trades, balances, prices, pool_account=9)
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_a_figure_is_legible_in_light_and_in_the_dark(style: str) -> None:
+    with matplotlib.style.context(style):
+        figure = lab.figures.liquidity(*answered())
+        assert_legible(figure)

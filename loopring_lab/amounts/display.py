@@ -31,7 +31,7 @@ UNIT_COLUMNS = {
     **dict.fromkeys(("base_held", "base_added", "base_fees"), "base"),
     **dict.fromkeys(("quote_held", "quote_added", "quote_fees"), "quote"),
     **dict.fromkeys(("opened", "closed", "change", "rebalanced", "added"), "quote"),
-    **dict.fromkeys(("unexplained", "held", "against_held"), "quote"),
+    **dict.fromkeys(("held", "against_held"), "quote"),
     **dict.fromkeys(("lost_to_arbitrage", "lost_to_users", "lost_to_unknown"), "quote"),
     **dict.fromkeys(PRICES, "quote"),
     **dict.fromkeys(

@@ -33,7 +33,6 @@ NEEDED = (
     "lost_to_users",
     "lost_to_unknown",
     "added",
-    "unexplained",
     "net",
     "against_held",
     "fee_source",
@@ -51,7 +50,6 @@ SUMMED = (
     "lost_to_users",
     "lost_to_unknown",
     "added",
-    "unexplained",
     "net",
 )
 LOSSES = {
@@ -193,8 +191,6 @@ def _limits(row: Mapping[Any, Any]) -> str:
     missing = row["periods"] - row["known"]
     if missing:
         text += f" Left out: {missing:,} of {row['periods']:,} periods, in which something is not known."
-    if row["unexplained"]:
-        text += " A published balance contradicts the changes: blocks are missing."
     if row["reference"] == OWN_TRADES:
         text += " The reference is own trades, which hide much of the loss."
     return text

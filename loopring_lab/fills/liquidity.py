@@ -50,10 +50,9 @@ def liquidity(
     trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
         With the rows of one pool or several, such as `Client.trades` of their accounts, or all trades of blocks.
         Where they have a column ``flow`` (`with_flow`), losses to arbitrage and to users are told apart.
-    balances : frame in memory, optional
-        What changes the pools' balances, from `rollup.Blocks.balances` with ``tokens=``; of several pools one
-        below the other, with a column ``account_id``. Without it the fee is assumed, and nothing is known of the
-        position.
+    balances : frame of any of these kinds, optional
+        What the pools held after each change, as for `pool_quotes`: from `BlocksClient.pool_balances`. Without it
+        the fee is assumed, and nothing is known of the position.
     prices : frame of any of these kinds, optional
         Prices from outside the exchange: ``created_at``, ``market`` and ``price``. Without them only amounts in
         base and quote tokens are known.
@@ -73,7 +72,7 @@ def liquidity(
 
         In quote units, truncated to 18 decimals: the value of the position when the period begins, ``opened``,
         and ends, ``closed``, and ``change``, which is
-        ``rebalanced + fees - lost_to_arbitrage - lost_to_users - lost_to_unknown + added + unexplained``;
+        ``rebalanced + fees - lost_to_arbitrage - lost_to_users - lost_to_unknown + added``;
         ``net``, fees less losses, which is what the pool earned beyond the rebalanced portfolio; ``held``, what
         the position would have gained untouched, and ``against_held``, how much more the pool gained: below 0
         this is called impermanent loss. ``fee_source`` is ``measured``, ``assumed`` or ``partly measured``;
@@ -96,10 +95,10 @@ def liquidity(
     to users can be below 0: a fill away from the outside price pays the pool.
 
     ``held`` holds what the position held when the period began, and what was added to it since. The first period
-    begins with the first balance known, and the last one ends with the last change of a balance; others begin and
-    end with the clock. A balance is known from the statements of AMM updates and all changes before and after
-    them. ``unexplained`` is 0 unless a statement contradicts the changes, as it does where blocks are missing.
-    Where something in a period is unpriced, sums that include it are null.
+    begins with the first change after which balance and price are known, and the last one ends with the last change;
+    others begin and end with the clock. Rows of `balances` that change both tokens in opposite directions are fills,
+    also where `trades` lack them; others are liquidity added or removed.
+    Fills before and after that are in no sum. Of what is in between, sums that lack a price are null.
 
     References
     ----------
@@ -180,7 +179,7 @@ FROM trades
 WHERE fill_type = 'amm' AND role = 'maker'"""
 
 # What is known of a fill only with the balances.
-BALANCES = (
+KNOWN_WITH_BALANCES = (
     "base_before",
     "quote_before",
     "base_after",
@@ -188,54 +187,47 @@ BALANCES = (
     "base_unit",
     "quote_unit",
 )
-UNKNOWN = ", ".join(f"NULL::HUGEINT AS {name}" for name in BALANCES)
+UNKNOWN = ", ".join(f"NULL::HUGEINT AS {name}" for name in KNOWN_WITH_BALANCES)
 UNPLACED = f"FALSE AS is_placed, NULL::BIGINT AS number, {UNKNOWN}"
 
 FILLS_ALONE = f"""
 -- fills of pools of which no balance is known
-SELECT *, {UNPLACED} FROM own"""
+SELECT *, FALSE AS is_lost, {UNPLACED} FROM own"""
 
 PLACED = {
     "seen": """
 -- the fills of trades by their places, with what trades say better than balances: the time, and whose flow it was
-SELECT account_id, block, index_in_block, min(ms) AS fill_ms, any_value(flow) AS flow
+SELECT pool, block, index_in_block, min(ms) AS fill_ms, any_value(flow) AS flow
 FROM own GROUP BY ALL""",
     "timed": """
 -- fills and other changes of pools whose balances are known; in their order, so no time is before an earlier one
 SELECT m.*, coalesce(s.flow, 'unknown') AS flow,
     max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY pool ORDER BY number) AS event_ms
-FROM moves AS m LEFT JOIN seen AS s USING (account_id, block, index_in_block)""",
+FROM moves AS m LEFT JOIN seen AS s USING (pool, block, index_in_block)""",
     "others": """
--- fills that are not among these; where the pool's balances are known, nothing else is known of them
-SELECT * REPLACE (
-    CASE WHEN is_of_placed_pool THEN NULL ELSE base_change END AS base_change,
-    CASE WHEN is_of_placed_pool THEN NULL ELSE quote_change END AS quote_change
-)
-FROM (
-    SELECT *, account_id IN (SELECT account_id FROM moves) AS is_of_placed_pool
-    FROM own ANTI JOIN moves USING (account_id, block, index_in_block)
-) AS fills""",
+-- fills that are not among these: of a pool whose balances are known at other times, they are lost to its position
+SELECT *, pool IN (SELECT pool FROM moves) AS is_lost
+FROM own ANTI JOIN (FROM moves WHERE is_fill) AS known USING (pool, block, index_in_block)""",
     "events": f"""
 -- all of them
 SELECT {POOL}, number, event_ms AS ms,
     event_ms * {1 << PLACE_BITS} + coalesce(index_in_block + 1, 0) AS moment,
-    is_fill, flow, base_change, quote_change, TRUE AS is_placed, {", ".join(BALANCES)}
+    is_fill, flow, base_change, quote_change, FALSE AS is_lost, TRUE AS is_placed, {", ".join(KNOWN_WITH_BALANCES)}
 FROM timed
 UNION ALL BY NAME
-SELECT {POOL}, ms, moment, is_fill, flow, base_change, quote_change, {UNPLACED}
+SELECT {POOL}, ms, moment, is_fill, flow, base_change, quote_change, is_lost, {UNPLACED}
 FROM others""",
 }
 
 LEGS = """
 -- each event by what came in and went out, with the balances that it met; only fills have both
-SELECT *,
-    CASE WHEN base_change > 0 THEN base_change WHEN quote_change > 0 THEN quote_change ELSE 0 * quote_change END
+SELECT *, base_change > 0 AS is_base_in,
+    CASE WHEN is_base_in THEN base_change WHEN quote_change > 0 THEN quote_change ELSE 0 * quote_change END
         AS amount_in,
-    CASE WHEN base_change > 0 THEN -quote_change ELSE -base_change END AS amount_out,
-    -- of a balance that a statement contradicts, what is after the fill counts
-    CASE WHEN base_change > 0 THEN base_after - base_change ELSE quote_after - quote_change END AS balance_in,
-    nullif(CASE WHEN base_change > 0 THEN quote_after ELSE base_after END, 0) AS left_out,
-    CASE WHEN base_change > 0 THEN base_unit ELSE quote_unit END AS unit
+    CASE WHEN is_base_in THEN -quote_change ELSE -base_change END AS amount_out,
+    CASE WHEN is_base_in THEN base_before ELSE quote_before END AS balance_in,
+    nullif(CASE WHEN is_base_in THEN quote_after ELSE base_after END, 0) AS left_out,
+    CASE WHEN is_base_in THEN base_unit ELSE quote_unit END AS unit
 FROM events"""
 
 
@@ -263,7 +255,7 @@ kept AS (
             THEN amount_in - (exact + unit - 1) // unit * unit END AS kept
     FROM divided
 )
-SELECT * EXCLUDE (first, second, third, fourth, exact, kept, amount_in, amount_out, balance_in, left_out, unit),
+SELECT * EXCLUDE (first, second, third, fourth, exact, kept),
     is_fill AND kept IS NOT NULL AS is_measured,
     CASE WHEN is_fill THEN coalesce(kept, amount_in * {pool_fee_bps} // 10000) END AS fee
 FROM kept"""
@@ -287,23 +279,24 @@ starts AS (
 ends AS (
     SELECT {POOL}, to_timestamp(epoch(start)) AS period, epoch_ms(start + {length_sql(every)}) AS ms,
         ms * {1 << PLACE_BITS} AS moment,
-        FALSE AS is_fill, TRUE AS is_placed, 0::HUGEINT AS base_change, 0::HUGEINT AS quote_change
+        FALSE AS is_fill, FALSE AS is_lost, TRUE AS is_placed, 0::HUGEINT AS base_change, 0::HUGEINT AS quote_change
     FROM starts
 ),
 listed AS (
     SELECT *, TRUE AS is_event FROM dated UNION ALL BY NAME SELECT *, FALSE AS is_event FROM ends
 ),
-placed AS (  -- at the end of a period the balances are those after the last event
-    SELECT * REPLACE (
-        CASE WHEN is_event THEN base_after ELSE last_value(base_after IGNORE NULLS) OVER in_order END AS base_after,
-        CASE WHEN is_event THEN quote_after ELSE last_value(quote_after IGNORE NULLS) OVER in_order END AS quote_after
-    ), row_number() OVER in_order AS place
+placed AS (  -- what was held after the last event, which may be unknown
+    SELECT *, row_number() OVER in_order AS place, last_value(
+        CASE WHEN is_event AND is_placed THEN struct_pack(base := base_after, quote := quote_after) END IGNORE NULLS
+    ) OVER in_order AS last_held
     FROM listed
     WINDOW in_order AS (PARTITION BY pool ORDER BY ms, is_event, number)
 )
-SELECT * REPLACE (
-    CASE WHEN is_event THEN base_before ELSE base_after END AS base_before,
-    CASE WHEN is_event THEN quote_before ELSE quote_after END AS quote_before
+SELECT * EXCLUDE last_held REPLACE (
+    CASE WHEN is_event THEN base_before ELSE last_held.base END AS base_before,
+    CASE WHEN is_event THEN quote_before ELSE last_held.quote END AS quote_before,
+    CASE WHEN is_event THEN base_after ELSE last_held.base END AS base_after,
+    CASE WHEN is_event THEN quote_after ELSE last_held.quote END AS quote_after
 ), moment AS first_fill
 FROM placed"""
 
@@ -312,11 +305,9 @@ FROM placed"""
 BEGUN = "-- the moments from the first one with a value on\nSELECT * FROM priced"
 
 VALUED = """
--- each moment with the price before it, the balances that an event met, and what would be held without the fills
+-- each moment with the price before it, and what would be held had no fill of the period happened
 SELECT *, found_price AS price,
     lag(found_price, 1, found_price) OVER in_order AS price_before,
-    base_after - base_change AS base_met,
-    quote_after - quote_change AS quote_met,
     base_before - coalesce(
         sum(base_change) FILTER (WHERE is_fill) OVER (
             PARTITION BY pool, period ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -331,7 +322,6 @@ WORTH = f"""
 SELECT *,
     {product_sql("base_before", "price")} AS worth_before,
     {product_sql("base_after", "price")} AS worth_after,
-    CASE WHEN base_met = base_before THEN worth_before ELSE {product_sql("base_met", "price")} END AS worth_met,
     -- without the balances, what the change itself is worth
     CASE WHEN NOT is_placed THEN {product_sql("abs(base_change)", "price")} END AS worth_changed,
     CASE WHEN base_change > 0 THEN {product_sql("fee", "price")} ELSE fee END AS fee_value,
@@ -346,11 +336,11 @@ WINDOW of_period AS (PARTITION BY pool, is_placed, period ORDER BY place)"""
 PARTS = """
 -- how much the value of a position changed since the moment before, by cause
 SELECT *,
+    is_placed AND (base_after IS NULL OR quote_after IS NULL) AS is_gap,
     worth_before + quote_before AS value_before,
     worth_after + quote_after AS value_after,
     worth_before - lag(worth_after, 1, worth_before) OVER in_order AS gain,
-    worth_met - worth_before + quote_met - quote_before AS jump,
-    CASE WHEN is_placed THEN worth_after - worth_met ELSE sign(base_change)::INT * worth_changed END
+    CASE WHEN is_placed THEN worth_after - worth_before ELSE sign(base_change)::INT * worth_changed END
         + quote_change AS moved,
     fee_value - moved AS loss,
     untouched_to - untouched_from AS untouched_gain
@@ -359,9 +349,9 @@ WINDOW in_order AS (PARTITION BY pool, is_placed ORDER BY place)"""
 
 
 def whole_sum(expression: str, name: str, where: str = "TRUE") -> str:
-    """Return a sum as SQL that is null where one of its terms is unknown, and 0 where it has none."""
+    """Return a sum as SQL: 0 where it has no terms, null where one is unknown, or where blocks are missing."""
     filtered = f"FILTER (WHERE {where})"
-    return f"""CASE WHEN count(*) {filtered} = count({expression}) {filtered}
+    return f"""CASE WHEN count(*) {filtered} = count({expression}) {filtered} AND NOT bool_or(is_gap)
         THEN coalesce(sum({expression}) {filtered}, 0::HUGEINT) END AS {name}"""
 
 
@@ -371,6 +361,8 @@ def lost_to(flow: str) -> str:
 
 
 ADDED = "is_event AND NOT is_fill"
+# What fills brought, which without prices is not even known to be 0.
+FLOWS = ("fees", "lost_to_arbitrage", "lost_to_users", "lost_to_unknown")
 
 
 def sums_sql(keys: Keys) -> str:
@@ -379,37 +371,55 @@ def sums_sql(keys: Keys) -> str:
     group = ", ".join(f"{name} AS {alias}" for alias, name in named)
     return f"""
 -- sums of each period and pool; of a position also its value when the period begins and ends
-SELECT 0 AS everything, {group},
-    count(*) FILTER (WHERE is_fill) AS fills,
-    count(*) FILTER (WHERE is_measured) AS measured,
-    count(*) FILTER (WHERE is_event AND (moved IS NULL OR is_fill AND fee_value IS NULL)) AS unpriced,
-    bool_and(is_placed) AS is_placed,
-    {whole_sum("abs(quote_change)", "notional", "is_fill")},
-    last(base_after ORDER BY place) AS base_held,
-    last(quote_after ORDER BY place) AS quote_held,
-    {whole_sum("base_change", "base_added", ADDED)},
-    {whole_sum("quote_change", "quote_added", ADDED)},
-    {whole_sum("fee", "base_fees", "is_fill AND coalesce(base_change > 0, TRUE)")},
-    {whole_sum("fee", "quote_fees", "is_fill AND coalesce(base_change <= 0, TRUE)")},
-    first(value_before ORDER BY place) AS first_value,
-    last(value_after ORDER BY place) AS closed,
-    {whole_sum("gain", "rebalanced")},
-    {whole_sum("fee_value", "fees", "is_fill")},
-    {whole_sum("loss", "lost_to_arbitrage", lost_to("arbitrage"))},
-    {whole_sum("loss", "lost_to_users", lost_to("user"))},
-    {whole_sum("loss", "lost_to_unknown", lost_to("unknown"))},
-    {whole_sum("moved", "added", ADDED)},
-    {whole_sum("jump", "unexplained")},
-    {whole_sum("untouched_gain", "held")}
-FROM parts
-GROUP BY ALL"""
+WITH counted AS (
+    SELECT 0 AS everything, {group},
+        count(*) FILTER (WHERE is_fill) AS fills,
+        count(*) FILTER (
+            WHERE is_lost OR is_event AND (moved IS NULL OR is_fill AND fee_value IS NULL)
+        ) AS unpriced
+    FROM parts
+    GROUP BY ALL
+),
+summed AS (
+    SELECT 0 AS everything, {group},
+        count(*) FILTER (WHERE is_fill) AS known_fills,
+        count(*) FILTER (WHERE is_measured) AS measured,
+        bool_and(is_placed) AS is_placed,
+        {whole_sum("abs(quote_change)", "notional", "is_fill")},
+        last(base_after ORDER BY place) AS base_held,
+        last(quote_after ORDER BY place) AS quote_held,
+        {whole_sum("base_change", "base_added", ADDED)},
+        {whole_sum("quote_change", "quote_added", ADDED)},
+        {whole_sum("fee", "base_fees", "is_fill AND coalesce(base_change > 0, TRUE)")},
+        {whole_sum("fee", "quote_fees", "is_fill AND coalesce(base_change <= 0, TRUE)")},
+        first(value_before ORDER BY place) AS first_value,
+        last(value_after ORDER BY place) AS closed,
+        {whole_sum("gain", "rebalanced")},
+        {whole_sum("fee_value", "fees", "is_fill")},
+        {whole_sum("loss", "lost_to_arbitrage", lost_to("arbitrage"))},
+        {whole_sum("loss", "lost_to_users", lost_to("user"))},
+        {whole_sum("loss", "lost_to_unknown", lost_to("unknown"))},
+        {whole_sum("moved", "added", ADDED)},
+        {whole_sum("untouched_gain", "held")}
+    FROM parts
+    WHERE NOT is_lost
+    GROUP BY ALL
+)
+SELECT c.*, s.* EXCLUDE ({keys.columns()})
+FROM counted AS c LEFT JOIN summed AS s ON {keys.same("c", "s")}"""
 
 
 def answer_sql(keys: Keys, kind: str) -> str:
     """Return the last step, which says of each period how it began, and what follows from its sums."""
     period, *pool = keys.aliases
     of_pool = ", ".join(pool)
-    reference = literal(kind) if kind else "NULL::VARCHAR"
+    reference = "NULL::VARCHAR"
+    flows = [f"NULL::HUGEINT AS {name}" for name in FLOWS]
+    net = "NULL::HUGEINT"
+    if kind:
+        reference = literal(kind)
+        flows = list(FLOWS)
+        net = "fees - lost_to_arbitrage - lost_to_users - lost_to_unknown"
     return f"""
 WITH opened AS (  -- a period begins with the value with which the one before it ended
     SELECT *, CASE WHEN row_number() OVER in_order = 1 THEN first_value ELSE lag(closed) OVER in_order END AS opened
@@ -422,17 +432,15 @@ SELECT {keys.columns()}, fills::BIGINT AS fills, unpriced::BIGINT AS unpriced, n
     CASE WHEN is_placed THEN quote_added END AS quote_added,
     base_fees, quote_fees, opened, closed,
     closed - opened AS change,
-    rebalanced, fees, lost_to_arbitrage, lost_to_users, lost_to_unknown,
+    rebalanced, {", ".join(flows)},
     CASE WHEN is_placed THEN added END AS added,
-    unexplained,
-    fees - lost_to_arbitrage - lost_to_users - lost_to_unknown AS net,
+    {net} AS net,
     held,
     rebalanced + net - held AS against_held,
     CASE
-        WHEN fills = 0 THEN NULL
-        WHEN measured = fills THEN 'measured'
-        WHEN measured = 0 THEN 'assumed'
-        ELSE 'partly measured'
+        WHEN known_fills > 0 AND measured = known_fills THEN 'measured'
+        WHEN known_fills > 0 AND measured = 0 THEN 'assumed'
+        WHEN known_fills > 0 THEN 'partly measured'
     END AS fee_source,
     {reference} AS reference
 FROM opened

@@ -114,7 +114,8 @@ def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
         "Check.summary": lambda: store.check(progress=False).summary,
         "Check.problems": lambda: store.check(progress=False).problems,
         "fills.liquidity": lambda: lab.fills.liquidity(
-            blocks.trades(tokens, pools=store.pools()), blocks.balances(pool, tokens)
+            blocks.trades(tokens, pools=store.pools()),
+            lab.connect(blocks=store).pool_balances(),
         ),
         "fills.pool_returns": lambda: lab.fills.pool_returns(
             blocks.trades(tokens, pools=store.pools()), pool

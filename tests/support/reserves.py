@@ -14,14 +14,13 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.amounts import AMOUNT
-from loopring_lab.amounts.series import as_series
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.venues import Pool
 from loopring_lab.relayer.world import World
 
 WHOLE = pa.decimal256(76, 0)
 UNIT = 10**18
-PARTS = ("rebalanced", "fees", "added", "unexplained")
+PARTS = ("rebalanced", "fees", "added")
 LOSSES = {
     "arbitrage": "lost_to_arbitrage",
     "user": "lost_to_users",
@@ -116,7 +115,10 @@ DECIMALS = ((18, 18), (18, 6), (8, 18), (6, 6))
 
 
 def drawn(
-    seed: int, account: int = 7, decimals: tuple[int, int] | None = None
+    seed: int,
+    account: int = 7,
+    decimals: tuple[int, int] | None = None,
+    count: int | None = None,
 ) -> Drawn:
     """Draw a pool of a few weeks: fills of any size, liquidity added and removed, and an outside price."""
     dice = random.Random(seed)
@@ -128,16 +130,21 @@ def drawn(
     prices = [(now - 1, UNIT * quote * 10 ** decimals[0] // (base * 10 ** decimals[1]))]
     events = []
     block = 20_000
-    for number in range(dice.randrange(1, 60)):
+    drawn_count = dice.randrange(1, 60)
+    for number in range(count or drawn_count):
         now += dice.choice([0, 1000, 10**6, 10**8])
         block += 1
         place = dice.randrange(384)
         what = dice.random()
         if what < 0.1:
             kind = dice.choice(["transfer", "deposit", "withdrawal"])
-            change = (
-                dice.randrange(-base // 3, base // 2),
-                dice.choice([0, quote // 5]),
+            # A transfer moves one token, or pays its fee in the other.
+            change = dice.choice(
+                [
+                    (dice.randrange(-base // 3, base // 2), 0),
+                    (0, dice.randrange(-quote // 3, quote // 2)),
+                    (-base // 5, -quote // 1000),
+                ]
             )
         elif what < 0.55:
             kind = "spot_trade"
@@ -167,66 +174,41 @@ def drawn(
 # Frames
 
 
-def balances_of(pools: Iterable[Drawn], stated: str = "first") -> pd.DataFrame:
-    """Return the balances of pools as blocks give them, with the column ``account_id``.
-
-    A pool states both balances before its ``first`` event, in the ``middle`` or after the ``last``.
-    """
+def balances_of(pools: Iterable[Drawn]) -> pd.DataFrame:
+    """Return what pools held at first and after each event, as `BlocksClient.pool_balances` gives it."""
     rows: list[dict[str, Any]] = []
     for pool in pools:
-        for number, event in enumerate(pool.events):
-            middle = len(pool.events) // 2
-            at = {"first": 0, "middle": middle, "last": len(pool.events) - 1}[stated]
-            if number == at and stated != "last":
-                rows += _rows(pool, event, 0)
-            rows += _rows(pool, event, 1)
-            if number == at and stated == "last":
-                rows += _rows(pool, event, 2)
-    names = ("account_id", "created_at", "block_id", "index_in_block", "kind", "token")
-    frame = pd.DataFrame(rows, columns=names)
+        first = pool.events[0]
+        rows.append(
+            _state(pool, first, 3 * first.place, first.base_before, first.quote_before)
+        )
+        for event in pool.events:
+            after = event.base_before + event.base, event.quote_before + event.quote
+            rows.append(_state(pool, event, 3 * event.place + 1, *after))
+    frame = pd.DataFrame(rows)
     frame["block_id"] = frame["block_id"].astype("Int64")
-    for name in ("change", "published", "recomputed"):
-        numbers = pa.array([row[f"{name}_whole"] for row in rows], WHOLE)
-        units = pa.array([row[f"{name}_scaled"] for row in rows], WHOLE)
-        frame[name] = as_series(numbers)
-        frame[f"{name}_units"] = _in_units(units)
+    for name in ("base_balance", "quote_balance"):
+        frame[name] = _in_units(pa.array([row[name] for row in rows], WHOLE))
     frame["created_at"] = pd.to_datetime(frame["created_at"], unit="ms", utc=True)
     return frame
 
 
-def _rows(pool: Drawn, event: Event, which: int) -> list[dict[str, Any]]:
-    """Return the statement before an event (0), the event (1) or the statement after it (2), by token."""
-    rows = []
-    sides = zip(
-        pool.tokens,
-        pool.decimals,
-        (event.base, event.quote),
-        (event.base_before, event.quote_before),
-        strict=True,
-    )
-    for token, decimals, change, before in sides:
-        level = before if which == 0 else before + change
-        row = {
-            "account_id": pool.account,
-            "created_at": event.ms,
-            "block_id": event.block or None,
-            # Places are told apart by thirds.
-            "index_in_block": 3 * event.place + which,
-            "kind": event.kind if which == 1 else "amm_update",
-            "token": token,
-        }
-        amounts = {
-            "change": change if which == 1 else None,
-            "published": None if which == 1 else level,
-            "recomputed": None,
-        }
-        for name, amount in amounts.items():
-            row[f"{name}_whole"] = amount
-            scaled = None if amount is None else amount * 10 ** (18 - decimals)
-            row[f"{name}_scaled"] = scaled
-        if which != 1 or change:
-            rows.append(row)
-    return rows
+def _state(
+    pool: Drawn, event: Event, place: int, base: int, quote: int
+) -> dict[str, Any]:
+    base_scale, quote_scale = (10 ** (18 - decimals) for decimals in pool.decimals)
+    return {
+        "account_id": pool.account,
+        "created_at": event.ms,
+        "block_id": event.block or None,
+        # Places leave room for the state before the first event.
+        "index_in_block": place,
+        "market": pool.market,
+        "base_balance": base * base_scale,
+        "quote_balance": quote * quote_scale,
+        "base_decimals": pool.decimals[0],
+        "quote_decimals": pool.decimals[1],
+    }
 
 
 def trades_of(pools: Iterable[Drawn]) -> pd.DataFrame:
