@@ -57,6 +57,7 @@ LOSSES = {
     "lost_to_users": "users",
     "lost_to_unknown": "unknown flow",
 }
+# As figures and the other answers have it by default.
 LEVEL = 0.95
 # Digits of an amount in a sentence.
 DIGITS = 4

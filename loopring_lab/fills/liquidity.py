@@ -95,10 +95,13 @@ def liquidity(
     to users can be below 0: a fill away from the outside price pays the pool.
 
     ``held`` holds what the position held when the period began, and what was added to it since. The first period
-    begins with the first change after which balance and price are known, and the last one ends with the last change;
-    others begin and end with the clock. Rows of `balances` that change both tokens in opposite directions are fills,
-    also where `trades` lack them; others are liquidity added or removed.
-    Fills before and after that are in no sum. Of what is in between, sums that lack a price are null.
+    begins just before the first change with known balances and a price, and the last one ends with the last change;
+    others begin and end with the clock. Fills before and after that are in no sum; what lacks a price in between, or
+    an amount because blocks are missing, makes the sums of its period null.
+
+    Rows of `balances` that change both tokens in opposite directions are fills, also where `trades` lack them; all
+    others are liquidity added or removed. Fills are found in both frames by block and place, so that trades of a
+    relayer, which have the time of each fill, can be asked with balances of blocks.
 
     References
     ----------
@@ -121,6 +124,7 @@ def liquidity(
     check_fee(pool_fee_bps, caller)
     _check_pools(trades, caller)
     kind = "" if prices is None else kind_of_prices(prices, trades, caller)
+    # A pool's fills come from its balances where these are known, since trades may lack some; else from trades.
     steps = {"own": OWN}
     tables = {}
     if balances is None:
@@ -133,24 +137,8 @@ def liquidity(
         "charged": charged_sql(pool_fee_bps),
         "marks": marks_sql(str(every)),
     }
-    if prices is None:
-        steps["priced"] = (
-            "-- without prices no value is known\nSELECT *, NULL::HUGEINT AS found_price FROM marks"
-        )
-    else:
-        # An outside price at the same millisecond counts; a trade of the exchange must be older than the fill.
-        anchor = (
-            "first_fill + 1" if kind == OUTSIDE_PRICES else before_sql(prices, caller)
-        )
-        steps["known_prices"] = prices_sql("prices", "last")
-        steps["lookups"] = (
-            f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks"
-        )
-        steps["priced"] = asof_sql(trades, "lookups", "last")
+    steps |= _price_steps(trades, prices, kind, caller)
     steps |= {
-        "begun": BEGUN
-        if prices is None
-        else f"{BEGUN} WHERE is_fill OR found_price IS NOT NULL",
         "valued": VALUED,
         "worths": WORTH,
         "parts": PARTS,
@@ -168,6 +156,25 @@ def liquidity(
     return noted(ask(question, trades, prices, **tables), kind)
 
 
+def _price_steps(trades: Any, prices: Any, kind: str, caller: str) -> dict[str, str]:
+    """Return the steps that put prices beside ``marks``; the last, ``begun``, is where a position begins."""
+    if prices is None:
+        no_prices = "-- without prices no value is known\nSELECT *, NULL::HUGEINT AS found_price FROM marks"
+        return {"begun": no_prices}
+    # An outside price of the same millisecond counts; a trade of the exchange must be older than the fill.
+    anchor = "first_fill + 1"
+    if kind != OUTSIDE_PRICES:
+        anchor = before_sql(prices, caller)
+    return {
+        "known_prices": prices_sql("prices", "last"),
+        "lookups": f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks",
+        "priced": asof_sql(trades, "lookups", "last"),
+        # Balances before the first price have no value; a fill among them is counted as unpriced.
+        "begun": "-- moments with a value\nSELECT * FROM priced WHERE is_fill OR found_price IS NOT NULL",
+    }
+
+
+# A fill of a pool is an order of its own, with the pool as the maker.
 OWN = f"""
 -- the pools' own side of their fills: whoever takes from a pool is not one
 SELECT {NUMBERED}, {BLOCK}, index_in_block, ms, moment,
@@ -301,9 +308,6 @@ SELECT * EXCLUDE last_held REPLACE (
 FROM placed"""
 
 
-# A balance before the first price has no value yet, so that the position begins later.
-BEGUN = "-- the moments from the first one with a value on\nSELECT * FROM priced"
-
 VALUED = """
 -- each moment with the price before it, and what would be held had no fill of the period happened
 SELECT *, found_price AS price,
@@ -360,6 +364,7 @@ def lost_to(flow: str) -> str:
     return f"is_fill AND flow = {literal(flow)}"
 
 
+# Whatever changes a balance and is no fill: transfers, deposits, withdrawals.
 ADDED = "is_event AND NOT is_fill"
 # What fills brought, which without prices is not even known to be 0.
 FLOWS = ("fees", "lost_to_arbitrage", "lost_to_users", "lost_to_unknown")
