@@ -24,7 +24,7 @@ from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.archive.sync import Sync
 from loopring_lab.bounded import Paths
-from loopring_lab.client import Client
+from loopring_lab.client import Client, new_budget
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.paths import given_path
 from loopring_lab.progress import Watching, track
@@ -184,7 +184,7 @@ class Archive:
                 "sync: full=True reads whole histories. Leave out since=, or full=True."
             )
         histories = list(itertools.product(ids, FILL_TYPES))
-        with client._transport.new_budget(of_bytes=False).activate():
+        with new_budget(client, of_bytes=False).activate():
             Sync(self._file, client, histories, to_milliseconds(start), full).run(
                 progress
             )

@@ -10,17 +10,10 @@ from contextlib import closing
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, Page, to_rows
-from loopring_lab.client import Client
-from loopring_lab.errors import (
-    LabError,
-    NotAuthorized,
-    RateLimited,
-    RelayerError,
-    UnexpectedAnswer,
-)
+from loopring_lab.client import Client, identity_of
+from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
-from loopring_lab.source import Source
 from loopring_lab.storage import StoredFile
 
 # A transaction takes some 20 ms, however few rows it has; what was read since the last is lost by a kill.
@@ -45,7 +38,7 @@ class Sync:
         self._keys = keys
         self._window = Window(since=since)
         self._full = full
-        self._source = _source_of(client)
+        self._source = identity_of(client)
         self._listing = ListingSnapshot(tokens, markets, now_ms())
         with file.writing(self._source) as connection:
             queries.store_listing(connection, file, self._listing)
@@ -125,20 +118,6 @@ class Sync:
             since=history.window.since,
             checked_at=now if is_checked else None,
         )
-
-
-def _source_of(client: Client) -> Source:
-    """Ask what is known of a client's source; a relayer that does not serve the exchange does not say it."""
-    if client._saved:
-        # The exchange of the relayer that serves a recording is not the recording's.
-        return client._saved
-    try:
-        exchange = client.exchange()
-    except RelayerError as error:
-        if error.status >= 500 or isinstance(error, NotAuthorized | RateLimited):
-            raise
-        return Source(client.source, client.synthetic)
-    return Source(client.source, client.synthetic, exchange.address, exchange.chain_id)
 
 
 def _key(history: History) -> HistoryKey:

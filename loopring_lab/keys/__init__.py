@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from loopring_lab import protocol
+from loopring_lab.client import Client, update_fees
 from loopring_lab.errors import KeyUpdateError, RelayerError, TransportError
 from loopring_lab.keys.deployments import Trust, trusted_deployment
 from loopring_lab.keys.receipts import Receipt
@@ -38,10 +39,6 @@ from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import parse_address
 from loopring_lab.query import parse_account_id
 from loopring_lab.redaction import SecretBytes, SecretText, hide
-
-if TYPE_CHECKING:
-    from loopring_lab.client import Client
-
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 
@@ -180,7 +177,7 @@ class KeyUpdate:
             )
         account_id = parse_account_id(account_id)
         account = client.account(account_id)
-        demand = fee_demand(client._update_fees(account_id), fee_token)
+        demand = fee_demand(update_fees(client, account_id), fee_token)
         deployment = trusted_deployment(trust, fee_token, client.exchange)
         token = deployment.fee_token(fee_token, client.tokens(), trust)
         seed = (
