@@ -248,6 +248,7 @@ class Channel:
             auth=request.auth,
             timeout=seconds,
             stream=True,
+            # `Session` finds no redirects either: requests would read the body of one even so.
             allow_redirects=False,
             **request.payload,
         )
