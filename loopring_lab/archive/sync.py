@@ -16,13 +16,13 @@ from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
 from loopring_lab.storage import StoredFile
 
-# A transaction takes some 20 ms, however few rows it has; what was read since the last is lost by a kill.
+# Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.
 BATCH_PAGES = 20_000 // PAGE
 BATCH_SECONDS = 5.0
 
 
 class Sync:
-    """Adds to an archive what a relayer lists now."""
+    """Adds to an archive what a relayer lists now; making one binds the archive, and stores tokens and markets."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Sync:
         records = [
             self._record(history, self._begun.pop(history))
             for history in done
-            if history.requests
+            if history.requests  # others say nothing: reading ended before their turn
         ]
         if len(found.rows) or records:
             with self._file.writing(self._source) as connection:
@@ -105,6 +105,7 @@ class Sync:
     def _record(self, history: History, held: AbstractSet[int]) -> SyncRecord:
         read = history.scheduler
         now = now_ms()
+        # With `full` the scheduler was not told what is held, so that it reads all of it.
         known = len(held | read.identities) if self._full else read.known
         is_whole = read.complete and not history.error and history.window == EVERYTHING
         # Without `full`, rows that were held are not read again.
