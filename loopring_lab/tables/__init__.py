@@ -129,13 +129,13 @@ def trades(
         raise LabError(
             f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive."
         )
-    # Before anything is read: a mistake in an argument shows at once.
+    # Before anything is read: a mistake in an argument shows at once. A list of rows is one page.
     answers = 1 if unwrapped.are_rows(every) else len(every)
     labels = _fill_type_labels(fill_type, answers)
     lookup = MarketLookup(tokens, markets)
     codes = []
     bodies = []
-    sources = []
+    places = []
     accounts = set()
     for number, saved in unwrapped.unwrap_each(every):
         label = unwrapped.agreed(
@@ -146,7 +146,7 @@ def trades(
         )
         codes.append(-1 if label is None else rows.FILL_TYPES.index(label))
         bodies.append(saved.page)
-        sources.append(saved.place)
+        places.append(saved.place)
     if len(accounts) == 1:
         [account_id] = accounts
     # No pages make one empty group, which gives an empty frame of the right types.
@@ -157,14 +157,15 @@ def trades(
     )
 
     def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
+        """Return the rows of pages, and these pages themselves if there is no trade in them."""
         stop = start + len(group)
         batch = wire.read(
             group,
-            sources[start:stop],
+            places[start:stop],
             ten_members=ten_members,
         )
         has_trades = batch.columns["no_trade"].null_count > 0
-        table = _sort(
+        table = _sort_distinct(
             rows.convert(
                 batch,
                 codes[start:stop],
@@ -198,6 +199,7 @@ def join_batches(
     """Make the frame of `trades` from parsed pages, given by fill type."""
     wire.refuse_without_trades(itertools.chain.from_iterable(batches.values()))
     lookup = MarketLookup(tokens, markets)
+    # No pages make an empty frame of the right types.
     parts = [
         rows.convert(
             wire.concat([]),
@@ -223,7 +225,7 @@ def join_batches(
 
 def join_typed(
     parts: Sequence[pa.Table],
-    listing: MarketLookup,
+    lookup: MarketLookup,
     account_id: int | None = None,
 ) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
@@ -232,10 +234,10 @@ def join_typed(
         (part for part in parts if len(part)),
         key=lambda part: rows.sort_keys(part)[0][0],
     )
-    table = _sort(pa.concat_tables(filled or parts[:1]))
+    table = _sort_distinct(pa.concat_tables(filled or parts[:1]))
     if account_id is not None:
         table = rows.note_other_accounts(table, account_id)
-    return assemble(table, listing, account_id)
+    return assemble(table, lookup, account_id)
 
 
 def join_frames(
@@ -287,7 +289,7 @@ def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
         )
 
 
-def _sort(table: pa.Table) -> pa.Table:
+def _sort_distinct(table: pa.Table) -> pa.Table:
     """Sort rows in an order that depends on nothing but their content, and drop exact repetitions."""
     moments, trade_ids = rows.sort_keys(table)
     if _increase(moments, trade_ids):
@@ -344,17 +346,17 @@ def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
 
 def assemble(
     table: pa.Table,
-    listing: MarketLookup,
+    lookup: MarketLookup,
     account_id: int | None = None,
 ) -> pd.DataFrame:
     """Make the frame of typed rows in their order: codes become categories, unknown accounts `account_id`."""
     # Unlisted markets were met in the order of pages, on which a frame must not depend.
-    unlisted = sorted(listing.markets[listing.known :])
-    markets = [*listing.markets[: listing.known], *unlisted]
-    place = {name: code for code, name in enumerate(markets)}
-    # The last one is where the code -1 leads to.
-    places = [place[name] for name in listing.markets] + [-1]
-    market = np.array(places)[table["market"].to_numpy()]
+    unlisted = sorted(lookup.markets[lookup.known :])
+    markets = [*lookup.markets[: lookup.known], *unlisted]
+    code_of = {name: code for code, name in enumerate(markets)}
+    # The code -1, of no market, leads to the last one, and stays -1.
+    new_codes = [code_of[name] for name in lookup.markets] + [-1]
+    market = np.array(new_codes)[table["market"].to_numpy()]
     categories = {
         "side": SIDES,
         "fill_type": rows.FILL_TYPES,
@@ -362,7 +364,7 @@ def assemble(
         "market": markets,
     }
     # Base, quote and fee token are codes into the same listing.
-    categories |= dict.fromkeys(("base", "quote", "fee_token"), listing.tokens)
+    categories |= dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
     data: dict[str, Any] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in categories:
