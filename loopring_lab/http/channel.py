@@ -119,6 +119,7 @@ class Request(NamedTuple):
 class Channel:
     """Sends requests to one server, paced for each endpoint."""
 
+    # Of one whose constructor raised: a traceback that shows variables asks for its repr.
     server = Server("")
 
     def __init__(

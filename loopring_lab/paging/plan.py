@@ -25,7 +25,7 @@ Wave = list[RowKeys]
 Steps = Generator[range, Wave, None]
 """Yields the offsets of a wave's pages, and is sent what these have."""
 Attempt = Generator[range, Wave, bool]
-"""Steps that return whether what was read is enough."""
+"""Steps that answer a question at their end, such as whether what was read is enough."""
 
 
 class Window(NamedTuple):
@@ -165,21 +165,33 @@ class PageScheduler:
 
     def _read_around_held(self, window: Window, first: Wave) -> Attempt:
         """Read the rows before those held, then those behind them; tell whether that is enough."""
+        if (yield from self._read_before_held(window, first)):
+            return not self._has_hole
+        counted = self.total
+        if (yield from self._read_behind_held(window, counted)):
+            return not self._has_hole
+        return self.complete or (yield from self._read_ends(counted))
+
+    def _read_before_held(self, window: Window, first: Wave) -> Attempt:
+        """Read on from the first page to a row that is held; tell whether the window ended before."""
         step = self._step
         wave = first
         offset = step
         pages = 1
         while not self.complete and offset < self.total and not self._meets_held(wave):
             if _reaches(wave, window.since):
-                return not self._has_hole
+                return True
             # A wave of more pages than are missing would end among rows that are held.
             pages_missing = math.ceil(self._missing / step)
             stop = offset + max(1, min(pages, pages_missing)) * step
             wave = yield range(offset, min(stop, self.total), step)
             offset = stop
             pages = min(2 * pages, LARGEST_SEARCH)
-        # The reading that left the rows held ended before it came to those that are still missing: they are last.
-        counted = self.total
+        return False
+
+    def _read_behind_held(self, window: Window, counted: int) -> Attempt:
+        """Read the last rows, to which the reading that left those held did not come; tell whether the window ended."""
+        step = self._step
         offset = self._page_with(counted - max(0, self._missing))
         pages = LARGEST_WAVE if window.since is None else 1
         while not self.complete and offset < counted:
@@ -187,10 +199,10 @@ class PageScheduler:
             wave = yield range(offset, min(stop, counted), step)
             offset = stop
             if _reaches(wave, window.since):
-                return not self._has_hole
+                return True
             if window.since is not None:
                 pages = min(2 * pages, LARGEST_SEARCH)
-        return self.complete or (yield from self._read_ends(counted))
+        return False
 
     def _read_newest(self, window: Window, first: Wave) -> Attempt:
         """Read on from the newest rows; tell whether that is enough: not if they are out of order."""

@@ -510,7 +510,7 @@ class Selection:
 
     @property
     def prices_if_any(self) -> pd.DataFrame | None:
-        """The same; None, for the trades themselves, where there are none and none can be read."""
+        """`prices`; None where none are given and none can be read: the trades themselves are the reference then."""
         if self._given_prices is None and not self._can_read_prices:
             return None
         return self.prices

@@ -37,7 +37,7 @@ class WidgetState(HasTraits):
     CHOICES: ClassVar[tuple[str, ...]] = ()
     # The module and the class of the view. Views import the widgets, and bring ipywidgets.
     _view_class: tuple[str, str]
-    # What follows from the choices, and its code.
+    # Works out what the choices show, and writes the code of it.
     model: Any
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -236,5 +236,5 @@ def unknown_value(name: str, value: object, allowed: Iterable[str | None]) -> La
     names = [option for option in options if option]
     ending = "; or None for all." if None in options else "."
     others = f"Give one of: {', '.join(names)}{ending}"
-    hint = did_you_mean(str(value).upper(), names, others)
+    hint = did_you_mean(value, names, others)
     return LabError(f"{name}={value!r} is not known. {hint}")
