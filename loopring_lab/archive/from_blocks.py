@@ -55,13 +55,7 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
     index = blocks.index()
     tokens = store.tokens()
     total = len(index.blocks)
-    unnumbered = index.blocks["block_id"].null_count
-    if unnumbered:
-        raise LabError(
-            f"{blocks.file.shown}: {unnumbered:,} of {total:,} blocks have no number, and nothing was "
-            "added. Sync the store, which reads the events that number them, or import the files again with "
-            "first_block=."
-        )
+    _refuse_unnumbered(index.blocks["block_id"], blocks.file)
     listing = ListingSnapshot(blocks.last_listing() or "[]", NO_MARKETS, now_ms())
     # Accounts with a reserved id were pools from the first, so no row of theirs has to be marked.
     pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]
@@ -88,3 +82,12 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
             parts.clear()
             progress(done, total)
     file.settle()
+
+
+def _refuse_unnumbered(numbers: pa.ChunkedArray, file: StoredFile) -> None:
+    if numbers.null_count:
+        raise LabError(
+            f"{file.shown}: {numbers.null_count:,} of {len(numbers):,} blocks have no number, and nothing was "
+            "added. Sync the store, which reads the events that number them, or import the files again with "
+            "first_block=."
+        )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -133,24 +133,9 @@ def trades(
     answers = 1 if unwrapped.are_rows(every) else len(every)
     labels = _fill_type_labels(fill_type, answers)
     lookup = MarketLookup(tokens, markets)
-    codes = []
-    bodies = []
-    places = []
-    accounts = set()
-    for number, saved in unwrapped.unwrap_each(every):
-        label = unwrapped.agreed(
-            "fill_type", labels[number], saved.fill_type, saved.place
-        )
-        accounts.add(
-            unwrapped.agreed("account_id", account_id, saved.account_id, saved.place)
-        )
-        codes.append(-1 if label is None else rows.FILL_TYPES.index(label))
-        bodies.append(saved.page)
-        places.append(saved.place)
-    if len(accounts) == 1:
-        [account_id] = accounts
+    found = _find_pages(every, labels, account_id)
     # No pages make one empty group, which gives an empty frame of the right types.
-    groups = list(wire.group(bodies)) or [[]]
+    groups = list(wire.group(found.bodies)) or [[]]
     starts = itertools.accumulate(
         map(len, groups),
         initial=0,
@@ -161,14 +146,14 @@ def trades(
         stop = start + len(group)
         batch = wire.read(
             group,
-            places[start:stop],
+            found.places[start:stop],
             ten_members=ten_members,
         )
         has_trades = batch.columns["no_trade"].null_count > 0
         table = _sort_distinct(
             rows.convert(
                 batch,
-                codes[start:stop],
+                found.codes[start:stop],
                 lookup,
                 fee_token,
             )
@@ -186,7 +171,35 @@ def trades(
     # Some pages without a trade are odd rows; all of them are another endpoint.
     if all(without_trades):
         wire.refuse_without_trades(without_trades)
-    return join_typed(parts, lookup, account_id)
+    return join_typed(parts, lookup, found.account_id)
+
+
+class _FoundPages(NamedTuple):
+    """Pages with their fill types as codes and their places, and whose they are, if of one account."""
+
+    bodies: list[wire.Page]
+    codes: list[int]
+    places: list[str]
+    account_id: int | None
+
+
+def _find_pages(
+    every: list[wire.Page], labels: Sequence[str | None], account_id: int | None
+) -> _FoundPages:
+    """Take pages out of what they are wrapped in, which may say what arguments do not, and must not contradict."""
+    found = _FoundPages([], [], [], account_id)
+    accounts = set()
+    for number, saved in unwrapped.unwrap_each(every):
+        label = unwrapped.agreed(
+            "fill_type", labels[number], saved.fill_type, saved.place
+        )
+        accounts.add(
+            unwrapped.agreed("account_id", account_id, saved.account_id, saved.place)
+        )
+        found.codes.append(-1 if label is None else rows.FILL_TYPES.index(label))
+        found.bodies.append(saved.page)
+        found.places.append(saved.place)
+    return found._replace(account_id=accounts.pop()) if len(accounts) == 1 else found
 
 
 def join_batches(
