@@ -347,7 +347,7 @@ def _expanded(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _delay(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds before another attempt: more each time, and no fewer than the server asks for."""
+    """Return the seconds before another attempt: twice as many each time, up to a limit, or more if the server asks."""
     doubled: float = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1))
     return max(retry_after or 0.0, doubled + _dice.uniform(0, FIRST_DELAY))
 

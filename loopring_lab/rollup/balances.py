@@ -155,7 +155,6 @@ def pool_fills(
         column = [getattr(fill, name) for fill in fills.values()]
         kind = NUMBERS if name.startswith("token") else WHOLE
         frame[name] = as_series(pa.array(column, kind))
-    # `or 1`: it may be that nothing came in.
     shares = [
         None if fill.kept is None else 10_000 * fill.kept / (fill.amount_in or 1)
         for fill in fills.values()

@@ -22,7 +22,7 @@ STYLE = f"""<style>
 {OUTPUT}:not(:has({LIVE})):has(+ {OUTPUT} .ll-saved),
 :root:not(:has({OUTPUT})):has({LIVE}) .ll-saved {{ display: none; }}
 </style>"""
-# Seconds without another change before the copy is made anew: its picture takes longer than what is on screen.
+# Seconds without another change before the copy is made anew: its picture takes longer to make than what is on screen.
 PAUSE = 1.0
 
 
