@@ -115,7 +115,7 @@ def _sync_until(path: str, url: str, key: str, accounts: list[int], end: float) 
     from loopring_lab.client import Client
     from loopring_lab.http.transport import Transport
 
-    sync.BATCH_ROWS, sync.BATCH_SECONDS = 500, 0.2
+    sync.BATCH_PAGES, sync.BATCH_SECONDS = 500 // sync.PAGE, 0.2
     client = Client(
         Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True
     )

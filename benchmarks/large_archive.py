@@ -19,7 +19,7 @@ from loopring_lab import Archive
 from loopring_lab.amounts.scaling import reduce_scale, with_scale
 from loopring_lab.archive import queries
 from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
-from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, stored
+from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.engine import portable
 from loopring_lab.source import Source
@@ -90,7 +90,7 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
         )
         with file.writing(SOURCE) as connection:
             queries.store_listing(connection, file, listing)
-            connection.register("sent", stored(table))
+            connection.register("sent", as_stored(table))
             connection.execute(ADD_ROWS, [listing.digest])
             held = pc.unique(table["block_id"]).to_pylist()
             connection.execute(ADD_BLOCKS, [held])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Iterable, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import cached_property, partial, wraps
 from html import escape
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pandas as pd
 
 from loopring_lab import completion, models, paging, query, tables
 from loopring_lab.bounded import MAX_PAGE
-from loopring_lab.errors import LabError, RelayerError
+from loopring_lab.errors import LabError, NotAuthorized, RateLimited, RelayerError
 from loopring_lab.http.budget import Budget
-from loopring_lab.http.transport import Params, Transport, one_operation
+from loopring_lab.http.transport import Params, Transport
 from loopring_lab.models import Account, Exchange, Submission, UpdateFee
 from loopring_lab.progress import Watching, track
 from loopring_lab.protocol.eddsa import L2Key, request_message, sign_request
@@ -27,9 +27,57 @@ from loopring_lab.tables.listings import POOL_PREFIX
 __all__ = ["Client"]
 
 NOT_FOUND = 404
-UPDATE_REQUEST = (
-    2  # the relayer's request type for key updates, where fees are asked for
-)
+SERVER_FAULT = 500  # and above: the relayer failed, rather than that it does not know
+# The relayer's request type for key updates, where fees are asked for.
+UPDATE_REQUEST = 2
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def one_operation(
+    method: Callable[Concatenate[Client, Arguments], Result],
+) -> Callable[Concatenate[Client, Arguments], Result]:
+    """Have a method of a client do all its work on one budget of time and bytes."""
+
+    @wraps(method)
+    def on_budget(
+        client: Client, /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        with new_budget(client).activate():
+            return method(client, *args, **kwargs)
+
+    return on_budget
+
+
+def new_budget(client: Client, *, of_bytes: bool = True) -> Budget:
+    """Return the time, and the bytes, that one operation of a client may take."""
+    return client._transport.new_budget(of_bytes=of_bytes)
+
+
+def identity_of(client: Client) -> Source:
+    """Ask what is known of a client's source; a relayer that does not serve the exchange does not say it."""
+    if client._saved:
+        # The exchange of the relayer that serves a recording is not the recording's.
+        return client._saved
+    try:
+        exchange = client.exchange()
+    except RelayerError as error:
+        is_about_us = isinstance(error, NotAuthorized | RateLimited)
+        if error.status >= SERVER_FAULT or is_about_us:
+            raise
+        return Source(client.source, client.synthetic)
+    return Source(client.source, client.synthetic, exchange.address, exchange.chain_id)
+
+
+def update_fees(client: Client, account_id: int) -> list[UpdateFee]:
+    """Read what a key update costs, in smallest units of each listed token."""
+    query: Params = {
+        "accountId": parse_account_id(account_id),
+        "requestType": UPDATE_REQUEST,
+    }
+    body = client._transport.get("/user/offchainFee", query, keyed=True)
+    return models.listed_fees(models.read_fees(body), client._tokens.index)
 
 
 class Client:
@@ -327,7 +375,7 @@ class Client:
         ...     print(page.history.name, page.offset, page.batch.counts)
         account 71468, dex trades 0 [11]
         """
-        budget = self._transport.new_budget()
+        budget = new_budget(self)
         planned = (_planned(one, budget) for one in histories)
         try:
             with track("trades", progress) as report:
@@ -513,7 +561,7 @@ class Client:
         ETH        0.000019 ETH
         USDC          0.07 USDC
         """
-        return models.fee_frame(self._update_fees(account_id), self._tokens)
+        return models.fee_frame(update_fees(self, account_id), self._tokens)
 
     def api_key(self, l2_key: L2Key, account_id: int | None = None) -> SecretText:
         """Request an account's API key, signing with the account's current L2 key.
@@ -653,15 +701,6 @@ class Client:
         query: Params = {"accountId": parse_account_id(account_id)}
         body = self._transport.get("/user/updateInfo", query, keyed=True)
         return models.read_listed_update(body, update_hash)
-
-    def _update_fees(self, account_id: int) -> list[UpdateFee]:
-        """Read what a key update costs, in smallest units of each listed token."""
-        query: Params = {
-            "accountId": parse_account_id(account_id),
-            "requestType": UPDATE_REQUEST,
-        }
-        body = self._transport.get("/user/offchainFee", query, keyed=True)
-        return models.listed_fees(models.read_fees(body), self._tokens.index)
 
     def _fetch_page(self, history: paging.History, offset: int) -> bytes:
         params = {**history.query, "offset": offset, "limit": paging.PAGE}

@@ -73,9 +73,9 @@ def test_a_still_history_takes_as_many_requests_as_it_has_pages() -> None:
         assert ledger.requests == max(1, -(-size // PAGE)) + probes
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(
-    st.integers(0, 300),
+    st.integers(0, 130),
     st.lists(st.integers(1, PAGE), min_size=1, max_size=4),
     st.sampled_from([None, 30, 77]),
 )

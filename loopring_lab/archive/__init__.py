@@ -24,7 +24,7 @@ from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.archive.sync import Sync
 from loopring_lab.bounded import Paths
-from loopring_lab.client import Client
+from loopring_lab.client import Client, new_budget
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.paths import given_path
 from loopring_lab.progress import Watching, track
@@ -184,7 +184,7 @@ class Archive:
                 "sync: full=True reads whole histories. Leave out since=, or full=True."
             )
         histories = list(itertools.product(ids, FILL_TYPES))
-        with client._transport.new_budget(of_bytes=False).activate():
+        with new_budget(client, of_bytes=False).activate():
             Sync(self._file, client, histories, to_milliseconds(start), full).run(
                 progress
             )
@@ -311,6 +311,7 @@ class Archive:
         0       10001       dex     1      True
         1       10002       dex     1      True
         """
+        # Here, as most archives are of relayers, and reading blocks takes modules of its own.
         from loopring_lab.archive import from_blocks
         from loopring_lab.rollup import Store
 
@@ -353,9 +354,9 @@ class Archive:
         0 2022-12-26 07:19:15.141+00:00  GRID-ETH  BUY       amm
         1 2022-12-26 07:19:40.416+00:00   LRC-ETH  BUY       amm
         """
-        asked = _asked(since, until, None if account_id is None else [account_id])
+        wanted = _filter(since, until, None if account_id is None else [account_id])
         query = (
-            f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE {asked.condition()}"
+            f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE {wanted.condition()}"
         )
         with self._file.reading() as connection:
             rows = connection.sql(query).to_arrow_table()
@@ -370,7 +371,7 @@ class Archive:
             "synthetic": source.synthetic,
         }
         if frame.empty:
-            queries.refuse_unknown(self._file, asked.accounts)
+            queries.refuse_unknown(self._file, wanted.accounts)
         return frame
 
     def scan(
@@ -415,9 +416,9 @@ class Archive:
         >>> fills.fetchall()
         [('amm', 689), ('dex', 11)]
         """
-        asked = _asked(since, until, accounts)
-        found = scans.scan(self._file, engine, asked)
-        queries.refuse_unknown(self._file, asked.accounts)
+        wanted = _filter(since, until, accounts)
+        found = scans.scan(self._file, engine, wanted)
+        queries.refuse_unknown(self._file, wanted.accounts)
         return found
 
     @contextmanager
@@ -574,7 +575,7 @@ class Archive:
         700
         """
         return scans.export(
-            self._file, given_path(folder), _asked(since, until, accounts)
+            self._file, given_path(folder), _filter(since, until, accounts)
         )
 
 
@@ -587,8 +588,8 @@ def _account_ids(accounts: Any) -> list[int]:
     return list(dict.fromkeys(map(parse_account_id, accounts)))
 
 
-def _asked(
+def _filter(
     since: Moment, until: Moment, accounts: Iterable[int] | None
-) -> queries.Rows:
+) -> queries.RowFilter:
     ids = None if accounts is None else _account_ids(accounts)
-    return queries.Rows(*parse_span(since, until), ids)
+    return queries.RowFilter(*parse_span(since, until), ids)

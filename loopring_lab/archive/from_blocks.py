@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from loopring_lab.archive import queries
-from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, stored
+from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
@@ -27,8 +27,8 @@ WHERE fill_type = 'dex' AND trade_id IN (
     SELECT trade_id FROM held.main.rows WHERE account_id IN (SELECT unnest(?))
 )
 """
-# Rows of one account are together, so that reading it skips most of the others. Blocks that another process has
-# imported meanwhile are left out.
+# Rows of one account are together, so that reading it skips most of the others; those of a fill are the taker's and
+# then the maker's. Blocks that another process has imported meanwhile are left out.
 ADD_ROWS = f"""
 INSERT INTO held.main.rows BY NAME
 SELECT {", ".join(TYPED)}, now() AS retrieved_at, ? AS listing,
@@ -55,14 +55,9 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
     index = blocks.index()
     tokens = store.tokens()
     total = len(index.blocks)
-    unnumbered = index.blocks["block_id"].null_count
-    if unnumbered:
-        raise LabError(
-            f"{blocks.file.shown}: {unnumbered:,} of {total:,} blocks have no number, and nothing was "
-            "added. Sync the store, which reads the events that number them, or import the files again with "
-            "first_block=."
-        )
+    _refuse_unnumbered(index.blocks["block_id"], blocks.file)
     listing = ListingSnapshot(blocks.last_listing() or "[]", NO_MARKETS, now_ms())
+    # Accounts with a reserved id were pools from the first, so no row of theirs has to be marked.
     pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]
     with file.writing(index.source) as connection:
         queries.store_listing(connection, file, listing)
@@ -80,10 +75,19 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
         is_last = done == total
         if is_last or sum(map(len, parts)) >= ROWS_OF_A_TRANSACTION:
             with file.writing(index.source) as connection:
-                connection.register("sent", stored(pa.concat_tables(parts)))
+                connection.register("sent", as_stored(pa.concat_tables(parts)))
                 connection.execute(ADD_ROWS, [listing.digest])
                 connection.execute(ADD_BLOCKS, [numbers])
             numbers.clear()
             parts.clear()
             progress(done, total)
     file.settle()
+
+
+def _refuse_unnumbered(numbers: pa.ChunkedArray, file: StoredFile) -> None:
+    if numbers.null_count:
+        raise LabError(
+            f"{file.shown}: {numbers.null_count:,} of {len(numbers):,} blocks have no number, and nothing was "
+            "added. Sync the store, which reads the events that number them, or import the files again with "
+            "first_block=."
+        )

@@ -27,7 +27,7 @@ from loopring_lab.tables import unwrapped
 ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
 # Bytes of pages in a transaction, some 120,000 rows, of which DuckDB makes a group (122,880). Smaller ones left a
 # file of twice the size, and larger ones take more than 0.5 GB.
-WAVE_BYTES = 24 << 20
+BATCH_BYTES = 24 << 20
 
 _HINT = "Save it again; the files before it are imported."
 
@@ -58,9 +58,10 @@ def import_pages(
     try:
         for home, together in itertools.groupby(files, _home_of):
             har = HarFile.opened(home, _HINT) if home.is_file() else None
-            source, listing = _origin_of(archive, home, har, named)
-            for wave in _waves(pages(together, har)):
-                rows += _commit(archive, source, listing, wave)
+            source, listing = _bind_to_origin(archive, home, har, named)
+            for batch in _batches(pages(together, har)):
+                rows += _commit(archive, source, listing, batch)
+                # Expected are as many rows in each file as in those begun.
                 progress(rows, rows * len(files) // max(1, begun))
     finally:
         archive.settle()
@@ -72,11 +73,11 @@ def _home_of(file: Path) -> Path:
 
 
 def _commit(
-    archive: StoredFile, source: Source, listing: ListingSnapshot, wave: Sequence[Page]
+    archive: StoredFile, source: Source, listing: ListingSnapshot, batch: Sequence[Page]
 ) -> int:
-    """Add pages in one transaction, and return their number of rows; then raise what is wrong with one."""
-    found = to_rows(wave, listing.lookup())
-    moments = {page.key: page.retrieved_at for page in wave}
+    """Add the histories without a fault in one transaction; raise the first fault, or return the number of rows."""
+    found = to_rows(batch, listing.lookup())
+    moments = {page.key: page.retrieved_at for page in batch}
     with archive.writing(source) as connection:
         merge.add(connection, found.rows, listing.digest, imported=True)
         for key, total in found.totals.items():
@@ -88,22 +89,22 @@ def _commit(
     return len(found.rows)
 
 
-def _waves(pages: Iterator[Page]) -> Iterator[list[Page]]:
+def _batches(pages: Iterator[Page]) -> Iterator[list[Page]]:
     """Collect pages for transactions; if one cannot be read, first those before it."""
-    wave: list[Page] = []
+    batch: list[Page] = []
     size = 0
     try:
         for page in pages:
-            wave.append(page)
+            batch.append(page)
             size += len(page.body)
-            if size >= WAVE_BYTES:
-                yield wave
-                wave = []
+            if size >= BATCH_BYTES:
+                yield batch
+                batch = []
                 size = 0
     except LabError:
-        yield wave
+        yield batch
         raise
-    yield wave
+    yield batch
 
 
 def _pages_of(
@@ -115,7 +116,7 @@ def _pages_of(
     documents = read_documents(file, hint=_HINT)
     account_id, fill_type = unwrapped.named_history(name, account_id, fill_type)
     if har or account_id is None or fill_type is None:
-        # The requests of a HAR file say whose rows they have, or else the rows themselves.
+        # A HAR file's requests say whose rows a page has; other pages say it themselves.
         saved = har.har.pages if har else documents
         for page in unwrapped.histories(name, saved, account_id, fill_type):
             key = (page.account_id, page.fill_type)
@@ -127,20 +128,20 @@ def _pages_of(
             for one in unwrapped.unwrap(body, place):
                 yield Page((account_id, fill_type), one.place, one.page, moment)
         except UnexpectedAnswer as fault:
-            # It is that of this history; others are imported.
+            # Kept for its history: the others of this batch are imported before it is raised.
             yield Page((account_id, fill_type), place, body, moment, fault)
 
 
-def _origin_of(
+def _bind_to_origin(
     archive: StoredFile, home: Path, har: HarFile | None, named: str | None
 ) -> tuple[Source, ListingSnapshot]:
-    """Bind the archive to the source of a folder or a HAR file, in a transaction that stores what was listed."""
+    """Bind the archive to the source of a folder or a HAR file, and store its listing; return both."""
     folder = home.parent if har else home
     places = (folder, folder.parent)
     listed = [
         place for place in places if all((place / name).is_file() for name in LISTING)
     ]
-    beside = [*listed, folder][0]
+    beside = listed[0] if listed else folder
     bound = archive.source()
     listing = None
     if listed:
@@ -160,7 +161,7 @@ def _origin_of(
             "the answers of GET /exchange/tokens and GET /mix/markets there."
         )
     source = source_of(beside, named, places, har)
-    # Who names the archive's own source need not say again what it is.
+    # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:
         source = bound
     with archive.writing(source) as connection:

@@ -32,7 +32,7 @@ UNION ALL
 WHERE trade_id IS NULL
     AND account_id IN (SELECT account_id FROM sent WHERE trade_id IS NULL);
 """
-# Where no id occurs twice, each row is the first and only version of its trade.
+# Where every row has an id, none occurs twice, and none is held, each row is the only version of its trade.
 IS_NEW = """
 SELECT count(DISTINCT (account_id, trade_id)) FILTER (trade_id IS NOT NULL) = count(*)
     AND NOT EXISTS (FROM known)
@@ -110,7 +110,8 @@ FROM settled
 WHERE rows.rowid = held_row
     AND (current <> new_current OR imported <> new_imported)
 """
-# A fill is listed under one fill type; a relayer that does not tell them apart lists each under both.
+# A fill is listed under one fill type; a relayer that does not tell them apart lists each under both. Then its id
+# comes twice, so rows that are new by `IS_NEW` need not be looked at.
 COUNT_SHARED = """
 SELECT count(*)
 FROM (
@@ -130,9 +131,9 @@ def add(
     *,
     imported: bool,
 ) -> None:
-    """Add rows in an open transaction, which is the only time that its connection does so.
+    """Add rows in an open transaction, once for each connection, with which its temporary tables go.
 
-    Rows of one account come together, so that reading it skips most others.
+    They are stored as they come: rows of one account should be together, so that reading it skips most others.
     """
     connection.register("sent", rows)
     connection.execute(FIND)

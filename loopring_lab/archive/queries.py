@@ -25,12 +25,13 @@ DTYPES: dict[str, Any] = {
 }
 
 OF_ACCOUNTS = "$accounts IS NULL OR account_id IN (SELECT unnest($accounts))"
-# `held`: rows of each history, each trade counted once, with those that changed and those that are irregular.
-# `counted`: what the source counted last. `settled`: whether blocks are without a gap from the first to the last,
-# and all of their rows are held.
+# `histories`: rows of each, every trade counted once, with those that changed and those that are irregular.
+# `counted`: what the source counted last, and with the rows that it no longer lists. `imports`: whether blocks are
+# without a gap from the first to the last, and all of their rows are held. An archive of blocks has no counts, and
+# any other has no blocks, so `complete` is of one or the other.
 REPORT = f"""
 WITH
-held AS (
+histories AS (
     SELECT account_id, fill_type,
         count(*) FILTER (version = 1) AS rows,
         count(*) FILTER (version > 1) AS second_versions,
@@ -44,34 +45,34 @@ held AS (
 counted AS (
     SELECT account_id, fill_type,
         total,
-        total + coalesce(gone, 0) AS ever,
+        total + coalesce(gone, 0) AS with_gone,
         synced_at,
         checked_at
     FROM held.main.syncs
     WHERE {OF_ACCOUNTS}
     QUALIFY number = max(number) OVER (PARTITION BY account_id, fill_type)
 ),
-settled AS (
+imports AS (
     SELECT
         max(imported_at) AS imported_at,
         max(block_id) - min(block_id) + 1 = count(*)
-            AND sum(rows) = (SELECT count(*) FROM held.main.rows) AS whole
+            AND sum(rows) = (SELECT count(*) FROM held.main.rows) AS are_whole
     FROM held.main.blocks
 )
 SELECT account_id, fill_type,
     coalesce(rows, 0) AS rows,
     total,
-    CASE WHEN total IS NOT NULL THEN greatest(0, ever - coalesce(rows, 0)) END AS missing,
-    coalesce(missing = 0, whole, FALSE) AS complete,
+    CASE WHEN total IS NOT NULL THEN greatest(0, with_gone - coalesce(rows, 0)) END AS missing,
+    coalesce(missing = 0, are_whole, FALSE) AS complete,
     epoch_ms(first) AS first,
     epoch_ms(last) AS last,
     epoch_ms(coalesce(synced_at, imported_at)) AS synced_at,
     epoch_ms(checked_at) AS checked_at,
     coalesce(second_versions, 0) AS second_versions,
     coalesce(odd, 0) AS odd
-FROM held
+FROM histories
 FULL JOIN counted USING (account_id, fill_type)
-CROSS JOIN settled
+CROSS JOIN imports
 ORDER BY account_id, fill_type
 """
 # What paging needs to tell whether a row is held: see `tables.identity`. The note of a row that is not a trade
@@ -88,15 +89,15 @@ SELECT coalesce(arg_max(gone, number), 0)
 FROM held.main.syncs
 WHERE account_id = ? AND fill_type = ?
 """
-# `last`: what is known of the history from before. What saved pages count (without requests) says more only if it
-# is more.
+# `known`: what is known of the history from before, of which later records keep what they do not say. What saved
+# pages count (without requests) may be old: it is stored only if it is more than was known. Times are milliseconds.
 ADD_COUNT = """
 INSERT INTO held.main.syncs
-WITH last AS (
+WITH known AS (
     SELECT
-        arg_max(total, number) AS total,
-        arg_max(gone, number) AS gone,
-        arg_max(checked_at, number) AS checked_at
+        arg_max(total, number) AS known_total,
+        arg_max(gone, number) AS known_gone,
+        arg_max(checked_at, number) AS known_checked_at
     FROM held.main.syncs
     WHERE account_id = $account_id AND fill_type = $fill_type
 )
@@ -105,12 +106,12 @@ SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.main.syncs),
     $fill_type,
     make_timestamptz($synced_at * 1000),
     $total,
-    coalesce($gone, gone),
+    coalesce($gone, known_gone),
     $requests,
     make_timestamptz($since * 1000),
-    coalesce(make_timestamptz($checked_at * 1000), checked_at)
-FROM last
-WHERE $requests > 0 OR total IS NULL OR $total > total + coalesce(gone, 0)
+    coalesce(make_timestamptz($checked_at * 1000), known_checked_at)
+FROM known
+WHERE $requests > 0 OR known_total IS NULL OR $total > known_total + coalesce(known_gone, 0)
 """
 LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
 ADD_LISTING = """
@@ -128,15 +129,15 @@ SELECT account_id FROM held.main.syncs
 """
 
 
-class Rows(NamedTuple):
-    """Which rows are asked for: from a time, before another, of some accounts; of unknown time always."""
+class RowFilter(NamedTuple):
+    """Which current rows are wanted: from a time, before another, of some accounts; of unknown time always."""
 
     since: pd.Timestamp | None = None
     until: pd.Timestamp | None = None
     accounts: list[int] | None = None
 
     def condition(self) -> str:
-        """Return SQL that selects current rows; numbers were checked before."""
+        """Return SQL that selects them; all that is written into it are numbers, checked before."""
         parts = ["current"]
         for moment, sign in ((self.since, ">="), (self.until, "<")):
             if moment is not None:
@@ -178,15 +179,16 @@ def report(file: StoredFile, accounts: Sequence[int] | None = None) -> pd.DataFr
 def refuse_unknown(file: StoredFile, accounts: Sequence[int] | None) -> None:
     """Refuse accounts of which an archive holds no trades, and no record that there were none."""
     with file.reading() as connection:
-        for (account,) in connection.execute(UNKNOWN, [accounts or []]).fetchall():
-            raise LabError(
-                f"{file.shown}: the archive does not hold account {account}; archive.report() lists those that it "
-                f"holds. Give one of them, or fill it first: {file.kind.fill}."
-            )
+        unknown = connection.execute(UNKNOWN, [accounts or []]).fetchall()
+    if unknown:
+        raise LabError(
+            f"{file.shown}: the archive does not hold account {unknown[0][0]}; archive.report() lists those that it "
+            f"holds. Give one of them, or fill it first: {file.kind.fill}."
+        )
 
 
 def held_identities(file: StoredFile, key: HistoryKey) -> tuple[set[int], int]:
-    """Hash the identities of the rows held of a history; return how many of them the source no longer lists."""
+    """Return the identities of the rows held of a history, hashed, and how many of these the source no longer lists."""
     with file.reading() as connection:
         rows = connection.sql(IDENTITIES, params=list(key)).to_arrow_table()
         [(gone,)] = connection.execute(GONE, list(key)).fetchall()

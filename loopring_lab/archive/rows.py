@@ -1,4 +1,4 @@
-"""Rows of an archive: pages to rows, rows to the frame that the client returns."""
+"""Rows of an archive: pages to rows, rows to the frame that the client returns; `tables.rows` types them."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None
     wire.refuse_without_trades(batches)
     texts = pa.chunked_array(one.columns["accountId"] for one in batches).unique()
     for text in texts.to_pylist():
+        # None: old layouts do not say whose a row is.
         if parse_integer(text) not in (account_id, None):
             raise UnexpectedAnswer(
                 f"accountId of {fill_type} trades",
@@ -124,7 +125,7 @@ def _typed(read: Sequence[tuple[Page, wire.Batch]], lookup: MarketLookup) -> pa.
     batch = wire.concat([one for _, one in read])
     fill_types = [rows.FILL_TYPES.index(page.key[1]) for page in pages]
     typed = rows.convert(batch, fill_types, lookup, "received")
-    table = stored(frames.portable(tables.assemble(typed, lookup)))
+    table = as_stored(frames.portable(tables.assemble(typed, lookup)))
     # What is known of pages, for each of their rows.
     accounts = np.repeat([page.key[0] for page in pages], batch.counts)
     moments = np.repeat([page.retrieved_at for page in pages], batch.counts)
@@ -134,8 +135,8 @@ def _typed(read: Sequence[tuple[Page, wire.Batch]], lookup: MarketLookup) -> pa.
     return table.append_column("retrieved_at", retrieved_at)
 
 
-def stored(table: pa.Table) -> pa.Table:
-    """See amounts as the whole numbers that an archive stores."""
+def as_stored(table: pa.Table) -> pa.Table:
+    """Return a table with amounts as the whole numbers that an archive stores."""
     for name in frames.AMOUNTS:
         column = frames.to_hugeint(pa.chunked_array(table[name]))
         table = frames.replaced(table, name, column)
@@ -151,20 +152,21 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     words |= {"market": lookup.markets, "side": SIDES}
     words |= {"fill_type": rows.FILL_TYPES, "role": rows.ROLES}
     if listing.is_of_blocks:
+        # As `rollup.settled` has them: by place in the blocks, the taker's row of a fill before the maker's.
         table = table.sort_by([("trade_id", "ascending"), ("role", "descending")])
     for name, known in words.items():
         codes = pc.index_in(table[name], value_set=pa.array(known, pa.string()))
         table = frames.replaced(table, name, codes.fill_null(-1))
-    try:
-        for name in frames.AMOUNTS:
+    for name in frames.AMOUNTS:
+        try:
             amounts = frames.from_hugeint(table[name])
             amounts.validate(full=True)
-            table = frames.replaced(table, name, amounts)
-    except pa.ArrowInvalid:
-        # A file that somebody else made may hold any number.
-        raise AmountError(
-            f"{name}: the archive holds amounts of more digits than trades have. Sync anew."
-        ) from None
+        except pa.ArrowInvalid:
+            # A file that somebody else made may hold any number.
+            raise AmountError(
+                f"{name}: the archive holds amounts of more digits than trades have. Sync anew."
+            ) from None
+        table = frames.replaced(table, name, amounts)
     moments = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
     typed = frames.replaced(table, "created_at", moments).combine_chunks()
     if listing.is_of_blocks:

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from loopring_lab.archive.queries import Rows
+from loopring_lab.archive.queries import RowFilter
 from loopring_lab.archive.schema import SHOWN, TABLES, decimal
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.groups import quoted
@@ -21,7 +21,8 @@ from loopring_lab.storage import StoredFile
 if TYPE_CHECKING:
     import duckdb
 
-# So that readers of a time skip most of a large file of an export, for 7 % more bytes.
+# Of a group in an exported file, so that readers of a time skip most of a large one, for 7 % more bytes; streams hand
+# over as many at once.
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -32,9 +33,9 @@ class CurrentTrades:
     archive has changed is an error, so that no result mixes two states.
     """
 
-    def __init__(self, file: StoredFile, rows: Rows) -> None:
+    def __init__(self, file: StoredFile, wanted: RowFilter) -> None:
         self._file = file
-        self._query = f"SELECT {SHOWN} FROM held.main.rows WHERE {rows.condition()}"
+        self._query = f"SELECT {SHOWN} FROM held.main.rows WHERE {wanted.condition()}"
         self._stamp = file.stamp()
         with file.reading() as connection:
             empty = connection.sql(f"{self._query} LIMIT 0").to_arrow_table()
@@ -58,7 +59,7 @@ class CurrentTrades:
             yield from connection.sql(self._query).to_arrow_reader(ROWS_AT_ONCE)
 
 
-def scan(file: StoredFile, engine: str, rows: Rows) -> Any:
+def scan(file: StoredFile, engine: str, wanted: RowFilter) -> Any:
     """Open the current versions of trades on an engine."""
     if engine not in ENGINES:
         known = ", ".join(map(repr, ENGINES))
@@ -67,7 +68,7 @@ def scan(file: StoredFile, engine: str, rows: Rows) -> Any:
             "the files of export(folder)."
         )
     try:
-        return ENGINES[engine](CurrentTrades(file, rows))
+        return ENGINES[engine](CurrentTrades(file, wanted))
     except ImportError as error:
         raise LabError(
             f"engine={engine!r} needs the package {error.name}. Install it, or use another engine."
@@ -114,7 +115,8 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
             raise LabError(
                 "query: the statement has no result. Give a SELECT, such as 'SELECT count(*) FROM trades'."
             )
-        # DuckDB's sums of whole numbers are HUGEINT, as amounts are in the queries of `engine`.
+        # Amounts are decimals here, so a HUGEINT is DuckDB's sum of whole numbers; `to_pandas` would take it for an
+        # amount.
         for name, kind in zip(found.columns, found.types, strict=True):
             if str(kind) == "HUGEINT":
                 whole = f"CAST({quoted(name)} AS BIGINT) AS {quoted(name)}"
@@ -125,11 +127,13 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
 def verify(file: StoredFile) -> pd.DataFrame:
     """Read every block of every table, and list the tables that cannot be read."""
     problems = []
+    # Opening raises where the file is damaged before any table: no table is at fault then.
     with file.reading():
-        pass  # what the file says it holds can be read
+        pass
     for name in TABLES:
         try:
             with file.reading() as connection:
+                # The result does not matter: DuckDB compares the checksum of every block that it reads.
                 connection.execute(
                     f"SELECT bit_xor(hash(stored)) FROM held.main.{name} AS stored"
                 ).fetchall()
@@ -138,13 +142,13 @@ def verify(file: StoredFile) -> pd.DataFrame:
     return pd.DataFrame(problems, columns=["table", "problem", "advice"])
 
 
-def export(file: StoredFile, folder: Path, rows: Rows) -> int:
+def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
     """Write current trades as Parquet, a folder for each account and year; return the number of rows."""
     by = pa.schema([("account_id", pa.int64()), ("year", pa.int64())])
     parquet = pads.ParquetFileFormat()
     # In this order, no more than one file is open at a time.
     query = (
-        f"SELECT {SHOWN}, year(created_at) AS year FROM held.main.rows WHERE {rows.condition()} "
+        f"SELECT {SHOWN}, year(created_at) AS year FROM held.main.rows WHERE {wanted.condition()} "
         "ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
     )
     counts = []

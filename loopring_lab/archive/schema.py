@@ -10,7 +10,7 @@ from __future__ import annotations
 from loopring_lab.engine.frames import AMOUNTS
 from loopring_lab.storage import Kind
 
-# The columns of `tables.trades`.
+# The columns of `tables.trades`, in its order; `ROWS` defines them, and those that only archives have.
 TYPED = (
     *("created_at", "trade_id", "account_id", "market", "base", "quote", "side"),
     *("fill_type", "role", "size", "price", "notional", "fee", "fee_token", "fee_bps"),
@@ -93,6 +93,7 @@ CREATE TABLE held.blocks (
     imported_at TIMESTAMPTZ NOT NULL
 );
 """
+# For other programs, which open the file under another name than `held`; nothing here reads it.
 TRADES = f"CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;"
 TABLES = ("source", "rows", "listings", "syncs", "blocks")
 

@@ -10,26 +10,19 @@ from contextlib import closing
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, Page, to_rows
-from loopring_lab.client import Client
-from loopring_lab.errors import (
-    LabError,
-    NotAuthorized,
-    RateLimited,
-    RelayerError,
-    UnexpectedAnswer,
-)
+from loopring_lab.client import Client, identity_of
+from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
 from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
-from loopring_lab.source import Source
 from loopring_lab.storage import StoredFile
 
-# A transaction takes some 20 ms, however few rows it has; what was read since the last is lost by a kill.
+# Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.
 BATCH_PAGES = 20_000 // PAGE
 BATCH_SECONDS = 5.0
 
 
 class Sync:
-    """Adds to an archive what a relayer lists now."""
+    """Adds to an archive what a relayer lists now; making one binds the archive, and stores tokens and markets."""
 
     def __init__(
         self,
@@ -45,7 +38,7 @@ class Sync:
         self._keys = keys
         self._window = Window(since=since)
         self._full = full
-        self._source = _source_of(client)
+        self._source = identity_of(client)
         self._listing = ListingSnapshot(tokens, markets, now_ms())
         with file.writing(self._source) as connection:
             queries.store_listing(connection, file, self._listing)
@@ -99,7 +92,7 @@ class Sync:
         records = [
             self._record(history, self._begun.pop(history))
             for history in done
-            if history.requests
+            if history.requests  # others say nothing: reading ended before their turn
         ]
         if len(found.rows) or records:
             with self._file.writing(self._source) as connection:
@@ -112,6 +105,7 @@ class Sync:
     def _record(self, history: History, held: AbstractSet[int]) -> SyncRecord:
         read = history.scheduler
         now = now_ms()
+        # With `full` the scheduler was not told what is held, so that it reads all of it.
         known = len(held | read.identities) if self._full else read.known
         is_whole = read.complete and not history.error and history.window == EVERYTHING
         # Without `full`, rows that were held are not read again.
@@ -125,20 +119,6 @@ class Sync:
             since=history.window.since,
             checked_at=now if is_checked else None,
         )
-
-
-def _source_of(client: Client) -> Source:
-    """Ask what is known of a client's source; a relayer that does not serve the exchange does not say it."""
-    if client._saved:
-        # The exchange of the relayer that serves a recording is not the recording's.
-        return client._saved
-    try:
-        exchange = client.exchange()
-    except RelayerError as error:
-        if error.status >= 500 or isinstance(error, NotAuthorized | RateLimited):
-            raise
-        return Source(client.source, client.synthetic)
-    return Source(client.source, client.synthetic, exchange.address, exchange.chain_id)
 
 
 def _key(history: History) -> HistoryKey:

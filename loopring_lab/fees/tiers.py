@@ -1,4 +1,8 @@
-"""Fee tiers: the whole number of basis points each fee was charged at, and how certain that is."""
+"""Fee tiers: the whole number of basis points each fee was charged at, and how certain that is.
+
+`tiers` says what is inferred, `_tier_steps` how: ``charged``, ``bounds`` and ``tiered`` find the tiers that fit a
+fee by itself. Where tokens are listed, the steps from `SEEN` to `LENT` lend a tier to fills that several fit.
+"""
 
 from __future__ import annotations
 

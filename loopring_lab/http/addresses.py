@@ -17,7 +17,7 @@ DAY = 86_400.0  # seconds
 
 # Only characters that every reader of an address understands alike; browsers take a backslash for a slash.
 _PLAIN = re.compile(r"[!-\[\]-~]+")
-# RFC 1035: at most 253 letters, 63 between points; underscores occur in practice.
+# RFC 1035: at most 253 letters before a last point, 63 between points; underscores occur in practice.
 _HOST_NAME = re.compile(r"(?=.{1,254}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII)
 
 
@@ -113,9 +113,8 @@ def _split(url: object) -> SplitResult | None:
     except ValueError:  # of brackets, and of a port that is no number
         return None
     host = parts.hostname or ""
-    is_host = ":" in host or _HOST_NAME.fullmatch(
-        host
-    )  # urlsplit has checked what is in brackets
+    # Only an address in brackets has a colon, and urlsplit has checked that.
+    is_host = ":" in host or _HOST_NAME.fullmatch(host)
     if parts.scheme not in ("http", "https") or port == 0 or not is_host:
         return None
     return parts

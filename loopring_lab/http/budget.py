@@ -73,6 +73,7 @@ class Budget:
 
     def part(self) -> Budget:
         """Return a budget that ends with this one, but counts bytes of its own."""
+        # A shallow copy: both have one end and one `stop`, while the bytes left are a number of each.
         return copy.copy(self)
 
     def pause(self, seconds: float) -> None:

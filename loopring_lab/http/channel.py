@@ -35,9 +35,8 @@ TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 PROXY_ASKS_WHO = 407  # HTTP: no server sends it, but a proxy between
 FIRST_DELAY = 0.1  # seconds before the second attempt, doubled before each further one
 LONGEST_DELAY = 8.0
-LONGEST_RETRY_AFTER = (
-    60.0  # seconds: what a server asks for beyond that is not waited for in one piece
-)
+# Seconds: what a server asks for beyond that is not waited for in one piece.
+LONGEST_RETRY_AFTER = 60.0
 SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 
 # Spreads attempts of several clients; of its own, so that the caller's `random` stays as it is.
@@ -120,6 +119,7 @@ class Request(NamedTuple):
 class Channel:
     """Sends requests to one server, paced for each endpoint."""
 
+    # Of one whose constructor raised: a traceback that shows variables asks for its repr.
     server = Server("")
 
     def __init__(
@@ -143,6 +143,8 @@ class Channel:
         self._lock = threading.Lock()
         self._limiters: dict[str, RateLimiter] = {}
         self._sessions: dict[int, Session] = {}
+        # What the first answer stated, as sent and as read. A list, as copies with another key share it; so they do
+        # the lock, the pacing and the connections.
         self._first_source: list[tuple[str, Source | None]] = []
         for name in ("urllib3.connectionpool", "urllib3.connection"):
             logging.getLogger(name).addFilter(_drop_what_is_private)
@@ -248,6 +250,7 @@ class Channel:
             auth=request.auth,
             timeout=seconds,
             stream=True,
+            # `Session` finds no redirects either: requests would read the body of one even so.
             allow_redirects=False,
             **request.payload,
         )
@@ -344,7 +347,7 @@ def _expanded(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _delay(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds before another attempt: as the server asks, at least more and more."""
+    """Return the seconds before another attempt: twice as many each time, up to a limit, or more if the server asks."""
     doubled: float = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (attempt - 1))
     return max(retry_after or 0.0, doubled + _dice.uniform(0, FIRST_DELAY))
 

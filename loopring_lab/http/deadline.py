@@ -57,8 +57,8 @@ class Deadline:
         if self._outer is not None:
             _under_way.reset(self._outer)
 
-    def watch(self, opened: socket.socket) -> None:
-        """Take over the socket that the exchange goes through."""
+    def take(self, opened: socket.socket) -> None:
+        """Take the socket that the exchange goes through, to shut it when it is late."""
         with self._lock:
             self._socket = opened
             self.connected = True
@@ -80,25 +80,26 @@ _under_way: ContextVar[Deadline | None] = ContextVar(
 )
 
 
-class WatchedConnection:
-    """Mixin of a connection that shows its socket to the deadline of the exchange."""
+class ShowsSocket:
+    """Mixin of a connection that gives its socket to the deadline of the exchange."""
 
     sock: socket.socket | None
 
     def _new_conn(self) -> socket.socket:
         opened: socket.socket = super()._new_conn()  # type: ignore[misc]
-        _watch(opened)
+        _give_to_deadline(opened)
         return opened
 
     def request(self, *arguments: Any, **options: Any) -> None:
         # A connection that was kept open, or one that TLS has wrapped since it was opened.
         if self.sock is not None:
-            _watch(self.sock)
+            _give_to_deadline(self.sock)
         super().request(*arguments, **options)  # type: ignore[misc]
 
 
 _running: set[Deadline] = set()
-_begun = threading.Event()
+# Set while any is running: the thread that looks after them sleeps otherwise.
+_any_running = threading.Event()
 _watchers: list[threading.Thread] = []
 
 
@@ -111,41 +112,41 @@ def _wake_watcher() -> None:
         )
         _watchers[:] = [watcher]
         watcher.start()
-    _begun.set()
+    _any_running.set()
 
 
 def _watch_deadlines() -> None:
     while True:
-        _begun.wait()
+        _any_running.wait()
         time.sleep(TICK)
         now = time.monotonic()
         for deadline in tuple(_running):
             if deadline.end <= now:
                 deadline.cut()
         if not _running:
-            _begun.clear()
+            _any_running.clear()
         if _running:  # by one that began just before the event was cleared
-            _begun.set()
+            _any_running.set()
 
 
-def _watch(opened: socket.socket) -> None:
+def _give_to_deadline(opened: socket.socket) -> None:
     deadline = Deadline.current()
     if deadline is not None:
-        deadline.watch(opened)
+        deadline.take(opened)
 
 
 @functools.cache
-def _watched(connection: type) -> Any:
-    return type(connection.__name__, (WatchedConnection, connection), {})
+def _showing_socket(connection: type) -> Any:
+    return type(connection.__name__, (ShowsSocket, connection), {})
 
 
-class WatchedAdapter(HTTPAdapter):
+class Adapter(HTTPAdapter):
     """Opens connections that show their socket."""
 
     def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*arguments, **options)
-        if not issubclass(pool.ConnectionCls, WatchedConnection):
-            pool.ConnectionCls = _watched(pool.ConnectionCls)
+        if not issubclass(pool.ConnectionCls, ShowsSocket):
+            pool.ConnectionCls = _showing_socket(pool.ConnectionCls)
         return pool
 
 
@@ -165,7 +166,7 @@ class Session(requests.Session):
         self.verify = next(filter(None, given), True)
         self.headers["Accept-Encoding"] = "gzip"
         for scheme in ("http://", "https://"):
-            self.mount(scheme, WatchedAdapter(pool_maxsize=CONNECTIONS, max_retries=0))
+            self.mount(scheme, Adapter(pool_maxsize=CONNECTIONS, max_retries=0))
         # An answer must not change the next request.
         self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
 

@@ -73,7 +73,7 @@ def failed(error: Exception, request: Request, connected: bool) -> Outcome:
     if isinstance(error, OSError) and not isinstance(
         error, requests.RequestException | HTTPError
     ):
-        # What requests raises before it connects, where the file does not exist.
+        # A plain OSError is of the file of certificates: requests looks for it before it connects.
         problem = (
             "The file of certificates that this machine's settings name cannot be read."
         )

@@ -51,7 +51,7 @@ class RateLimiter:
             self._leaving.append(self._clock() + self._window)
 
     def _take_place(self) -> float:
-        """Take a place, or return how many seconds to wait before another try."""
+        """Take a place and return 0, or return how many seconds to wait before another try."""
         with self._lock:
             now = self._clock()
             while self._leaving and self._leaving[0] <= now:

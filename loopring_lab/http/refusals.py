@@ -47,7 +47,8 @@ LONGEST_REASON = 300  # characters of a relayer's own message that an error repe
 
 def relayer_error(status: int, body: bytes, endpoint: str) -> RelayerError | None:
     """Return the error that an answer reports, in any of the shapes relayers use, or None."""
-    # An error inside HTTP 200 is small: most answers need not be parsed to see that they are none.
+    # An error inside HTTP 200 is small, so its code is near the beginning: most answers need not be parsed to see that
+    # they are none.
     may_be_error = b'"resultInfo"' in body[:4096] or b'"code"' in body[:256]
     if status < 400 and not may_be_error:
         return None

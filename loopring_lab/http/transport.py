@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self
 
 from loopring_lab.bounded import MAX_ANSWER
 from loopring_lab.errors import LabError
@@ -21,8 +20,6 @@ from loopring_lab.http.channel import (
 from loopring_lab.http.refusals import relayer_error
 from loopring_lab.redaction import SecretText, hide
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 Params = Mapping[str, str | int]
 
 
@@ -126,17 +123,3 @@ class Transport(Channel):
                 "Give an https address, or connect(..., allow_http=True) if the network is trusted."
             )
         return checked
-
-
-def one_operation(
-    method: Callable[Arguments, Result],
-) -> Callable[Arguments, Result]:
-    """Have a method of a client do all its work on one budget of time and bytes."""
-
-    @functools.wraps(method)
-    def on_budget(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        client: Any = args[0]
-        with client._transport.new_budget().activate():
-            return method(*args, **kwargs)
-
-    return on_budget

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from loopring_lab import protocol
+from loopring_lab.client import Client, update_fees
 from loopring_lab.errors import KeyUpdateError, RelayerError, TransportError
 from loopring_lab.keys.deployments import Trust, trusted_deployment
 from loopring_lab.keys.receipts import Receipt
@@ -38,10 +39,6 @@ from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import parse_address
 from loopring_lab.query import parse_account_id
 from loopring_lab.redaction import SecretBytes, SecretText, hide
-
-if TYPE_CHECKING:
-    from loopring_lab.client import Client
-
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 
@@ -94,8 +91,10 @@ class KeyUpdate:
         self._client = client
         self._update = update
         self._signer = signer
+        # Which of the two signatures are there is the state of an update: `_next_step` reads it.
         self._key: L2Key | None = None
         self._signature: SecretText | None = None
+        # Why answers were lost, over all calls of submit(): the receipt shows them.
         self._lost: list[str] = []
 
     def __repr__(self) -> str:
@@ -180,9 +179,10 @@ class KeyUpdate:
             )
         account_id = parse_account_id(account_id)
         account = client.account(account_id)
-        demand = fee_demand(client._update_fees(account_id), fee_token)
+        demand = fee_demand(update_fees(client, account_id), fee_token)
         deployment = trusted_deployment(trust, fee_token, client.exchange)
         token = deployment.fee_token(fee_token, client.tokens(), trust)
+        # The text ends in the nonce: each update has a key of its own, and only the wallet can make it again.
         seed = (
             protocol.key_seed(deployment.exchange, account.nonce)
             if key_seed is None
@@ -199,6 +199,7 @@ class KeyUpdate:
             counterfactual=parse_counterfactual(counterfactual),
         )
         prepared = cls(client, update, signer)
+        # Now rather than in submit(), so that the preview shows the new public key.
         if signer is not None:
             prepared._key = derive_l2_key(signer, update)
         return prepared
@@ -273,6 +274,7 @@ class KeyUpdate:
         Traceback (most recent call last):
         loopring_lab.errors.KeyUpdateError: attach: expected r, s, v: 65 bytes, v 27 or 28...
         """
+        # The signature of the seed is the key itself: tracebacks show what variables hold.
         hidden: SecretBytes | SecretText = hide(signature)
         del signature
         if self._key is None:
@@ -386,8 +388,10 @@ class KeyUpdate:
         """Send the update, and again if the answer is lost."""
         for _ in range(ATTEMPTS):
             try:
+                # The body is made once: another signature or deadline would make it another request.
                 return self._client.update_account(body)
             except (RelayerError, TransportError) as error:
+                # Only where the relayer may have it already is it sent again; a refusal stands.
                 if error.maybe_received:
                     self._lost.append(str(error))
                 elif self._lost and self._is_processed(error):
@@ -401,6 +405,7 @@ class KeyUpdate:
 
     def _is_processed(self, error: RelayerError | TransportError) -> bool:
         """Return whether a stale nonce means that this update was processed before it was sent again."""
+        # The first attempt raised the nonce, so the second is refused: the new key shows that it was ours.
         stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
         return stale and self._client.account(self._update.account_id).has_key(
             self.l2_key

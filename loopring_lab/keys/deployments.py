@@ -33,6 +33,7 @@ BY_CALLER = "the caller (trust=)"
 # Ids of tokens that are not slots of NFTs (protocol 3.6).
 _TOKEN_IDS = 1 << 15
 _MOST_DECIMALS = 77  # of a uint256: no token has more
+# Shifting a number by its decimals never rounds: all digits before the point, and as many after it.
 _EXACT = Context(prec=2 * (_MOST_DECIMALS + 1))
 
 
@@ -62,6 +63,7 @@ class FeeToken:
 
     def check(self, claim: FeeToken) -> None:
         """Refuse a claim about this token that differs from what is known."""
+        # A relayer that lies about decimals or ids makes the wallet sign for another amount or token.
         for name in ("symbol", "id", "decimals", "address"):
             claimed = getattr(claim, name)
             known = getattr(self, name)
@@ -112,6 +114,7 @@ class Deployment:
     def fee_token(self, symbol: str, listed: pd.DataFrame, trust: Trust) -> FeeToken:
         """Return what is known of a token, after comparing it with the relayer's list of tokens."""
         token = self.tokens.get(symbol)
+        # Its own word counts only where the caller says so, and nothing else is known.
         if token is None and trust == RELAYER:
             token = next(iter(_claims(listed[listed.index == symbol])), None)
         if token is None:
@@ -120,6 +123,7 @@ class Deployment:
                 f"fee_token={symbol!r}: only the relayer says which token that is on the exchange "
                 f"{self.exchange}.{known} {_advice(self, symbol)}"
             )
+        # Both ways: another token under this symbol, and this id under another symbol.
         for claim in _claims(
             listed[(listed.index == symbol) | (listed["token_id"] == token.id)]
         ):
@@ -152,9 +156,11 @@ def trusted_deployment(
         named = _stated(trust)
     else:
         named = _claimed(trust, ask)
+    # A chain id is signed as a uint256; text or a fraction would be signed as something else.
     named = replace(named, chain_id=parse_uint("chain_id", named.chain_id, 256))
     known = named.pinned()
     if known is not None:
+        # What is known wins: the caller may add tokens to it, and contradict none.
         for symbol, token in named.tokens.items():
             known.tokens.get(symbol, token).check(token)
         return replace(known, tokens={**named.tokens, **known.tokens})
@@ -171,6 +177,7 @@ def trusted_deployment(
 
 
 def _stated(trust: Mapping[str, Any]) -> Deployment:
+    # Members that are missing or too many are errors of the call, which Python words less helpfully.
     try:
         return Deployment(
             BY_CALLER, **{**trust, "tokens": _tokens(BY_CALLER, trust["tokens"])}
@@ -188,6 +195,7 @@ def _claimed(trust: object, ask: Callable[[], Exchange]) -> Deployment:
         raise KeyUpdateError(
             f"trust={trust!r}: expected {names} or a mapping. {_advice(None, 'ETH')}"
         )
+    # Its tokens are compared later, one at a time: see `Deployment.fee_token`.
     reported = ask()
     return Deployment(BY_RELAYER, reported.address, reported.chain_id, {})
 
@@ -212,6 +220,7 @@ def _claims(listed: pd.DataFrame) -> list[FeeToken]:
 
 
 def _address(value: object) -> str | None:
+    # Upper case in an address is a checksum and no part of it (EIP-55). Anything but text is no address.
     return value.lower() if isinstance(value, str) else None
 
 
@@ -227,11 +236,13 @@ def _advice(deployment: Deployment | None, symbol: str) -> str:
 
 def _finite_decimal(value: object) -> Decimal | None:
     """Return an exact number of a sane size, or None."""
+    # A float is not exact, and True is an int to Python.
     if isinstance(value, bool) or not isinstance(value, Decimal | str | int):
         return None
     try:
         number = Decimal(value)
     except ArithmeticError:
         return None
+    # A huge exponent, "1e999999999", would cost memory when it is written out.
     is_sane = number.is_finite() and abs(number.adjusted()) <= _MOST_DECIMALS
     return number if is_sane else None

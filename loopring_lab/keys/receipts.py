@@ -148,6 +148,7 @@ class Receipt:
         ...     update.submit().poll() in ("received", "processing", "processed")
         True
         """
+        # A final status stays: asking again could only be answered by less.
         with self._polling:
             if self.status not in FINAL_STATES:
                 self._refresh()
@@ -185,10 +186,12 @@ class Receipt:
         2
         """
         seconds = check_number("timeout", timeout, "seconds") if timeout else 0.0
+        # At least a second, as wait(timeout=0) asks once and so needs the time of an answer.
         with Budget(max(seconds, 1.0), setting="timeout").activate() as budget:
             try:
                 self._follow(seconds, progress)
             except RelayerTimeout:
+                # The time of the whole wait is over, or only that of one answer.
                 if budget.spent:
                     raise _still_pending(self, seconds) from None
                 raise
@@ -201,6 +204,7 @@ class Receipt:
             for status in poll_until_final(self, timeout):
                 if progress_bar is not None:
                     progress_bar.set_postfix_str(status, refresh=False)
+                    # Two steps: taken up, and done. tqdm counts what is added.
                     steps = {RECEIVED: 0, PROCESSING: 1}.get(status, 2)
                     progress_bar.update(steps - progress_bar.n)
 
@@ -222,6 +226,7 @@ class Receipt:
     def _refresh(self) -> None:
         """Update the status from the relayer's list of updates, or else from the account."""
         listed = None
+        # The contract leaves open whether a relayer lists updates: then the account's own state tells.
         if self.hash is not None:
             with contextlib.suppress(RelayerError):
                 listed = self._client.update_status(self.account_id, self.hash)
@@ -229,6 +234,7 @@ class Receipt:
             self._set(listed.status, listed.reason)
             return
         account = self._client.account(self.account_id)
+        # In this order: the key tells of success, the nonce of another update, being frozen only of some update.
         if account.has_key(self._key):
             self.status = PROCESSED
         elif account.nonce > self._update.nonce:

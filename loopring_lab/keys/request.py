@@ -26,12 +26,14 @@ from loopring_lab.protocol.fields import parse_uint
 from loopring_lab.redaction import SecretText
 
 Lifetime = str | timedelta | datetime
+# The fields of ``counterFactualInfo`` in the relayer's contract, and ours.
 _WIRE_NAMES = {"walletFactory": "factory", "walletOwner": "owner", "walletSalt": "salt"}
 _WALLET_MEANINGS = {
     "walletFactory": "the contract that would deploy the owner's wallet",
     "walletOwner": "who signs for that wallet",
     "walletSalt": "with these three the relayer recomputes the owner's address",
 }
+# Units of `valid_for`, and the arguments of timedelta; months and years are not equally long.
 _TIME_UNITS = {
     "s": "seconds",
     "min": "minutes",
@@ -89,6 +91,7 @@ class Counterfactual:
         >>> Counterfactual(factory, "0x1a642f0E3c3aF545E7AcBD38b07251B3990914F1", 1648381750).address()
         '0x0B1efBD3d605F0431E7358D1Bb1567F2DA473684'
         """
+        # CREATE2: the address is a hash of factory, salt and init code, and the owner is part of the salt.
         known = {
             factory.lower(): code for factory, code in FACTORY_INIT_CODE_HASHES.items()
         }
@@ -156,10 +159,12 @@ class UpdateRequest:
 
     def __post_init__(self) -> None:
         self.check()
+        # A seed of another nonce makes another key, which the exchange's own pages would not find again.
         ending = f"with key nonce: {self.nonce}"
         if not self.key_seed.endswith(ending):
             hint = "Add that ending, or omit key_seed to use the exchange's own text."
             raise ProtocolError("keySeed", f"does not end in {ending!r}", hint=hint)
+        # The relayer computes this address, too, and refuses another one; here it is refused before it is signed.
         wallet = self.counterfactual
         if wallet and wallet.address().lower() != self.owner.lower():
             raise KeyUpdateError(
@@ -188,6 +193,7 @@ class UpdateRequest:
 
     def body(self, key: L2Key, signature: SecretText) -> dict[str, Any]:
         self.check()
+        # In the order of the contract, which a reader compares with. Amounts are text: JSON's numbers are doubles.
         body: dict[str, Any] = {
             "exchange": self.deployment.exchange,
             "owner": self.owner,
@@ -278,6 +284,7 @@ class UpdateRequest:
 
 def fee_demand(fees: Sequence[UpdateFee], symbol: str) -> int:
     """Return what the relayer asks for in a token, in smallest units."""
+    # A token that is listed twice at one price is fine; at two prices nobody knows which is meant.
     demands = {fee.amount for fee in fees if fee.token == symbol}
     if len(demands) != 1:
         problem = "has two fees" if demands else "pays no fees"
@@ -290,6 +297,7 @@ def fee_demand(fees: Sequence[UpdateFee], symbol: str) -> int:
 
 def fee_offer(demand: int, token: FeeToken, max_fee: Units | None) -> FeeOffer:
     """Return the fee to offer: `max_fee`, or else the relayer's demand up to the token's ceiling."""
+    # Without max_fee the demand is paid, but never beyond a ceiling that the relayer has no say in.
     if max_fee is None:
         ceiling = None
         if token.ceiling is not None:
@@ -302,6 +310,7 @@ def fee_offer(demand: int, token: FeeToken, max_fee: Units | None) -> FeeOffer:
 def parse_valid_until(valid_for: Lifetime) -> int:
     """Convert a lifetime or a deadline to seconds since the epoch."""
     if isinstance(valid_for, datetime):
+        # A time without a zone counts as UTC, as everywhere in the toolkit.
         deadline = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
         return parse_uint("validUntil", int(deadline.timestamp() // 1), 32)
     duration = _duration(valid_for)

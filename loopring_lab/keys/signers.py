@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eth_account.messages import SignableMessage
 
 
+# Asked for by name: hardware wallets and test doubles are no LocalAccount.
 _INTERFACE = ("address", "sign_message", "sign_typed_data")
 
 
@@ -70,6 +71,7 @@ def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
 
 def derive_l2_key(signer: Signer, update: UpdateRequest) -> L2Key:
     """Sign the key seed of an update, and derive the new key from the signature."""
+    # Before anything is signed: another wallet's signature would make a key that its owner cannot recover.
     if signer.address.lower() != update.signer.lower():
         raise KeyUpdateError(
             f"signer: {signer.address} does not sign for this account, {update.signer} does. Pass that "
@@ -82,6 +84,7 @@ def l2_key_from_signature(
     update: UpdateRequest, signature: SecretBytes | SecretText, hint: str
 ) -> L2Key:
     """Derive the new key from a wallet's signature of the key seed, after checking who made it."""
+    # Of this kind the digest is what was signed; the other kind would wrap it as a text once more.
     digests = {KIND_EIP712: _personal_sign_digest(update.key_seed)}
     _verified_header(update.signer, signature, digests, f"of the key seed. {hint}")
     return l2_key(signature)
@@ -91,6 +94,7 @@ def signature_header(
     update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, hint: str
 ) -> SecretText:
     """Return a wallet's signature of an update in the form of the header, after checking who made it."""
+    # Wallets that cannot sign typed data sign its digest as a text: the last byte of the header tells which.
     digest = update.digest(key)
     digests = {KIND_EIP712: digest, KIND_PERSONAL: digest}
     return _verified_header(
@@ -105,6 +109,7 @@ def _verified_header(
     subject: str,
 ) -> SecretText:
     """Return the signature as a header of the first kind for which the wallet is its signer."""
+    # A signature names no signer: one is computed for each kind, and all but one are of nobody.
     recovered = [_recover(digest, signature, kind) for kind, digest in digests.items()]
     for header, signer in recovered:
         if signer.lower() == wallet.lower():
@@ -134,5 +139,6 @@ def _recover(
 def _personal_sign_digest(text: str) -> bytes:
     from eth_utils.crypto import keccak
 
+    # EIP-191, version 0x45. eth-account computes it, too, but not in a function that is public.
     message = text.encode()
     return keccak(b"\x19Ethereum Signed Message:\n%d%b" % (len(message), message))

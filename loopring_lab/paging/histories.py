@@ -1,4 +1,4 @@
-"""What a query asks a relayer for: the trades under one filter, and how far reading them has got."""
+"""Histories: what is asked of a relayer under one filter, its pages in order, and a query's pages as batches."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class History:
         self.account_id = account_id
         self.fill_type = fill_type
         self.window = window
-        # The relayer asks for an account in any case; 0 stands for all of them.
+        # A relayer requires accountId in any case; 0 stands for all accounts.
         self.query: dict[str, str | int] = {
             "accountId": account_id or 0,
             "fillTypes": fill_type,
@@ -74,10 +74,9 @@ class History:
         self.requests = 0
         self.ended = False
         self.error: LabError | None = None
-        self._arrived: dict[
-            int, FetchedPage
-        ] = {}  # pages that wait for an earlier one of their wave
-        self._awaited: int | None = None  # the offset of the page that is yielded next
+        # Pages that wait for an earlier one of their wave, and the offset of the one that is yielded next.
+        self._arrived: dict[int, FetchedPage] = {}
+        self._awaited: int | None = None
         self._steps = self.scheduler.steps(window)
         self._begin_wave(next(self._steps))
 
@@ -88,9 +87,9 @@ class History:
 
     def next_offset(self) -> int | None:
         """Return the offset to request next, or None until the pages requested have arrived."""
-        # Pages under way tell whether there is more to read than the limit allows now.
-        is_at_limit = self.requests > self.scheduler.page_limit
-        if self.ended or is_at_limit:
+        # Past the limit, pages under way are awaited: their rows may raise it, or the scheduler ends reading.
+        is_past_limit = self.requests > self.scheduler.page_limit
+        if self.ended or is_past_limit:
             return None
         offset = next(self._to_request, None)
         if offset is not None:
@@ -102,15 +101,9 @@ class History:
         self._arrived[page.offset] = page
         while self._awaited in self._arrived:
             ready = self._arrived.pop(self._awaited)
-            self._awaited = next(self._later, None)
-            no_trade = ready.batch.columns["no_trade"]
-            odd = []
-            if no_trade.null_count < len(no_trade):
-                odd = list(
-                    compress(ready.keys.identities, no_trade.is_valid().to_pylist())
-                )
+            self._awaited = next(self._to_await, None)
             total = wire.read_total(ready.batch)
-            self.scheduler.count(ready.offset, ready.keys, total, odd)
+            self.scheduler.count(ready.offset, ready.keys, total, _no_trades(ready))
             self._wave.append(ready.keys)
             yield ready
 
@@ -129,10 +122,19 @@ class History:
         self.error = self.error or error
 
     def _begin_wave(self, offsets: range) -> None:
+        # Offsets not requested yet, and those whose pages come after the one awaited.
         self._to_request = iter(offsets)
-        self._later = iter(offsets)
-        self._awaited = next(self._later, None)
+        self._to_await = iter(offsets)
+        self._awaited = next(self._to_await, None)
         self._wave: Wave = []
+
+
+def _no_trades(page: FetchedPage) -> list[int]:
+    """Return the identities of a page's rows that are no trades."""
+    no_trade = page.batch.columns["no_trade"]
+    if no_trade.null_count == len(no_trade):
+        return []
+    return list(compress(page.keys.identities, no_trade.is_valid().to_pylist()))
 
 
 def plan_histories(

@@ -13,15 +13,19 @@ from loopring_lab.tables.identity import RowKeys
 from loopring_lab.tables.listings import EARLIEST
 
 PAGE = 50  # rows asked for at once: the most that a relayer sends, by its contract; some send fewer
-LARGE_WAVE = 48  # pages asked for together, where the answer to one decides whether others are needed
-LARGEST_WAVE = 240  # pages asked for together where all are needed: the keys of their rows are kept until then
+# Pages asked for together: the most while any of them may show that no more are needed, and where all are. A wave's
+# keys of rows stay in memory until its last page is here.
+LARGEST_SEARCH = 48
+LARGEST_WAVE = 240
 MAX_READINGS = 4  # times that a page may be read on average; a history that needs more never stands still
 SPARE_PAGES = 10  # for short histories, of which a few new rows are a large part
 
 Wave = list[RowKeys]
 """Pages that were requested together: the keys of their rows."""
 Steps = Generator[range, Wave, None]
-Reading = Generator[range, Wave, bool]
+"""Yields the offsets of a wave's pages, and is sent what these have."""
+Attempt = Generator[range, Wave, bool]
+"""Steps that answer a question at their end, such as whether what was read is enough."""
 
 
 class Window(NamedTuple):
@@ -77,9 +81,8 @@ class PageScheduler:
         self._pages = 0
         self._first_total = 0
         self._step = PAGE  # rows from the beginning of a page to that of the next
-        self._has_hole = (
-            False  # whether a page was too short for the next one to follow
-        )
+        # Whether a page ended before the next one begins, so that rows between them were not read.
+        self._has_hole = False
 
     @property
     def complete(self) -> bool:
@@ -97,21 +100,21 @@ class PageScheduler:
     @property
     def page_limit(self) -> int:
         """Number of pages that may be read, going by the rows known so far; one more ends reading."""
-        # A history that grows while it is read needs a few readings of each page. One that needs more is
-        # either never still, so that the pages of the first count are exceeded, or its count is not true,
-        # so that those of the known rows are. Both end rather than run for ever.
+        # A history that grows while it is read needs a few readings of each page. Two kinds would be read for ever:
+        # one that grows as fast as it is read, in which `known` has no end, and one that counts rows it never
+        # sends, in which the count says nothing. The smaller of the two numbers ends either.
         pages_expected = min(self.known, self._first_total) // self._step + SPARE_PAGES
         return MAX_READINGS * pages_expected
 
     @property
     def _missing(self) -> int:
-        """Rows still to be found, going by what was held and counted before."""
+        """Rows still to be found, if all that are held are still listed but for those gone."""
         return self.total + self._gone - self.known
 
     def count(
         self, offset: int, keys: RowKeys, total: int, no_trades: Iterable[int]
     ) -> None:
-        """Count the rows of a page; what is counted must be delivered, or reading ends."""
+        """Count the rows of a page; end reading if it is too long, or one page too many."""
         rows = len(keys.identities)
         if rows > PAGE:
             raise UnexpectedAnswer(
@@ -144,7 +147,7 @@ class PageScheduler:
         is_as_held = self._held and self.complete
         if is_as_held and self.total > self._step and not _is_newest_first(first):
             # A row that came while another went leaves the count as it was, and may be on the last page.
-            yield range(self._last_page(), self.total, self._step)
+            yield range(self._page_with(self.total - 1), self.total, self._step)
         enough = self.complete
         if not enough and self._held:
             enough = yield from self._read_around_held(window, first)
@@ -152,47 +155,62 @@ class PageScheduler:
             enough = yield from self._read_newest(window, first)
         if not enough:
             yield from self._read_everything()
-        # What was held already was read up to its end then.
+        # A history that is as it was held was read past its count when it was stored.
         if self.complete and not is_as_held:
             yield from self._read_past_count()
 
-    def _last_page(self) -> int:
-        """Return where the last page begins, by the relayer's count."""
-        return max(0, self.total - 1) // self._step * self._step
+    def _page_with(self, row: int) -> int:
+        """Return the offset of the page that has a row, given by its place in the history."""
+        return max(0, row) // self._step * self._step
 
-    def _read_around_held(self, window: Window, first: Wave) -> Reading:
+    def _read_around_held(self, window: Window, first: Wave) -> Attempt:
         """Read the rows before those held, then those behind them; tell whether that is enough."""
+        if (yield from self._read_before_held(window, first)):
+            return not self._has_hole
+        counted = self.total
+        if (yield from self._read_behind_held(window, counted)):
+            return not self._has_hole
+        return self.complete or (yield from self._read_ends(counted))
+
+    def _read_before_held(self, window: Window, first: Wave) -> Attempt:
+        """Read on from the first page to a row that is held; tell whether the window ended before."""
         step = self._step
         wave = first
         offset = step
         pages = 1
         while not self.complete and offset < self.total and not self._meets_held(wave):
             if _reaches(wave, window.since):
-                return not self._has_hole
+                return True
+            # A wave of more pages than are missing would end among rows that are held.
             pages_missing = math.ceil(self._missing / step)
             stop = offset + max(1, min(pages, pages_missing)) * step
             wave = yield range(offset, min(stop, self.total), step)
             offset = stop
-            pages = min(2 * pages, LARGE_WAVE)
-        # Rows that are still missing were never reached by the reading that left those held: they are last.
-        counted = self.total
-        offset = max(0, counted - max(0, self._missing)) // step * step
+            pages = min(2 * pages, LARGEST_SEARCH)
+        return False
+
+    def _read_behind_held(self, window: Window, counted: int) -> Attempt:
+        """Read the last rows, to which the reading that left those held did not come; tell whether the window ended."""
+        step = self._step
+        offset = self._page_with(counted - max(0, self._missing))
         pages = LARGEST_WAVE if window.since is None else 1
         while not self.complete and offset < counted:
             stop = offset + pages * step
             wave = yield range(offset, min(stop, counted), step)
             offset = stop
             if _reaches(wave, window.since):
-                return not self._has_hole
+                return True
             if window.since is not None:
-                pages = min(2 * pages, LARGE_WAVE)
-        return self.complete or (yield from self._read_ends(counted))
+                pages = min(2 * pages, LARGEST_SEARCH)
+        return False
 
-    def _read_newest(self, window: Window, first: Wave) -> Reading:
+    def _read_newest(self, window: Window, first: Wave) -> Attempt:
         """Read on from the newest rows; tell whether that is enough: not if they are out of order."""
         step = self._step
         wave = first
         offset = step
+        # All that the limit needs at once, but for the first page, which is here. Where that is not enough, nobody
+        # knows how many more are needed.
         pages_of_limit = math.ceil((window.limit or 0) / step)
         pages = min(LARGEST_WAVE, max(1, pages_of_limit - 1))
         moments: list[int] = []
@@ -213,46 +231,47 @@ class PageScheduler:
             stop = offset + pages * step
             wave = yield range(offset, min(stop, self.total), step)
             offset = stop
-            pages = min(2 * pages, LARGE_WAVE)
+            pages = min(2 * pages, LARGEST_SEARCH)
 
     def _read_everything(self) -> Steps:
         """Read every page at once; if rows are missing then, page by page, so that none slips past."""
         counted = self.total
         step = self._step
-        wave = step * (LARGE_WAVE if self._held else LARGEST_WAVE)
-        for offset in range(step, counted, wave):
-            yield range(offset, min(offset + wave, counted), step)
+        rows_at_once = step * (LARGEST_SEARCH if self._held else LARGEST_WAVE)
+        for offset in range(step, counted, rows_at_once):
+            yield range(offset, min(offset + rows_at_once, counted), step)
             if self._has_hole or (self._held and self.complete):
                 break
-        known = -1
+        found_before = -1
         while not (yield from self._read_ends(counted)):
-            if len(self._contents) == known:
+            if len(self._contents) == found_before:
                 raise self._incomplete()
-            known = len(self._contents)
+            found_before = len(self._contents)
             counted = self.total
             offset = 0
             while offset < counted:
                 page = yield from self._read_page(offset)
                 offset += len(page.identities) or self._step
 
-    def _read_ends(self, counted: int) -> Reading:
-        """Read what arrived before the first row and after the last one, as long as that narrows the gap."""
+    def _read_ends(self, end: int) -> Attempt:
+        """Read what arrived before the first row and after `end`, where reading ended, while that narrows the gap."""
         gap = math.inf
         while not self.complete and self._gap() < gap:
             gap = self._gap()
-            reached = self.total
+            # Of now: what arrives while these pages are read is left to the next turn.
+            next_end = self.total
             yield from self._read_new(0)
-            yield from self._read_new(counted // self._step * self._step)
-            counted = reached
+            yield from self._read_new(self._page_with(end))
+            end = next_end
         return self.complete
 
     def _read_new(self, offset: int) -> Steps:
         """Read page after page from an offset, up to one without a new row, or until the history is complete."""
         while not self.complete and offset < self.total:
-            known = len(self._contents)
+            found_before = len(self._contents)
             page = yield from self._read_page(offset)
             offset += len(page.identities)
-            if len(self._contents) == known:
+            if len(self._contents) == found_before:
                 return
 
     def _read_past_count(self) -> Steps:
@@ -260,16 +279,16 @@ class PageScheduler:
         offset = self.total
         if not offset or offset % self._step:
             return
-        known = -1
+        found_before = -1
         # Some relayers repeat their last page past the end.
-        while len(self._contents) > known:
-            known = len(self._contents)
+        while len(self._contents) > found_before:
+            found_before = len(self._contents)
             page = yield from self._read_page(offset)
             offset += len(page.identities)
         self.total = max(self.total, self.known - self._gone)
 
     def _gap(self) -> int:
-        """Return how far the rows read are from the relayer's count: fewer, or more."""
+        """Return how many rows the relayer's count is off those read, either way; what is held does not matter."""
         return abs(self.total - len(self.identities))
 
     def _read_page(self, offset: int) -> Generator[range, Wave, RowKeys]:
@@ -278,7 +297,7 @@ class PageScheduler:
         return page
 
     def _meets_held(self, wave: Wave) -> bool:
-        """Tell whether a wave has a row that is held, or none at all."""
+        """Tell whether a wave has a row that is held, or no rows."""
         is_empty = not any(page.identities for page in wave)
         return is_empty or any(
             not self._held.isdisjoint(page.identities) for page in wave
@@ -295,7 +314,8 @@ class PageScheduler:
 
 
 def _moments(wave: Wave) -> list[int]:
-    """Return the times of rows without those that are 0 or, among later ones, seem to be in seconds."""
+    """Return the times of rows that are known and plausible, or all known ones if none is."""
+    # One before `EARLIEST` is in seconds; 0 stands for an unknown time.
     known = [moment for page in wave for moment in page.moments if moment]
     return [moment for moment in known if moment >= EARLIEST] or known
 

@@ -99,19 +99,19 @@ class PageReader:
             self._open.append(history)
 
     def _request_pages(self) -> None:
-        """Request pages of one history after the other, unless too many wait for earlier ones."""
+        """Request a page of each history in turn, unless too many pages wait for earlier ones."""
         waiting = sum(history.waiting for history in self._open)
         if self._under_way and waiting >= WAITING:
             return
-        nothing_to_request = 0
-        while self._under_way < REQUESTED and nothing_to_request < len(self._open):
+        histories_in_vain = 0
+        while self._under_way < REQUESTED and histories_in_vain < len(self._open):
             history = self._open[0]
             self._open.rotate(-1)
             offset = history.next_offset()
             if offset is None:
-                nothing_to_request += 1
+                histories_in_vain += 1
             else:
-                nothing_to_request = 0
+                histories_in_vain = 0
                 self._under_way += 1
                 future = self._pool.submit(self._fetch_page, history, offset)
                 future.add_done_callback(self._fetched.put)
@@ -140,6 +140,7 @@ class PageReader:
         return responses
 
     def _next_response(self) -> Response:
+        # In turns, so that a Ctrl-C is answered between them.
         while True:
             try:
                 return self._take(self._fetched.get(timeout=TURN))
@@ -171,20 +172,18 @@ class PageReader:
         )
         results = iter(parsed)
         for history, offset, body, error, retrieved_at, _ in responses:
+            # Only pages that came have a result, and only those that could be read have keys.
             result = error or next(results)
-            if isinstance(result, wire.Batch):
-                yield (
-                    history,
-                    FetchedPage(
-                        history, offset, body, retrieved_at, result, next(keys)
-                    ),
-                )
-            else:
+            if not isinstance(result, wire.Batch):
                 yield history, result
+                continue
+            page = FetchedPage(history, offset, body, retrieved_at, result, next(keys))
+            yield history, page
 
     def _accept(
         self, history: History, result: FetchedPage | Exception
     ) -> Iterator[FetchedPage]:
+        """Yield the pages that a result completes; an error ends its history, or reading altogether."""
         try:
             if isinstance(result, Exception):
                 raise result

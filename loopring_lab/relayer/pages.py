@@ -140,7 +140,7 @@ class History:
         self._selected[wanted] = selected
         return selected
 
-    def order_rows(self, order_hash: str) -> list[tuple[int, RowKey]]:
+    def rows_of_order(self, order_hash: str) -> list[tuple[int, RowKey]]:
         """Return the rows of an order, each with its number and its key."""
         return self._orders.get(order_hash, [])
 
@@ -161,13 +161,14 @@ class Pager:
         self._history = history
         self._settings = settings
         self._visible_counts: dict[tuple[int, str], int] = {}
-        self._kept_orders: dict[
+        # Row numbers of a filter in shuffled order.
+        self._shuffled: dict[
             tuple[int, str | None, tuple[str, ...]], Sequence[int]
         ] = {}
 
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
-        numbers = self._numbers(query)
+        numbers = self._matching(query)
         limit = min(query.limit, self._settings.page_rows or query.limit)
         rows = self._rows(numbers, query.offset, limit)
         text = rows_json(rows, self._settings.numbers == "number")
@@ -180,7 +181,7 @@ class Pager:
     def rows(self, account_id: int, fill_type: str | None = None) -> list[Row]:
         """Return the rows of an account as they are served now."""
         fill_types = FILL_TYPES if fill_type is None else (fill_type,)
-        numbers = self._numbers(TradeQuery(account_id, fill_types=fill_types))
+        numbers = self._matching(TradeQuery(account_id, fill_types=fill_types))
         return self._rows(numbers, 0, len(numbers))
 
     def _rows(self, numbers: Sequence[int], offset: int, limit: int) -> list[Row]:
@@ -196,7 +197,7 @@ class Pager:
             format_row(self._history.row(number), length, prefix) for number in page
         ]
 
-    def _numbers(self, query: TradeQuery) -> Sequence[int]:
+    def _matching(self, query: TradeQuery) -> Sequence[int]:
         """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
         market = query.market
         fill_types = query.fill_types
@@ -207,29 +208,32 @@ class Pager:
         elif market is not None and self._settings.market_filter == "exact":
             fill_types = tuple(each for each in fill_types if each == BOOK)
         if query.order_hash is not None:
-            return self._in_order(list(self._order_rows(query, market, fill_types)))
+            found = list(self._matching_order(query, market, fill_types))
+            return self._arranged(found)
         visible = self._visible(query.account_id, market, fill_types)
         if self._settings.order != "shuffled":
             return visible
         # Shuffling sorts every row, so the result is kept until the history has grown.
         key = (query.account_id, market, fill_types)
-        if len(self._kept_orders.get(key, ())) != len(visible):
-            self._kept_orders[key] = self._in_order(visible)
-        return self._kept_orders.get(key, ())
+        if len(self._shuffled.get(key, ())) != len(visible):
+            self._shuffled[key] = self._arranged(visible)
+        return self._shuffled.get(key, ())
 
-    def _in_order(self, numbers: Sequence[int]) -> Sequence[int]:
+    def _arranged(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Shuffle numbers if the settings say so; newest first or oldest first is `_rows`' own."""
         if self._settings.order != "shuffled":
             return numbers
         shuffled = sorted(numbers, key=lambda number: number * SHUFFLE & 0xFFFFFFFF)
         return array("I", shuffled)
 
-    def _order_rows(
+    def _matching_order(
         self,
         query: TradeQuery,
         market: str | None,
         fill_types: tuple[str, ...],
     ) -> Iterator[int]:
-        for number, key in self._history.order_rows(query.order_hash or ""):
+        """Yield the numbers of the rows of the order that a query names."""
+        for number, key in self._history.rows_of_order(query.order_hash or ""):
             is_visible = number < self._horizon(key.account, key.fill_type)
             is_of_account = query.account_id in (0, key.account)
             is_in_market = market in (None, key.market)

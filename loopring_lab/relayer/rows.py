@@ -1,7 +1,7 @@
-"""The layouts of a trade row on the wire, and its JSON: the one place of the relayer that knows them.
+"""The layouts of a trade row on the wire, and its JSON.
 
 Rows have had 7, 13 and 14 members over the years, and one document shows 10. All begin with the same seven;
-`MEMBERS` names those of the newest layout in their order.
+`MEMBERS` names those of the newest layout in their order, in which `world` makes rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROLE = MEMBERS.index("role")
 
 SHORTEST = 7
 # The members of the documented layout of 10: without block and place, and without what follows storageId.
-SHORT_LAYOUT = (0, 1, 2, 3, 4, 5, 6, 9, 10, 11)
+SHORT_LAYOUT = (*range(SHORTEST), 9, 10, 11)
 # The 15th member of a layout that nobody has seen yet; a reader has to keep it.
 UNKNOWN_MEMBER = "0"
 

@@ -287,6 +287,7 @@ class Settings:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0])
+        # An unknown name has no default.
         default = getattr(cls, name, "")
         example = EXAMPLES.get(name, default)
         raise LabError(

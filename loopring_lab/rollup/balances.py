@@ -48,27 +48,22 @@ CHANGES = {
         ("receiver", "to_token", "amount", 1),
     ),
 }
-STATED = "amm_update"
+AMM_UPDATE = "amm_update"  # the only type of transaction that states a balance
 BEFORE_ALL = -1  # where balances stand that are carried over from the blocks before
 
+CHANGED = " UNION ALL ".join(
+    f"SELECT block, index_in_block, '{kind}' AS kind, {account} AS account, {token} AS token, "
+    f"{sign} * {amount} AS change, NULL AS published FROM {kind}"
+    for kind, changes in CHANGES.items()
+    for account, token, amount, sign in changes
+)
 STEPS = f"""
 WITH
--- Everything that changes a balance, and the balances that AMM updates state.
+-- Everything that changes a balance, the balances that AMM updates state, and those carried over from before.
 entries AS (
-    {
-    " UNION ALL ".join(
-        f"SELECT block, index_in_block, '{kind}' AS kind, {account} AS account, {token} AS token, "
-        f"{sign} * {amount} AS change, NULL AS published FROM {kind}"
-        for kind, changes in CHANGES.items()
-        for account, token, amount, sign in changes
-    )
-}
-    UNION ALL SELECT block, index_in_block, '{
-    STATED
-}', account, token, NULL, balance FROM {STATED}
-    UNION ALL SELECT {BEFORE_ALL}, {BEFORE_ALL}, '{
-    STATED
-}', account, token, NULL, balance FROM carried
+    {CHANGED}
+    UNION ALL SELECT block, index_in_block, 'amm_update', account, token, NULL, balance FROM amm_update
+    UNION ALL SELECT {BEFORE_ALL}, {BEFORE_ALL}, 'amm_update', account, token, NULL, balance FROM carried
 ),
 -- What one transaction does to one balance, or says about it. Blocks of one run follow each other without a gap.
 movements AS (
@@ -267,20 +262,18 @@ class PoolBalances:
     ) -> pa.Table:
         if not resumes:
             self.forget()
-        stated = blocks.table(STATED).select(["account", "token"])
+        stated = blocks.table(AMM_UPDATE).select(["account", "token"])
         wanted = pa.concat_tables([stated, self._carried.select(["account", "token"])])
         found = _ask(last_step, blocks, runs, self._carried, wanted)
+        # Only the last run goes on in the blocks that follow.
         last = found.filter(pc.field("is_last") & (pc.field("run") == int(runs[-1])))
-        known = [
-            row | {"balance": _known(row)}
-            for row in last.to_pylist()
-            if _known(row) is not None
-        ]
+        balances = [row | {"balance": _balance_after(row)} for row in last.to_pylist()]
+        known = [row for row in balances if row["balance"] is not None]
         self._carried = pa.Table.from_pylist(known, BALANCE)
         return found
 
 
-def _known(row: dict[str, Any]) -> Any:
+def _balance_after(row: dict[str, Any]) -> Any:
     """Return the balance after a transaction, or None where no balance was stated yet."""
     return row["recomputed"] if row["published"] is None else row["published"]
 
@@ -306,24 +299,21 @@ def _ask(
     carried: pa.Table,
     wanted: pa.Table,
 ) -> pa.Table:
-    numbers = np.arange(BEFORE_ALL, len(runs))
-    run_of = np.concatenate(
-        [runs[:1], runs]
-    )  # what is carried over belongs to the first run
+    # What is carried over stands before all blocks, in the run of the first.
+    run_of = np.concatenate([runs[:1], runs])
+    numbers = BEFORE_ALL + np.arange(len(run_of))
     tables: dict[str, pa.Table] = {
-        kind: _needed(blocks, kind) for kind in (*CHANGES, STATED)
+        kind: _needed(blocks, kind) for kind in (*CHANGES, AMM_UPDATE)
     }
     tables["carried"] = carried
     tables["wanted"] = wanted
-    tables["runs"] = pa.table(
-        {"block": numbers[len(numbers) - len(run_of) :], "run": run_of}
-    )
+    tables["runs"] = pa.table({"block": numbers, "run": run_of})
     return query.run(STEPS + last_step, "balances", **tables)
 
 
 def _needed(blocks: Blocks, kind: str) -> pa.Table:
     """Return a table without the columns that queries do not read, which take time to hand over."""
-    names = {"account", "token", "balance"} if kind == STATED else set[str]()
+    names = {"account", "token", "balance"} if kind == AMM_UPDATE else set[str]()
     for change in CHANGES.get(kind, ()):
         names.update(change[:3])
     return blocks.table(kind).select([*PLACE, *sorted(names)])

@@ -13,7 +13,8 @@ import pyarrow as pa
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import Watching, track
-from loopring_lab.rollup.auxiliary import Entry, NotCheckable, judge, read
+from loopring_lab.rollup import auxiliary
+from loopring_lab.rollup.auxiliary import Entry, NotCheckable
 from loopring_lab.rollup.balances import PoolBalances
 from loopring_lab.rollup.blocks import Blocks
 
@@ -38,6 +39,13 @@ ALWAYS = ("deposit", "withdrawal", "amm_update")
 IF_KIND = ("transfer", "account_update", "nft_mint")
 
 Header = dict[str, Any]  # a row of `Blocks.headers_table`, with a name for messages
+
+
+class Event(NamedTuple):
+    """What the event of a block's submission states of it."""
+
+    root_after: bytes
+    data_hash: bytes
 
 
 class Check(NamedTuple):
@@ -207,18 +215,19 @@ class _Work:
         # Owners whose signature was right: no contracts.
         self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
-        self._held: list[tuple[int, int]] = []  # runs of numbers
+        self._held: list[tuple[int, int]] = []  # first and last of each run of numbers
         self._balances = PoolBalances()
 
     def add(self, blocks: Blocks) -> None:
         headers = blocks.headers_table.to_pylist()
-        joined = []
+        follow_flags = []
         for header in headers:
             header["name"] = _name(header, self.done)
             follows = self._follows(header)
-            joined.append(follows)
+            follow_flags.append(follows)
             self._check_number(header, follows)
-            self._check_header(header, follows)
+            self._check_roots(header, follows)
+            self._check_hash(header)
             self._last = header
             self.done += 1
         # Problems of one block are listed check by check, so the cheap checks of all blocks come first.
@@ -229,10 +238,11 @@ class _Work:
             self._check_count(header, slots)
             entries.append(self._auxiliary(raw, header, slots))
         self._check_signatures(blocks, headers, entries)
-        self._check_balances(blocks, headers, np.array(joined))
+        self._check_balances(blocks, headers, np.array(follow_flags))
 
     def result(self) -> Check:
         """Name the blocks whose events were seen before the first or after the last held, and sum up."""
+        # Those between are known to be missing since the block after them came.
         held = self._held
         beyond = [
             number
@@ -247,15 +257,13 @@ class _Work:
             )
         return self.tally.result()
 
-    def _read_events(
-        self, submissions: pa.Table | None
-    ) -> dict[int, tuple[bytes, bytes]]:
-        """Return root and hash of each block whose event was seen."""
-        events: dict[int, tuple[bytes, bytes]] = {}
+    def _read_events(self, submissions: pa.Table | None) -> dict[int, Event]:
+        """Return the events that were seen, by the number of the block."""
+        events: dict[int, Event] = {}
         rows = [] if submissions is None else submissions.to_pylist()
         for row in rows:
             number = row["block_id"]
-            stated = (row["merkle_root"], row["public_data_hash"])
+            stated = Event(row["merkle_root"], row["public_data_hash"])
             # An endpoint may repeat an event; two different ones mean another chain, or a reorganisation.
             if events.setdefault(number, stated) != stated:
                 self.tally.judge(
@@ -307,8 +315,7 @@ class _Work:
             text = f"blocks {first} to {last} ({last - first + 1:,}): each {what}"
         self.tally.judge("indices", {"block_id": first}, text)
 
-    def _check_header(self, header: Header, follows: bool) -> None:
-        """Compare roots and hash with the block before and with the event."""
+    def _check_roots(self, header: Header, follows: bool) -> None:
         event = self.events.get(header["block_id"])
         last = self._last
         problems = []
@@ -321,22 +328,27 @@ class _Work:
             problems.append(
                 f"starts from {start}, but the block before ended with {_hex(last['merkle_root_after'])}"
             )
-        if event and header["merkle_root_after"] != event[0]:
+        if event and header["merkle_root_after"] != event.root_after:
             end = _hex(header["merkle_root_after"])
-            problems.append(f"ends with {end}, but its event states {_hex(event[0])}")
+            problems.append(
+                f"ends with {end}, but its event states {_hex(event.root_after)}"
+            )
         if follows or event:
             self.tally.judge("roots", header, "; ".join(problems))
         else:
             self.tally.cannot("roots", "first, or after a gap, and without an event")
+
+    def _check_hash(self, header: Header) -> None:
+        event = self.events.get(header["block_id"])
         if event is None:
             self.tally.cannot("sha256", "without an event")
             return
         digest = header["data_sha256"]
-        problem = (
-            ""
-            if digest == event[1]
-            else f"hash {_hex(digest)}, but its event states {_hex(event[1])}"
-        )
+        problem = ""
+        if digest != event.data_hash:
+            problem = (
+                f"hash {_hex(digest)}, but its event states {_hex(event.data_hash)}"
+            )
         self.tally.judge("sha256", header, problem)
 
     def _check_count(self, header: Header, slots: np.ndarray) -> None:
@@ -358,7 +370,7 @@ class _Work:
             self.tally.judge("auxiliary", header, "")
             return None
         try:
-            entries = read(raw, header["name"])
+            entries = auxiliary.read(raw, header["name"])
         except BlockError as error:
             self.tally.judge("auxiliary", header, str(error))
             return None
@@ -379,7 +391,7 @@ class _Work:
             # None where the auxiliary data is missing or wrong, so that no signature can be checked.
             of_block = entries[update["block"]] or {}
             try:
-                problem = judge(
+                problem = auxiliary.judge(
                     update,
                     header,
                     of_block.get(index),
@@ -396,12 +408,12 @@ class _Work:
                 self._signers.add(update["owner"])
 
     def _check_balances(
-        self, blocks: Blocks, headers: list[Header], joined: np.ndarray
+        self, blocks: Blocks, headers: list[Header], follows: np.ndarray
     ) -> None:
         # A block that does not follow the one before begins another run.
-        runs = np.cumsum(~joined)
+        runs = np.cumsum(~follows)
         try:
-            statements = self._balances.add(blocks, runs, bool(joined[0]))
+            statements = self._balances.add(blocks, runs, bool(follows[0]))
         except AmountError:
             # DuckDB ends with the first sum that is too large; the next statements begin anew.
             self._balances.forget()

@@ -36,26 +36,26 @@ if TYPE_CHECKING:
     from loopring_lab.rollup.blocks import Blocks
 
 QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
-"""Quote tokens, first choice first: so all markets and pools of the exchange name them."""
+"""Quote tokens, first choice first: with this order the names are those of all the exchange's markets and pools."""
 # Ours, as blocks do not number trades. A block has at most 65,535 transactions: the contract holds a `blockSize` in
 # 16 bits. A round number, so that an id is read as block and place at a glance.
 ROWS_OF_A_BLOCK = 100_000
 """Trade ids are a block's number times this, plus the place in the block."""
-# By the relayer's documentation; AMM updates name the pools of the blocks that were checked.
+# Named as the source of this rule were the relayer's documentation and others who read these blocks: which, is open.
+# AMM updates name the pools of all blocks that were checked, so that nothing there rests on it.
 RESERVED_FOR_POOLS = 10_000
-"""The exchange reserves account ids up to this for pools: a rule that others who read these blocks found."""
+"""The exchange reserves account ids up to this for pools."""
 
-UNKNOWN = np.iinfo(
-    np.int8
-).max  # in place of a difference of decimals, which are at most 30
+# In place of a difference of decimals, which are at most 30.
+UNKNOWN_SHIFT = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 # An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold
 # it. Arrow gives the quotient of two such numbers max(6, 37 + 1) = 38 decimals, which a change of scale then shifts
 # by the difference of the tokens' decimals.
 LEG = pa.decimal256(37, 0)
 QUOTIENT_DECIMALS = 38
-SIDES = ("a", "b")
-ROLES = [rows.ROLES.index("taker"), rows.ROLES.index("maker")]
+PARTIES = ("a", "b")  # of a fill: the taker, the maker
+ROLES_OF_PARTIES = [rows.ROLES.index("taker"), rows.ROLES.index("maker")]
 
 
 def trades(
@@ -176,20 +176,21 @@ class _Settled(rows.Conversion):
         base_leg = pc.if_else(pa.array(a_buys), leg_b, leg_a)
         quote_leg = pc.if_else(pa.array(a_buys), leg_a, leg_b)
 
-        fill = np.repeat(np.arange(len(self.fills)), 2)  # of each row
+        # Of each row the fill, which has its size, price and notional; fees are a row's own.
+        fill = np.repeat(np.arange(len(self.fills)), 2)
+        of_fill = pa.array(fill)
         base = pairs.base[fill]
         quote = pairs.quote[fill]
-        size = self.amounts("size", base_leg, pairs.base, 2).take(pa.array(fill))
-        price = self.prices(quote_leg, base_leg, pairs).take(pa.array(fill))
-        notional = self.amounts("notional", quote_leg, pairs.quote, 2).take(
-            pa.array(fill)
-        )
+        size = self.amounts("size", base_leg, pairs.base, rows_each=2).take(of_fill)
+        price = self.prices(quote_leg, base_leg, pairs).take(of_fill)
+        notional = self.amounts("notional", quote_leg, pairs.quote, rows_each=2)
+        notional = notional.take(of_fill)
 
         side = _interleaved(~a_buys, a_buys).astype(np.int8)  # codes: 0 buys, 1 sells
         # Of a token against itself, neither side buys.
         side[np.repeat(self.sell_a == self.sell_b, 2)] = -1
-        fee_code = self.codes(_interleaved(*self.of_sides("fee_token")))
-        fee = self.amounts("fee", self.fees(), fee_code, 1)
+        fee_code = self.codes(_interleaved(*self.of_parties("fee_token")))
+        fee = self.amounts("fee", self.fees(), fee_code, rows_each=1)
         self.note_odd(pairs)
         block = self.fills["block"].to_numpy()[fill].astype(np.int64)
         index = self.fills["index_in_block"].to_numpy()[fill].astype(np.int64)
@@ -198,13 +199,13 @@ class _Settled(rows.Conversion):
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
                 "trade_id": trade_ids(blocks, block, index),
-                "account_id": _interleaved(*self.of_sides("account")),
+                "account_id": _interleaved(*self.of_parties("account")),
                 "market": pairs.market[fill],
                 "base": base,
                 "quote": quote,
                 "side": side,
                 "fill_type": np.full(len(fill), -1, np.int8),
-                "role": np.tile(np.array(ROLES, np.int8), len(self.fills)),
+                "role": np.tile(np.array(ROLES_OF_PARTIES, np.int8), len(self.fills)),
                 "size": size,
                 "price": price,
                 "notional": notional,
@@ -217,18 +218,18 @@ class _Settled(rows.Conversion):
                 "block_id": headers["block_id"].combine_chunks().take(pa.array(block)),
                 "index_in_block": index,
                 "token_id": _interleaved(self.sell_a, self.sell_b),
-                "storage_id": _interleaved(*self.of_sides("storage")),
+                "storage_id": _interleaved(*self.of_parties("storage")),
                 "extra": self.notes(),
             }
         )
 
-    def of_sides(self, name: str) -> list[np.ndarray]:
+    def of_parties(self, name: str) -> list[np.ndarray]:
         """Return a column of the taker and of the maker."""
-        return [self.fills[f"{name}_{side}"].to_numpy() for side in SIDES]
+        return [self.fills[f"{name}_{party}"].to_numpy() for party in PARTIES]
 
     def fees(self) -> pa.Array:
         """Return the fees of both sides, in turn."""
-        fees = [self.fills[f"fee_{side}"].combine_chunks() for side in SIDES]
+        fees = [self.fills[f"fee_{party}"].combine_chunks() for party in PARTIES]
         count = len(self.fills)
         order = _interleaved(np.arange(count), np.arange(count, 2 * count))
         return pa.concat_arrays(fees).cast(WHOLE).take(pa.array(order))
@@ -243,7 +244,7 @@ class _Settled(rows.Conversion):
         """Find the market of each pair of tokens, or name it as base and quote."""
         low = np.minimum(self.sell_a, self.sell_b)
         high = np.maximum(self.sell_a, self.sell_b)
-        # Pairs, of which there are few, are looked up once each.
+        # Pairs, of which there are few, are looked up once each: under one number, which has the lower id above.
         keys, places = np.unique(low << 32 | high, return_inverse=True)
         listed = _listed(self.listing)
         found = [
@@ -281,24 +282,25 @@ class _Settled(rows.Conversion):
         name: str,
         numbers: pa.Array,
         token: np.ndarray,
-        sides: int,
+        *,
+        rows_each: int,
     ) -> pa.Array:
-        """Scale amounts; the smallest units that a column cannot hold are kept on each of their rows."""
+        """Scale amounts; what a column cannot hold is kept on each of its rows, in smallest units."""
 
-        def keep(row: int, problem: str | None) -> None:
+        def keep(place: int, problem: str | None) -> None:
             # In `extra` the amount stays as it was, so that no digit is lost.
-            text = f"{numbers[row].as_py():f}"
-            for place in range(row * sides, (row + 1) * sides):
-                self.verbatim[place][name] = text
+            text = f"{numbers[place].as_py():f}"
+            for row in range(place * rows_each, (place + 1) * rows_each):
+                self.verbatim[row][name] = text
                 if problem:
-                    self.reasons[place].append(f"{name} {text} {problem}")
+                    self.reasons[row].append(f"{name} {text} {problem}")
 
         return self.scaled(name, numbers, token, keep)
 
     def prices(self, paid: pa.Array, bought: pa.Array, pairs: _Pairs) -> pa.Array:
         """Divide quote by base units, truncated to the decimals of amounts; null without a size."""
         shift = self.listing.decimals[pairs.base] - self.listing.decimals[pairs.quote]
-        shift = np.where((pairs.base < 0) | (pairs.quote < 0), UNKNOWN, shift)
+        shift = np.where((pairs.base < 0) | (pairs.quote < 0), UNKNOWN_SHIFT, shift)
         # A fill of nothing has no price.
         is_zero = pc.equal(bought, pa.scalar(0, WHOLE))
         bought = pc.if_else(is_zero, pa.scalar(None, WHOLE), bought)
@@ -306,14 +308,14 @@ class _Settled(rows.Conversion):
         # Fills of tokens with the same difference of decimals are converted together.
         parts = [pa.nulls(0, AMOUNT_TYPE)]
         places = [np.empty(0, np.int64)]
+        # Beyond this, a price needs more decimals than the quotient has.
+        largest = QUOTIENT_DECIMALS - AMOUNT_TYPE.scale
         for by in np.unique(shift).tolist():
             fills = np.flatnonzero(shift == by)
             some = pa.array(fills)
-            if by == UNKNOWN:
+            if by == UNKNOWN_SHIFT:
                 prices = pa.nulls(len(fills), AMOUNT_TYPE)
-            elif (
-                by > QUOTIENT_DECIMALS - AMOUNT_TYPE.scale
-            ):  # more decimals than the quotient has
+            elif by > largest:
                 prices = self.divided(paid.take(some), bought.take(some), by, fills)
             else:
                 prices = self.shifted(quotient.take(some), by, fills)
@@ -378,7 +380,8 @@ class _Settled(rows.Conversion):
             if is_same[fill]:
                 self.note(fill, f"both sides sell token {sold[0]}")
         bit6 = [
-            self.fills[f"bit6_{side}"].to_numpy(zero_copy_only=False) for side in SIDES
+            self.fills[f"bit6_{party}"].to_numpy(zero_copy_only=False)
+            for party in PARTIES
         ]
         self.flag(
             _interleaved(*bit6),

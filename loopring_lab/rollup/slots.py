@@ -103,10 +103,10 @@ signed_mint
     token_account       29  uint32
     nft_id              33  bytes32
     creator_bips        65  uint8
+conditional_mint
+    receiver            28  uint32
+    to                  32  bytes20
 """
-# The sides of a trade, field by field: token sold, amount sold, order data, token bought, high bits of the fee.
-SIDES = {"a": (17, 21, 27, 29, 33), "b": (19, 24, 28, 31, 34)}
-
 # In the order of their numbers, which are byte 0 of a transaction: ExchangeData.TransactionType.
 KINDS = (
     "noop",
@@ -140,6 +140,19 @@ class Field(NamedTuple):
     form: str
 
 
+class SidePlaces(NamedTuple):
+    """The first bytes of what a trade says of one side."""
+
+    sold: int
+    amount: int
+    order_data: int
+    bought: int
+    fee_high_bits: int
+
+
+SIDES = {"a": SidePlaces(17, 21, 27, 29, 33), "b": SidePlaces(19, 24, 28, 31, 34)}
+
+
 def _read_layout() -> dict[str, list[Field]]:
     layout: dict[str, list[Field]] = {}
     for line in LAYOUT.strip().split("\n"):
@@ -161,7 +174,7 @@ FIELDS = _read_layout()
 # A factor below 2^33 (a mantissa of 19 bits times a fee of 14) is multiplied by a power of ten in three limbs, so
 # that each product fits 64 bits: two of 31 bits, 33 + 31 = 64, and the rest. Products stay below 2^123, as the
 # largest are 2^19 x 10^31 and, with four zeros less, 2^33 x 10^27; so the last limb's, from bit 62 on, fits too.
-LIMB = np.uint64(31)
+LIMB_BITS = np.uint64(31)
 LIMB_MASK = 2**31 - 1
 # Of 10^0 to 10^31, which an exponent of 5 bits reaches: the low 64 bits, then the limbs.
 POWERS = np.array(
@@ -193,6 +206,7 @@ class Slots:
         self._refuse_unknown(kinds)
         order = np.argsort(kinds, kind="stable")
         sorted_slots = _new(slots.size, np.uint8).reshape(-1, SLOT)
+        # Nothing is clipped: with the usual mode, numpy would fill an array of its own first.
         self._rows = slots.take(order, axis=0, mode="clip", out=sorted_slots)
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
         starts = self.sizes.cumsum() - self.sizes
@@ -203,9 +217,9 @@ class Slots:
 
     def table(self, kind: str) -> pa.Table:
         """Return all fields of the transactions of one type, each with its block and its place there."""
-        number = KINDS.index(kind)
-        start = self._stops[number - 1] if number else 0
-        some = slice(start, self._stops[number])
+        code = KINDS.index(kind)
+        start = self._stops[code - 1] if code else 0
+        some = slice(start, self._stops[code])
         places = {
             "block": pa.array(self._block[some]),
             "index_in_block": pa.array(self._within[some]),
@@ -253,7 +267,7 @@ def columns(kind: str, rows: np.ndarray) -> dict[str, pa.Array]:
         token = found["token"].to_numpy()
         found["to_token"] = pa.array(_or_other(found["to_token"].to_numpy(), token))
     elif kind == "nft_mint":
-        found |= _mints(rows)
+        found |= _mints(rows, found)
     return found
 
 
@@ -311,8 +325,8 @@ def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
     factor = factor.astype(np.uint64)
     # Only the low 64 bits of this product are meant, and the rest is dropped.
     low = factor * powers[:, 0]
-    carry = factor * powers[:, 1] >> LIMB
-    carry = factor * powers[:, 2] + carry >> LIMB
+    carry = factor * powers[:, 1] >> LIMB_BITS
+    carry = factor * powers[:, 2] + carry >> LIMB_BITS
     # What is carried here begins at bit 62, and the high word at bit 64.
     high = factor * powers[:, 3] + carry >> np.uint64(2)
     return _decimals(low, high)
@@ -327,20 +341,20 @@ def _decimals(low: np.ndarray, high: np.ndarray) -> pa.Array:
 
 
 def _or_other(token: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return tokens, and where 0 stands for it, the other token."""
+    """Return tokens; one that is 0 stands for the other token."""
     return np.where(token == 0, other, token)
 
 
 def _sides_of_trades(rows: np.ndarray) -> dict[str, pa.Array]:
     """Return what trades say of each side: A is the taker, B the maker."""
-    sold = {side: number(rows, places[0], 2) for side, places in SIDES.items()}
-    fills = {side: _float_parts(rows, places[1], 3) for side, places in SIDES.items()}
+    sold = {side: number(rows, at.sold, 2) for side, at in SIDES.items()}
+    fills = {side: _float_parts(rows, at.amount, 3) for side, at in SIDES.items()}
     found: dict[str, pa.Array] = {}
     for side, other in (("a", "b"), ("b", "a")):
-        _, _, at_data, at_bought, at_high_bits = SIDES[side]
-        data = np.ascontiguousarray(rows[:, at_data])
-        bought = _or_other(number(rows, at_bought, 2), sold[other])
-        bips = number(rows, at_high_bits, 1)
+        at = SIDES[side]
+        data = np.ascontiguousarray(rows[:, at.order_data])
+        bought = _or_other(number(rows, at.bought, 2), sold[other])
+        bips = number(rows, at.fee_high_bits, 1)
         bips <<= FEE_LOW_BITS
         bips |= data & (1 << FEE_LOW_BITS) - 1
         found |= {
@@ -351,10 +365,10 @@ def _sides_of_trades(rows: np.ndarray) -> dict[str, pa.Array]:
             f"bit6_{side}": pa.array(data & 1 << 6 != 0),
             f"fee_bips_{side}": pa.array(bips),
         }
-        amount, token, bips = _charged(
+        amount, token, rate = _charged(
             sold[side], bought, fills[side], fills[other], bips
         )
-        found[f"fee_{side}"] = _fee(*amount, bips)
+        found[f"fee_{side}"] = _fee(*amount, rate)
         found[f"fee_token_{side}"] = pa.array(token)
     return found
 
@@ -391,18 +405,20 @@ def _fee(mantissa: np.ndarray, exponent: np.ndarray, bips: np.ndarray) -> pa.Arr
     return _scaled(product, np.maximum(exponent, 0))
 
 
-def _mints(rows: np.ndarray) -> dict[str, pa.Array]:
+def _mints(rows: np.ndarray, plain: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """Return what a mint says by its kind: a signed one (0) the NFT, a conditional one the receiver.
 
     The NFT of a conditional mint is in the two slots of NFT data after it; a signed one is the minter's.
     """
-    is_signed = rows[:, 1] == 0
-    mask = pa.array(is_signed)
-    said = read("signed_mint", rows)
+    signed = read("signed_mint", rows)
+    conditional = read("conditional_mint", rows)
+    is_signed = pc.equal(plain["kind"], 0)
     found = {
-        name: pc.if_else(mask, column, pa.scalar(None, column.type))
-        for name, column in said.items()
+        name: pc.if_else(is_signed, column, pa.scalar(None, column.type))
+        for name, column in signed.items()
     }
-    receiver = np.where(is_signed, number(rows, 2, 4), number(rows, 28, 4))
-    to = np.where(is_signed[:, None], np.uint8(0), rows[:, 32:52])
-    return found | {"receiver": pa.array(receiver), "to": binary(to)}
+    nobody = pa.scalar(bytes(20), conditional["to"].type)
+    return found | {
+        "receiver": pc.if_else(is_signed, plain["minter"], conditional["receiver"]),
+        "to": pc.if_else(is_signed, nobody, conditional["to"]),
+    }

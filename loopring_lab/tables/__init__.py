@@ -1,10 +1,11 @@
 """The relayer's answers as DataFrames: tokens, markets and trades.
 
-Only this package knows the wire's names, the order of a row's members, and their types. Start with `trades`:
-`wire` reads pages into columns of text (and has the layouts of rows), `rows` makes typed columns of them, and
-`assemble` the frame. `listings` has tokens, markets and the lookup of both; `identity` what makes two rows the
-same trade; `irregular` lists odd rows; `numbers` reads text exactly. `unwrapped` finds pages in what others
-saved; `closes` reads prices from elsewhere, and `saved_frames` frames saved as CSV, both by `csv_files`.
+Of rows, tokens and markets, only this package knows the wire's names, order and types; the embedded relayer, which
+checks it, has its own list in `relayer.rows`. Start with `trades`: `wire` reads pages into columns of text (and has
+the layouts of rows), `rows` makes typed columns of them, and `assemble` the frame. `listings` has tokens, markets and
+the lookup of both; `identity` what makes two rows the same trade; `irregular` lists odd rows; `numbers` reads text
+exactly. `unwrapped` finds pages in what others saved; `closes` reads prices from elsewhere, and `saved_frames` frames
+saved as CSV, both by `csv_files`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -128,45 +129,31 @@ def trades(
         raise LabError(
             f"pages: more than {MAX_PAGES:,}. Read them in parts, or import them into an archive."
         )
-    # Before anything is read: a mistake in an argument shows at once.
+    # Before anything is read: a mistake in an argument shows at once. A list of rows is one page.
     answers = 1 if unwrapped.are_rows(every) else len(every)
     labels = _fill_type_labels(fill_type, answers)
     lookup = MarketLookup(tokens, markets)
-    codes = []
-    bodies = []
-    sources = []
-    accounts = set()
-    for number, saved in unwrapped.unwrap_each(every):
-        label = unwrapped.agreed(
-            "fill_type", labels[number], saved.fill_type, saved.place
-        )
-        accounts.add(
-            unwrapped.agreed("account_id", account_id, saved.account_id, saved.place)
-        )
-        codes.append(-1 if label is None else rows.FILL_TYPES.index(label))
-        bodies.append(saved.page)
-        sources.append(saved.place)
-    if len(accounts) == 1:
-        [account_id] = accounts
+    found = _find_pages(every, labels, account_id)
     # No pages make one empty group, which gives an empty frame of the right types.
-    groups = list(wire.group(bodies)) or [[]]
+    groups = list(wire.group(found.bodies)) or [[]]
     starts = itertools.accumulate(
         map(len, groups),
         initial=0,
     )
 
     def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
+        """Return the rows of pages, and these pages themselves if there is no trade in them."""
         stop = start + len(group)
         batch = wire.read(
             group,
-            sources[start:stop],
+            found.places[start:stop],
             ten_members=ten_members,
         )
         has_trades = batch.columns["no_trade"].null_count > 0
-        table = _sort(
+        table = _sort_distinct(
             rows.convert(
                 batch,
-                codes[start:stop],
+                found.codes[start:stop],
                 lookup,
                 fee_token,
             )
@@ -184,7 +171,35 @@ def trades(
     # Some pages without a trade are odd rows; all of them are another endpoint.
     if all(without_trades):
         wire.refuse_without_trades(without_trades)
-    return join_typed(parts, lookup, account_id)
+    return join_typed(parts, lookup, found.account_id)
+
+
+class _FoundPages(NamedTuple):
+    """Pages with their fill types as codes and their places, and whose they are, if of one account."""
+
+    bodies: list[wire.Page]
+    codes: list[int]
+    places: list[str]
+    account_id: int | None
+
+
+def _find_pages(
+    every: list[wire.Page], labels: Sequence[str | None], account_id: int | None
+) -> _FoundPages:
+    """Take pages out of what they are wrapped in, which may say what arguments do not, and must not contradict."""
+    found = _FoundPages([], [], [], account_id)
+    accounts = set()
+    for number, saved in unwrapped.unwrap_each(every):
+        label = unwrapped.agreed(
+            "fill_type", labels[number], saved.fill_type, saved.place
+        )
+        accounts.add(
+            unwrapped.agreed("account_id", account_id, saved.account_id, saved.place)
+        )
+        found.codes.append(-1 if label is None else rows.FILL_TYPES.index(label))
+        found.bodies.append(saved.page)
+        found.places.append(saved.place)
+    return found._replace(account_id=accounts.pop()) if len(accounts) == 1 else found
 
 
 def join_batches(
@@ -197,6 +212,7 @@ def join_batches(
     """Make the frame of `trades` from parsed pages, given by fill type."""
     wire.refuse_without_trades(itertools.chain.from_iterable(batches.values()))
     lookup = MarketLookup(tokens, markets)
+    # No pages make an empty frame of the right types.
     parts = [
         rows.convert(
             wire.concat([]),
@@ -222,7 +238,7 @@ def join_batches(
 
 def join_typed(
     parts: Sequence[pa.Table],
-    listing: MarketLookup,
+    lookup: MarketLookup,
     account_id: int | None = None,
 ) -> pd.DataFrame:
     """Make the frame of converted rows in any order: oldest first, each row once."""
@@ -231,10 +247,10 @@ def join_typed(
         (part for part in parts if len(part)),
         key=lambda part: rows.sort_keys(part)[0][0],
     )
-    table = _sort(pa.concat_tables(filled or parts[:1]))
+    table = _sort_distinct(pa.concat_tables(filled or parts[:1]))
     if account_id is not None:
         table = rows.note_other_accounts(table, account_id)
-    return assemble(table, listing, account_id)
+    return assemble(table, lookup, account_id)
 
 
 def join_frames(
@@ -286,7 +302,7 @@ def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
         )
 
 
-def _sort(table: pa.Table) -> pa.Table:
+def _sort_distinct(table: pa.Table) -> pa.Table:
     """Sort rows in an order that depends on nothing but their content, and drop exact repetitions."""
     moments, trade_ids = rows.sort_keys(table)
     if _increase(moments, trade_ids):
@@ -343,17 +359,17 @@ def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
 
 def assemble(
     table: pa.Table,
-    listing: MarketLookup,
+    lookup: MarketLookup,
     account_id: int | None = None,
 ) -> pd.DataFrame:
     """Make the frame of typed rows in their order: codes become categories, unknown accounts `account_id`."""
     # Unlisted markets were met in the order of pages, on which a frame must not depend.
-    unlisted = sorted(listing.markets[listing.known :])
-    markets = [*listing.markets[: listing.known], *unlisted]
-    place = {name: code for code, name in enumerate(markets)}
-    # The last one is where the code -1 leads to.
-    places = [place[name] for name in listing.markets] + [-1]
-    market = np.array(places)[table["market"].to_numpy()]
+    unlisted = sorted(lookup.markets[lookup.known :])
+    markets = [*lookup.markets[: lookup.known], *unlisted]
+    code_of = {name: code for code, name in enumerate(markets)}
+    # The code -1, of no market, leads to the last one, and stays -1.
+    new_codes = [code_of[name] for name in lookup.markets] + [-1]
+    market = np.array(new_codes)[table["market"].to_numpy()]
     categories = {
         "side": SIDES,
         "fill_type": rows.FILL_TYPES,
@@ -361,7 +377,7 @@ def assemble(
         "market": markets,
     }
     # Base, quote and fee token are codes into the same listing.
-    categories |= dict.fromkeys(("base", "quote", "fee_token"), listing.tokens)
+    categories |= dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
     data: dict[str, Any] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in categories:

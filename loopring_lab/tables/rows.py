@@ -84,10 +84,12 @@ def as_amount(number: Decimal | None) -> Decimal | None:
 def fee_rates(
     fee: pa.Array,
     fee_code: Codes,
-    *legs: tuple[Codes, pa.Array],
+    base_leg: tuple[Codes, pa.Array],
+    quote_leg: tuple[Codes, pa.Array],
 ) -> np.ndarray:
     """Return fees in basis points of the leg, a token and an amount, that they were charged on."""
-    (base, size), (quote, notional) = legs
+    base, size = base_leg
+    quote, notional = quote_leg
     in_quote = pc.if_else(pa.array(fee_code == quote), notional, None)
     in_either = pc.if_else(pa.array(fee_code == base), size, in_quote)
     charged = _floats(in_either)
@@ -133,7 +135,10 @@ class Conversion:
         token: Codes,
         keep: Callable[[int, str | None], None],
     ) -> pa.Array:
-        """Scale amounts to units; those of unknown tokens, or that do not fit, become null and are kept."""
+        """Scale amounts to units; those of unknown tokens, or that do not fit, become null and are kept.
+
+        `keep` takes the row and the problem; None where the token is not known, which another note of the row says.
+        """
         decimals = self.listing.decimals[token]
         is_unscaled = (token < 0) & _known(numbers.is_valid())
         for row in np.flatnonzero(is_unscaled).tolist():
@@ -238,13 +243,13 @@ class _Converter(Conversion):
         self,
         row: int,
         name: str,
-        reason: str | None = None,
+        problem: str | None = None,
     ) -> None:
-        """Keep the text of a member that its column cannot hold."""
+        """Keep the text of a member that its column cannot hold; without a problem where another note says it."""
         text = self.columns[name][row].as_py()
         self.verbatim[row][name] = text
-        if reason:
-            self.reasons[row].append(f"{name} {shown(text, 60)} {reason}")
+        if problem:
+            self.reasons[row].append(f"{name} {shown(text, 60)} {problem}")
 
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
@@ -286,14 +291,14 @@ class _Converter(Conversion):
         numbers = cast_integers(self.columns[name])
         if numbers is not None:
             return numbers
-        return self.each(
+        return self.parsed_one_by_one(
             name,
             parse_integer,
             pa.int64(),
             "is not a whole number of 64 bits",
         )
 
-    def each(
+    def parsed_one_by_one(
         self,
         name: str,
         parse: Callable[[str], Any],
@@ -332,7 +337,7 @@ class _Converter(Conversion):
         numbers = cast_smallest(self.columns[name])
         if numbers is None:
             problem = f"is not a whole number of at most {WHOLE.precision} digits"
-            numbers = self.each(
+            numbers = self.parsed_one_by_one(
                 name,
                 _parse_smallest,
                 WHOLE,
@@ -345,7 +350,7 @@ class _Converter(Conversion):
             name,
             numbers,
             token,
-            lambda row, reason: self.keep_text(row, name, reason),
+            lambda row, problem: self.keep_text(row, name, problem),
         )
 
     def prices(self) -> pa.Array:
@@ -394,7 +399,7 @@ class _Converter(Conversion):
         if rule == "quote":
             return quote
         if rule == "row":
-            # Without the sentinel at the end.
+            # Without the last, which is that of the code -1.
             listed = pa.array(self.listing.token_ids[:-1])
             return np.asarray(
                 pc.index_in(

@@ -140,8 +140,9 @@ class Selection:
         else:
             self.client = source
         self._given_prices = prices
-        # What was asked for last.
-        self._asked_for: object = None
+        # What was to be read last, whether or not it could be.
+        self._tried: object = None
+        # Trades with roles, prices under `_prices_key`, and what `_cached` computes.
         self._cache: dict[Any, Any] = {}
 
     # Reading
@@ -169,8 +170,8 @@ class Selection:
         return [*account] if isinstance(account, tuple) else [account]
 
     @property
-    def _asked(self) -> int | list[int]:
-        """The accounts as an argument."""
+    def _account_argument(self) -> int | list[int]:
+        """The accounts as `Client.trades` takes them."""
         return self.accounts if len(self.accounts) > 1 else self.accounts[0]
 
     def read_what_is_missing(self) -> bool:
@@ -179,15 +180,16 @@ class Selection:
         What could not be read is not asked for again until something else is chosen.
         """
         wanted: object = None
-        read = self.read
+        begin = self.read
         if not self.is_read:
             wanted = self.accounts
         elif self._lacks_prices:
             wanted = self._prices_key
-            read = self.read_prices
-        if wanted is not None and (not wanted or wanted != self._asked_for):
-            read()
-        self._asked_for = wanted
+            begin = self.read_prices
+        # Without an account `read` raises, and says so each time.
+        if wanted is not None and (not wanted or wanted != self._tried):
+            begin()
+        self._tried = wanted
         return wanted is not None and bool(self.background.doing)
 
     def read(self) -> None:
@@ -199,14 +201,15 @@ class Selection:
         if not accounts:
             raise LabError(NO_ACCOUNT)
         self.forget()
-        self._asked_for = accounts
-        asked = self._asked
+        self._tried = accounts
+        # Taken now, as the choice may change while the thread reads.
+        account_id = self._account_argument
 
-        def read(report: ReportProgress) -> pd.DataFrame:
+        def download(report: ReportProgress) -> pd.DataFrame:
             # It takes a second the first time, which is better spent in this thread than before a figure.
             import_module("loopring_lab.figures")
             try:
-                return client.trades(asked, progress=report)
+                return client.trades(account_id, progress=report)
             except NotAuthorized:
                 self.needs_key = True
                 raise
@@ -215,7 +218,7 @@ class Selection:
         noun = "account" if len(accounts) == 1 else "accounts"
         self.background.begin(
             f"Reading the trades of {noun} {names}",
-            read,
+            download,
             self._set_trades,
         )
 
@@ -241,12 +244,12 @@ class Selection:
 
     def read_prices(self) -> None:
         """Read prices from outside the exchange for these filters in the background."""
-        # Kept now, as the filters may change while the thread reads.
+        # Taken now, as the filters may change while the thread reads.
         client: Any = self.client
         chosen = self.chosen
         key = self._prices_key
 
-        def read(_: ReportProgress) -> pd.DataFrame:
+        def download(_: ReportProgress) -> pd.DataFrame:
             prices: pd.DataFrame | None = client.outside_prices(
                 chosen, every=self._prices_every
             )
@@ -258,7 +261,7 @@ class Selection:
 
         self.background.begin(
             "Reading prices from outside the exchange",
-            read,
+            download,
             lambda prices: self._cache.update({key: prices}),
         )
 
@@ -445,8 +448,8 @@ class Selection:
             if not self.accounts:
                 raise LabError(NO_ACCOUNT)
             client = name_of(self.client, "client")
-            asked = self._asked
-            lines.append(f"trades = {client}.trades(account_id={asked})")
+            accounts = self._account_argument
+            lines.append(f"trades = {client}.trades(account_id={accounts})")
         if self._finds_roles:
             trades = f"lab.fills.with_roles({trades})"
         return [*lines, f"chosen = {trades}"]
@@ -507,7 +510,7 @@ class Selection:
 
     @property
     def prices_if_any(self) -> pd.DataFrame | None:
-        """The same; None, for the trades themselves, where there are none and none can be read."""
+        """`prices`; None where none are given and none can be read: the trades themselves are the reference then."""
         if self._given_prices is None and not self._can_read_prices:
             return None
         return self.prices
@@ -581,10 +584,10 @@ class Selection:
     def _cached(self, key: str, compute: Callable[[], Any]) -> Any:
         """Compute once for the same filters."""
         with self.background.lock:
-            full_key = (key, *self._conditions)
-            if full_key not in self._cache:
+            of_filters = (key, *self._conditions)
+            if of_filters not in self._cache:
                 # Dropping everything is simple, and a whole round of choices fits again.
                 if len(self._cache) >= CACHE_SIZE:
                     self._cache.clear()
-                self._cache[full_key] = compute()
-            return self._cache[full_key]
+                self._cache[of_filters] = compute()
+            return self._cache[of_filters]

@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 
 LIVE = ":is(.loopring-lab, .loopring-lab-figure, .ll-view)"
 OUTPUT = ".jp-OutputArea-child"
-# Of a widget without its kernel JupyterLab shows an error, whatever else is in the same output. So the copy
-# is an output of its own, and hides that error. Other pages than Jupyter's have no outputs by this name.
+# Of a widget without its kernel JupyterLab shows an error, whatever else is in the same output. So the copy is an
+# output of its own, after the widget's. Hidden is, line by line: the copy after a widget that lives; the error before
+# a copy, where none lives; and on other pages than Jupyter's, which have no outputs by this name, the copy if any
+# widget lives.
 STYLE = f"""<style>
 {OUTPUT}:has({LIVE}) + {OUTPUT}:has(.ll-saved),
 {OUTPUT}:not(:has({LIVE})):has(+ {OUTPUT} .ll-saved),
 :root:not(:has({OUTPUT})):has({LIVE}) .ll-saved {{ display: none; }}
 </style>"""
-# Seconds without another change: a picture takes longer to make than what is on screen.
+# Seconds without another change before the copy is made anew: its picture takes longer to make than what is on screen.
 PAUSE = 1.0
 
 
 class SavedCopy:
-    """The second output of a widget, kept as the widget is."""
+    """The second output of a widget, which follows the changes of the first."""
 
     def __init__(
         self,

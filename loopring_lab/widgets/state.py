@@ -37,7 +37,7 @@ class WidgetState(HasTraits):
     CHOICES: ClassVar[tuple[str, ...]] = ()
     # The module and the class of the view. Views import the widgets, and bring ipywidgets.
     _view_class: tuple[str, str]
-    # What follows from the choices, and its code.
+    # Works out what the choices show, and writes the code of it.
     model: Any
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ class WidgetState(HasTraits):
                 others = f"It has {', '.join(self.CHOICES)}."
                 hint = did_you_mean(name, self.CHOICES, others)
                 raise LabError(f"{type(self).__name__} has no choice {name!r}. {hint}")
-        # Before the choices are set, which takes its lock.
+        # Before the choices: setting one takes its lock.
         self.background = Background()
         super().__init__(**given)
 
@@ -101,9 +101,10 @@ class WidgetState(HasTraits):
         if not cell:
             return
         # A cell may make several widgets of a class, always in the same order.
-        run = (message["header"]["msg_id"], type(self).__name__)
+        name_of_class = type(self).__name__
+        run = (message["header"]["msg_id"], name_of_class)
         _made[run] += 1
-        place = (cell, *run[1:], str(_made[run]))
+        place = (cell, name_of_class, str(_made[run]))
         for name, value in _remembered.get(place, {}).items():
             if name not in given:
                 # What does not fit this source, such as a market it lacks, is left out.
@@ -123,9 +124,9 @@ class Choice(TraitType[Any, Any]):
         self._parser = parser
         super().__init__(default)
 
-    # traitlets tells observers inside this call.
     def set(self, obj: Any, value: Any) -> None:
         """Set the value, and let all observers react, before another thread changes anything."""
+        # traitlets calls the observers inside `set`, so the lock is held for them too.
         with obj.background.lock:
             super().set(obj, value)
 
@@ -235,5 +236,5 @@ def unknown_value(name: str, value: object, allowed: Iterable[str | None]) -> La
     names = [option for option in options if option]
     ending = "; or None for all." if None in options else "."
     others = f"Give one of: {', '.join(names)}{ending}"
-    hint = did_you_mean(str(value).upper(), names, others)
+    hint = did_you_mean(value, names, others)
     return LabError(f"{name}={value!r} is not known. {hint}")

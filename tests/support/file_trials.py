@@ -21,7 +21,7 @@ from support.power_loss import cut_power, watched
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive, merge
-from loopring_lab.archive.rows import stored
+from loopring_lab.archive.rows import as_stored
 from loopring_lab.archive.schema import TYPED
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
@@ -54,7 +54,7 @@ def made_rows(first: int, count: int = BATCH) -> pa.Table:
         columns[name] = amounts.cast(pa.decimal128(20, 0)).cast(pa.decimal128(38, 18))
     columns["verbatim"] = [f'["{number * 104_729}"]' for number in ids]
     columns["retrieved_at"] = columns["created_at"]
-    return stored(portable(pa.table(columns)))
+    return as_stored(portable(pa.table(columns)))
 
 
 def add_host(path: str) -> None:

@@ -95,7 +95,7 @@ class Recording:
 def host(run: str, *words: Any) -> None:
     """Fork, for every line with a path, a process that works on that file; tell its id, commits and end."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    sync.BATCH_ROWS, sync.BATCH_SECONDS = 1_000, 0.2
+    sync.BATCH_PAGES, sync.BATCH_SECONDS = 1_000 // sync.PAGE, 0.2
     imports.BATCH_BYTES = 200_000
     from_blocks.ROWS_OF_A_TRANSACTION, from_blocks.BLOCKS_AT_ONCE = 40, 4
     fetching.BATCH_BLOCKS = 40

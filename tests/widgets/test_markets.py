@@ -4,6 +4,7 @@ import json
 from html import unescape
 from typing import Any
 
+import eth_account  # noqa: F401 - raises the recursion limit, of which hypothesis warns if a test does it
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
