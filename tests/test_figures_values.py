@@ -405,7 +405,9 @@ def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
     assert np.array(overlap)[:, 0] == pytest.approx(rows["overlap_bps"].to_numpy())
     known = rows.dropna(subset=["low_bps"])
     ends = known[["low_bps", "high_bps"]].to_numpy()
-    assert np.concatenate([one for one in single if one]) == pytest.approx(ends, rel=1e-9)
+    assert np.concatenate([one for one in single if one]) == pytest.approx(
+        ends, rel=1e-9
+    )
     # Bonferroni: each of so many groups at a level that leaves out that part of 5 %.
     groups = list(known["market"].iloc[1:])
     wider = lab.fills.compare_venues(
