@@ -6,6 +6,7 @@ As in `fees`, amounts in different tokens are never added up, and every kind of 
 from loopring_lab.fills.averages import vwap
 from loopring_lab.fills.breakdown import breakdown
 from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.fills.curves import cost_curves, crossing
 from loopring_lab.fills.markouts import markouts, shortfall
 from loopring_lab.fills.orders import orders
 from loopring_lab.fills.pools import pool_returns
@@ -18,6 +19,8 @@ __all__ = [
     "all_in_cost",
     "breakdown",
     "compare_venues",
+    "cost_curves",
+    "crossing",
     "describe",
     "markouts",
     "one_side",
