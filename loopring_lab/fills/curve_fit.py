@@ -80,6 +80,14 @@ class CostFit:
         covariance: np.ndarray = cov_cluster((scores, bread), each, False)
         return covariance
 
+    def variance_of_mix(self) -> float:
+        """Return the variance of a curve's level that comes from which markets, sides and hours orders were in."""
+        first = self._rows.shape[1] - len(self._effects)
+        effects = self._rows[:, first:] @ self._fit.params.to_numpy()[first:]
+        orders = self.cells["orders"].to_numpy(np.float64)
+        mean = orders @ effects / orders.sum()
+        return float(orders @ (effects - mean) ** 2 / orders.sum() ** 2)
+
     def curve(self, venue: str, steps: np.ndarray) -> np.ndarray:
         """Return the rows of orders of these sizes at a venue, in the mean of all markets, sides and hours."""
         rows = self._design(pd.DataFrame({"fill_type": venue, "step": steps}))
@@ -88,7 +96,7 @@ class CostFit:
         return rows
 
     def estimates(
-        self, rows: np.ndarray, covariance: np.ndarray
+        self, rows: np.ndarray, covariance: np.ndarray, more_variance: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return what the fit says of rows and the standard errors; NaN where it does not follow from the orders."""
         bread = self._fit.normalized_cov_params
@@ -96,7 +104,8 @@ class CostFit:
             self._rows * self.cells["orders"].to_numpy()[:, None]
         )
         off = np.abs(rows @ bread @ information - rows).max(axis=1)
-        errors = np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
+        variances = np.einsum("ij,jk,ik->i", rows, covariance, rows)
+        errors = np.sqrt(variances + more_variance)
         follows = np.where(off < ROUNDING, 1.0, np.nan)
         return rows @ self._fit.params.to_numpy() * follows, errors * follows
 

@@ -132,15 +132,16 @@ def cost_curves(
     Raises
     ------
     LabError, AmountError
-        As for `compare_venues`, `cluster` is not known, there are too many orders to fit, or statsmodels is not
+        As for `compare_venues`, `cluster` is not known, or statsmodels is not
         installed, which ``pip install 'loopring-lab[models]'`` brings.
 
     Notes
     -----
     A curve is a natural cubic spline with four knots (Harrell, section 2.4.5). Orders of one market, side, hour,
-    venue, cluster and size, rounded to a quarter of the natural logarithm, are one row of a weighted least squares
-    fit, which gives what a fit of single orders would. Standard errors are clustered, with the factor
-    G / (G - 1) for G clusters, and Student's t with G - 1 degrees of freedom (Cameron and Miller).
+    venue and size, rounded to a quarter of the natural logarithm, are one row of a weighted least squares fit, which
+    gives what a fit of single orders would. Standard errors are clustered, with the factor G / (G - 1) for G
+    clusters, and Student's t with G - 1 degrees of freedom (Cameron and Miller); those of a venue's curve also cover
+    which markets, sides and hours orders happened to be in. With fewer than 20 clusters there are no bands.
 
     Users choose venues, often by price: a curve describes orders that went to a venue, not what others would pay.
     Arbitrage is no user's cost: leave it out first, such as by ``flow`` of `with_flow`.
@@ -199,7 +200,9 @@ def cost_curves(
     }
     rows = []
     for venue, steps_of_size, design, orders in _curves(fit, cells):
-        costs, errors = fit.estimates(design, covariance)
+        # Effects of markets, sides and hours cancel out of the difference.
+        more = 0.0 if venue == DIFFERENCE else fit.variance_of_mix()
+        costs, errors = fit.estimates(design, covariance, more)
         reach = errors * _reach(clusters, intervals)
         for step, cost, low, high in zip(
             steps_of_size, costs, costs - reach, costs + reach, strict=True
@@ -413,5 +416,9 @@ def _answer(
     trades: Any, rows: list[dict[str, Any]], columns: dict[str, pa.DataType]
 ) -> Any:
     """Return rows as a frame of the same kind as `trades`."""
-    table = pa.Table.from_pylist(rows, pa.schema(columns))
+    table = pa.Table.from_pandas(
+        pd.DataFrame(rows, columns=list(columns)),
+        pa.schema(columns),
+        preserve_index=False,
+    )
     return finished(frames.like(trades, without_note(table)), table)
