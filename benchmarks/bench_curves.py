@@ -8,21 +8,18 @@ of these over all seeds of a kind of world, which a band should hold as often as
 
 import sys
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.worlds import AMOUNT, MINUTE, minute_marks, trades_of
+from support.worlds import MINUTE, minute_marks, trades_of, true_prices
 
 import loopring_lab as lab
 from loopring_lab.relayer import World
-from loopring_lab.relayer.simulation import LATENT_SCALE
 
 CHEAPER = ("pool", "neither", "book")
 CLUSTERS = ("order", "day")
@@ -32,20 +29,6 @@ SIZES = np.array([250.0, 500.0, 1000.0, 2000.0, 4000.0])
 LEAST_HELD = 0.90
 MOST_HELD = 0.98
 BIAS_BPS = 0.5
-
-
-def true_prices(world: World) -> pa.Table:
-    """Return the true price at the moment of each fill."""
-    latent = {(fill.market, fill.time_ms): fill.latent for fill in world.fills}
-    moments = [moment for _, moment in latent]
-    prices = [Decimal(price) / LATENT_SCALE for price in latent.values()]
-    return pa.table(
-        {
-            "created_at": pa.array(moments, pa.timestamp("ms", "UTC")),
-            "market": [market for market, _ in latent],
-            "price": pa.array(prices, AMOUNT),
-        }
-    )
 
 
 def at_sizes(curves: pd.DataFrame, name: str, venue: str) -> np.ndarray:

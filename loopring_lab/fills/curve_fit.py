@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -48,7 +49,10 @@ class CostFit:
         orders = cells["orders"].to_numpy(np.float64)
         self._mean_row = orders @ self._rows / orders.sum()
         # A mean of several orders says as much as they do; its weight is their number.
-        self._fit = models.WLS(cells["cost"] / orders, self._rows, orders).fit()
+        with warnings.catch_warnings():
+            # Of what the orders do not tell apart, `estimates` gives none.
+            warnings.filterwarnings("ignore", "The design matrix is rank-deficient")
+            self._fit = models.WLS(cells["cost"] / orders, self._rows, orders).fit()
         self.expected = self._fit.fittedvalues.to_numpy()
 
     def covariance_by_order(self) -> np.ndarray:
@@ -75,6 +79,9 @@ class CostFit:
     def _covariance(self, scores: np.ndarray) -> np.ndarray:
         from statsmodels.stats.sandwich_covariance import cov_cluster
 
+        # One cluster says nothing of how clusters vary, and statsmodels takes its row for a column.
+        if len(scores) < 2:
+            return np.full_like(self._fit.normalized_cov_params, np.nan)
         each = np.arange(len(scores))
         bread = self._fit.normalized_cov_params
         covariance: np.ndarray = cov_cluster((scores, bread), each, False)
@@ -107,7 +114,8 @@ class CostFit:
         variances = np.einsum("ij,jk,ik->i", rows, covariance, rows)
         errors = np.sqrt(variances + more_variance)
         follows = np.where(off < ROUNDING, 1.0, np.nan)
-        return rows @ self._fit.params.to_numpy() * follows, errors * follows
+        expected: np.ndarray = rows @ self._fit.params.to_numpy()
+        return expected * follows, errors * follows
 
     def _design(self, orders: pd.DataFrame) -> np.ndarray:
         return np.column_stack(list(self._columns(orders)))
@@ -129,7 +137,8 @@ def sizes_at(cells: pd.DataFrame, parts: tuple[float, ...]) -> np.ndarray:
     """Return the steps of size below which these parts of the orders are."""
     by_step = cells.groupby("step")["orders"].sum().cumsum()
     places = np.searchsorted(by_step, np.array(parts) * by_step.iloc[-1])
-    return by_step.index.to_numpy(np.float64)[places]
+    steps: np.ndarray = by_step.index.to_numpy(np.float64)[places]
+    return steps
 
 
 def natural_spline(steps: np.ndarray, knots: np.ndarray) -> Iterator[np.ndarray]:
@@ -167,4 +176,5 @@ def _statsmodels(caller: str) -> ModuleType:
         raise LabError(
             f"{caller}: statsmodels is not installed. Install it with: pip install 'loopring-lab[models]'"
         ) from None
-    return statsmodels.api
+    models: ModuleType = statsmodels.api
+    return models

@@ -36,8 +36,9 @@ from loopring_lab.query import parse_length
 
 VENUES = {"amm": "pool", "dex": "book"}
 DIFFERENCE = "difference"
-# What errors can be clustered by. The first with enough clusters is the default, as it allows for most.
-CLUSTERS = ("account", "day", "order")
+CLUSTERS = ("order", "account", "day")
+# Of fewer clusters, errors say little, whatever the width of Student's t.
+FEWEST_CLUSTERS = 5
 HOUR = 3_600_000
 # A curve leaves out this part of the orders at either end, where single orders bend it.
 TAIL = 0.025
@@ -69,15 +70,15 @@ CROSSING = {
 }
 
 CELLS = """
--- orders of each cell; then each account and each day that has any, and how many fills count nowhere
+-- orders of each cell; then each account and each day that has any at a venue, and how many fills count nowhere
 SELECT market, side, hour, fill_type, step,
     count(*) AS orders, sum(cost) AS cost, sum(cost * cost) AS squares
 FROM orders
 GROUP BY ALL
 UNION ALL BY NAME
-SELECT DISTINCT 'account' AS counted, account AS number FROM orders
+SELECT DISTINCT 'account' AS counted, fill_type, account AS number FROM orders
 UNION ALL BY NAME
-SELECT DISTINCT 'day' AS counted, day AS number FROM orders
+SELECT DISTINCT 'day' AS counted, fill_type, day AS number FROM orders
 UNION ALL BY NAME
 SELECT 'left out' AS counted, count(*) AS number FROM takers WHERE NOT is_taken"""
 
@@ -115,7 +116,8 @@ def cost_curves(
     horizon : str or pandas.Timedelta
         How long after the end of an order prices count.
     cluster : {'order', 'account', 'day'}, optional
-        What may vary together. By default accounts if there are 20, else days if there are 20, else orders.
+        What is taken to vary as one, as for `compare_venues`: by default the one with the fewest clusters that has 20
+        or more at each venue.
     intervals : float
         Level of the bands, between 0 and 1, at each size by itself.
 
@@ -132,8 +134,8 @@ def cost_curves(
     Raises
     ------
     LabError, AmountError
-        As for `compare_venues`, `cluster` is not known, or statsmodels is not
-        installed, which ``pip install 'loopring-lab[models]'`` brings.
+        As for `compare_venues`, `cluster` is not known, or statsmodels is not installed, which
+        ``pip install 'loopring-lab[models]'`` brings.
 
     Notes
     -----
@@ -141,7 +143,7 @@ def cost_curves(
     venue and size, rounded to a quarter of the natural logarithm, are one row of a weighted least squares fit, which
     gives what a fit of single orders would. Standard errors are clustered, with the factor G / (G - 1) for G
     clusters, and Student's t with G - 1 degrees of freedom (Cameron and Miller); those of a venue's curve also cover
-    which markets, sides and hours orders happened to be in. With fewer than 20 clusters there are no bands.
+    which markets, sides and hours orders happened to be in. With fewer than 5 clusters there are no bands.
 
     Users choose venues, often by price: a curve describes orders that went to a venue, not what others would pay.
     Arbitrage is no user's cost: leave it out first, such as by ``flow`` of `with_flow`.
@@ -171,12 +173,13 @@ def cost_curves(
     def asked(last: str, **more: pa.Table) -> pd.DataFrame:
         question = question_of_prices(caller, {**steps, "sums": last}, NEEDS, Keys())
         answer = ask(question, trades, prices, **tables, **more)
-        return collected(answer, caller).to_pandas()
+        table: pd.DataFrame = collected(answer, caller).to_pandas()
+        return table
 
     found = asked(CELLS)
     cells = _cells_with_curves(found)
     if cells.empty:
-        return _answer(trades, [], CURVE)
+        return _answer(trades, pd.DataFrame(), CURVE)
     cluster = cluster or _widest(found)
     fit = CostFit(cells, caller)
     if cluster == "order":
@@ -198,21 +201,22 @@ def cost_curves(
         "reference": kind,
         LEFT_OUT: found.loc[found["counted"] == "left out", "number"].sum(),
     }
-    rows = []
-    for venue, steps_of_size, design, orders in _curves(fit, cells):
+    drawn = []
+    for venue, sizes, design, orders in _curves(fit, cells):
         # Effects of markets, sides and hours cancel out of the difference.
         more = 0.0 if venue == DIFFERENCE else fit.variance_of_mix()
         costs, errors = fit.estimates(design, covariance, more)
         reach = errors * _reach(clusters, intervals)
-        for step, cost, low, high in zip(
-            steps_of_size, costs, costs - reach, costs + reach, strict=True
-        ):
-            size = np.exp(step / STEPS)
-            bounds = {"cost_bps": cost, "low_bps": low, "high_bps": high}
-            rows.append(
-                {"venue": venue, "size": size, **bounds, "orders": orders, **about}
-            )
-    return noted(_answer(trades, rows, CURVE), kind)
+        curve = {
+            "venue": venue,
+            "size": np.exp(sizes / STEPS),
+            "cost_bps": costs,
+            "low_bps": costs - reach,
+            "high_bps": costs + reach,
+            "orders": orders,
+        }
+        drawn.append(pd.DataFrame(curve).assign(**about))
+    return noted(_answer(trades, pd.concat(drawn), CURVE), kind)
 
 
 def crossing(curves: Any) -> Any:
@@ -253,7 +257,7 @@ def crossing(curves: Any) -> Any:
     found = _crossing_of(known.sort_values("size"))
     quotes = table["quote"].dropna()
     unit = quotes.iloc[0] if len(quotes) else None
-    return _answer(curves, [{"quote": unit, **found}], CROSSING)
+    return _answer(curves, pd.DataFrame([{"quote": unit, **found}]), CROSSING)
 
 
 def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
@@ -262,7 +266,7 @@ def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
         return {"reason": "no sizes at which both venues have a curve"}
     costs = difference["cost_bps"].to_numpy()
     is_pool_cheaper = costs < 0
-    found = {
+    found: dict[str, Any] = {
         "smaller": "pool" if is_pool_cheaper[0] else "book",
         "larger": "pool" if is_pool_cheaper[-1] else "book",
     }
@@ -363,20 +367,22 @@ def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def _widest(found: pd.DataFrame) -> str:
-    """Return what there are enough of to cluster by."""
-    # Of an account or a day, each market may have a row.
-    numbers = found.groupby("counted")["number"].nunique()
-    for cluster in CLUSTERS[:-1]:
-        if numbers[cluster] >= FEWEST:
-            return cluster
-    return CLUSTERS[-1]
+    """Return what to cluster by: the kind with the fewest clusters that has enough at each venue."""
+    numbers = found.groupby(["counted", "fill_type"])["number"].nunique()
+    fewest = numbers.groupby("counted").min()
+    enough = fewest[fewest >= FEWEST]
+    return "order" if enough.empty else str(enough.idxmin())
 
 
 def _reach(clusters: int, level: float) -> float:
     """Return how many standard errors a band reaches to each side; NaN with too few clusters for one."""
     from scipy.stats import t
 
-    return float(t.ppf((1 + level) / 2, clusters - 1)) if clusters >= FEWEST else np.nan
+    return (
+        float(t.ppf((1 + level) / 2, clusters - 1))
+        if clusters >= FEWEST_CLUSTERS
+        else np.nan
+    )
 
 
 def _curves(
@@ -412,13 +418,8 @@ def _unit_of(worth: pa.Table) -> str | None:
     return None
 
 
-def _answer(
-    trades: Any, rows: list[dict[str, Any]], columns: dict[str, pa.DataType]
-) -> Any:
-    """Return rows as a frame of the same kind as `trades`."""
-    table = pa.Table.from_pandas(
-        pd.DataFrame(rows, columns=list(columns)),
-        pa.schema(columns),
-        preserve_index=False,
-    )
+def _answer(trades: Any, rows: pd.DataFrame, columns: dict[str, pa.DataType]) -> Any:
+    """Return rows as a frame of the same kind as `trades`, null where they lack a column or a value."""
+    whole = rows.reindex(columns=list(columns))
+    table = pa.Table.from_pandas(whole, pa.schema(columns), preserve_index=False)
     return finished(frames.like(trades, without_note(table)), table)
