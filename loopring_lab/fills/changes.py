@@ -196,14 +196,13 @@ def break_test(changes: Any, *, level: float = 0.95) -> Any:
     for values, rows in groups:
         known = rows[rows["error_bps"] > 0].dropna(subset="period")
         tested = _tested(known.sort_values("period"), level)
-        found.append(dict(zip([*keys, "reference"], values, strict=True)) | tested)
-    columns = {name: given.schema.field(name).type for name in keys}
-    columns = {**columns, **BREAK}
-    answer = pa.Table.from_pandas(
-        pd.DataFrame(found, columns=list(columns)),
-        pa.schema(columns),
-        preserve_index=False,
-    )
+        about = dict(zip([*keys, "reference"], values, strict=True))
+        known_values = {
+            name: None if pd.isna(value) else value for name, value in about.items()
+        }
+        found.append(known_values | tested)
+    types = {name: given.schema.field(name).type for name in keys} | BREAK
+    answer = pa.Table.from_pylist(found, pa.schema(types))
     return frames.like(changes, answer)
 
 
