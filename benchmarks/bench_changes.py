@@ -2,14 +2,16 @@
 
 python benchmarks/bench_changes.py [first seed] [seeds] [size]
 
-Worlds that do not switch give the size of the test: how often it finds a break that is not there. Worlds that do give
-its power, and how near the month found is. Both for users alone. Then the same of statistics of months that are drawn
-from their errors, where nothing but the test itself can be wrong.
+Worlds that switch give its power, and how near the month found is. Worlds that do not have breaks all the same, as
+users reach lower tiers of fees on certain days: so their orders are dealt to twelve months by chance, which leaves no
+change, and how often the test finds one is its size. All for users alone. Before that the same of months that are
+drawn from their errors, where nothing but the test itself can be wrong.
 """
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,8 @@ from loopring_lab.relayer import World
 
 CHEAPER = ("pool", "neither", "book")
 SWITCHED = ("2022-07-01", "book")
+SWITCHED_FROM = ("pool", "neither")
+MONTHS = pd.date_range("2022-01-01", periods=12, freq="MS", tz="UTC").as_unit("ms")
 # The targets at a level of 5 %.
 LEAST_SIZE = 0.03
 MOST_SIZE = 0.08
@@ -34,25 +38,38 @@ ERRORS = (3.0, 3.2, 3.2, 4.4, 3.9, 3.4, 2.3, 3.8, 4.4, 3.5, 4.7, 4.2)
 DRAWN = 1000
 
 
-def months_of(world: World) -> pd.DataFrame:
-    """Return the differences of a world's users by month."""
+def users_of(world: World) -> tuple[pd.DataFrame, Any]:
+    """Return the fills that a world's users took, and outside prices."""
     trades = trades_of(world)
-    users = trades[~trades["account_id"].isin(world.arbitrageurs)]
+    is_user = ~trades["account_id"].isin(world.arbitrageurs)
     marks = minute_marks(world, world.fills, [MINUTE])
-    return lab.fills.changes(users, marks, by=None)
+    return trades[is_user & (trades["role"] == "taker")], marks
+
+
+def dealt(trades: pd.DataFrame, marks: Any, seed: int) -> pd.DataFrame:
+    """Compare the venues in twelve months to which orders are dealt by chance, as `changes` does."""
+    orders, found = pd.factorize(trades["order_hash"].astype(str))
+    dealt_to = np.random.default_rng(seed).integers(0, 12, len(found))
+    periods = MONTHS[dealt_to[orders]]
+    months = lab.fills.compare_venues(trades.assign(period=periods), marks, "period")
+    reach = (months["high_bps"] - months["low_bps"]) / 2
+    months["error_bps"] = reach / NormalDist().inv_cdf(0.975)
+    return months.assign(
+        band_low_bps=months["low_bps"], band_high_bps=months["high_bps"]
+    )
 
 
 def found_in(first: int, seeds: int, size: float) -> Iterator[dict[str, Any]]:
     """Test worlds of each kind for a break."""
     for seed in range(first, first + seeds):
         for cheaper in CHEAPER:
-            world = World(seed=seed, size=size, cheaper=cheaper)
-            yield {"kind": cheaper, "seed": seed, **tested(months_of(world))}
-        for cheaper in ("pool", "neither"):
+            users, marks = users_of(World(seed=seed, size=size, cheaper=cheaper))
+            months = dealt(users, marks, seed)
+            yield {"kind": cheaper, "seed": seed, **tested(months)}
+        for cheaper in SWITCHED_FROM:
             world = World(seed=seed, size=size, cheaper=cheaper, switched=SWITCHED)
-            yield {"kind": f"{cheaper}, switched", "seed": seed} | tested(
-                months_of(world)
-            )
+            months = lab.fills.changes(*users_of(world), by=None)
+            yield {"kind": f"{cheaper}, switched", "seed": seed, **tested(months)}
 
 
 def tested(months: pd.DataFrame) -> dict[str, Any]:
@@ -65,7 +82,7 @@ def drawn(change: float, number: int) -> dict[str, Any]:
     differences = np.random.default_rng(number).standard_normal(12) * errors
     differences[6:] += change
     months = {
-        "period": pd.date_range("2022-01-01", periods=12, freq="MS", tz="UTC"),
+        "period": MONTHS,
         **dict.fromkeys(("fills", "orders"), 100),
         "difference_bps": differences,
         "error_bps": errors,

@@ -105,7 +105,10 @@ def changes(
     --------
     >>> trades = client.trades([10083, 11519])
     >>> months = lab.fills.changes(trades, client.outside_prices(trades), by=None)
-    >>> months[["period", "difference_bps", "band_low_bps", "band_high_bps"]].tail(2)
+    >>> months[["period", "difference_bps", "verdict"]].tail(2)
+                          period  difference_bps verdict
+    10 2022-11-01 00:00:00+00:00      -11.529359    pool
+    11 2022-12-01 00:00:00+00:00      -11.521880    pool
     """
     caller = "lab.fills.changes"
     keys = keys_of(trades, by, caller, *COMPARED, every=every)
@@ -170,6 +173,9 @@ def break_test(changes: Any, *, level: float = 0.95) -> Any:
     normal differences with the errors of these periods, always the same ones (a fixed seed). Asymptotic tables
     would take the periods to be many, and alike. It takes the errors to be known and periods to be independent.
 
+    A break is a change of the difference, whatever its reason: that the accounts which trade most pay lower fees from
+    some day on is one, and so is another mix of markets. Compare by account or market to tell reasons apart.
+
     The means and the size of the change are those at the time that fits best, so they are too far apart on average.
 
     References
@@ -181,7 +187,9 @@ def break_test(changes: Any, *, level: float = 0.95) -> Any:
     --------
     >>> trades = client.trades([10083, 11519])
     >>> months = lab.fills.changes(trades, client.outside_prices(trades), by=None)
-    >>> lab.fills.break_test(months)[["periods", "p_value", "verdict"]]
+    >>> lab.fills.break_test(months)[["periods", "verdict"]]
+       periods verdict
+    0       12    rose
     """
     caller = "lab.fills.break_test"
     check_level(level, caller)

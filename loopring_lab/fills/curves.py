@@ -158,6 +158,9 @@ def cost_curves(
     >>> trades = client.trades([10083, 11519])
     >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
     >>> curves[["venue", "size", "cost_bps", "low_bps", "high_bps"]].iloc[[0, 40]]
+       venue      size   cost_bps    low_bps   high_bps
+    0   pool  0.038774  28.861908  27.420433  30.303383
+    40  pool  1.000000  48.267551  45.968271  50.566830
     """
     caller = "lab.fills.cost_curves"
     check_level(intervals, caller)
@@ -248,7 +251,9 @@ def crossing(curves: Any) -> Any:
     --------
     >>> trades = client.trades([10083, 11519])
     >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
-    >>> lab.fills.crossing(curves)
+    >>> lab.fills.crossing(curves)[["size", "smaller", "larger", "reason"]]
+       size smaller larger                                  reason
+    0   NaN    pool   pool  the curves do not cross at these sizes
     """
     caller = "lab.fills.crossing"
     frames.check_columns(list(CURVE)[:-1], frames.column_names(curves, caller), caller)
