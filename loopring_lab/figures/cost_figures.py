@@ -195,8 +195,8 @@ def cost_curve(
     prices: Any = None,
     tolerance: Any = "1h",
     quantiles: int | None = None,
-    quote: str | None = None,
     controls: bool = False,
+    quote: str | None = None,
     ax: Axes | None = None,
 ) -> Figure:
     """Draw the all-in cost of fills, fee plus price difference, by fill size.
@@ -211,12 +211,12 @@ def cost_curve(
     quantiles : int, optional
         Number of quantiles, as for `fills.size_profile`; by default ten, or as few as three where few fills
         have a cost, so that each has about forty.
-    quote, ax : optional
-        As for `volume`.
     controls : bool
         Draw the curves of `fills.cost_curves` in place of means: what an order of each size costs at each venue,
         market, side and hour being equal. Prices are those one minute after each order; `tolerance`, `quantiles` and
         `quote` are left out, and `reference` is a frame of prices or left out.
+    quote, ax : optional
+        As for `volume`.
 
     Returns
     -------
