@@ -204,7 +204,7 @@ def break_test(changes: Any, *, level: float = 0.95) -> Any:
     for values, rows in groups:
         known = rows[rows["error_bps"] > 0].dropna(subset="period")
         tested = _tested(known.sort_values("period"), level)
-        about = dict(zip([*keys, "reference"], values, strict=True))
+        about: dict[str, Any] = dict(zip([*keys, "reference"], values, strict=True))
         known_values = {
             name: None if pd.isna(value) else value for name, value in about.items()
         }
