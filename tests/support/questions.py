@@ -52,6 +52,12 @@ FURTHER: dict[str, Any] = {
 }
 # Questions that Spark's workers cannot answer on a part of the rows, with their defaults.
 NOT_BY_MARKET = {"fees.in_token"}
+# Functions that take the answer of another one.
+ABOUT = {
+    "break_test": lab.fills.changes,
+    "crossing": lab.fills.cost_curves,
+    "describe": lab.fills.compare_venues,
+}
 ROOMS = {"fees": lab.fees, "fills": lab.fills}
 SOME = range(POOL, 10**6, 2)
 
@@ -65,8 +71,8 @@ def questions() -> Iterator[tuple[str, Ask]]:
     for room, module in ROOMS.items():
         for name in module.__all__:
             function = getattr(module, name)
-            if name == "describe":  # says in words what another function found
-                yield f"{room}.{name}", describe
+            if name in ABOUT:
+                yield f"{room}.{name}", functools.partial(about, function, ABOUT[name])
                 continue
             parameters = inspect.signature(function).parameters
             _, *others = parameters.values()
@@ -94,8 +100,14 @@ def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def describe(frame: pd.DataFrame, give: Give = unchanged) -> str:
-    return lab.fills.describe(lab.fills.compare_venues(give(frame)))
+def about(
+    function: Callable[..., Any],
+    asked_first: Callable[..., Any],
+    frame: pd.DataFrame,
+    give: Give = unchanged,
+) -> Any:
+    """Ask about the answer of another function."""
+    return function(asked_first(give(frame)))
 
 
 def compare_classes(frame: pd.DataFrame, give: Give = unchanged) -> Any:
