@@ -238,4 +238,6 @@ def test_the_queries_of_every_function_are_shown() -> None:
         for room in ("fees", "fills")
         for name in getattr(lab, room).__all__
     }
-    assert shown == public - {"lab.fills.describe"}
+    # These only put an answer into words or test it.
+    of_answers = {name for name in public if name.split(".")[-1] in queries.OF_ANSWERS}
+    assert shown == public - of_answers
