@@ -93,7 +93,7 @@ def compare_venues(
         order: horizon 0) less the ``impact_difference_bps`` (what the price moved in the taker's direction).
         ``by_order_bps``, the difference if all orders weigh the same.
 
-        ``overlap_bps``: each cell weighs pool × book / (pool + book) of its values, most where both venues have
+        ``overlap_bps``: each cell weighs pool * book / (pool + book) of its values, most where both venues have
         much. It is the coefficient of a regression of cost on venue with an effect for each cell, weighted by value,
         and ``overlap_error_bps`` is that coefficient's clustered error (CRV1, times G / (G - 1) for G clusters:
         ``vcov={"CRV1": ...}, ssc=ssc(k_adj=False)`` in pyfixest). ``pool_weighted_bps``: the pool's value, which is

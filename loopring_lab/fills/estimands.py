@@ -6,7 +6,7 @@ the pool's mean cost less the book's. An estimand is a weighted mean of gaps:
 ``all``
     a cell weighs the value of all its fills
 ``overlap``
-    pool × book / (pool + book): the coefficient of a regression with an effect for each cell
+    pool * book / (pool + book): the coefficient of a regression with an effect for each cell
 ``pool``, ``book``
     the value at one venue: what its takers would have saved or lost at the other
 
