@@ -22,6 +22,10 @@ VERDICTS = {
 NOTHING = (
     "Undecided: no market, side and size class has priced taker fills of both venues."
 )
+QUOTED = ("orders", "unquoted", "weighted_opportunity_bps", "low_opportunity_bps")
+NO_QUOTES = (
+    "No quotes: no reserves of a pool are known just before any order on the book."
+)
 # What cells weigh in the other estimands, by the beginning of their columns.
 OTHER_WEIGHTS = {
     "overlap": "overlap",
@@ -36,12 +40,12 @@ PULLED = (
 
 
 def describe(comparison: Any) -> Sentences:
-    """Say in words what `compare_venues` found, a sentence for each group, or what `liquidity` found, for each pool.
+    """Say in words what `compare_venues`, `pool_quotes` (with ``by=``) or `liquidity` found, for each row or pool.
 
     Parameters
     ----------
     comparison : frame of pandas, pyarrow, Polars, DuckDB or Spark
-        From `compare_venues` or `liquidity`.
+        From `compare_venues`, `liquidity`, or `pool_quotes` with ``by=``.
 
     Returns
     -------
@@ -51,12 +55,13 @@ def describe(comparison: Any) -> Sentences:
         they agree; what errors are clustered by, and how far one account moves the difference; what part of it is
         impact; and a warning where classes of takers differ in verdict, or where the exchange's own trades are the
         reference.
+        Of quotes: the opportunity cost of the orders on the book, with its interval, and how many have a quote.
         Of a pool: fees and losses, the mean net return of a period with its interval, and how the position changed.
 
     Raises
     ------
     LabError
-        `comparison` has the columns of neither.
+        `comparison` has the columns of none of these.
 
     Examples
     --------
@@ -67,7 +72,8 @@ def describe(comparison: Any) -> Sentences:
     caller = "lab.fills.describe"
     names = frames.column_names(comparison, caller)
     is_of_pools = set(earnings.NEEDED) <= set(names)
-    if not is_of_pools:
+    is_of_quotes = set(QUOTED) <= set(names)
+    if not is_of_pools and not is_of_quotes:
         frames.check_columns(RESULTS, names, caller)
     table = comparison
     if not isinstance(comparison, pd.DataFrame):
@@ -77,14 +83,37 @@ def describe(comparison: Any) -> Sentences:
     keys = names[: names.index("fills")]
     lines = []
     for row in table.to_dict("records"):
-        sentence = _sentence(row)
+        sentence = _of_quotes(row) if is_of_quotes else _sentence(row)
         if keys:
             group = ", ".join(
                 "unknown" if pd.isna(row[key]) else str(row[key]) for key in keys
             )
             sentence = f"{group}: {sentence}"
         lines.append(sentence)
-    return Sentences("\n".join(lines) or NOTHING)
+    nothing = NO_QUOTES if is_of_quotes else NOTHING
+    return Sentences("\n".join(lines) or nothing)
+
+
+def _of_quotes(row: dict[Any, Any]) -> str:
+    """Say what orders on the book would have saved or lost at the pool."""
+    cost = row["weighted_opportunity_bps"]
+    if pd.isna(cost):
+        return NO_QUOTES
+    low = row["low_opportunity_bps"]
+    high = row["high_opportunity_bps"]
+    interval = "too few orders for an interval"
+    if not pd.isna(low):
+        interval = f"interval {_rounded(low)} to {_rounded(high)}"
+    verdict = "Undecided"
+    if low > 0:
+        verdict = "The pool would have been cheaper"
+    elif high < 0:
+        verdict = "The book was cheaper than the pool would have been"
+    quoted = row["orders"] - row["unquoted"]
+    return (
+        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({interval}), all in, over the {quoted:,} of "
+        f"{row['orders']:,} orders on the book that have a quote."
+    )
 
 
 def _sentence(row: dict[Any, Any]) -> str:
