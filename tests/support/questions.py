@@ -66,7 +66,7 @@ def questions() -> Iterator[tuple[str, Ask]]:
         for name in module.__all__:
             function = getattr(module, name)
             if name == "describe":  # says in words what another function found
-                yield f"{room}.{name}", describe
+                yield f"{room}.{name}", DESCRIBED[room]
                 continue
             parameters = inspect.signature(function).parameters
             _, *others = parameters.values()
@@ -95,6 +95,13 @@ def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
 
 def describe(frame: pd.DataFrame, give: Give = unchanged) -> str:
     return lab.fills.describe(lab.fills.compare_venues(give(frame)))
+
+
+def describe_fees(frame: pd.DataFrame, give: Give = unchanged) -> str:
+    return lab.fees.describe(lab.fees.summary(give(frame)))
+
+
+DESCRIBED: dict[str, Ask] = {"fees": describe_fees, "fills": describe}
 
 
 def plainly(
