@@ -100,8 +100,8 @@ def routing(
     ranked = rows.sort_values("quoted", ascending=False, kind="stable")
     shown = ranked.head(MOST_LINES + 1).reset_index(drop=True)
     quoted = f"{rows['quoted'].iloc[0]:,} of {format_count(overall['orders'].iloc[0], 'order')}"
-    note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval; hollow: 0 is possible"
-    note += f"\nfees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
+    note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
+    note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
     if len(ranked) > len(shown):
         note += f"; the {MOST_LINES} groups of {len(ranked) - 1} with most orders"
     title = f"Orders on the book against the pool's quote, by {', '.join(given)}"
