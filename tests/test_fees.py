@@ -679,3 +679,40 @@ def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
         assert sum(line[verdict] for line in counted) == list(judged.values()).count(
             verdict
         )
+
+
+# In words
+
+
+def test_the_rate_is_said_of_the_token_with_most_fills(history: pd.DataFrame) -> None:
+    paid = lab.fees.summary(history)
+    said = lab.fees.describe(paid)
+    row = paid.loc[paid["fills"].idxmax()]
+    token = row["fee_token"]
+    assert (
+        said
+        == f"Fees paid in {token}: {row['bps']:.2f} bps by amount, {row['median_bps']:.2f} bps for the median fill."
+    )
+    assert lab.fees.describe(portable(paid)) == said
+    assert lab.fees.describe(paid.head(0)) == "No fees."
+    assert lab.fees.describe(paid.assign(bps=np.nan)) == "No fee has a rate."
+
+
+def test_the_worth_of_fees_is_said_with_its_error_and_what_is_missing() -> None:
+    values = pd.DataFrame(
+        {
+            "fills": [90, 10, 5],
+            "unpriced": [10, 0, 5],
+            "fee_value": [2.0, 1.0, None],
+            "value_token": "ETH",
+            "within_bps": [30.0, 0.0, None],
+        }
+    )
+    said = lab.fees.describe(values)
+    assert said == "Fees of 90 of 105 fills: 3 ETH, within 20.0 bps."
+    unknown = lab.fees.describe(values.assign(within_bps=np.nan))
+    assert unknown.endswith("ETH, by how much that may be off is unknown.")
+    nothing = lab.fees.describe(values.tail(1))
+    assert nothing == "Fees of 0 of 5 fills: 0 ETH."
+    with pytest.raises(LabError, match=r"lab\.fees\.describe: the frame has no column"):
+        lab.fees.describe(values[["fills"]])

@@ -334,3 +334,10 @@ def test_what_rows_are_looked_up_by_stands_last() -> None:
         "token_id",
         "storage_id",
     ]
+
+
+def test_a_missing_label_of_a_pivot_is_unknown() -> None:
+    tiers = pd.array([8, None], dtype="Int64")
+    long = pd.DataFrame({"period": [1, 1], "tier_bps": tiers, "fee": [1, 2]})
+    wide = long.pivot(index="period", columns="tier_bps", values="fee")
+    assert set(show(wide).frame.columns) == {"unknown", "8"}

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.worlds import pool_balances, trades_of
+from test_figures import assert_legible
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
@@ -238,3 +239,46 @@ def test_balances_need_their_columns(
 ) -> None:
     with pytest.raises(LabError, match="balances=: the frame has no column"):
         lab.fills.pool_quotes(trades, balances.drop(columns="base_decimals"))
+
+
+def test_means_are_said_in_words_and_drawn(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    overall = lab.fills.pool_quotes(trades, balances, by=[])
+    (row,) = overall.to_dict("records")
+    said = lab.fills.describe(overall)
+    quoted = row["orders"] - row["unquoted"]
+    cost, low, high = (
+        f"{row[f'{name}_opportunity_bps']:,.1f}" for name in ("weighted", "low", "high")
+    )
+    assert f"the opportunity cost is {cost} bps (interval {low} to {high})" in said
+    assert (
+        f"over the {quoted:,} of {row['orders']:,} orders on the book that have a quote."
+        in said
+    )
+    is_undecided = row["low_opportunity_bps"] < 0 < row["high_opportunity_bps"]
+    assert said.startswith("Undecided: ") == is_undecided
+    table = lab.fills.pool_quotes(trades, balances, by="market")
+    lines = lab.fills.describe(table).splitlines()
+    assert [line.partition(":")[0] for line in lines] == table["market"].tolist()
+    unknown = table["weighted_opportunity_bps"].isna()
+    assert sum("No quotes" in line for line in lines) == unknown.sum()
+    # The same in the figure: all orders first, then each market with a quote.
+    figure = lab.figures.routing(trades, balances)
+    drawn = figure.table
+    assert drawn["group"].iloc[0] == "all"
+    assert set(drawn["group"].iloc[1:]) == set(table.loc[~unknown, "market"])
+    means = table.set_index("market")["weighted_opportunity_bps"]
+    for found in drawn.iloc[1:].to_dict("records"):
+        assert found["weighted_opportunity_bps"] == means[found["group"]]
+    assert_legible(figure)
+
+
+def test_without_quotes_nothing_is_said_or_drawn(
+    trades: pd.DataFrame, balances: pd.DataFrame
+) -> None:
+    at_pools = trades[trades["fill_type"] == "amm"]
+    nothing = lab.fills.pool_quotes(at_pools, balances, by=[])
+    assert lab.fills.describe(nothing).startswith("No quotes: ")
+    with pytest.raises(LabError, match=r"lab\.figures\.routing: no order on the book"):
+        lab.figures.routing(at_pools, balances)

@@ -285,6 +285,10 @@ def as_frame(frame: Any, caller: str) -> pd.DataFrame:
             f"{caller}: expected a pandas DataFrame or Series, got {type(frame).__name__}. Convert it first, "
             "such as with pandas.DataFrame(...)."
         )
+    # A pivot by a column with gaps has a missing label, which can be compared with nothing.
+    if frame.columns.nlevels == 1 and frame.columns.hasnans:
+        labels = ["unknown" if is_missing(label) else label for label in frame.columns]
+        frame = frame.set_axis(labels, axis=1)
     return frame
 
 

@@ -5,11 +5,13 @@ take pandas, pyarrow, Polars, DuckDB and Spark frames and archives, and return t
 """
 
 from loopring_lab.fees.schedule import schedule_check, schedule_lines
+from loopring_lab.fees.sentences import describe
 from loopring_lab.fees.summary import over_time, summary
 from loopring_lab.fees.tiers import tiers, with_tiers
 from loopring_lab.fees.valuation import in_token
 
 __all__ = [
+    "describe",
     "in_token",
     "over_time",
     "schedule_check",

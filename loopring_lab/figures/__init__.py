@@ -20,6 +20,7 @@ from loopring_lab.figures.fee_figures import fee_rates, fee_tiers, fees_by_token
 from loopring_lab.figures.fill_figures import fill_shares, size_profile, volume
 from loopring_lab.figures.liquidity_figures import liquidity
 from loopring_lab.figures.marks import Figure
+from loopring_lab.figures.routing_figures import routing
 
 __all__ = [
     "Figure",
@@ -33,6 +34,7 @@ __all__ = [
     "markouts",
     "pool_balance",
     "price_gaps",
+    "routing",
     "size_profile",
     "venue_differences",
     "volume",

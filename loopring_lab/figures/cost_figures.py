@@ -33,6 +33,7 @@ from loopring_lab.figures.style import (
     trade_count,
     zero_line,
 )
+from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY
 from loopring_lab.fills.markouts import HORIZONS
 from loopring_lab.fills.prices import cost_of
 from loopring_lab.fills.sizes import quantile_bounds
@@ -359,7 +360,10 @@ def venue_differences(
     )
     note = f"by all value of a cell, with 95 % interval (clustered by {_clusters(rows)}); hollow: undecided"
     note += "\nbar: by overlap; thin: all groups at once (Bonferroni)"
-    note += f"\n{rows['whose'].iloc[0]}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
+    whose = rows["whose"].iloc[0]
+    if whose not in (ALL_TAKERS, EVERYBODY):
+        whose = f"takers of class {whose}"
+    note += f"\n{whose}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += _pulled(rows)

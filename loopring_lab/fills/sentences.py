@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ from loopring_lab.fills import earnings
 from loopring_lab.fills.comparison import differs_by_flow
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
+from loopring_lab.prose import ITEM, Sentences
 
 VERDICTS = {
     "pool": "The pool is cheaper",
@@ -22,51 +22,46 @@ VERDICTS = {
 NOTHING = (
     "Undecided: no market, side and size class has priced taker fills of both venues."
 )
+QUOTED = ("orders", "unquoted", "weighted_opportunity_bps", "low_opportunity_bps")
+NO_QUOTES = (
+    "No quotes: no reserves of a pool are known just before any order on the book."
+)
 # What cells weigh in the other estimands, by the beginning of their columns.
 OTHER_WEIGHTS = {
     "overlap": "overlap",
     "pool_weighted": "the pool's value",
     "book_weighted": "the book's value",
 }
-DISAGREE = " The signs differ: which venue is cheaper depends on these weights, so the verdict is undecided."
+DISAGREE = "The signs differ: which venue is cheaper depends on these weights, so the verdict is undecided."
 PULLED = (
-    " The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0, "
+    "The reference is own trades: an interval covers sampling only, and the difference is pulled towards 0, "
     "at times beyond it."
 )
 
 
-class Sentences(str):
-    """Text that a notebook sets as prose, in lines as long as its page, where it breaks printed text anywhere."""
-
-    __slots__ = ()
-
-    def _repr_markdown_(self) -> str:
-        # An asterisk in the name of a group would begin something.
-        escaped = re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", self)
-        return "\n\n".join(escaped.splitlines())
-
-
 def describe(comparison: Any) -> Sentences:
-    """Say in words what `compare_venues` found, a sentence for each group, or what `liquidity` found, for each pool.
+    """Say in words what `compare_venues`, `pool_quotes` (with ``by=``) or `liquidity` found, for each row or pool.
 
     Parameters
     ----------
     comparison : frame of pandas, pyarrow, Polars, DuckDB or Spark
-        From `compare_venues` or `liquidity`.
+        From `compare_venues`, `liquidity`, or `pool_quotes` with ``by=``.
 
     Returns
     -------
     str
-        Which a notebook shows as prose. A line for each row: the verdict, the difference with its interval, what
-        it rests on and whose fills these are; the same by other weights of cells, and whether they agree; what errors
-        are clustered by, and how far one account moves the difference; what part is impact; and a warning where
-        classes of takers differ in verdict, or where the exchange's own trades are the reference.
+        Which a notebook shows as prose. For each row a line with the verdict, the difference, its interval and what
+        these rest on. Below it a list: whose fills these are; the difference by other weights of cells, and whether
+        they agree; what errors are clustered by, and how far one account moves the difference; what part of it is
+        impact; and a warning where classes of takers differ in verdict, or where the exchange's own trades are the
+        reference.
+        Of quotes: the opportunity cost of the orders on the book, with its interval, and how many have a quote.
         Of a pool: fees and losses, the mean net return of a period with its interval, and how the position changed.
 
     Raises
     ------
     LabError
-        `comparison` has the columns of neither.
+        `comparison` has the columns of none of these.
 
     Examples
     --------
@@ -77,7 +72,8 @@ def describe(comparison: Any) -> Sentences:
     caller = "lab.fills.describe"
     names = frames.column_names(comparison, caller)
     is_of_pools = set(earnings.NEEDED) <= set(names)
-    if not is_of_pools:
+    is_of_quotes = set(QUOTED) <= set(names)
+    if not is_of_pools and not is_of_quotes:
         frames.check_columns(RESULTS, names, caller)
     table = comparison
     if not isinstance(comparison, pd.DataFrame):
@@ -87,14 +83,37 @@ def describe(comparison: Any) -> Sentences:
     keys = names[: names.index("fills")]
     lines = []
     for row in table.to_dict("records"):
-        sentence = _sentence(row)
+        sentence = _of_quotes(row) if is_of_quotes else _sentence(row)
         if keys:
             group = ", ".join(
                 "unknown" if pd.isna(row[key]) else str(row[key]) for key in keys
             )
             sentence = f"{group}: {sentence}"
         lines.append(sentence)
-    return Sentences("\n".join(lines) or NOTHING)
+    nothing = NO_QUOTES if is_of_quotes else NOTHING
+    return Sentences("\n".join(lines) or nothing)
+
+
+def _of_quotes(row: dict[Any, Any]) -> str:
+    """Say what orders on the book would have saved or lost at the pool."""
+    cost = row["weighted_opportunity_bps"]
+    if pd.isna(cost):
+        return NO_QUOTES
+    low = row["low_opportunity_bps"]
+    high = row["high_opportunity_bps"]
+    interval = "too few orders for an interval"
+    if not pd.isna(low):
+        interval = f"interval {_rounded(low)} to {_rounded(high)}"
+    verdict = "Undecided"
+    if low > 0:
+        verdict = "The pool would have been cheaper"
+    elif high < 0:
+        verdict = "The book was cheaper than the pool would have been"
+    quoted = row["orders"] - row["unquoted"]
+    return (
+        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({interval}), all in, over the {quoted:,} of "
+        f"{row['orders']:,} orders on the book that have a quote."
+    )
 
 
 def _sentence(row: dict[Any, Any]) -> str:
@@ -103,23 +122,30 @@ def _sentence(row: dict[Any, Any]) -> str:
     interval = "too few orders for an interval"
     if not pd.isna(row["low_bps"]):
         interval = f"interval {_rounded(row['low_bps'])} to {_rounded(row['high_bps'])}"
-    effective = f"{row['effective_orders']:,.0f}"
     rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
-    sentences = [
+    headline = (
         f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps "
-        f"({interval}), fee and price together, like with like over {rest}.",
-        f" These are fills of {_whose(row['whose'])}; their orders say as much as {effective} of equal value.",
+        f"({interval}), fee and price together, like with like over {rest}."
+    )
+    details = [
+        _by_whom(row),
         _by_other_weights(row),
         _by_clusters(row),
         _by_horizon(row),
     ]
     if differs_by_flow(row["verdict"], row["verdict_by_flow"]):
-        sentences.append(
-            f" Classes of takers differ in verdict ({row['verdict_by_flow']}): compare them one by one, by flow."
+        details.append(
+            f"Classes of takers differ in verdict ({row['verdict_by_flow']}): compare them one by one, by flow."
         )
     if row["reference"] == OWN_TRADES:
-        sentences.append(PULLED)
-    return "".join(sentences)
+        details.append(PULLED)
+    items = [ITEM + detail for detail in details if detail]
+    return "\n".join([headline, *items])
+
+
+def _by_whom(row: dict[Any, Any]) -> str:
+    effective = f"{row['effective_orders']:,.0f}"
+    return f"These are fills of {_whose(row['whose'])}. Their orders say as much as {effective} of equal value."
 
 
 def _whose(whose: str) -> str:
@@ -133,20 +159,22 @@ def _by_other_weights(row: dict[Any, Any]) -> str:
         if not pd.isna(row[f"{name}_low_bps"]):
             part += f" ({_rounded(row[f'{name}_low_bps'])} to {_rounded(row[f'{name}_high_bps'])})"
         parts.append(part)
-    sentence = f" That weighs cells by all their value; {', '.join(parts)}."
+    sentence = (
+        f"The headline weighs cells by all their value. Others: {', '.join(parts)}."
+    )
     signs = {row[f"{name}_bps"] > 0 for name in ("difference", *OTHER_WEIGHTS)}
-    return sentence + DISAGREE if len(signs) > 1 else sentence
+    return f"{sentence} {DISAGREE}" if len(signs) > 1 else sentence
 
 
 def _by_clusters(row: dict[Any, Any]) -> str:
     sentence = (
-        f" Errors are clustered by {row['cluster']} ({row['clusters']:,} clusters)"
+        f"Errors are clustered by {row['cluster']} ({row['clusters']:,} clusters)."
     )
     if pd.isna(row["without_one_low_bps"]):
-        return f"{sentence}; one account is all there is at a venue."
+        return f"{sentence} One account is all there is at a venue."
     low = _rounded(row["without_one_low_bps"])
     high = _rounded(row["without_one_high_bps"])
-    return f"{sentence}; without any one account the difference is between {low} and {high} bps."
+    return f"{sentence} Without any one account the difference is between {low} and {high} bps."
 
 
 def _by_horizon(row: dict[Any, Any]) -> str:
@@ -156,8 +184,8 @@ def _by_horizon(row: dict[Any, Any]) -> str:
     realized = _rounded(row["realized_difference_bps"])
     impact = _rounded(row["impact_difference_bps"])
     return (
-        f" Of the price difference, {effective} bps are effective cost, against the price before the order: "
-        f"{realized} realized and {impact} impact."
+        f"Price alone, against the price before the order: {effective} bps (effective). "
+        f"Of these, {realized} are realized, and {impact} are impact."
     )
 
 

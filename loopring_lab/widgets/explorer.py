@@ -49,6 +49,9 @@ HORIZONS = {
     "1h": ("1h", "6h", "1d"),
 }
 BY = {"by": "groups"}
+# What `fills.with_flow` says of each fill, and how old the prices that it takes may be: it looks for gaps of minutes.
+FLOW = "flow"
+FLOW_PRICES = "60s"
 NO_ACCOUNT = "No account is chosen. Enter an account id, such as 10083, or several."
 
 
@@ -128,6 +131,7 @@ class Selection:
         choices: Any,
         source: TradeSource | pd.DataFrame,
         prices: pd.DataFrame | None,
+        balances: pd.DataFrame | None = None,
     ) -> None:
         self.choices = choices
         self.background: Background = choices.background
@@ -140,6 +144,8 @@ class Selection:
         else:
             self.client = source
         self._given_prices = prices
+        # What pools held: as given, or as read from blocks.
+        self._balances = balances
         # What was to be read last, whether or not it could be.
         self._tried: object = None
         # Trades with roles, prices under `_prices_key`, and what `_cached` computes.
@@ -186,6 +192,9 @@ class Selection:
         elif self._lacks_prices:
             wanted = self._prices_key
             begin = self.read_prices
+        elif self._lacks_balances:
+            wanted = "balances"
+            begin = self.read_balances
         # Without an account `read` raises, and says so each time.
         if wanted is not None and (not wanted or wanted != self._tried):
             begin()
@@ -263,6 +272,19 @@ class Selection:
             "Reading prices from outside the exchange",
             download,
             lambda prices: self._cache.update({key: prices}),
+        )
+
+    def read_balances(self) -> None:
+        """Read what pools held from the client's blocks in the background."""
+        client: Any = self.client
+
+        def keep(balances: pd.DataFrame) -> None:
+            self._balances = balances
+
+        self.background.begin(
+            "Reading the balances of pools",
+            lambda _: client.pool_balances(),
+            keep,
         )
 
     # Which of the trades are selected
@@ -427,10 +449,15 @@ class Selection:
         lines += [
             f"chosen = chosen[{condition.code()}]" for condition in self._conditions
         ]
+        client = name_of(self.client, "client")
         if self._uses_prices and self._given_prices is None and self._can_read_prices:
-            client = name_of(self.client, "client")
             every = repr(self._prices_every)
             lines.append(f"prices = {client}.outside_prices(chosen, every={every})")
+        if self._finds_flow:
+            prices = name_of(self._given_prices, "prices")
+            lines.append(f"chosen = lab.fills.with_flow(chosen, {prices})")
+        if self._takes_balances and self._can_read_balances:
+            lines.append(f"balances = {client}.pool_balances()")
         lines.append(f"table = {self._table_call.code('chosen')}")
         if self.spec.one_quote:
             lines.append(f"table = table[table['quote'] == {self.quote_shown!r}]")
@@ -502,8 +529,9 @@ class Selection:
         if self._given_prices is not None:
             return self._given_prices
         if self._prices_key not in self._cache:
+            what = "Flow" if self._finds_flow else self.spec.label
             raise LabError(
-                f"{self.spec.label} needs prices from outside the exchange. {self._way_to_prices}"
+                f"{what} needs prices from outside the exchange. {self._way_to_prices}"
             )
         prices: pd.DataFrame = self._cache[self._prices_key]
         return prices
@@ -516,9 +544,42 @@ class Selection:
         return self.prices
 
     @property
+    def balances(self) -> pd.DataFrame:
+        """What pools held: as given, or as read from blocks."""
+        if self._balances is None:
+            way = "Give balances=, from pool_balances() of a client of blocks."
+            if self._can_read_balances:
+                way = "Show the widget, which reads them, or give balances=client.pool_balances()."
+            raise LabError(f"{self.spec.label} needs the balances of pools. {way}")
+        return self._balances
+
+    @property
+    def _takes_balances(self) -> bool:
+        return "balances" in self.spec.options
+
+    @property
+    def _can_read_balances(self) -> bool:
+        # Only blocks hold them; a relayer shows a pool's fills alone.
+        return hasattr(self.client, "pool_balances")
+
+    @property
+    def _lacks_balances(self) -> bool:
+        """Whether the figure needs balances that can be read."""
+        if self._balances is not None or not self._can_read_balances:
+            return False
+        return self._takes_balances
+
+    @property
+    def _finds_flow(self) -> bool:
+        """Whether trades are grouped by flow, and it is not known yet."""
+        if FLOW not in self.groups or self._trades is None:
+            return False
+        return FLOW not in self._trades
+
+    @property
     def _reference(self) -> str:
         """What the figure compares prices with: the same in all figures that can take it."""
-        if self._uses_prices:
+        if "prices" in self.spec.options:
             is_outside = self._given_prices is not None or self._can_read_prices
             return "outside prices" if is_outside else "these trades"
         takes_age = "tolerance" in self.spec.options
@@ -526,7 +587,7 @@ class Selection:
 
     @property
     def _uses_prices(self) -> bool:
-        return "prices" in self.spec.options
+        return "prices" in self.spec.options or self._finds_flow
 
     @property
     def _lacks_prices(self) -> bool:
@@ -542,6 +603,8 @@ class Selection:
 
     @property
     def _prices_every(self) -> str:
+        if self._finds_flow:
+            return FLOW_PRICES
         # Over a day and longer, prices of every hour are fine enough.
         return self.tolerance if self.tolerance in HORIZONS else "1h"
 
@@ -573,7 +636,20 @@ class Selection:
 
     def _called(self, call: LibraryCall) -> Any:
         """Call a library function on the chosen trades, once for the same arguments."""
+        if self._finds_flow:
+            return self._cached(
+                f"by flow {call.code('chosen')}", lambda: call.run(self._with_flow)
+            )
         return self._cached(call.code("chosen"), lambda: call.run(self.chosen))
+
+    @property
+    def _with_flow(self) -> pd.DataFrame:
+        """The chosen trades with the flow of their takers."""
+        fills = import_module("loopring_lab.fills")
+        found: pd.DataFrame = self._cached(
+            "with flow", lambda: fills.with_flow(self.chosen, self.prices)
+        )
+        return found
 
     @property
     def _columns(self) -> list[str]:

@@ -30,6 +30,7 @@ PER_PERIOD = {"every": "every"}
 AGE = {"tolerance": "tolerance"}
 PRICES = {"prices": "prices"}
 PRICES_IF_ANY = {"prices": "prices_if_any"}
+BALANCES = {"balances": "balances"}
 ONE_QUOTE = {"quote": "quote_shown"}
 FEE_COLUMNS = (
     "fee_token",
@@ -116,6 +117,7 @@ class Explorer(WidgetState):
         source: Client | pd.DataFrame,
         prices: pd.DataFrame | None,
         choices: dict[str, Any],
+        balances: pd.DataFrame | None = None,
     ) -> None:
         widget = type(self).__name__
         first: dict[str, Any] = {}
@@ -134,7 +136,7 @@ class Explorer(WidgetState):
                 f"{widget}: account= needs a client, and these are trades already. Give a client."
             )
         super().__init__(first | choices)
-        self.model = Selection(self, source, prices)
+        self.model = Selection(self, source, prices, balances)
         self.model.check_dates()
         # Checked again, as there may be trades to compare it with now.
         self.market = self.market
@@ -238,12 +240,15 @@ class FillExplorer(Explorer):
     prices : pandas.DataFrame, optional
         Prices from outside the exchange, as for `fills.compare_venues`, and the reference of all figures but
         'price_gaps'; by default read from the client's synthetic world. Without any, 'cost_curve' takes the
-        trades themselves, and 'venue_differences' and 'markouts' are not drawn.
+        trades themselves, 'venue_differences' and 'markouts' are not drawn, and nothing is known by 'flow'.
+    balances : pandas.DataFrame, optional
+        What pools held, from `BlocksClient.pool_balances`, for 'routing'; by default read from a client of blocks.
     **choices
         As for `FeeExplorer`, but ``role`` is None by default, ``figure`` is 'fill_shares', 'price_gaps',
-        'size_profile', 'cost_curve', 'venue_differences' or 'markouts', ``by`` is any of 'market', 'quote',
-        'side', 'account_id', ``tolerance`` ('60s', '10min', '1h', '1d') is the most time between two prices that are
-        compared, and ``quote`` is the quote token of sizes.
+        'size_profile', 'cost_curve', 'venue_differences', 'markouts' or 'routing', ``by`` is any of 'market', 'quote',
+        'side', 'account_id', 'flow' (of `fills.with_flow`, judged from the trades chosen), ``tolerance`` ('60s',
+        '10min', '1h', '1d') is the most time between two prices that are compared, and ``quote`` is the quote token
+        of sizes.
 
     Examples
     --------
@@ -289,12 +294,19 @@ class FillExplorer(Explorer):
             options=PRICES | {"horizons": "horizons"},
             table_options=PRICES | {"by": "markouts_by", "horizons": "horizons"},
         ),
+        "routing": FigureSpec(
+            label="Routing: the pool's quotes",
+            table="fills.pool_quotes",
+            options=BALANCES | {"by": "compared_by"},
+            table_options=BALANCES | {"by": "compared_by"},
+        ),
     }
     GROUPS: ClassVar[tuple[str, ...]] = (
         "market",
         "quote",
         "side",
         "account_id",
+        "flow",
     )
 
     figure = Choice(one_of(*FIGURES), "fill_shares")
@@ -309,6 +321,7 @@ class FillExplorer(Explorer):
         source: Client | pd.DataFrame,
         *,
         prices: pd.DataFrame | None = None,
+        balances: pd.DataFrame | None = None,
         **choices: Any,
     ) -> None:
-        self._start(source, prices, choices)
+        self._start(source, prices, choices, balances)

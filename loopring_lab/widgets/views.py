@@ -56,6 +56,7 @@ GROUPS: list[tuple[str, tuple[str, ...]]] = [
     ("side", ("side",)),
     ("role", ("role",)),
     ("account", ("account_id",)),
+    ("flow: arbitrage or user", ("flow",)),
     ("market and fill type", ("market", "fill_type")),
     ("market and side", ("market", "side")),
 ]

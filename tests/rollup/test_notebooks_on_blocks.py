@@ -102,8 +102,31 @@ def test_each_fill_stands_once_with_its_taker(blocks: Path, venues: Run) -> None
     assert said == [2 * count, count, count]
     takers = Counter(fact["account_a"] for fact in facts(blocks))
     assert venues.names["taken"]["account_id"].value_counts().to_dict() == takers
-    pool = [fact for fact in facts(blocks) if fact["account_b"] == 1]
-    assert venues.numbers("# fills of account 1 as a pool.") == [len(pool)]
+    accounts = len(takers)
+    said = venues.numbers("# fills of # accounts are compared.")
+    assert said == [count, accounts]
+
+
+def test_orders_on_the_book_have_quotes_where_balances_are_known(
+    blocks: Path, venues: Run
+) -> None:
+    client = lab.connect(blocks=blocks)
+    quotes = lab.fills.pool_quotes(client.trades(), client.pool_balances())
+    quoted = int(quotes["pool_quote"].notna().sum())
+    assert venues.numbers("over the # of # orders on the book that have a quote.") == [
+        quoted,
+        len(quotes),
+    ]
+    said = venues.numbers("the opportunity cost is # bps")
+    assert said == [
+        round(venues.names["quotes"]["weighted_opportunity_bps"].iloc[0], 1)
+    ]
+
+
+def test_a_pools_fills_are_counted(blocks: Path) -> None:
+    pool = Counter(fact["account_b"] for fact in facts(blocks)).most_common(1)[0]
+    found = run("07_liquidity.ipynb", blocks=str(blocks), pool_account=pool[0])
+    assert found.numbers(f"# fills of account {pool[0]}.") == [pool[1]]
 
 
 def test_orders_are_put_together_without_hashes(blocks: Path, venues: Run) -> None:
@@ -125,11 +148,12 @@ def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(
     (sentence,) = [
         line
         for line in venues.text.splitlines()
-        if "Undecided" in line or "cheaper" in line
+        if line.startswith("Undecided") or "is cheaper: " in line
+        if "opportunity cost" not in line
     ]
-    assert sentence.startswith("Undecided: ") or "own trades" in sentence
+    assert sentence.startswith("Undecided: ") or "own trades" in venues.text
     if venues.names["matched"]:
-        assert "own trades" in sentence
+        assert "own trades" in venues.text
 
 
 @pytest.mark.thorough

@@ -53,10 +53,11 @@ FURTHER: dict[str, Any] = {
 # Questions that Spark's workers cannot answer on a part of the rows, with their defaults.
 NOT_BY_MARKET = {"fees.in_token"}
 # Functions that take the answer of another one.
-ABOUT = {
-    "break_test": lab.fills.changes,
-    "crossing": lab.fills.cost_curves,
-    "describe": lab.fills.compare_venues,
+ABOUT: dict[Callable[..., Any], Callable[..., Any]] = {
+    lab.fees.describe: lab.fees.summary,
+    lab.fills.break_test: lab.fills.changes,
+    lab.fills.crossing: lab.fills.cost_curves,
+    lab.fills.describe: lab.fills.compare_venues,
 }
 ROOMS = {"fees": lab.fees, "fills": lab.fills}
 SOME = range(POOL, 10**6, 2)
@@ -71,8 +72,9 @@ def questions() -> Iterator[tuple[str, Ask]]:
     for room, module in ROOMS.items():
         for name in module.__all__:
             function = getattr(module, name)
-            if name in ABOUT:
-                yield f"{room}.{name}", functools.partial(about, function, ABOUT[name])
+            if function in ABOUT:
+                asked = functools.partial(about, function, ABOUT[function])
+                yield f"{room}.{name}", asked
                 continue
             parameters = inspect.signature(function).parameters
             _, *others = parameters.values()

@@ -23,11 +23,12 @@ from loopring_lab.widgets.table_view import TableView
 
 ACCOUNT = 10083
 OTHER = 23100
+ARBITRAGEUR = 12059
 MARKET = "LRC-ETH"
 WITHOUT_PRICES = [
     name
     for name in FillExplorer.FIGURES
-    if name not in ("venue_differences", "markouts")
+    if name not in ("venue_differences", "markouts", "routing")
 ]
 EVERYTHING: list[tuple[type, dict[str, Any]]] = [
     *((FeeExplorer, {"figure": figure}) for figure in FeeExplorer.FIGURES),
@@ -517,6 +518,59 @@ def test_without_prices_from_outside_the_choice_says_what_is_missing(
         trades, prices=prices, figure="venue_differences", market=MARKET
     )
     shows_its_code(OnPage(given), trades=trades, prices=prices)
+
+
+# Flow and routing
+
+
+def test_tables_by_flow_judge_takers_by_prices_from_outside(client: Client) -> None:
+    explorer = FillExplorer(client, account=f"{ACCOUNT}, {ARBITRAGEUR}", market=MARKET)
+    page = OnPage(explorer).wait().enter("Table by", ("flow",))
+    assert page.problem == ""
+    chosen = client.trades([ACCOUNT, ARBITRAGEUR], market=MARKET, progress=False)
+    prices = client.outside_prices(chosen, every="60s")
+    judged = lab.fills.with_flow(chosen, prices)
+    assert_frame_equal(explorer.table, lab.fills.breakdown(judged, by=["flow"]))
+    assert {"user", "arbitrage"} <= set(explorer.table["flow"])
+    assert "chosen = lab.fills.with_flow(chosen, prices)" in page.code
+    shows_its_code(page, client=client)
+
+
+def test_without_prices_flow_is_not_known_and_the_choice_says_so(
+    trades: pd.DataFrame,
+) -> None:
+    page = OnPage(FillExplorer(trades, market=MARKET)).enter("Table by", ("flow",))
+    assert (
+        "Flow needs prices from outside the exchange. Give prices=, a frame"
+        in page.problem
+    )
+    assert page.figure is page.table is None
+    page.enter("Table by", ())
+    assert page.figure
+    judged = trades.assign(flow="user")
+    known = OnPage(FillExplorer(judged, market=MARKET, by="flow"))
+    assert known.widget.table["flow"].unique().tolist() == ["user"]
+    shows_its_code(known, trades=judged)
+
+
+def test_orders_on_the_book_are_routed_where_balances_are_known(
+    trades: pd.DataFrame,
+) -> None:
+    blocks = lab.connect(blocks="demo")
+    explorer = FillExplorer(blocks, account=11_519, figure="routing")
+    page = OnPage(explorer).wait()
+    assert page.problem == ""
+    mine = blocks.trades(11_519)
+    balances = blocks.pool_balances()
+    expected = lab.fills.pool_quotes(mine, balances, by=["market"])
+    assert_frame_equal(explorer.table, expected)
+    assert (expected["orders"] > expected["unquoted"]).any()
+    shows_its_code(page, client=blocks)
+    given = FillExplorer(mine, balances=balances, figure="routing", by="side")
+    shows_its_code(OnPage(given), trades=mine, balances=balances)
+    lacking = OnPage(FillExplorer(trades, market=MARKET, figure="routing"))
+    assert "needs the balances of pools. Give balances=, from" in lacking.problem
+    assert lacking.figure is None
 
 
 def test_the_widgets_load_no_front_end_and_no_figures_before_they_are_shown() -> None:

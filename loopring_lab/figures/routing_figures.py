@@ -1,0 +1,150 @@
+"""The figure of routing: what orders on the book would have cost at the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from loopring_lab import fills
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.errors import LabError
+from loopring_lab.figures import style
+from loopring_lab.figures.cost_figures import MOST_LINES, VERDICTS
+from loopring_lab.figures.marks import Figure, Mark, keep
+from loopring_lab.figures.style import (
+    as_pandas,
+    drawing,
+    format_count,
+    format_estimate,
+    group_label,
+    zero_line,
+)
+from loopring_lab.fills.routing import OF_ORDERS
+
+# As `format_estimate` calls them.
+ESTIMATE = {
+    "weighted_opportunity_bps": "mean",
+    "low_opportunity_bps": "low",
+    "high_opportunity_bps": "high",
+}
+
+
+def routing(
+    trades: Any,
+    balances: Any,
+    *,
+    by: str | Sequence[str] = "market",
+    pool_fee_bps: int = 20,
+    taker_fee_bps: float = 10,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw how much less orders on the book would have cost at the pool, all in.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, of the same time as `balances`.
+    balances : frame of any of these kinds
+        What each pool held, from `BlocksClient.pool_balances`.
+    by : str or sequence of str
+        One line for each value of these columns of `fills.pool_quotes` or of the trades, such as ``market``,
+        ``size_class`` or ``flow``, up to the eleven with the most orders.
+    pool_fee_bps, taker_fee_bps : optional
+        Fees at the pool, as for `fills.pool_quotes`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure, 900 pixels wide, whose height follows the groups.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The value-weighted mean of ``opportunity_bps`` of `fills.pool_quotes` with its 95 % interval, and how many
+        orders have a quote: all orders on top, then each group. Right of 0 the pool would have been cheaper. A hollow
+        mark has an interval with 0 in it, or none.
+
+    Raises
+    ------
+    LabError
+        No order has a quote, or an argument is not valid.
+
+    Examples
+    --------
+    >>> blocks = lab.connect(blocks="demo")
+    Demo blocks: synthetic world, seed 1. Nothing here is real market data.
+    >>> lab.figures.routing(blocks.trades(), blocks.pool_balances())
+    <Figure size 900x392 with 1 Axes>
+    """
+    caller = "lab.figures.routing"
+    given = [by] if isinstance(by, str) else list(by)
+    # Orders have some columns of their own; others are those of their trades.
+    keys_of(trades, [name for name in given if name not in OF_ORDERS], caller)
+    fees = {"pool_fee_bps": pool_fee_bps, "taker_fee_bps": taker_fee_bps}
+    overall = as_pandas(fills.pool_quotes(trades, balances, [], **fees))
+    table = as_pandas(fills.pool_quotes(trades, balances, given, **fees))
+    labels = [group_label(tuple(row)) for row in table[given].itertuples(index=False)]
+    rows = pd.concat(
+        [overall.assign(group="all"), table.assign(group=labels)], ignore_index=True
+    )
+    rows = rows.assign(quoted=rows["orders"] - rows["unquoted"]).rename(
+        columns=ESTIMATE
+    )
+    rows = rows[rows["quoted"] > 0]
+    if rows.empty:
+        raise LabError(
+            f"{caller}: no order on the book has a quote, as no reserves of a pool are known just before one. Pass "
+            "the balances of the same blocks as the trades."
+        )
+    # All orders come first, as no group has more.
+    ranked = rows.sort_values("quoted", ascending=False, kind="stable")
+    shown = ranked.head(MOST_LINES + 1).reset_index(drop=True)
+    quoted = f"{rows['quoted'].iloc[0]:,} of {format_count(overall['orders'].iloc[0], 'order')}"
+    note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
+    note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
+    if len(ranked) > len(shown):
+        note += f"; the {MOST_LINES} groups of {len(ranked) - 1} with most orders"
+    title = f"Orders on the book against the pool's quote, by {', '.join(given)}"
+    marks = []
+    with drawing(trades, ax, title, note, rows=len(shown)) as axes:
+        axes.axvline(0, **zero_line())
+        for place, row in enumerate(shown.to_dict("records")):
+            marks.append(_draw(axes, place, row))
+        # All orders together stand apart from the groups.
+        axes.axhline(0.5, **zero_line())
+        axes.set_yticks(range(len(shown)), list(shown["group"]))
+        axes.set_xlabel(
+            "opportunity cost, all in (basis points; right of 0: the pool was cheaper)"
+        )
+        style.plain_numbers(axes.xaxis)
+        texts = {"orders": shown["quoted"].map("{:,}".format)}
+        style.text_columns(axes, pd.DataFrame(texts))
+    back = {short: name for name, short in ESTIMATE.items()}
+    return keep(axes, shown.rename(columns=back), marks)
+
+
+def _draw(axes: Axes, place: int, row: dict[Any, Any]) -> Mark:
+    """Draw one estimate with its interval, and return what it says."""
+    cheaper = "undecided"
+    if row["low"] > 0:
+        cheaper = "pool"
+    elif row["high"] < 0:
+        cheaper = "book"
+    group = VERDICTS[cheaper]
+    axes.hlines(place, row["low"], row["high"], color=group.colour, linewidth=1.6)
+    look: dict[str, Any] = {
+        "marker": group.marker,
+        "markersize": 7,
+        "color": group.colour,
+    }
+    if group is VERDICTS["undecided"]:
+        look |= group.hollow
+    axes.plot(row["mean"], place, **look)
+    counts = (
+        f"{format_count(row['quoted'], 'order')}, {row['unquoted']:,} without a quote"
+    )
+    text = f"{row['group']}: {format_estimate(row)}\ncheaper: {cheaper}\n{counts}"
+    ends = (row["mean"], row["mean"])
+    if pd.notna(row["low"]):
+        ends = (row["low"], row["high"])
+    return Mark(text, ends, (place, place), "y")
