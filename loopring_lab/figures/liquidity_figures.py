@@ -138,7 +138,7 @@ def _of_pool(table: pd.DataFrame, account: int | None, caller: str) -> pd.DataFr
             raise LabError(
                 f"{caller}: no fills of a pool. Pass a pool's trades, such as client.trades(1)."
             )
-        account = int(counts.index[counts.argmax()])
+        account = int(counts.index[int(counts.argmax())])
     account = parse_account_id(account, "pool_account")
     own = table[table["account_id"] == account]
     if own.empty:
