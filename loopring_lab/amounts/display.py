@@ -288,7 +288,8 @@ def as_frame(frame: Any, caller: str) -> pd.DataFrame:
     # A pivot by a column with gaps has a missing label, which can be compared with nothing.
     if frame.columns.nlevels == 1 and frame.columns.hasnans:
         labels = ["unknown" if is_missing(label) else label for label in frame.columns]
-        frame = frame.set_axis(labels, axis=1)
+        labelled: pd.DataFrame = frame.set_axis(labels, axis=1)
+        return labelled
     return frame
 
 

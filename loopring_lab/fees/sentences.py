@@ -61,7 +61,9 @@ def _rates(table: pd.DataFrame) -> str:
     known = table[table["bps"].notna()]
     if known.empty:
         return "No fee has a rate."
-    row = known.loc[known["fills"].idxmax()]
+    # Rates of several tokens have no mean, so the busiest token stands for all.
+    by_fills = known.sort_values("fills", ascending=False, kind="stable")
+    row = by_fills.iloc[0]
     return (
         f"Fees paid in {row['fee_token']}: {row['bps']:.2f} bps by amount, {row['median_bps']:.2f} bps for the "
         "median fill."

@@ -80,16 +80,23 @@ def routing(
     given = [by] if isinstance(by, str) else list(by)
     # Orders have some columns of their own; others are those of their trades.
     keys_of(trades, [name for name in given if name not in OF_ORDERS], caller)
-    fees = {"pool_fee_bps": pool_fee_bps, "taker_fee_bps": taker_fee_bps}
+    fees: dict[str, Any] = {
+        "pool_fee_bps": pool_fee_bps,
+        "taker_fee_bps": taker_fee_bps,
+    }
     overall = as_pandas(fills.pool_quotes(trades, balances, [], **fees))
     table = as_pandas(fills.pool_quotes(trades, balances, given, **fees))
     labels = [group_label(tuple(row)) for row in table[given].itertuples(index=False)]
     rows = pd.concat(
-        [overall.assign(group="all"), table.assign(group=labels)], ignore_index=True
+        [
+            overall.assign(group="all"),
+            table.assign(group=labels),
+        ],
+        ignore_index=True,
     )
-    rows = rows.assign(quoted=rows["orders"] - rows["unquoted"]).rename(
-        columns=ESTIMATE
-    )
+    rows["quoted"] = rows["orders"] - rows["unquoted"]
+    rows = rows.rename(columns=ESTIMATE)
+    # A group without any quote has nothing to draw.
     rows = rows[rows["quoted"] > 0]
     if rows.empty:
         raise LabError(
@@ -99,6 +106,7 @@ def routing(
     # All orders come first, as no group has more.
     ranked = rows.sort_values("quoted", ascending=False, kind="stable")
     shown = ranked.head(MOST_LINES + 1).reset_index(drop=True)
+    # The first row is that of all orders.
     quoted = f"{rows['quoted'].iloc[0]:,} of {format_count(overall['orders'].iloc[0], 'order')}"
     note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
     note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
@@ -119,12 +127,14 @@ def routing(
         style.plain_numbers(axes.xaxis)
         texts = {"orders": shown["quoted"].map("{:,}".format)}
         style.text_columns(axes, pd.DataFrame(texts))
+    # The table keeps the library's names.
     back = {short: name for name, short in ESTIMATE.items()}
     return keep(axes, shown.rename(columns=back), marks)
 
 
 def _draw(axes: Axes, place: int, row: dict[Any, Any]) -> Mark:
     """Draw one estimate with its interval, and return what it says."""
+    # Without an interval, both comparisons are false.
     cheaper = "undecided"
     if row["low"] > 0:
         cheaper = "pool"
@@ -140,6 +150,7 @@ def _draw(axes: Axes, place: int, row: dict[Any, Any]) -> Mark:
     if group is VERDICTS["undecided"]:
         look |= group.hollow
     axes.plot(row["mean"], place, **look)
+    # What stands at the mark when it is chosen.
     counts = (
         f"{format_count(row['quoted'], 'order')}, {row['unquoted']:,} without a quote"
     )

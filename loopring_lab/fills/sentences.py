@@ -14,6 +14,7 @@ from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
 from loopring_lab.prose import ITEM, Sentences
 
+# How a verdict of `compare_venues` is put.
 VERDICTS = {
     "pool": "The pool is cheaper",
     "book": "The order book is cheaper",
@@ -22,6 +23,7 @@ VERDICTS = {
 NOTHING = (
     "Undecided: no market, side and size class has priced taker fills of both venues."
 )
+# Columns by which an answer of `pool_quotes` by group is known.
 QUOTED = ("orders", "unquoted", "weighted_opportunity_bps", "low_opportunity_bps")
 NO_QUOTES = (
     "No quotes: no reserves of a pool are known just before any order on the book."
@@ -90,8 +92,10 @@ def describe(comparison: Any) -> Sentences:
             )
             sentence = f"{group}: {sentence}"
         lines.append(sentence)
-    nothing = NO_QUOTES if is_of_quotes else NOTHING
-    return Sentences("\n".join(lines) or nothing)
+    # An answer without a row has no group to speak of.
+    if not lines:
+        lines.append(NO_QUOTES if is_of_quotes else NOTHING)
+    return Sentences("\n".join(lines))
 
 
 def _of_quotes(row: dict[Any, Any]) -> str:
@@ -104,6 +108,7 @@ def _of_quotes(row: dict[Any, Any]) -> str:
     interval = "too few orders for an interval"
     if not pd.isna(low):
         interval = f"interval {_rounded(low)} to {_rounded(high)}"
+    # Without an interval both ends are missing, and no comparison with 0 holds.
     verdict = "Undecided"
     if low > 0:
         verdict = "The pool would have been cheaper"
@@ -127,6 +132,7 @@ def _sentence(row: dict[Any, Any]) -> str:
         f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps "
         f"({interval}), fee and price together, like with like over {rest}."
     )
+    # In the order in which a reader asks: whose, how weighed, how sure, and why.
     details = [
         _by_whom(row),
         _by_other_weights(row),
@@ -162,6 +168,7 @@ def _by_other_weights(row: dict[Any, Any]) -> str:
     sentence = (
         f"The headline weighs cells by all their value. Others: {', '.join(parts)}."
     )
+    # The verdict needs one sign of all four, so a reader must see where they part.
     signs = {row[f"{name}_bps"] > 0 for name in ("difference", *OTHER_WEIGHTS)}
     return f"{sentence} {DISAGREE}" if len(signs) > 1 else sentence
 
