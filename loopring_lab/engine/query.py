@@ -93,7 +93,7 @@ DERIVED = {
     "order_id": (ORDER_COLUMNS, ORDER_ID),
 }
 # Small tables that a question may be asked with.
-TABLES = ("worth", "pools", "units", "flows", "ledger")
+TABLES = ("worth", "pools", "units", "flows", "ledger", "fitted")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
 BOTH_SIDES = "both sides of all trades"
 # Another one: how many fills count nowhere, as their taker or their venue is unknown.
@@ -192,7 +192,7 @@ def ask_relation(
     fields.append(f"{quoted(ROW)} := row_number() OVER ()")
     row = "NULL" if question.has_groups else f"struct_pack({', '.join(fields)})"
     # DuckDB finds tables by name of variable.
-    worth, pools, units, flows, ledger = (tables.get(name) for name in TABLES)
+    worth, pools, units, flows, ledger, fitted = (tables.get(name) for name in TABLES)
     given_prices = prices
     if prices is not None:
         types["given_prices"] = _types(

@@ -5,7 +5,9 @@ As in `fees`, amounts in different tokens are never added up, and every kind of 
 
 from loopring_lab.fills.averages import vwap
 from loopring_lab.fills.breakdown import breakdown
+from loopring_lab.fills.changes import break_test, changes
 from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.fills.curves import cost_curves, crossing
 from loopring_lab.fills.flow import with_flow
 from loopring_lab.fills.liquidity import liquidity
 from loopring_lab.fills.markouts import markouts, shortfall
@@ -19,8 +21,12 @@ from loopring_lab.fills.sizes import size_profile
 
 __all__ = [
     "all_in_cost",
+    "break_test",
     "breakdown",
+    "changes",
     "compare_venues",
+    "cost_curves",
+    "crossing",
     "describe",
     "liquidity",
     "markouts",

@@ -142,6 +142,10 @@ def _of_trades(trades: pd.DataFrame) -> dict[str, Callable[[], pd.DataFrame]]:
         "fills.one_side": lambda: fills.one_side(trades),
         "fills.with_roles": lambda: fills.with_roles(trades),
         "fills.compare_venues": lambda: fills.compare_venues(trades),
+        "fills.cost_curves": lambda: fills.cost_curves(trades),
+        "fills.crossing": lambda: fills.crossing(fills.cost_curves(trades)),
+        "fills.changes": lambda: fills.changes(trades),
+        "fills.break_test": lambda: fills.break_test(fills.changes(trades)),
     }
     for function in per_fill:
         name = f"fills.{function.__name__}"

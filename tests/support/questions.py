@@ -52,6 +52,13 @@ FURTHER: dict[str, Any] = {
 }
 # Questions that Spark's workers cannot answer on a part of the rows, with their defaults.
 NOT_BY_MARKET = {"fees.in_token"}
+# Functions that take the answer of another one.
+ABOUT = {
+    "fees.describe": lab.fees.summary,
+    "fills.break_test": lab.fills.changes,
+    "fills.crossing": lab.fills.cost_curves,
+    "fills.describe": lab.fills.compare_venues,
+}
 ROOMS = {"fees": lab.fees, "fills": lab.fills}
 SOME = range(POOL, 10**6, 2)
 
@@ -65,8 +72,9 @@ def questions() -> Iterator[tuple[str, Ask]]:
     for room, module in ROOMS.items():
         for name in module.__all__:
             function = getattr(module, name)
-            if name == "describe":  # says in words what another function found
-                yield f"{room}.{name}", DESCRIBED[room]
+            question = f"{room}.{name}"
+            if question in ABOUT:
+                yield question, functools.partial(about, function, ABOUT[question])
                 continue
             parameters = inspect.signature(function).parameters
             _, *others = parameters.values()
@@ -93,15 +101,14 @@ def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def describe(frame: pd.DataFrame, give: Give = unchanged) -> str:
-    return lab.fills.describe(lab.fills.compare_venues(give(frame)))
-
-
-def describe_fees(frame: pd.DataFrame, give: Give = unchanged) -> str:
-    return lab.fees.describe(lab.fees.summary(give(frame)))
-
-
-DESCRIBED: dict[str, Ask] = {"fees": describe_fees, "fills": describe}
+def about(
+    function: Callable[..., Any],
+    asked_first: Callable[..., Any],
+    frame: pd.DataFrame,
+    give: Give = unchanged,
+) -> Any:
+    """Ask about the answer of another function."""
+    return function(asked_first(give(frame)))
 
 
 def plainly(

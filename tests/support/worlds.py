@@ -15,7 +15,7 @@ from loopring_lab import fees, tables
 from loopring_lab.amounts import AmountDtype, to_float
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.relayer.mainnet import MARKETS
-from loopring_lab.relayer.simulation import START
+from loopring_lab.relayer.simulation import LATENT_SCALE, START
 from loopring_lab.relayer.venues import Pool
 from loopring_lab.relayer.world import Fill, World
 
@@ -58,6 +58,20 @@ def minute_marks(world: World, fills: Iterable[Fill], after: Iterable[int]) -> p
             "market": [market for market, _ in rows],
             "base": [MARKETS[market].base.symbol for market, _ in rows],
             "quote": [MARKETS[market].quote.symbol for market, _ in rows],
+            "price": pa.array(prices, AMOUNT),
+        }
+    )
+
+
+def true_prices(world: World) -> pa.Table:
+    """Return the true price at the moment of each fill."""
+    latent = {(fill.market, fill.time_ms): fill.latent for fill in world.fills}
+    moments = [moment for _, moment in latent]
+    prices = [Decimal(price) / LATENT_SCALE for price in latent.values()]
+    return pa.table(
+        {
+            "created_at": pa.array(moments, pa.timestamp("ms", "UTC")),
+            "market": [market for market, _ in latent],
             "price": pa.array(prices, AMOUNT),
         }
     )

@@ -28,6 +28,8 @@ NEEDED: dict[str, dict[str, Any]] = {
 }
 # These ask about a pool's trades.
 OF_POOLS = ("liquidity", "pool_returns")
+# These take what another function found.
+OF_ANSWERS = ("break_test", "crossing", "describe")
 # Of these an answer by row and one by group are different queries.
 ALSO_BY_GROUP = ("price_gap", "all_in_cost", "in_token")
 
@@ -65,7 +67,7 @@ def queries() -> Iterator[tuple[str, list[str]]]:
     for room in ("fees", "fills"):
         module = getattr(lab, room)
         for name in module.__all__:
-            if name == "describe":  # says in words what another function found
+            if name in OF_ANSWERS:
                 continue
             function = getattr(module, name)
             trades = samples[POOL if name in OF_POOLS else ACCOUNT]

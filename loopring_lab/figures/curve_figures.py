@@ -1,0 +1,271 @@
+"""Figures of fitted cost curves, and of how the difference of the venues changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter
+
+from loopring_lab import fills
+from loopring_lab.errors import LabError
+from loopring_lab.figures import axis, style
+from loopring_lab.figures.marks import Figure, Mark, keep
+from loopring_lab.figures.style import (
+    FILL_TYPES,
+    as_pandas,
+    drawing,
+    format_bps,
+    format_count,
+    format_estimate,
+    format_number,
+    zero_line,
+)
+from loopring_lab.fills.prices import OWN_TRADES
+
+# A venue of curves looks like its fill type.
+VENUES = {"pool": FILL_TYPES["amm"], "book": FILL_TYPES["dex"]}
+# Sizes of ticks, times a power of ten.
+TICKS = (1, 2, 5)
+BAND_STRENGTH = 0.18
+# Digits of a size that is estimated.
+SIZE_DIGITS = 2
+# As `format_estimate` calls them.
+ESTIMATE = {"low_bps": "low", "high_bps": "high"}
+# Each verdict looks like the venue that is cheaper.
+VERDICTS = {
+    "pool": FILL_TYPES["amm"],
+    "book": FILL_TYPES["dex"],
+    "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
+}
+PULLED = "own trades as reference: intervals cover sampling only, differences are pulled towards 0"
+
+
+def draw_cost_curves(
+    trades: Any, prices: Any, ax: Axes | None, caller: str, overview_note: str
+) -> Figure:
+    """Draw the curves of `fills.cost_curves` with their bands, and where they cross."""
+    curves = fills.cost_curves(trades, prices)
+    crossing = as_pandas(fills.crossing(curves)).iloc[0]
+    table = as_pandas(curves).rename(columns={"cost_bps": "mean", **ESTIMATE})
+    drawn = table[table["venue"].isin(VENUES)].dropna(subset=["mean"])
+    if drawn.empty:
+        raise LabError(
+            f"{caller}: no venue has enough takers' orders with a price for a curve. Combine the trades of several "
+            "accounts, or leave out controls=True."
+        )
+    first = drawn.iloc[0]
+    unit = first["quote"]
+    crossed = _crossing_words(crossing, unit)
+    note = f"other things equal: market, side and hour; band: 95 % at each size (clustered by {first['cluster']})"
+    note += f"\n{first['reference']} 1 min after each order; {crossed}"
+    if first["reference"] == OWN_TRADES:
+        note += f"\n{PULLED}"
+    marks = []
+    with drawing(
+        trades, ax, "All-in cost by size, fitted with controls", note, overview_note
+    ) as axes:
+        axes.axhline(0, **zero_line())
+        for venue, group in VENUES.items():
+            rows = drawn[drawn["venue"] == venue]
+            if rows.empty:
+                continue
+            places = np.log10(rows["size"])
+            label = f"{group.label}\n({format_count(rows['orders'].iloc[0], 'order')})"
+            axes.plot(
+                places,
+                rows["mean"],
+                color=group.colour,
+                linestyle=group.dash,
+                label=label,
+            )
+            axes.fill_between(
+                places,
+                rows["low"],
+                rows["high"],
+                color=group.colour,
+                alpha=BAND_STRENGTH,
+                linewidth=0,
+            )
+            marks += [
+                _curve_mark(group.label, row, unit) for row in rows.to_dict("records")
+            ]
+        _draw_crossing(axes, crossing)
+        _format_logarithms(axes, f"size of the order ({unit}, logarithmic)")
+        axes.set_ylabel("all-in cost (basis points)")
+        style.plain_numbers(axes.yaxis)
+    return keep(axes, as_pandas(curves), marks)
+
+
+def changes(
+    trades: Any,
+    *,
+    prices: Any = None,
+    every: str = "1mo",
+    horizon: Any = "1min",
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw how much more the AMM pool cost than the order book in each period, and where that changed.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        From `Client.trades`, usually of several accounts; of one market or more.
+    prices, every, horizon : optional
+        Prices from outside the exchange, the length of a period, and how long after the end of an order prices are
+        looked up, as for `fills.changes`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure of 900 by 420 pixels by default.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        ``difference_bps`` of `fills.changes` for each period, with its own 95 % interval (thick) and the band that
+        holds in all periods at once (thin). A mark is hollow where the band leaves it undecided which venue is
+        cheaper. Where `fills.break_test` finds a break, a line stands at the period from which on the difference is
+        another one, and lines show the means before and after.
+
+    Raises
+    ------
+    LabError
+        No period has taker fills of both venues that can be compared, or an argument is not valid.
+
+    Examples
+    --------
+    >>> trades = client.trades([10083, 11519])
+    >>> lab.figures.changes(trades, prices=client.outside_prices(trades))
+    <Figure size 900x420 with 1 Axes>
+    """
+    caller = "lab.figures.changes"
+    compared = fills.changes(trades, prices, None, every, horizon=horizon)
+    tested = as_pandas(fills.break_test(compared))
+    table = as_pandas(compared)
+    known = table.dropna(subset=["period", "difference_bps"])
+    if known.empty:
+        raise LabError(
+            f"{caller}: no period has taker fills of both venues in the same market, side and size class. Combine "
+            "the trades of several accounts, or give a longer period, such as every='1q'."
+        )
+    periods = axis.timeline(known["period"], every, caller)
+    points = periods.located(known).rename(
+        columns={"difference_bps": "mean", **ESTIMATE}
+    )
+    points["x"] = (periods.left + periods.width / 2)[points["place"]]
+    reference = points["reference"].iloc[0]
+    note = "thick: 95 % interval of the period; thin: band of all periods at once (Bonferroni); hollow: undecided"
+    note += f"\n{_break_words(tested, periods.name)}; at {reference} {horizon} after the end of each order"
+    if reference == OWN_TRADES:
+        note += f"\n{PULLED}"
+    title = f"AMM pool minus order book, like with like, per {periods.name}"
+    with drawing(trades, ax, title, note, counts_above=True) as axes:
+        axes.axhline(0, **zero_line())
+        marks = [_draw_period(axes, row) for row in points.to_dict("records")]
+        _draw_break(axes, tested, periods)
+        axis.format_dates(axes, periods)
+        axes.set_ylabel("pool minus book (basis points)")
+        style.write_counts(
+            axes,
+            points["x"],
+            points["fills"],
+            style.ink(),
+            (1, 8),
+            periods.width.mean(),
+        )
+    return keep(axes, table, marks)
+
+
+def _curve_mark(label: str, row: Mapping[Any, Any], unit: str) -> Mark:
+    place = np.log10(row["size"])
+    heights = (row["low"], row["high"])
+    # Without a band, the mark is the curve's.
+    if pd.isna(row["low"]):
+        heights = (row["mean"], row["mean"])
+    text = f"{label}, {_size(row['size'])} {unit}\n{format_estimate(row)}"
+    return Mark(text, (place, place), heights)
+
+
+def _crossing_words(crossing: pd.Series, unit: str) -> str:
+    """Say where curves cross, or why that is not known."""
+    if pd.isna(crossing["size"]):
+        return str(crossing["reason"])
+    low, high = (
+        "?" if pd.isna(crossing[end]) else _size(crossing[end])
+        for end in ("low_size", "high_size")
+    )
+    return f"the curves cross at {_size(crossing['size'])} {unit} ({low} to {high})"
+
+
+def _size(size: float) -> str:
+    """Write an estimated size with few digits."""
+    return format_number(float(f"{size:.{SIZE_DIGITS}g}"))
+
+
+def _draw_crossing(axes: Axes, crossing: pd.Series) -> None:
+    """Draw a line at the size where curves cross, and its interval as a band as high as the figure."""
+    if pd.isna(crossing["size"]):
+        return
+    axes.axvline(np.log10(crossing["size"]), **zero_line(), linestyle=":")
+    interval = crossing[["low_size", "high_size"]].astype(float)
+    if interval.notna().all():
+        low, high = np.log10(interval)
+        axes.axvspan(low, high, color=style.ink(), alpha=0.06, linewidth=0)
+
+
+def _format_logarithms(axes: Axes, label: str) -> None:
+    """Write sizes on an axis that is their decimal logarithm."""
+    low, high = axes.get_xlim()
+    powers = range(int(np.floor(low)), int(np.ceil(high)) + 1)
+    ticks = [power + np.log10(step) for power in powers for step in TICKS]
+    axes.xaxis.set_major_locator(FixedLocator([t for t in ticks if low <= t <= high]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: _size(10**place)))
+    axes.set_xlabel(label)
+
+
+def _draw_period(axes: Axes, row: Mapping[Any, Any]) -> Mark:
+    """Draw the difference in one period with its interval and its band."""
+    group = VERDICTS[row["verdict"]]
+    look: dict[str, Any] = {"color": group.colour}
+    axes.vlines(
+        row["x"], row["band_low_bps"], row["band_high_bps"], linewidth=0.9, **look
+    )
+    axes.vlines(row["x"], row["low"], row["high"], linewidth=2.4, **look)
+    if row["verdict"] == "undecided":
+        look |= group.hollow
+    axes.plot(row["x"], row["mean"], marker=group.marker, markersize=7, **look)
+    text = f"{row['when']}: {format_estimate(row)}"
+    height = (row["mean"], row["mean"])
+    if pd.notna(row["band_low_bps"]):
+        height = (row["band_low_bps"], row["band_high_bps"])
+        ends = " bps to ".join(format_bps(end) for end in height)
+        text += f"\nband of all periods: {ends} bps"
+    text += f"\ncheaper: {row['verdict']}\n{format_count(row['fills'])}"
+    return Mark(text, (row["x"], row["x"]), height)
+
+
+def _break_words(tested: pd.DataFrame, period: str) -> str:
+    """Say what the test for a break found."""
+    found = tested.iloc[0]
+    if pd.isna(found["p_value"]):
+        return f"too few {period}s with an interval to look for a break"
+    chance = "p < 0.001" if found["p_value"] < 0.001 else f"p = {found['p_value']:.3f}"
+    if found["verdict"] == "undecided":
+        return f"no break found ({chance})"
+    moved = f"{format_bps(found['change_bps'], 1)} bps"
+    return f"break at {found['changed_at']:%Y-%m-%d}: {moved} ({chance})"
+
+
+def _draw_break(axes: Axes, tested: pd.DataFrame, periods: axis.Timeline) -> None:
+    """Draw a line where the difference changed, and the means before and after."""
+    found = tested.iloc[0]
+    if found["verdict"] == "undecided":
+        return
+    place = periods.located(pd.DataFrame({"period": [found["changed_at"]]}))["place"]
+    edge = periods.left[place.iloc[0]]
+    end = periods.left[-1] + periods.width[-1]
+    look: dict[str, Any] = {"color": style.ink(), "linewidth": 1.1}
+    axes.axvline(edge, **look, linestyle="--")
+    axes.hlines(found["before_bps"], periods.left[0], edge, **look, linestyle=":")
+    axes.hlines(found["after_bps"], edge, end, **look, linestyle=":")

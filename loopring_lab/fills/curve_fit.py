@@ -1,0 +1,180 @@
+"""The regression behind cost curves: its columns, what it expects of an order, and how sure that is."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+
+from loopring_lab.errors import LabError
+
+# What costs depend on besides venue and size; and with these, what orders of one cell have in common.
+FACTORS = ("market", "side", "hour")
+CELL = (*FACTORS, "fill_type", "step")
+# Sizes are rounded to so many steps of the natural logarithm: costs differ by less within a step than between
+# orders, and orders of one step can be added up.
+STEPS = 4
+# Where the pieces of a cubic spline meet: quantiles of the sizes that Harrell recommends for four knots.
+KNOTS = (0.05, 0.35, 0.65, 0.95)
+# A curve that follows from the orders is reproduced by the fit up to rounding; any other misses by far more.
+ROUNDING = 1e-6
+
+
+class CostFit:
+    """All-in costs of orders, regressed on a curve of size for each venue, and on effects of the other factors.
+
+    Parameters
+    ----------
+    cells : pandas.DataFrame
+        A row for each `CELL`, with ``orders``, and the sums ``cost`` and ``squares`` of their costs and of those
+        squared.
+    caller : str
+    """
+
+    def __init__(self, cells: pd.DataFrame, caller: str) -> None:
+        models = _statsmodels(caller)
+        self.cells = cells
+        self._venues = list(cells["fill_type"].unique())
+        self._knots = np.unique(sizes_at(cells, KNOTS))
+        # Effects are differences from the first value of each factor.
+        self._effects = [
+            (name, value)
+            for name in FACTORS
+            for value in sorted(cells[name].unique())[1:]
+        ]
+        self._rows = self._design(cells)
+        orders = cells["orders"].to_numpy(np.float64)
+        self._mean_row = orders @ self._rows / orders.sum()
+        # A mean of several orders says as much as they do; its weight is their number.
+        with warnings.catch_warnings():
+            # Of what the orders do not tell apart, `estimates` gives none.
+            warnings.filterwarnings("ignore", "The design matrix is rank-deficient")
+            self._fit = models.WLS(cells["cost"] / orders, self._rows, orders).fit()
+        self.expected = self._fit.fittedvalues.to_numpy()
+
+    def covariance_by_order(self) -> np.ndarray:
+        """Return the covariance of the coefficients if orders vary by themselves, without a correction for few."""
+        cells = self.cells
+        # Orders of one cell have the same row, so the squares of what is left of them add up.
+        left = cells["squares"] - self.expected * (
+            2 * cells["cost"] - self.expected * cells["orders"]
+        )
+        return self._covariance(self._rows * np.sqrt(left.clip(0).to_numpy())[:, None])
+
+    def covariance_by_cluster(self, rests: pd.DataFrame) -> np.ndarray:
+        """Return the same if orders of a ``cluster`` vary together.
+
+        `rests` are sums of ``rest``, what the fit leaves of the costs: by cluster and each factor, and by cluster,
+        venue and step; other columns are null.
+        """
+        codes, _ = pd.factorize(rests["cluster"])
+        rest = rests["rest"].to_numpy()
+        # No more than a column at a time: accounts may be many.
+        sums = [np.bincount(codes, column * rest) for column in self._columns(rests)]
+        return self._covariance(np.column_stack(sums))
+
+    def _covariance(self, scores: np.ndarray) -> np.ndarray:
+        from statsmodels.stats.sandwich_covariance import cov_cluster
+
+        # One cluster says nothing of how clusters vary, and statsmodels takes its row for a column.
+        if len(scores) < 2:
+            return np.full_like(self._fit.normalized_cov_params, np.nan)
+        each = np.arange(len(scores))
+        bread = self._fit.normalized_cov_params
+        covariance: np.ndarray = cov_cluster((scores, bread), each, False)
+        return covariance
+
+    def variance_of_mix(self) -> float:
+        """Return the variance of a curve's level that comes from which markets, sides and hours orders were in."""
+        first = self._rows.shape[1] - len(self._effects)
+        effects = self._rows[:, first:] @ self._fit.params.to_numpy()[first:]
+        orders = self.cells["orders"].to_numpy(np.float64)
+        mean = orders @ effects / orders.sum()
+        return float(orders @ (effects - mean) ** 2 / orders.sum() ** 2)
+
+    def curve(self, venue: str, steps: np.ndarray) -> np.ndarray:
+        """Return the rows of orders of these sizes at a venue, in the mean of all markets, sides and hours."""
+        rows = self._design(pd.DataFrame({"fill_type": venue, "step": steps}))
+        first = rows.shape[1] - len(self._effects)
+        rows[:, first:] = self._mean_row[first:]
+        return rows
+
+    def estimates(
+        self, rows: np.ndarray, covariance: np.ndarray, more_variance: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the fit says of rows and the standard errors; NaN where it does not follow from the orders."""
+        bread = self._fit.normalized_cov_params
+        information = self._rows.T @ (
+            self._rows * self.cells["orders"].to_numpy()[:, None]
+        )
+        off = np.abs(rows @ bread @ information - rows).max(axis=1)
+        variances = np.einsum("ij,jk,ik->i", rows, covariance, rows)
+        errors = np.sqrt(variances + more_variance)
+        follows = np.where(off < ROUNDING, 1.0, np.nan)
+        expected: np.ndarray = rows @ self._fit.params.to_numpy()
+        return expected * follows, errors * follows
+
+    def _design(self, orders: pd.DataFrame) -> np.ndarray:
+        return np.column_stack(list(self._columns(orders)))
+
+    def _columns(self, orders: pd.DataFrame) -> Iterator[np.ndarray]:
+        """Yield the columns of the regression; of a factor that is not known, all are 0."""
+        for venue in self._venues:
+            is_here = (orders["fill_type"] == venue).to_numpy()
+            for column in natural_spline(
+                orders["step"].to_numpy(np.float64), self._knots
+            ):
+                yield np.where(is_here, column, 0.0)
+        for name, value in self._effects:
+            known = orders.get(name, pd.Series(index=orders.index, dtype=object))
+            yield known.isin([value]).to_numpy(np.float64)
+
+
+def sizes_at(cells: pd.DataFrame, parts: tuple[float, ...]) -> np.ndarray:
+    """Return the steps of size below which these parts of the orders are."""
+    by_step = cells.groupby("step")["orders"].sum().cumsum()
+    places = np.searchsorted(by_step, np.array(parts) * by_step.iloc[-1])
+    steps: np.ndarray = by_step.index.to_numpy(np.float64)[places]
+    return steps
+
+
+def natural_spline(steps: np.ndarray, knots: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the columns of a natural cubic spline: a constant, a line, and one for each inner knot.
+
+    Beyond the first and the last knot it is straight (Harrell, "Regression Modeling Strategies", 2.4.5). With fewer
+    than three knots it is a line.
+    """
+    # In units of the natural logarithm, from the middle of the sizes.
+    middle = np.median(knots)
+    yield np.ones_like(steps)
+    yield (steps - middle) / STEPS
+    if len(knots) < 3:
+        return
+
+    def beyond(knot: float) -> np.ndarray:
+        return np.clip(steps - knot, 0, None) ** 3
+
+    last = knots[-1]
+    previous = knots[-2]
+    for knot in knots[:-2]:
+        bent = (
+            beyond(knot)
+            - beyond(previous) * (last - knot) / (last - previous)
+            + beyond(last) * (previous - knot) / (last - previous)
+        )
+        yield bent / (last - knots[0]) ** 2 / STEPS
+
+
+def _statsmodels(caller: str) -> ModuleType:
+    """Import statsmodels, which is an extra: it takes a second, and few need it."""
+    try:
+        import statsmodels.api
+    except ImportError:
+        raise LabError(
+            f"{caller}: statsmodels is not installed. Install it with: pip install 'loopring-lab[models]'"
+        ) from None
+    models: ModuleType = statsmodels.api
+    return models

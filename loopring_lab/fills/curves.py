@@ -1,0 +1,430 @@
+"""Cost curves: what orders of each size paid at each venue, and the size at which the cheaper venue changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.ask import ask
+from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
+from loopring_lab.engine.estimates import FEWEST, check_level
+from loopring_lab.engine.groups import Keys
+from loopring_lab.engine.query import (
+    LEFT_OUT,
+    PLACE_BITS,
+    collected,
+    finished,
+    without_note,
+)
+from loopring_lab.engine.worth import day_sql, worth_by_day
+from loopring_lab.errors import LabError
+from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
+from loopring_lab.fills.prices import (
+    OWN_TRADES,
+    kind_of_prices,
+    noted,
+    question_of_prices,
+    worse_sql,
+)
+from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
+from loopring_lab.query import parse_length
+
+VENUES = {"amm": "pool", "dex": "book"}
+DIFFERENCE = "difference"
+CLUSTERS = ("order", "account", "day")
+# Of fewer clusters, errors say little, whatever the width of Student's t.
+FEWEST_CLUSTERS = 5
+HOUR = 3_600_000
+# A curve leaves out this part of the orders at either end, where single orders bend it.
+TAIL = 0.025
+# Sizes of a curve: close enough that lines between them show no corners.
+POINTS = 41
+
+NEEDS = (*ROLE_COLUMNS, "quote", "size", "price", "notional", "fee_bps")
+CURVE = {
+    "venue": pa.string(),
+    "quote": pa.string(),
+    "size": pa.float64(),
+    "cost_bps": pa.float64(),
+    "low_bps": pa.float64(),
+    "high_bps": pa.float64(),
+    "orders": pa.int64(),
+    "cluster": pa.string(),
+    "clusters": pa.int64(),
+    "reference": pa.string(),
+    LEFT_OUT: pa.int64(),
+}
+CROSSING = {
+    "quote": pa.string(),
+    "size": pa.float64(),
+    "low_size": pa.float64(),
+    "high_size": pa.float64(),
+    "smaller": pa.string(),
+    "larger": pa.string(),
+    "reason": pa.string(),
+}
+
+CELLS = """
+-- orders of each cell; then each account and each day that has any at a venue, and how many fills count nowhere
+SELECT market, side, hour, fill_type, step,
+    count(*) AS orders, sum(cost) AS cost, sum(cost * cost) AS squares
+FROM orders
+GROUP BY ALL
+UNION ALL BY NAME
+SELECT DISTINCT 'account' AS counted, fill_type, account AS number FROM orders
+UNION ALL BY NAME
+SELECT DISTINCT 'day' AS counted, fill_type, day AS number FROM orders
+UNION ALL BY NAME
+SELECT 'left out' AS counted, count(*) AS number FROM takers WHERE NOT is_taken"""
+
+RESTS = """
+-- what the fit leaves of the costs of each cluster, summed in every way in which the columns of the fit need it
+WITH rests AS (
+    SELECT o.*, {cluster} AS cluster, cost - expected AS rest
+    FROM orders AS o JOIN fitted AS f USING (market, side, hour, fill_type, step)
+)
+SELECT cluster, market, side, hour, fill_type, step, sum(rest) AS rest
+FROM rests
+GROUP BY GROUPING SETS ((cluster, market), (cluster, side), (cluster, hour), (cluster, fill_type, step))"""
+
+
+def cost_curves(
+    trades: Any,
+    prices: Any = None,
+    *,
+    horizon: str | pd.Timedelta = "1min",
+    cluster: str | None = None,
+    intervals: float = 0.95,
+) -> Any:
+    """Estimate what orders of each size cost at the AMM pool and on the order book, other things being equal.
+
+    The all-in cost of takers' orders is regressed on the logarithm of their size, a curve for each venue, with
+    effects of the market, the side and the hour of the day. So a curve is what an order of that size would have paid
+    at the venue, in the mean of the markets, sides and hours of all orders. Each order counts once.
+
+    Parameters
+    ----------
+    trades : frame of pandas, pyarrow, Polars, DuckDB or Spark, or an Archive
+        Such as `Client.trades` returns. Orders count as in `compare_venues`: by their taker's fills.
+    prices : frame of any of these kinds, optional
+        Prices from outside the exchange, such as minute closes; by default `trades`, as for `compare_venues`.
+    horizon : str or pandas.Timedelta
+        How long after the end of an order prices count.
+    cluster : {'order', 'account', 'day'}, optional
+        What is taken to vary as one, as for `compare_venues`: by default the one with the fewest clusters that has 20
+        or more at each venue.
+    intervals : float
+        Level of the bands, between 0 and 1, at each size by itself.
+
+    Returns
+    -------
+    frame of the same kind (pandas for an Archive), one row per venue and size
+        ``venue``: ``pool``, ``book``, and ``difference``, pool minus book, at sizes that both have; ``quote``, the
+        token that sizes are counted in, that of most fills; ``size`` (float64); ``cost_bps``, from ``low_bps`` to
+        ``high_bps`` (float64 basis points, null where a venue's curve does not follow from the orders); ``orders``
+        that the curve rests on; ``cluster`` and ``clusters``, what the errors are clustered by and how many there
+        are; ``reference``, ``outside prices`` or ``own trades``. A venue with fewer than 20 orders has no rows, and
+        neither have the largest and smallest 2.5 % of a venue's sizes.
+
+    Raises
+    ------
+    LabError, AmountError
+        As for `compare_venues`, `cluster` is not known, or statsmodels is not installed, which
+        ``pip install 'loopring-lab[models]'`` brings.
+
+    Notes
+    -----
+    A curve is a natural cubic spline with four knots (Harrell, section 2.4.5). Orders of one market, side, hour,
+    venue and size, rounded to a quarter of the natural logarithm, are one row of a weighted least squares fit, which
+    gives what a fit of single orders would. Standard errors are clustered, with the factor G / (G - 1) for G
+    clusters, and Student's t with G - 1 degrees of freedom (Cameron and Miller); those of a venue's curve also cover
+    which markets, sides and hours orders happened to be in. With fewer than 5 clusters there are no bands.
+
+    Users choose venues, often by price: a curve describes orders that went to a venue, not what others would pay.
+    Arbitrage is no user's cost: leave it out first, such as by ``flow`` of `with_flow`.
+
+    References
+    ----------
+    F. E. Harrell, "Regression Modeling Strategies", 2nd edition, 2015; A. C. Cameron and D. L. Miller, "A
+    practitioner's guide to cluster-robust inference", Journal of Human Resources 50 (2015).
+
+    Examples
+    --------
+    >>> trades = client.trades([10083, 11519])
+    >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
+    >>> curves[["venue", "size", "cost_bps", "low_bps", "high_bps"]].iloc[[0, 40]]
+       venue      size   cost_bps    low_bps   high_bps
+    0   pool  0.038774  28.861908  27.420433  30.303383
+    40  pool  1.000000  48.267551  45.968271  50.566830
+    """
+    caller = "lab.fills.cost_curves"
+    check_level(intervals, caller)
+    if cluster not in (None, *CLUSTERS):
+        raise LabError(
+            f"{caller}: cluster={cluster!r} is not known. Give 'order', 'account' or 'day'."
+        )
+    kind = kind_of_prices(prices, trades, caller)
+    steps, tables = role_steps(trades, caller)
+    steps |= _order_steps(trades, prices is None, kind, horizon, caller)
+    tables["worth"] = worth_by_day(trades, caller)
+
+    def asked(last: str, **more: pa.Table) -> pd.DataFrame:
+        question = question_of_prices(caller, {**steps, "sums": last}, NEEDS, Keys())
+        answer = ask(question, trades, prices, **tables, **more)
+        table: pd.DataFrame = collected(answer, caller).to_pandas()
+        return table
+
+    found = asked(CELLS)
+    cells = _cells_with_curves(found)
+    if cells.empty:
+        return _answer(trades, pd.DataFrame(), CURVE)
+    cluster = cluster or _widest(found)
+    fit = CostFit(cells, caller)
+    if cluster == "order":
+        clusters = int(cells["orders"].sum())
+        covariance = fit.covariance_by_order()
+    else:
+        fitted = cells[list(CELL)].assign(expected=fit.expected)
+        table = pa.Table.from_pandas(fitted, preserve_index=False)
+        rests = asked(RESTS.format(cluster=cluster), fitted=table)
+        clusters = rests["cluster"].nunique()
+        covariance = fit.covariance_by_cluster(rests)
+    # The correction for few clusters of Cameron and Miller; that for many coefficients needs the rows of a fit, which
+    # here are sums.
+    covariance = covariance * clusters / max(1, clusters - 1)
+    about = {
+        "quote": _unit_of(tables["worth"]),
+        "cluster": cluster,
+        "clusters": clusters,
+        "reference": kind,
+        LEFT_OUT: found.loc[found["counted"] == "left out", "number"].sum(),
+    }
+    drawn = []
+    for venue, sizes, design, orders in _curves(fit, cells):
+        # Effects of markets, sides and hours cancel out of the difference.
+        more = 0.0 if venue == DIFFERENCE else fit.variance_of_mix()
+        costs, errors = fit.estimates(design, covariance, more)
+        reach = errors * _reach(clusters, intervals)
+        curve = {
+            "venue": venue,
+            "size": np.exp(sizes / STEPS),
+            "cost_bps": costs,
+            "low_bps": costs - reach,
+            "high_bps": costs + reach,
+            "orders": orders,
+        }
+        drawn.append(pd.DataFrame(curve).assign(**about))
+    return noted(_answer(trades, pd.concat(drawn), CURVE), kind)
+
+
+def crossing(curves: Any) -> Any:
+    """Find the size at which the cheaper venue changes, from `cost_curves`.
+
+    Parameters
+    ----------
+    curves : frame of pandas, pyarrow, Polars, DuckDB or Spark
+        From `cost_curves`.
+
+    Returns
+    -------
+    frame of the same kind, one row
+        ``quote``; ``size`` at which the curves cross, in that token, from ``low_size`` to ``high_size`` (float64):
+        the sizes around it at which the band of the difference holds 0, so the interval has the level of the bands;
+        ``smaller`` and ``larger``, the venue whose curve is lower for smaller and for larger orders; ``reason``, why
+        the size or an end of the interval is null, or null.
+
+    Raises
+    ------
+    LabError
+        `curves` has not the columns of `cost_curves`.
+
+    Notes
+    -----
+    The interval is Fieller's: all sizes at which a difference of 0 is not excluded.
+
+    Examples
+    --------
+    >>> trades = client.trades([10083, 11519])
+    >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
+    >>> lab.fills.crossing(curves)[["size", "smaller", "larger", "reason"]]
+       size smaller larger                                  reason
+    0   NaN    pool   pool  the curves do not cross at these sizes
+    """
+    caller = "lab.fills.crossing"
+    frames.check_columns(list(CURVE)[:-1], frames.column_names(curves, caller), caller)
+    table = frames.to_pandas(collected(curves, caller))
+    known = table[table["venue"] == DIFFERENCE].dropna(subset=["cost_bps"])
+    found = _crossing_of(known.sort_values("size"))
+    quotes = table["quote"].dropna()
+    unit = quotes.iloc[0] if len(quotes) else None
+    return _answer(curves, pd.DataFrame([{"quote": unit, **found}]), CROSSING)
+
+
+def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
+    """Return where a difference crosses 0, at sizes in ascending order, and what is known around it."""
+    if difference.empty:
+        return {"reason": "no sizes at which both venues have a curve"}
+    costs = difference["cost_bps"].to_numpy()
+    is_pool_cheaper = costs < 0
+    found: dict[str, Any] = {
+        "smaller": "pool" if is_pool_cheaper[0] else "book",
+        "larger": "pool" if is_pool_cheaper[-1] else "book",
+    }
+    changes = np.flatnonzero(is_pool_cheaper[1:] != is_pool_cheaper[:-1])
+    if len(changes) != 1:
+        times = f"cross {len(changes)} times" if len(changes) else "do not cross"
+        return {**found, "reason": f"the curves {times} at these sizes"}
+    before = changes[0]
+    logs = np.log(difference["size"].to_numpy())
+    found["size"] = _root(logs, costs, before)
+
+    # The end of the band that is nearer to 0 says where the difference is sure.
+    low = difference["low_bps"].to_numpy()
+    high = difference["high_bps"].to_numpy()
+    is_sure = (low > 0) | (high < 0)
+    sure_below = np.flatnonzero(is_sure[: before + 1])
+    sure_above = np.flatnonzero(is_sure[before + 1 :])
+    unsure = []
+    if len(sure_below):
+        nearer = high if is_pool_cheaper[0] else low
+        found["low_size"] = _root(logs, nearer, sure_below[-1])
+    else:
+        unsure.append("smaller")
+    if len(sure_above):
+        nearer = high if is_pool_cheaper[-1] else low
+        found["high_size"] = _root(logs, nearer, before + sure_above[0])
+    else:
+        unsure.append("larger")
+    if unsure:
+        found["reason"] = f"no sure difference for {' and '.join(unsure)} orders"
+    return found
+
+
+def _root(logs: np.ndarray, values: np.ndarray, place: int) -> float:
+    """Return the size at which a line from a place to the next one is 0."""
+    here, there = values[place : place + 2]
+    part = here / (here - there)
+    return float(np.exp(logs[place] + part * (logs[place + 1] - logs[place])))
+
+
+def _order_steps(
+    trades: Any, is_alone: bool, kind: str, horizon: Any, caller: str
+) -> dict[str, str]:
+    """Return the steps from roles to ``orders``: what each taker's order paid at each venue, and its size."""
+    length = parse_length(horizon, caller, "horizon")
+    if not length:
+        raise LabError(
+            f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
+        )
+    if kind == OWN_TRADES:
+        # A trade after the order is none of its own.
+        is_near = "found_moment > last_fill"
+    else:
+        is_near = (
+            f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {length}"
+        )
+    return {
+        "once": ONCE,
+        "takers": """
+-- each fill once, from its taker's side; it is not taken if its taker or venue is unknown
+SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken
+FROM once
+WHERE told_role IS DISTINCT FROM 'maker'""",
+        "spans": spans_sql(with_prices=not is_alone and kind == OWN_TRADES),
+        "known_prices": prices_sql("trades" if is_alone else "prices", "last"),
+        "anchored": f"""
+-- takers' fills, with the moment from which prices are too late
+SELECT *, ((last_fill >> {PLACE_BITS}) + {length} + 1) * {1 << PLACE_BITS} AS anchor
+FROM takers LEFT JOIN spans USING (order_id)
+WHERE is_taken""",
+        "found": asof_sql(trades, "anchored", "last"),
+        "costs": f"""
+-- fills with their value in one token, and their cost to the taker in basis points
+SELECT *, notional::DOUBLE * worth / 1e18 AS value,
+    CASE WHEN {is_near} THEN {worse_sql("price", "found_price")} END + fee_bps AS cost
+FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
+        "orders": f"""
+-- an order is one decision: what it paid, weighted by value, at each venue where it was filled
+SELECT market, side, fill_type, order_id AS "order",
+    coalesce(min(account_id), -1) AS account,
+    min({day_sql()}) AS day,
+    min(ms) // {HOUR} % 24 AS hour,
+    round({STEPS} * ln(sum(value)))::BIGINT AS step,
+    sum(value * cost) / sum(value) AS cost
+FROM costs
+WHERE value > 0 AND isfinite(cost)
+GROUP BY market, side, fill_type, order_id""",
+    }
+
+
+def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of venues with enough orders, in one order on all kinds of frames."""
+    cells = found[found["step"].notna()].astype(
+        {"step": int, "hour": int, "orders": int}
+    )
+    orders = cells.groupby("fill_type")["orders"].transform("sum")
+    return cells[orders >= FEWEST].sort_values(list(CELL), ignore_index=True)
+
+
+def _widest(found: pd.DataFrame) -> str:
+    """Return what to cluster by: the kind with the fewest clusters that has enough at each venue."""
+    numbers = found.groupby(["counted", "fill_type"])["number"].nunique()
+    fewest = numbers.groupby("counted").min()
+    enough = fewest[fewest >= FEWEST]
+    return "order" if enough.empty else str(enough.idxmin())
+
+
+def _reach(clusters: int, level: float) -> float:
+    """Return how many standard errors a band reaches to each side; NaN with too few clusters for one."""
+    from scipy.stats import t
+
+    return (
+        float(t.ppf((1 + level) / 2, clusters - 1))
+        if clusters >= FEWEST_CLUSTERS
+        else np.nan
+    )
+
+
+def _curves(
+    fit: CostFit, cells: pd.DataFrame
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
+    """Yield each curve: its name, its sizes in steps, their rows in the fit, and how many orders it rests on."""
+    ends = {}
+    for fill_type, of_venue in cells.groupby("fill_type"):
+        ends[fill_type] = sizes_at(of_venue, (TAIL, 1 - TAIL))
+    smallest = min(low for low, _ in ends.values())
+    largest = max(high for _, high in ends.values())
+    # All curves are at the same sizes, so that they can be compared.
+    steps = np.linspace(smallest, largest, POINTS)
+    orders = cells.groupby("fill_type")["orders"].sum()
+    for fill_type, name in VENUES.items():
+        if fill_type in ends:
+            low, high = ends[fill_type]
+            own = steps[(steps >= low) & (steps <= high)]
+            yield name, own, fit.curve(fill_type, own), int(orders[fill_type])
+    if len(ends) == len(VENUES):
+        low = max(low for low, _ in ends.values())
+        high = min(high for _, high in ends.values())
+        both = steps[(steps >= low) & (steps <= high)]
+        rows = fit.curve("amm", both) - fit.curve("dex", both)
+        yield DIFFERENCE, both, rows, int(orders.sum())
+
+
+def _unit_of(worth: pa.Table) -> str | None:
+    """Return the token that values are counted in: one of it is always worth 1."""
+    for token, rows in worth.to_pandas().groupby("token"):
+        if (rows["worth"] == 1).all():
+            return str(token)
+    return None
+
+
+def _answer(trades: Any, rows: pd.DataFrame, columns: dict[str, pa.DataType]) -> Any:
+    """Return rows as a frame of the same kind as `trades`, null where they lack a column or a value."""
+    whole = rows.reindex(columns=list(columns))
+    table = pa.Table.from_pandas(whole, pa.schema(columns), preserve_index=False)
+    return finished(frames.like(trades, without_note(table)), table)

@@ -1,0 +1,213 @@
+"""Differences by period with bands that hold together, and the test for a break: a second way, and synthetic worlds."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from support.worlds import MINUTE, minute_marks, trades_of
+
+import loopring_lab as lab
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import World
+
+# Errors of twelve months of a world.
+ERRORS = np.array([3.0, 3.2, 3.2, 4.4, 3.9, 3.4, 2.3, 3.8, 4.4, 3.5, 4.7, 4.2])
+
+
+def users_of(world: World) -> tuple[pd.DataFrame, pa.Table]:
+    """Return what users took, and prices from outside."""
+    trades = trades_of(world)
+    is_user = ~trades["account_id"].isin(world.arbitrageurs)
+    return trades[is_user], minute_marks(world, world.fills, [MINUTE])
+
+
+@pytest.fixture(scope="module")
+def switched() -> tuple[pd.DataFrame, pa.Table]:
+    return users_of(World(seed=41, size=0.2, switched=("2022-07-01", "book")))
+
+
+@pytest.fixture(scope="module")
+def months(switched: tuple[pd.DataFrame, pa.Table]) -> pd.DataFrame:
+    return lab.fills.changes(*switched, by=None)
+
+
+def months_with(differences: Any, errors: Any = ERRORS, **columns: Any) -> pd.DataFrame:
+    """Return an answer of `changes` with these differences and errors."""
+    periods = pd.date_range("2022-01-01", periods=len(differences), freq="MS", tz="UTC")
+    numbers = (
+        "fills",
+        "orders",
+        "low_bps",
+        "high_bps",
+        "band_low_bps",
+        "band_high_bps",
+    )
+    return pd.DataFrame(
+        {
+            **columns,
+            "period": periods.as_unit("ms"),
+            "difference_bps": differences,
+            "error_bps": errors,
+            **dict.fromkeys(numbers, 0.0),
+            "verdict": "undecided",
+            "reference": "outside prices",
+        }
+    )
+
+
+# By period
+
+
+def test_each_period_is_compared_by_itself(
+    switched: tuple[pd.DataFrame, pa.Table],
+) -> None:
+    trades, marks = switched
+    found = lab.fills.changes(trades, marks, every="1q")
+    # The same with a column of the caller's own.
+    quarter = trades["created_at"].dt.tz_localize(None).dt.to_period("Q")
+    own = lab.fills.compare_venues(
+        trades.assign(quarter=quarter.astype(str)), marks, ["market", "quarter"]
+    )
+    assert len(found) == len(own)
+    quarters = found["period"].dt.tz_localize(None).dt.to_period("Q")
+    assert list(quarters.astype(str)) == list(own["quarter"])
+    same = ["market", "fills", "orders", "difference_bps", "low_bps", "high_bps"]
+    pd.testing.assert_frame_equal(found[same], own[same], rtol=1e-12)
+
+
+def test_bands_hold_together_at_the_level_of_one_interval(
+    switched: tuple[pd.DataFrame, pa.Table], months: pd.DataFrame
+) -> None:
+    trades, marks = switched
+    month = trades["created_at"].dt.strftime("%Y-%m")
+    rows = months["low_bps"].notna().sum()
+    assert rows > 5
+    wider = lab.fills.compare_venues(
+        trades.assign(month=month), marks, "month", intervals=1 - 0.05 / rows
+    )
+    bands = months[["band_low_bps", "band_high_bps"]].to_numpy()
+    expected = wider[["low_bps", "high_bps"]].to_numpy()
+    np.testing.assert_allclose(bands, expected, rtol=1e-12)
+    assert list(months["verdict"]) == list(wider["verdict"])
+    # A normal interval reaches 1.96 errors to each side.
+    reach = (months["high_bps"] - months["low_bps"]) / 2
+    assert (reach / months["error_bps"]).dropna().to_numpy() == pytest.approx(
+        1.959964, rel=1e-6
+    )
+
+
+def test_the_column_of_the_period_may_be_the_callers_own(
+    switched: tuple[pd.DataFrame, pa.Table], months: pd.DataFrame
+) -> None:
+    trades, marks = switched
+    with_own = lab.fills.changes(trades.assign(period="mine"), marks, by=None)
+    pd.testing.assert_frame_equal(with_own, months)
+
+
+# The break
+
+
+@pytest.mark.parametrize("change", [0, 5, -15])
+def test_the_statistic_is_the_largest_of_weighted_regressions(change: int) -> None:
+    models = pytest.importorskip("statsmodels.api")
+    differences = np.random.default_rng(7).normal(0, ERRORS)
+    differences[5:] += change
+    statistics = {}
+    fits = {}
+    # 15 % of twelve months are left out at either end: two.
+    for first in range(2, 11):
+        is_after = np.arange(12) >= first
+        rows = np.column_stack([~is_after, is_after]).astype(float)
+        fit = models.WLS(differences, rows, ERRORS**-2).fit()
+        # The errors are known, so the fit's own estimate of their scale does not count.
+        variance = fit.normalized_cov_params.trace()
+        statistics[first] = (fit.params[1] - fit.params[0]) ** 2 / variance
+        fits[first] = fit.params
+    best = max(statistics, key=lambda first: statistics[first])
+    found = lab.fills.break_test(months_with(differences)).iloc[0]
+    assert found["statistic"] == pytest.approx(statistics[best], rel=1e-9)
+    assert found["changed_at"] == pd.Timestamp(2022, best + 1, 1, tz="UTC")
+    assert [found["before_bps"], found["after_bps"]] == pytest.approx(list(fits[best]))
+    assert found["change_bps"] == pytest.approx(fits[best][1] - fits[best][0])
+    verdicts = {0: "undecided", 5: "rose", -15: "fell"}
+    assert found["verdict"] == verdicts[change]
+    assert (found["p_value"] <= 0.05) == (found["verdict"] != "undecided")
+
+
+def test_a_switch_is_found_in_its_month(months: pd.DataFrame) -> None:
+    found = lab.fills.break_test(months).iloc[0]
+    assert found["verdict"] == "rose"
+    assert found["changed_at"] == pd.Timestamp("2022-07-01", tz="UTC")
+    assert found["before_bps"] < -5
+    assert found["after_bps"] > 5
+    assert found["p_value"] < 0.001
+
+
+@pytest.mark.thorough
+def test_without_a_break_one_in_twenty_is_found() -> None:
+    """A sample of benchmarks/bench_changes.py."""
+    found = 0
+    for number in range(400):
+        differences = np.random.default_rng(number).normal(0, ERRORS)
+        (verdict,) = lab.fills.break_test(months_with(differences))["verdict"]
+        found += verdict != "undecided"
+    assert 0.03 <= found / 400 <= 0.08
+
+
+def test_each_group_is_tested_by_itself() -> None:
+    flat = months_with(np.zeros(12), market="A-ETH")
+    broken = months_with([0] * 6 + [50] * 6, market=None)
+    found = lab.fills.break_test(pd.concat([broken, flat], ignore_index=True))
+    assert list(found.columns[:2]) == ["market", "periods"]
+    assert found["market"].iloc[0] == "A-ETH"
+    assert pd.isna(found["market"].iloc[1])
+    assert list(found["verdict"]) == ["undecided", "rose"]
+    assert found["change_bps"].iloc[1] == pytest.approx(50)
+
+
+def test_months_without_an_error_do_not_count() -> None:
+    known = months_with([0.0] * 4 + [30.0] * 4, ERRORS[:8])
+    gaps = months_with(
+        [0.0] * 4 + [30.0] * 4 + [np.nan] * 2, [*ERRORS[:8], None, np.nan]
+    )
+    shown = lab.fills.break_test(known)
+    pd.testing.assert_frame_equal(lab.fills.break_test(gaps), shown)
+    assert shown["periods"].iloc[0] == 8
+
+
+def test_too_few_periods_are_undecided() -> None:
+    found = lab.fills.break_test(months_with([0.0, 90.0, 90.0], ERRORS[:3])).iloc[0]
+    assert found["periods"] == 3
+    assert found["verdict"] == "undecided"
+    assert found[["statistic", "p_value", "changed_at"]].isna().all()
+
+
+def test_the_answer_is_the_same_each_time() -> None:
+    table = months_with(np.random.default_rng(3).normal(0, ERRORS))
+    first = lab.fills.break_test(table)
+    pd.testing.assert_frame_equal(first, lab.fills.break_test(table))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"every": "1 fortnight"}, "is not a period"),
+        ({"by": "period"}, "by= cannot include 'period'"),
+        ({"by": "fill_type"}, "fill_type"),
+        ({"intervals": 2}, "not a level"),
+    ],
+)
+def test_arguments_that_are_refused(
+    switched: tuple[pd.DataFrame, pa.Table], arguments: Any, message: str
+) -> None:
+    with pytest.raises(LabError, match=message):
+        lab.fills.changes(switched[0], **arguments)
+
+
+def test_break_test_asks_for_changes(switched: tuple[pd.DataFrame, pa.Table]) -> None:
+    with pytest.raises(LabError, match="the frame has no column 'period'"):
+        lab.fills.break_test(switched[0])
+    with pytest.raises(LabError, match="not a level"):
+        lab.fills.break_test(months_with(np.zeros(12)), level=5)
