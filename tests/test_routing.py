@@ -270,7 +270,8 @@ def test_means_are_said_in_words_and_drawn(
     assert set(drawn["group"].iloc[1:]) == set(table.loc[~unknown, "market"])
     means = table.set_index("market")["weighted_opportunity_bps"]
     for found in drawn.iloc[1:].to_dict("records"):
-        assert found["weighted_opportunity_bps"] == means[found["group"]]
+        mean = means[found["group"]]
+        assert found["weighted_opportunity_bps"] == pytest.approx(mean, rel=1e-12)
     assert_legible(figure)
 
 
