@@ -84,7 +84,8 @@ def drawn(change: float, number: int) -> dict[str, Any]:
     differences[6:] += change
     months = {
         "period": MONTHS,
-        **dict.fromkeys(("fills", "orders"), 100),
+        # So many that their errors are known.
+        **dict.fromkeys(("fills", "orders", "effective_orders"), 10_000),
         "difference_bps": differences,
         "error_bps": errors,
         **dict.fromkeys(("low_bps", "high_bps", "band_low_bps", "band_high_bps"), 0.0),

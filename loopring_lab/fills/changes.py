@@ -30,6 +30,7 @@ SEED = 1
 COMPARED = (
     "fills",
     "orders",
+    "effective_orders",
     "difference_bps",
     "error_bps",
     "low_bps",
@@ -81,8 +82,9 @@ def changes(
     Returns
     -------
     frame of the same kind (pandas for an Archive), one row per group and period
-        `by`; ``period``, its start; ``fills`` and ``orders``, those matched; ``difference_bps``, pool minus book, as
-        `compare_venues` estimates it from the period alone; ``error_bps``, its standard error; ``low_bps`` to
+        `by`; ``period``, its start; ``fills`` and ``orders``, those matched, and ``effective_orders`` of equal weight
+        at the venue that has fewer; ``difference_bps``, pool minus book, as `compare_venues` estimates it from the
+        period alone; ``error_bps``, its standard error; ``low_bps`` to
         ``high_bps``, the interval of this period by itself; ``band_low_bps`` to ``band_high_bps``, which hold the
         differences of all rows at once; ``verdict``, by the band: ``pool``, ``book`` or ``undecided``; and
         ``reference``. Float64 basis points, null where a period has too few orders for an interval.
@@ -170,8 +172,10 @@ def break_test(changes: Any, *, level: float = 0.95) -> Any:
     -----
     The supremum of Wald statistics (Andrews) over all periods but the first and the last 15 %. Means weight periods
     by the inverse of their squared errors. How large the statistic is without a break is simulated: 9,999 times
-    normal differences with the errors of these periods, always the same ones (a fixed seed). Asymptotic tables
-    would take the periods to be many, and alike. It takes the errors to be known and periods to be independent.
+    differences with the errors of these periods, always the same ones (a fixed seed). Asymptotic tables would take
+    the periods to be many, and alike. Errors are estimates, which differences of few orders exceed more often than
+    normal ones would: each period varies as Student's t with as many degrees of freedom as it has effective orders,
+    less one. Periods are taken to be independent.
 
     A break is a change of the difference, whatever its reason: that the accounts which trade most pay lower fees from
     some day on is one, and so is another mix of markets. Compare by account or market to tell reasons apart.
@@ -224,8 +228,9 @@ def _tested(known: pd.DataFrame, level: float) -> dict[str, Any]:
     statistics = _wald(differences, errors)
     largest = statistics.max()
 
-    # Without a break, differences are off by their errors alone.
-    noise = np.random.default_rng(SEED).standard_normal((DRAWS, len(known)))
+    # Without a break, differences are off by their errors alone, which are known as well as their orders let them be.
+    freedom = np.maximum(known["effective_orders"].to_numpy() - 1, 1)
+    noise = np.random.default_rng(SEED).standard_t(freedom, (DRAWS, len(known)))
     simulated = _wald(noise * errors, errors).max(axis=1)
     # The sample counts as one of the draws, so that no p-value is 0.
     p_value = (1 + np.count_nonzero(simulated >= largest)) / (1 + DRAWS)
