@@ -135,7 +135,7 @@ def changes(
 
     Examples
     --------
-    >>> trades = client.trades([10083, 11519])
+    >>> trades = client.trades([10083, 11519], market="ETH-USDC")
     >>> lab.figures.changes(trades, prices=client.outside_prices(trades))
     <Figure size 900x420 with 1 Axes>
     """

@@ -105,12 +105,12 @@ def changes(
 
     Examples
     --------
-    >>> trades = client.trades([10083, 11519])
+    >>> trades = client.trades([10083, 11519], market="ETH-USDC")
     >>> months = lab.fills.changes(trades, client.outside_prices(trades), by=None)
     >>> months[["period", "difference_bps", "verdict"]].tail(2)
-                          period  difference_bps verdict
-    10 2022-11-01 00:00:00+00:00      -11.529359    pool
-    11 2022-12-01 00:00:00+00:00      -11.521880    pool
+                          period  difference_bps    verdict
+    10 2022-11-01 00:00:00+00:00       -8.709853       pool
+    11 2022-12-01 00:00:00+00:00       -2.650462  undecided
     """
     caller = "lab.fills.changes"
     keys = keys_of(trades, by, caller, *COMPARED, every=every)
@@ -189,11 +189,11 @@ def break_test(changes: Any, *, level: float = 0.95) -> Any:
 
     Examples
     --------
-    >>> trades = client.trades([10083, 11519])
+    >>> trades = client.trades([10083, 11519], market="ETH-USDC")
     >>> months = lab.fills.changes(trades, client.outside_prices(trades), by=None)
     >>> lab.fills.break_test(months)[["periods", "verdict"]]
        periods verdict
-    0       12    rose
+    0       11    rose
     """
     caller = "lab.fills.break_test"
     check_level(level, caller)

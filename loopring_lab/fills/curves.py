@@ -155,12 +155,12 @@ def cost_curves(
 
     Examples
     --------
-    >>> trades = client.trades([10083, 11519])
+    >>> trades = client.trades([10083, 11519], market="ETH-USDC")
     >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
     >>> curves[["venue", "size", "cost_bps", "low_bps", "high_bps"]].iloc[[0, 40]]
-       venue      size   cost_bps    low_bps   high_bps
-    0   pool  0.038774  28.861908  27.420433  30.303383
-    40  pool  1.000000  48.267551  45.968271  50.566830
+       venue         size   cost_bps    low_bps   high_bps
+    0   pool   115.584285  26.988911  22.789136  31.188685
+    40  pool  3827.625821  29.320334  25.357971  33.282697
     """
     caller = "lab.fills.cost_curves"
     check_level(intervals, caller)
@@ -249,7 +249,7 @@ def crossing(curves: Any) -> Any:
 
     Examples
     --------
-    >>> trades = client.trades([10083, 11519])
+    >>> trades = client.trades([10083, 11519], market="ETH-USDC")
     >>> curves = lab.fills.cost_curves(trades, client.outside_prices(trades))
     >>> lab.fills.crossing(curves)[["size", "smaller", "larger", "reason"]]
        size smaller larger                                  reason
