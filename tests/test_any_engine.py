@@ -16,8 +16,8 @@ import loopring_lab as lab
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
-# Frames in memory reach the engine alike: these are asked with the slow tests.
-OFTEN_ASKED = ("polars, lazy", "duckdb", "archive")
+# Frames in memory reach the engine alike, and an archive as a relation does: the others are asked with the slow tests.
+OFTEN_ASKED = ("polars, lazy", "archive")
 ASKED = [
     pytest.param(
         engine,

@@ -81,7 +81,7 @@ def plain(
             version[2] |= not imported and version[0] in last_seen
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.lists(ROW, max_size=8), st.booleans()), max_size=4))
 def test_batches_settle_as_a_plain_model_does(
     batches: list[tuple[list[tuple[Any, str, int]], bool]],

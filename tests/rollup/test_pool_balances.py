@@ -31,7 +31,7 @@ def test_blocks_are_read_a_few_at_a_time(
     demo: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks_client, "KEPT_SLOTS", 0)
-    monkeypatch.setattr(blocks_client, "AT_ONCE", 7)
+    monkeypatch.setattr(blocks_client, "AT_ONCE", 50)
     pd.testing.assert_frame_equal(lab.connect(blocks="demo").pool_balances(), demo)
 
 
