@@ -32,7 +32,7 @@ ENOUGH = 50
 RECEIVED = "CASE fee_token WHEN base THEN size WHEN quote THEN notional END"
 MOST_RECEIVED = f"CASE fee_token WHEN base THEN size WHEN quote THEN notional + {whole_units('size', 10**8)} + 2 END"
 ALL_BPS = 10_000
-# Stands for tiers above all.
+# Stands for any tier above 10,000 basis points, which is the whole amount.
 TOO_HIGH = ALL_BPS + 1
 # Amounts up to this one times a tier fit 128 bits.
 LARGEST_FACTOR = 10**34
@@ -162,7 +162,8 @@ def with_tiers(trades: Any, tokens: pd.DataFrame | None = None) -> Any:
 def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
     """Return the steps up to ``tiered``: each fill with its tier and how certain that is, beside columns `kept`."""
     charged = f"""
--- fees, and the least and the most that may have been received in the token of each; null where not known
+-- fees, and the least and the most that may have been received in the token of each: null where not known; the unit of
+-- an unlisted token is a whole one, which leaves more tiers possible
 SELECT received.*, coalesce(unit, {10**PLACES}) AS unit
 FROM (SELECT *, {RECEIVED} AS least, {MOST_RECEIVED} AS most FROM trades) AS received
 LEFT JOIN units ON fee_token = token"""

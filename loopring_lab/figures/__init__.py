@@ -2,8 +2,8 @@
 
 Each takes trades of any engine, asks `fees` or `fills`, and draws the small table that comes back: on `ax`
 where one is given, else on a `Figure` of its own, which keeps that table as `Figure.table`. Start with
-`fill_figures.size_profile`, the shortest: all have its steps, which are ask, choose, name, draw, and keep.
-`fee_figures`, `fill_figures`, `cost_figures` and `balance_figures` have a subject each. `style` has colours,
+`fill_figures.size_profile`, which is short: all have its steps, which are ask, choose, name, draw, and keep.
+Modules called `…_figures` have a subject each. `style` has colours,
 title, bars and how numbers are written; `axis` the periods and sizes below a figure; `marks` what each bar or point
 says; `overview` what every figure asks of its trades.
 """

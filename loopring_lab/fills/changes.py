@@ -228,7 +228,7 @@ def _tested(known: pd.DataFrame, level: float) -> dict[str, Any]:
     statistics = _wald(differences, errors)
     largest = statistics.max()
 
-    # Without a break, differences are off by their errors alone, which are known as well as their orders let them be.
+    # Without a break, each difference is its error times Student's t, whose freedom its effective orders give.
     freedom = np.maximum(known["effective_orders"].to_numpy() - 1, 1)
     noise = np.random.default_rng(SEED).standard_t(freedom, (DRAWS, len(known)))
     simulated = _wald(noise * errors, errors).max(axis=1)

@@ -240,7 +240,7 @@ SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) A
         "spans": spans_sql(with_prices=source == "prices" and kind == OWN_TRADES),
         "known_prices": prices_sql(source, "last"),
         "classed": f"""
--- fills with their size class, equal sizes in one, and the moment than which a price before the order is older
+-- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
 SELECT *, {before_sql(prices, caller)} AS anchor,
     CASE WHEN size > 0 THEN (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END AS class
 FROM takers LEFT JOIN spans USING (order_id)
@@ -253,7 +253,7 @@ WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
 SELECT *, found_price AS price_before FROM arrived"""
         return steps
     steps["later"] = f"""
--- fills with the moment from which a reference is too late
+-- fills; a reference from `anchor` on is too late
 SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_before,
     ((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS} AS anchor
 FROM arrived"""

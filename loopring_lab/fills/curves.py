@@ -283,7 +283,7 @@ def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
     logs = np.log(difference["size"].to_numpy())
     found["size"] = _root(logs, costs, before)
 
-    # The end of the band that is nearer to 0 says where the difference is sure.
+    # The interval ends where the end of the band that is nearer to 0 crosses it: where the difference is not sure.
     low = difference["low_bps"].to_numpy()
     high = difference["high_bps"].to_numpy()
     is_sure = (low > 0) | (high < 0)
@@ -338,7 +338,7 @@ WHERE told_role IS DISTINCT FROM 'maker'""",
         "spans": spans_sql(with_prices=not is_alone and kind == OWN_TRADES),
         "known_prices": prices_sql("trades" if is_alone else "prices", "last"),
         "anchored": f"""
--- takers' fills, with the moment from which prices are too late
+-- takers' fills; prices from `anchor` on are too late
 SELECT *, ((last_fill >> {PLACE_BITS}) + {length} + 1) * {1 << PLACE_BITS} AS anchor
 FROM takers LEFT JOIN spans USING (order_id)
 WHERE is_taken""",
@@ -351,7 +351,8 @@ FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
         "orders": f"""
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
 SELECT market, side, fill_type, order_id AS "order",
-    coalesce(min(account_id), -1) AS account,
+    -- an order of an unknown account is a cluster of its own: with a number below 0, as no account has
+    coalesce(min(account_id), -1 - (order_id % {1 << 62})::BIGINT) AS account,
     min({day_sql()}) AS day,
     min(ms) // {HOUR} % 24 AS hour,
     round({STEPS} * ln(sum(value)))::BIGINT AS step,

@@ -125,7 +125,8 @@ GROUP BY {group}"""
 
 
 def _weights_sql(group: str) -> str:
-    # How far a cell without a venue would move a difference if it had both, times the chance that it has.
+    # How far a cell without a venue would move a difference if it had both, times the chance that it has. What is
+    # called split is of fills that also have a price before their order: their cost splits into effective and impact.
     unseen = """CASE WHEN NOT is_matched THEN chance * guessed_{name} * (guessed_gap - difference_{name})
         / (total_{name} + guessed_{name}) END AS unseen_{name}"""
     return f"""
@@ -169,7 +170,10 @@ FROM guesses"""
 
 
 def _expected_sql(venue: str) -> str:
-    """Return how many orders of a venue a cell can expect, as SQL: the mean of its class, or a part of that below."""
+    """Return how many orders of a venue a cell can expect, as SQL: the mean of its class, or a part of that below.
+
+    Both classes usually have two cells, one a side, so one count serves for both means.
+    """
     orders = f"sum(nullif({venue}_orders, 0))"
     return f"coalesce({orders} OVER alike, {THINNING} * {orders} OVER below, 0) / count(*) OVER alike"
 
@@ -207,7 +211,7 @@ rests AS (  -- what the cells with both venues have without it, null where that 
 pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to that of a regression with cell effects
     SELECT {group}, level, cluster,
         {_estimands("max(total_{name}) AS total_{name}")},
-        {_estimands("sum(coalesce(rest_{name}, 0) - weight_{name}) AS lost_{name}")},
+        {_estimands("sum(coalesce(rest_{name}, 0) - weight_{name}) AS weight_change_{name}")},
         {_estimands(pull)},
         {_venues("nullif(sum(weight_all * {venue}_part / {venue}_value), 0) AS {venue}_weight")},
         sum(weight_overlap * ((pool_part_paid - pool_mean * pool_part) / pool_value
@@ -225,9 +229,9 @@ SELECT * REPLACE (cluster::VARCHAR AS cluster) FROM pulls WHERE level <> 'order'
 
 def _squares_sql(group: str, pulls: str, where: str) -> str:
     """Return sums over clusters as SQL: of squares of how far the differences are from themselves without a cluster."""
-    # Where a cluster is all there is, there is no difference without it.
-    moved = f"""CASE WHEN total_{{name}} + lost_{{name}} > {NOTHING} * total_{{name}}
-        THEN pull_{{name}} / (total_{{name}} + lost_{{name}}) ELSE 'inf'::DOUBLE END"""
+    # Without a cluster a difference moves by its pull over the weight that is left. Where it is all, none is left.
+    moved = f"""CASE WHEN total_{{name}} + weight_change_{{name}} > {NOTHING} * total_{{name}}
+        THEN pull_{{name}} / (total_{{name}} + weight_change_{{name}}) ELSE 'inf'::DOUBLE END"""
     moved_all = moved.format(name="all")
     return f"""SELECT {group}, level,
     count(*) AS clusters,
@@ -260,7 +264,7 @@ def _answer_sql(
         whose = f"""CASE WHEN first_flow = last_flow THEN first_flow
         WHEN first_flow <> last_flow THEN {literal(ALL_TAKERS)} END"""
     reach = f"""CASE WHEN has_interval AND isfinite(squares_{{name}}) THEN {quantile(level)}
-            * sqrt(squares_{{name}} * (c.clusters - 1) / c.clusters + coalesce(unseen_{{name}}, 0))
+            * sqrt(squares_{{name}} * (c.clusters - 1) / c.clusters + coalesce(unseen_squares_{{name}}, 0))
         END AS reach_{{name}}"""
     others = ("overlap", "pool", "book")
     disagree = " OR ".join(
@@ -273,7 +277,8 @@ WITH counted AS (  -- the takers' fills, and those left out
 ),
 venues AS (  -- both venues over the same cells
     SELECT {group},
-        {_estimands("max(difference_{name}) AS difference_{name}, sum(pow(unseen_{name}, 2)) AS unseen_{name}")},
+        {_estimands("max(difference_{name}) AS difference_{name}")},
+        {_estimands("sum(pow(unseen_{name}, 2)) AS unseen_squares_{name}")},
         max(total_all) AS total_all,
         max(total_overlap) AS total_overlap,
         max(pool_bps) AS pool_bps,
@@ -293,7 +298,7 @@ venues AS (  -- both venues over the same cells
 pulls AS (  -- accounts and days over all markets
     SELECT {group}, level, cluster,
         max(COLUMNS('total_.*')),
-        sum(COLUMNS('(lost|pull)_.*|score|(pool|book)_weight'))
+        sum(COLUMNS('(weight_change|pull)_.*|score|(pool|book)_weight'))
     FROM spreads WHERE level <> 'order' GROUP BY {group}, level, cluster
 ),
 levels AS (  -- how much clusters of each level vary
@@ -305,6 +310,7 @@ levels AS (  -- how much clusters of each level vary
 chosen AS (  -- the level with the fewest clusters of those that have enough at each venue, else orders
     SELECT *, least(pool_clusters, book_clusters) >= {FEWEST} AS has_enough FROM levels WHERE {chosen}
     QUALIFY row_number() OVER (
+        -- FALSE comes first: where none has enough it is orders, else the level with the fewest
         PARTITION BY {group} ORDER BY has_enough DESC, has_enough OR level <> 'order', clusters, level
     ) = 1
 ),

@@ -23,7 +23,7 @@ from loopring_lab.fills.prices import (
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_tolerance
 
-# Steps of the question which accounts are arbitrageurs.
+# Steps of the question: which accounts are arbitrageurs?
 TRADED = """
 -- takers' fills at a known venue, with the moment up to which outside prices count
 SELECT *, began AS anchor
@@ -65,7 +65,7 @@ SELECT {group},
     CASE WHEN middle - reach > 0.5 THEN 'arbitrage' WHEN middle + reach < 0.5 THEN 'user' ELSE 'unknown' END AS flow
 FROM shares"""
 
-# Steps of the question what that says of each row.
+# Steps of the question: what does that say of each row?
 TAKERS = """
 -- who took each fill
 SELECT market, trade_id, min(account_id) AS taker

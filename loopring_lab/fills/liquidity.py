@@ -229,6 +229,7 @@ FROM others""",
 LEGS = """
 -- each event by what came in and went out, with the balances that it met; only fills have both
 SELECT *, base_change > 0 AS is_base_in,
+    -- 0, but null where the change is unknown
     CASE WHEN is_base_in THEN base_change WHEN quote_change > 0 THEN quote_change ELSE 0 * quote_change END
         AS amount_in,
     CASE WHEN is_base_in THEN -quote_change ELSE -base_change END AS amount_out,
@@ -299,6 +300,7 @@ placed AS (  -- what was held after the last event, which may be unknown
     FROM listed
     WINDOW in_order AS (PARTITION BY pool ORDER BY ms, is_event, number)
 )
+-- by the name `first_fill` the lookup of prices finds the moment
 SELECT * EXCLUDE last_held REPLACE (
     CASE WHEN is_event THEN base_before ELSE last_held.base END AS base_before,
     CASE WHEN is_event THEN quote_before ELSE last_held.quote END AS quote_before,

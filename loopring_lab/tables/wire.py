@@ -40,9 +40,11 @@ MEMBERS = (
     "tokenId",
     "storageId",
     "orderHash",
+    # The relayer's documentation calls it so; it says "maker" or "taker".
     "type",
 )
-# One document shows ten members, which no recorded row has.
+# One document shows ten members, which no recorded row has. Two readings of it fit; which one holds is the caller's
+# argument `ten_members`.
 TEN_MEMBERS = {
     "account": (*CORE, "accountId", "tokenId", "storageId"),
     "block": MEMBERS[:10],
