@@ -174,8 +174,9 @@ def break_test(changes: Any, *, level: float = 0.95) -> Any:
     by the inverse of their squared errors. How large the statistic is without a break is simulated: 9,999 times
     differences with the errors of these periods, always the same ones (a fixed seed). Asymptotic tables would take
     the periods to be many, and alike. Errors are estimates, which differences of few orders exceed more often than
-    normal ones would: each period varies as Student's t with as many degrees of freedom as it has effective orders,
-    less one. Periods are taken to be independent.
+    normal ones would: each period varies as Student's t. Its degrees of freedom are twice its effective orders less
+    one, as these are of the venue that has fewer, and the other one has at least as many. Periods are taken to be
+    independent.
 
     A break is a change of the difference, whatever its reason: that the accounts which trade most pay lower fees from
     some day on is one, and so is another mix of markets. Compare by account or market to tell reasons apart.
@@ -228,8 +229,8 @@ def _tested(known: pd.DataFrame, level: float) -> dict[str, Any]:
     statistics = _wald(differences, errors)
     largest = statistics.max()
 
-    # Without a break, each difference is its error times Student's t, whose freedom its effective orders give.
-    freedom = np.maximum(known["effective_orders"].to_numpy() - 1, 1)
+    # Without a break, each difference is its error times Student's t, whose freedom the orders of both venues give.
+    freedom = np.maximum(2 * (known["effective_orders"].to_numpy() - 1), 1)
     noise = np.random.default_rng(SEED).standard_t(freedom, (DRAWS, len(known)))
     simulated = _wald(noise * errors, errors).max(axis=1)
     # The sample counts as one of the draws, so that no p-value is 0.
