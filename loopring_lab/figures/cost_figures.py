@@ -23,6 +23,7 @@ from loopring_lab.figures.overview import opened, overview_of
 from loopring_lab.figures.style import (
     COUNT_HEIGHT,
     FILL_TYPES,
+    VERDICTS,
     GroupStyle,
     as_pandas,
     drawing,
@@ -46,12 +47,6 @@ MOST_BINS = 40
 FENCE = 3  # interquartile ranges beyond which values are not drawn
 # As many as fit a figure of 420 pixels below the line for all.
 MOST_LINES = 11
-# Each verdict looks like the venue that is cheaper.
-VERDICTS = {
-    "pool": FILL_TYPES["amm"],
-    "book": FILL_TYPES["dex"],
-    "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
-}
 BAR = 0.2  # of a line: half the height of the bar at a second estimate
 # Parts by size, and how many fills with a cost each of them should have.
 MOST_PARTS = 10

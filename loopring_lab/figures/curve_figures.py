@@ -16,6 +16,7 @@ from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import (
     FILL_TYPES,
+    VERDICTS,
     as_pandas,
     drawing,
     format_bps,
@@ -35,12 +36,6 @@ BAND_STRENGTH = 0.18
 SIZE_DIGITS = 2
 # As `format_estimate` calls them.
 ESTIMATE = {"low_bps": "low", "high_bps": "high"}
-# Each verdict looks like the venue that is cheaper.
-VERDICTS = {
-    "pool": FILL_TYPES["amm"],
-    "book": FILL_TYPES["dex"],
-    "undecided": FILL_TYPES[style.UNKNOWN]._replace(marker="D"),
-}
 PULLED = "own trades as reference: intervals cover sampling only, differences are pulled towards 0"
 
 

@@ -12,9 +12,10 @@ from loopring_lab import fills
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
-from loopring_lab.figures.cost_figures import MOST_LINES, VERDICTS
+from loopring_lab.figures.cost_figures import MOST_LINES
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import (
+    VERDICTS,
     as_pandas,
     drawing,
     format_count,

@@ -161,6 +161,12 @@ FILL_TYPES: Mapping[str, GroupStyle] = {
     "dex": GroupStyle("order book", COLOURS[1], "#F7C9A5", "s", "--"),
     UNKNOWN: GroupStyle("type unknown", GREY, "#E4E4E4", "^", ":"),
 }
+# Each verdict looks like the venue that is cheaper.
+VERDICTS: Mapping[str, GroupStyle] = {
+    "pool": FILL_TYPES["amm"],
+    "book": FILL_TYPES["dex"],
+    "undecided": FILL_TYPES[UNKNOWN]._replace(marker="D"),
+}
 
 
 @contextmanager

@@ -16,15 +16,17 @@ from loopring_lab.engine.groups import DAY, Keys, keys_of
 from loopring_lab.engine.query import PLACE_BITS, collected, with_note
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.estimands import CLUSTERS, RESULTS, estimand_steps
+from loopring_lab.fills.estimands import RESULTS, check_cluster, estimand_steps
 from loopring_lab.fills.prices import (
     OWN_TRADES,
+    is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
+    too_late_sql,
     worse_sql,
 )
-from loopring_lab.fills.sides import IN_ORDER, ROLE_COLUMNS, role_steps
+from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
 from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
@@ -156,11 +158,7 @@ def compare_venues(
         raise LabError(
             f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
         )
-    if cluster is not None and cluster not in CLUSTERS:
-        raise LabError(
-            f"{caller}: cluster={cluster!r} is not known. Give 'order', 'account' or 'day', or None for the "
-            "widest that has enough clusters."
-        )
+    check_cluster(cluster, caller)
     length = parse_length(horizon, caller, "horizon")
     kind = kind_of_prices(prices, trades, caller)
     # The class of takers is read as a further key: a column of any type, and null where it is unknown.
@@ -222,21 +220,7 @@ def _priced_steps(
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
     source = "trades" if prices is None else "prices"
     steps = {
-        "taking": """
--- takers' rows, and those that might be
-SELECT * FROM told WHERE told_role IS DISTINCT FROM 'maker'""",
-        "doubled": """
--- fills with several such rows
-SELECT trade_id FROM taking WHERE trade_id IS NOT NULL GROUP BY trade_id HAVING count(*) > 1""",
-        "once": f"""
--- one row of each fill, the taker's if it is known; putting all rows in order would take a fifth of the whole time
-SELECT * FROM taking WHERE trade_id IS NULL OR trade_id NOT IN (FROM doubled)
-UNION ALL
-SELECT * FROM taking WHERE trade_id IN (FROM doubled)
-QUALIFY row_number() OVER (PARTITION BY trade_id ORDER BY (told_role IS NULL, side, {IN_ORDER})) = 1""",
-        "takers": """
--- a fill is not taken, as far as is known, if its taker or venue is unknown
-SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken FROM once""",
+        **TAKEN,
         "spans": spans_sql(with_prices=source == "prices" and kind == OWN_TRADES),
         "known_prices": prices_sql(source, "last"),
         "classed": f"""
@@ -255,7 +239,7 @@ SELECT *, found_price AS price_before FROM arrived"""
     steps["later"] = f"""
 -- fills; a reference from `anchor` on is too late
 SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_before,
-    ((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS} AS anchor
+    {too_late_sql(horizon)} AS anchor
 FROM arrived"""
     steps["found"] = asof_sql(trades, "later", "last")
     return steps
@@ -265,15 +249,8 @@ def _order_steps(
     keys: Keys, kind: str, horizon: int, flow: str | None
 ) -> dict[str, str]:
     """Return the steps from ``found`` to ``orders``: what the takers' orders paid at each venue."""
-    if not horizon:
-        is_near = "TRUE"
-    elif kind == OWN_TRADES:
-        # A trade after the order is none of its own.
-        is_near = "found_moment > last_fill"
-    else:
-        is_near = (
-            f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
-        )
+    # Without a horizon the reference is the price before the order, as near as `arrived` takes it.
+    is_near = is_near_sql(kind, horizon) if horizon else "TRUE"
     group = keys.columns()
     # Takers of several classes are compared class by class, too: their rows are there twice.
     known_flow = "NULL::VARCHAR"

@@ -14,31 +14,25 @@ from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
-from loopring_lab.engine.query import (
-    LEFT_OUT,
-    PLACE_BITS,
-    collected,
-    finished,
-    without_note,
-)
+from loopring_lab.engine.query import LEFT_OUT, collected, finished, without_note
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
+from loopring_lab.fills.estimands import LEAST_CLUSTERS, check_cluster
 from loopring_lab.fills.prices import (
     OWN_TRADES,
+    is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
+    too_late_sql,
     worse_sql,
 )
-from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
+from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
 from loopring_lab.query import parse_length
 
 VENUES = {"amm": "pool", "dex": "book"}
 DIFFERENCE = "difference"
-CLUSTERS = ("order", "account", "day")
-# Of fewer clusters, errors say little, whatever the width of Student's t.
-FEWEST_CLUSTERS = 5
 HOUR = 3_600_000
 # A curve leaves out this part of the orders at either end, where single orders bend it.
 TAIL = 0.025
@@ -164,10 +158,7 @@ def cost_curves(
     """
     caller = "lab.fills.cost_curves"
     check_level(intervals, caller)
-    if cluster not in (None, *CLUSTERS):
-        raise LabError(
-            f"{caller}: cluster={cluster!r} is not known. Give 'order', 'account' or 'day'."
-        )
+    check_cluster(cluster, caller)
     kind = kind_of_prices(prices, trades, caller)
     steps, tables = role_steps(trades, caller)
     steps |= _order_steps(trades, prices is None, kind, horizon, caller)
@@ -321,32 +312,20 @@ def _order_steps(
         raise LabError(
             f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
         )
-    if kind == OWN_TRADES:
-        # A trade after the order is none of its own.
-        is_near = "found_moment > last_fill"
-    else:
-        is_near = (
-            f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {length}"
-        )
     return {
-        "once": ONCE,
-        "takers": """
--- each fill once, from its taker's side; it is not taken if its taker or venue is unknown
-SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken
-FROM once
-WHERE told_role IS DISTINCT FROM 'maker'""",
+        **TAKEN,
         "spans": spans_sql(with_prices=not is_alone and kind == OWN_TRADES),
         "known_prices": prices_sql("trades" if is_alone else "prices", "last"),
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
-SELECT *, ((last_fill >> {PLACE_BITS}) + {length} + 1) * {1 << PLACE_BITS} AS anchor
+SELECT *, {too_late_sql(length)} AS anchor
 FROM takers LEFT JOIN spans USING (order_id)
 WHERE is_taken""",
         "found": asof_sql(trades, "anchored", "last"),
         "costs": f"""
 -- fills with their value in one token, and their cost to the taker in basis points
 SELECT *, notional::DOUBLE * worth / 1e18 AS value,
-    CASE WHEN {is_near} THEN {worse_sql("price", "found_price")} END + fee_bps AS cost
+    CASE WHEN {is_near_sql(kind, length)} THEN {worse_sql("price", "found_price")} END + fee_bps AS cost
 FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
         "orders": f"""
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
@@ -386,7 +365,7 @@ def _reach(clusters: int, level: float) -> float:
 
     return (
         float(t.ppf((1 + level) / 2, clusters - 1))
-        if clusters >= FEWEST_CLUSTERS
+        if clusters >= LEAST_CLUSTERS
         else np.nan
     )
 

@@ -15,29 +15,6 @@ from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.fills.prices import OWN_TRADES
 
-NEEDED = (
-    "period",
-    "account_id",
-    "market",
-    "base",
-    "quote",
-    "fills",
-    "notional",
-    "base_fees",
-    "quote_fees",
-    "opened",
-    "closed",
-    "rebalanced",
-    "fees",
-    "lost_to_arbitrage",
-    "lost_to_users",
-    "lost_to_unknown",
-    "added",
-    "net",
-    "against_held",
-    "fee_source",
-    "reference",
-)
 POOL = ["account_id", "market", "base", "quote"]
 # Amounts of periods that add up; what is held untouched is of one period only.
 SUMMED = (
@@ -51,6 +28,18 @@ SUMMED = (
     "lost_to_unknown",
     "added",
     "net",
+)
+# What tells an answer of `liquidity` from others.
+NEEDED = (
+    "period",
+    *POOL,
+    "fills",
+    *SUMMED,
+    "opened",
+    "closed",
+    "against_held",
+    "fee_source",
+    "reference",
 )
 LOSSES = {
     "lost_to_arbitrage": "arbitrage",

@@ -16,9 +16,12 @@ cells in which it has orders.
 
 from __future__ import annotations
 
+from typing import Any
+
 from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, literal
 from loopring_lab.engine.query import LEFT_OUT
+from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import OWN_TRADES
 
 # The weight of a cell in each estimand, of its values at the pool and on the book.
@@ -122,6 +125,15 @@ UNION ALL BY NAME
 SELECT {group}, count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
 GROUP BY {group}"""
+
+
+def check_cluster(cluster: Any, caller: str) -> None:
+    """Raise a `LabError` unless errors can be clustered by this."""
+    if cluster is not None and cluster not in CLUSTERS:
+        raise LabError(
+            f"{caller}: cluster={cluster!r} is not known. Give 'order', 'account' or 'day', or None for the "
+            "widest that has enough clusters."
+        )
 
 
 def _weights_sql(group: str) -> str:

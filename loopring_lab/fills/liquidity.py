@@ -9,23 +9,10 @@ from loopring_lab.engine.asof import PRICE_COLUMNS, asof_sql, before_sql, prices
 from loopring_lab.engine.groups import Keys, keys_of, length_sql, literal, period_sql
 from loopring_lab.engine.query import PLACE, PLACE_BITS, Question
 from loopring_lab.errors import LabError
-from loopring_lab.fills.pools import check_fee, product_sql
+from loopring_lab.fills.pools import NEEDS, check_fee, product_sql
 from loopring_lab.fills.prices import OUTSIDE_PRICES, kind_of_prices, noted
 from loopring_lab.fills.reserves import BLOCK, MOVES, NUMBERED, POOL, ledger_of
 
-NEEDS = (
-    "created_at",
-    "account_id",
-    "market",
-    "base",
-    "quote",
-    "side",
-    "fill_type",
-    "role",
-    "size",
-    "price",
-    "notional",
-)
 # A balance has 96 bits in the exchange's circuits (DESIGN.md of Loopring/protocols): four digits of base 10**9. So
 # each product of a digit with a balance fits 128 bits.
 DIGIT = 10**9

@@ -23,7 +23,7 @@ from loopring_lab.engine.asof import (
 )
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
-from loopring_lab.engine.query import Question, with_note
+from loopring_lab.engine.query import PLACE_BITS, Question, with_note
 from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
@@ -64,6 +64,19 @@ OWN_TRADES_NOTE = (
 # Prices without trade ids are taken for trades if more fills than this show theirs in the same millisecond, which an
 # outside market does by chance only.
 CHANCE = 0.01
+
+
+def too_late_sql(horizon: int) -> str:
+    """Return the moment from which prices are later than so many ms after an order's last fill, as SQL."""
+    return f"((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS}"
+
+
+def is_near_sql(kind: str, horizon: int) -> str:
+    """Return whether a price found before `too_late_sql` may be an order's reference, as SQL."""
+    if kind == OWN_TRADES:
+        # A trade after the order is none of its own.
+        return "found_moment > last_fill"
+    return f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
 
 
 def price_gap(

@@ -25,12 +25,12 @@ from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.comparison import SIZE_CLASSES
 from loopring_lab.fills.orders import STORAGE_ID
+from loopring_lab.fills.pools import check_fee
 from loopring_lab.fills.prices import RESERVED
+from loopring_lab.fills.reserves import BALANCES, PLACES
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 
 BPS = 10_000
-# Amounts of frames are integers of 1e-18 of a token.
-PLACES = 18
 # The chain holds both amounts of a fill as float24: a mantissa of 19 bits, times a power of ten.
 MANTISSA = 2**19 - 1
 # Amounts of frames have 38 digits.
@@ -45,11 +45,6 @@ OF_ORDERS = (
     *("size_class", "fills", "base", "size", "quote", "notional", "fee_token", "fee"),
 )
 NEEDS = (*ROLE_COLUMNS, "base", "quote", "size", "price", "notional", "fee_token")
-# Columns of `balances`.
-BALANCES = (
-    *("created_at", "market", "base_balance", "quote_balance"),
-    *("base_decimals", "quote_decimals"),
-)
 
 # The last step before `asof_sql`: what that finds as a price is the state of a pool.
 KNOWN_STATES = """
@@ -168,10 +163,7 @@ def pool_quotes(
 
 
 def _check_fees(pool_fee_bps: Any, taker_fee_bps: Any, caller: str) -> None:
-    if type(pool_fee_bps) is not int or not 0 <= pool_fee_bps < BPS:
-        raise LabError(
-            f"{caller}: pool_fee_bps={pool_fee_bps!r} is not a fee. Give whole basis points, such as 20."
-        )
+    check_fee(pool_fee_bps, caller)
     is_number = isinstance(taker_fee_bps, (int, float)) and taker_fee_bps is not True
     if not is_number or not 0 <= taker_fee_bps < BPS:
         raise LabError(
@@ -205,7 +197,7 @@ SELECT market, side, base, quote, fee_token, account_id, order_hash, storage AS 
 FROM filed
 GROUP BY ALL""",
         "classed": f"""
--- with the class of their size in the market; and the moment than which reserves are older
+-- with the class of their size in the market; reserves must be older than `anchor`
 SELECT *, {before_sql(balances, caller)} AS anchor,
     CASE WHEN size > 0 THEN 1 + (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END
         AS size_class

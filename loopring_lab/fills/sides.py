@@ -97,6 +97,25 @@ QUALIFY trade_id IS NULL OR row_number() OVER (
     ORDER BY (CASE told_role WHEN 'taker' THEN 1 WHEN 'maker' THEN 3 ELSE 2 END, side, {IN_ORDER})
 ) = 1"""
 
+# The same without makers' rows: each fill once as far as its taker may be known, and whether that is so.
+TAKEN = {
+    "taking": """
+-- takers' rows, and those that might be
+SELECT * FROM told WHERE told_role IS DISTINCT FROM 'maker'""",
+    "doubled": """
+-- fills with several such rows
+SELECT trade_id FROM taking WHERE trade_id IS NOT NULL GROUP BY trade_id HAVING count(*) > 1""",
+    "once": f"""
+-- one row of each fill, the taker's if it is known; putting all rows in order would take a fifth of the whole time
+SELECT * FROM taking WHERE trade_id IS NULL OR trade_id NOT IN (FROM doubled)
+UNION ALL
+SELECT * FROM taking WHERE trade_id IN (FROM doubled)
+QUALIFY row_number() OVER (PARTITION BY trade_id ORDER BY (told_role IS NULL, side, {IN_ORDER})) = 1""",
+    "takers": """
+-- a fill is not taken, as far as is known, if its taker or venue is unknown
+SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken FROM once""",
+}
+
 # Whether a maker on the order book is seen to pay a fee: then fees there prove nothing.
 MAKERS_PAY = """
 -- whether a maker pays, by market
