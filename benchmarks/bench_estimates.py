@@ -1,11 +1,15 @@
 """Check comparisons of venues against the truth of synthetic worlds: bias, intervals, wrong verdicts.
 
-python benchmarks/bench_estimates.py [first seed] [seeds] [size]
+python benchmarks/bench_estimates.py [first seed] [seeds] [size] [listed | drawn]
 
 Over all takers, and over users: without the fills that arbitrageurs took. For each of the four weights of a cell, and
 each level of clusters. A world of each seed is one sample. Its own true difference is what the sample would show if every true cost were
 known; the population's is the mean of these over all seeds of a kind of world. An interval is about the population:
 it should hold that value as often as it promises. Holding the sample's own truth is easier and says less.
+
+Worlds have the same listed accounts at every seed, as if the exchange had no others. Errors clustered by account take
+accounts to be a sample: ``drawn`` gives worlds whose users are one, drawn anew at each seed, and looks at these errors
+alone, of users alone, as the few arbitrageurs are no sample.
 """
 
 import sys
@@ -71,6 +75,10 @@ def estimates_of(world: World) -> list[dict[str, Any]]:
         ),
     }
     marks = minute_marks(world, world.fills, [MINUTE])
+    levels = list(CLUSTERS)
+    if world.drawn_accounts:
+        del samples["all"]
+        levels = ["account"]
     found = []
     for takers, (some, some_costs) in samples.items():
         classes = size_classes(some_costs)
@@ -82,7 +90,7 @@ def estimates_of(world: World) -> list[dict[str, Any]]:
                 "by": grouping,
                 "seed": world.seed,
             }
-            asked: list[tuple[Any, str | None]] = [(marks, level) for level in CLUSTERS]
+            asked: list[tuple[Any, str | None]] = [(marks, level) for level in levels]
             if takers == "all":
                 asked.append((None, None))
             for prices, cluster in asked:
@@ -166,12 +174,16 @@ def summed(estimates: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return lines.round(2)
 
 
-def main(first: int = 3001, seeds: int = 24, size: float = 0.05) -> None:
+def main(
+    first: int = 3001, seeds: int = 24, size: float = 0.05, accounts: str = "listed"
+) -> None:
     """Print a line for each kind of world, grouping and reference, then whether the targets are met."""
+    is_drawn = accounts == "drawn"
     found = []
     for seed in range(first, first + seeds):
         for cheaper in CHEAPER:
-            found += estimates_of(World(seed=seed, size=size, cheaper=cheaper))
+            world = World(seed, size, cheaper, drawn_accounts=is_drawn)
+            found += estimates_of(world)
     estimates = judged(pd.DataFrame(found))
     outside = estimates[estimates["reference"] == OUTSIDE_PRICES]
     for by in ("by", "cheaper", "estimand"):
@@ -193,4 +205,4 @@ def main(first: int = 3001, seeds: int = 24, size: float = 0.05) -> None:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    main(*map(int, arguments[:2]), *map(float, arguments[2:]))
+    main(*map(int, arguments[:2]), *map(float, arguments[2:3]), *arguments[3:])

@@ -15,12 +15,15 @@ from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, PLACE_BITS
 Nearest = Literal["last", "first"]
 """Which price a lookup finds: the last one before a moment, or the first one after it."""
 
+# The highest number of DuckDB's BIGINT.
+UNKNOWN_ID = (1 << 63) - 1
+
 PRICE_COLUMNS = (*PLACE, *ORDER_COLUMNS)
 """What prices that are trades have for the steps below: `Question.price_may_have`."""
 
 
 def spans_sql(*, with_prices: bool, trades: str = "trades") -> str:
-    """Return the step ``spans`` of the time in which each order was filled, as ``first_fill`` and ``last_fill``.
+    """Return the step ``spans`` of the time in which orders of several fills were filled, for `with_spans_sql`.
 
     `with_prices`: prices may be trades, with fills of these orders that the trades asked about lack.
     """
@@ -30,14 +33,25 @@ def spans_sql(*, with_prices: bool, trades: str = "trades") -> str:
     UNION ALL
     SELECT order_id, moment FROM prices WHERE order_id IN (SELECT order_id FROM {trades})"""
     return f"""
--- each order with the moments of its first and last fill, unknown if that of any fill is
+-- orders of several fills with the moments of the first and the last, unknown if that of any fill is; most orders
+-- have one fill, whose moment is both, and are not looked up
 SELECT order_id,
     CASE WHEN count(*) = count(moment) THEN min(moment) END AS first_fill,
     CASE WHEN count(*) = count(moment) THEN max(moment) END AS last_fill
 FROM (
     {fills}
 ) AS fills
-GROUP BY order_id"""
+GROUP BY order_id
+HAVING count(*) > 1"""
+
+
+def with_spans_sql(rows: str) -> str:
+    """Return rows with ``first_fill`` and ``last_fill`` of their order, as SQL over ``spans``."""
+    is_only = "spans.order_id IS NULL AND fills.order_id IS NOT NULL"
+    return f"""SELECT fills.*,
+        CASE WHEN {is_only} THEN moment ELSE first_fill END AS first_fill,
+        CASE WHEN {is_only} THEN moment ELSE last_fill END AS last_fill
+    FROM {rows} AS fills LEFT JOIN spans ON fills.order_id = spans.order_id"""
 
 
 def before_sql(prices: Any, caller: str) -> str:
@@ -58,17 +72,21 @@ def prices_sql(source: str, nearest: Nearest, *keys: str) -> str:
     between equal ones.
     """
     keys = keys or ("market",)
-    choose = "max_by" if nearest == "last" else "min_by"
+    choose = "max" if nearest == "last" else "min"
     known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
     if source == "prices":
         # Closes of a year of minutes are many; those of markets that were not traded in are not looked up.
         known += " AND market IN (SELECT market FROM trades)"
     return f"""
--- one price of each moment, under a number for its keys: joining by text takes twice as long
-SELECT hash({", ".join(keys)}) AS keys, moment,
-    {choose}(price, struct_pack(id := trade_id, price := price)) AS price
-FROM {source}
-WHERE price > 0 AND moment IS NOT NULL AND {known}
+-- one price of each moment, under a number for its keys: joining by text takes twice as long; first one of each trade,
+-- as DuckDB takes a fifth of the time, and goes to the disk, where what decides is one number
+SELECT keys, moment, {choose}_by(price, id) AS price
+FROM (
+    SELECT hash({", ".join(keys)}) AS keys, moment, coalesce(trade_id, {UNKNOWN_ID}) AS id, {choose}(price) AS price
+    FROM {source}
+    WHERE price > 0 AND moment IS NOT NULL AND {known}
+    GROUP BY ALL
+)
 GROUP BY ALL"""
 
 
@@ -86,9 +104,9 @@ def asof_sql(
         near = (
             f"abs((met_moment >> {PLACE_BITS}) - (anchor >> {PLACE_BITS})) <= {within}"
         )
-    # ASOF JOIN takes half the time of a window, but needs both sides in memory; a window goes to disk.
+    # Both go to the disk where they must. Whole rows take half the time as long as they fit into memory.
     met = (
-        _met_by_window
+        _met_by_numbers
         if frames.kind_of(trades) in ("duckdb", "archive")
         else _met_by_join
     )
@@ -110,26 +128,13 @@ def _met_by_join(lookups: str, number: str, nearest: Nearest) -> str:
 )"""
 
 
-def _met_by_window(lookups: str, number: str, nearest: Nearest) -> str:
-    # Read in this direction, the price sought is the one met last; of one moment, lookups come before prices.
+def _met_by_numbers(lookups: str, number: str, nearest: Nearest) -> str:
     # Only numbers are sorted: whole rows of 100 million trades, with their texts, take 40 GB on the disk.
-    direction = "ASC" if nearest == "last" else "DESC"
-    return f"""merged AS (  -- anchors and prices in one table, by moment
-    SELECT DISTINCT {number} AS keys, anchor AS edge, NULL AS price, NULL AS moment FROM {lookups}
-    WHERE anchor IS NOT NULL
-    UNION ALL
-    SELECT keys, moment AS edge, price, moment FROM known_prices
-),
-edges AS (
-    SELECT keys, edge,
-        last_value(price IGNORE NULLS) OVER so_far AS met_price,
-        last_value(moment IGNORE NULLS) OVER so_far AS met_moment
-    FROM merged
-    WINDOW so_far AS (
-        PARTITION BY keys ORDER BY edge {direction}, moment NULLS FIRST
-        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    )
-    QUALIFY moment IS NULL
+    sign = ">" if nearest == "last" else "<"
+    return f"""edges AS (  -- each anchor once, with the price that is met
+    SELECT l.keys, anchor AS edge, k.price AS met_price, k.moment AS met_moment
+    FROM (SELECT DISTINCT {number} AS keys, anchor FROM {lookups}) AS l
+    ASOF JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
 ),
 met AS (
     SELECT * EXCLUDE edge FROM {lookups} LEFT JOIN edges ON {number} = keys AND anchor = edge

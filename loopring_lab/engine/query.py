@@ -94,6 +94,9 @@ DERIVED = {
 }
 # Steps that are read again where they are used twice: that is less work than a copy of all rows on disk.
 STREAMED = ("trades", "typed", "fills", "lookups")
+# Steps of about as many rows as the trades have. An archive makes one after the other: in one query DuckDB does several
+# at once, for which 1 GiB is too little from 10 million trades on.
+LARGE = ("spans", "known_prices", "rows", "pairs", "orders")
 # Small tables that a question may be asked with.
 TABLES = ("worth", "pools", "units", "flows", "ledger", "fitted")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
@@ -213,12 +216,12 @@ def ask_relation(
     text = _text(question, types, row, fits_memory=False)
     _log(question, "the relation of trades", text, tables)
     with translated(caller):
-        if is_archive and question.has_groups and "rows" in question.steps:
-            # Rows are looked up before they are summed: in one query DuckDB does both at once, for which 1 GiB is too
-            # little from 10 million trades on. The connection, and the table with it, ends with the question.
-            rows = _text(question, types, row, "rows", fits_memory=False)
-            trades.query("given_trades", f"CREATE TEMP TABLE rows AS {rows}")
-            types["rows"] = {}
+        if is_archive and question.has_groups:
+            # The connection, and the tables with it, ends with the question.
+            for name in (step for step in LARGE if step in question.steps):
+                step = _text(question, types, row, name, fits_memory=False)
+                trades.query("given_trades", f"CREATE TEMP TABLE {name} AS {step}")
+                types[name] = {}
             text = _text(question, types, row, fits_memory=False)
         found = trades.query("given_trades", text)
         if question.has_groups:
@@ -380,11 +383,13 @@ steps AS (  -- how many values there are up to each hundredth; unknown ones are 
         (sum(values) OVER (PARTITION BY {group}, name))::BIGINT AS known
     FROM (SELECT {group}, name, {step} AS step, count(value) AS values FROM listed GROUP BY ALL)
 ),
-near AS (  -- the different values of the hundredths in the middle
+middle AS (  -- the hundredths in the middle; DuckDB counts a list as one row, so it keeps these in memory, not the values
+    SELECT unnest(list(s), recursive := true) FROM steps AS s WHERE {is_middle}
+),
+near AS (  -- the different values of these
     SELECT {question.keys.columns("l")}, l.name, value,
         count(value) AS values, min(up_to - values) AS below, any_value(known) AS known
-    FROM listed AS l JOIN steps AS s ON {same} AND {step} = step
-    WHERE {is_middle}
+    FROM listed AS l JOIN middle AS s ON {same} AND {step} = step
     GROUP BY ALL
 ),
 placed AS (

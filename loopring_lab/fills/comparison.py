@@ -10,7 +10,13 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask, counts
-from loopring_lab.engine.asof import asof_sql, before_sql, prices_sql, spans_sql
+from loopring_lab.engine.asof import (
+    asof_sql,
+    before_sql,
+    prices_sql,
+    spans_sql,
+    with_spans_sql,
+)
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import DAY, Keys, keys_of
 from loopring_lab.engine.query import PLACE_BITS, collected, with_note
@@ -227,7 +233,7 @@ def _priced_steps(
 -- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
 SELECT *, {before_sql(prices, caller)} AS anchor,
     CASE WHEN size > 0 THEN (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END AS class
-FROM takers LEFT JOIN spans USING (order_id)
+FROM ({with_spans_sql("takers")})
 WINDOW alike AS (PARTITION BY market, is_taken, size > 0)""",
         "arrived": asof_sql(trades, "classed", "last", within=OLDEST_BEFORE),
     }

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql
+from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql, with_spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.query import LEFT_OUT, collected, finished, without_note
@@ -319,7 +319,7 @@ def _order_steps(
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
 SELECT *, {too_late_sql(length)} AS anchor
-FROM takers LEFT JOIN spans USING (order_id)
+FROM ({with_spans_sql("takers")})
 WHERE is_taken""",
         "found": asof_sql(trades, "anchored", "last"),
         "costs": f"""

@@ -20,6 +20,7 @@ from loopring_lab.engine.asof import (
     prices_sql,
     spans_sql,
     time_sql,
+    with_spans_sql,
 )
 from loopring_lab.engine.estimates import check_level, with_estimates
 from loopring_lab.engine.groups import Keys, keys_of, literal
@@ -353,8 +354,8 @@ def price_steps(
         ),
         "fills": f"""
 -- fills with the time of their order
-SELECT t.*, {began} AS began, {ended} AS ended
-FROM {rows} AS t LEFT JOIN spans AS s ON t.order_id = s.order_id""",
+SELECT * EXCLUDE (first_fill, last_fill), {began} AS began, {ended} AS ended
+FROM ({with_spans_sql(rows)})""",
     }
 
 

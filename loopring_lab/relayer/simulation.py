@@ -232,6 +232,7 @@ class Simulation:
         cheaper: str,
         book_arbitrage: bool,
         switched: tuple[int, str] | None,
+        drawn_accounts: bool,
     ) -> None:
         """Open the exchange, with so many thousandths of the usual number of trades."""
         # How wide makers quote, from which moment on.
@@ -242,6 +243,11 @@ class Simulation:
         self._book_arbitrage = book_arbitrage
         self._bits = random.Random(seed).getrandbits
         self._name = f"synthetic exchange {seed} order "
+        self._takers = TAKERS
+        if drawn_accounts:
+            self._takers = tuple(
+                _with_drawn_habits(self._bits, taker) for taker in TAKERS
+            )
         self.latent = LatentPrices(self._bits, START, DAYS)
         self._pools = {
             name: Pool(market) for name, market in MARKETS.items() if market.has_pool
@@ -257,7 +263,8 @@ class Simulation:
             if market.has_book
         }
         self._fills_left = {
-            taker.id: max(2, taker.fills * thousandths // 1000) for taker in TAKERS
+            taker.id: max(2, taker.fills * thousandths // 1000)
+            for taker in self._takers
         }
         self._arbitrageurs: list[Arbitrageur] = []
         for arbitrageur in ARBITRAGEURS:
@@ -272,9 +279,9 @@ class Simulation:
 
     def run(self) -> tuple[Fill, ...]:
         """Simulate the whole year, and return every fill; the last ones are in no block yet."""
-        choices = [_market_weights(taker) for taker in TAKERS]
+        choices = [_market_weights(taker) for taker in self._takers]
         # An order with several fills uses up as many of its taker's events: so many are still owed.
-        owed = [0] * len(TAKERS)
+        owed = [0] * len(self._takers)
         events = self._events()
         patrol = cycle(MARKETS[name] for name in self._pools if name in self._books)
         for at, which in events:
@@ -290,7 +297,7 @@ class Simulation:
             self._arbitrage(market, at)
             if self._book_arbitrage:
                 self._take_slow_quotes(market, at)
-            owed[which] = self._order(TAKERS[which], market, at) - 1
+            owed[which] = self._order(self._takers[which], market, at) - 1
         settled = self._fills[:-UNBLOCKED]
         last = [
             fill._replace(block_id=0, index_in_block=0)
@@ -301,7 +308,7 @@ class Simulation:
     def _events(self) -> list[tuple[int, int]]:
         """Return when which taker has a fill due, in order."""
         events = []
-        for which, taker in enumerate(TAKERS):
+        for which, taker in enumerate(self._takers):
             times = _trading_times(self._bits, self._fills_left[taker.id])
             events += [(START + at, which) for at in times]
         return sorted(events)
@@ -538,6 +545,12 @@ def _tier(tiers: tuple[tuple[int, int], ...], time_ms: int) -> int:
 def _random_below(bits: RandomBits, end: int) -> int:
     """Draw an integer from 0 to `end` - 1; random's own methods differ between Python versions."""
     return bits(48) * end >> 48
+
+
+def _with_drawn_habits(bits: RandomBits, taker: Taker) -> Taker:
+    """Return an account that does all year as one of the list does, drawn with replacement."""
+    habits = TAKERS[_random_below(bits, len(TAKERS))]
+    return habits._replace(id=taker.id)
 
 
 def _trading_times(bits: RandomBits, count: int) -> list[int]:

@@ -71,6 +71,7 @@ class _Key(NamedTuple):
     cheaper: str = "pool"
     book_arbitrage: bool = False
     switched: tuple[int, str] | None = None
+    drawn_accounts: bool = False
 
 
 class World:
@@ -91,6 +92,10 @@ class World:
         beyond the outside price by more than the arbitrageur's fee. Users do not meet those quotes.
     switched : tuple of str, optional
         An ISO date of 2022, and the value of `cheaper` from its first moment (UTC) on.
+    drawn_accounts : bool
+        Whether each user does as one of the default users does, drawn with replacement: how much it trades, what,
+        where, and at which tiers. By default the users of all seeds are the same ones, as if the exchange had no
+        others; drawn, each seed has a sample of them, which is what intervals clustered by account are about.
 
     Raises
     ------
@@ -114,6 +119,7 @@ class World:
         *,
         book_arbitrage: bool = False,
         switched: tuple[str, str] | None = None,
+        drawn_accounts: bool = False,
     ) -> None:
         if seed < 0:
             raise LabError(
@@ -132,6 +138,7 @@ class World:
         self.cheaper = cheaper
         self.book_arbitrage = book_arbitrage
         self.switched = switched
+        self.drawn_accounts = drawn_accounts
         self.synthetic = True
         self._key = _Key(
             seed,
@@ -139,6 +146,7 @@ class World:
             cheaper,
             bool(book_arbitrage),
             None if switched is None else _switch(switched),
+            bool(drawn_accounts),
         )
 
     def __repr__(self) -> str:
@@ -149,6 +157,8 @@ class World:
             settings += ", book_arbitrage=True"
         if self.switched is not None:
             settings += f", switched={self.switched!r}"
+        if self.drawn_accounts:
+            settings += ", drawn_accounts=True"
         return f"World(seed={self.seed}, size={self.size}{settings})"
 
     @property
@@ -169,6 +179,8 @@ class World:
         if self.switched is not None:
             day, other = self.switched
             name += f", from {day} cheaper {other}"
+        if self.drawn_accounts:
+            name += ", accounts drawn"
         return name
 
     @property

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 from pathlib import Path
 
@@ -384,13 +384,37 @@ def test_fills_on_the_book_carry_what_the_pool_would_have_taken_or_given(
 
 
 def test_a_world_is_named_by_its_settings():
-    world = World(1, 0.2, "book", book_arbitrage=True, switched=("2022-03-01", "pool"))
+    world = World(
+        1,
+        0.2,
+        "book",
+        book_arbitrage=True,
+        switched=("2022-03-01", "pool"),
+        drawn_accounts=True,
+    )
     assert world.name == (
-        "synthetic world, seed 1, size 0.2, cheaper book, arbitrage on the book, from 2022-03-01 cheaper pool"
+        "synthetic world, seed 1, size 0.2, cheaper book, arbitrage on the book, from 2022-03-01 cheaper pool, "
+        "accounts drawn"
     )
     assert repr(world) == (
-        "World(seed=1, size=0.2, cheaper='book', book_arbitrage=True, switched=('2022-03-01', 'pool'))"
+        "World(seed=1, size=0.2, cheaper='book', book_arbitrage=True, switched=('2022-03-01', 'pool'), "
+        "drawn_accounts=True)"
     )
+
+
+def test_drawn_accounts_trade_as_often_as_some_of_the_list_do():
+    listed = {max(2, taker.fills * 50 // 1000) for taker in simulation.TAKERS}
+    samples = []
+    for seed in (1, 2):
+        world = World(seed, 0.05, drawn_accounts=True)
+        assert world.accounts == World(seed, 0.05).accounts
+        users = set(world.accounts) - set(world.arbitrageurs)
+        fills = Counter(fill.taker for fill in world.fills if fill.taker in users)
+        # An order on the book that fills several times may be cut short at the end of the year.
+        assert set(fills.values()) <= listed
+        samples.append(sorted(fills.values()))
+    assert samples[0] != samples[1]
+    assert len(set(samples[0])) < len(simulation.TAKERS), "drawn with replacement"
 
 
 def test_book_prices_stand_off_the_latent_price_by_the_spread(year):
