@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
@@ -413,7 +414,7 @@ class _Work:
         # A block that does not follow the one before begins another run.
         runs = np.cumsum(~follows)
         try:
-            statements = self._balances.add(blocks, runs, bool(follows[0]))
+            changes = self._balances.add(blocks, runs, bool(follows[0]))
         except AmountError:
             # DuckDB ends with the first sum that is too large; the next statements begin anew.
             self._balances.forget()
@@ -423,25 +424,23 @@ class _Work:
                     "among amounts of more than 38 digits, which no exchange settles",
                 )
             return
-        for one in statements:
-            if one.expected is None:
+        for one in changes.filter(pc.field("published").is_valid()).to_pylist():
+            expected = one["recomputed"]
+            found = one["published"]
+            if expected is None:
                 self.tally.cannot(
                     "balances",
                     "the first of a pool and token, or after a gap",
                 )
                 continue
             problem = ""
-            if one.found != one.expected:
+            if found != expected:
                 problem = (
-                    f"pool {one.account}, token {one.token}: expected a balance of {one.expected}, "
-                    f"found {one.found}, in smallest units"
+                    f"pool {one['account']}, token {one['token']}: expected a balance of {expected}, "
+                    f"found {found}, in smallest units"
                 )
-            self.tally.judge(
-                "balances",
-                headers[one.block],
-                problem,
-                one.index_in_block,
-            )
+            header = headers[one["block"]]
+            self.tally.judge("balances", header, problem, one["index_in_block"])
 
 
 def _conditional(blocks: Blocks) -> list[np.ndarray]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +15,9 @@ import pyarrow.parquet as pq
 from loopring_lab import tables
 from loopring_lab.bounded import (
     MAX_ANSWER,
-    MAX_INT64,
     Paths,
     find_files,
     open_file,
-    parse_integer,
     parse_json,
     pieces,
     printable,
@@ -34,9 +31,9 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.paths import given_path
 from loopring_lab.progress import Progress
-from loopring_lab.rollup import calldata
+from loopring_lab.rollup import calldata, rpc
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
-from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
+from loopring_lab.rollup.events import EXCHANGES, Log, read_log
 from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
 from loopring_lab.source import FILE, Source
 
@@ -311,13 +308,16 @@ def _items(file: Path) -> Iterator[Item]:
     if start[:64].translate(None, TEXT):
         return iter([Call(name, read_file(file, hint=HINT))])
     lines = _numbered(name, read_lines(file, hint=HINT))
-    return (Call(where, _bytes(line, where, is_text=True)) for where, line in lines)
+    return (
+        Call(where, _octets(line.decode("ascii", "replace"), where))
+        for where, line in lines
+    )
 
 
 def _numbered(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
     """Name the lines of a file; the first may be all of it."""
-    for number, line in enumerate(lines, 1):
-        yield (name if number == 1 else f"{name}, line {number}"), line
+    for place, line in enumerate(lines, 1):
+        yield (name if place == 1 else f"{name}, line {place}"), line
 
 
 def _records(value: Any, where: str) -> Iterator[Item]:
@@ -326,7 +326,7 @@ def _records(value: Any, where: str) -> Iterator[Item]:
         for place, one in enumerate(value):
             yield from _records(one, f"{where}[{place}]")
     elif isinstance(value, dict) and "topics" in value:
-        yield read_log(value, where, IN_FILES)
+        yield read_log(value, where, _unexpected)
     elif isinstance(value, dict) and not value.keys().isdisjoint(INPUT):
         yield _call(value, where)
     elif isinstance(value, dict) and "result" in value:
@@ -443,17 +443,14 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     digest = given.get(_first(HASH, given) or "")
     if content is None:
         raise _refused(f"{where}, input", "the input of a transaction", "nothing")
-    l1_block = None if number is None else _integer(number, f"{where}, block number")
-    transaction = (
-        None if digest is None else "0x" + _bytes(digest, f"{where}, hash", 32).hex()
-    )
-    return Call(
-        where,
-        _bytes(content, f"{where}, input"),
-        True,
-        l1_block,
-        transaction,
-    )
+    l1_block = None
+    transaction = None
+    if number is not None:
+        l1_block = rpc.number(number, f"{where}, block number", _unexpected)
+    if digest is not None:
+        transaction = "0x" + _octets(digest, f"{where}, hash", 32).hex()
+    calldata_given = _octets(content, f"{where}, input")
+    return Call(where, calldata_given, True, l1_block, transaction)
 
 
 def _has_failed(given: Mapping[str, Any]) -> bool:
@@ -468,38 +465,8 @@ def _has_failed(given: Mapping[str, Any]) -> bool:
     return False
 
 
-def _bytes(
-    value: Any,
-    where: str,
-    size: int | None = None,
-    *,
-    is_text: bool = False,
-) -> bytes:
-    """Read bytes, or hex text, of a given length if one is given."""
-    found = value
-    if is_text or not isinstance(value, bytes) or value.startswith((b"0x", b"0X")):
-        text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-        try:
-            found = bytes.fromhex(text.strip().removeprefix("0x").removeprefix("0X"))
-        except (AttributeError, ValueError):
-            raise _unexpected(where, "hex text", text) from None
-    if size not in (None, len(found)):
-        raise _unexpected(where, f"{size} bytes", value)
-    return bytes(found)
-
-
-def _integer(value: Any, where: str) -> int:
-    """Read a number of a block: an integer, or its text, decimal or with 0x."""
-    number: int | None = None
-    if type(value) is int:
-        number = value
-    elif isinstance(value, str) and re.fullmatch("0[xX][0-9a-fA-F]{1,15}", value):
-        number = int(value, 16)
-    elif isinstance(value, str):
-        number = parse_integer(value)
-    if number is None or not 0 <= number <= MAX_INT64:
-        raise _unexpected(where, "a whole number", value)
-    return number
+def _octets(value: Any, where: str, size: int | None = None) -> bytes:
+    return rpc.octets(value, where, size, _unexpected)
 
 
 def _unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
@@ -508,6 +475,3 @@ def _unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
 
 def _refused(where: str, expected: str, got: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(where, expected=expected, got=got, hint=HINT)
-
-
-IN_FILES = Reader(_integer, _bytes, _unexpected)

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.bounded import shown, to_json
@@ -27,7 +27,6 @@ from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
 from loopring_lab.rollup.events import (
     DECIMALS,
-    ENDPOINT,
     EXCHANGES,
     REGISTERED,
     SUBMITTED,
@@ -195,7 +194,9 @@ class Sync:
 
     def _fill_gaps(self, scanned: list[Span]) -> None:
         """Ask again for events that must be, or may be, in spans that were read: endpoints leave some out."""
-        for gaps in _chunks(self._gaps(scanned), GAPS_AT_ONCE):
+        every_gap = self._gaps(scanned)
+        for start in range(0, len(every_gap), GAPS_AT_ONCE):
+            gaps = every_gap[start : start + GAPS_AT_ONCE]
             answers = self._rpc.ask_many(
                 [Call("eth_getLogs", [self._filter(gap)]) for gap in gaps]
             )
@@ -265,7 +266,7 @@ class Sync:
         if not isinstance(logs, list):
             raise undocumented(where, "a list of logs", logs)
         for one in logs:
-            log = read_log(one, where, ENDPOINT)
+            log = read_log(one, where)
             if log is None:
                 continue
             is_asked_for = (
@@ -314,42 +315,24 @@ class Sync:
         """Ask for symbols and decimals of tokens that are not listed yet."""
         listing = self._store.listed_tokens()
         listed = {str(token.get("tokenId")) for token in listing}
-        unknown = [
-            (token_id, one)
-            for token_id, one in self._store.contracts().items()
-            if str(token_id) not in listed
+        contracts = self._store.contracts()
+        unknown = [one for one in contracts if str(one) not in listed]
+        # That of ether is 0, and nobody answers there.
+        asked = [one for one in unknown if int(contracts[one], 16)]
+        calls = [
+            Call("eth_call", [{"to": contracts[one], "data": function}, "latest"])
+            for one, function in product(asked, (SYMBOL, DECIMALS))
         ]
-        contracts = [
-            contract for _, contract in unknown if int(contract, 16)
-        ]  # that of ether is 0
-        calls = []
-        for contract in contracts:
-            calls.append(
-                Call(
-                    "eth_call",
-                    [{"to": contract, "data": SYMBOL}, "latest"],
-                )
-            )
-            calls.append(
-                Call(
-                    "eth_call",
-                    [{"to": contract, "data": DECIMALS}, "latest"],
-                )
-            )
+        found = self._rpc.ask_many(calls)
         answers = dict(
-            zip(
-                contracts,
-                _chunks(self._rpc.ask_many(calls), 2),
-                strict=True,
-            )
+            zip(asked, zip(found[::2], found[1::2], strict=True), strict=True)
         )
         records = [
-            token_record(token_id, contract, answers.get(contract))
-            for token_id, contract in unknown
+            token_record(one, contracts[one], answers.get(one)) for one in unknown
         ]
-        found = [record for record in records if record is not None]
-        if found:
-            self._store.store_tokens(to_json(listing + found))
+        known = [record for record in records if record is not None]
+        if known:
+            self._store.store_tokens(to_json(listing + known))
 
     def _read_blocks(self, wanted: Span | None) -> None:
         pending = [
@@ -490,11 +473,6 @@ def _mismatch(event: Submission, found: Iterable[bytes]) -> BlockError:
         f"block {event.block_id}: its event announces data with the sha256 {event.public_data_hash.hex()}, "
         f"and transaction {event.transaction_hash} holds {hashes}. Run sync with another endpoint."
     )
-
-
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def _complement(scanned: list[Span], wanted: Span) -> Iterator[Span]:

@@ -89,20 +89,11 @@ def pool_balances(
         begins = np.array(headers["merkle_root_before"].to_pylist(), object)
         joined = begins == np.array(ends[:-1], object)
         runs = run + np.cumsum(~joined)
-        changes = known.add_changes(blocks, runs, bool(joined[0]))
-        balance = pc.coalesce(changes["published"], changes["recomputed"])
-        states.append(
-            pa.table(
-                {
-                    "run": changes["run"],
-                    "block": pc.add(changes["block"], first),
-                    "index_in_block": changes["index_in_block"],
-                    "account": changes["account"],
-                    "token": changes["token"],
-                    "balance": balance,
-                }
-            ).cast(STATES)
-        )
+        changes = known.add(blocks, runs, bool(joined[0]))
+        # Blocks of a batch are numbered from 0, too.
+        place = changes.column_names.index("block")
+        numbered = changes.set_column(place, "block", pc.add(changes["block"], first))
+        states.append(numbered.select(STATES.names).cast(STATES))
         numbers = np.arange(len(runs))
         of_blocks.append(
             pa.table(

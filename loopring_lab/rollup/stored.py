@@ -87,6 +87,12 @@ TOLD = (
     *("form", "place", "block_type", "block_size", "block_version", "auxiliary"),
 )
 FACTS = ("timestamp", "merkle_root_before", "merkle_root_after", "data_size", "data")
+# Of these, what `Blocks.headers_table` has, and what the call around a block says.
+TOLD_BY_HEADERS = (
+    *("timestamp", "merkle_root_before", "merkle_root_after"),
+    *("l1_block", "transaction_hash", "block_type", "block_size", "block_version"),
+)
+TOLD_BY_CALL = {"place": pa.int64(), "auxiliary": pa.binary(), "form": pa.string()}
 
 # Pairs of two blocks with one number, or of two numbers of one block, of which one arrives. `pairs`: which block
 # has which number, as arrived, as held, and as events say.
@@ -143,6 +149,8 @@ SELECT number AS block_id, timestamp, l1_block, place, block_type, block_size, b
     form, sha256 AS data_sha256, merkle_root_before, merkle_root_after, rowid AS held_row
 FROM held.main.blocks
 """
+# Of several contracts of a token the last counts.
+CONTRACTS = "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
 LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
 EVENTS = "FROM held.main.events ORDER BY block_id, l1_block, log_index"
 # Blocks that follow one another are mostly stored so. DuckDB skips parts of the file by a range of rows; looking
@@ -168,12 +176,6 @@ class Submission(NamedTuple):
     l1_block: int
     transaction_hash: str
     log_index: int
-
-
-EVENT_SCHEMA = pa.schema([
-    ("block_id", pa.int64()), ("merkle_root", pa.binary()), ("public_data_hash", pa.binary()),
-    ("l1_block", pa.int64()), ("transaction_hash", pa.string()), ("log_index", pa.int64()),
-])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -269,11 +271,7 @@ class StoredBlocks:
 
     def contracts(self) -> dict[int, str]:
         """Return the contracts of the tokens that events named, by token id."""
-        return dict(
-            self._fetch(
-                "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
-            )
-        )
+        return dict(self._fetch(CONTRACTS))
 
     def last_listing(self) -> str | None:
         """Return the listing of tokens that was stored last, as JSON text, if there is one."""
@@ -333,20 +331,16 @@ class StoredBlocks:
         contracts: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         """Commit events, the range of Ethereum blocks that they were found in, and contracts of tokens."""
-        found = pa.Table.from_pylist(
-            [event._asdict() for event in events], EVENT_SCHEMA
-        )
+        found = [event._asdict() for event in events]
         with self.file.writing(self._source) as connection:
-            connection.register("found", found)
-            connection.execute(ADD_EVENTS)
+            if found:
+                connection.register("found", pa.Table.from_pylist(found))
+                connection.execute(ADD_EVENTS)
             if scanned is not None:
                 connection.execute(
                     "INSERT INTO held.main.scans VALUES (?, ?)", list(scanned)
                 )
-            rows = connection.execute(
-                "SELECT token_id, address FROM held.main.contracts ORDER BY rowid"
-            )
-            known = dict(rows.fetchall())
+            known = dict(connection.execute(CONTRACTS).fetchall())
             for token_id, address in contracts.items():
                 if known.get(token_id) != address:
                     connection.execute(
@@ -403,43 +397,25 @@ def refuse_unreadable(where: str, raw: RawBlock) -> None:
 def _rows_of(blocks: Sequence[RawBlock]) -> tuple[pa.Table, pa.Table]:
     """Return blocks as rows of the store, and the pools that they name; an error names one that cannot be read."""
     read = Blocks(blocks)
-    headers = read.headers_table
-    names = (
-        "timestamp",
-        "l1_block",
-        "transaction_hash",
-        "block_type",
-        "block_size",
-        "block_version",
+    headers = read.headers_table.rename_columns(
+        {"block_id": "number", "data_sha256": "sha256"}
     )
-    columns: dict[str, Any] = {
-        name: headers[name]
-        for name in (*names, "merkle_root_before", "merkle_root_after")
-    }
-    columns["sha256"] = headers["data_sha256"].cast(pa.binary())
-    columns["number"] = headers["block_id"]
-    for name, kind in (
-        ("place", pa.int64()),
-        ("auxiliary", pa.binary()),
-        ("form", pa.string()),
-    ):
+    columns = {name: headers[name] for name in ("number", "sha256", *TOLD_BY_HEADERS)}
+    for name, kind in TOLD_BY_CALL.items():
         # Without a call around a block, nothing of its submission is known.
-        columns[name] = pa.array(
-            [getattr(raw, name) if raw.form else None for raw in blocks], kind
-        )
-    columns["data_size"] = pa.array([len(raw.data) for raw in blocks], pa.int64())
-    columns["data"] = pa.array(
-        [pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks], pa.binary()
-    )
-    columns["arrival"] = pa.array(range(len(blocks)), pa.int64())
-    return pa.table(columns), pa.table(
-        {"account_id": read.table("amm_update")["account"].cast(pa.int64())}
-    )
+        told = [getattr(raw, name) if raw.form else None for raw in blocks]
+        columns[name] = pa.array(told, kind)
+    packed = [pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks]
+    columns["data"] = pa.array(packed, pa.binary())
+    columns["data_size"] = pa.array([len(raw.data) for raw in blocks])
+    columns["arrival"] = pa.array(range(len(blocks)))
+    pools = read.table("amm_update").select(["account"])
+    return pa.table(columns), pools.rename_columns(["account_id"])
 
 
 def _read_index(connection: duckdb.DuckDBPyConnection) -> Index:
     blocks = connection.sql(INDEX).to_arrow_table()
-    events = connection.sql(EVENTS).to_arrow_table().cast(EVENT_SCHEMA)
+    events = connection.sql(EVENTS).to_arrow_table()
     pools = frozenset(
         account for (account,) in connection.execute("FROM held.main.pools").fetchall()
     )
