@@ -78,6 +78,7 @@ NUMBER = ("block_number", "blockNumber")
 # Whether a transaction succeeded, or failed: of receipts, of the public datasets, and of explorers and traces.
 SUCCEEDED = ("receipt_status", "receiptStatus", "status", "txreceipt_status", "success")
 FAILED = ("isError", "is_error", "error")
+KNOWN = (*INPUT, *HASH, *NUMBER, *SUCCEEDED, *FAILED)
 # What the first say of a failed transaction, and the others of one that has not failed, as lower-case text.
 NOT_SUCCEEDED = frozenset({"0", "0x0", "false", "fail", "failed", "error", "reverted"})
 NOT_FAILED = frozenset({"", "0", "0x0", "false", "none", "nan"})
@@ -107,12 +108,7 @@ class Import:
         source: str | None,
         progress: Progress,
     ) -> None:
-        if first_block is not None and (
-            type(first_block) is not int or not 0 <= first_block < 1 << 32
-        ):
-            raise LabError(
-                f"first_block={first_block!r} is not the number of a block. Give an integer."
-            )
+        calldata.check_number("first_block", first_block)
         self._store = store
         self._next = first_block
         self._name = source
@@ -423,13 +419,7 @@ def _columns(names: list[str], where: str) -> list[str]:
     """Choose the columns that are read."""
     if not set(INPUT).intersection(names):
         raise _refused(where, "a column input", f"columns {shown(names, 200)}")
-    found = [_first(known, names) for known in (INPUT, HASH, NUMBER)]
-    outcomes = [name for name in (*SUCCEEDED, *FAILED) if name in names]
-    return [name for name in found if name is not None] + outcomes
-
-
-def _first(known: Iterable[str], names: Iterable[str]) -> str | None:
-    return next((name for name in known if name in names), None)
+    return [name for name in KNOWN if name in names]
 
 
 def _call(row: Mapping[str, Any], where: str) -> Call:
@@ -438,9 +428,9 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     if _has_failed(given):
         # What it would have done did not happen: it submits no block.
         return Call(where, b"", True)
-    content = given.get(_first(INPUT, given) or "")
-    number = given.get(_first(NUMBER, given) or "")
-    digest = given.get(_first(HASH, given) or "")
+    content = _first(INPUT, given)
+    number = _first(NUMBER, given)
+    digest = _first(HASH, given)
     if content is None:
         raise _refused(f"{where}, input", "the input of a transaction", "nothing")
     l1_block = None
@@ -449,8 +439,11 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
         l1_block = rpc.number(number, f"{where}, block number", _unexpected)
     if digest is not None:
         transaction = "0x" + _octets(digest, f"{where}, hash", 32).hex()
-    calldata_given = _octets(content, f"{where}, input")
-    return Call(where, calldata_given, True, l1_block, transaction)
+    return Call(where, _octets(content, f"{where}, input"), True, l1_block, transaction)
+
+
+def _first(names: Iterable[str], given: Mapping[str, Any]) -> Any:
+    return next((given[name] for name in names if name in given), None)
 
 
 def _has_failed(given: Mapping[str, Any]) -> bool:
