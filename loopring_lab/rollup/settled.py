@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT
-from loopring_lab.amounts.scaling import MAX_DECIMALS, WHOLE, from_integers, with_scale
+from loopring_lab.amounts.scaling import POWERS, WHOLE, with_scale
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.slots import FIRST_NFT
@@ -45,10 +45,6 @@ RESERVED_FOR_POOLS = 10_000
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
 # An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold it.
 LEG = pa.decimal256(37, 0)
-# Units of tokens, which have at most 30 decimals: both legs are brought to the same ones before they are divided.
-POWERS = from_integers(
-    [10**places for places in range(MAX_DECIMALS + 1)], pa.decimal256(31, 0)
-)
 # Arrow gives a quotient one decimal more than its divisor has digits, and the dividend as many powers of ten before.
 # A price has the 18 decimals of amounts: so the divisor counts as one of 17 digits, and of the 76 digits that 256 bits
 # hold, 58 are the dividend's. Only these types say so; no number changes.
@@ -77,24 +73,9 @@ def trades(
             pc.equal(fills["account_b"], account_id),
         )
         fills = fills.filter(is_party)
-    table = _Settled(fills.combine_chunks(), listing).table(blocks)
-    accounts = table["account_id"].to_numpy()
-    are_pools = (
-        is_pool(blocks, accounts)
-        if pools is None
-        else np.isin(accounts, _account_ids(pools))
-    )
-    # A fill is a pool's if either of its two rows is.
-    with_pool = are_pools.reshape(-1, 2).any(axis=1)
-    fill_type = np.where(
-        with_pool,
-        rows.FILL_TYPES.index("amm"),
-        rows.FILL_TYPES.index("dex"),
-    )
-    column = pa.array(np.repeat(fill_type, 2).astype(np.int8))
-    table = table.set_column(table.column_names.index("fill_type"), "fill_type", column)
+    table = _Settled(fills.combine_chunks(), listing).table(blocks, pools)
     if account_id is not None:
-        table = table.filter(pa.array(accounts == account_id))
+        table = table.filter(pc.field("account_id") == account_id)
     frame = assemble(table, listing)
     frame.attrs |= blocks.attrs
     return frame
@@ -167,8 +148,8 @@ class _Settled(rows.Conversion):
         self.sell_a = fills["sell_a"].to_numpy()
         self.sell_b = fills["sell_b"].to_numpy()
 
-    def table(self, blocks: Blocks) -> pa.Table:
-        """Convert all columns but the fill type."""
+    def table(self, blocks: Blocks, pools: Collection[int] | None) -> pa.Table:
+        """Convert all columns."""
         pairs = self.pairs()
         # A buys the base token where it sells the quote token, and then its leg is the quote's.
         a_buys = self.sell_a == pairs.quote_id
@@ -187,6 +168,16 @@ class _Settled(rows.Conversion):
         notional = self.amounts("notional", quote_leg, pairs.quote, rows_each=2)
         notional = notional.take(of_fill)
 
+        account = _interleaved(*self.of_parties("account"))
+        if pools is None:
+            are_pools = is_pool(blocks, account)
+        else:
+            are_pools = np.isin(account, _account_ids(pools))
+        # A fill is a pool's if either of its two rows is.
+        with_pool = are_pools.reshape(-1, 2).any(axis=1)
+        amm = rows.FILL_TYPES.index("amm")
+        dex = rows.FILL_TYPES.index("dex")
+
         side = _interleaved(~a_buys, a_buys).astype(np.int8)  # codes: 0 buys, 1 sells
         # Of a token against itself, neither side buys.
         side[np.repeat(self.sell_a == self.sell_b, 2)] = -1
@@ -200,12 +191,12 @@ class _Settled(rows.Conversion):
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
                 "trade_id": trade_ids(blocks, block, index),
-                "account_id": _interleaved(*self.of_parties("account")),
+                "account_id": account,
                 "market": pairs.market[fill],
                 "base": base,
                 "quote": quote,
                 "side": side,
-                "fill_type": np.full(len(fill), -1, np.int8),
+                "fill_type": np.where(with_pool, amm, dex)[fill].astype(np.int8),
                 "role": np.tile(np.array(ROLES_OF_PARTIES, np.int8), len(self.fills)),
                 "size": size,
                 "price": price,
@@ -304,8 +295,11 @@ class _Settled(rows.Conversion):
         quote_decimals = self.listing.decimals[pairs.quote]
         is_known = (base_decimals >= 0) & (quote_decimals >= 0)
         shift = np.where(is_known, base_decimals - quote_decimals, 0)
-        dividend = pc.multiply(paid.cast(LEG), _powers(np.maximum(shift, 0)))
-        divisor = pc.multiply(bought.cast(LEG), _powers(np.maximum(-shift, 0)))
+        # Legs of tokens with other decimals are brought to the same ones first.
+        larger = POWERS.take(pa.array(np.maximum(shift, 0)))
+        smaller = POWERS.take(pa.array(np.maximum(-shift, 0)))
+        dividend = pc.multiply(paid.cast(LEG), larger)
+        divisor = pc.multiply(bought.cast(LEG), smaller)
         # A fill of nothing has no price.
         has_price = pc.and_(pc.greater(divisor, 0), pa.array(is_known))
         divisor = pc.if_else(has_price, divisor, None)
@@ -386,10 +380,6 @@ def _listed(
         pair = listing.ids_of(code)
         found[frozenset(pair)] = (code, pair[0])
     return found
-
-
-def _powers(exponents: np.ndarray) -> pa.Array:
-    return POWERS.take(pa.array(exponents))
 
 
 def _interleaved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
