@@ -28,6 +28,12 @@ MESSAGES = {
 NO_LINGER = struct.pack("ii", 1, 0)
 
 
+def drawn(seed: int, what: object) -> float:
+    """Draw what decides whether something meets a fault: a number below 1, always the same for a seed."""
+    digest = sha256(f"{seed} {what}".encode()).digest()
+    return int.from_bytes(digest[:6]) / 2**48
+
+
 @dataclass
 class RequestCounts:
     """Requests, faults and rate-limited requests since the relayer was created."""
@@ -82,8 +88,7 @@ class FaultSchedule:
         return fault
 
     def _draw(self) -> str | None:
-        digest = sha256(f"{self._settings.fault_seed} {self._number}".encode()).digest()
-        draw = int.from_bytes(digest[:6], "big") / 2**48
+        draw = drawn(self._settings.fault_seed, self._number)
         # The draw falls into the share of one fault, or beyond all of them.
         for fault, probability in self._settings.faults.items():
             if draw < probability:
