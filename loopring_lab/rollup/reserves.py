@@ -9,9 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
-from loopring_lab.amounts.scaling import WHOLE, combined, scale_what_fits
-from loopring_lab.amounts.series import as_amounts, as_series
+from loopring_lab.amounts.series import as_series
 from loopring_lab.engine import query
 from loopring_lab.rollup import frames
 from loopring_lab.rollup.balances import PoolBalances
@@ -138,10 +136,7 @@ def _in_units(found: pa.Table) -> pd.DataFrame:
     for side in ("base", "quote"):
         name = f"{side}_balance"
         decimals = found[f"{side}_decimals"].to_numpy()
-        units, _ = scale_what_fits(
-            combined(found[name].cast(WHOLE)), decimals, AMOUNT_TYPE, name
-        )
-        frame[name] = as_amounts(as_series(units))
+        frame[name] = frames.units(found[name], decimals, name)
     frame["created_at"] = to_utc(frame["created_at"])
     frame["market"] = frame["market"].astype("category")
     return frame
