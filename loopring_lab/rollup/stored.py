@@ -141,6 +141,7 @@ USING (
 ON held_blocks.sha256 = arrived.sha256
 WHEN MATCHED AND ({IS_TOLD_MORE}) THEN UPDATE SET {FILL_IN}
 WHEN NOT MATCHED THEN INSERT (sha256, {", ".join((*TOLD, *FACTS))}) VALUES (arrived.sha256, {ARRIVED})
+RETURNING merge_action
 """
 ADD_POOLS = "INSERT INTO held.main.pools SELECT DISTINCT account_id FROM named EXCEPT FROM held.main.pools"
 ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT FROM held.main.events"
@@ -148,6 +149,7 @@ INDEX = """
 SELECT number AS block_id, timestamp, l1_block, place, block_type, block_size, block_version, transaction_hash,
     form, sha256 AS data_sha256, merkle_root_before, merkle_root_after, rowid AS held_row
 FROM held.main.blocks
+ORDER BY timestamp, l1_block, place, sha256
 """
 # Of several contracts of a token the last counts.
 CONTRACTS = "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
@@ -161,10 +163,6 @@ FROM held.main.blocks
 WHERE rowid BETWEEN ? AND ?
     AND sha256 IN (SELECT data_sha256 FROM wanted)
 """
-ORDER = [
-    (name, "ascending")
-    for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")
-]
 
 
 class Submission(NamedTuple):
@@ -226,12 +224,8 @@ class StoredBlocks:
         ends = pc.min_max(rows["held_row"]).as_py()
         with self.file.reading() as connection:
             connection.register("wanted", rows.select(["data_sha256"]))
-            found = {
-                digest: rest
-                for digest, *rest in connection.execute(
-                    DATA, list(ends.values())
-                ).fetchall()
-            }
+            held = connection.execute(DATA, list(ends.values())).fetchall()
+        found = {digest: rest for digest, *rest in held}
         blocks = []
         for row in rows.to_pylist():
             auxiliary, size, packed = found[row["data_sha256"]]
@@ -306,23 +300,16 @@ class StoredBlocks:
             self._refuse_other_exchanges(blocks, bound_source(connection))
             connection.register("sent", sent)
             connection.register("named", pools)
-            for first_number, first, second_number, second in connection.execute(
-                REFUSE
-            ).fetchall():
+            clashes = connection.execute(REFUSE).fetchall()
+            for first_number, first, second_number, second in clashes:
                 raise BlockError(
                     f"block {first_number} with sha256 {first.hex()} and block {second_number} with sha256 "
                     f"{second.hex()} cannot both be. Nothing was added: check first_block=, or leave it out "
                     "where events or other blocks tell the number."
                 )
-            [(before,)] = connection.execute(
-                "SELECT count(*) FROM held.main.blocks"
-            ).fetchall()
-            connection.execute(MERGE)
+            actions = Counter(connection.execute(MERGE).fetchall())
             connection.execute(ADD_POOLS)
-            [(after,)] = connection.execute(
-                "SELECT count(*) FROM held.main.blocks"
-            ).fetchall()
-        return int(after - before)
+        return actions[("INSERT",)]
 
     def add_events(
         self,
@@ -421,7 +408,8 @@ def _read_index(connection: duckdb.DuckDBPyConnection) -> Index:
     )
     numbers = pa.array(number(blocks, events), pa.int64())
     place = blocks.schema.get_field_index("block_id")
-    numbered = blocks.set_column(place, "block_id", numbers).sort_by(ORDER)
+    # Arrow's sorts keep the order of equal ones, so that those without a number stay in the order of time.
+    numbered = blocks.set_column(place, "block_id", numbers).sort_by("block_id")
     return Index(numbered, events, pools, bound_source(connection))
 
 
