@@ -373,12 +373,15 @@ def serve(
     """
     from loopring_lab.relayer import Relayer, Settings, World
 
-    _only_one({"--seed": seed, "--recording": recording})
+    of_world = {
+        "--seed": seed,
+        "--cheaper": cheaper,
+        "--book-arbitrage": book_arbitrage or None,
+        "--switched": switched,
+    }
+    for option, value in of_world.items():
+        _only_one({option: value, "--recording": recording})
     parsed = Settings.from_text(settings)
-    if recording is not None and not recording.is_dir():
-        raise LabError(
-            f"{recording} is not a folder. Give the folder that holds the recording's tokens.json."
-        )
     world = None
     if recording is None:
         world = World(
@@ -387,17 +390,6 @@ def serve(
             book_arbitrage=book_arbitrage,
             switched=switched,
         )
-    else:
-        of_world = {
-            "--cheaper": cheaper,
-            "--book-arbitrage": book_arbitrage or None,
-            "--switched": switched,
-        }
-        for option, value in of_world.items():
-            if value is not None:
-                raise LabError(
-                    f"{option} is a setting of the synthetic world, not of a recording. Leave it out."
-                )
     with Relayer(world, parsed, recording=recording, port=port, store=store) as relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()
