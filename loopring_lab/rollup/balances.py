@@ -62,19 +62,28 @@ WITH
 -- Everything that changes a balance, the balances that AMM updates state, and those carried over from before.
 entries AS (
     {CHANGED}
-    UNION ALL SELECT block, index_in_block, 'amm_update', account, token, NULL, balance FROM amm_update
-    UNION ALL SELECT {BEFORE_ALL}, {BEFORE_ALL}, 'amm_update', account, token, NULL, balance FROM carried
+    UNION ALL
+    SELECT block, index_in_block, 'amm_update', account, token, NULL, balance
+    FROM amm_update
+    UNION ALL
+    SELECT {BEFORE_ALL}, {BEFORE_ALL}, 'amm_update', account, token, NULL, balance
+    FROM carried
 ),
 -- What one transaction does to one balance, or says about it. Blocks of one run follow each other without a gap.
 movements AS (
-    SELECT run, block, index_in_block, kind, account, token,
-        sum(change) AS change, any_value(published) AS published
-    FROM entries JOIN runs USING (block) SEMI JOIN wanted USING (account, token)
+    SELECT
+        run, block, index_in_block, kind, account, token,
+        sum(change) AS change,
+        any_value(published) AS published
+    FROM entries
+    JOIN runs USING (block)
+    SEMI JOIN wanted USING (account, token)
     GROUP BY ALL
 ),
 -- The balance stated last before each, and how many were: the number of the stretch between two statements.
 stretches AS (
-    SELECT *,
+    SELECT
+        *,
         last_value(published IGNORE NULLS) OVER before AS stated_before,
         count(published) OVER before AS stretch
     FROM movements
@@ -85,7 +94,9 @@ stretches AS (
 ),
 -- Each balance as it follows from the statement before and all changes since.
 recomputed AS (
-    SELECT *, stated_before + coalesce(sum(change) OVER stretch_so_far, 0) AS recomputed
+    SELECT
+        *,
+        stated_before + coalesce(sum(change) OVER stretch_so_far, 0) AS recomputed
     FROM stretches
     WINDOW stretch_so_far AS (
         PARTITION BY run, account, token, stretch ORDER BY block, index_in_block
@@ -94,16 +105,21 @@ recomputed AS (
 )
 """
 OF_ACCOUNT = """
-SELECT block, index_in_block, kind, token AS token_id, change, published, recomputed FROM recomputed
+SELECT block, index_in_block, kind, token AS token_id, change, published, recomputed
+FROM recomputed
 WHERE published IS NOT NULL OR change <> 0
 ORDER BY block, index_in_block, kind, token
 """
 # Every change with the balance after it, and whether it is the last that is known of this balance.
 EVERY_CHANGE = """
-SELECT run, block, index_in_block, account, token, published, recomputed,
+SELECT
+    run, block, index_in_block, account, token,
+    published,
+    recomputed,
     coalesce(published, recomputed) AS balance,
-    row_number() OVER (PARTITION BY account, token ORDER BY block DESC, index_in_block DESC) = 1 AS is_last
+    row_number() OVER newest_first = 1 AS is_last
 FROM recomputed
+WINDOW newest_first AS (PARTITION BY account, token ORDER BY block DESC, index_in_block DESC)
 ORDER BY block, index_in_block
 """
 PLACE = ["block", "index_in_block"]

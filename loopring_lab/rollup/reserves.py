@@ -43,29 +43,49 @@ WITH
 -- Accounts of which AMM updates state the balances of two tokens that have a market.
 listed AS (
     SELECT account, market, base, quote, base_decimals, quote_decimals
-    FROM (SELECT account, min(token) AS one, max(token) AS other FROM states GROUP BY account
-        HAVING count(DISTINCT token) = 2)
+    FROM (
+        SELECT account, min(token) AS one, max(token) AS other
+        FROM states
+        GROUP BY account
+        HAVING count(DISTINCT token) = 2
+    )
     JOIN markets ON one = least(base, quote) AND other = greatest(base, quote)
 ),
 -- The newest balance of each token so far; blocks of one run follow each other without a gap.
 held AS (
-    SELECT DISTINCT run, block, index_in_block, l.*,
+    SELECT DISTINCT
+        run, block, index_in_block, l.*,
         last_value(if(token = base, balance, NULL) IGNORE NULLS) OVER so_far AS base_balance,
         last_value(if(token = quote, balance, NULL) IGNORE NULLS) OVER so_far AS quote_balance
-    FROM states JOIN listed AS l USING (account)
+    FROM states
+    JOIN listed AS l USING (account)
     WINDOW so_far AS (
-        PARTITION BY account, run ORDER BY block, index_in_block RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        PARTITION BY account, run
+        ORDER BY block, index_in_block
+        RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
 ),
 -- Where a run ends, what was known is known no more.
 ended AS (
-    SELECT DISTINCT next.run, next.block, NULL::BIGINT AS index_in_block,
-        account, market, base, quote, base_decimals, quote_decimals, NULL AS base_balance, NULL AS quote_balance
-    FROM held JOIN (SELECT run, min(block) AS block FROM headers GROUP BY run) AS next ON next.run = held.run + 1
+    SELECT DISTINCT
+        next.run, next.block, NULL::BIGINT AS index_in_block,
+        account, market, base, quote, base_decimals, quote_decimals,
+        NULL AS base_balance,
+        NULL AS quote_balance
+    FROM held
+    JOIN (
+        SELECT run, min(block) AS block
+        FROM headers
+        GROUP BY run
+    ) AS next ON next.run = held.run + 1
 )
-SELECT block, block_id, index_in_block, created_at, account AS account_id, market,
+SELECT
+    block, block_id, index_in_block, created_at,
+    account AS account_id,
+    market,
     base_balance, quote_balance, base_decimals, quote_decimals
-FROM (FROM held UNION ALL BY NAME FROM ended) JOIN headers USING (block)
+FROM (FROM held UNION ALL BY NAME FROM ended)
+JOIN headers USING (block)
 ORDER BY block, index_in_block NULLS FIRST, account
 """
 

@@ -106,7 +106,9 @@ pairs AS (
     SELECT block_id, public_data_hash FROM held.main.events
 ),
 clashes AS (
-    SELECT one.number AS first_number, one.sha256 AS first, other.number AS second_number, other.sha256 AS second
+    SELECT
+        one.number AS first_number, one.sha256 AS first,
+        other.number AS second_number, other.sha256 AS second
     FROM pairs AS one
     JOIN pairs AS other ON (one.number = other.number AND one.sha256 < other.sha256)
     UNION ALL
@@ -146,8 +148,14 @@ RETURNING merge_action
 ADD_POOLS = "INSERT INTO held.main.pools SELECT DISTINCT account_id FROM named EXCEPT FROM held.main.pools"
 ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT FROM held.main.events"
 INDEX = """
-SELECT number AS block_id, timestamp, l1_block, place, block_type, block_size, block_version, transaction_hash,
-    form, sha256 AS data_sha256, merkle_root_before, merkle_root_after, rowid AS held_row
+SELECT
+    number AS block_id,
+    timestamp,
+    l1_block, transaction_hash, form, place,
+    block_type, block_size, block_version,
+    sha256 AS data_sha256,
+    merkle_root_before, merkle_root_after,
+    rowid AS held_row
 FROM held.main.blocks
 ORDER BY timestamp, l1_block, place, sha256
 """
