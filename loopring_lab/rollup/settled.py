@@ -36,9 +36,11 @@ QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
 # 16 bits. A round number, so that an id is read as block and place at a glance.
 ROWS_OF_A_BLOCK = 100_000
 """Trade ids are a block's number times this, plus the place in the block."""
-# No contract says so: it is the rule of the public subgraphs that read these blocks (USER_ACCOUNT_THRESHOLD in
-# src/utils/constants.ts of juanmardefago/loopring-subgraph-v2; deposit.ts of protofire/loopringv3.6-subgraph compares
-# with the same number). Of the saved blocks, AMM updates name every pool, so that nothing there rests on it.
+# The exchange's pools have the accounts 1 to 127 (AmmPools in packages/loopring_v3/deployment_mainnet_v3.6.md of
+# Loopring/protocols). No contract sets a limit: 10,000 is that of the public subgraphs that read these blocks
+# (USER_ACCOUNT_THRESHOLD in src/utils/constants.ts of juanmardefago/loopring-subgraph-v2; deposit.ts of
+# protofire/loopringv3.6-subgraph compares with the same number). Fill types rest on it: 12 pools trade in the recorded
+# real block, of which AMM updates name 2. The lowest account of anybody else there is 11,375.
 RESERVED_FOR_POOLS = 10_000
 """Accounts with ids up to this are pools."""
 
