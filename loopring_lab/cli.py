@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("my-notebooks")
 API_KEY_VARIABLE = "LOOPRING_API_KEY"
 RPC_VARIABLE = "LOOPRING_RPC_URL"
+# Exit codes: scripts tell "run it again" from "this cannot work".
 DONE = 0
 INCOMPLETE = 1
 FAILED = 2
@@ -41,6 +42,7 @@ FAILED = 2
 INTERRUPTED = 130
 # Ids of accounts are 32 bits on the exchange; 18 digits are what an int64 column surely holds.
 ACCOUNT_ID = re.compile("[0-9]{1,18}")
+# What may be an address in an error of click's.
 ADDRESS = re.compile(r"[^\s'\"=]*://[^\s'\"]*")
 
 
@@ -175,10 +177,12 @@ def open_lab(
         flush=True,
     )
     first_notebook = min(folder.glob("*.ipynb"), default=folder)
+    # Without a screen nobody would see the browser.
     options = []
     if not (browser and has_display()):
         options.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Containers run as root, where JupyterLab would refuse to start.
         options.append("--allow-root")
     if not log:
         options += ["--log-level=ERROR", "--LabApp.log_level=ERROR"]
@@ -276,6 +280,7 @@ def new(
                 f"{known.name:22} {known.title}\n{'':22} {', '.join(known.parameters)}"
             )
         return DONE
+    # What is given by name counts more than what suits the source, and --set less than an option of its own.
     sources = {"recording": recording, "blocks": blocks, "base_url": base_url}
     values = dict(map(_parse_setting, settings))
     values |= templates.account_parameters(template, accounts)
@@ -592,6 +597,7 @@ def _read_accounts(file: Path) -> list[int]:
     from loopring_lab.bounded import read_text
 
     found = []
+    # The line is named in errors, as such files are written by hand.
     for number, line in enumerate(read_text(file).splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
@@ -619,6 +625,7 @@ def format_report(report: pd.DataFrame) -> str:
     """Write an archive's report as a table, and below it whether anything is missing."""
     table = _as_table(report, "first", "last", "synced_at", "checked_at")
     total = f"{report['rows'].sum():,} trades"
+    # A history counts as complete by its source's own count.
     lacking = report.loc[~report["complete"]]
     if lacking.empty:
         return f"{table}\n{total}, complete per the source's count"

@@ -23,8 +23,9 @@ from loopring_lab.relayer.settings import Settings
 
 BLOCKS = Path(__file__).with_name("demo") / "blocks.jsonl.gz"
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # of a request: a batch of 100 calls has 20,000
 CONFIRMED = 96  # L1 blocks after the last submission; clients leave out the newest 64
+# A choice, so that whoever asks again in short ranges finds what was left out.
 SMALL_RANGE = 1_000  # L1 blocks of a question that gets every log, whatever is left out of larger ones
 
 # Functions of ERC-20 contracts: the first four bytes of the hash of their signature.
@@ -40,7 +41,9 @@ REFUSED = -32000
 LIMIT = -32005
 REVERTED = 3
 
+# Numbers of the JSON-RPC interface of Ethereum: hex without leading zeros, here of at most 64 bits.
 QUANTITY = re.compile("0x(0|[1-9a-fA-F][0-9a-fA-F]{0,15})")
+# Nothing here can be reorganised, so that all of these are the newest block.
 TAGS = ("latest", "safe", "finalized", "pending")
 
 Record = dict[str, Any]

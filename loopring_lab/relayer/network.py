@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from loopring_lab.relayer.schemas import Code, error_response
 from loopring_lab.relayer.settings import Settings
 
-API = "/api/v3"
-RPC = "/rpc"
+API = "/api/v3"  # where the contract has every operation
+RPC = "/rpc"  # a choice: no relayer has a chain
 WINDOW_SECONDS = 1.0  # the contract's limit is one of requests per second
 MESSAGES = {
     "429": "too many requests",
