@@ -426,48 +426,40 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
 
     Blocks are neighbours if a state root ends one and begins the other, and no third block of the store.
     """
-    known = {
-        *zip(
+    stated = set(
+        zip(
             events["public_data_hash"].to_pylist(),
             events["block_id"].to_pylist(),
             strict=True,
         )
-    }
-    by_hash = _unambiguous([one for one, _ in known], [one for _, one in known])
-    digests, given = blocks["data_sha256"].to_pylist(), blocks["block_id"].to_pylist()
-    numbers: list[int | None] = [
-        by_hash.get(one, stated) for one, stated in zip(digests, given, strict=True)
-    ]
-    if None not in numbers:
-        return numbers
-    places = range(len(numbers))
+    )
+    by_hash = _unambiguous([one for one, _ in stated], [one for _, one in stated])
+    given = blocks["block_id"].to_pylist()
+    places = range(len(given))
+    known: dict[int, int] = {}
+    for place, digest in enumerate(blocks["data_sha256"].to_pylist()):
+        told = by_hash.get(digest, given[place])
+        if told is not None:
+            known[place] = told
+    if len(known) == len(given):
+        return list(known.values())
     begins = _unambiguous(blocks["merkle_root_before"].to_pylist(), places)
     ends = _unambiguous(blocks["merkle_root_after"].to_pylist(), places)
     after = {end: begins[root] for root, end in ends.items() if root in begins}
     before = {begin: end for end, begin in after.items()}
-    taken = {*numbers}
-    for start in [place for place in places if numbers[place] is not None]:
+    # From each known number to the neighbours, and on to theirs, with numbers that no other block has.
+    taken = set(known.values())
+    waiting = list(reversed(known))
+    while waiting:
+        place = waiting.pop()
         for links, step in ((after, 1), (before, -1)):
-            _spread(numbers, start, links, step, taken)
-    return numbers
-
-
-def _spread(
-    numbers: list[int | None],
-    start: int,
-    links: Mapping[int, int],
-    step: int,
-    taken: set[int | None],
-) -> None:
-    """Number the unnumbered neighbours of a block, one after another, with numbers that no other has."""
-    at, value = start, numbers[start]
-    while value is not None and (following := links.get(at)) is not None:
-        value += step
-        if numbers[following] is not None or value in taken or value < 0:
-            return
-        numbers[following] = value
-        taken.add(value)
-        at = following
+            neighbour = links.get(place, place)
+            value = known[place] + step
+            if neighbour not in known and value not in taken and value >= 0:
+                known[neighbour] = value
+                taken.add(value)
+                waiting.append(neighbour)
+    return [known.get(place) for place in places]
 
 
 def _unambiguous(keys: Sequence[Any], values: Iterable[Any]) -> dict[Any, Any]:
