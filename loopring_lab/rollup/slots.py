@@ -195,15 +195,22 @@ class Slots:
         self.headers = np.empty((len(blocks), HEADER), np.uint8)
         slots = self._join_parts(blocks)
         kinds = np.ascontiguousarray(slots[:, 0])
+        places = np.arange(len(blocks), dtype=np.int32)
+        block = np.repeat(places, self.sizes)
+        starts = self.sizes.cumsum() - self.sizes
+        unknown = np.flatnonzero(kinds >= len(KINDS))
+        if len(unknown):
+            first = unknown[0]
+            raise BlockError(
+                f"block {block[first]}, slot {first - starts[block[first]]}: unknown transaction type {kinds[first]}, "
+                f"expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
+            )
         order = np.argsort(kinds, kind="stable")
         sorted_slots = _new(slots.size, np.uint8).reshape(-1, SLOT)
         # Nothing is clipped: with the usual mode, numpy would fill an array of its own first.
         self._rows = slots.take(order, axis=0, mode="clip", out=sorted_slots)
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
-        starts = self.sizes.cumsum() - self.sizes
-        self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[
-            order
-        ]
+        self._block = block[order]
         self._within = (order - starts[self._block]).astype(np.int32)
 
     def table(self, kind: str) -> pa.Table:
@@ -226,14 +233,6 @@ class Slots:
             content = np.frombuffer(raw.data, np.uint8)
             middle = HEADER + WIDTH_FIRST * size
             self.headers[place] = content[:HEADER]
-            unknown = np.flatnonzero(content[HEADER:middle:WIDTH_FIRST] >= len(KINDS))
-            if len(unknown):
-                slot = int(unknown[0])
-                kind = content[HEADER + WIDTH_FIRST * slot]
-                raise BlockError(
-                    f"block {place}, slot {slot}: unknown transaction type {kind}, "
-                    f"expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
-                )
             start = stop
             stop = start + size
             slots[start:stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(
