@@ -55,7 +55,7 @@ BATCH_BYTES = 32 << 20
 LONGEST_ROW = 4 << 20
 # Bytes of the columns that are read, in a row group of a Parquet file.
 MOST_IN_GROUP = 2 << 30
-ROWS_AT_ONCE = 64  # of a Parquet file: 16 MiB of the longest transactions
+ROWS_AT_ONCE = 64  # of a Parquet file: 16 MiB of the longest transactions, and some 50 as Python objects
 WRAPPERS = (
     "dcb2aa31",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,uint16,bytes)[])[],address[]))
     "ebc8c7ee",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,bytes)[])[],address[]))
@@ -172,9 +172,11 @@ class Import:
             self._commit()
 
     def _take_log(self, file: Path, log: Log | None) -> None:
-        if log is not None and log.event is not None and not self._exchange:
-            self._bind(file, log.address)
-        if log is None or log.event is None or log.address != self._exchange:
+        if log is None or log.event is None:
+            self._skipped += 1
+            return
+        self._bind(file, log.address)
+        if log.address != self._exchange:
             self._skipped += 1
         elif isinstance(log.event, Submission):
             self._events.append(log.event)
@@ -336,10 +338,8 @@ def _calls_of(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
     number = 0
     try:
         for batch in batches:
-            for place in range(len(batch)):
+            for row in batch.to_pylist():
                 number += 1
-                # One row at a time: as Python objects, a batch would take several times its size.
-                [row] = batch.slice(place, 1).to_pylist()
                 yield _call(row, f"{name}, row {number}")
     except LabError:
         raise
