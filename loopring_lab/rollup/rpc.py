@@ -61,7 +61,6 @@ _RATE = re.compile(
 # "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy, and HTTP's code.
 _BUSY_CODES = (-32005, -32603, 429)
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,64}")
-_HEX = re.compile("(?:[0-9a-fA-F]{2})*")
 
 _OTHERWISE = "Try another endpoint, and check the arguments."
 _KEY = f"It does not accept the key in its address: check {VARIABLE}."
@@ -332,8 +331,10 @@ def octets(
     if isinstance(value, str):
         text = value.strip()
         digits = text[2:] if text[:2] in ("0x", "0X") else text
-        is_hex = _HEX.fullmatch(digits)
-        found = bytes.fromhex(digits) if is_hex else None
+        try:
+            found = bytes.fromhex(digits)
+        except ValueError:
+            found = None
     if not isinstance(found, bytes) or size not in (None, len(found)):
         expected = "hex text" if size is None else f"{size} bytes in hex"
         raise unexpected(where, expected, value)
