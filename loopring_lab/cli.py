@@ -40,6 +40,8 @@ INCOMPLETE = 1
 FAILED = 2
 # As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
 INTERRUPTED = 130
+# What commands commit as they go, so that a stop loses nothing of it.
+RESUMABLE = {"sync": "trades", "import": "trades", "blocks": "blocks"}
 # Ids of accounts are 32 bits on the exchange; 18 digits are what an int64 column surely holds.
 ACCOUNT_ID = re.compile("[0-9]{1,18}")
 # What may be an address in an error of click's.
@@ -77,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"loopring-lab: {error}", file=sys.stderr)
         return FAILED
     except click.Abort:
+        what = RESUMABLE.get(words.own[0])
+        if what is not None:
+            resume = f"Resume with: loopring-lab {shlex.join(words.own)}"
+            print(f"Stopped; {what} read so far are safe. {resume}", file=sys.stderr)
         return INTERRUPTED
     return code or DONE
 
@@ -453,9 +459,7 @@ def _only_one(options: dict[str, Any]) -> None:
 )
 @base_url
 @recording_folder
-@click.pass_obj
 def sync(
-    words: Words,
     path: Path,
     accounts: tuple[int, ...],
     accounts_file: Path | None,
@@ -490,8 +494,6 @@ def sync(
         print(f"loopring-lab: {error}", file=sys.stderr)
         _print_report(archive.report())
         return INCOMPLETE
-    except KeyboardInterrupt:
-        return _stopped("trades", words)
     finally:
         client.close()
 
@@ -523,9 +525,7 @@ def report(path: Path) -> int:
     metavar="NAME",
     help="Name of the files' source (default: as their source.json says, or else their folder).",
 )
-@click.pass_obj  # fmt: skip
 def import_files(
-    words: Words,
     path: Path,
     files: tuple[Path, ...],
     account: int | None,
@@ -539,10 +539,7 @@ def import_files(
     from loopring_lab.archive import Archive
 
     archive = Archive(path)
-    try:
-        archive.import_pages(files, account, fill_type, source=source)
-    except KeyboardInterrupt:
-        return _stopped("trades", words)
+    archive.import_pages(files, account, fill_type, source=source)
     return _print_report(archive.report())
 
 
@@ -610,12 +607,6 @@ def _read_accounts(file: Path) -> list[int]:
     return found
 
 
-def _stopped(what: str, words: Words) -> int:
-    resume = f"Resume with: loopring-lab {shlex.join(words.own)}"
-    print(f"\nStopped; {what} read so far are safe. {resume}", file=sys.stderr)
-    return INTERRUPTED
-
-
 def _print_report(report: pd.DataFrame) -> int:
     print(format_report(report))
     return DONE if report["complete"].all() else INCOMPLETE
@@ -672,9 +663,7 @@ def blocks() -> None:
     metavar="N",
     help="HTTP requests per second (default: as lab.connect).",
 )
-@click.pass_obj
 def sync_blocks(
-    words: Words,
     path: Path,
     exchange: str | None,
     from_block: int | None,
@@ -704,8 +693,6 @@ def sync_blocks(
         print(f"loopring-lab: {error}", file=sys.stderr)
         _print_blocks(store.report())
         return INCOMPLETE
-    except KeyboardInterrupt:
-        return _stopped("blocks", words)
     return _print_blocks(store.report())
 
 
@@ -724,9 +711,7 @@ def sync_blocks(
     metavar="NAME",
     help="Name of the files' source (default: the exchange).",
 )
-@click.pass_obj
 def import_blocks(
-    words: Words,
     path: Path,
     files: tuple[Path, ...],
     tokens: Path | None,
@@ -740,10 +725,7 @@ def import_blocks(
     from loopring_lab.rollup import Store
 
     store = Store(path)
-    try:
-        store.import_files(files, tokens=tokens, first_block=first_block, source=source)
-    except KeyboardInterrupt:
-        return _stopped("blocks", words)
+    store.import_files(files, tokens=tokens, first_block=first_block, source=source)
     return _print_blocks(store.report())
 
 
