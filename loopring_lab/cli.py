@@ -34,13 +34,17 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = Path("my-notebooks")
 API_KEY_VARIABLE = "LOOPRING_API_KEY"
 RPC_VARIABLE = "LOOPRING_RPC_URL"
+# Exit codes: scripts tell "run it again" from "this cannot work".
 DONE = 0
 INCOMPLETE = 1
 FAILED = 2
 # As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
 INTERRUPTED = 130
+# What commands commit as they go, so that a stop loses nothing of it.
+RESUMABLE = {"sync": "trades", "import": "trades", "blocks": "blocks"}
 # Ids of accounts are 32 bits on the exchange; 18 digits are what an int64 column surely holds.
 ACCOUNT_ID = re.compile("[0-9]{1,18}")
+# What may be an address in an error of click's.
 ADDRESS = re.compile(r"[^\s'\"=]*://[^\s'\"]*")
 
 
@@ -75,6 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"loopring-lab: {error}", file=sys.stderr)
         return FAILED
     except click.Abort:
+        what = RESUMABLE.get(words.own[0])
+        if what is not None:
+            resume = f"Resume with: loopring-lab {shlex.join(words.own)}"
+            print(f"Stopped; {what} read so far are safe. {resume}", file=sys.stderr)
         return INTERRUPTED
     return code or DONE
 
@@ -175,10 +183,12 @@ def open_lab(
         flush=True,
     )
     first_notebook = min(folder.glob("*.ipynb"), default=folder)
+    # Without a screen nobody would see the browser.
     options = []
     if not (browser and has_display()):
         options.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Containers run as root, where JupyterLab would refuse to start.
         options.append("--allow-root")
     if not log:
         options += ["--log-level=ERROR", "--LabApp.log_level=ERROR"]
@@ -276,6 +286,7 @@ def new(
                 f"{known.name:22} {known.title}\n{'':22} {', '.join(known.parameters)}"
             )
         return DONE
+    # What is given by name counts more than what suits the source, and --set less than an option of its own.
     sources = {"recording": recording, "blocks": blocks, "base_url": base_url}
     values = dict(map(_parse_setting, settings))
     values |= templates.account_parameters(template, accounts)
@@ -373,12 +384,15 @@ def serve(
     """
     from loopring_lab.relayer import Relayer, Settings, World
 
-    _only_one({"--seed": seed, "--recording": recording})
+    of_world = {
+        "--seed": seed,
+        "--cheaper": cheaper,
+        "--book-arbitrage": book_arbitrage or None,
+        "--switched": switched,
+    }
+    for option, value in of_world.items():
+        _only_one({option: value, "--recording": recording})
     parsed = Settings.from_text(settings)
-    if recording is not None and not recording.is_dir():
-        raise LabError(
-            f"{recording} is not a folder. Give the folder that holds the recording's tokens.json."
-        )
     world = None
     if recording is None:
         world = World(
@@ -387,17 +401,6 @@ def serve(
             book_arbitrage=book_arbitrage,
             switched=switched,
         )
-    else:
-        of_world = {
-            "--cheaper": cheaper,
-            "--book-arbitrage": book_arbitrage or None,
-            "--switched": switched,
-        }
-        for option, value in of_world.items():
-            if value is not None:
-                raise LabError(
-                    f"{option} is a setting of the synthetic world, not of a recording. Leave it out."
-                )
     with Relayer(world, parsed, recording=recording, port=port, store=store) as relayer:
         print(greeting(relayer, show_key=show_key), flush=True)
         relayer.run_forever()
@@ -456,9 +459,7 @@ def _only_one(options: dict[str, Any]) -> None:
 )
 @base_url
 @recording_folder
-@click.pass_obj
 def sync(
-    words: Words,
     path: Path,
     accounts: tuple[int, ...],
     accounts_file: Path | None,
@@ -493,8 +494,6 @@ def sync(
         print(f"loopring-lab: {error}", file=sys.stderr)
         _print_report(archive.report())
         return INCOMPLETE
-    except KeyboardInterrupt:
-        return _stopped("trades", words)
     finally:
         client.close()
 
@@ -526,9 +525,7 @@ def report(path: Path) -> int:
     metavar="NAME",
     help="Name of the files' source (default: as their source.json says, or else their folder).",
 )
-@click.pass_obj  # fmt: skip
 def import_files(
-    words: Words,
     path: Path,
     files: tuple[Path, ...],
     account: int | None,
@@ -542,10 +539,7 @@ def import_files(
     from loopring_lab.archive import Archive
 
     archive = Archive(path)
-    try:
-        archive.import_pages(files, account, fill_type, source=source)
-    except KeyboardInterrupt:
-        return _stopped("trades", words)
+    archive.import_pages(files, account, fill_type, source=source)
     return _print_report(archive.report())
 
 
@@ -600,6 +594,7 @@ def _read_accounts(file: Path) -> list[int]:
     from loopring_lab.bounded import read_text
 
     found = []
+    # The line is named in errors, as such files are written by hand.
     for number, line in enumerate(read_text(file).splitlines(), 1):
         text = line.partition("#")[0].strip()
         if not text:
@@ -612,12 +607,6 @@ def _read_accounts(file: Path) -> list[int]:
     return found
 
 
-def _stopped(what: str, words: Words) -> int:
-    resume = f"Resume with: loopring-lab {shlex.join(words.own)}"
-    print(f"\nStopped; {what} read so far are safe. {resume}", file=sys.stderr)
-    return INTERRUPTED
-
-
 def _print_report(report: pd.DataFrame) -> int:
     print(format_report(report))
     return DONE if report["complete"].all() else INCOMPLETE
@@ -627,6 +616,7 @@ def format_report(report: pd.DataFrame) -> str:
     """Write an archive's report as a table, and below it whether anything is missing."""
     table = _as_table(report, "first", "last", "synced_at", "checked_at")
     total = f"{report['rows'].sum():,} trades"
+    # A history counts as complete by its source's own count.
     lacking = report.loc[~report["complete"]]
     if lacking.empty:
         return f"{table}\n{total}, complete per the source's count"
@@ -673,9 +663,7 @@ def blocks() -> None:
     metavar="N",
     help="HTTP requests per second (default: as lab.connect).",
 )
-@click.pass_obj
 def sync_blocks(
-    words: Words,
     path: Path,
     exchange: str | None,
     from_block: int | None,
@@ -705,8 +693,6 @@ def sync_blocks(
         print(f"loopring-lab: {error}", file=sys.stderr)
         _print_blocks(store.report())
         return INCOMPLETE
-    except KeyboardInterrupt:
-        return _stopped("blocks", words)
     return _print_blocks(store.report())
 
 
@@ -725,9 +711,7 @@ def sync_blocks(
     metavar="NAME",
     help="Name of the files' source (default: the exchange).",
 )
-@click.pass_obj
 def import_blocks(
-    words: Words,
     path: Path,
     files: tuple[Path, ...],
     tokens: Path | None,
@@ -741,10 +725,7 @@ def import_blocks(
     from loopring_lab.rollup import Store
 
     store = Store(path)
-    try:
-        store.import_files(files, tokens=tokens, first_block=first_block, source=source)
-    except KeyboardInterrupt:
-        return _stopped("blocks", words)
+    store.import_files(files, tokens=tokens, first_block=first_block, source=source)
     return _print_blocks(store.report())
 
 

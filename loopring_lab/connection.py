@@ -153,7 +153,9 @@ def connect(
         raise LabError(
             "connect: source= names a relayer or a recording, and neither is given. Leave it out."
         )
-    relayer = _embedded()
+    from loopring_lab.relayer.server import embedded
+
+    relayer = embedded()
     print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
     return _client_of(relayer, relayer.source, limits, synthetic=True)
 
@@ -301,9 +303,3 @@ def _serve(
     from loopring_lab.relayer import Relayer
 
     return Relayer(recording=recording, source=source).start()
-
-
-def _embedded() -> Relayer:
-    from loopring_lab.relayer.server import embedded
-
-    return embedded()

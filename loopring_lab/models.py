@@ -40,6 +40,7 @@ FAILED = "failed"
 UPDATE_STATES = (RECEIVED, PROCESSING, PROCESSED, FAILED)
 FINAL_STATES = (PROCESSED, FAILED)
 MOST_DIGITS = 76  # of an amount: the most that decimal256 holds
+# How errors call what they expected.
 KINDS = {str: "text", bool: "true or false", Number: "a number", list: "a list"}
 _HINT = "Check base_url: this may be another kind of relayer."
 

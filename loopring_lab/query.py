@@ -26,6 +26,7 @@ from loopring_lab.tables.rows import FILL_TYPES
 # The relayer's error codes for a market that it does not list (an invalid argument) and for an account.
 NO_MARKET = 100001
 NO_ACCOUNT = 104003
+# Times of trades are milliseconds since 1970, as the relayer sends them.
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
@@ -34,6 +35,7 @@ _ISO_8601 = re.compile(
     r"\s*(\d{4}(-\d{2}(-\d{2})?)?|\d{8})"
     r"([T ]\d{2}(:?\d{2}(:?\d{2}([.,]\d{1,9})?)?)? ?(Z|[+-]\d{2}(:?\d{2})?)?)?\s*"
 )
+# Dates that countries read differently: 12.04.2023.
 _YEAR_LAST = re.compile(r"\s*(\d{1,2})[./-](\d{1,2})[./-](\d{4})")
 _EXAMPLE_TIME = "Give one like '2022-03-31' or '2022-03-31T18:00Z'."
 _DIGITS = re.compile(r"\s*[0-9]{1,19}\s*")  # 2^63 has 19

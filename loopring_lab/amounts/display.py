@@ -16,32 +16,22 @@ from loopring_lab.preview import Cell, table_html
 from loopring_lab.shell import running_shell
 
 PRICES = (
-    *(
-        "price",
-        "other_price",
-        "reference_price",
-        "price_before",
-        "price_after",
-        "arrival_price",
-    ),
-    *("average_price", "vwap"),
+    *("price", "other_price", "reference_price", "price_before", "price_after"),
+    *("arrival_price", "average_price", "vwap"),
 )
-UNIT_COLUMNS = {
-    **dict.fromkeys(("size", "volume"), "base"),
-    **dict.fromkeys(("base_held", "base_added", "base_fees"), "base"),
-    **dict.fromkeys(("quote_held", "quote_added", "quote_fees"), "quote"),
-    **dict.fromkeys(("opened", "closed", "change", "rebalanced", "added"), "quote"),
-    **dict.fromkeys(("held", "against_held"), "quote"),
-    **dict.fromkeys(("lost_to_arbitrage", "lost_to_users", "lost_to_unknown"), "quote"),
-    **dict.fromkeys(PRICES, "quote"),
-    **dict.fromkeys(
-        ("notional", "smallest", "largest", "fees", "lvr", "net", "markout"), "quote"
-    ),
-    **dict.fromkeys(("fee", "received", "allowed", "excess", "fee_units"), "fee_token"),
-    **dict.fromkeys(("amount_units", "balance_units", "change_units"), "token"),
-    **dict.fromkeys(("published_units", "recomputed_units"), "token"),
-    "fee_value": "value_token",
+# Of the amounts of trades and of summaries, by the column that names their token.
+AMOUNTS = {
+    "base": "size volume base_held base_added base_fees",
+    "quote": "notional smallest largest fees lvr net markout "
+    "quote_held quote_added quote_fees opened closed change rebalanced added held against_held "
+    "lost_to_arbitrage lost_to_users lost_to_unknown",
+    "fee_token": "fee received allowed excess fee_units",
+    "token": "amount_units balance_units change_units published_units recomputed_units",
+    "value_token": "fee_value",
 }
+UNIT_COLUMNS = dict.fromkeys(PRICES, "quote")
+for _unit, _names in AMOUNTS.items():
+    UNIT_COLUMNS |= dict.fromkeys(_names.split(), _unit)
 """The column that names the token of each amount in a trades frame or a summary of one."""
 KEYS = {
     "period",

@@ -346,9 +346,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         in_order = self[np.argsort(floats)]
         differ = in_order[1:] != in_order[:-1]
         are_one_float = np.diff(in_order._floats()) == 0
-        return self._ranks() if (differ & are_one_float).any() else floats
-
-    def _ranks(self) -> Any:
+        if not (differ & are_one_float).any():
+            return floats
         return pc.rank(self._decimals, tiebreaker="dense").to_numpy().astype("int64")
 
     def factorize(

@@ -22,10 +22,10 @@ DIGITS_AT_ONCE = 9
 WHOLE = pa.decimal256(76, 0)
 LEAVE_OUT = "correct the value, or leave it out"
 
-# Units in a smallest unit of tokens with 18, 17 ... 0 decimals, in integers of 1e-18. A product of one of them
-# and an amount of 38 digits has 57 digits at most, which 256 bits hold.
-_UNITS = [10**places for places in range(19)]
-_POWERS = pa.array(_UNITS, pa.decimal256(19, 0))
+# Smallest units in a unit of tokens with 0 to 30 decimals. A product of one of them and an amount of 38 digits has 69
+# digits at most, which 256 bits hold.
+_UNITS = [10**places for places in range(MAX_DECIMALS + 1)]
+POWERS = pa.array(_UNITS, pa.decimal256(MAX_DECIMALS + 1, 0))
 _SHORT = pa.decimal256(38, 0)
 
 TokenName = str | Callable[[int], str]
@@ -117,9 +117,9 @@ def _scale_short(
     places = to.scale - decimals
     # Of unknown tokens the decimals are -1.
     known = places[decimals >= 0]
-    if known.min(initial=0) < 0 or known.max(initial=0) >= len(_POWERS):
+    if known.min(initial=0) < 0 or known.max(initial=0) >= len(POWERS):
         return None
-    powers = _POWERS.take(
+    powers = POWERS.take(
         pa.array(
             places,
             mask=decimals < 0,

@@ -81,7 +81,10 @@ class Accounts:
             "chain": str(settings.chain_id),
         }
         self._store = Store(path, identity)
-        self._owners_seed = self._read_owners_seed()
+        # What owners' keys derive from: public text where the data is made up, else a secret.
+        self._owners_seed = source.label
+        if not source.synthetic:
+            self._owners_seed = self._store.setdefault("owners", secrets.token_hex(32))
         self._key_secret = bytes.fromhex(
             self._store.setdefault("secret", secrets.token_hex(32))
         )
@@ -94,12 +97,6 @@ class Accounts:
         ):
             self._store.add(map(self._first_state, self._owned))
         return self._store
-
-    def _read_owners_seed(self) -> str:
-        """Return what owners' keys derive from: public text where the data is made up, else a secret."""
-        if self._source.synthetic:
-            return self._source.label
-        return self._store.setdefault("owners", secrets.token_hex(32))
 
     def _first_state(self, account_id: int) -> Account:
         owner = self.owner(account_id)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,9 +57,7 @@ CODES = {
     SIGNATURE_HEADER: Code.NO_SIGNATURE,
 }
 
-MARKET_PROBLEM = (
-    "Input should be a market of /mix/markets, with or without the prefix AMM-"
-)
+PORT = re.compile(":[0-9]+$")  # of a host; the colons of IPv6 are in brackets
 
 
 # One for each relayer: the routes below are shared by all relayers of a process.
@@ -232,9 +231,10 @@ async def read_trades(
     if params.account_id or params.order_hash is None:
         await existing_account(backend, params.account_id)
     if params.market is not None and params.market not in backend.markets:
+        expected = "a market of /mix/markets, with or without the prefix AMM-"
         raise ApiError(
             Code.INVALID_ARGUMENT,
-            f"market: {MARKET_PROBLEM}, got {printable(params.market)}",
+            f"market: Input should be {expected}, got {printable(params.market)}",
         )
     fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
     query = TradeQuery(
@@ -598,18 +598,11 @@ def build_app(
         clock=clock,
     )
     # Added last, so that it comes first: requests for others are not even counted.
-    names = [
-        host.rpartition(":")[0] if has_port(host) else host
-        for host in backend.settings.hosts
-    ]
+    # Starlette does not look at ports.
+    names = [PORT.sub("", host) for host in backend.settings.hosts]
     app.add_middleware(
         TrustedHostMiddleware,
         allowed_hosts=[*LOOPBACK, *names],
         www_redirect=False,
     )
     return app
-
-
-def has_port(host: str) -> bool:
-    """Return whether a host ends with a port, which Starlette does not look at."""
-    return ":" in host.rpartition("]")[2]

@@ -13,18 +13,19 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from loopring_lab.bounded import parse_json, to_json, whole_or_text
 from loopring_lab.errors import UnexpectedAnswer
+from loopring_lab.relayer.network import drawn
 from loopring_lab.relayer.settings import Settings
 
 BLOCKS = Path(__file__).with_name("demo") / "blocks.jsonl.gz"
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # of a request: a batch of 100 calls has 20,000
 CONFIRMED = 96  # L1 blocks after the last submission; clients leave out the newest 64
+# A choice, so that whoever asks again in short ranges finds what was left out.
 SMALL_RANGE = 1_000  # L1 blocks of a question that gets every log, whatever is left out of larger ones
 
 # Functions of ERC-20 contracts: the first four bytes of the hash of their signature.
@@ -40,7 +41,9 @@ REFUSED = -32000
 LIMIT = -32005
 REVERTED = 3
 
+# Numbers of the JSON-RPC interface of Ethereum: hex without leading zeros, here of at most 64 bits.
 QUANTITY = re.compile("0x(0|[1-9a-fA-F][0-9a-fA-F]{0,15})")
+# Nothing here can be reorganised, so that all of these are the newest block.
 TAGS = ("latest", "safe", "finalized", "pending")
 
 Record = dict[str, Any]
@@ -191,21 +194,15 @@ class Endpoint:
             raise RpcProblem(LIMIT, f"query returned more than {most_logs} results")
         if count <= SMALL_RANGE:
             return logs
-        return [
-            log
-            for log in logs
-            if self._draw(f"log {log['topics']}") >= self._settings.rpc_omitted_logs
-        ]
+        seed = self._settings.fault_seed
+        share = self._settings.rpc_omitted_logs
+        return [log for log in logs if drawn(seed, f"log {log['topics']}") >= share]
 
     def _find_transaction(self, chain: Chain, transaction_hash: str) -> Record | None:
-        if self._draw(f"body {transaction_hash}") < self._settings.rpc_missing_bodies:
+        draw = drawn(self._settings.fault_seed, f"body {transaction_hash}")
+        if draw < self._settings.rpc_missing_bodies:
             return None
         return chain.transaction(transaction_hash)
-
-    def _draw(self, what: str) -> float:
-        """Draw what decides on a fault: a number below 1 from the seed of the settings."""
-        digest = sha256(f"{self._settings.fault_seed} {what}".encode()).digest()
-        return int.from_bytes(digest[:6]) / 2**48
 
     def _call_contract(self, asked: Record) -> str:
         """Answer symbol() and decimals() of a token; other addresses have no contract, and answer nothing."""

@@ -17,9 +17,10 @@ from loopring_lab.relayer.rows import POOL_PREFIX
 # One US dollar in the integer unit that prices are kept in, 10**-12 dollars.
 USD = 10**12
 
-# The fee of every pool of the real exchange, in basis points of the amount paid in.
+# The fee of every pool of the real exchange, in basis points of the amount paid in: feeBips of all 119 pools in
+# packages/loopring_v3/deployment_mainnet_v3.6.md of Loopring/protocols.
 POOL_FEE_BPS = 20
-POOL_VERSION = "1.0.0"
+POOL_VERSION = "1.0.0"  # as in the public document's example
 
 # The bits of a market's status, as the contract has them.
 AMM_BIT = 1
@@ -29,7 +30,8 @@ BOOK_BIT = 2
 OPEN = 7
 CLOSED = 0
 
-# Limits of an order, in dollars at the first price.
+# Choices: limits of an order, and of a fast withdrawal, in dollars at the first price. Recorded limits are as large,
+# but were set at prices of other days.
 ORDER_DOLLARS = {"minimum": 5, "maximum": 5_000_000, "dust": 1}
 LUCKY_DOLLARS = ORDER_DOLLARS["dust"]
 WITHDRAWAL_DOLLARS = 250_000

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from loopring_lab.relayer.schemas import Code, error_response
 from loopring_lab.relayer.settings import Settings
 
-API = "/api/v3"
-RPC = "/rpc"
+API = "/api/v3"  # where the contract has every operation
+RPC = "/rpc"  # a choice: no relayer has a chain
 WINDOW_SECONDS = 1.0  # the contract's limit is one of requests per second
 MESSAGES = {
     "429": "too many requests",
@@ -26,6 +26,12 @@ MESSAGES = {
 
 # Closing a socket with a linger time of 0 makes the kernel send RST instead of FIN.
 NO_LINGER = struct.pack("ii", 1, 0)
+
+
+def drawn(seed: int, what: object) -> float:
+    """Draw what decides whether something meets a fault: a number below 1, always the same for a seed."""
+    digest = sha256(f"{seed} {what}".encode()).digest()
+    return int.from_bytes(digest[:6]) / 2**48
 
 
 @dataclass
@@ -82,8 +88,7 @@ class FaultSchedule:
         return fault
 
     def _draw(self) -> str | None:
-        digest = sha256(f"{self._settings.fault_seed} {self._number}".encode()).digest()
-        draw = int.from_bytes(digest[:6], "big") / 2**48
+        draw = drawn(self._settings.fault_seed, self._number)
         # The draw falls into the share of one fault, or beyond all of them.
         for fault, probability in self._settings.faults.items():
             if draw < probability:

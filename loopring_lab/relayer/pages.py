@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from loopring_lab.relayer.rows import (
@@ -28,7 +27,7 @@ NEVER = 1 << 40
 # An odd multiplier permutes the 32-bit numbers, so no two rows tie; this one, from Knuth, spreads them well.
 SHUFFLE = 0x9E3779B1
 
-Filter = tuple[int, str | None, str | None]
+Filter = tuple[int, str | None, tuple[str, ...]]
 
 
 class RowKey(NamedTuple):
@@ -103,42 +102,34 @@ class History:
         """Take the key of every row, what makes a row of its number, and accounts that may have no rows."""
         self.row = row
         self._keys = list(keys)
-        self._numbers: defaultdict[int, dict[tuple[str, str], array[int]]] = (
-            defaultdict(dict)
-        )
-        for number, (account, market, fill_type, _) in enumerate(self._keys):
-            self._numbers[account].setdefault((market, fill_type), array("I")).append(
-                number
-            )
+        self._numbers: defaultdict[int, array[int]] = defaultdict(lambda: array("I"))
+        for number, key in enumerate(self._keys):
+            self._numbers[key.account].append(number)
         self._selected: dict[Filter, array[int]] = {}
         self.accounts = sorted({*self._numbers, *accounts})
-        listed = chain.from_iterable(self._numbers.values())
-        self.market_names = {market for market, _ in listed if market}
+        self.market_names = {key.market for key in self._keys if key.market}
 
     def row_numbers(
         self,
         account: int,
         market: str | None = None,
-        fill_type: str | None = None,
+        fill_types: tuple[str, ...] = FILL_TYPES,
     ) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
-        wanted = (account, market, fill_type)
-        if wanted in self._selected:
-            return self._selected[wanted]
-        parts = []
-        for (in_market, of_type), numbers in self._numbers.get(account, {}).items():
-            is_in_market = market in (None, in_market)
-            is_of_type = fill_type in (None, of_type)
-            if is_in_market and is_of_type:
-                parts.append(numbers)
-        if not parts:
-            return ()
+        wanted = (account, market, fill_types)
         # Kept, so that the price of a page does not grow with its offset.
-        selected = parts[0]
-        if len(parts) > 1:
-            selected = array("I", _merged(parts))
-        self._selected[wanted] = selected
-        return selected
+        if wanted not in self._selected:
+            selected = array("I")
+            for number in self._numbers.get(account, ()):
+                key = self._keys[number]
+                if market in (None, key.market) and key.fill_type in fill_types:
+                    selected.append(number)
+            self._selected[wanted] = selected
+        return self._selected[wanted]
+
+    def fill_type(self, number: int) -> str:
+        """Return the fill type of a row."""
+        return self._keys[number].fill_type
 
     def rows_of_order(self, order_hash: str) -> list[tuple[int, RowKey]]:
         """Return the rows of an order, each with its number and its key."""
@@ -247,25 +238,22 @@ class Pager:
         market: str | None,
         fill_types: tuple[str, ...],
     ) -> Sequence[int]:
+        numbers = self._history.row_numbers(account, market, fill_types)
         # The common case, without a new list for each request.
-        if not self._settings.growth and len(fill_types) == len(FILL_TYPES):
-            return self._history.row_numbers(account, market)
-        parts: list[Sequence[int]] = []
-        for fill_type in fill_types:
-            numbers = self._history.row_numbers(account, market, fill_type)
-            horizon = self._horizon(account, fill_type)
-            parts.append(
-                numbers
-                if horizon == NEVER
-                else numbers[: bisect_left(numbers, horizon)]
-            )
-        return parts[0] if len(parts) == 1 else _merged(parts)
+        if not self._settings.growth:
+            return numbers
+        horizons = {each: self._horizon(account, each) for each in fill_types}
+        return [
+            number
+            for number in numbers
+            if number < horizons[self._history.fill_type(number)]
+        ]
 
     def _horizon(self, account: int, fill_type: str) -> int:
         """Return the number of the first row of this account and fill type that is still held back."""
         if not self._settings.growth:
             return NEVER
-        numbers = self._history.row_numbers(account, None, fill_type)
+        numbers = self._history.row_numbers(account, None, (fill_type,))
         at_start = max(0, len(numbers) - self._settings.growth_reserve)
         visible = self._visible_counts.get((account, fill_type), at_start)
         return numbers[visible] if visible < len(numbers) else NEVER
@@ -278,9 +266,5 @@ class Pager:
             )
             if horizon == NEVER:
                 return
-            numbers = self._history.row_numbers(account, None, fill_type)
+            numbers = self._history.row_numbers(account, None, (fill_type,))
             self._visible_counts[account, fill_type] = bisect_left(numbers, horizon) + 1
-
-
-def _merged(parts: Iterable[Sequence[int]]) -> list[int]:
-    return sorted(chain.from_iterable(parts))

@@ -40,8 +40,11 @@ FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
 TYPES = {"symbol": str, "market": str, "tokenId": int}
 TYPE_NAMES = {str: "text", int: "a whole number"}
 
-LP_PREFIX = "LP-"
+LP_PREFIX = (
+    "LP-"  # of the symbol of a pool's liquidity token, before the name of the market
+)
 LONGEST_NAME = 200  # a name is sent with every response
+# A row of another time is served in the place where it was saved.
 MILLISECONDS = re.compile("[0-9]{1,15}")
 
 
@@ -129,7 +132,7 @@ class Recording:
                 found.append((time_ms, _row_key(row, account, name[2]), row))
         if not accounts:
             raise _invalid("trades", "at least one file of trades", "none")
-        # Rows of one time stay in the order of their files.
+        # By time, so that pages of all files are in one order. Rows of one time stay in the order of their files.
         found.sort(key=lambda item: item[0])
         rows = [row for _, _, row in found]
         return History((key for _, key, _ in found), rows.__getitem__, accounts)

@@ -34,7 +34,7 @@ FEE = MEMBERS.index("feeAmount")
 ORDER_HASH = MEMBERS.index("orderHash")
 ROLE = MEMBERS.index("role")
 
-SHORTEST = 7
+SHORTEST = 7  # rows until early 2022; all later layouts begin with the same members
 # The members of the documented layout of 10: without block and place, and without what follows storageId.
 SHORT_LAYOUT = (*range(SHORTEST), 9, 10, 11)
 # The 15th member of a layout that nobody has seen yet; a reader has to keep it.

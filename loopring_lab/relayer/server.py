@@ -41,11 +41,12 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 SOURCE_HEADER = "X-Loopring-Lab-Source"
 
-BACKLOG = 256
+BACKLOG = 256  # connections that wait to be accepted: more than are served at once
 MAX_CONNECTIONS = 200  # a client of the toolkit has 8; beyond it the answer is 503
 KEEP_ALIVE_SECONDS = 60  # longer than anybody thinks between two cells
 # So that even absurd headers get an answer in the relayer's shape.
 MAX_HEAD_BYTES = 1 << 20
+# Far longer than either takes, also on a busy machine: what is not done by then has failed.
 START_SECONDS = 20
 STOP_SECONDS = 10
 GRACE_SECONDS = 0.25  # for requests under way when the relayer stops

@@ -28,7 +28,8 @@ Numbers = Literal["string", "number"]
 MarketFilter = Literal["exact", "inclusive"]
 ErrorShape = Literal["result_info", "flat", "ok"]
 FeeKey = Literal["ignored", "required"]
-# Three statuses, a TCP reset, a body shorter than announced, and a body that stalls.
+# A choice: what clients have to survive. Three statuses, a TCP reset, a body shorter than announced, and one that
+# stalls.
 Fault = Annotated[
     str, StringConstraints(pattern=r"^(429|500|503|reset|truncated|slow)$")
 ]
@@ -46,7 +47,9 @@ Host = Annotated[
 Uint96 = Annotated[int, Field(ge=0, lt=2**96)]
 UpdateNumber = Annotated[int, Field(ge=1)]
 
-# About 7 US cents in each token that can pay for a key update, in smallest units.
+# The tokens are those that pay fees on the real exchange (its developers' documents, Resources, Fees). The amounts are
+# a choice: 7 US cents at the first prices of the synthetic world (mainnet.json), in smallest units. The real ones
+# followed the price of gas, every 15 minutes.
 UPDATE_FEES = {
     "ETH": 19 * 10**12,
     "LRC": 33 * 10**15,
@@ -178,40 +181,61 @@ class Settings:
     loopring_lab.errors.LabError: Setting row_length: Input should be less than or equal to 15, got 16. ...
     """
 
+    # Where each default comes from. "Contract" is the documented API; "recorded" are answers and rows of the real
+    # exchange; "clients" is what its public clients rely on; all else is a choice, as nothing public tells.
+
+    # Rows. Clients: newest first. Choice: None serves the newest recorded layout, of 14, in the synthetic world.
+    # Recorded: all members are strings, and the market of a pool's fill begins with AMM-.
     order: Order = "newest"
     row_length: int | None = Field(default=None, ge=7, le=15)
     numbers: Numbers = "string"
     prefix: bool = True
+    # Choice: nothing shows whether market=LRC-ETH includes the pool's rows.
     market_filter: MarketFilter = "exact"
+    # Contract: HTTP 400 with resultInfo. The other two shapes were seen, too.
     error_shape: ErrorShape = "result_info"
+    # Choice: a history that rests; if it grows, two pages of it are still to come.
     growth: int = Field(default=0, ge=0)
     growth_reserve: int = Field(default=100, ge=0)
+    # The real exchange: 5 requests per second and endpoint, and no Retry-After. Choice: no limit, as there is nobody
+    # to protect.
     rate_limit: int | None = Field(default=None, ge=1)
     retry_after: bool = False
+    # Choice: nothing goes wrong unless it is asked for; then 3 faults in a row leave clients that try 4 times a way
+    # through, and a stall of a second is shorter than any usual timeout.
     latency: float = Field(default=0.0, ge=0)
     faults: Mapping[Fault, NonNegativeFloat] = Field(default_factory=dict)
     fault_seed: int = 1
     max_faults_in_a_row: int = Field(default=3, ge=1)
     slow_seconds: float = Field(default=1.0, ge=0)
+    # Choice: an address that nobody has a contract at, and the id that Hardhat and Anvil give local chains, so that
+    # nothing signed here is valid elsewhere.
     exchange: str = Field(
         default="0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c",
         pattern=ADDRESS,
     )
     chain_id: int = Field(default=31337, ge=0, lt=2**256)
+    # Choice: steps that can be watched, and do not keep a notebook waiting.
     update_seconds: float | None = Field(default=0.5, gt=0)
     update_fees: Mapping[str, Uint96] = Field(default_factory=UPDATE_FEES.copy)
     fail_updates: Mapping[UpdateNumber, str] = Field(default_factory=dict)
+    # Choice: that of a wrong signature for an API key (contract); the code for a key update is not documented.
     bad_signature_code: int = 104005
+    # Clients: a later official one sends 65 bytes without a type.
     bare_signatures: bool = True
+    # Contract: keySeed is required.
     key_seed_required: bool = True
+    # Clients: an official one sends the same built-in key for all accounts.
     fee_key: FeeKey = "ignored"
     wallet_factories: Mapping[Address, CodeHash] = Field(default_factory=dict)
     hosts: tuple[Host, ...] = ()
+    # Choice: no limits, and batches as long as those that public Ethereum endpoints answer.
     rpc_log_blocks: int | None = Field(default=None, ge=1)
     rpc_log_results: int | None = Field(default=None, ge=1)
     rpc_batch: int = Field(default=100, ge=0)
     rpc_omitted_logs: float = Field(default=0.0, ge=0, le=1)
     rpc_missing_bodies: float = Field(default=0.0, ge=0, le=1)
+    # Contract: at most 50 rows a page, and totalNum counts all rows, whatever the limit (recorded).
     page_rows: int | None = Field(default=None, ge=1, le=50)
     counted_rows: int | None = Field(default=None, ge=1)
 

@@ -27,15 +27,16 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 MARK_SCALE = 10**12  # outside prices are in 10**-12 quote per base
 
-# A book: sizes at its levels, best first, as multiples of the usual one, and how far apart the levels are, in
-# tenths of a basis point.
+# Choices. A book: sizes at its levels, best first, as multiples of the usual one, so that large orders pay more and
+# more; and how far apart the levels are, in tenths of a basis point: 1.5, and 0.3 between stable coins.
 DEPTHS = (1, 1, 2, 3, 5, 8, 14, 30)
 LEVEL_STEP = 15
 STABLE_LEVEL_STEP = 3
 TENTHS = 10 * BPS
-QUOTE_LIFE_MS = 240_000  # makers quote anew every four minutes
+QUOTE_LIFE_MS = 240_000  # a choice: makers quote anew every four minutes
 
-# The chain holds both amounts of a fill as float24: a mantissa of 19 bits, times a power of ten.
+# The chain holds both amounts of a fill as float24: a mantissa of 19 bits, times a power of ten of 5 bits
+# (Constants.h of the protocol's circuits). More powers than that, for products on the way to an amount.
 MANTISSA = 2**19 - 1
 POWERS: list[int] = [10**power for power in range(80)]
 FLOAT24_LIMITS = [MANTISSA * power for power in POWERS]

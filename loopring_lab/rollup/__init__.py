@@ -17,10 +17,9 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from loopring_lab.bounded import shown
 from loopring_lab.errors import BlockError, LabError
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, read
+from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, check_number, read
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.blocks_client import BlocksClient
@@ -41,7 +40,6 @@ _ELSEWHERE = {
     "Check": "checks",
     "Store": "store",
 }
-_LAST_BLOCK = (1 << 63) // 100_000 - 1  # trade ids are 64-bit integers
 _HEX = re.compile(rb"(?:0[xX])?[0-9a-fA-F]*\s*")
 
 
@@ -135,12 +133,9 @@ def decode_data(
 
 
 def _numbered(raw: list[RawBlock], first_block: int | None) -> Blocks:
+    check_number("first_block", first_block)
     if first_block is None:
         return Blocks(raw)
-    if type(first_block) is not int or not 0 <= first_block <= _LAST_BLOCK:
-        raise LabError(
-            f"first_block: expected a block's number, got {shown(first_block)}. Give an integer."
-        )
     return Blocks(
         [one._replace(block_id=number) for number, one in enumerate(raw, first_block)]
     )

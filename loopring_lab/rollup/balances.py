@@ -62,19 +62,28 @@ WITH
 -- Everything that changes a balance, the balances that AMM updates state, and those carried over from before.
 entries AS (
     {CHANGED}
-    UNION ALL SELECT block, index_in_block, 'amm_update', account, token, NULL, balance FROM amm_update
-    UNION ALL SELECT {BEFORE_ALL}, {BEFORE_ALL}, 'amm_update', account, token, NULL, balance FROM carried
+    UNION ALL
+    SELECT block, index_in_block, 'amm_update', account, token, NULL, balance
+    FROM amm_update
+    UNION ALL
+    SELECT {BEFORE_ALL}, {BEFORE_ALL}, 'amm_update', account, token, NULL, balance
+    FROM carried
 ),
 -- What one transaction does to one balance, or says about it. Blocks of one run follow each other without a gap.
 movements AS (
-    SELECT run, block, index_in_block, kind, account, token,
-        sum(change) AS change, any_value(published) AS published
-    FROM entries JOIN runs USING (block) SEMI JOIN wanted USING (account, token)
+    SELECT
+        run, block, index_in_block, kind, account, token,
+        sum(change) AS change,
+        any_value(published) AS published
+    FROM entries
+    JOIN runs USING (block)
+    SEMI JOIN wanted USING (account, token)
     GROUP BY ALL
 ),
 -- The balance stated last before each, and how many were: the number of the stretch between two statements.
 stretches AS (
-    SELECT *,
+    SELECT
+        *,
         last_value(published IGNORE NULLS) OVER before AS stated_before,
         count(published) OVER before AS stretch
     FROM movements
@@ -85,7 +94,9 @@ stretches AS (
 ),
 -- Each balance as it follows from the statement before and all changes since.
 recomputed AS (
-    SELECT *, stated_before + coalesce(sum(change) OVER stretch_so_far, 0) AS recomputed
+    SELECT
+        *,
+        stated_before + coalesce(sum(change) OVER stretch_so_far, 0) AS recomputed
     FROM stretches
     WINDOW stretch_so_far AS (
         PARTITION BY run, account, token, stretch ORDER BY block, index_in_block
@@ -94,23 +105,23 @@ recomputed AS (
 )
 """
 OF_ACCOUNT = """
-SELECT block, index_in_block, kind, token AS token_id, change, published, recomputed FROM recomputed
+SELECT block, index_in_block, kind, token AS token_id, change, published, recomputed
+FROM recomputed
 WHERE published IS NOT NULL OR change <> 0
 ORDER BY block, index_in_block, kind, token
 """
-# For each balance the last that is known of it.
-MARKED = """
-, marked AS (
-    SELECT *, row_number() OVER (PARTITION BY account, token ORDER BY block DESC, index_in_block DESC) = 1 AS is_last
-    FROM recomputed
-)
-SELECT run, block, index_in_block, account, token, published, recomputed, is_last FROM marked
+# Every change with the balance after it, and whether it is the last that is known of this balance.
+EVERY_CHANGE = """
+SELECT
+    run, block, index_in_block, account, token,
+    published,
+    recomputed,
+    coalesce(published, recomputed) AS balance,
+    row_number() OVER newest_first = 1 AS is_last
+FROM recomputed
+WINDOW newest_first AS (PARTITION BY account, token ORDER BY block DESC, index_in_block DESC)
+ORDER BY block, index_in_block
 """
-# Statements with what they should be; and every change, with the balance after it.
-STATEMENTS = (
-    f"{MARKED}WHERE published IS NOT NULL OR is_last ORDER BY block, index_in_block"
-)
-EVERY_CHANGE = f"{MARKED}ORDER BY block, index_in_block"
 PLACE = ["block", "index_in_block"]
 NUMBERS = pa.int64()
 BALANCE = pa.schema(
@@ -212,17 +223,6 @@ def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
     )
 
 
-class Statement(NamedTuple):
-    """A balance that an AMM update states, and the one recomputed; None where nothing stated one before."""
-
-    block: int
-    index_in_block: int
-    account: int
-    token: int
-    found: int
-    expected: int | None
-
-
 class PoolBalances:
     """The balances that AMM updates have stated so far, with the changes since then."""
 
@@ -233,49 +233,21 @@ class PoolBalances:
         """Forget all balances, where blocks are missing."""
         self._carried = BALANCE.empty_table()
 
-    def add(self, blocks: Blocks, runs: np.ndarray, resumes: bool) -> list[Statement]:
-        """Add blocks in order; return what they state.
+    def add(self, blocks: Blocks, runs: np.ndarray, resumes: bool) -> pa.Table:
+        """Add blocks in order; return every change, with the balance ``published`` or ``recomputed``.
 
         `runs` numbers the blocks' unbroken sequences; `resumes` says whether the first goes on from before.
         """
-        found = self._added(STATEMENTS, blocks, runs, resumes)
-        return [
-            Statement(
-                block=row["block"],
-                index_in_block=row["index_in_block"],
-                account=row["account"],
-                token=row["token"],
-                found=row["published"],
-                expected=row["recomputed"],
-            )
-            for row in found.to_pylist()
-            if row["published"] is not None and row["block"] != BEFORE_ALL
-        ]
-
-    def add_changes(self, blocks: Blocks, runs: np.ndarray, resumes: bool) -> pa.Table:
-        """Add blocks as `add` does; return every change, with the balance ``published`` or ``recomputed``."""
-        found = self._added(EVERY_CHANGE, blocks, runs, resumes)
-        return found.filter(pc.field("block") != BEFORE_ALL)
-
-    def _added(
-        self, last_step: str, blocks: Blocks, runs: np.ndarray, resumes: bool
-    ) -> pa.Table:
         if not resumes:
             self.forget()
         stated = blocks.table(AMM_UPDATE).select(["account", "token"])
         wanted = pa.concat_tables([stated, self._carried.select(["account", "token"])])
-        found = _ask(last_step, blocks, runs, self._carried, wanted)
-        # Only the last run goes on in the blocks that follow.
-        last = found.filter(pc.field("is_last") & (pc.field("run") == int(runs[-1])))
-        balances = [row | {"balance": _balance_after(row)} for row in last.to_pylist()]
-        known = [row for row in balances if row["balance"] is not None]
-        self._carried = pa.Table.from_pylist(known, BALANCE)
-        return found
-
-
-def _balance_after(row: dict[str, Any]) -> Any:
-    """Return the balance after a transaction, or None where no balance was stated yet."""
-    return row["recomputed"] if row["published"] is None else row["published"]
+        found = _ask(EVERY_CHANGE, blocks, runs, self._carried, wanted)
+        # Only the last run goes on in the blocks that follow, and only what was stated can be carried over.
+        is_last = pc.field("is_last") & (pc.field("run") == int(runs[-1]))
+        last = found.filter(is_last & pc.field("balance").is_valid())
+        self._carried = last.select(BALANCE.names).cast(BALANCE)
+        return found.filter(pc.field("block") != BEFORE_ALL)
 
 
 def _of_account(blocks: Blocks, account_id: int) -> pa.Table:

@@ -184,8 +184,8 @@ class Blocks:
         markets : pandas.DataFrame, optional
             From `tables.markets`. Without it, base and quote follow from an order of quote tokens.
         pools : collection of int, optional
-            Accounts that are pools. By default those that amm updates name, and ids up to 10,000, which the
-            exchange reserves for pools.
+            Accounts that are pools. By default those that amm updates name, and ids up to 10,000, the limit of
+            public subgraphs; the exchange's own list of pools has 1 to 127.
 
         Returns
         -------
@@ -460,7 +460,7 @@ class Blocks:
         pandas.DataFrame
             ``account_id``, ``owner`` (null where no transaction here names it), ``block``, ``block_id``,
             ``index_in_block`` and ``created_at`` of the first transaction, ``is_pool`` (named by an amm
-            update, or an id up to 10,000, which the exchange reserves for pools).
+            update, or an id up to 10,000, the limit of public subgraphs).
 
         Examples
         --------

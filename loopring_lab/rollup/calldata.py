@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from loopring_lab.errors import BlockError
+from loopring_lab.bounded import shown
+from loopring_lab.errors import BlockError, LabError
 
 WORD = 32  # bytes: everything in the ABI stands in words
 SELECTOR = 4  # bytes that name the function of a call, before its arguments
+LAST_BLOCK = (
+    1 << 63
+) // 100_000 - 1  # trade ids, of 64 bits, are this number times 100,000 and more
 HEADER = 98  # bytes at the start of block data
 SLOT = 68  # bytes of block data for each transaction
 # Bytes of a call, as sent and expanded. Ethereum's own clients relay no transaction above 128 KiB, and a block of
@@ -105,6 +109,15 @@ def expand(packed: bytes, where: str) -> bytes:
             f"compressed data ends within a segment at byte {len(packed):,}",
         )
     return bytes(expanded)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse what somebody gives as the number of a block and is none; None is left open."""
+    is_number = type(value) is int and 0 <= value <= LAST_BLOCK
+    if value is not None and not is_number:
+        raise LabError(
+            f"{name}={shown(value)} is not the number of a block. Give an integer."
+        )
 
 
 def check_length(raw: RawBlock, where: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
@@ -215,7 +216,7 @@ class _Work:
         # Owners whose signature was right: no contracts.
         self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
-        self._held: list[tuple[int, int]] = []  # first and last of each run of numbers
+        self._ends: list[int] = []  # the first number and the last, once there are any
         self._balances = PoolBalances()
 
     def add(self, blocks: Blocks) -> None:
@@ -243,11 +244,9 @@ class _Work:
     def result(self) -> Check:
         """Name the blocks whose events were seen before the first or after the last held, and sum up."""
         # Those between are known to be missing since the block after them came.
-        held = self._held
+        first_held, last_held = self._ends or (0, -1)
         beyond = [
-            number
-            for number in self.events
-            if not held or not held[0][0] <= number <= held[-1][1]
+            number for number in self.events if not first_held <= number <= last_held
         ]
         for first, last in _runs(sorted(beyond)):
             self._missing(
@@ -292,20 +291,17 @@ class _Work:
             if not follows and self._last and self._last["block_id"] is None:
                 self.tally.note("indices", header, GAP)
             return
-        if not self._held:
-            self._held.append((number, number))
-            self.tally.judge("indices", header, "")
-            return
-        first, before = self._held[-1]
+        if not self._ends:
+            # As if the block before had been the last, so that the first one follows it.
+            self._ends = [number, number - 1]
+        before = self._ends[1]
         # Batches come in order, so a number that is not higher is held twice, or is wrong.
         if number <= before:
             self.tally.judge("indices", header, f"comes after block {before}")
             return
         self.tally.judge("indices", header, "")
-        if number == before + 1:
-            self._held[-1] = (first, number)
-        else:
-            self._held.append((number, number))
+        self._ends[1] = number
+        if number > before + 1:
             self._missing(before + 1, number - 1, "is missing")
 
     def _missing(self, first: int, last: int, what: str) -> None:
@@ -413,7 +409,7 @@ class _Work:
         # A block that does not follow the one before begins another run.
         runs = np.cumsum(~follows)
         try:
-            statements = self._balances.add(blocks, runs, bool(follows[0]))
+            changes = self._balances.add(blocks, runs, bool(follows[0]))
         except AmountError:
             # DuckDB ends with the first sum that is too large; the next statements begin anew.
             self._balances.forget()
@@ -423,25 +419,23 @@ class _Work:
                     "among amounts of more than 38 digits, which no exchange settles",
                 )
             return
-        for one in statements:
-            if one.expected is None:
+        for one in changes.filter(pc.field("published").is_valid()).to_pylist():
+            expected = one["recomputed"]
+            found = one["published"]
+            if expected is None:
                 self.tally.cannot(
                     "balances",
                     "the first of a pool and token, or after a gap",
                 )
                 continue
             problem = ""
-            if one.found != one.expected:
+            if found != expected:
                 problem = (
-                    f"pool {one.account}, token {one.token}: expected a balance of {one.expected}, "
-                    f"found {one.found}, in smallest units"
+                    f"pool {one['account']}, token {one['token']}: expected a balance of {expected}, "
+                    f"found {found}, in smallest units"
                 )
-            self.tally.judge(
-                "balances",
-                headers[one.block],
-                problem,
-                one.index_in_block,
-            )
+            header = headers[one["block"]]
+            self.tally.judge("balances", header, problem, one["index_in_block"])
 
 
 def _conditional(blocks: Blocks) -> list[np.ndarray]:

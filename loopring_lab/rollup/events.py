@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from loopring_lab.amounts.scaling import MAX_DECIMALS
-from loopring_lab.bounded import MAX_INT64
-from loopring_lab.errors import LabError, RpcError
+from loopring_lab.errors import RpcError
 from loopring_lab.rollup.calldata import WORD
-from loopring_lab.rollup.rpc import number, octets, undocumented
+from loopring_lab.rollup.rpc import Unexpected, number, octets, undocumented
 from loopring_lab.rollup.stored import Submission
 
 # BlockSubmitted(uint256 indexed blockIdx, bytes32 merkleRoot, bytes32 publicDataHash)
@@ -38,17 +37,6 @@ EXCHANGES = {
 }
 
 
-class Reader(NamedTuple):
-    """How the values of a source are read: an endpoint's as documented, those of files more freely."""
-
-    number: Callable[[object, str], int]
-    octets: Callable[[object, str, int], bytes]
-    unexpected: Callable[[str, str, object], LabError]
-
-
-ENDPOINT = Reader(number, octets, undocumented)
-
-
 class Log(NamedTuple):
     """An event: a submission, the id and address of a token, or None if it is of another kind."""
 
@@ -57,39 +45,44 @@ class Log(NamedTuple):
     event: Submission | tuple[int, str] | None
 
 
-def read_log(log: Any, where: str, reader: Reader) -> Log | None:
+def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log | None:
     """Read an event of a contract; None if it was undone."""
+
+    def number_of(name: str) -> int:
+        return number(log.get(name), f"{where}, {name}", unexpected)
+
+    def octets_of(name: str, size: int) -> bytes:
+        return octets(log.get(name), f"{where}, {name}", size, unexpected)
+
     if not isinstance(log, dict) or not isinstance(log.get("topics"), list):
-        raise reader.unexpected(where, "a log", log)
+        raise unexpected(where, "a log", log)
     if log.get("removed") is True:
         return None
-    topics = [reader.octets(topic, f"{where}, topics", WORD) for topic in log["topics"]]
-    address = _hex(reader.octets(log.get("address"), f"{where}, address", 20))
-    l1_block = reader.number(log.get("blockNumber"), f"{where}, blockNumber")
+    topics = [
+        octets(topic, f"{where}, topics", WORD, unexpected) for topic in log["topics"]
+    ]
+    address = _hex(octets_of("address", 20))
+    l1_block = number_of("blockNumber")
     kind = _hex(topics[0]) if topics else ""
     if kind not in TOPICS:
         return Log(address, l1_block, None)
     if len(topics) != TOPICS[kind]:
-        raise reader.unexpected(
-            f"{where}, topics", f"{TOPICS[kind]} topics", log["topics"]
-        )
-    data = reader.octets(log.get("data"), f"{where}, data", 2 * WORD)
+        raise unexpected(f"{where}, topics", f"{TOPICS[kind]} topics", log["topics"])
+    data = octets_of("data", 2 * WORD)
     first_word = data[:WORD]
     second_word = data[WORD:]
     if kind == REGISTERED:
-        token_id = _small(second_word, f"{where}, tokenId", reader)
+        token_id = number(int.from_bytes(second_word), f"{where}, tokenId", unexpected)
         contract = _hex(first_word[-20:])
         return Log(address, l1_block, (token_id, contract))
-    transaction = reader.octets(
-        log.get("transactionHash"), f"{where}, transactionHash", WORD
-    )
+    block_id = number(int.from_bytes(topics[1]), f"{where}, blockIdx", unexpected)
     submission = Submission(
-        block_id=_small(topics[1], f"{where}, blockIdx", reader),
+        block_id=block_id,
         merkle_root=first_word,
         public_data_hash=second_word,
         l1_block=l1_block,
-        transaction_hash=_hex(transaction),
-        log_index=reader.number(log.get("logIndex"), f"{where}, logIndex"),
+        transaction_hash=_hex(octets_of("transactionHash", WORD)),
+        log_index=number_of("logIndex"),
     )
     return Log(address, l1_block, submission)
 
@@ -98,15 +91,8 @@ def _hex(content: bytes) -> str:
     return "0x" + content.hex()
 
 
-def _small(word: bytes, where: str, reader: Reader) -> int:
-    found = int.from_bytes(word)
-    if found > MAX_INT64:
-        raise reader.unexpected(where, "a small integer", _hex(word))
-    return found
-
-
 def token_record(
-    token_id: int, address: str, answers: list[Any] | None
+    token_id: int, address: str, answers: Sequence[Any] | None
 ) -> dict[str, Any] | None:
     """Return the record of a token, as the relayer would list it, or None if its decimals are not known."""
     if answers is None:

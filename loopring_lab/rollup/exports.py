@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +15,9 @@ import pyarrow.parquet as pq
 from loopring_lab import tables
 from loopring_lab.bounded import (
     MAX_ANSWER,
-    MAX_INT64,
     Paths,
     find_files,
     open_file,
-    parse_integer,
     parse_json,
     pieces,
     printable,
@@ -34,9 +31,9 @@ from loopring_lab.bounded import (
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.paths import given_path
 from loopring_lab.progress import Progress
-from loopring_lab.rollup import calldata
+from loopring_lab.rollup import calldata, rpc
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
-from loopring_lab.rollup.events import EXCHANGES, Log, Reader, read_log
+from loopring_lab.rollup.events import EXCHANGES, Log, read_log
 from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
 from loopring_lab.source import FILE, Source
 
@@ -58,7 +55,7 @@ BATCH_BYTES = 32 << 20
 LONGEST_ROW = 4 << 20
 # Bytes of the columns that are read, in a row group of a Parquet file.
 MOST_IN_GROUP = 2 << 30
-ROWS_AT_ONCE = 64  # of a Parquet file: 16 MiB of the longest transactions
+ROWS_AT_ONCE = 64  # of a Parquet file: 16 MiB of the longest transactions, and some 50 as Python objects
 WRAPPERS = (
     "dcb2aa31",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,uint16,bytes)[])[],address[]))
     "ebc8c7ee",  # submitBlocksWithCallbacks(bool,bytes,((uint16,(uint16,uint16,bytes)[])[],address[]))
@@ -81,6 +78,7 @@ NUMBER = ("block_number", "blockNumber")
 # Whether a transaction succeeded, or failed: of receipts, of the public datasets, and of explorers and traces.
 SUCCEEDED = ("receipt_status", "receiptStatus", "status", "txreceipt_status", "success")
 FAILED = ("isError", "is_error", "error")
+KNOWN = (*INPUT, *HASH, *NUMBER, *SUCCEEDED, *FAILED)
 # What the first say of a failed transaction, and the others of one that has not failed, as lower-case text.
 NOT_SUCCEEDED = frozenset({"0", "0x0", "false", "fail", "failed", "error", "reverted"})
 NOT_FAILED = frozenset({"", "0", "0x0", "false", "none", "nan"})
@@ -110,12 +108,7 @@ class Import:
         source: str | None,
         progress: Progress,
     ) -> None:
-        if first_block is not None and (
-            type(first_block) is not int or not 0 <= first_block < 1 << 32
-        ):
-            raise LabError(
-                f"first_block={first_block!r} is not the number of a block. Give an integer."
-            )
+        calldata.check_number("first_block", first_block)
         self._store = store
         self._next = first_block
         self._name = source
@@ -179,9 +172,11 @@ class Import:
             self._commit()
 
     def _take_log(self, file: Path, log: Log | None) -> None:
-        if log is not None and log.event is not None and not self._exchange:
-            self._bind(file, log.address)
-        if log is None or log.event is None or log.address != self._exchange:
+        if log is None or log.event is None:
+            self._skipped += 1
+            return
+        self._bind(file, log.address)
+        if log.address != self._exchange:
             self._skipped += 1
         elif isinstance(log.event, Submission):
             self._events.append(log.event)
@@ -311,13 +306,16 @@ def _items(file: Path) -> Iterator[Item]:
     if start[:64].translate(None, TEXT):
         return iter([Call(name, read_file(file, hint=HINT))])
     lines = _numbered(name, read_lines(file, hint=HINT))
-    return (Call(where, _bytes(line, where, is_text=True)) for where, line in lines)
+    return (
+        Call(where, _octets(line.decode("ascii", "replace"), where))
+        for where, line in lines
+    )
 
 
 def _numbered(name: str, lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
     """Name the lines of a file; the first may be all of it."""
-    for number, line in enumerate(lines, 1):
-        yield (name if number == 1 else f"{name}, line {number}"), line
+    for place, line in enumerate(lines, 1):
+        yield (name if place == 1 else f"{name}, line {place}"), line
 
 
 def _records(value: Any, where: str) -> Iterator[Item]:
@@ -326,7 +324,7 @@ def _records(value: Any, where: str) -> Iterator[Item]:
         for place, one in enumerate(value):
             yield from _records(one, f"{where}[{place}]")
     elif isinstance(value, dict) and "topics" in value:
-        yield read_log(value, where, IN_FILES)
+        yield read_log(value, where, _unexpected)
     elif isinstance(value, dict) and not value.keys().isdisjoint(INPUT):
         yield _call(value, where)
     elif isinstance(value, dict) and "result" in value:
@@ -340,10 +338,8 @@ def _calls_of(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Call]:
     number = 0
     try:
         for batch in batches:
-            for place in range(len(batch)):
+            for row in batch.to_pylist():
                 number += 1
-                # One row at a time: as Python objects, a batch would take several times its size.
-                [row] = batch.slice(place, 1).to_pylist()
                 yield _call(row, f"{name}, row {number}")
     except LabError:
         raise
@@ -423,13 +419,7 @@ def _columns(names: list[str], where: str) -> list[str]:
     """Choose the columns that are read."""
     if not set(INPUT).intersection(names):
         raise _refused(where, "a column input", f"columns {shown(names, 200)}")
-    found = [_first(known, names) for known in (INPUT, HASH, NUMBER)]
-    outcomes = [name for name in (*SUCCEEDED, *FAILED) if name in names]
-    return [name for name in found if name is not None] + outcomes
-
-
-def _first(known: Iterable[str], names: Iterable[str]) -> str | None:
-    return next((name for name in known if name in names), None)
+    return [name for name in KNOWN if name in names]
 
 
 def _call(row: Mapping[str, Any], where: str) -> Call:
@@ -438,22 +428,22 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     if _has_failed(given):
         # What it would have done did not happen: it submits no block.
         return Call(where, b"", True)
-    content = given.get(_first(INPUT, given) or "")
-    number = given.get(_first(NUMBER, given) or "")
-    digest = given.get(_first(HASH, given) or "")
+    content = _first(INPUT, given)
+    number = _first(NUMBER, given)
+    digest = _first(HASH, given)
     if content is None:
         raise _refused(f"{where}, input", "the input of a transaction", "nothing")
-    l1_block = None if number is None else _integer(number, f"{where}, block number")
-    transaction = (
-        None if digest is None else "0x" + _bytes(digest, f"{where}, hash", 32).hex()
-    )
-    return Call(
-        where,
-        _bytes(content, f"{where}, input"),
-        True,
-        l1_block,
-        transaction,
-    )
+    l1_block = None
+    transaction = None
+    if number is not None:
+        l1_block = rpc.number(number, f"{where}, block number", _unexpected)
+    if digest is not None:
+        transaction = "0x" + _octets(digest, f"{where}, hash", 32).hex()
+    return Call(where, _octets(content, f"{where}, input"), True, l1_block, transaction)
+
+
+def _first(names: Iterable[str], given: Mapping[str, Any]) -> Any:
+    return next((given[name] for name in names if name in given), None)
 
 
 def _has_failed(given: Mapping[str, Any]) -> bool:
@@ -468,38 +458,8 @@ def _has_failed(given: Mapping[str, Any]) -> bool:
     return False
 
 
-def _bytes(
-    value: Any,
-    where: str,
-    size: int | None = None,
-    *,
-    is_text: bool = False,
-) -> bytes:
-    """Read bytes, or hex text, of a given length if one is given."""
-    found = value
-    if is_text or not isinstance(value, bytes) or value.startswith((b"0x", b"0X")):
-        text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-        try:
-            found = bytes.fromhex(text.strip().removeprefix("0x").removeprefix("0X"))
-        except (AttributeError, ValueError):
-            raise _unexpected(where, "hex text", text) from None
-    if size not in (None, len(found)):
-        raise _unexpected(where, f"{size} bytes", value)
-    return bytes(found)
-
-
-def _integer(value: Any, where: str) -> int:
-    """Read a number of a block: an integer, or its text, decimal or with 0x."""
-    number: int | None = None
-    if type(value) is int:
-        number = value
-    elif isinstance(value, str) and re.fullmatch("0[xX][0-9a-fA-F]{1,15}", value):
-        number = int(value, 16)
-    elif isinstance(value, str):
-        number = parse_integer(value)
-    if number is None or not 0 <= number <= MAX_INT64:
-        raise _unexpected(where, "a whole number", value)
-    return number
+def _octets(value: Any, where: str, size: int | None = None) -> bytes:
+    return rpc.octets(value, where, size, _unexpected)
 
 
 def _unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
@@ -508,6 +468,3 @@ def _unexpected(where: str, expected: str, value: object) -> UnexpectedAnswer:
 
 def _refused(where: str, expected: str, got: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(where, expected=expected, got=got, hint=HINT)
-
-
-IN_FILES = Reader(_integer, _bytes, _unexpected)

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loopring_lab.bounded import shown, to_json
@@ -27,7 +27,6 @@ from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
 from loopring_lab.rollup.events import (
     DECIMALS,
-    ENDPOINT,
     EXCHANGES,
     REGISTERED,
     SUBMITTED,
@@ -75,13 +74,6 @@ class MissingBlocks(RpcError):
     """Blocks that an endpoint announces and then lacks, or gives wrongly; all others are stored."""
 
 
-class Span(NamedTuple):
-    """L1 blocks from the first to the last."""
-
-    first: int
-    last: int
-
-
 class Wanted(NamedTuple):
     """What a sync is asked for: None for what the chain decides."""
 
@@ -99,12 +91,8 @@ def sync(
     progress: Watching,
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
-    for name, value in wanted._asdict().items():
-        if (
-            name != "exchange"
-            and value is not None
-            and (type(value) is not int or value < 0)
-        ):
+    for name, value in wanted._replace(exchange=None)._asdict().items():
+        if value is not None and (type(value) is not int or value < 0):
             raise LabError(
                 f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer."
             )
@@ -115,10 +103,8 @@ def sync(
         relayer = embedded()
         print(f"Embedded chain: {relayer.source}. Nothing here is real market data.")  # noqa: T201
         wanted = wanted._replace(exchange=wanted.exchange or relayer.settings.exchange)
-        address, limits = (
-            hide(relayer.rpc_url),
-            limits | {"rate": None, "proxies": False},
-        )
+        address = hide(relayer.rpc_url)
+        limits = limits | {"rate": None, "proxies": False}
     channel = Rpc(address, max_bytes=None, **limits)
     try:
         with (
@@ -171,7 +157,7 @@ class Sync:
         self._held = set(index.blocks["data_sha256"].to_pylist())
 
         span = self._wanted_span(wanted, chain_id, is_synthetic)
-        scanned = [Span(*one) for one in self._store.scanned()]
+        scanned = [range(first, last + 1) for first, last in self._store.scanned()]
         self._fill_gaps(scanned)
         for rest in _complement(scanned, span):
             self._scan(rest)
@@ -179,7 +165,7 @@ class Sync:
         is_part = wanted.from_block is not None or wanted.to_block is not None
         self._read_blocks(span if is_part else None)
 
-    def _wanted_span(self, wanted: Wanted, chain_id: int, is_synthetic: bool) -> Span:
+    def _wanted_span(self, wanted: Wanted, chain_id: int, is_synthetic: bool) -> range:
         confirmations = wanted.confirmations
         if confirmations is None:
             confirmations = 0 if is_synthetic else CONFIRMATIONS
@@ -191,11 +177,13 @@ class Sync:
         first = wanted.from_block
         if first is None:
             first = FIRST_L1_BLOCK if chain_id in EXCHANGES else 0
-        return Span(first, last)
+        return range(first, last + 1)
 
-    def _fill_gaps(self, scanned: list[Span]) -> None:
+    def _fill_gaps(self, scanned: list[range]) -> None:
         """Ask again for events that must be, or may be, in spans that were read: endpoints leave some out."""
-        for gaps in _chunks(self._gaps(scanned), GAPS_AT_ONCE):
+        every_gap = self._gaps(scanned)
+        for start in range(0, len(every_gap), GAPS_AT_ONCE):
+            gaps = every_gap[start : start + GAPS_AT_ONCE]
             answers = self._rpc.ask_many(
                 [Call("eth_getLogs", [self._filter(gap)]) for gap in gaps]
             )
@@ -208,7 +196,7 @@ class Sync:
                     self._note(answer, gap)
             self._record(None)
 
-    def _gaps(self, scanned: list[Span]) -> list[Span]:
+    def _gaps(self, scanned: list[range]) -> list[range]:
         """Return where numbers are missing between events, and where some may be missing at both ends."""
         events = sorted(self._events.values())
         if not events or not scanned:
@@ -216,62 +204,61 @@ class Sync:
         gaps = []
         for before, after in pairwise(events):
             if after.block_id > before.block_id + 1:
-                gaps.append(Span(before.l1_block, after.l1_block))
+                gaps.append(range(before.l1_block, after.l1_block + 1))
         first = events[0].l1_block
         last = events[-1].l1_block
-        if events[0].block_id > 1 and scanned[0].first <= first:
-            gaps.append(Span(max(scanned[0].first, first - MOST_L1_BLOCKS), first))
-        end = max(last, scanned[-1].last)
-        gaps.append(Span(last, min(end, last + MOST_L1_BLOCKS)))
+        if events[0].block_id > 1 and scanned[0].start <= first:
+            start = max(scanned[0].start, first - MOST_L1_BLOCKS)
+            gaps.append(range(start, first + 1))
+        stop = max(last + 1, scanned[-1].stop)
+        gaps.append(range(last, stop)[: MOST_L1_BLOCKS + 1])
         return gaps
 
-    def _scan(self, span: Span) -> None:
+    def _scan(self, span: range) -> None:
         """Read the events of a span, of as many L1 blocks at once as the endpoint allows."""
-        at = first = span.first  # what was read before `first` is committed
+        rest = span
+        first = span.start  # what was read before is committed
         try:
-            while at <= span.last:
-                part = Span(at, min(span.last, at + self._span - 1))
+            while rest:
+                part = rest[: self._span]
                 try:
                     logs = self._rpc.ask("eth_getLogs", self._filter(part))
                 except (TooMuch, TooLarge, RelayerTimeout):
-                    if part.first == part.last:
+                    if len(part) == 1:
                         raise
-                    self._span = max(1, (part.last - part.first + 1) // 2)
+                    self._span = len(part) // 2
                     self._answered = 0
                     continue
                 self._note(logs, part)
-                at = part.last + 1
+                rest = rest[len(part) :]
                 self._answered += 1
                 if self._answered % GROWS_AFTER == 0:
                     self._span = min(MOST_L1_BLOCKS, 2 * self._span)
                 if self._is_due(len(self._fresh)):
-                    self._record(Span(first, part.last))
-                    first = at
+                    self._record(range(first, rest.start))
+                    first = rest.start
         finally:
-            if first < at:
-                self._record(Span(first, at - 1))
+            if first < rest.start:
+                self._record(range(first, rest.start))
 
-    def _filter(self, span: Span) -> dict[str, Any]:
+    def _filter(self, span: range) -> dict[str, Any]:
         return {
             "address": self._exchange,
-            "fromBlock": hex(span.first),
-            "toBlock": hex(span.last),
+            "fromBlock": hex(span[0]),
+            "toBlock": hex(span[-1]),
             "topics": [[SUBMITTED, REGISTERED]],
         }
 
-    def _note(self, logs: Any, span: Span) -> None:
+    def _note(self, logs: Any, span: range) -> None:
         """Take in the events of an answer."""
-        where = f"eth_getLogs of L1 blocks {span.first:,} to {span.last:,} at {self._rpc.server.address}"
+        where = f"eth_getLogs of L1 blocks {span[0]:,} to {span[-1]:,} at {self._rpc.server.address}"
         if not isinstance(logs, list):
             raise undocumented(where, "a list of logs", logs)
         for one in logs:
-            log = read_log(one, where, ENDPOINT)
+            log = read_log(one, where)
             if log is None:
                 continue
-            is_asked_for = (
-                log.address == self._exchange
-                and span.first <= log.l1_block <= span.last
-            )
+            is_asked_for = log.address == self._exchange and log.l1_block in span
             if log.event is None or not is_asked_for:
                 problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
                 asked = (
@@ -302,10 +289,11 @@ class Sync:
             )
             raise RpcError(with_details(problem, where))
 
-    def _record(self, span: Span | None) -> None:
+    def _record(self, span: range | None) -> None:
         """Commit the events found, with the span that was read for the first time."""
-        if span or self._fresh or self._tokens:
-            self._store.add_events(self._fresh, span, self._tokens)
+        ends = (span[0], span[-1]) if span else None
+        if ends or self._fresh or self._tokens:
+            self._store.add_events(self._fresh, ends, self._tokens)
         self._fresh = []
         self._tokens = {}
         self._committed_at = time.monotonic()
@@ -314,55 +302,33 @@ class Sync:
         """Ask for symbols and decimals of tokens that are not listed yet."""
         listing = self._store.listed_tokens()
         listed = {str(token.get("tokenId")) for token in listing}
-        unknown = [
-            (token_id, one)
-            for token_id, one in self._store.contracts().items()
-            if str(token_id) not in listed
+        contracts = self._store.contracts()
+        unknown = [one for one in contracts if str(one) not in listed]
+        # That of ether is 0, and nobody answers there.
+        asked = [one for one in unknown if int(contracts[one], 16)]
+        calls = [
+            Call("eth_call", [{"to": contracts[one], "data": function}, "latest"])
+            for one, function in product(asked, (SYMBOL, DECIMALS))
         ]
-        contracts = [
-            contract for _, contract in unknown if int(contract, 16)
-        ]  # that of ether is 0
-        calls = []
-        for contract in contracts:
-            calls.append(
-                Call(
-                    "eth_call",
-                    [{"to": contract, "data": SYMBOL}, "latest"],
-                )
-            )
-            calls.append(
-                Call(
-                    "eth_call",
-                    [{"to": contract, "data": DECIMALS}, "latest"],
-                )
-            )
+        found = self._rpc.ask_many(calls)
         answers = dict(
-            zip(
-                contracts,
-                _chunks(self._rpc.ask_many(calls), 2),
-                strict=True,
-            )
+            zip(asked, zip(found[::2], found[1::2], strict=True), strict=True)
         )
         records = [
-            token_record(token_id, contract, answers.get(contract))
-            for token_id, contract in unknown
+            token_record(one, contracts[one], answers.get(one)) for one in unknown
         ]
-        found = [record for record in records if record is not None]
-        if found:
-            self._store.store_tokens(to_json(listing + found))
+        known = [record for record in records if record is not None]
+        if known:
+            self._store.store_tokens(to_json(listing + known))
 
-    def _read_blocks(self, wanted: Span | None) -> None:
+    def _read_blocks(self, wanted: range | None) -> None:
         pending = [
             event
             for event in self._events.values()
             if event.public_data_hash not in self._held
         ]
         if wanted is not None:
-            pending = [
-                event
-                for event in pending
-                if wanted.first <= event.l1_block <= wanted.last
-            ]
+            pending = [event for event in pending if event.l1_block in wanted]
         pending.sort(key=lambda event: (event.l1_block, event.log_index))
         grouped = [
             list(events)
@@ -492,19 +458,9 @@ def _mismatch(event: Submission, found: Iterable[bytes]) -> BlockError:
     )
 
 
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
-def _complement(scanned: list[Span], wanted: Span) -> Iterator[Span]:
-    """Yield what of a span has not been scanned."""
-    first = wanted.first
-    for span in scanned:
-        if span.first > first:
-            yield Span(first, min(span.first - 1, wanted.last))
-        first = max(first, span.last + 1)
-        if first > wanted.last:
-            return
-    if first <= wanted.last:
-        yield Span(first, wanted.last)
+def _complement(scanned: list[range], wanted: range) -> Iterator[range]:
+    """Yield what of some L1 blocks has not been scanned; some of it may be empty."""
+    first = wanted.start
+    for span in [*scanned, range(wanted.stop, wanted.stop)]:
+        yield range(first, min(span.start, wanted.stop))
+        first = max(first, span.stop)

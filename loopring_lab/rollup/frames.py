@@ -121,15 +121,18 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
             columns[symbol] = pd.Categorical.from_codes(codes, dtype=symbols)
         elif name in TOKEN_OF and TOKEN_OF[name] in frame:
             codes = listed.get_indexer(frame[TOKEN_OF[name]].to_numpy(np.int64))
-            columns[f"{name}_units"] = _units(column, decimals[codes], name)
+            numbers = pa.array(column.array)
+            columns[f"{name}_units"] = units(numbers, decimals[codes], name)
     return pd.DataFrame(columns, copy=False)
 
 
-def _units(column: pd.Series, decimals: np.ndarray, name: str) -> pd.Series:
+def units(
+    numbers: pa.Array | pa.ChunkedArray, decimals: np.ndarray, name: str
+) -> pd.Series:
     """Convert smallest units; null where the token is not listed, or where its decimals do not fit."""
-    numbers = combined(pa.array(column.array).cast(WHOLE))
-    units, _ = scale_what_fits(numbers, decimals, AMOUNT_TYPE, name)
-    return as_series(units)
+    whole = combined(numbers.cast(WHOLE))
+    found, _ = scale_what_fits(whole, decimals, AMOUNT_TYPE, name)
+    return as_series(found)
 
 
 def series(column: pa.Array | pa.ChunkedArray) -> pd.Series:

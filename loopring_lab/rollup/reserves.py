@@ -9,9 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
-from loopring_lab.amounts.scaling import WHOLE, combined, scale_what_fits
-from loopring_lab.amounts.series import as_amounts, as_series
+from loopring_lab.amounts.series import as_series
 from loopring_lab.engine import query
 from loopring_lab.rollup import frames
 from loopring_lab.rollup.balances import PoolBalances
@@ -45,29 +43,49 @@ WITH
 -- Accounts of which AMM updates state the balances of two tokens that have a market.
 listed AS (
     SELECT account, market, base, quote, base_decimals, quote_decimals
-    FROM (SELECT account, min(token) AS one, max(token) AS other FROM states GROUP BY account
-        HAVING count(DISTINCT token) = 2)
+    FROM (
+        SELECT account, min(token) AS one, max(token) AS other
+        FROM states
+        GROUP BY account
+        HAVING count(DISTINCT token) = 2
+    )
     JOIN markets ON one = least(base, quote) AND other = greatest(base, quote)
 ),
 -- The newest balance of each token so far; blocks of one run follow each other without a gap.
 held AS (
-    SELECT DISTINCT run, block, index_in_block, l.*,
+    SELECT DISTINCT
+        run, block, index_in_block, l.*,
         last_value(if(token = base, balance, NULL) IGNORE NULLS) OVER so_far AS base_balance,
         last_value(if(token = quote, balance, NULL) IGNORE NULLS) OVER so_far AS quote_balance
-    FROM states JOIN listed AS l USING (account)
+    FROM states
+    JOIN listed AS l USING (account)
     WINDOW so_far AS (
-        PARTITION BY account, run ORDER BY block, index_in_block RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        PARTITION BY account, run
+        ORDER BY block, index_in_block
+        RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
 ),
 -- Where a run ends, what was known is known no more.
 ended AS (
-    SELECT DISTINCT next.run, next.block, NULL::BIGINT AS index_in_block,
-        account, market, base, quote, base_decimals, quote_decimals, NULL AS base_balance, NULL AS quote_balance
-    FROM held JOIN (SELECT run, min(block) AS block FROM headers GROUP BY run) AS next ON next.run = held.run + 1
+    SELECT DISTINCT
+        next.run, next.block, NULL::BIGINT AS index_in_block,
+        account, market, base, quote, base_decimals, quote_decimals,
+        NULL AS base_balance,
+        NULL AS quote_balance
+    FROM held
+    JOIN (
+        SELECT run, min(block) AS block
+        FROM headers
+        GROUP BY run
+    ) AS next ON next.run = held.run + 1
 )
-SELECT block, block_id, index_in_block, created_at, account AS account_id, market,
+SELECT
+    block, block_id, index_in_block, created_at,
+    account AS account_id,
+    market,
     base_balance, quote_balance, base_decimals, quote_decimals
-FROM (FROM held UNION ALL BY NAME FROM ended) JOIN headers USING (block)
+FROM (FROM held UNION ALL BY NAME FROM ended)
+JOIN headers USING (block)
 ORDER BY block, index_in_block NULLS FIRST, account
 """
 
@@ -89,20 +107,11 @@ def pool_balances(
         begins = np.array(headers["merkle_root_before"].to_pylist(), object)
         joined = begins == np.array(ends[:-1], object)
         runs = run + np.cumsum(~joined)
-        changes = known.add_changes(blocks, runs, bool(joined[0]))
-        balance = pc.coalesce(changes["published"], changes["recomputed"])
-        states.append(
-            pa.table(
-                {
-                    "run": changes["run"],
-                    "block": pc.add(changes["block"], first),
-                    "index_in_block": changes["index_in_block"],
-                    "account": changes["account"],
-                    "token": changes["token"],
-                    "balance": balance,
-                }
-            ).cast(STATES)
-        )
+        changes = known.add(blocks, runs, bool(joined[0]))
+        # Blocks of a batch are numbered from 0, too.
+        place = changes.column_names.index("block")
+        numbered = changes.set_column(place, "block", pc.add(changes["block"], first))
+        states.append(numbered.select(STATES.names).cast(STATES))
         numbers = np.arange(len(runs))
         of_blocks.append(
             pa.table(
@@ -147,10 +156,7 @@ def _in_units(found: pa.Table) -> pd.DataFrame:
     for side in ("base", "quote"):
         name = f"{side}_balance"
         decimals = found[f"{side}_decimals"].to_numpy()
-        units, _ = scale_what_fits(
-            combined(found[name].cast(WHOLE)), decimals, AMOUNT_TYPE, name
-        )
-        frame[name] = as_amounts(as_series(units))
+        frame[name] = frames.units(found[name], decimals, name)
     frame["created_at"] = to_utc(frame["created_at"])
     frame["market"] = frame["market"].astype("category")
     return frame

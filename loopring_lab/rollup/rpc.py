@@ -7,7 +7,7 @@ import json
 import re
 from base64 import b64encode
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlunsplit
 
@@ -16,6 +16,7 @@ import requests
 from loopring_lab.bounded import (
     MAX_ANSWER,
     MAX_INT64,
+    parse_integer,
     parse_json,
     printable,
     shown,
@@ -59,8 +60,7 @@ _RATE = re.compile(
 )
 # "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy, and HTTP's code.
 _BUSY_CODES = (-32005, -32603, 429)
-_QUANTITY = re.compile("0x[0-9a-fA-F]{1,64}")
-_HEX = re.compile("0x(?:[0-9a-fA-F]{2})*")
+_QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,64}")
 
 _OTHERWISE = "Try another endpoint, and check the arguments."
 _KEY = f"It does not accept the key in its address: check {VARIABLE}."
@@ -70,6 +70,10 @@ _NOT_AN_ENDPOINT = (
 _OTHER = "The endpoint answered other than documented:"
 _UNDOCUMENTED = "Try again, or use another endpoint."
 _SLOW_DOWN = "Send fewer requests: sync(..., rate=...); or run it again later, or use another endpoint."
+
+
+Unexpected = Callable[[str, str, object], LabError]
+"""Makes the error of what is other than expected: of a place, what is expected there, and what is there."""
 
 
 class Call(NamedTuple):
@@ -122,7 +126,10 @@ class Rpc(Channel):
         )
         if not isinstance(answer, dict) or str(answer.get("id")) != str(number):
             raise undocumented(endpoint, f"the answer to request {number}", answer)
-        return _result(answer, endpoint)
+        found = _outcome(answer, endpoint)
+        if isinstance(found, RpcError):
+            raise found
+        return found
 
     def ask_many(self, calls: Sequence[Call]) -> list[Any]:
         """Return the results of calls in their order; in place of one that is refused, its `RpcError`."""
@@ -289,28 +296,49 @@ def _pieces(parts: Any) -> set[str]:
     return named.union(map(unquote, named))
 
 
-def number(value: object, where: str, most: int = MAX_INT64) -> int:
-    """Read a quantity, such as ``0x1f``."""
-    if (
-        not isinstance(value, str)
-        or not _QUANTITY.fullmatch(value)
-        or int(value, 16) > most
-    ):
-        raise undocumented(where, "a number in hex", value)
-    return int(value, 16)
-
-
-def octets(value: object, where: str, size: int | None = None) -> bytes:
-    """Read bytes in hex, of a given length if one is given."""
-    content = (
-        bytes.fromhex(value[2:])
-        if isinstance(value, str) and _HEX.fullmatch(value)
-        else None
+def undocumented(where: str, expected: str, got: object) -> RpcError:
+    """Return the error of an answer that is other than documented."""
+    return RpcError(
+        with_details(
+            f"{_OTHER} expected {expected}, got {shown(got)}. {_UNDOCUMENTED}",
+            where,
+        )
     )
-    if content is None or size not in (None, len(content)):
-        expected = "bytes in hex" if size is None else f"{size} bytes in hex"
-        raise undocumented(where, expected, value)
-    return content
+
+
+def number(value: object, where: str, unexpected: Unexpected = undocumented) -> int:
+    """Read a whole number of 63 bits: an integer, or its text, such as ``0x1f`` or ``31``."""
+    found = value
+    if isinstance(value, str):
+        is_hex = _QUANTITY.fullmatch(value)
+        found = int(value, 16) if is_hex else parse_integer(value)
+    if type(found) is not int or not 0 <= found <= MAX_INT64:
+        raise unexpected(where, "a whole number", value)
+    return found
+
+
+def octets(
+    value: object,
+    where: str,
+    size: int | None = None,
+    unexpected: Unexpected = undocumented,
+) -> bytes:
+    """Read bytes, or their text in hex, of a given length if one is given."""
+    found = value
+    # Tables of public datasets have the text as bytes, too.
+    if isinstance(value, bytes) and value[:2] in (b"0x", b"0X"):
+        value = value.decode("ascii", "replace")
+    if isinstance(value, str):
+        text = value.strip()
+        digits = text[2:] if text[:2] in ("0x", "0X") else text
+        try:
+            found = bytes.fromhex(digits)
+        except ValueError:
+            found = None
+    if not isinstance(found, bytes) or size not in (None, len(found)):
+        expected = "hex text" if size is None else f"{size} bytes in hex"
+        raise unexpected(where, expected, value)
+    return found
 
 
 def refused(refusal: object, endpoint: str, status: int = 200) -> RpcError:
@@ -389,26 +417,9 @@ def _parse(body: bytes, endpoint: str) -> Any:
 
 
 def _outcome(answer: dict[str, Any], endpoint: str) -> Any:
-    """Return the result of one call of a batch, or its error."""
-    try:
-        return _result(answer, endpoint)
-    except RpcError as error:
-        return error.with_traceback(None)
-
-
-def _result(answer: dict[str, Any], endpoint: str) -> Any:
+    """Return the result of a call, or its error."""
     if answer.get("error") is not None:
-        raise refused(answer["error"], endpoint)
+        return refused(answer["error"], endpoint)
     if "result" not in answer:
-        raise undocumented(endpoint, "a result or an error", answer)
+        return undocumented(endpoint, "a result or an error", answer)
     return answer["result"]
-
-
-def undocumented(where: str, expected: str, got: object) -> RpcError:
-    """Return the error of an answer that is other than documented."""
-    return RpcError(
-        with_details(
-            f"{_OTHER} expected {expected}, got {shown(got)}. {_UNDOCUMENTED}",
-            where,
-        )
-    )

@@ -9,6 +9,7 @@ listing has to name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,14 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
-from loopring_lab.amounts.scaling import (
-    WHOLE,
-    from_integers,
-    reduce_scale,
-    to_integers,
-    with_scale,
-)
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT
+from loopring_lab.amounts.scaling import POWERS, WHOLE, with_scale
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.slots import FIRST_NFT
@@ -41,19 +36,23 @@ QUOTES = ("USDC", "USDT", "DAI", "ETH", "WBTC", "LRC")
 # 16 bits. A round number, so that an id is read as block and place at a glance.
 ROWS_OF_A_BLOCK = 100_000
 """Trade ids are a block's number times this, plus the place in the block."""
-# Named as the source of this rule were the relayer's documentation and others who read these blocks: which, is open.
-# AMM updates name the pools of all blocks that were checked, so that nothing there rests on it.
+# The exchange's pools have the accounts 1 to 127 (AmmPools in packages/loopring_v3/deployment_mainnet_v3.6.md of
+# Loopring/protocols). No contract sets a limit: 10,000 is that of the public subgraphs that read these blocks
+# (USER_ACCOUNT_THRESHOLD in src/utils/constants.ts of juanmardefago/loopring-subgraph-v2; deposit.ts of
+# protofire/loopringv3.6-subgraph compares with the same number). Fill types rest on it: 12 pools trade in the recorded
+# real block, of which AMM updates name 2. The lowest account of anybody else there is 11,375.
 RESERVED_FOR_POOLS = 10_000
-"""The exchange reserves account ids up to this for pools."""
+"""Accounts with ids up to this are pools."""
 
-# In place of a difference of decimals, which are at most 30.
-UNKNOWN_SHIFT = np.iinfo(np.int8).max
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
-# An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold
-# it. Arrow gives the quotient of two such numbers max(6, 37 + 1) = 38 decimals, which a change of scale then shifts
-# by the difference of the tokens' decimals.
+# An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold it.
 LEG = pa.decimal256(37, 0)
-QUOTIENT_DECIMALS = 38
+# Arrow gives a quotient one decimal more than its divisor has digits, and the dividend as many powers of ten before.
+# A price has the 18 decimals of amounts: so the divisor counts as one of 17 digits, and of the 76 digits that 256 bits
+# hold, 58 are the dividend's. Only these types say so; no number changes.
+DIVISOR = pa.decimal256(AMOUNT_TYPE.scale - 1, 0)
+DIVIDEND = pa.decimal256(76 - AMOUNT_TYPE.scale, 0)
+TOO_LARGE = pa.scalar(Decimal(10) ** DIVIDEND.precision, WHOLE)
 PARTIES = ("a", "b")  # of a fill: the taker, the maker
 ROLES_OF_PARTIES = [rows.ROLES.index("taker"), rows.ROLES.index("maker")]
 
@@ -76,24 +75,9 @@ def trades(
             pc.equal(fills["account_b"], account_id),
         )
         fills = fills.filter(is_party)
-    table = _Settled(fills.combine_chunks(), listing).table(blocks)
-    accounts = table["account_id"].to_numpy()
-    are_pools = (
-        is_pool(blocks, accounts)
-        if pools is None
-        else np.isin(accounts, _account_ids(pools))
-    )
-    # A fill is a pool's if either of its two rows is.
-    with_pool = are_pools.reshape(-1, 2).any(axis=1)
-    fill_type = np.where(
-        with_pool,
-        rows.FILL_TYPES.index("amm"),
-        rows.FILL_TYPES.index("dex"),
-    )
-    column = pa.array(np.repeat(fill_type, 2).astype(np.int8))
-    table = table.set_column(table.column_names.index("fill_type"), "fill_type", column)
+    table = _Settled(fills.combine_chunks(), listing).table(blocks, pools)
     if account_id is not None:
-        table = table.filter(pa.array(accounts == account_id))
+        table = table.filter(pc.field("account_id") == account_id)
     frame = assemble(table, listing)
     frame.attrs |= blocks.attrs
     return frame
@@ -166,8 +150,8 @@ class _Settled(rows.Conversion):
         self.sell_a = fills["sell_a"].to_numpy()
         self.sell_b = fills["sell_b"].to_numpy()
 
-    def table(self, blocks: Blocks) -> pa.Table:
-        """Convert all columns but the fill type."""
+    def table(self, blocks: Blocks, pools: Collection[int] | None) -> pa.Table:
+        """Convert all columns."""
         pairs = self.pairs()
         # A buys the base token where it sells the quote token, and then its leg is the quote's.
         a_buys = self.sell_a == pairs.quote_id
@@ -186,6 +170,16 @@ class _Settled(rows.Conversion):
         notional = self.amounts("notional", quote_leg, pairs.quote, rows_each=2)
         notional = notional.take(of_fill)
 
+        account = _interleaved(*self.of_parties("account"))
+        if pools is None:
+            are_pools = is_pool(blocks, account)
+        else:
+            are_pools = np.isin(account, _account_ids(pools))
+        # A fill is a pool's if either of its two rows is.
+        with_pool = are_pools.reshape(-1, 2).any(axis=1)
+        amm = rows.FILL_TYPES.index("amm")
+        dex = rows.FILL_TYPES.index("dex")
+
         side = _interleaved(~a_buys, a_buys).astype(np.int8)  # codes: 0 buys, 1 sells
         # Of a token against itself, neither side buys.
         side[np.repeat(self.sell_a == self.sell_b, 2)] = -1
@@ -199,12 +193,12 @@ class _Settled(rows.Conversion):
             {
                 "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
                 "trade_id": trade_ids(blocks, block, index),
-                "account_id": _interleaved(*self.of_parties("account")),
+                "account_id": account,
                 "market": pairs.market[fill],
                 "base": base,
                 "quote": quote,
                 "side": side,
-                "fill_type": np.full(len(fill), -1, np.int8),
+                "fill_type": np.where(with_pool, amm, dex)[fill].astype(np.int8),
                 "role": np.tile(np.array(ROLES_OF_PARTIES, np.int8), len(self.fills)),
                 "size": size,
                 "price": price,
@@ -298,70 +292,33 @@ class _Settled(rows.Conversion):
         return self.scaled(name, numbers, token, keep)
 
     def prices(self, paid: pa.Array, bought: pa.Array, pairs: _Pairs) -> pa.Array:
-        """Divide quote by base units, truncated to the decimals of amounts; null without a size."""
-        shift = self.listing.decimals[pairs.base] - self.listing.decimals[pairs.quote]
-        shift = np.where((pairs.base < 0) | (pairs.quote < 0), UNKNOWN_SHIFT, shift)
+        """Divide quote by base units, cut to the decimals of amounts; null without a size or a known token."""
+        base_decimals = self.listing.decimals[pairs.base]
+        quote_decimals = self.listing.decimals[pairs.quote]
+        is_known = (base_decimals >= 0) & (quote_decimals >= 0)
+        shift = np.where(is_known, base_decimals - quote_decimals, 0)
+        # Legs of tokens with other decimals are brought to the same ones first.
+        larger = POWERS.take(pa.array(np.maximum(shift, 0)))
+        smaller = POWERS.take(pa.array(np.maximum(-shift, 0)))
+        dividend = pc.multiply(paid.cast(LEG), larger)
+        divisor = pc.multiply(bought.cast(LEG), smaller)
         # A fill of nothing has no price.
-        is_zero = pc.equal(bought, pa.scalar(0, WHOLE))
-        bought = pc.if_else(is_zero, pa.scalar(None, WHOLE), bought)
-        quotient = pc.divide(paid.cast(LEG), bought.cast(LEG))
-        # Fills of tokens with the same difference of decimals are converted together.
-        parts = [pa.nulls(0, AMOUNT_TYPE)]
-        places = [np.empty(0, np.int64)]
-        # Beyond this, a price needs more decimals than the quotient has.
-        largest = QUOTIENT_DECIMALS - AMOUNT_TYPE.scale
-        for by in np.unique(shift).tolist():
-            fills = np.flatnonzero(shift == by)
-            some = pa.array(fills)
-            if by == UNKNOWN_SHIFT:
-                prices = pa.nulls(len(fills), AMOUNT_TYPE)
-            elif by > largest:
-                prices = self.divided(paid.take(some), bought.take(some), by, fills)
-            else:
-                prices = self.shifted(quotient.take(some), by, fills)
-            parts.append(prices)
-            places.append(fills)
-        order = np.argsort(np.concatenate(places))
-        return pa.concat_arrays(parts).take(pa.array(order))
-
-    def shifted(self, quotient: pa.Array, by: int, fills: np.ndarray) -> pa.Array:
-        """Multiply quotients by a power of ten, which moves their point, and cut them to prices."""
-        scaled = with_scale(quotient, pa.decimal256(76, QUOTIENT_DECIMALS - by))
-        digits = AMOUNT_TYPE.precision - AMOUNT_TYPE.scale
-        if scaled.type.scale + digits < scaled.type.precision:
-            limit = pa.scalar("1" + "0" * digits).cast(scaled.type)
-            beyond = pc.greater_equal(scaled, limit)
-            scaled = pc.if_else(beyond, None, scaled)
-            self.note_beyond(np.asarray(beyond.fill_null(False)), fills)
-        return reduce_scale(scaled, AMOUNT_TYPE, truncate=True)
-
-    def divided(
-        self,
-        paid: pa.Array,
-        bought: pa.Array,
-        by: int,
-        fills: np.ndarray,
-    ) -> pa.Array:
-        """Divide as Python integers."""
-        power = 10 ** (by + AMOUNT_TYPE.scale)
-        limit = 10**AMOUNT_TYPE.precision
-        prices: list[int | None] = []
-        beyond = []
-        for numerator, denominator in zip(
-            to_integers(paid), to_integers(bought), strict=True
-        ):
-            # Cut, not rounded, as the relayer cuts prices.
-            price = None if denominator is None else numerator * power // denominator
-            is_beyond = price is not None and price >= limit
-            prices.append(None if is_beyond else price)
-            beyond.append(is_beyond)
-        self.note_beyond(np.array(beyond), fills)
-        return from_integers(prices, AMOUNT_TYPE)
-
-    def note_beyond(self, mask: np.ndarray, fills: np.ndarray) -> None:
-        """Note on both rows of fills that their price does not fit."""
-        for fill in fills[mask].tolist():
-            self.note(fill, f"the price does not fit {AMOUNT_TYPE}")
+        has_price = pc.and_(pc.greater(divisor, 0), pa.array(is_known))
+        divisor = pc.if_else(has_price, divisor, None)
+        is_large = pc.greater_equal(dividend, TOO_LARGE)
+        quotient = pc.divide(
+            with_scale(pc.if_else(is_large, None, dividend), DIVIDEND),
+            with_scale(divisor, DIVISOR),
+        )
+        is_beyond = pc.or_kleene(
+            is_large, pc.greater_equal(quotient, pa.scalar(LIMIT, quotient.type))
+        )
+        is_beyond = pc.and_(is_beyond, has_price)
+        self.flag(
+            np.repeat(is_beyond.to_numpy(zero_copy_only=False), 2),
+            f"the price does not fit {AMOUNT_TYPE}",
+        )
+        return pc.if_else(is_beyond, None, quotient).cast(AMOUNT_TYPE)
 
     def note_odd(self, pairs: _Pairs) -> None:
         """Note fills of NFTs, of unknown tokens or of one token, and orders with bit 6 of their data set."""

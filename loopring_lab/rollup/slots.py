@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.amounts.scaling import from_integers, with_scale
 from loopring_lab.errors import BlockError
 from loopring_lab.rollup.calldata import HEADER, SLOT, RawBlock, check_length
 
@@ -171,23 +172,14 @@ def _read_layout() -> dict[str, list[Field]]:
 
 FIELDS = _read_layout()
 
-# A factor below 2^33 (a mantissa of 19 bits times a fee of 14) is multiplied by a power of ten in three limbs, so
-# that each product fits 64 bits: two of 31 bits, 33 + 31 = 64, and the rest. Products stay below 2^123, as the
-# largest are 2^19 x 10^31 and, with four zeros less, 2^33 x 10^27; so the last limb's, from bit 62 on, fits too.
-LIMB_BITS = np.uint64(31)
-LIMB_MASK = 2**31 - 1
-# Of 10^0 to 10^31, which an exponent of 5 bits reaches: the low 64 bits, then the limbs.
-POWERS = np.array(
-    [
-        [
-            10**e % 2**64,
-            10**e & LIMB_MASK,
-            10**e >> 31 & LIMB_MASK,
-            10**e >> 62,
-        ]
-        for e in range(32)
-    ],
-    "u8",
+# Arrow gives a product as many digits as both factors have and one more: 10 + 27 + 1 are the 38 of 128 bits. Only the
+# types of the factors say so, not the numbers: the largest products are 2^19 x 10^31, of a mantissa, and, with four
+# zeros less, 2^33 x 10^27, of a mantissa times a fee of 14 bits. Both have less than 38 digits.
+FACTOR = pa.decimal128(10, 0)
+# Of 10^0 to 10^31, which an exponent of 5 bits reaches.
+POWERS = with_scale(
+    from_integers([10**e for e in range(1 << EXPONENT_BITS)], AMOUNT),
+    pa.decimal128(27, 0),
 )
 SMALL_POWERS = 10 ** np.arange(FEE_DIGITS + 1)
 
@@ -203,16 +195,22 @@ class Slots:
         self.headers = np.empty((len(blocks), HEADER), np.uint8)
         slots = self._join_parts(blocks)
         kinds = np.ascontiguousarray(slots[:, 0])
-        self._refuse_unknown(kinds)
+        places = np.arange(len(blocks), dtype=np.int32)
+        block = np.repeat(places, self.sizes)
+        starts = self.sizes.cumsum() - self.sizes
+        unknown = np.flatnonzero(kinds >= len(KINDS))
+        if len(unknown):
+            first = unknown[0]
+            raise BlockError(
+                f"block {block[first]}, slot {first - starts[block[first]]}: unknown transaction type {kinds[first]}, "
+                f"expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
+            )
         order = np.argsort(kinds, kind="stable")
         sorted_slots = _new(slots.size, np.uint8).reshape(-1, SLOT)
         # Nothing is clipped: with the usual mode, numpy would fill an array of its own first.
         self._rows = slots.take(order, axis=0, mode="clip", out=sorted_slots)
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
-        starts = self.sizes.cumsum() - self.sizes
-        self._block = np.repeat(np.arange(len(blocks), dtype=np.int32), self.sizes)[
-            order
-        ]
+        self._block = block[order]
         self._within = (order - starts[self._block]).astype(np.int32)
 
     def table(self, kind: str) -> pa.Table:
@@ -244,18 +242,6 @@ class Slots:
                 size, SLOT - WIDTH_FIRST
             )
         return slots
-
-    def _refuse_unknown(self, kinds: np.ndarray) -> None:
-        if kinds.max(initial=0) < len(KINDS):
-            return
-        first = int(np.argmax(kinds >= len(KINDS)))
-        stops = self.sizes.cumsum()
-        block = int(np.searchsorted(stops, first, "right"))
-        slot = first - stops[block] + self.sizes[block]
-        raise BlockError(
-            f"block {block}, slot {slot}: unknown transaction type {kinds[first]}, "
-            f"expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
-        )
 
 
 def columns(kind: str, rows: np.ndarray) -> dict[str, pa.Array]:
@@ -320,19 +306,13 @@ def _float_parts(rows: np.ndarray, start: int, width: int) -> Float:
 
 
 def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
-    """Return factors times powers of ten, exactly; see `POWERS` for how large they may be."""
-    powers = POWERS.take(exponent, axis=0, mode="clip")
-    factor = factor.astype(np.uint64)
-    # Only the low 64 bits of this product are meant, and the rest is dropped.
-    low = factor * powers[:, 0]
-    carry = factor * powers[:, 1] >> LIMB_BITS
-    carry = factor * powers[:, 2] + carry >> LIMB_BITS
-    # What is carried here begins at bit 62, and the high word at bit 64.
-    high = factor * powers[:, 3] + carry >> np.uint64(2)
-    return _decimals(low, high)
+    """Return factors times powers of ten, exactly; see `FACTOR` for how large they may be."""
+    # Arrow's own cast of integers to decimals takes ten times as long.
+    factors = with_scale(_decimals(factor, 0), FACTOR)
+    return pc.multiply(factors, POWERS.take(pa.array(exponent)))
 
 
-def _decimals(low: np.ndarray, high: np.ndarray) -> pa.Array:
+def _decimals(low: np.ndarray, high: np.ndarray | int) -> pa.Array:
     """Return 128-bit integers from their two words."""
     words = _new(2 * len(low), np.uint64).reshape(-1, 2)
     words[:, 0] = low

@@ -17,6 +17,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
 from loopring_lab.rollup.blocks import Blocks
+from loopring_lab.rollup.calldata import check_number
 from loopring_lab.rollup.stored import READ_AT_ONCE, StoredBlocks
 
 if TYPE_CHECKING:
@@ -392,13 +393,8 @@ class Store:
         """
         index = self.stored.index()
         rows = index.blocks
-        for name, bound in (("first", first), ("last", last)):
-            if bound is not None and (
-                type(bound) is not int or not 0 <= bound < 1 << 63
-            ):
-                raise LabError(
-                    f"{name}={bound!r} is not the number of a block. Give an integer."
-                )
+        check_number("first", first)
+        check_number("last", last)
         if first is not None:
             rows = rows.filter(pc.field("block_id") >= first)
         if last is not None:

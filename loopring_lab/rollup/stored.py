@@ -87,6 +87,12 @@ TOLD = (
     *("form", "place", "block_type", "block_size", "block_version", "auxiliary"),
 )
 FACTS = ("timestamp", "merkle_root_before", "merkle_root_after", "data_size", "data")
+# Of these, what `Blocks.headers_table` has, and what the call around a block says.
+TOLD_BY_HEADERS = (
+    *("timestamp", "merkle_root_before", "merkle_root_after"),
+    *("l1_block", "transaction_hash", "block_type", "block_size", "block_version"),
+)
+TOLD_BY_CALL = {"place": pa.int64(), "auxiliary": pa.binary(), "form": pa.string()}
 
 # Pairs of two blocks with one number, or of two numbers of one block, of which one arrives. `pairs`: which block
 # has which number, as arrived, as held, and as events say.
@@ -100,7 +106,9 @@ pairs AS (
     SELECT block_id, public_data_hash FROM held.main.events
 ),
 clashes AS (
-    SELECT one.number AS first_number, one.sha256 AS first, other.number AS second_number, other.sha256 AS second
+    SELECT
+        one.number AS first_number, one.sha256 AS first,
+        other.number AS second_number, other.sha256 AS second
     FROM pairs AS one
     JOIN pairs AS other ON (one.number = other.number AND one.sha256 < other.sha256)
     UNION ALL
@@ -135,14 +143,24 @@ USING (
 ON held_blocks.sha256 = arrived.sha256
 WHEN MATCHED AND ({IS_TOLD_MORE}) THEN UPDATE SET {FILL_IN}
 WHEN NOT MATCHED THEN INSERT (sha256, {", ".join((*TOLD, *FACTS))}) VALUES (arrived.sha256, {ARRIVED})
+RETURNING merge_action
 """
 ADD_POOLS = "INSERT INTO held.main.pools SELECT DISTINCT account_id FROM named EXCEPT FROM held.main.pools"
 ADD_EVENTS = "INSERT INTO held.main.events SELECT DISTINCT * FROM found EXCEPT FROM held.main.events"
 INDEX = """
-SELECT number AS block_id, timestamp, l1_block, place, block_type, block_size, block_version, transaction_hash,
-    form, sha256 AS data_sha256, merkle_root_before, merkle_root_after, rowid AS held_row
+SELECT
+    number AS block_id,
+    timestamp,
+    l1_block, transaction_hash, form, place,
+    block_type, block_size, block_version,
+    sha256 AS data_sha256,
+    merkle_root_before, merkle_root_after,
+    rowid AS held_row
 FROM held.main.blocks
+ORDER BY timestamp, l1_block, place, sha256
 """
+# Of several contracts of a token the last counts.
+CONTRACTS = "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
 LAST_LISTING = "SELECT listing FROM held.main.tokens ORDER BY rowid DESC LIMIT 1"
 EVENTS = "FROM held.main.events ORDER BY block_id, l1_block, log_index"
 # Blocks that follow one another are mostly stored so. DuckDB skips parts of the file by a range of rows; looking
@@ -153,10 +171,6 @@ FROM held.main.blocks
 WHERE rowid BETWEEN ? AND ?
     AND sha256 IN (SELECT data_sha256 FROM wanted)
 """
-ORDER = [
-    (name, "ascending")
-    for name in ("block_id", "timestamp", "l1_block", "place", "data_sha256")
-]
 
 
 class Submission(NamedTuple):
@@ -168,12 +182,6 @@ class Submission(NamedTuple):
     l1_block: int
     transaction_hash: str
     log_index: int
-
-
-EVENT_SCHEMA = pa.schema([
-    ("block_id", pa.int64()), ("merkle_root", pa.binary()), ("public_data_hash", pa.binary()),
-    ("l1_block", pa.int64()), ("transaction_hash", pa.string()), ("log_index", pa.int64()),
-])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -224,12 +232,8 @@ class StoredBlocks:
         ends = pc.min_max(rows["held_row"]).as_py()
         with self.file.reading() as connection:
             connection.register("wanted", rows.select(["data_sha256"]))
-            found = {
-                digest: rest
-                for digest, *rest in connection.execute(
-                    DATA, list(ends.values())
-                ).fetchall()
-            }
+            held = connection.execute(DATA, list(ends.values())).fetchall()
+        found = {digest: rest for digest, *rest in held}
         blocks = []
         for row in rows.to_pylist():
             auxiliary, size, packed = found[row["data_sha256"]]
@@ -269,11 +273,7 @@ class StoredBlocks:
 
     def contracts(self) -> dict[int, str]:
         """Return the contracts of the tokens that events named, by token id."""
-        return dict(
-            self._fetch(
-                "SELECT token_id, address FROM held.main.contracts ORDER BY token_id, rowid"
-            )
-        )
+        return dict(self._fetch(CONTRACTS))
 
     def last_listing(self) -> str | None:
         """Return the listing of tokens that was stored last, as JSON text, if there is one."""
@@ -308,23 +308,16 @@ class StoredBlocks:
             self._refuse_other_exchanges(blocks, bound_source(connection))
             connection.register("sent", sent)
             connection.register("named", pools)
-            for first_number, first, second_number, second in connection.execute(
-                REFUSE
-            ).fetchall():
+            clashes = connection.execute(REFUSE).fetchall()
+            for first_number, first, second_number, second in clashes:
                 raise BlockError(
                     f"block {first_number} with sha256 {first.hex()} and block {second_number} with sha256 "
                     f"{second.hex()} cannot both be. Nothing was added: check first_block=, or leave it out "
                     "where events or other blocks tell the number."
                 )
-            [(before,)] = connection.execute(
-                "SELECT count(*) FROM held.main.blocks"
-            ).fetchall()
-            connection.execute(MERGE)
+            actions = Counter(connection.execute(MERGE).fetchall())
             connection.execute(ADD_POOLS)
-            [(after,)] = connection.execute(
-                "SELECT count(*) FROM held.main.blocks"
-            ).fetchall()
-        return int(after - before)
+        return actions[("INSERT",)]
 
     def add_events(
         self,
@@ -333,20 +326,16 @@ class StoredBlocks:
         contracts: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         """Commit events, the range of Ethereum blocks that they were found in, and contracts of tokens."""
-        found = pa.Table.from_pylist(
-            [event._asdict() for event in events], EVENT_SCHEMA
-        )
+        found = [event._asdict() for event in events]
         with self.file.writing(self._source) as connection:
-            connection.register("found", found)
-            connection.execute(ADD_EVENTS)
+            if found:
+                connection.register("found", pa.Table.from_pylist(found))
+                connection.execute(ADD_EVENTS)
             if scanned is not None:
                 connection.execute(
                     "INSERT INTO held.main.scans VALUES (?, ?)", list(scanned)
                 )
-            rows = connection.execute(
-                "SELECT token_id, address FROM held.main.contracts ORDER BY rowid"
-            )
-            known = dict(rows.fetchall())
+            known = dict(connection.execute(CONTRACTS).fetchall())
             for token_id, address in contracts.items():
                 if known.get(token_id) != address:
                     connection.execute(
@@ -403,49 +392,32 @@ def refuse_unreadable(where: str, raw: RawBlock) -> None:
 def _rows_of(blocks: Sequence[RawBlock]) -> tuple[pa.Table, pa.Table]:
     """Return blocks as rows of the store, and the pools that they name; an error names one that cannot be read."""
     read = Blocks(blocks)
-    headers = read.headers_table
-    names = (
-        "timestamp",
-        "l1_block",
-        "transaction_hash",
-        "block_type",
-        "block_size",
-        "block_version",
+    headers = read.headers_table.rename_columns(
+        {"block_id": "number", "data_sha256": "sha256"}
     )
-    columns: dict[str, Any] = {
-        name: headers[name]
-        for name in (*names, "merkle_root_before", "merkle_root_after")
-    }
-    columns["sha256"] = headers["data_sha256"].cast(pa.binary())
-    columns["number"] = headers["block_id"]
-    for name, kind in (
-        ("place", pa.int64()),
-        ("auxiliary", pa.binary()),
-        ("form", pa.string()),
-    ):
+    columns = {name: headers[name] for name in ("number", "sha256", *TOLD_BY_HEADERS)}
+    for name, kind in TOLD_BY_CALL.items():
         # Without a call around a block, nothing of its submission is known.
-        columns[name] = pa.array(
-            [getattr(raw, name) if raw.form else None for raw in blocks], kind
-        )
-    columns["data_size"] = pa.array([len(raw.data) for raw in blocks], pa.int64())
-    columns["data"] = pa.array(
-        [pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks], pa.binary()
-    )
-    columns["arrival"] = pa.array(range(len(blocks)), pa.int64())
-    return pa.table(columns), pa.table(
-        {"account_id": read.table("amm_update")["account"].cast(pa.int64())}
-    )
+        told = [getattr(raw, name) if raw.form else None for raw in blocks]
+        columns[name] = pa.array(told, kind)
+    packed = [pa.compress(raw.data, CODEC, asbytes=True) for raw in blocks]
+    columns["data"] = pa.array(packed, pa.binary())
+    columns["data_size"] = pa.array([len(raw.data) for raw in blocks])
+    columns["arrival"] = pa.array(range(len(blocks)))
+    pools = read.table("amm_update").select(["account"])
+    return pa.table(columns), pools.rename_columns(["account_id"])
 
 
 def _read_index(connection: duckdb.DuckDBPyConnection) -> Index:
     blocks = connection.sql(INDEX).to_arrow_table()
-    events = connection.sql(EVENTS).to_arrow_table().cast(EVENT_SCHEMA)
+    events = connection.sql(EVENTS).to_arrow_table()
     pools = frozenset(
         account for (account,) in connection.execute("FROM held.main.pools").fetchall()
     )
     numbers = pa.array(number(blocks, events), pa.int64())
     place = blocks.schema.get_field_index("block_id")
-    numbered = blocks.set_column(place, "block_id", numbers).sort_by(ORDER)
+    # Arrow's sorts keep the order of equal ones, so that those without a number stay in the order of time.
+    numbered = blocks.set_column(place, "block_id", numbers).sort_by("block_id")
     return Index(numbered, events, pools, bound_source(connection))
 
 
@@ -454,48 +426,40 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
 
     Blocks are neighbours if a state root ends one and begins the other, and no third block of the store.
     """
-    known = {
-        *zip(
+    stated = set(
+        zip(
             events["public_data_hash"].to_pylist(),
             events["block_id"].to_pylist(),
             strict=True,
         )
-    }
-    by_hash = _unambiguous([one for one, _ in known], [one for _, one in known])
-    digests, given = blocks["data_sha256"].to_pylist(), blocks["block_id"].to_pylist()
-    numbers: list[int | None] = [
-        by_hash.get(one, stated) for one, stated in zip(digests, given, strict=True)
-    ]
-    if None not in numbers:
-        return numbers
-    places = range(len(numbers))
+    )
+    by_hash = _unambiguous([one for one, _ in stated], [one for _, one in stated])
+    given = blocks["block_id"].to_pylist()
+    places = range(len(given))
+    known: dict[int, int] = {}
+    for place, digest in enumerate(blocks["data_sha256"].to_pylist()):
+        told = by_hash.get(digest, given[place])
+        if told is not None:
+            known[place] = told
+    if len(known) == len(given):
+        return list(known.values())
     begins = _unambiguous(blocks["merkle_root_before"].to_pylist(), places)
     ends = _unambiguous(blocks["merkle_root_after"].to_pylist(), places)
     after = {end: begins[root] for root, end in ends.items() if root in begins}
     before = {begin: end for end, begin in after.items()}
-    taken = {*numbers}
-    for start in [place for place in places if numbers[place] is not None]:
+    # From each known number to the neighbours, and on to theirs, with numbers that no other block has.
+    taken = set(known.values())
+    waiting = list(reversed(known))
+    while waiting:
+        place = waiting.pop()
         for links, step in ((after, 1), (before, -1)):
-            _spread(numbers, start, links, step, taken)
-    return numbers
-
-
-def _spread(
-    numbers: list[int | None],
-    start: int,
-    links: Mapping[int, int],
-    step: int,
-    taken: set[int | None],
-) -> None:
-    """Number the unnumbered neighbours of a block, one after another, with numbers that no other has."""
-    at, value = start, numbers[start]
-    while value is not None and (following := links.get(at)) is not None:
-        value += step
-        if numbers[following] is not None or value in taken or value < 0:
-            return
-        numbers[following] = value
-        taken.add(value)
-        at = following
+            neighbour = links.get(place, place)
+            value = known[place] + step
+            if neighbour not in known and value not in taken and value >= 0:
+                known[neighbour] = value
+                taken.add(value)
+                waiting.append(neighbour)
+    return [known.get(place) for place in places]
 
 
 def _unambiguous(keys: Sequence[Any], values: Iterable[Any]) -> dict[Any, Any]:

@@ -41,6 +41,25 @@ def test_sync_report_check(
     assert said.out.splitlines()[1].split()[:3] == ["1", "12", "12"]
 
 
+@pytest.mark.parametrize("words", [["sync"], ["import", "."]])
+def test_ctrl_c_says_how_to_resume(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "sync", interrupted)
+    monkeypatch.setattr(Store, "import_files", interrupted)
+    command, *rest = words
+    place = str(tmp_path / "blocks")
+    assert main(["blocks", command, place, *rest]) == 130
+    resume = f"Resume with: loopring-lab blocks {' '.join([command, place, *rest])}"
+    assert f"blocks read so far are safe. {resume}\n" in capsys.readouterr().err
+
+
 def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(tmp_path / "blocks")
     bounds = ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)]

@@ -300,6 +300,21 @@ def test_pools_can_be_given_instead() -> None:
             read(fill(), pools=pools)
 
 
+def test_accounts_up_to_10_000_are_pools_that_the_exchange_lists(
+    blocks: lab.rollup.Blocks,
+) -> None:
+    """AMM updates name few of the pools that trade in a block, so that fill types rest on the ids."""
+    listed = {one["ammAccountId"] for one in recording("mainnet_amm_pools_v36.json")}
+    fills = blocks.fills()
+    trading = {*fills["account_a"], *fills["account_b"]}
+    low = {account for account in trading if account <= 10_000}
+    assert len(low) == 12
+    assert low <= listed
+    assert max(listed) == 127
+    assert min(trading - low) == 11_375
+    assert low & {*blocks.amm_updates()["account_id"]} == {1, 108}
+
+
 def test_an_nft_s_fill_keeps_what_can_be_typed() -> None:
     frame = read(
         fill(
