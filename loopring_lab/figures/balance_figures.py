@@ -15,7 +15,7 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.style import COLOURS, drawing, format_count, plain_numbers
+from loopring_lab.figures.style import COLOURS, drawing, format_count
 
 # What `pool_balance` reads; without tokens= balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
@@ -112,8 +112,6 @@ def pool_balance(
         )
         if is_one_block:
             axes.set_xlabel("transaction in the block")
-            plain_numbers(axes.xaxis)
-            plain_numbers(axes.yaxis)
         else:
             every = axis.period_for(along.max() - along.min())
             axis.format_dates(

@@ -34,7 +34,6 @@ class Mark(NamedTuple):
     x: tuple[float, float]
     y: tuple[float, float]
     along: Literal["x", "y"] = "x"
-    axes: int = 0
 
 
 class Figure(_Figure):
@@ -51,7 +50,7 @@ class Figure(_Figure):
         The table drawn last, with exact amounts; the columns are those of the function of `fees` or `fills`
         named in the docstring of the figure.
     marks : list of Mark
-        What each bar, step or point says, with its unit and how many fills it rests on.
+        What each bar, step or point drawn last says, with its unit and how many fills it rests on.
 
     Examples
     --------
@@ -110,11 +109,8 @@ def keep(
     """Attach the table drawn and its marks to a figure of ours; return the figure of the axes."""
     figure = axes.figure
     if isinstance(figure, Figure):
-        # Another drawing on the same axes replaces their marks only.
-        number = figure.axes.index(axes)
         figure.table = table.reset_index(drop=True)
-        figure.marks = [mark for mark in figure.marks if mark.axes != number]
-        figure.marks += [mark._replace(axes=number) for mark in marks]
+        figure.marks = list(marks)
     return cast("Figure", figure)
 
 
