@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -22,9 +22,6 @@ from loopring_lab.widgets.state import (
     parse_period,
     parse_text,
 )
-
-if TYPE_CHECKING:
-    pass
 
 PER_PERIOD = {"every": "every"}
 AGE = {"tolerance": "tolerance"}
@@ -96,29 +93,6 @@ class Explorer(WidgetState):
     _view_class = ("views", "TradesView")
 
     def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
-        self._start(source, None, choices)
-
-    def read(self) -> None:
-        """Read the trades of the chosen accounts, as the view does by itself; `wait` waits for them."""
-        self.model.read()
-
-    @property
-    def chosen(self) -> pd.DataFrame:
-        """The trades that match the filters; a LabError if none does, or none is read yet."""
-        return self.model.chosen
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """The table of the chosen trades, from the library function that `export` names."""
-        return self.model.table
-
-    def _start(
-        self,
-        source: Client | pd.DataFrame,
-        prices: pd.DataFrame | None,
-        choices: dict[str, Any],
-        balances: pd.DataFrame | None = None,
-    ) -> None:
         widget = type(self).__name__
         first: dict[str, Any] = {}
         if is_trade_source(source):
@@ -136,7 +110,7 @@ class Explorer(WidgetState):
                 f"{widget}: account= needs a client, and these are trades already. Give a client."
             )
         super().__init__(first | choices)
-        self.model = Selection(self, source, prices, balances)
+        self.model = Selection(self, source)
         self.model.check_dates()
         # Checked again, as there may be trades to compare it with now.
         self.market = self.market
@@ -150,6 +124,20 @@ class Explorer(WidgetState):
             self.until = choices.get("until")
         # Not before: the first account is read when the view is shown.
         self.observe(self._read_other_account, "account")
+
+    def read(self) -> None:
+        """Read the trades of the chosen accounts, as the view does by itself; `wait` waits for them."""
+        self.model.read()
+
+    @property
+    def chosen(self) -> pd.DataFrame:
+        """The trades that match the filters; a LabError if none does, or none is read yet."""
+        return self.model.chosen
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The table of the chosen trades, from the library function that `export` names."""
+        return self.model.table
 
     def _read_other_account(self, change: Any) -> None:
         if change["new"] is None:
@@ -324,4 +312,6 @@ class FillExplorer(Explorer):
         balances: pd.DataFrame | None = None,
         **choices: Any,
     ) -> None:
-        self._start(source, prices, choices, balances)
+        super().__init__(source, **choices)
+        self.model.given_prices = prices
+        self.model.known_balances = balances

@@ -85,7 +85,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
 
     def __init__(self, figure: Figure) -> None:
         super().__init__()
-        self._saved = SavedCopy("a figure", self.static_html)
+        self._saved = SavedCopy("a figure", self, self.static_html)
         # JupyterLab may handle two zooms on two threads, and matplotlib draws one figure at a time.
         self._lock = threading.RLock()
         self.show(figure)

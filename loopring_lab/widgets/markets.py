@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -54,6 +55,19 @@ LIMITS = [
     "order_amounts_dust",
 ]
 TOKEN_COLUMNS = ["name", "token_id", "type", *LIMITS, "enabled"]
+# When an amount is beyond a limit, and what to do then.
+BOUNDS = (
+    (
+        "maximum",
+        operator.gt,
+        "{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less.",
+    ),
+    (
+        "minimum",
+        operator.lt,
+        "{amount} is below the minimum of an order, {limit}. Give {limit} or more.",
+    ),
+)
 FINDING_ORDER = ("refused", "fits", "note")
 
 
@@ -341,7 +355,15 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> Iterator[F
         yield Finding("refused", "An order cannot be for 0. Give more.")
         return
     amount = f"{format_amount(units)} {symbol}"
-    yield from _limit_findings(units, amount, symbol, token)
+    # The contract lets a relayer leave out any limit, and then nobody knows it.
+    for bound, is_beyond, words in BOUNDS:
+        limit = token[f"order_amounts_{bound}"]
+        if pd.isna(limit):
+            note = f"The relayer gives no {bound} order amount of {symbol}."
+            yield Finding("note", note)
+        elif is_beyond(units, limit):
+            listed = f"{format_amount(limit)} {symbol}"
+            yield Finding("refused", words.format(amount=amount, limit=listed))
     yield from _digit_findings(units, amount, token)
     dust = token["order_amounts_dust"]
     # What is left of an order below this counts as filled, so a new one would be at once.
@@ -352,31 +374,6 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> Iterator[F
     if _is_false(token["enabled"]):
         note = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
         yield Finding("note", note)
-
-
-def _limit_findings(
-    units: Decimal, amount: str, symbol: str, token: pd.Series
-) -> Iterator[Finding]:
-    minimum = token["order_amounts_minimum"]
-    maximum = token["order_amounts_maximum"]
-    # The contract lets a relayer leave out any limit, and then nobody knows it.
-    for bound, limit in {
-        "maximum": maximum,
-        "minimum": minimum,
-    }.items():
-        if pd.isna(limit):
-            note = f"The relayer gives no {bound} order amount of {symbol}."
-            yield Finding("note", note)
-    if not pd.isna(maximum) and units > maximum:
-        limit = f"{format_amount(maximum)} {symbol}"
-        problem = f"{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
-        yield Finding("refused", problem)
-    if not pd.isna(minimum) and units < minimum:
-        limit = f"{format_amount(minimum)} {symbol}"
-        problem = (
-            f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."
-        )
-        yield Finding("refused", problem)
 
 
 def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> Iterator[Finding]:

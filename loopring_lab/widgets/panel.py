@@ -111,14 +111,15 @@ class Panel:
             self.button("Cancel", self.background.cancel),
         )
         self.code = CodePanel()
-        self.saved = SavedCopy(
-            type(state).__name__,
-            self.static_html,
-            self.background.wait,
-        )
         self.box = w.VBox()
         # All style is below this class, so that it reaches nothing else on the page.
         self.box.add_class("loopring-lab")
+        self.saved = SavedCopy(
+            type(state).__name__,
+            self.box,
+            self.static_html,
+            self.background.wait,
+        )
 
     def arrange(self, above: Sequence[Any], below: Sequence[Any]) -> None:
         """Put everything into the box, and keep it as the state is."""

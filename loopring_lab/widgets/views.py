@@ -147,7 +147,7 @@ class TradesView(Panel):
     def _show_table(self, table: pd.DataFrame | None) -> None:
         set_visible(self.table, table is not None)
         if table is not None:
-            self.table.show(table, self.state.export())
+            self.table.show(table)
 
     def _say(self, words: str) -> None:
         self.summary.value = (
