@@ -82,7 +82,8 @@ def pool_balance(
     along = (
         line["index_in_block"].to_numpy(np.float64)
         if is_one_block
-        else _days(line["created_at"])
+        # In days since 1970, as matplotlib has times.
+        else np.asarray(date2num(line["created_at"].dt.tz_convert(None)))  # type: ignore[no-untyped-call]
     )
     account = balances.attrs.get("account_id")
     whose = "the pool" if account is None else f"account {account}"
@@ -128,11 +129,6 @@ def pool_balance(
         line.drop(columns="level"),
         _marks(line, along, token),
     )
-
-
-def _days(times: pd.Series) -> np.ndarray:
-    """Return times as matplotlib has them, in days since 1970."""
-    return np.asarray(date2num(times.dt.tz_convert(None)))  # type: ignore[no-untyped-call]
 
 
 def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:

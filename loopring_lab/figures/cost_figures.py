@@ -13,13 +13,14 @@ from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.engine import frames
 from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.curve_figures import draw_cost_curves
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
-from loopring_lab.figures.overview import opened, overview_of
+from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import (
     COUNT_HEIGHT,
     FILL_TYPES,
@@ -226,7 +227,9 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.cost_curve"
-    trades = opened(trades)
+    # One of an archive is read where it is needed, and that several times.
+    if frames.kind_of(trades) == "archive":
+        trades = trades.scan("duckdb")
     overview = overview_of(trades, caller)
     if controls:
         given = prices
@@ -343,7 +346,9 @@ def venue_differences(
         [overall.assign(group="all"), groups],
         ignore_index=True,
     )
-    note = f"by all value of a cell, with 95 % interval (clustered by {_clusters(rows)}); hollow: undecided"
+    with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
+    clusters = " or ".join(dict.fromkeys(with_interval)) or "order"
+    note = f"by all value of a cell, with 95 % interval (clustered by {clusters}); hollow: undecided"
     note += "\nbar: by overlap; thin: all groups at once (Bonferroni)"
     whose = rows["whose"].iloc[0]
     if whose not in (ALL_TAKERS, EVERYBODY):
@@ -404,12 +409,6 @@ def _with_simultaneous(groups: pd.DataFrame) -> pd.DataFrame:
         simultaneous_low_bps=middle - (middle - groups["low_bps"]) * wider,
         simultaneous_high_bps=middle + (groups["high_bps"] - middle) * wider,
     )
-
-
-def _clusters(rows: pd.DataFrame) -> str:
-    """Name what the intervals are clustered by."""
-    with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
-    return " or ".join(dict.fromkeys(with_interval)) or "order"
 
 
 def markouts(

@@ -15,7 +15,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import (
-    FILL_TYPES,
+    VERDICTS,
     as_pandas,
     drawing,
     format_bps,
@@ -25,8 +25,7 @@ from loopring_lab.figures.style import (
     zero_line,
 )
 
-# A venue of curves looks like its fill type.
-VENUES = {"pool": FILL_TYPES["amm"], "book": FILL_TYPES["dex"]}
+VENUES = ("pool", "book")
 # Sizes of ticks, times a power of ten.
 TICKS = (1, 2, 5)
 BAND_STRENGTH = 0.18
@@ -58,10 +57,11 @@ def draw_cost_curves(
         trades, ax, "All-in cost by size, fitted with controls", note, overview_note
     ) as axes:
         axes.axhline(0, **zero_line())
-        for venue, group in VENUES.items():
+        for venue in VENUES:
             rows = drawn[drawn["venue"] == venue]
             if rows.empty:
                 continue
+            group = VERDICTS[venue]
             places = np.log10(rows["size"])
             label = f"{group.label}\n({format_count(rows['orders'].iloc[0], 'order')})"
             axes.plot(
@@ -141,7 +141,8 @@ def changes(
     points = periods.located(known).rename(columns=style.ESTIMATE)
     points["x"] = periods.middle[points["place"]]
     note = "thick: 95 % interval of the period; thin: band of all periods at once (Bonferroni); hollow: undecided"
-    note += f"\n{_break_words(tested, periods.name)}; at {points['reference'].iloc[0]} {horizon} after the end of each order"
+    reference = points["reference"].iloc[0]
+    note += f"\n{_break_words(tested, periods.name)}; at {reference} {horizon} after the end of each order"
     note += style.pulled(points)
     title = f"AMM pool minus order book, like with like, per {periods.name}"
     with drawing(trades, ax, title, note, counts_above=True) as axes:

@@ -68,37 +68,33 @@ class Figure(_Figure):
 
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
+        # The style's own paper; where that is clear, white.
+        paper = self.get_facecolor()
+        *_, opacity = to_rgba(paper)
         # A token may be called "$".
         with rc_context({"text.parse_math": False}):
             self.savefig(
                 drawn,
                 format="png",
                 dpi=DENSITY * self.dpi,
-                facecolor=self._paper(),
+                facecolor=paper if opacity else "white",
             )
         png = io.BytesIO()
         image, clear = _card(Image.open(drawn).convert("RGB"))
         image.save(png, format="png", optimize=True, transparency=clear)
         return png.getvalue()
 
-    def _paper(self) -> Any:
-        """Return the style's colour of figures; where that is clear, white."""
-        *_, opacity = to_rgba(self.get_facecolor())
-        return self.get_facecolor() if opacity else "white"
-
     def _repr_mimebundle_(
         self,
         **options: Any,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         picture = base64.b64encode(self._repr_png_()).decode()
-        # The page shows it at half its pixels, and screen readers read its titles.
-        shown = {"width": round(self.bbox.width), "alt": self._titles()}
-        return {"text/plain": repr(self), "image/png": picture}, {"image/png": shown}
-
-    def _titles(self) -> str:
-        """Return the titles of its panels."""
+        # Screen readers read the titles of its panels.
         titles = [axes.get_title(loc="left") for axes in self.axes]
-        return "; ".join(filter(None, titles)) or "Figure"
+        alt = "; ".join(filter(None, titles)) or "Figure"
+        # The page shows it at half its pixels.
+        shown = {"width": round(self.bbox.width), "alt": alt}
+        return {"text/plain": repr(self), "image/png": picture}, {"image/png": shown}
 
 
 def keep(

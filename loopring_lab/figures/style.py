@@ -391,7 +391,7 @@ def stacked_bars(
     styles: Mapping[str, Mapping[str, Any]],
     say: Callable[[dict[Any, Any]], str],
 ) -> list[Mark]:
-    """Stack the rows of a table, each of ``fills`` with a ``name``, ``place`` and ``height``, a stack for each style."""
+    """Stack rows, each with a ``name``, ``place``, ``height`` and how many ``fills``: a stack for each style."""
     said = [
         f"{say(row)}\n{format_count(row['fills'])}" for row in table.to_dict("records")
     ]

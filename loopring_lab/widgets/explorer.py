@@ -439,14 +439,22 @@ class Selection:
 
     def export(self) -> str:
         """Write code for the same table and figure, from the source as the notebook names it, or as here."""
-        lines = [
-            "import loopring_lab as lab",
-            *self._code_of_trades(),
-        ]
+        lines = ["import loopring_lab as lab"]
+        client = name_of(self.client, "client")
+        trades = "trades"
+        if self.client is None:
+            trades = name_of(self._trades, trades)
+        else:
+            if not self.accounts:
+                raise LabError(NO_ACCOUNT)
+            accounts = self._account_argument
+            lines.append(f"trades = {client}.trades(account_id={accounts})")
+        if self._finds_roles:
+            trades = f"lab.fills.with_roles({trades})"
+        lines.append(f"chosen = {trades}")
         lines += [
             f"chosen = chosen[{condition.code()}]" for condition in self._conditions
         ]
-        client = name_of(self.client, "client")
         if self._uses_prices and self.given_prices is None and self._can_read_prices:
             every = repr(self._prices_every)
             lines.append(f"prices = {client}.outside_prices(chosen, every={every})")
@@ -462,21 +470,6 @@ class Selection:
         lines.append(f"lab.show(table{columns}, precision={DECIMALS}, rows={ROWS})")
         lines.append(self._figure_call.code("chosen"))
         return "\n".join(lines)
-
-    def _code_of_trades(self) -> list[str]:
-        lines = []
-        trades = "trades"
-        if self.client is None:
-            trades = name_of(self._trades, trades)
-        else:
-            if not self.accounts:
-                raise LabError(NO_ACCOUNT)
-            client = name_of(self.client, "client")
-            accounts = self._account_argument
-            lines.append(f"trades = {client}.trades(account_id={accounts})")
-        if self._finds_roles:
-            trades = f"lab.fills.with_roles({trades})"
-        return [*lines, f"chosen = {trades}"]
 
     # Arguments of the library functions, as `FigureSpec` names them
 

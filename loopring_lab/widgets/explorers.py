@@ -99,7 +99,7 @@ class Explorer(WidgetState):
             if source.accounts:
                 # A relayer that knows its accounts, as the embedded one, shows something at once.
                 first = {"account": source.accounts[0]}
-        elif not _are_trades(source):
+        elif not isinstance(source, pd.DataFrame) or NEEDED_COLUMNS - {*source}:
             raise LabError(
                 f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
                 "client.trades(...)."
@@ -145,10 +145,6 @@ class Explorer(WidgetState):
             self.background.drop()
         else:
             self.model.read()
-
-
-def _are_trades(source: Any) -> bool:
-    return isinstance(source, pd.DataFrame) and set(source.columns) >= NEEDED_COLUMNS
 
 
 class FeeExplorer(Explorer):

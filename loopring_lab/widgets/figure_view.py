@@ -140,7 +140,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         axes = figure.axes[0]
         along = figure.marks[0].along
         with _still(figure), _zoomed(axes, along, self._part):
-            svg = themed(_svg(figure))
+            svg = _themed_svg(figure)
             marks = self._marks(axes)
         with self.hold_sync():
             self.svg = svg
@@ -184,19 +184,6 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         return np.round(np.stack(edges, axis=-1), 5)
 
 
-def themed(svg: str) -> str:
-    """Return the SVG element alone, without comments and style sheet, in the colours of the theme."""
-    svg = re.sub(
-        r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>",
-        "",
-        svg,
-        flags=re.DOTALL,
-    )
-    # Before the element stands what only a file of its own needs.
-    svg = svg[svg.index("<svg") :]
-    return re.sub("|".join(THEME), lambda colour: THEME[colour[0]], svg)
-
-
 @contextmanager
 def _still(figure: Figure) -> Iterator[None]:
     """Draw a figure in our style without laying it out again: nothing moves."""
@@ -230,8 +217,8 @@ def _zoomed(axes: Axes, along: str, part: tuple[float, float]) -> Iterator[None]
         axes.set(**{f"{along}lim": whole})
 
 
-def _svg(figure: Figure) -> str:
-    """Draw without a background: the page has its own, light or dark."""
+def _themed_svg(figure: Figure) -> str:
+    """Draw the SVG element alone, in the colours of the theme and without a background: the page has its own."""
     drawn = io.StringIO()
     dpi = figure.dpi
     papers = [figure.patch, figure.axes[0].patch]
@@ -245,4 +232,11 @@ def _svg(figure: Figure) -> str:
         figure.dpi = dpi
         for paper in papers:
             paper.set_visible(True)
-    return drawn.getvalue()
+    # Neither comments nor a style sheet, nor what only a file of its own needs before the element.
+    svg = re.sub(
+        r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>|^.*?(?=<svg)",
+        "",
+        drawn.getvalue(),
+        flags=re.DOTALL,
+    )
+    return re.sub("|".join(THEME), lambda colour: THEME[colour[0]], svg)
