@@ -73,15 +73,8 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
 
     _esm = script("figure_view")
     _css = CSS
-    svg = traitlets.Unicode().tag(sync=True)
-    label = traitlets.Unicode().tag(sync=True)
-    marks: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
-    """Of each mark its left, top, right and lower edge as parts of the picture, and its text."""
-    panel: traitlets.List[float] = traitlets.List().tag(sync=True)
-    """The edges of what is between the axes, as parts of the picture."""
-    axis = traitlets.Int().tag(sync=True)
-    """The axis that is zoomed, and along which marks are found: 0 is x, 1 is y."""
-    zoomed = traitlets.Bool().tag(sync=True)
+    # What is on the page. Edges are left, top, right and bottom, as parts of the picture.
+    page: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
 
     def __init__(self, figure: Figure) -> None:
         super().__init__()
@@ -92,7 +85,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         self.on_msg(self._receive)
 
     def __repr__(self) -> str:
-        return f"FigureView: {self.label}"
+        return f"FigureView: {self.page['label']}"
 
     def show(self, figure: Figure) -> None:
         """Replace the figure; all of it is in view."""
@@ -116,7 +109,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         """Return the figure as a picture in HTML, for where no kernel runs."""
         # As the view is laid out, and whole, whatever is zoomed.
         with self._lock, _still(self._figure):
-            return picture_html(self._figure, self.label)
+            return picture_html(self._figure, self.page["label"])
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Zoom to a part of what is shown, from 0 to 1 from the left or the top, or to all."""
@@ -142,14 +135,18 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         with _still(figure), _zoomed(axes, along, self._part):
             svg = _themed_svg(figure)
             marks = self._marks(axes)
-        with self.hold_sync():
-            self.svg = svg
-            self.marks = marks
-            self.panel = self._parts(axes.bbox.extents).tolist()
-            self.axis = "xy".index(along)
+        self.page = {
+            "svg": svg,
+            # Of each mark its edges and its text.
+            "marks": marks,
+            # The edges of what is between the axes.
+            "panel": self._parts(axes.bbox.extents).tolist(),
+            # The axis that is zoomed, and along which marks are found: 0 is x, 1 is y.
+            "axis": "xy".index(along),
             # Without a zoom there is nowhere to move to.
-            self.zoomed = self._part != WHOLE
-            self.label = axes.get_title(loc="left")
+            "zoomed": self._part != WHOLE,
+            "label": axes.get_title(loc="left"),
+        }
 
     def _marks(self, axes: Axes) -> list[list[Any]]:
         """Return the marks in view, cut at the edges of the panel."""
