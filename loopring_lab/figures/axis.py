@@ -18,7 +18,8 @@ from loopring_lab.figures.style import (
     truncate_digits,
 )
 
-# The longest time in days for which each period is chosen: about ten to sixty periods of each.
+# The longest time in days for which each period is chosen: about ten to sixty periods of each, which at 900 pixels
+# are bars wide enough to point at.
 PERIODS = [
     (1 / 24, "1min"),
     (0.5, "15min"),
@@ -37,12 +38,13 @@ UNIT_NAMES = {
     "q": "quarter",
     "y": "year",
 }
-# Periods below which the axis is widened, and about as many as there are pixels for them.
+# Periods below which the axis is widened, a week of days; and about as many as there are pixels for them.
 FEWEST = 7
 MOST = 1000
-# Columns of sizes below which the axis is widened.
+# Columns of sizes below which the axis is widened: fewer would be wider than they are high.
 FEWEST_COLUMNS = 5
-# Digits of a size where there is room for them, and of a float64, which tell all apart that floats can.
+# Digits of a size where there is room for them, chosen by eye; and those of a float64, which tell all apart that floats
+# can (IEEE 754).
 ROOMY_DIGITS = 3
 MOST_DIGITS = 17
 

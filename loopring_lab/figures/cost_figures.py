@@ -44,11 +44,12 @@ STEPS = (1, 2, 2.5, 5, 10)
 # Bins for few fills, and for many: more would be narrower than their edges are apart.
 FEWEST_BINS = 10
 MOST_BINS = 40
-FENCE = 3  # interquartile ranges beyond which values are not drawn
+# Interquartile ranges beyond which values are not drawn: Tukey's outer fence (Exploratory Data Analysis, 1977).
+FENCE = 3
 # As many as fit a figure of 420 pixels below the line for all.
 MOST_LINES = 11
 BAR = 0.2  # of a line: half the height of the bar at a second estimate
-# Parts by size, and how many fills with a cost each of them should have.
+# Parts by size, and how many fills with a cost each of them should have: twice FEWEST, as two venues share them.
 MOST_PARTS = 10
 FEWEST_PARTS = 3
 FILLS_PER_PART = 40

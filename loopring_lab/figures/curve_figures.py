@@ -28,8 +28,9 @@ from loopring_lab.figures.style import (
 VENUES = ("pool", "book")
 # Sizes of ticks, times a power of ten.
 TICKS = (1, 2, 5)
+# Chosen by eye: two bands, one over the other, leave the grid and both lines in sight.
 BAND_STRENGTH = 0.18
-# Digits of a size that is estimated.
+# Digits of a size that is estimated, chosen by eye: more would look surer than its interval.
 SIZE_DIGITS = 2
 
 

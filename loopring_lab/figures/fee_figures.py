@@ -38,13 +38,15 @@ from loopring_lab.figures.style import (
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 # Part of the height of rates that is left below 0, so that a line at 0 is not cut.
 BELOW_ZERO = 0.015
-# Tiers whose colours can be told apart.
+# Tiers whose colours can be told apart on viridis, by eye.
 MOST_TIERS = 8
-# Columns up to which every bar has a label, and up to which each tier has one.
+# Columns up to which every bar has a label, and up to which each tier has one: at 900 pixels a label of two digits
+# needs a bar of some 25.
 ALL_LABELLED = 24
 SOME_LABELLED = 60
 # Percent of the height that a label needs.
 LABEL_HEIGHT = 6
+# As many rows as fit 420 pixels.
 MOST_TOKENS = 12
 # Half of a bar, as a part of the height of a token's row.
 HALF_BAR = 0.36

@@ -51,7 +51,7 @@ LONGEST_LABEL = 20
 # Part of its column that a bar fills.
 BAR_WIDTH = 0.92
 POINTS_PER_INCH = 72
-# Points between axes, or what stands above them, and the title; and of a line of notes.
+# Points between axes, or what stands above them, and the title; and of a line of notes, which are 10 points high.
 TITLE_PAD = 8.5
 NOTE_LINE = 14.0
 # Inches: 900 by 420 pixels, about the width of a notebook's cell.
@@ -62,11 +62,12 @@ AROUND = 1.35
 ROW = 0.34
 # Rows that axes have at least on a page with others, where their height is given.
 FEWEST_ROWS = 5
-# Points between columns of text, and of an average letter and of a digit at their sizes.
+# Points between columns of text, and of an average letter and of a digit at their sizes, of DejaVu Sans, which
+# matplotlib brings.
 COLUMN_GAP = 12
 LETTER = 6.3
 DIGIT = 7.0
-# Part of the width beside the legend that axes have once they are laid out.
+# Part of the width beside the legend that axes have once they are laid out, about.
 AXES_WIDTH = 0.93
 # Parts of the height of axes: for a line of counts, and beyond its edges for marks on them.
 COUNT_HEIGHT = 0.065

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from loopring_lab.figures import Figure
     from loopring_lab.trade_source import TradeSource
 
-# Decimals of amounts on screen; the CSV file has all.
+# Decimals of amounts on screen: the precision of the tokens in the synthetic world is 7 at most. The CSV file has all.
 DECIMALS = 8
 # Rows of the table in exported code, which fit a screen beside its figure.
 ROWS = 24
-# Tables, figures and selections that are kept, so that going back to a choice is instant.
+# Tables, figures and selections that are kept, so that going back to a choice is instant: three for each of some
+# twenty choices.
 CACHE_SIZE = 64
 COMPARISONS = {
     "==": operator.eq,

@@ -28,7 +28,7 @@ from loopring_lab.widgets.state import (
 if TYPE_CHECKING:
     from loopring_lab.trade_source import TradeSource
 
-# Rows of the list in exported code.
+# Rows of the list in exported code, which fit a screen above the limits.
 ROWS = 12
 # Amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this.
 MAX_DIGITS = 80
