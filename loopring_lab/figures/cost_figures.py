@@ -30,7 +30,6 @@ from loopring_lab.figures.style import (
     format_bps,
     format_count,
     format_estimate,
-    group_label,
     trade_count,
     zero_line,
 )
@@ -46,8 +45,6 @@ FEWEST_BINS = 10
 MOST_BINS = 40
 # Interquartile ranges beyond which values are not drawn: Tukey's outer fence (Exploratory Data Analysis, 1977).
 FENCE = 3
-# As many as fit a figure of 420 pixels below the line for all.
-MOST_LINES = 11
 BAR = 0.2  # of a line: half the height of the bar at a second estimate
 # Parts by size, and how many fills with a cost each of them should have: twice FEWEST, as two venues share them.
 MOST_PARTS = 10
@@ -330,23 +327,13 @@ def venue_differences(
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
     table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
     # Groups of one venue only have no difference.
-    known = table.dropna(subset=["difference_bps"]).sort_values(
-        "fills",
-        ascending=False,
-        kind="stable",
-    )
+    known = table.dropna(subset=["difference_bps"])
     if overall["difference_bps"].isna().all():
         raise LabError(
             f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
         )
-    labels = [group_label(tuple(row)) for row in known[names].itertuples(index=False)]
-    several = _with_simultaneous(known.assign(group=labels))
-    groups = several.head(MOST_LINES)
-    rows = pd.concat(
-        [overall.assign(group="all"), groups],
-        ignore_index=True,
-    )
+    rows = style.all_and_groups(overall, _with_simultaneous(known), names, "fills")
     with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
     clusters = " or ".join(dict.fromkeys(with_interval)) or "order"
     note = f"by all value of a cell, with 95 % interval (clustered by {clusters}); hollow: undecided"
@@ -355,8 +342,8 @@ def venue_differences(
     if whose not in (ALL_TAKERS, EVERYBODY):
         whose = f"takers of class {whose}"
     note += f"\n{whose}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
-    if len(known) > MOST_LINES:
-        note += f"; the {MOST_LINES} of {len(known)} with most fills"
+    if len(known) > style.MOST_LINES:
+        note += f"; the {style.MOST_LINES} of {len(known)} with most fills"
     note += style.pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
 

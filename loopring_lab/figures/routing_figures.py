@@ -12,15 +12,8 @@ from loopring_lab import fills
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
-from loopring_lab.figures.cost_figures import MOST_LINES
 from loopring_lab.figures.marks import Figure, keep
-from loopring_lab.figures.style import (
-    as_pandas,
-    drawing,
-    format_count,
-    format_estimate,
-    group_label,
-)
+from loopring_lab.figures.style import as_pandas, drawing, format_count, format_estimate
 from loopring_lab.fills.routing import OF_ORDERS
 
 
@@ -76,33 +69,30 @@ def routing(
         "pool_fee_bps": pool_fee_bps,
         "taker_fee_bps": taker_fee_bps,
     }
-    overall = as_pandas(fills.pool_quotes(trades, balances, [], **fees))
-    table = as_pandas(fills.pool_quotes(trades, balances, given, **fees))
-    labels = [group_label(tuple(row)) for row in table[given].itertuples(index=False)]
-    rows = pd.concat(
-        [
-            overall.assign(group="all"),
-            table.assign(group=labels),
-        ],
-        ignore_index=True,
+    answers = [
+        as_pandas(fills.pool_quotes(trades, balances, keys, **fees))
+        for keys in ([], given)
+    ]
+    overall, table = (
+        answer.assign(quoted=answer["orders"] - answer["unquoted"])
+        for answer in answers
     )
-    rows["quoted"] = rows["orders"] - rows["unquoted"]
     # A group without any quote has nothing to draw.
-    rows = rows[rows["quoted"] > 0]
-    if rows.empty:
+    known = table[table["quoted"] > 0]
+    if known.empty:
         raise LabError(
             f"{caller}: no order on the book has a quote, as no reserves of a pool are known just before one. Pass "
             "the balances of the same blocks as the trades."
         )
-    # All orders come first, as no group has more.
-    ranked = rows.sort_values("quoted", ascending=False, kind="stable")
-    shown = ranked.head(MOST_LINES + 1).reset_index(drop=True)
-    # The first row is that of all orders.
-    quoted = f"{rows['quoted'].iloc[0]:,} of {format_count(overall['orders'].iloc[0], 'order')}"
+    shown = style.all_and_groups(overall, known, given, "quoted")
+    everything = shown.iloc[0]
+    quoted = (
+        f"{everything['quoted']:,} of {format_count(everything['orders'], 'order')}"
+    )
     note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
     note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
-    if len(ranked) > len(shown):
-        note += f"; the {MOST_LINES} groups of {len(ranked) - 1} with most orders"
+    if len(known) > style.MOST_LINES:
+        note += f"; the {style.MOST_LINES} groups of {len(known)} with most orders"
     title = f"Orders on the book against the pool's quote, by {', '.join(given)}"
     estimates = style.weighted(shown, "opportunity_bps")
     estimates["verdict"] = "undecided"

@@ -60,6 +60,8 @@ HEIGHT = 4.2
 # Inches of a figure around its rows, and of each row.
 AROUND = 1.35
 ROW = 0.34
+# Groups with a row each: as many as fit a figure of 420 pixels below the row for all.
+MOST_LINES = 11
 # Rows that axes have at least on a page with others, where their height is given.
 FEWEST_ROWS = 5
 # Points between columns of text, and of an average letter and of a digit at their sizes, of DejaVu Sans, which
@@ -358,6 +360,22 @@ def verdict_marker(verdict: str) -> dict[str, Any]:
         "color": group.colour,
     }
     return marker | group.hollow if verdict == "undecided" else marker
+
+
+def all_and_groups(
+    overall: pd.DataFrame,
+    groups: pd.DataFrame,
+    names: list[str],
+    counted: str,
+) -> pd.DataFrame:
+    """Return the row for all, then those of groups with the most counted, each with the name of its ``group``."""
+    labels = [group_label(tuple(row)) for row in groups[names].itertuples(index=False)]
+    ranked = groups.assign(group=labels).sort_values(
+        counted, ascending=False, kind="stable"
+    )
+    return pd.concat(
+        [overall.assign(group="all"), ranked.head(MOST_LINES)], ignore_index=True
+    )
 
 
 def draw_rows(

@@ -53,11 +53,11 @@ class SavedCopy:
         self._has_page = True
         self._timer: asyncio.TimerHandle | None = None
 
-    def display(self, view: dict[str, Any]) -> None:
+    def display(self, view: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Display the view of a widget, and its copy."""
         from IPython.display import display
 
-        display(view, raw=True)  # type: ignore[no-untyped-call]
+        display(view, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
         self._has_page = has_page()
         if not self._has_page:
             self._wait()
@@ -124,8 +124,7 @@ class HasSavedCopy:
         return {**view, "text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
-        view, _ = self._repr_mimebundle_()
-        self._saved.display(view)
+        self._saved.display(*self._repr_mimebundle_())
 
 
 def has_page() -> bool:
