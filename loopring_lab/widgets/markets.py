@@ -247,22 +247,18 @@ class Lists:
     @property
     def shown(self) -> pd.DataFrame:
         """The rows and columns of the list that is on screen."""
+        is_tokens = self._choices.listing == "tokens"
         search = self._choices.search
-        if self._choices.listing == "markets":
-            found = self._markets
-            for column, is_open in self._open_flags:
-                found = found[found[column].eq(is_open).fillna(False)]
-            if search is not None:
-                found = found[found.index.str.contains(search, case=False, regex=False)]
-            return found[MARKET_COLUMNS]
-        found = self._tokens
+        found = self._tokens if is_tokens else self._markets
+        for column, is_open in self._open_flags:
+            found = found[found[column].eq(is_open).fillna(False)]
         if search is not None:
-            symbols = found.index.str.contains(search, case=False, regex=False)
-            names = found["name"].str.contains(
-                search, case=False, regex=False, na=False
-            )
-            found = found[symbols | names]
-        return found[TOKEN_COLUMNS]
+            how = {"case": False, "regex": False, "na": False}
+            matches = found.index.str.contains(search, **how)
+            if is_tokens:
+                matches = matches | found["name"].str.contains(search, **how)
+            found = found[matches]
+        return found[self._columns]
 
     @property
     def limits(self) -> pd.DataFrame:
@@ -295,19 +291,16 @@ class Lists:
             "import loopring_lab as lab",
             f"{listing} = {client}.{listing}()",
         ]
-        columns = TOKEN_COLUMNS
-        if listing == "markets":
-            columns = MARKET_COLUMNS
-            for name, is_open in self._open_flags:
-                flag = f"markets[{name!r}].eq({is_open}).fillna(False)"
-                lines.append(f"markets = markets[{flag}]")
+        for name, is_open in self._open_flags:
+            flag = f"markets[{name!r}].eq({is_open}).fillna(False)"
+            lines.append(f"markets = markets[{flag}]")
         if choices.search is not None:
             contains = f".str.contains({choices.search!r}, case=False, regex=False"
             found = f"{listing}.index{contains})"
             if listing == "tokens":
                 found += f" | tokens['name']{contains}, na=False)"
             lines.append(f"{listing} = {listing}[{found}]")
-        lines.append(f"lab.show({listing}[{columns!r}], rows={ROWS})")
+        lines.append(f"lab.show({listing}[{self._columns!r}], rows={ROWS})")
         if choices.market is not None and self.is_read:
             limits = f"{client}.tokens().loc[{list(self.limits)!r}, {LIMITS!r}]"
             lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
@@ -317,9 +310,16 @@ class Lists:
         return "\n".join(lines)
 
     @property
+    def _columns(self) -> list[str]:
+        return TOKEN_COLUMNS if self._choices.listing == "tokens" else MARKET_COLUMNS
+
+    @property
     def _open_flags(self) -> list[tuple[str, bool]]:
         status = self._choices.status
-        return list(STATUS[status].items()) if status else []
+        # Tokens have no status.
+        if status is None or self._choices.listing == "tokens":
+            return []
+        return list(STATUS[status].items())
 
 
 def _parse_amount(amount: object) -> Decimal:
