@@ -293,7 +293,6 @@ def test_each_figure_keeps_its_table_and_marks_inside_its_axes(
     bottom, top = sorted(figure.axes[0].get_ylim())
     assert figure.marks
     for mark in figure.marks:
-        assert mark.axes == 0
         assert mark.along == ("y" if name == "tokens" else "x")
         assert low <= mark.x[0] <= mark.x[1] <= high
         assert bottom <= mark.y[0] <= mark.y[1] <= top + 1e-9

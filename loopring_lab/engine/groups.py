@@ -56,7 +56,7 @@ def whole_units(amount: str, unit: int) -> str:
 
 def length_sql(every: str) -> str:
     """Return the length of a period as SQL, from text such as ``1w`` or ``1mo``."""
-    count, unit = _count_and_unit(every)
+    count, unit = count_and_unit(every)
     if unit in MONTHS:
         return f"INTERVAL {count * MONTHS[unit]} MONTH"
     return f"INTERVAL {count * FIXED[unit] // SECOND} SECOND"
@@ -64,7 +64,7 @@ def length_sql(every: str) -> str:
 
 def period_sql(every: str) -> str:
     """Return the start of the period of ``created_at`` as SQL, in UTC, from text such as ``1w`` or ``1mo``."""
-    _, unit = _count_and_unit(every)
+    _, unit = count_and_unit(every)
     # Weeks begin on a Monday; other periods are counted from the beginning of 1970.
     origin = "1970-01-05" if unit == "w" else "1970-01-01"
     # Counted without a time zone, as that of somebody else's connection need not be UTC.
@@ -73,7 +73,8 @@ def period_sql(every: str) -> str:
     return f"to_timestamp(epoch({bucket}))"
 
 
-def _count_and_unit(every: str) -> tuple[int, str]:
+def count_and_unit(every: str) -> tuple[int, str]:
+    """Return the number and the unit of a period; a LabError where it is none."""
     match = re.fullmatch(r"([1-9]\d{0,3})?(s|min|h|d|w|mo|q|y)", str(every).lower())
     if not match:
         raise LabError(

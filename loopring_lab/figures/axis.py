@@ -9,17 +9,17 @@ import pandas as pd
 from matplotlib import dates as mdates
 from matplotlib.axes import Axes
 
-from loopring_lab.engine.groups import DAY, FIXED, MONTHS, period_sql
+from loopring_lab.engine.groups import DAY, FIXED, MONTHS, count_and_unit
 from loopring_lab.errors import LabError
 from loopring_lab.figures.style import (
     column_width,
     every_nth,
-    plain_numbers,
     select_quote,
     truncate_digits,
 )
 
-# The longest time in days for which each period is chosen: about ten to sixty periods of each.
+# The longest time in days for which each period is chosen: about ten to sixty periods of each, which at 900 pixels
+# are bars wide enough to point at.
 PERIODS = [
     (1 / 24, "1min"),
     (0.5, "15min"),
@@ -38,12 +38,13 @@ UNIT_NAMES = {
     "q": "quarter",
     "y": "year",
 }
-# Periods below which the axis is widened, and about as many as there are pixels for them.
+# Periods below which the axis is widened, a week of days; and about as many as there are pixels for them.
 FEWEST = 7
 MOST = 1000
-# Columns of sizes below which the axis is widened.
+# Columns of sizes below which the axis is widened: fewer would be wider than they are high.
 FEWEST_COLUMNS = 5
-# Digits of a size where there is room for them, and of a float64, which tell all apart that floats can.
+# Digits of a size where there is room for them, chosen by eye; and those of a float64, which tell all apart that floats
+# can (IEEE 754).
 ROOMY_DIGITS = 3
 MOST_DIGITS = 17
 
@@ -54,6 +55,16 @@ class Timeline(NamedTuple):
     name: str
     left: np.ndarray
     width: np.ndarray
+
+    @property
+    def middle(self) -> np.ndarray:
+        """The middle of each period."""
+        return np.asarray(self.left + self.width / 2)
+
+    @property
+    def end(self) -> Any:
+        """The end of the last period."""
+        return self.left[-1] + self.width[-1]
 
     def located(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add the ``place`` of each row's period, from 0, and its name, such as ``week from 2022-03-07``."""
@@ -83,8 +94,7 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
         raise LabError(
             f"{caller}: no trade with a known time to draw. Pass other trades."
         )
-    period_sql(every)  # raises where it is not a period
-    count, unit = _parts(every)
+    count, unit = count_and_unit(every)
     times = _milliseconds(periods).astype("datetime64[ms]")
     if unit in MONTHS:
         # Months differ in length, so they are counted as months.
@@ -112,15 +122,8 @@ def timeline(periods: pd.Series, every: str, caller: str) -> Timeline:
 
 def period_name(every: str) -> str:
     """Spell out a period, such as ``2 weeks``."""
-    count, unit = _parts(every)
+    count, unit = count_and_unit(every)
     return UNIT_NAMES[unit] if count == 1 else f"{count} {UNIT_NAMES[unit]}s"
-
-
-def _parts(every: str) -> tuple[int, str]:
-    """Return the number and the unit of a period."""
-    unit = every.lower().lstrip("0123456789")
-    count = every[: -len(unit)]
-    return int(count or 1), unit
 
 
 def _milliseconds(times: pd.Series) -> np.ndarray:
@@ -129,14 +132,12 @@ def _milliseconds(times: pd.Series) -> np.ndarray:
 
 
 def format_dates(axes: Axes, periods: Timeline) -> None:
-    """Write dates along the horizontal axis, and numbers along the other."""
+    """Write dates along the horizontal axis."""
     count = len(periods.left)
     if count < FEWEST:
-        start = periods.left[0]
         # A single period would fill the figure; beside it is room for one on either side.
-        end = periods.left[-1] + periods.width[-1]
         room = min(1, (FEWEST - count) / 2) * periods.width[0]
-        axes.set_xlim(start - room, end + room)
+        axes.set_xlim(periods.left[0] - room, periods.end + room)
     locator = mdates.AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     day = "%d %b"  # "26" alone would not name the month
@@ -148,7 +149,6 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
     )
     axes.xaxis.set_major_formatter(concise)
     axes.set_xlabel("time (UTC)")
-    plain_numbers(axes.yaxis)
 
 
 def quantiles_of(

@@ -15,7 +15,7 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.style import COLOURS, drawing, format_count, plain_numbers
+from loopring_lab.figures.style import COLOURS, drawing, format_count
 
 # What `pool_balance` reads; without tokens= balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
@@ -82,7 +82,8 @@ def pool_balance(
     along = (
         line["index_in_block"].to_numpy(np.float64)
         if is_one_block
-        else _days(line["created_at"])
+        # In days since 1970, as matplotlib has times.
+        else np.asarray(date2num(line["created_at"].dt.tz_convert(None)))  # type: ignore[no-untyped-call]
     )
     account = balances.attrs.get("account_id")
     whose = "the pool" if account is None else f"account {account}"
@@ -112,8 +113,6 @@ def pool_balance(
         )
         if is_one_block:
             axes.set_xlabel("transaction in the block")
-            plain_numbers(axes.xaxis)
-            plain_numbers(axes.yaxis)
         else:
             every = axis.period_for(along.max() - along.min())
             axis.format_dates(
@@ -130,11 +129,6 @@ def pool_balance(
         line.drop(columns="level"),
         _marks(line, along, token),
     )
-
-
-def _days(times: pd.Series) -> np.ndarray:
-    """Return times as matplotlib has them, in days since 1970."""
-    return np.asarray(date2num(times.dt.tz_convert(None)))  # type: ignore[no-untyped-call]
 
 
 def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:

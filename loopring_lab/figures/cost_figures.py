@@ -9,28 +9,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.engine import frames
 from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.curve_figures import draw_cost_curves
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
-from loopring_lab.figures.overview import opened, overview_of
+from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import (
     COUNT_HEIGHT,
     FILL_TYPES,
-    VERDICTS,
     GroupStyle,
     as_pandas,
     drawing,
     format_bps,
     format_count,
     format_estimate,
-    group_label,
     trade_count,
     zero_line,
 )
@@ -44,18 +43,15 @@ STEPS = (1, 2, 2.5, 5, 10)
 # Bins for few fills, and for many: more would be narrower than their edges are apart.
 FEWEST_BINS = 10
 MOST_BINS = 40
-FENCE = 3  # interquartile ranges beyond which values are not drawn
-# As many as fit a figure of 420 pixels below the line for all.
-MOST_LINES = 11
+# Interquartile ranges beyond which values are not drawn: Tukey's outer fence (Exploratory Data Analysis, 1977).
+FENCE = 3
 BAR = 0.2  # of a line: half the height of the bar at a second estimate
-# Parts by size, and how many fills with a cost each of them should have.
+# Parts by size, and how many fills with a cost each of them should have: twice FEWEST, as two venues share them.
 MOST_PARTS = 10
 FEWEST_PARTS = 3
 FILLS_PER_PART = 40
 INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
-PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
-OWN_TRADES = "own trades"  # what tables say of such a reference
 # Percent from the line at 0 where single fills stand.
 DOTS_AT = 5
 # Columns between points of different groups.
@@ -111,12 +107,10 @@ def price_gaps(
             f"{caller}: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, such as "
             "tolerance='1d', or combine the trades of several accounts."
         )
-    matched = {}
-    for name in ("amm", "dex"):
-        worse = drawn.loc[drawn["fill_type"] == name, "worse_bps"]
-        if len(worse):
-            matched[name] = worse.to_numpy(np.float64)
+    by_type = drawn.groupby("fill_type", observed=True)["worse_bps"]
+    matched = {str(name): worse.to_numpy(np.float64) for name, worse in by_type}
     has_many = {name: len(values) >= FEWEST for name, values in matched.items()}
+    has_bars = any(has_many.values())
     edges = _edges(matched.values())
 
     note = f"{trade_count(len(drawn), len(table))} of known type matched"
@@ -124,7 +118,7 @@ def price_gaps(
     outside = len(drawn) - int(drawn["worse_bps"].between(edges[0], edges[-1]).sum())
     if outside:
         note += f"; {outside:,} lie outside this range"
-    kinds = [f"line and band: {INTERVAL}"] if any(has_many.values()) else []
+    kinds = [f"line and band: {INTERVAL}"] if has_bars else []
     if not all(has_many.values()):
         kinds.append(f"dots: single fills, where fewer than {FEWEST} are matched")
     note += "\n" + "; ".join(kinds)
@@ -152,7 +146,7 @@ def price_gaps(
                     **group.bar,
                 )
                 marks += bar_marks(bars, texts)
-                mean = _estimate(means[means["fill_type"] == name], "worse_bps")
+                mean = style.weighted(means[means["fill_type"] == name], "worse_bps")
                 _draw_mean(axes, mean.iloc[0], 1.15 * direction * heights.max(), group)
             else:
                 # Too few for shares or a mean.
@@ -166,18 +160,14 @@ def price_gaps(
         axes.axhline(0, **zero_line())
         axes.axvline(0, **zero_line(), linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
-        axes.set_ylabel(
-            "share of matched fills (%)" if any(has_many.values()) else "single fills"
-        )
-        style.plain_numbers(axes.xaxis)
+        axes.set_ylabel("share of matched fills (%)" if has_bars else "single fills")
         # Both halves count upwards from the middle.
-        upwards = FuncFormatter(
+        axes.yaxis.set_major_formatter(
             lambda share, _: (
                 style.format_number(abs(share)) if abs(share) <= 100 else ""
             )
         )
-        axes.yaxis.set_major_formatter(upwards)
-        if not any(has_many.values()):
+        if not has_bars:
             axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
             numbers = [f"n = {len(values)}" for values in matched.values()]
             axes.set_yticks([DOTS_AT, -DOTS_AT][: len(numbers)], numbers)
@@ -235,7 +225,9 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.cost_curve"
-    trades = opened(trades)
+    # One of an archive is read where it is needed, and that several times.
+    if frames.kind_of(trades) == "archive":
+        trades = trades.scan("duckdb")
     overview = overview_of(trades, caller)
     if controls:
         given = prices
@@ -269,7 +261,7 @@ def cost_curve(
     if isinstance(reference, str):
         other = f"the market's {reference} trade in {_frame(prices)}"
     counted = trade_count(costs["priced"].sum(), overview.trades)
-    points = _estimate(costs, "all_in_bps")
+    points = style.weighted(costs, "all_in_bps")
     note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
     note += _caveats(points)
     ranges = [
@@ -282,7 +274,6 @@ def cost_curve(
         axes.axhline(0, **zero_line())
         axis.format_sizes(axes, sizes, token)
         marks = _draw_by_type(axes, points, ranges)
-        style.plain_numbers(axes.yaxis)
         axes.set_ylabel("all-in cost (basis points)")
     table = costs.assign(quantile=sizes.index[costs["place"]]).drop(
         columns=["place", "priced"]
@@ -336,34 +327,33 @@ def venue_differences(
     overall = as_pandas(fills.compare_venues(trades, prices, None, horizon))
     table = as_pandas(fills.compare_venues(trades, prices, names, horizon))
     # Groups of one venue only have no difference.
-    known = table.dropna(subset=["difference_bps"]).sort_values(
-        "fills",
-        ascending=False,
-        kind="stable",
-    )
+    known = table.dropna(subset=["difference_bps"])
     if overall["difference_bps"].isna().all():
         raise LabError(
             f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
         )
-    labels = [group_label(tuple(row)) for row in known[names].itertuples(index=False)]
-    several = _with_simultaneous(known.assign(group=labels))
-    groups = several.head(MOST_LINES)
-    rows = pd.concat(
-        [overall.assign(group="all"), groups],
-        ignore_index=True,
-    )
-    note = f"by all value of a cell, with 95 % interval (clustered by {_clusters(rows)}); hollow: undecided"
+    rows = style.all_and_groups(overall, _with_simultaneous(known), names, "fills")
+    with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
+    clusters = " or ".join(dict.fromkeys(with_interval)) or "order"
+    note = f"by all value of a cell, with 95 % interval (clustered by {clusters}); hollow: undecided"
     note += "\nbar: by overlap; thin: all groups at once (Bonferroni)"
     whose = rows["whose"].iloc[0]
     if whose not in (ALL_TAKERS, EVERYBODY):
         whose = f"takers of class {whose}"
     note += f"\n{whose}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
-    if len(known) > MOST_LINES:
-        note += f"; the {MOST_LINES} of {len(known)} with most fills"
-    note += _pulled(rows)
+    if len(known) > style.MOST_LINES:
+        note += f"; the {style.MOST_LINES} of {len(known)} with most fills"
+    note += style.pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
-    marks = []
+
+    def say(row: dict[Any, Any]) -> str:
+        counts = (
+            f"{format_count(row['fills'])} of {format_count(row['orders'], 'order')}"
+        )
+        overlap = f"by overlap: {format_bps(row['overlap_bps'])}"
+        return f"{row['group']}: {format_estimate(row)}\n{overlap}\ncheaper: {row['verdict']}\n{counts}"
+
     with drawing(
         trades,
         ax,
@@ -371,12 +361,11 @@ def venue_differences(
         note,
         rows=len(rows),
     ) as axes:
-        axes.axvline(0, **zero_line())
         axes.hlines(
             range(len(rows)),
             rows["simultaneous_low_bps"],
             rows["simultaneous_high_bps"],
-            color=FILL_TYPES[style.UNKNOWN].colour,
+            color=style.GREY,
             linewidth=0.6,
         )
         places = np.arange(len(rows))
@@ -384,46 +373,13 @@ def venue_differences(
             rows["overlap_bps"],
             places - BAR,
             places + BAR,
-            color=FILL_TYPES[style.UNKNOWN].colour,
+            color=style.GREY,
             linewidth=1.6,
         )
-        # As `format_estimate` calls them.
-        columns = {"difference_bps": "mean", "low_bps": "low", "high_bps": "high"}
-        for place, row in enumerate(rows.rename(columns=columns).to_dict("records")):
-            group = VERDICTS[row["verdict"]]
-            axes.hlines(
-                place,
-                row["low"],
-                row["high"],
-                color=group.colour,
-                linewidth=1.6,
-            )
-            look: dict[str, Any] = {
-                "marker": group.marker,
-                "markersize": 7,
-                "color": group.colour,
-            }
-            if row["verdict"] == "undecided":
-                look |= group.hollow
-            axes.plot(row["mean"], place, **look)
-            counts = f"{format_count(row['fills'])} of {format_count(row['orders'], 'order')}"
-            overlap = f"by overlap: {format_bps(row['overlap_bps'])}"
-            text = f"{row['group']}: {format_estimate(row)}\n{overlap}\ncheaper: {row['verdict']}\n{counts}"
-            marks.append(
-                Mark(
-                    text,
-                    _ends(row),
-                    (place, place),
-                    "y",
-                )
-            )
-        # All fills together stand apart from the groups.
-        axes.axhline(0.5, **zero_line())
-        axes.set_yticks(range(len(rows)), list(rows["group"]))
+        marks = style.draw_rows(axes, rows.rename(columns=style.ESTIMATE), say)
         axes.set_xlabel(
             "difference in all-in cost (basis points; left of 0: the pool is cheaper)"
         )
-        style.plain_numbers(axes.xaxis)
         texts = {
             "fills": rows["fills"].map("{:,}".format),
             "cheaper": rows["verdict"],
@@ -441,12 +397,6 @@ def _with_simultaneous(groups: pd.DataFrame) -> pd.DataFrame:
         simultaneous_low_bps=middle - (middle - groups["low_bps"]) * wider,
         simultaneous_high_bps=middle + (groups["high_bps"] - middle) * wider,
     )
-
-
-def _clusters(rows: pd.DataFrame) -> str:
-    """Name what the intervals are clustered by."""
-    with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
-    return " or ".join(dict.fromkeys(with_interval)) or "order"
 
 
 def markouts(
@@ -496,7 +446,7 @@ def markouts(
     # As the caller wrote them.
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map(names.index)
-    points = _estimate(table, "realized_bps")
+    points = style.weighted(table, "realized_bps")
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
     note += _caveats(points)
     headings = [f"{name} after the fill" for name in names]
@@ -510,7 +460,6 @@ def markouts(
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("time after the fill")
         axes.set_ylabel("cost without the fee (basis points)")
-        style.plain_numbers(axes.yaxis)
     return keep(
         axes,
         table.drop(columns=["place", "priced"]),
@@ -574,13 +523,7 @@ def _draw_by_type(
         for x, row in zip(places, rows.to_dict("records"), strict=True):
             heading = f"{group.label}, {headings[row['place']]}"
             text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
-            marks.append(
-                Mark(
-                    text,
-                    (x, x),
-                    _ends(row),
-                )
-            )
+            marks.append(Mark(text, (x, x), style.ends(row)))
     # Above all points, a line of counts for each type.
     low, high = axes.get_ylim()
     axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
@@ -597,28 +540,10 @@ def _draw_by_type(
     return marks
 
 
-def _estimate(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Call a mean weighted by value, and the ends of its interval, what `draw_estimates` calls them."""
-    columns = {f"weighted_{name}": "mean", f"low_{name}": "low", f"high_{name}": "high"}
-    return table.rename(columns=columns)
-
-
-def _ends(row: Mapping[Any, Any]) -> tuple[float, float]:
-    """Return the ends of an interval; without one, the estimate."""
-    return (
-        (row["mean"], row["mean"]) if pd.isna(row["low"]) else (row["low"], row["high"])
-    )
-
-
 def _caveats(points: pd.DataFrame) -> str:
     """Return what a note says of estimates without an interval, and of those against the exchange's own trades."""
     hollow = f"; {HOLLOW}" if points["low"].isna().any() else ""
-    return hollow + _pulled(points)
-
-
-def _pulled(table: pd.DataFrame) -> str:
-    """Return a line for the note of a figure that measures against trades of the exchange itself."""
-    return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
+    return hollow + style.pulled(points)
 
 
 def _draw_mean(

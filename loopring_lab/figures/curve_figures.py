@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter
+from matplotlib.ticker import FixedLocator
 
 from loopring_lab import fills
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import (
-    FILL_TYPES,
     VERDICTS,
     as_pandas,
     drawing,
@@ -25,18 +24,14 @@ from loopring_lab.figures.style import (
     format_number,
     zero_line,
 )
-from loopring_lab.fills.prices import OWN_TRADES
 
-# A venue of curves looks like its fill type.
-VENUES = {"pool": FILL_TYPES["amm"], "book": FILL_TYPES["dex"]}
+VENUES = ("pool", "book")
 # Sizes of ticks, times a power of ten.
 TICKS = (1, 2, 5)
+# Chosen by eye: two bands, one over the other, leave the grid and both lines in sight.
 BAND_STRENGTH = 0.18
-# Digits of a size that is estimated.
+# Digits of a size that is estimated, chosen by eye: more would look surer than its interval.
 SIZE_DIGITS = 2
-# As `format_estimate` calls them.
-ESTIMATE = {"low_bps": "low", "high_bps": "high"}
-PULLED = "own trades as reference: intervals cover sampling only, differences are pulled towards 0"
 
 
 def draw_cost_curves(
@@ -45,7 +40,7 @@ def draw_cost_curves(
     """Draw the curves of `fills.cost_curves` with their bands, and where they cross."""
     curves = fills.cost_curves(trades, prices)
     crossing = as_pandas(fills.crossing(curves)).iloc[0]
-    table = as_pandas(curves).rename(columns={"cost_bps": "mean", **ESTIMATE})
+    table = as_pandas(curves).rename(columns=style.ESTIMATE)
     drawn = table[table["venue"].isin(VENUES)].dropna(subset=["mean"])
     if drawn.empty:
         raise LabError(
@@ -57,17 +52,17 @@ def draw_cost_curves(
     crossed = _crossing_words(crossing, unit)
     note = f"other things equal: market, side and hour; band: 95 % at each size (clustered by {first['cluster']})"
     note += f"\n{first['reference']} 1 min after each order; {crossed}"
-    if first["reference"] == OWN_TRADES:
-        note += f"\n{PULLED}"
+    note += style.pulled(drawn)
     marks = []
     with drawing(
         trades, ax, "All-in cost by size, fitted with controls", note, overview_note
     ) as axes:
         axes.axhline(0, **zero_line())
-        for venue, group in VENUES.items():
+        for venue in VENUES:
             rows = drawn[drawn["venue"] == venue]
             if rows.empty:
                 continue
+            group = VERDICTS[venue]
             places = np.log10(rows["size"])
             label = f"{group.label}\n({format_count(rows['orders'].iloc[0], 'order')})"
             axes.plot(
@@ -85,13 +80,12 @@ def draw_cost_curves(
                 alpha=BAND_STRENGTH,
                 linewidth=0,
             )
-            marks += [
-                _curve_mark(group.label, row, unit) for row in rows.to_dict("records")
-            ]
+            for place, row in zip(places, rows.to_dict("records"), strict=True):
+                text = f"{group.label}, {_size(row['size'])} {unit}\n{format_estimate(row)}"
+                marks.append(Mark(text, (place, place), style.ends(row)))
         _draw_crossing(axes, crossing)
         _format_logarithms(axes, f"size of the order ({unit}, logarithmic)")
         axes.set_ylabel("all-in cost (basis points)")
-        style.plain_numbers(axes.yaxis)
     return keep(axes, as_pandas(curves), marks)
 
 
@@ -145,15 +139,12 @@ def changes(
             "the trades of several accounts, or give a longer period, such as every='1q'."
         )
     periods = axis.timeline(known["period"], every, caller)
-    points = periods.located(known).rename(
-        columns={"difference_bps": "mean", **ESTIMATE}
-    )
-    points["x"] = (periods.left + periods.width / 2)[points["place"]]
-    reference = points["reference"].iloc[0]
+    points = periods.located(known).rename(columns=style.ESTIMATE)
+    points["x"] = periods.middle[points["place"]]
     note = "thick: 95 % interval of the period; thin: band of all periods at once (Bonferroni); hollow: undecided"
+    reference = points["reference"].iloc[0]
     note += f"\n{_break_words(tested, periods.name)}; at {reference} {horizon} after the end of each order"
-    if reference == OWN_TRADES:
-        note += f"\n{PULLED}"
+    note += style.pulled(points)
     title = f"AMM pool minus order book, like with like, per {periods.name}"
     with drawing(trades, ax, title, note, counts_above=True) as axes:
         axes.axhline(0, **zero_line())
@@ -170,16 +161,6 @@ def changes(
             periods.width.mean(),
         )
     return keep(axes, table, marks)
-
-
-def _curve_mark(label: str, row: Mapping[Any, Any], unit: str) -> Mark:
-    place = np.log10(row["size"])
-    heights = (row["low"], row["high"])
-    # Without a band, the mark is the curve's.
-    if pd.isna(row["low"]):
-        heights = (row["mean"], row["mean"])
-    text = f"{label}, {_size(row['size'])} {unit}\n{format_estimate(row)}"
-    return Mark(text, (place, place), heights)
 
 
 def _crossing_words(crossing: pd.Series, unit: str) -> str:
@@ -215,29 +196,23 @@ def _format_logarithms(axes: Axes, label: str) -> None:
     powers = range(int(np.floor(low)), int(np.ceil(high)) + 1)
     ticks = [power + np.log10(step) for power in powers for step in TICKS]
     axes.xaxis.set_major_locator(FixedLocator([t for t in ticks if low <= t <= high]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: _size(10**place)))
+    axes.xaxis.set_major_formatter(lambda place, _: _size(10**place))
     axes.set_xlabel(label)
 
 
 def _draw_period(axes: Axes, row: Mapping[Any, Any]) -> Mark:
     """Draw the difference in one period with its interval and its band."""
-    group = VERDICTS[row["verdict"]]
-    look: dict[str, Any] = {"color": group.colour}
-    axes.vlines(
-        row["x"], row["band_low_bps"], row["band_high_bps"], linewidth=0.9, **look
-    )
-    axes.vlines(row["x"], row["low"], row["high"], linewidth=2.4, **look)
-    if row["verdict"] == "undecided":
-        look |= group.hollow
-    axes.plot(row["x"], row["mean"], marker=group.marker, markersize=7, **look)
+    marker = style.verdict_marker(row["verdict"])
+    band = style.ends(row, "band_low_bps", "band_high_bps")
+    for (low, high), width in [(band, 0.9), (style.ends(row), 2.4)]:
+        axes.vlines(row["x"], low, high, linewidth=width, color=marker["color"])
+    axes.plot(row["x"], row["mean"], **marker)
     text = f"{row['when']}: {format_estimate(row)}"
-    height = (row["mean"], row["mean"])
     if pd.notna(row["band_low_bps"]):
-        height = (row["band_low_bps"], row["band_high_bps"])
-        ends = " bps to ".join(format_bps(end) for end in height)
+        ends = " bps to ".join(format_bps(end) for end in band)
         text += f"\nband of all periods: {ends} bps"
     text += f"\ncheaper: {row['verdict']}\n{format_count(row['fills'])}"
-    return Mark(text, (row["x"], row["x"]), height)
+    return Mark(text, (row["x"], row["x"]), band)
 
 
 def _break_words(tested: pd.DataFrame, period: str) -> str:
@@ -259,8 +234,7 @@ def _draw_break(axes: Axes, tested: pd.DataFrame, periods: axis.Timeline) -> Non
         return
     place = periods.located(pd.DataFrame({"period": [found["changed_at"]]}))["place"]
     edge = periods.left[place.iloc[0]]
-    end = periods.left[-1] + periods.width[-1]
     look: dict[str, Any] = {"color": style.ink(), "linewidth": 1.1}
     axes.axvline(edge, **look, linestyle="--")
     axes.hlines(found["before_bps"], periods.left[0], edge, **look, linestyle=":")
-    axes.hlines(found["after_bps"], edge, end, **look, linestyle=":")
+    axes.hlines(found["after_bps"], edge, periods.end, **look, linestyle=":")

@@ -38,13 +38,15 @@ from loopring_lab.figures.style import (
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 # Part of the height of rates that is left below 0, so that a line at 0 is not cut.
 BELOW_ZERO = 0.015
-# Tiers whose colours can be told apart.
+# Tiers whose colours can be told apart on viridis, by eye.
 MOST_TIERS = 8
-# Columns up to which every bar has a label, and up to which each tier has one.
+# Columns up to which every bar has a label, and up to which each tier has one: at 900 pixels a label of two digits
+# needs a bar of some 25.
 ALL_LABELLED = 24
 SOME_LABELLED = 60
 # Percent of the height that a label needs.
 LABEL_HEIGHT = 6
+# As many rows as fit 420 pixels.
 MOST_TOKENS = 12
 # Half of a bar, as a part of the height of a token's row.
 HALF_BAR = 0.36
@@ -55,10 +57,10 @@ TEXT_COLUMNS = ["fees", "rate in bps", "without fee"]
 DRAWN_ONLY = ["length", "label", "name", *TEXT_COLUMNS]
 LIKELY = ", likely"
 UNCERTAIN = {
-    "other": ("other tiers", "#B8B8B8", "..."),
-    "ambiguous": ("ambiguous", "#D9D9D9", "///"),
-    "none": ("no whole tier", "#9A9A9A", "xxx"),
-    "unknown": ("not known", "#FFFFFF", "\\\\\\"),
+    "other": {"label": "other tiers", "facecolor": "#B8B8B8", "hatch": "..."},
+    "ambiguous": {"label": "ambiguous", "facecolor": "#D9D9D9", "hatch": "///"},
+    "none": {"label": "no whole tier", "facecolor": "#9A9A9A", "hatch": "xxx"},
+    "unknown": {"label": "not known", "facecolor": "#FFFFFF", "hatch": "\\\\\\"},
 }
 
 
@@ -137,8 +139,6 @@ def fee_rates(
     tokens = f"fees paid in {fee_token}" if fee_token else "each token by itself"
     title = f"Effective fee rate per {periods.name}, {tokens}"
 
-    # A line of steps needs the end of the last one too.
-    end = periods.left[-1] + periods.width[-1]
     steps = periods.located(table)
     steps["rate"] = steps["bps"].astype(float)
     with drawing(trades, ax, title, note, overview.note) as axes:
@@ -147,13 +147,13 @@ def fee_rates(
             of_period = of_line["rate"].reindex(range(len(periods.left)))
             # The last step is as long as its period.
             heights = np.append(of_period, of_period.iloc[-1])
-            starts = np.append(periods.left, end)
+            starts = np.append(periods.left, periods.end)
             look = {**group.line, "marker": None, "drawstyle": "steps-post"}
             axes.plot(starts, heights, **look)
         # Also where all fees are 0 the axis shows basis points.
         top = max(1.0, 1.06 * steps["rate"].max())
         axes.set_ylim(-BELOW_ZERO * top, top)
-        axes.set_xlim(periods.left[0], end)
+        axes.set_xlim(periods.left[0], periods.end)
         axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")
     return keep(
@@ -221,13 +221,12 @@ def fee_tiers(
 
     def say(row: dict[Any, Any]) -> str:
         label = styles[row["name"]]["label"]
-        return f"{label}, {row['when']}\n{row['height']:.1f} % of fills\n{format_count(row['fills'])}"
+        return f"{label}, {row['when']}\n{row['height']:.1f} % of fills"
 
     parts = table.assign(name=names, height=100 * table["share"])
     bars = periods.located(
         parts.groupby(["period", "name"])[["fills", "height"]].sum().reset_index()
     )
-    bars["text"] = [*map(say, bars.to_dict("records"))]
     title = f"Fills by fee tier, per {periods.name}"
     note = trade_count(table["fills"].sum(), overview.trades)
     legend = {"reverse": True, "title": "fee tier", "alignment": "left"}
@@ -239,7 +238,7 @@ def fee_tiers(
         overview.note,
         legend=legend,
     ) as axes:
-        marks = stacked_bars(axes, periods.left, periods.width, bars, styles)
+        marks = stacked_bars(axes, periods.left, periods.width, bars, styles, say)
         _label_tiers(axes, len(periods.left))
         axis.format_dates(axes, periods)
         percent_axis(axes, "fills")
@@ -326,7 +325,6 @@ def fees_by_token(
                 min_n_ticks=1,
             )
         )
-        style.plain_numbers(axes.xaxis)
         style.text_columns(axes, table.filter(TEXT_COLUMNS))
     kept = table.drop(columns=DRAWN_ONLY, errors="ignore")
     return keep(axes, kept, _token_marks(table, token))
@@ -343,11 +341,7 @@ def _rate_marks(
         text = f"{heading}\n{format_bps(row['rate'])} bps: {amounts}\n{format_count(row['fills'])}"
         left = periods.left[row["place"]]
         right = left + periods.width[row["place"]]
-        yield Mark(
-            text,
-            (left, right),
-            (row["rate"], row["rate"]),
-        )
+        yield Mark(text, (left, right), (row["rate"], row["rate"]))
 
 
 def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
@@ -404,11 +398,7 @@ def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
     shades = colormaps["viridis"](places)
     styles: dict[str, dict[str, Any]] = {}
     for tier, shade in zip(tiers, shades, strict=True):
-        exact = {
-            "label": f"{tier} bps",
-            "facecolor": to_hex(shade),
-            "edgecolor": style.GREY,
-        }
+        exact = {"label": f"{tier} bps", "facecolor": to_hex(shade)}
         likely = {
             "label": f"{tier} bps{LIKELY}",
             "hatch": "++",
@@ -416,14 +406,8 @@ def _tier_styles(tiers: list[int]) -> dict[str, dict[str, Any]]:
         }
         styles[f"{tier}"] = exact
         styles[f"{tier}{LIKELY}"] = exact | likely
-    for name, (label, colour, hatch) in UNCERTAIN.items():
-        styles[name] = {
-            "label": label,
-            "facecolor": colour,
-            "hatch": hatch,
-            "edgecolor": style.GREY,
-        }
-    return {name: look | {"linewidth": 0.5} for name, look in styles.items()}
+    edge = {"edgecolor": style.GREY, "linewidth": 0.5}
+    return {name: edge | look for name, look in (styles | UNCERTAIN).items()}
 
 
 def _label_tiers(axes: Axes, columns: int) -> None:
@@ -461,13 +445,8 @@ def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
     table = as_pandas(fees.summary(trades))
     shown = _largest(table.assign(length=table["fills"]))
     shown["label"] = shown["length"].map("{:,.0f}".format)
-    shown["rate in bps"] = [
-        MISSING if pd.isna(rate) else f"{rate:.2f}" for rate in shown["bps"]
-    ]
-    shares = shown["zero_fee_share"] * 100
-    shown["without fee"] = [
-        MISSING if pd.isna(share) else f"{share:.0f} %" for share in shares
-    ]
+    shown["rate in bps"] = _texts(shown["bps"], "{:.2f}")
+    shown["without fee"] = _texts(shown["zero_fee_share"] * 100, "{:.0f} %")
     count = table["fills"].sum()
     note = trade_count(count, count)
     unknown = int(table["unknown"].sum())
@@ -515,6 +494,10 @@ def _by_value(
         title,
         f"{trade_count(count - lost, count)} valued",
     )
+
+
+def _texts(values: pd.Series, form: str) -> list[str]:
+    return [MISSING if pd.isna(value) else form.format(value) for value in values]
 
 
 def _largest(table: pd.DataFrame) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +13,7 @@ from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.engine.ask import ask
+from loopring_lab.engine.estimates import quantile
 from loopring_lab.engine.groups import period_sql
 from loopring_lab.engine.query import ORDER_COLUMNS, Question
 from loopring_lab.errors import LabError
@@ -40,7 +40,6 @@ EQUAL_PERIODS = {
 }
 # Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
-Z = NormalDist().inv_cdf(0.975)  # of intervals of 95 %
 
 DAILY_VOLUMES = {
     "sums": f"""
@@ -107,15 +106,14 @@ def volume(
 
     def say(row: dict[Any, Any]) -> str:
         heading = f"{FILL_TYPES[row['fill_type']].label}, {row['when']}"
-        return f"{heading}\n{format_amount(row['notional'])} {token}\n{format_count(row['fills'])}"
+        return f"{heading}\n{format_amount(row['notional'])} {token}"
 
     styles = {name: FILL_TYPES[name].bar for name in ("amm", "dex")}
     bars = periods.located(table)
     bars["name"] = bars["fill_type"]
     bars["height"] = to_float(bars["notional"])
-    bars["text"] = [*map(say, bars.to_dict("records"))]
     with drawing(trades, ax, title, overview.note) as axes:
-        marks = stacked_bars(axes, periods.left, periods.width, bars, styles)
+        marks = stacked_bars(axes, periods.left, periods.width, bars, styles, say)
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"notional ({token})")
     return keep(axes, table, marks)
@@ -209,11 +207,10 @@ def fill_shares(
     points = periods.located(table).rename(columns={"share": "mean"})
     points[["mean", "low", "high"]] *= 100
     every_point = points.set_index("place").reindex(range(len(periods.left)))
-    middles = periods.left + periods.width / 2
-    points["x"] = middles[points["place"]]
+    points["x"] = periods.middle[points["place"]]
     pool = FILL_TYPES["amm"]
     # Smaller marks stay apart on a line of many.
-    size = 5 if len(middles) <= MOST_DOTS else 2
+    size = 5 if len(every_point) <= MOST_DOTS else 2
     with drawing(
         trades,
         ax,
@@ -224,7 +221,7 @@ def fill_shares(
     ) as axes:
         style.draw_estimates(
             axes,
-            middles,
+            periods.middle,
             every_point,
             pool,
             markersize=size,
@@ -295,14 +292,13 @@ def size_profile(
     def say(row: dict[Any, Any]) -> str:
         sizes = f"{format_amount(row['smallest'])} to {format_amount(row['largest'])} {token}"
         share = f"{row['height']:.1f} % of the fills of this size"
-        return f"{FILL_TYPES[row['name']].label}, {sizes}\n{share}\n{format_count(row['fills'])}"
+        return f"{FILL_TYPES[row['name']].label}, {sizes}\n{share}"
 
     bars = table.assign(
         place=places,
         name=table["fill_type"],
         height=100 * table["share"],
     )
-    bars["text"] = [*map(say, bars.to_dict("records"))]
     styles = {
         name: group.bar
         for name, group in FILL_TYPES.items()
@@ -316,13 +312,7 @@ def size_profile(
         overview_of(trades, caller).note,
     ) as axes:
         left = np.arange(count) - style.BAR_WIDTH / 2
-        marks = stacked_bars(
-            axes,
-            left,
-            np.ones(count),
-            bars,
-            styles,
-        )
+        marks = stacked_bars(axes, left, np.ones(count), bars, styles, say)
         axis.format_sizes(axes, axis.bounds_of(table), token)
         percent_axis(axes, "fills")
     return keep(axes, table, marks)
@@ -415,7 +405,7 @@ def _wilson(
 ) -> tuple[pd.Series, pd.Series]:
     """Return the ends of Wilson's score interval of shares of so many orders."""
     # E. B. Wilson: Probable inference, JASA 22 (1927).
-    square = Z**2
+    square = quantile(0.95) ** 2
     middle = (share + square / (2 * orders)) / (1 + square / orders)
     within = share * (1 - share) * square / orders + (square / (2 * orders)) ** 2
     reach = np.sqrt(within) / (1 + square / orders)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib import rcParams
 from matplotlib.axes import Axes
 
 from loopring_lab import fills
-from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
@@ -20,7 +19,6 @@ from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import (
     COLOURS,
     GREY,
-    GroupStyle,
     as_pandas,
     drawing,
     format_count,
@@ -31,23 +29,24 @@ from loopring_lab.fills.earnings import POSITION, period_name, rate_in_words, to
 from loopring_lab.fills.prices import OWN_TRADES
 from loopring_lab.query import parse_account_id
 
-# Each part of the net return by its column, whether it adds to it, and how it is drawn.
+
+class Part(NamedTuple):
+    """A line of the figure; what is lost has the sign -1, and without a width of its own it has the style's."""
+
+    label: str
+    sign: int
+    colour: str
+    dash: Any
+    width: float | None = None
+
+
+# What the net return is the sum of, by its column.
 PARTS = {
-    "fees": (1, GroupStyle("fees", COLOURS[2], COLOURS[2], "", "--")),
-    "lost_to_arbitrage": (
-        -1,
-        GroupStyle("lost to arbitrage", COLOURS[1], COLOURS[1], "", "-."),
-    ),
-    "lost_to_users": (
-        -1,
-        GroupStyle("lost to users", COLOURS[0], COLOURS[0], "", (0, (1, 1))),
-    ),
-    "lost_to_unknown": (
-        -1,
-        GroupStyle("lost to unknown flow", GREY, GREY, "", (0, (5, 1))),
-    ),
+    "fees": Part("fees", 1, COLOURS[2], "--"),
+    "lost_to_arbitrage": Part("lost to arbitrage", -1, COLOURS[1], "-."),
+    "lost_to_users": Part("lost to users", -1, COLOURS[0], (0, (1, 1))),
+    "lost_to_unknown": Part("lost to unknown flow", -1, GREY, (0, (5, 1))),
 }
-NET = "net"
 NET_WIDTH = 2.4
 
 
@@ -119,12 +118,18 @@ def liquidity(
         along = np.concatenate([periods.left[:1], ends])
         axes.axhline(0, **zero_line())
         marks: list[Mark] = []
-        for name, sign, group in _lines(known):
-            sums = _running(known[name], sign)
-            width = NET_WIDTH if name == NET else rcParams["lines.linewidth"]
-            line = {**group.line, "marker": "", "linewidth": width}
-            axes.plot(along, to_float(pd.Series(sums, dtype="amount")), **line)
-            marks += _marks(located, sums, along, group.label, str(pool["quote"]))
+        for name, part in _lines(known).items():
+            steps = (part.sign * amount for amount in known[name])
+            sums = list(accumulate(steps, initial=Decimal(0)))
+            axes.plot(
+                along,
+                list(map(float, sums)),
+                label=part.label,
+                color=part.colour,
+                linestyle=part.dash,
+                linewidth=part.width,
+            )
+            marks += _marks(located, sums, along, part.label, str(pool["quote"]))
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"sum so far ({pool['quote']})")
     return keep(axes, table, marks)
@@ -149,20 +154,10 @@ def _of_pool(table: pd.DataFrame, account: int | None, caller: str) -> pd.DataFr
     return own
 
 
-def _lines(known: pd.DataFrame) -> Iterator[tuple[str, int, GroupStyle]]:
-    """Yield the lines of a figure; a class of flow that never came has none."""
-    for name, (sign, group) in PARTS.items():
-        if (known[name] != 0).any():
-            yield name, sign, group
-    yield NET, 1, GroupStyle("net", ink(), ink(), "", "-")
-
-
-def _running(amounts: pd.Series, sign: int) -> list[Decimal]:
-    """Return exact sums so far, from 0 on."""
-    sums = [Decimal(0)]
-    for amount in amounts:
-        sums.append(sums[-1] + sign * amount)
-    return sums
+def _lines(known: pd.DataFrame) -> dict[str, Part]:
+    """Return the lines of a figure; a class of flow that never came has none."""
+    lines = {name: part for name, part in PARTS.items() if (known[name] != 0).any()}
+    return lines | {"net": Part("net", 1, ink(), "-", NET_WIDTH)}
 
 
 def _note(table: pd.DataFrame) -> str:

@@ -34,7 +34,6 @@ class Mark(NamedTuple):
     x: tuple[float, float]
     y: tuple[float, float]
     along: Literal["x", "y"] = "x"
-    axes: int = 0
 
 
 class Figure(_Figure):
@@ -51,7 +50,7 @@ class Figure(_Figure):
         The table drawn last, with exact amounts; the columns are those of the function of `fees` or `fills`
         named in the docstring of the figure.
     marks : list of Mark
-        What each bar, step or point says, with its unit and how many fills it rests on.
+        What each bar, step or point drawn last says, with its unit and how many fills it rests on.
 
     Examples
     --------
@@ -69,37 +68,33 @@ class Figure(_Figure):
 
     def _repr_png_(self) -> bytes:
         drawn = io.BytesIO()
+        # The style's own paper; where that is clear, white.
+        paper = self.get_facecolor()
+        *_, opacity = to_rgba(paper)
         # A token may be called "$".
         with rc_context({"text.parse_math": False}):
             self.savefig(
                 drawn,
                 format="png",
                 dpi=DENSITY * self.dpi,
-                facecolor=self._paper(),
+                facecolor=paper if opacity else "white",
             )
         png = io.BytesIO()
         image, clear = _card(Image.open(drawn).convert("RGB"))
         image.save(png, format="png", optimize=True, transparency=clear)
         return png.getvalue()
 
-    def _paper(self) -> Any:
-        """Return the style's colour of figures; where that is clear, white."""
-        *_, opacity = to_rgba(self.get_facecolor())
-        return self.get_facecolor() if opacity else "white"
-
     def _repr_mimebundle_(
         self,
         **options: Any,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         picture = base64.b64encode(self._repr_png_()).decode()
-        # The page shows it at half its pixels, and screen readers read its titles.
-        shown = {"width": round(self.bbox.width), "alt": self._titles()}
-        return {"text/plain": repr(self), "image/png": picture}, {"image/png": shown}
-
-    def _titles(self) -> str:
-        """Return the titles of its panels."""
+        # Screen readers read the titles of its panels.
         titles = [axes.get_title(loc="left") for axes in self.axes]
-        return "; ".join(filter(None, titles)) or "Figure"
+        alt = "; ".join(filter(None, titles)) or "Figure"
+        # The page shows it at half its pixels.
+        shown = {"width": round(self.bbox.width), "alt": alt}
+        return {"text/plain": repr(self), "image/png": picture}, {"image/png": shown}
 
 
 def keep(
@@ -110,11 +105,8 @@ def keep(
     """Attach the table drawn and its marks to a figure of ours; return the figure of the axes."""
     figure = axes.figure
     if isinstance(figure, Figure):
-        # Another drawing on the same axes replaces their marks only.
-        number = figure.axes.index(axes)
         figure.table = table.reset_index(drop=True)
-        figure.marks = [mark for mark in figure.marks if mark.axes != number]
-        figure.marks += [mark._replace(axes=number) for mark in marks]
+        figure.marks = list(marks)
     return cast("Figure", figure)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import DAY
 from loopring_lab.engine.query import Question, collected, note_on_both_sides
@@ -77,8 +76,3 @@ def count_accounts(trades: Any, caller: str) -> int:
     question = Question(caller, ACCOUNTS, needs=(), may_have=("account_id",))
     (found,) = collected(ask(question, trades), caller).to_pylist()
     return int(found["accounts"])
-
-
-def opened(trades: Any) -> Any:
-    """Return trades as a frame; those of an archive as a relation, which is read where it is needed."""
-    return trades.scan("duckdb") if frames.kind_of(trades) == "archive" else trades

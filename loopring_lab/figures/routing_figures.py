@@ -12,25 +12,9 @@ from loopring_lab import fills
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
-from loopring_lab.figures.cost_figures import MOST_LINES
-from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.style import (
-    VERDICTS,
-    as_pandas,
-    drawing,
-    format_count,
-    format_estimate,
-    group_label,
-    zero_line,
-)
+from loopring_lab.figures.marks import Figure, keep
+from loopring_lab.figures.style import as_pandas, drawing, format_count, format_estimate
 from loopring_lab.fills.routing import OF_ORDERS
-
-# As `format_estimate` calls them.
-ESTIMATE = {
-    "weighted_opportunity_bps": "mean",
-    "low_opportunity_bps": "low",
-    "high_opportunity_bps": "high",
-}
 
 
 def routing(
@@ -85,78 +69,50 @@ def routing(
         "pool_fee_bps": pool_fee_bps,
         "taker_fee_bps": taker_fee_bps,
     }
-    overall = as_pandas(fills.pool_quotes(trades, balances, [], **fees))
-    table = as_pandas(fills.pool_quotes(trades, balances, given, **fees))
-    labels = [group_label(tuple(row)) for row in table[given].itertuples(index=False)]
-    rows = pd.concat(
-        [
-            overall.assign(group="all"),
-            table.assign(group=labels),
-        ],
-        ignore_index=True,
+    answers = [
+        as_pandas(fills.pool_quotes(trades, balances, keys, **fees))
+        for keys in ([], given)
+    ]
+    overall, table = (
+        answer.assign(quoted=answer["orders"] - answer["unquoted"])
+        for answer in answers
     )
-    rows["quoted"] = rows["orders"] - rows["unquoted"]
-    rows = rows.rename(columns=ESTIMATE)
     # A group without any quote has nothing to draw.
-    rows = rows[rows["quoted"] > 0]
-    if rows.empty:
+    known = table[table["quoted"] > 0]
+    if known.empty:
         raise LabError(
             f"{caller}: no order on the book has a quote, as no reserves of a pool are known just before one. Pass "
             "the balances of the same blocks as the trades."
         )
-    # All orders come first, as no group has more.
-    ranked = rows.sort_values("quoted", ascending=False, kind="stable")
-    shown = ranked.head(MOST_LINES + 1).reset_index(drop=True)
-    # The first row is that of all orders.
-    quoted = f"{rows['quoted'].iloc[0]:,} of {format_count(overall['orders'].iloc[0], 'order')}"
+    shown = style.all_and_groups(overall, known, given, "quoted")
+    everything = shown.iloc[0]
+    quoted = (
+        f"{everything['quoted']:,} of {format_count(everything['orders'], 'order')}"
+    )
     note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
     note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
-    if len(ranked) > len(shown):
-        note += f"; the {MOST_LINES} groups of {len(ranked) - 1} with most orders"
+    if len(known) > style.MOST_LINES:
+        note += f"; the {style.MOST_LINES} groups of {len(known)} with most orders"
     title = f"Orders on the book against the pool's quote, by {', '.join(given)}"
-    marks = []
+    estimates = style.weighted(shown, "opportunity_bps")
+    estimates["verdict"] = "undecided"
+    estimates.loc[estimates["low"] > 0, "verdict"] = "pool"
+    estimates.loc[estimates["high"] < 0, "verdict"] = "book"
     with drawing(trades, ax, title, note, rows=len(shown)) as axes:
-        axes.axvline(0, **zero_line())
-        for place, row in enumerate(shown.to_dict("records")):
-            marks.append(_draw(axes, place, row))
-        # All orders together stand apart from the groups.
-        axes.axhline(0.5, **zero_line())
-        axes.set_yticks(range(len(shown)), list(shown["group"]))
+        marks = style.draw_rows(axes, estimates, _say)
         axes.set_xlabel(
             "opportunity cost, all in (basis points; right of 0: the pool was cheaper)"
         )
-        style.plain_numbers(axes.xaxis)
         texts = {"orders": shown["quoted"].map("{:,}".format)}
         style.text_columns(axes, pd.DataFrame(texts))
-    # The table keeps the library's names.
-    back = {short: name for name, short in ESTIMATE.items()}
-    return keep(axes, shown.rename(columns=back), marks)
+    return keep(axes, shown, marks)
 
 
-def _draw(axes: Axes, place: int, row: dict[Any, Any]) -> Mark:
-    """Draw one estimate with its interval, and return what it says."""
-    # Without an interval, both comparisons are false.
-    cheaper = "undecided"
-    if row["low"] > 0:
-        cheaper = "pool"
-    elif row["high"] < 0:
-        cheaper = "book"
-    group = VERDICTS[cheaper]
-    axes.hlines(place, row["low"], row["high"], color=group.colour, linewidth=1.6)
-    look: dict[str, Any] = {
-        "marker": group.marker,
-        "markersize": 7,
-        "color": group.colour,
-    }
-    if group is VERDICTS["undecided"]:
-        look |= group.hollow
-    axes.plot(row["mean"], place, **look)
-    # What stands at the mark when it is chosen.
+def _say(row: dict[Any, Any]) -> str:
+    """Say what an estimate is, and what it rests on."""
     counts = (
         f"{format_count(row['quoted'], 'order')}, {row['unquoted']:,} without a quote"
     )
-    text = f"{row['group']}: {format_estimate(row)}\ncheaper: {cheaper}\n{counts}"
-    ends = (row["mean"], row["mean"])
-    if pd.notna(row["low"]):
-        ends = (row["low"], row["high"])
-    return Mark(text, ends, (place, place), "y")
+    return (
+        f"{row['group']}: {format_estimate(row)}\ncheaper: {row['verdict']}\n{counts}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import pairwise
@@ -13,18 +13,16 @@ import numpy as np
 import pandas as pd
 from matplotlib import rc_context, rc_params_from_file, rcParams
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
-from matplotlib.text import Annotation
-from matplotlib.ticker import FuncFormatter
 
 from loopring_lab.amounts.display import format_amount, truncate
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
 from loopring_lab.errors import LabError
 from loopring_lab.figures.marks import Figure, Mark, bar_marks
+from loopring_lab.fills.prices import OWN_TRADES
 
 # Read once, as matplotlib would read the file again for each figure.
 STYLE: dict[Any, Any] = dict(
@@ -53,7 +51,7 @@ LONGEST_LABEL = 20
 # Part of its column that a bar fills.
 BAR_WIDTH = 0.92
 POINTS_PER_INCH = 72
-# Points between axes, or what stands above them, and the title; and of a line of notes.
+# Points between axes, or what stands above them, and the title; and of a line of notes, which are 10 points high.
 TITLE_PAD = 8.5
 NOTE_LINE = 14.0
 # Inches: 900 by 420 pixels, about the width of a notebook's cell.
@@ -62,17 +60,29 @@ HEIGHT = 4.2
 # Inches of a figure around its rows, and of each row.
 AROUND = 1.35
 ROW = 0.34
+# Groups with a row each: as many as fit a figure of 420 pixels below the row for all.
+MOST_LINES = 11
 # Rows that axes have at least on a page with others, where their height is given.
 FEWEST_ROWS = 5
-# Points between columns of text, and of an average letter and of a digit at their sizes.
+# Points between columns of text, and of an average letter and of a digit at their sizes, of DejaVu Sans, which
+# matplotlib brings.
 COLUMN_GAP = 12
 LETTER = 6.3
 DIGIT = 7.0
-# Part of the width beside the legend that axes have once they are laid out.
+# Part of the width beside the legend that axes have once they are laid out, about.
 AXES_WIDTH = 0.93
 # Parts of the height of axes: for a line of counts, and beyond its edges for marks on them.
 COUNT_HEIGHT = 0.065
 EDGE = 0.03
+# What estimates are called by everything that draws or writes one.
+ESTIMATE = {
+    "difference_bps": "mean",
+    "cost_bps": "mean",
+    "low_bps": "low",
+    "high_bps": "high",
+}
+# In two lines: one would end above the headings of columns beside the axes.
+PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
 
 
 def ink(strength: float = 1.0) -> str:
@@ -190,6 +200,9 @@ def drawing(
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(visible=True, color=ink(GRID_STRENGTH))
         axes.set_axisbelow(True)
+        # Without exponents, until a figure has dates or names there.
+        axes.xaxis.set_major_formatter(_format_tick)
+        axes.yaxis.set_major_formatter(_format_tick)
         if rows:
             shown = max(rows, FEWEST_ROWS) if ax else rows
             axes.set_ylim(shown - 0.4, -0.6)
@@ -198,12 +211,7 @@ def drawing(
         _write_title(axes, title, small_print, counts_above)
         if axes.get_legend_handles_labels()[0]:
             # To the right of the axes, where nothing is drawn.
-            corner = {
-                "loc": "upper left",
-                "bbox_to_anchor": (1.0, 1.0),
-                "borderaxespad": 0.5,
-            }
-            axes.legend(**corner | dict(legend or {}))
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **legend or {})
         _mark_synthetic(axes, trades)
 
 
@@ -275,7 +283,7 @@ def _small_print(
     **options: Any,
 ) -> None:
     """Write text that takes no room: a long note must not make the axes narrow."""
-    written = write(
+    write(
         axes,
         text,
         corner,
@@ -283,9 +291,9 @@ def _small_print(
         coordinates,
         va="bottom",
         color=ink(NOTE_STRENGTH),
+        in_layout=False,
         **options,
     )
-    written.set_in_layout(False)
 
 
 def write(
@@ -295,16 +303,15 @@ def write(
     offset: Any,
     coordinates: Any,
     **options: Any,
-) -> Annotation:
+) -> None:
     """Write a text at an offset in points from its place."""
-    options = {"fontsize": 10} | options
-    return axes.annotate(
+    axes.annotate(
         text,
         place,
         offset,
         coordinates,
         textcoords="offset points",
-        **options,
+        **{"fontsize": 10} | options,
     )
 
 
@@ -344,14 +351,70 @@ def zero_line() -> dict[str, Any]:
     return {"color": ink(NOTE_STRENGTH), "linewidth": 0.8}
 
 
+def verdict_marker(verdict: str) -> dict[str, Any]:
+    """Return arguments of `Axes.plot` for an estimate: in the style of the cheaper venue, hollow where undecided."""
+    group = VERDICTS[verdict]
+    marker: dict[str, Any] = {
+        "marker": group.marker,
+        "markersize": 7,
+        "color": group.colour,
+    }
+    return marker | group.hollow if verdict == "undecided" else marker
+
+
+def all_and_groups(
+    overall: pd.DataFrame,
+    groups: pd.DataFrame,
+    names: list[str],
+    counted: str,
+) -> pd.DataFrame:
+    """Return the row for all, then those of groups with the most counted, each with the name of its ``group``."""
+    labels = [group_label(tuple(row)) for row in groups[names].itertuples(index=False)]
+    ranked = groups.assign(group=labels).sort_values(
+        counted, ascending=False, kind="stable"
+    )
+    return pd.concat(
+        [overall.assign(group="all"), ranked.head(MOST_LINES)], ignore_index=True
+    )
+
+
+def draw_rows(
+    axes: Axes,
+    rows: pd.DataFrame,
+    say: Callable[[dict[Any, Any]], str],
+) -> list[Mark]:
+    """Draw a row for each estimate with its verdict, the first of which, for all fills, stands apart."""
+    axes.axvline(0, **zero_line())
+    axes.axhline(0.5, **zero_line())
+    axes.set_yticks(range(len(rows)), list(rows["group"]))
+    marks = []
+    for place, row in enumerate(rows.to_dict("records")):
+        marker = verdict_marker(row["verdict"])
+        axes.hlines(
+            place,
+            row["low"],
+            row["high"],
+            color=marker["color"],
+            linewidth=1.6,
+        )
+        axes.plot(row["mean"], place, **marker)
+        marks.append(Mark(say(row), ends(row), (place, place), "y"))
+    return marks
+
+
 def stacked_bars(
     axes: Axes,
     left: np.ndarray,
     width: np.ndarray,
     table: pd.DataFrame,
     styles: Mapping[str, Mapping[str, Any]],
+    say: Callable[[dict[Any, Any]], str],
 ) -> list[Mark]:
-    """Stack the rows of a table, each a ``name``, ``place``, ``height`` and ``text``, a stack for each style."""
+    """Stack rows, each with a ``name``, ``place``, ``height`` and how many ``fills``: a stack for each style."""
+    said = [
+        f"{say(row)}\n{format_count(row['fills'])}" for row in table.to_dict("records")
+    ]
+    table = table.assign(text=said)
     marks: list[Mark] = []
     bottom = np.zeros(len(left))
     for name, options in styles.items():
@@ -436,26 +499,23 @@ def write_counts(
     texts = [f"{count:,}" for count in counts]
     # Where counts are too close, some are left out rather than all made small.
     step = every_nth(texts, width * column_width(axes))
-    look: Any = {
-        "ha": "center",
-        "va": "center",
-        "fontsize": 9,
-        "color": legible(colour),
-        "annotation_clip": True,
-    }
-    across = axes.get_xaxis_transform()
+    text_colour = legible(colour)
     pairs = list(zip(places, texts, strict=True))
     for place, text in pairs[::step]:
-        written = write(
+        write(
             axes,
             text,
             (place, at[0]),
             (0, at[1]),
-            across,
-            **look,
+            axes.get_xaxis_transform(),
+            ha="center",
+            va="center",
+            fontsize=9,
+            color=text_colour,
+            annotation_clip=True,
+            # It stands between points and title, which take that room.
+            in_layout=False,
         )
-        # It stands between points and title, which take that room.
-        written.set_in_layout(False)
 
 
 def column_width(axes: Axes) -> float:
@@ -483,24 +543,20 @@ def every_nth(labels: Sequence[str], distance: float) -> int:
 
 def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
     """Write columns of text to the right of the axes, a line for each row of a figure."""
-    beside = axes.get_yaxis_transform()
     # Points from the axes, as constrained layout moves their edge.
     right = 0.0
     for heading, column in texts.items():
         longest = max(map(len, [str(heading), *column]))
         right += COLUMN_GAP + LETTER * longest
-        head: Any = {
-            "ha": "right",
-            "va": "bottom",
-            "color": ink(NOTE_STRENGTH),
-        }
         write(
             axes,
             str(heading),
             (1, 1),
             (right, 4),
             "axes fraction",
-            **head,
+            ha="right",
+            va="bottom",
+            color=ink(NOTE_STRENGTH),
         )
         for place, text in enumerate(column):
             write(
@@ -508,21 +564,20 @@ def text_columns(axes: Axes, texts: pd.DataFrame) -> None:
                 text,
                 (1, place),
                 (right, 0),
-                beside,
+                axes.get_yaxis_transform(),
                 ha="right",
                 va="center",
                 annotation_clip=True,
             )
 
 
-def plain_numbers(axis: Axis) -> None:
-    """Write the tick labels of an axis without exponents."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
-
-
 def percent_axis(axes: Axes, unit: str) -> None:
     axes.set_ylim(0, 100)
     axes.set_ylabel(f"share of {unit} (%)")
+
+
+def _format_tick(value: float, _: object) -> str:
+    return format_number(value)
 
 
 def format_number(value: float, digits: int = 10) -> str:
@@ -540,6 +595,28 @@ def format_count(count: Any, name: str = "fill") -> str:
 def format_bps(rate: Any, places: int = 2) -> str:
     """Write a rate in basis points, and 0 without a sign."""
     return f"{round(float(rate), places) + 0.0:,.{places}f}"
+
+
+def weighted(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Call a mean weighted by value, and the ends of its interval, by the names in `ESTIMATE`."""
+    columns = {f"weighted_{name}": "mean", f"low_{name}": "low", f"high_{name}": "high"}
+    return table.rename(columns=columns)
+
+
+def ends(
+    row: Mapping[Any, Any],
+    low: str = "low",
+    high: str = "high",
+) -> tuple[float, float]:
+    """Return the ends of an interval; without one, the estimate."""
+    if pd.isna(row[low]):
+        return row["mean"], row["mean"]
+    return row[low], row[high]
+
+
+def pulled(table: pd.DataFrame) -> str:
+    """Return a line for the note of a figure that measures against trades of the exchange itself."""
+    return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
 
 
 def format_estimate(row: Mapping[Any, Any]) -> str:

@@ -30,7 +30,13 @@ function render({ model, el }) {
     insert.hidden = !placeInNotebook(model, el);
   };
   copy.onclick = async () => {
-    await copyText(code.textContent);
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+    } catch {
+      // Not allowed, or a page without TLS.
+      getSelection().selectAllChildren(code);
+      document.execCommand("copy");
+    }
     status.textContent = "Copied.";
   };
   insert.onclick = () => {

@@ -15,17 +15,18 @@ from loopring_lab.amounts.display import name_of
 from loopring_lab.errors import LabError, NotAuthorized
 from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
-from loopring_lab.widgets.background import Background, ReportProgress
+from loopring_lab.widgets.background import Background, ReportProgress, Result
 
 if TYPE_CHECKING:
     from loopring_lab.figures import Figure
     from loopring_lab.trade_source import TradeSource
 
-# Decimals of amounts on screen; the CSV file has all.
+# Decimals of amounts on screen: the precision of the tokens in the synthetic world is 7 at most. The CSV file has all.
 DECIMALS = 8
 # Rows of the table in exported code, which fit a screen beside its figure.
 ROWS = 24
-# Tables, figures and selections that are kept, so that going back to a choice is instant.
+# Tables, figures and selections that are kept, so that going back to a choice is instant: three for each of some
+# twenty choices.
 CACHE_SIZE = 64
 COMPARISONS = {
     "==": operator.eq,
@@ -130,8 +131,6 @@ class Selection:
         self,
         choices: Any,
         source: TradeSource | pd.DataFrame,
-        prices: pd.DataFrame | None,
-        balances: pd.DataFrame | None = None,
     ) -> None:
         self.choices = choices
         self.background: Background = choices.background
@@ -143,9 +142,9 @@ class Selection:
             self._trades = source
         else:
             self.client = source
-        self._given_prices = prices
+        self.given_prices: pd.DataFrame | None = None
         # What pools held: as given, or as read from blocks.
-        self._balances = balances
+        self.known_balances: pd.DataFrame | None = None
         # What was to be read last, whether or not it could be.
         self._tried: object = None
         # Trades with roles, prices under `_prices_key`, and what `_cached` computes.
@@ -279,7 +278,7 @@ class Selection:
         client: Any = self.client
 
         def keep(balances: pd.DataFrame) -> None:
-            self._balances = balances
+            self.known_balances = balances
 
         self.background.begin(
             "Reading the balances of pools",
@@ -292,8 +291,7 @@ class Selection:
     @property
     def chosen(self) -> pd.DataFrame:
         """The trades that match the filters."""
-        chosen: pd.DataFrame = self._cached("chosen", self._filtered)
-        return chosen
+        return self._cached("chosen", self._filtered)
 
     @property
     def summary(self) -> str:
@@ -442,19 +440,27 @@ class Selection:
 
     def export(self) -> str:
         """Write code for the same table and figure, from the source as the notebook names it, or as here."""
-        lines = [
-            "import loopring_lab as lab",
-            *self._code_of_trades(),
-        ]
+        lines = ["import loopring_lab as lab"]
+        client = name_of(self.client, "client")
+        trades = "trades"
+        if self.client is None:
+            trades = name_of(self._trades, trades)
+        else:
+            if not self.accounts:
+                raise LabError(NO_ACCOUNT)
+            accounts = self._account_argument
+            lines.append(f"trades = {client}.trades(account_id={accounts})")
+        if self._finds_roles:
+            trades = f"lab.fills.with_roles({trades})"
+        lines.append(f"chosen = {trades}")
         lines += [
             f"chosen = chosen[{condition.code()}]" for condition in self._conditions
         ]
-        client = name_of(self.client, "client")
-        if self._uses_prices and self._given_prices is None and self._can_read_prices:
+        if self._uses_prices and self.given_prices is None and self._can_read_prices:
             every = repr(self._prices_every)
             lines.append(f"prices = {client}.outside_prices(chosen, every={every})")
         if self._finds_flow:
-            prices = name_of(self._given_prices, "prices")
+            prices = name_of(self.given_prices, "prices")
             lines.append(f"chosen = lab.fills.with_flow(chosen, {prices})")
         if self._takes_balances and self._can_read_balances:
             lines.append(f"balances = {client}.pool_balances()")
@@ -465,21 +471,6 @@ class Selection:
         lines.append(f"lab.show(table{columns}, precision={DECIMALS}, rows={ROWS})")
         lines.append(self._figure_call.code("chosen"))
         return "\n".join(lines)
-
-    def _code_of_trades(self) -> list[str]:
-        lines = []
-        trades = "trades"
-        if self.client is None:
-            trades = name_of(self._trades, trades)
-        else:
-            if not self.accounts:
-                raise LabError(NO_ACCOUNT)
-            client = name_of(self.client, "client")
-            accounts = self._account_argument
-            lines.append(f"trades = {client}.trades(account_id={accounts})")
-        if self._finds_roles:
-            trades = f"lab.fills.with_roles({trades})"
-        return [*lines, f"chosen = {trades}"]
 
     # Arguments of the library functions, as `FigureSpec` names them
 
@@ -526,8 +517,8 @@ class Selection:
     @property
     def prices(self) -> pd.DataFrame:
         """Prices from outside the exchange: as given, or as read for these filters."""
-        if self._given_prices is not None:
-            return self._given_prices
+        if self.given_prices is not None:
+            return self.given_prices
         if self._prices_key not in self._cache:
             what = "Flow" if self._finds_flow else self.spec.label
             raise LabError(
@@ -539,19 +530,19 @@ class Selection:
     @property
     def prices_if_any(self) -> pd.DataFrame | None:
         """`prices`; None where none are given and none can be read: the trades themselves are the reference then."""
-        if self._given_prices is None and not self._can_read_prices:
+        if self.given_prices is None and not self._can_read_prices:
             return None
         return self.prices
 
     @property
     def balances(self) -> pd.DataFrame:
         """What pools held: as given, or as read from blocks."""
-        if self._balances is None:
+        if self.known_balances is None:
             way = "Give balances=, from pool_balances() of a client of blocks."
             if self._can_read_balances:
                 way = "Show the widget, which reads them, or give balances=client.pool_balances()."
             raise LabError(f"{self.spec.label} needs the balances of pools. {way}")
-        return self._balances
+        return self.known_balances
 
     @property
     def _takes_balances(self) -> bool:
@@ -565,7 +556,7 @@ class Selection:
     @property
     def _lacks_balances(self) -> bool:
         """Whether the figure needs balances that can be read."""
-        if self._balances is not None or not self._can_read_balances:
+        if self.known_balances is not None or not self._can_read_balances:
             return False
         return self._takes_balances
 
@@ -580,7 +571,7 @@ class Selection:
     def _reference(self) -> str:
         """What the figure compares prices with: the same in all figures that can take it."""
         if "prices" in self.spec.options:
-            is_outside = self._given_prices is not None or self._can_read_prices
+            is_outside = self.given_prices is not None or self._can_read_prices
             return "outside prices" if is_outside else "these trades"
         takes_age = "tolerance" in self.spec.options
         return "the other venue's last fill" if takes_age else ""
@@ -592,7 +583,7 @@ class Selection:
     @property
     def _lacks_prices(self) -> bool:
         """Whether the figure needs prices that can be read."""
-        if self._given_prices is not None or not self._can_read_prices:
+        if self.given_prices is not None or not self._can_read_prices:
             return False
         return self._uses_prices and self._prices_key not in self._cache
 
@@ -636,20 +627,16 @@ class Selection:
 
     def _called(self, call: LibraryCall) -> Any:
         """Call a library function on the chosen trades, once for the same arguments."""
-        if self._finds_flow:
-            return self._cached(
-                f"by flow {call.code('chosen')}", lambda: call.run(self._with_flow)
-            )
-        return self._cached(call.code("chosen"), lambda: call.run(self.chosen))
+        key = (call.code("chosen"), self._finds_flow)
+        return self._cached(key, lambda: call.run(self._judged))
 
     @property
-    def _with_flow(self) -> pd.DataFrame:
-        """The chosen trades with the flow of their takers."""
-        fills = import_module("loopring_lab.fills")
-        found: pd.DataFrame = self._cached(
-            "with flow", lambda: fills.with_flow(self.chosen, self.prices)
-        )
-        return found
+    def _judged(self) -> Any:
+        """The chosen trades, with the flow of their takers where that is wanted."""
+        if not self._finds_flow:
+            return self.chosen
+        judge = LibraryCall("fills.with_flow", {"prices": self.prices})
+        return self._cached("with flow", lambda: judge.run(self.chosen))
 
     @property
     def _columns(self) -> list[str]:
@@ -657,7 +644,7 @@ class Selection:
             return []
         return list(dict.fromkeys([*self.groups, *self.spec.columns]))
 
-    def _cached(self, key: str, compute: Callable[[], Any]) -> Any:
+    def _cached(self, key: object, compute: Callable[[], Result]) -> Result:
         """Compute once for the same filters."""
         with self.background.lock:
             of_filters = (key, *self._conditions)
@@ -666,4 +653,5 @@ class Selection:
                 if len(self._cache) >= CACHE_SIZE:
                     self._cache.clear()
                 self._cache[of_filters] = compute()
-            return self._cache[of_filters]
+            found: Result = self._cache[of_filters]
+            return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -22,9 +22,6 @@ from loopring_lab.widgets.state import (
     parse_period,
     parse_text,
 )
-
-if TYPE_CHECKING:
-    pass
 
 PER_PERIOD = {"every": "every"}
 AGE = {"tolerance": "tolerance"}
@@ -96,7 +93,37 @@ class Explorer(WidgetState):
     _view_class = ("views", "TradesView")
 
     def __init__(self, source: Client | pd.DataFrame, **choices: Any) -> None:
-        self._start(source, None, choices)
+        widget = type(self).__name__
+        first: dict[str, Any] = {}
+        if is_trade_source(source):
+            if source.accounts:
+                # A relayer that knows its accounts, as the embedded one, shows something at once.
+                first = {"account": source.accounts[0]}
+        elif not isinstance(source, pd.DataFrame) or NEEDED_COLUMNS - {*source}:
+            raise LabError(
+                f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
+                "client.trades(...)."
+            )
+        # Taken in silence, it would look like a filter.
+        elif "account" in choices:
+            raise LabError(
+                f"{widget}: account= needs a client, and these are trades already. Give a client."
+            )
+        super().__init__(first | choices)
+        self.model = Selection(self, source)
+        self.model.check_dates()
+        # Checked again, as there may be trades to compare it with now.
+        self.market = self.market
+        # What the cell had last comes after what this call gives, and only where it gives nothing.
+        self._recall(choices)
+        try:
+            self.model.check_dates()
+        except LabError:
+            # Only a day that was recalled can be on the wrong side of one that was given.
+            self.since = choices.get("since")
+            self.until = choices.get("until")
+        # Not before: the first account is read when the view is shown.
+        self.observe(self._read_other_account, "account")
 
     def read(self) -> None:
         """Read the trades of the chosen accounts, as the view does by itself; `wait` waits for them."""
@@ -112,55 +139,12 @@ class Explorer(WidgetState):
         """The table of the chosen trades, from the library function that `export` names."""
         return self.model.table
 
-    def _start(
-        self,
-        source: Client | pd.DataFrame,
-        prices: pd.DataFrame | None,
-        choices: dict[str, Any],
-        balances: pd.DataFrame | None = None,
-    ) -> None:
-        widget = type(self).__name__
-        first: dict[str, Any] = {}
-        if is_trade_source(source):
-            if source.accounts:
-                # A relayer that knows its accounts, as the embedded one, shows something at once.
-                first = {"account": source.accounts[0]}
-        elif not _are_trades(source):
-            raise LabError(
-                f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
-                "client.trades(...)."
-            )
-        # Taken in silence, it would look like a filter.
-        elif "account" in choices:
-            raise LabError(
-                f"{widget}: account= needs a client, and these are trades already. Give a client."
-            )
-        super().__init__(first | choices)
-        self.model = Selection(self, source, prices, balances)
-        self.model.check_dates()
-        # Checked again, as there may be trades to compare it with now.
-        self.market = self.market
-        # What the cell had last comes after what this call gives, and only where it gives nothing.
-        self._recall(choices)
-        try:
-            self.model.check_dates()
-        except LabError:
-            # Only a day that was recalled can be on the wrong side of one that was given.
-            self.since = choices.get("since")
-            self.until = choices.get("until")
-        # Not before: the first account is read when the view is shown.
-        self.observe(self._read_other_account, "account")
-
     def _read_other_account(self, change: Any) -> None:
         if change["new"] is None:
             self.model.forget()
             self.background.drop()
         else:
             self.model.read()
-
-
-def _are_trades(source: Any) -> bool:
-    return isinstance(source, pd.DataFrame) and set(source.columns) >= NEEDED_COLUMNS
 
 
 class FeeExplorer(Explorer):
@@ -324,4 +308,6 @@ class FillExplorer(Explorer):
         balances: pd.DataFrame | None = None,
         **choices: Any,
     ) -> None:
-        self._start(source, prices, choices, balances)
+        super().__init__(source, **choices)
+        self.model.given_prices = prices
+        self.model.known_balances = balances

@@ -50,16 +50,14 @@ function render({ model, el }) {
     tip.hidden = band.hidden = true;
   };
   const draw = () => {
-    const svg = model.get("svg");
+    const { svg, label, zoomed, ...more } = model.get("page");
+    ({ marks, panel, axis } = more);
     drawing.innerHTML = svg.replace(/(\bid="|href="#|url\(#)/g, `$1${prefix}`);
-    marks = model.get("marks"); // edges, and the text
-    panel = model.get("panel"); // edges
-    axis = model.get("axis");
     const help =
       "Arrow keys read the values, plus and minus zoom, 0 shows all.";
-    picture.ariaLabel = `${model.get("label")}. ${help}`;
+    picture.ariaLabel = `${label}. ${help}`;
     for (const one of tools.children)
-      one.disabled = one !== plus && !model.get("zoomed");
+      one.disabled = one !== plus && !zoomed;
     shown = -1;
     hide();
   };
@@ -187,7 +185,7 @@ function render({ model, el }) {
   };
 
   draw();
-  model.on("change:svg", draw);
-  return () => model.off("change:svg", draw);
+  model.on("change:page", draw);
+  return () => model.off("change:page", draw);
 }
 export default { render };

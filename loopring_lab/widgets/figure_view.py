@@ -39,7 +39,7 @@ THEME = {
 # Part of the whole axis that a zoom shows at least: nearer, ticks run out of digits.
 CLOSEST = 1e-4
 WHOLE = (0.0, 1.0)
-# Pixels by which marks may lie outside: half the width of a line.
+# Pixels by which marks may lie outside: half the width of a line, of 1.5 points at 100 pixels an inch.
 SLACK = 1
 
 
@@ -73,26 +73,19 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
 
     _esm = script("figure_view")
     _css = CSS
-    svg = traitlets.Unicode().tag(sync=True)
-    label = traitlets.Unicode().tag(sync=True)
-    marks: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
-    """Of each mark its left, top, right and lower edge as parts of the picture, and its text."""
-    panel: traitlets.List[float] = traitlets.List().tag(sync=True)
-    """The edges of what is between the axes, as parts of the picture."""
-    axis = traitlets.Int().tag(sync=True)
-    """The axis that is zoomed, and along which marks are found: 0 is x, 1 is y."""
-    zoomed = traitlets.Bool().tag(sync=True)
+    # What is on the page. Edges are left, top, right and bottom, as parts of the picture.
+    page: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
 
     def __init__(self, figure: Figure) -> None:
         super().__init__()
-        self._saved = SavedCopy("a figure", self.static_html)
+        self._saved = SavedCopy("a figure", self, self.static_html)
         # JupyterLab may handle two zooms on two threads, and matplotlib draws one figure at a time.
         self._lock = threading.RLock()
         self.show(figure)
         self.on_msg(self._receive)
 
     def __repr__(self) -> str:
-        return f"FigureView: {self.label}"
+        return f"FigureView: {self.page['label']}"
 
     def show(self, figure: Figure) -> None:
         """Replace the figure; all of it is in view."""
@@ -116,7 +109,7 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         """Return the figure as a picture in HTML, for where no kernel runs."""
         # As the view is laid out, and whole, whatever is zoomed.
         with self._lock, _still(self._figure):
-            return picture_html(self._figure, self.label)
+            return picture_html(self._figure, self.page["label"])
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Zoom to a part of what is shown, from 0 to 1 from the left or the top, or to all."""
@@ -140,16 +133,20 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         axes = figure.axes[0]
         along = figure.marks[0].along
         with _still(figure), _zoomed(axes, along, self._part):
-            svg = themed(_svg(figure))
+            svg = _themed_svg(figure)
             marks = self._marks(axes)
-        with self.hold_sync():
-            self.svg = svg
-            self.marks = marks
-            self.panel = self._parts(axes.bbox.extents).tolist()
-            self.axis = "xy".index(along)
+        self.page = {
+            "svg": svg,
+            # Of each mark its edges and its text.
+            "marks": marks,
+            # The edges of what is between the axes.
+            "panel": self._parts(axes.bbox.extents).tolist(),
+            # The axis that is zoomed, and along which marks are found: 0 is x, 1 is y.
+            "axis": "xy".index(along),
             # Without a zoom there is nowhere to move to.
-            self.zoomed = self._part != WHOLE
-            self.label = axes.get_title(loc="left")
+            "zoomed": self._part != WHOLE,
+            "label": axes.get_title(loc="left"),
+        }
 
     def _marks(self, axes: Axes) -> list[list[Any]]:
         """Return the marks in view, cut at the edges of the panel."""
@@ -182,19 +179,6 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
             1 - bottom / height,
         ]
         return np.round(np.stack(edges, axis=-1), 5)
-
-
-def themed(svg: str) -> str:
-    """Return the SVG element alone, without comments and style sheet, in the colours of the theme."""
-    svg = re.sub(
-        r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>",
-        "",
-        svg,
-        flags=re.DOTALL,
-    )
-    # Before the element stands what only a file of its own needs.
-    svg = svg[svg.index("<svg") :]
-    return re.sub("|".join(THEME), lambda colour: THEME[colour[0]], svg)
 
 
 @contextmanager
@@ -230,8 +214,8 @@ def _zoomed(axes: Axes, along: str, part: tuple[float, float]) -> Iterator[None]
         axes.set(**{f"{along}lim": whole})
 
 
-def _svg(figure: Figure) -> str:
-    """Draw without a background: the page has its own, light or dark."""
+def _themed_svg(figure: Figure) -> str:
+    """Draw the SVG element alone, in the colours of the theme and without a background: the page has its own."""
     drawn = io.StringIO()
     dpi = figure.dpi
     papers = [figure.patch, figure.axes[0].patch]
@@ -245,4 +229,11 @@ def _svg(figure: Figure) -> str:
         figure.dpi = dpi
         for paper in papers:
             paper.set_visible(True)
-    return drawn.getvalue()
+    # Neither comments nor a style sheet, nor what only a file of its own needs before the element.
+    svg = re.sub(
+        r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>|^.*?(?=<svg)",
+        "",
+        drawn.getvalue(),
+        flags=re.DOTALL,
+    )
+    return re.sub("|".join(THEME), lambda colour: THEME[colour[0]], svg)

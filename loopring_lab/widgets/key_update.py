@@ -192,13 +192,6 @@ class KeyUpdateFlow:
         self._given = given
 
     @property
-    def receipt(self) -> Receipt | None:
-        """The relayer's receipt, once the update is submitted."""
-        # Under the lock, whoever sees the receipt also sees the step that it led to.
-        with self._background.lock:
-            return self.held.receipt
-
-    @property
     def has_demo_wallet(self) -> bool:
         """Whether the account's wallet is a throwaway of a relayer in this process; never of a live one."""
         relayer = self._relayer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +28,7 @@ from loopring_lab.widgets.state import (
 if TYPE_CHECKING:
     from loopring_lab.trade_source import TradeSource
 
-# Rows of the list in exported code.
+# Rows of the list in exported code, which fit a screen above the limits.
 ROWS = 12
 # Amounts on the wire have 96 bits, 29 digits; nobody means a number longer than this.
 MAX_DIGITS = 80
@@ -54,6 +55,19 @@ LIMITS = [
     "order_amounts_dust",
 ]
 TOKEN_COLUMNS = ["name", "token_id", "type", *LIMITS, "enabled"]
+# When an amount is beyond a limit, and what to do then.
+BOUNDS = (
+    (
+        "maximum",
+        operator.gt,
+        "{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less.",
+    ),
+    (
+        "minimum",
+        operator.lt,
+        "{amount} is below the minimum of an order, {limit}. Give {limit} or more.",
+    ),
+)
 FINDING_ORDER = ("refused", "fits", "note")
 
 
@@ -233,22 +247,18 @@ class Lists:
     @property
     def shown(self) -> pd.DataFrame:
         """The rows and columns of the list that is on screen."""
+        is_tokens = self._choices.listing == "tokens"
         search = self._choices.search
-        if self._choices.listing == "markets":
-            found = self._markets
-            for column, is_open in self._open_flags:
-                found = found[found[column].eq(is_open).fillna(False)]
-            if search is not None:
-                found = found[found.index.str.contains(search, case=False, regex=False)]
-            return found[MARKET_COLUMNS]
-        found = self._tokens
+        found = self._tokens if is_tokens else self._markets
+        for column, is_open in self._open_flags:
+            found = found[found[column].eq(is_open).fillna(False)]
         if search is not None:
-            symbols = found.index.str.contains(search, case=False, regex=False)
-            names = found["name"].str.contains(
-                search, case=False, regex=False, na=False
-            )
-            found = found[symbols | names]
-        return found[TOKEN_COLUMNS]
+            how = {"case": False, "regex": False, "na": False}
+            matches = found.index.str.contains(search, **how)
+            if is_tokens:
+                matches = matches | found["name"].str.contains(search, **how)
+            found = found[matches]
+        return found[self._columns]
 
     @property
     def limits(self) -> pd.DataFrame:
@@ -281,19 +291,16 @@ class Lists:
             "import loopring_lab as lab",
             f"{listing} = {client}.{listing}()",
         ]
-        columns = TOKEN_COLUMNS
-        if listing == "markets":
-            columns = MARKET_COLUMNS
-            for name, is_open in self._open_flags:
-                flag = f"markets[{name!r}].eq({is_open}).fillna(False)"
-                lines.append(f"markets = markets[{flag}]")
+        for name, is_open in self._open_flags:
+            flag = f"markets[{name!r}].eq({is_open}).fillna(False)"
+            lines.append(f"markets = markets[{flag}]")
         if choices.search is not None:
             contains = f".str.contains({choices.search!r}, case=False, regex=False"
             found = f"{listing}.index{contains})"
             if listing == "tokens":
                 found += f" | tokens['name']{contains}, na=False)"
             lines.append(f"{listing} = {listing}[{found}]")
-        lines.append(f"lab.show({listing}[{columns!r}], rows={ROWS})")
+        lines.append(f"lab.show({listing}[{self._columns!r}], rows={ROWS})")
         if choices.market is not None and self.is_read:
             limits = f"{client}.tokens().loc[{list(self.limits)!r}, {LIMITS!r}]"
             lines.append(f"lab.show({limits}.T.rename_axis('limit'))")
@@ -303,9 +310,16 @@ class Lists:
         return "\n".join(lines)
 
     @property
+    def _columns(self) -> list[str]:
+        return TOKEN_COLUMNS if self._choices.listing == "tokens" else MARKET_COLUMNS
+
+    @property
     def _open_flags(self) -> list[tuple[str, bool]]:
         status = self._choices.status
-        return list(STATUS[status].items()) if status else []
+        # Tokens have no status.
+        if status is None or self._choices.listing == "tokens":
+            return []
+        return list(STATUS[status].items())
 
 
 def _parse_amount(amount: object) -> Decimal:
@@ -341,7 +355,15 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> Iterator[F
         yield Finding("refused", "An order cannot be for 0. Give more.")
         return
     amount = f"{format_amount(units)} {symbol}"
-    yield from _limit_findings(units, amount, symbol, token)
+    # The contract lets a relayer leave out any limit, and then nobody knows it.
+    for bound, is_beyond, words in BOUNDS:
+        limit = token[f"order_amounts_{bound}"]
+        if pd.isna(limit):
+            note = f"The relayer gives no {bound} order amount of {symbol}."
+            yield Finding("note", note)
+        elif is_beyond(units, limit):
+            listed = f"{format_amount(limit)} {symbol}"
+            yield Finding("refused", words.format(amount=amount, limit=listed))
     yield from _digit_findings(units, amount, token)
     dust = token["order_amounts_dust"]
     # What is left of an order below this counts as filled, so a new one would be at once.
@@ -352,31 +374,6 @@ def _token_findings(units: Decimal, symbol: str, token: pd.Series) -> Iterator[F
     if _is_false(token["enabled"]):
         note = f"Deposits and withdrawals of {symbol} are disabled; the effect on orders is not documented."
         yield Finding("note", note)
-
-
-def _limit_findings(
-    units: Decimal, amount: str, symbol: str, token: pd.Series
-) -> Iterator[Finding]:
-    minimum = token["order_amounts_minimum"]
-    maximum = token["order_amounts_maximum"]
-    # The contract lets a relayer leave out any limit, and then nobody knows it.
-    for bound, limit in {
-        "maximum": maximum,
-        "minimum": minimum,
-    }.items():
-        if pd.isna(limit):
-            note = f"The relayer gives no {bound} order amount of {symbol}."
-            yield Finding("note", note)
-    if not pd.isna(maximum) and units > maximum:
-        limit = f"{format_amount(maximum)} {symbol}"
-        problem = f"{amount} is above the maximum of an order, {limit}. Split it, or give {limit} or less."
-        yield Finding("refused", problem)
-    if not pd.isna(minimum) and units < minimum:
-        limit = f"{format_amount(minimum)} {symbol}"
-        problem = (
-            f"{amount} is below the minimum of an order, {limit}. Give {limit} or more."
-        )
-        yield Finding("refused", problem)
 
 
 def _digit_findings(units: Decimal, amount: str, token: pd.Series) -> Iterator[Finding]:

@@ -7,17 +7,3 @@ function fill(el, html) {
   el.addEventListener("keydown", (event) => event.stopPropagation());
   return el.querySelectorAll("*");
 }
-
-async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Not allowed, or a page without TLS.
-    const area = document.createElement("textarea");
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
-  }
-}

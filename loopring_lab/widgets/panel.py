@@ -39,23 +39,13 @@ class SecretField(anywidget.AnyWidget):
     _esm = script("secret_field")
     _css = CSS
     description = traitlets.Unicode().tag(sync=True)
-    action = traitlets.Unicode().tag(sync=True)
+    action = traitlets.Unicode("Use").tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
     # What the page says where nothing is typed.
-    missing = traitlets.Unicode().tag(sync=True)
+    missing = traitlets.Unicode("Nothing is entered. Type it first.").tag(sync=True)
 
-    def __init__(
-        self,
-        description: str,
-        submit: Callable[[SecretText], None],
-        action: str = "Use",
-        missing: str = "Nothing is entered. Type it first.",
-    ) -> None:
-        super().__init__(
-            description=description,
-            action=action,
-            missing=missing,
-        )
+    def __init__(self, submit: Callable[[SecretText], None], **words: str) -> None:
+        super().__init__(**words)
         self._submit = submit
         self.on_msg(self._receive)
 
@@ -111,14 +101,15 @@ class Panel:
             self.button("Cancel", self.background.cancel),
         )
         self.code = CodePanel()
-        self.saved = SavedCopy(
-            type(state).__name__,
-            self.static_html,
-            self.background.wait,
-        )
         self.box = w.VBox()
         # All style is below this class, so that it reaches nothing else on the page.
         self.box.add_class("loopring-lab")
+        self.saved = SavedCopy(
+            type(state).__name__,
+            self.box,
+            self.static_html,
+            self.background.wait,
+        )
 
     def arrange(self, above: Sequence[Any], below: Sequence[Any]) -> None:
         """Put everything into the box, and keep it as the state is."""
@@ -194,8 +185,8 @@ class Panel:
     ) -> SecretField:
         """Create a field for a secret, of which errors become the problem on screen."""
         return SecretField(
-            label,
             lambda text: self.guard(lambda: take(text)),
+            description=label,
             **words,
         )
 

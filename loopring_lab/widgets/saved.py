@@ -36,10 +36,13 @@ class SavedCopy:
     def __init__(
         self,
         name: str,
+        on_page: Any,
         html: Callable[[], str],
         wait: Callable[[], None] = lambda: None,
     ) -> None:
         self._name = name
+        # What the first output shows.
+        self.on_page = on_page
         self._html = html
         # Returns once the widget has read what it shows.
         self._wait = wait
@@ -50,11 +53,11 @@ class SavedCopy:
         self._has_page = True
         self._timer: asyncio.TimerHandle | None = None
 
-    def display(self, view: dict[str, Any]) -> None:
+    def display(self, view: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Display the view of a widget, and its copy."""
         from IPython.display import display
 
-        display(view, raw=True)  # type: ignore[no-untyped-call]
+        display(view, metadata=metadata, raw=True)  # type: ignore[no-untyped-call]
         self._has_page = has_page()
         if not self._has_page:
             self._wait()
@@ -105,20 +108,23 @@ class SavedCopy:
 
 
 class HasSavedCopy:
-    """What a widget of `lab.look` displays: its view, and its ``_saved`` copy."""
+    """What a notebook displays of explorers, the wizard and views: a widget, and its ``_saved`` copy."""
 
     _saved: SavedCopy
 
     def _repr_mimebundle_(
         self, **options: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        bundle = super()._repr_mimebundle_(**options)  # type: ignore[misc]
+        from anywidget import AnyWidget
+
+        # Also of a box, as Colab needs to be told how its parts are loaded.
+        bundle = AnyWidget._repr_mimebundle_(self._saved.on_page)
         view, metadata = bundle or ({}, {})
+        # Widgets have a repr with a model's id, which changes in every run.
         return {**view, "text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
-        view, _ = self._repr_mimebundle_()
-        self._saved.display(view)
+        self._saved.display(*self._repr_mimebundle_())
 
 
 def has_page() -> bool:

@@ -18,6 +18,7 @@ from loopring_lab.engine.groups import period_sql
 from loopring_lab.errors import LabError, did_you_mean, in_any_case
 from loopring_lab.query import parse_account_id
 from loopring_lab.widgets.background import Background
+from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy
 
 if TYPE_CHECKING:
     from loopring_lab.widgets.panel import Panel
@@ -30,7 +31,7 @@ _remembered: dict[tuple[str, ...], dict[str, Any]] = {}
 _made: Counter[tuple[str, str]] = Counter()
 
 
-class WidgetState(HasTraits):
+class WidgetState(HasSavedCopy, HasTraits):
     """Choices that work from code, and that a notebook shows with a view."""
 
     ABOUT = ""
@@ -57,14 +58,6 @@ class WidgetState(HasTraits):
             "Voila, to use it."
         )
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = self._view.box._repr_mimebundle_(**options)
-        # ipywidgets would print its own repr, with a model's id that changes in every run.
-        return bundle | {"text/plain": repr(self)}
-
-    def _ipython_display_(self) -> None:
-        self._view.saved.display(self._repr_mimebundle_())
-
     def export(self) -> str:
         """Return Python code that reproduces what is on screen, with the names that the notebook has."""
         code: str = self.model.export()
@@ -81,15 +74,15 @@ class WidgetState(HasTraits):
         self.background.wait(timeout)
 
     @cached_property
-    def _view(self) -> Panel:
-        """The controls and results; made when the widget is first shown."""
+    def _saved(self) -> SavedCopy:  # type: ignore[override]
+        """What is displayed; made, with the controls and results, when the widget is first shown."""
         module, name = self._view_class
         view = getattr(
             import_module(f"loopring_lab.widgets.{module}"),
             name,
         )
         shown: Panel = view(self, self.model)
-        return shown
+        return shown.saved
 
     def _recall(self, given: dict[str, Any]) -> None:
         """Take the choices that this cell's widget had last, except for those given, and remember them.

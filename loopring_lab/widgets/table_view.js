@@ -6,7 +6,6 @@ function render({ model, el }) {
     label,
     search,
     csv,
-    copy,
     status,
     box,
     pager,
@@ -21,7 +20,6 @@ function render({ model, el }) {
       <div class="ll-bar">
         <label>Filter <input type="search" autocomplete="off" placeholder="text, or size > 1"></label>
         <button title="Save these rows with all digits">Save CSV</button>
-        <button title="Copy code that makes this table">Copy code</button>
         <span role="status"></span>
       </div>
       <div class="ll-box" tabindex="0" role="region" aria-label="Table"></div>
@@ -46,7 +44,6 @@ function render({ model, el }) {
     pager.hidden = page.matching === page.rows.length;
     back.disabled = page.start === 0;
     next.disabled = page.start + page.rows.length === page.matching;
-    copy.hidden = !model.get("code");
   };
 
   // Pointing at a heading, or moving the keyboard there, says what the column means.
@@ -80,10 +77,6 @@ function render({ model, el }) {
   };
   back.onclick = () => turn(-1);
   next.onclick = () => turn(1);
-  copy.onclick = async () => {
-    await copyText(model.get("code"));
-    status.textContent = "Code copied";
-  };
   csv.onclick = () => model.send({ csv: true });
   const save = async ({ refused }, [packed]) => {
     if (refused) {

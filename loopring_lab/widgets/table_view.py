@@ -90,8 +90,6 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         At most 50,000 rows.
     precision : int or pandas.DataFrame, optional
         As for `amounts.show`; digits below are cut on screen only.
-    code : str
-        Python code that makes the frame, for a button that copies it.
     choosing : bool
         Whether a click on a row, or Enter, sets ``chosen``, the row's position in `frame` (-1 for none).
 
@@ -112,18 +110,16 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
     _css = TABLE_CSS + CSS
     page: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     chosen = traitlets.Int(-1).tag(sync=True)
-    code = traitlets.Unicode().tag(sync=True)
 
     def __init__(
         self,
         frame: pd.DataFrame | pd.Series,
         *,
         precision: Precision | None = None,
-        code: str = "",
         choosing: bool = False,
     ) -> None:
         super().__init__()
-        self._saved = SavedCopy("a table", self.static_html)
+        self._saved = SavedCopy("a table", self, self.static_html)
         # JupyterLab may handle two messages on two threads.
         self._lock = threading.RLock()
         self._precision = precision
@@ -131,7 +127,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
         self._filter = ""
         self._sorted_by = ""
         self._order = ""
-        self.show(frame, code)
+        self.show(frame)
         self.observe(
             lambda _: self._show_page(self.page["start"]),
             "chosen",
@@ -141,7 +137,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"TableView of {len(self.frame):,} rows"
 
-    def show(self, frame: pd.DataFrame | pd.Series, code: str = "") -> None:
+    def show(self, frame: pd.DataFrame | pd.Series) -> None:
         """Show another frame in place; the filter and the order stay, no row is chosen."""
         frame = as_frame(frame, "TableView")
         if len(frame) > MOST_ROWS:
@@ -166,7 +162,6 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
             # What the filter looks for, row by row; made when it is first used.
             self._texts: list[str] | None = None
             self._select_rows()
-            self.code = code
             # Another frame has other rows at the same places.
             self.chosen = -1
         self._saved.refresh()

@@ -118,7 +118,9 @@ class TradesView(Panel):
             set_visible(self.key, selection.needs_key)
             # Figure, table and words change together; the table can stay where only the figure cannot be drawn.
             self._show_figure(figure)
-            self._show_table(table)
+            set_visible(self.table, table is not None)
+            if table is not None:
+                self.table.show(table)
             self._say(selection.summary if table is not None else "")
 
     def static_html(self) -> str:
@@ -143,11 +145,6 @@ class TradesView(Panel):
             from loopring_lab.widgets.figure_view import FigureView
 
             self.figure_place.children = [FigureView(figure)]
-
-    def _show_table(self, table: pd.DataFrame | None) -> None:
-        set_visible(self.table, table is not None)
-        if table is not None:
-            self.table.show(table, self.state.export())
 
     def _say(self, words: str) -> None:
         self.summary.value = (

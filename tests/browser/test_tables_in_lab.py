@@ -36,7 +36,7 @@ for account in (10083, 71468):
 kept = lab.show(lab.fills.breakdown(trades, by="quote"), precision=8)
 None""",
     """
-view = TableView(trades, precision=4, code="lab.show(trades)")
+view = TableView(trades, precision=4)
 view""",
     """
 chosen = TableView(summary, choosing=True)

@@ -258,7 +258,8 @@ def test_fee_explorer(
     widget.shows_picture(figure)
     widget.box.locator(".ll-picture").press("Home")
     assert (
-        widget.box.locator(".ll-tip").text_content() == FigureView(figure).marks[0][-1]
+        widget.box.locator(".ll-tip").text_content()
+        == FigureView(figure).page["marks"][0][-1]
     )
     before = widget.picture()
     widget.press("Zoom in")

@@ -109,7 +109,7 @@ class DrivenWidget:
 
     def shows_picture(self, figure: Any) -> None:
         """Wait for a figure of the library, every line and letter of it."""
-        drawn = re.findall(r'<path[^>]*?\bd="([^"]*)"', FigureView(figure).svg)
+        drawn = re.findall(r'<path[^>]*?\bd="([^"]*)"', FigureView(figure).page["svg"])
         self.shows_drawing(" ".join(" ".join(drawn).split()))
 
     def picture(self) -> str:

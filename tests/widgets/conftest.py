@@ -41,7 +41,7 @@ class OnPage:
 
     def __init__(self, widget: Any) -> None:
         self.widget = widget
-        bundle = widget._repr_mimebundle_()
+        bundle, _ = widget._repr_mimebundle_()
         model = bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
         self.box = _instances[model]
 

@@ -65,14 +65,14 @@ EVERYTHING: list[tuple[type, dict[str, Any]]] = [
 def shows(page: OnPage, figure: Any, table: Any) -> None:
     """Compare what is on the page with a figure and a table of the library."""
     assert page.problem == ""
-    assert page.figure.svg == FigureView(figure).svg
+    assert page.figure.page["svg"] == FigureView(figure).page["svg"]
     assert page.table.page == TableView(table, precision=8).page
 
 
 def shows_its_code(page: OnPage, **names: Any) -> None:
     """Compare what is on the page with what its code gives."""
     table, figure = values(page.widget.export(), **names)
-    assert page.figure.svg == FigureView(figure).svg
+    assert page.figure.page["svg"] == FigureView(figure).page["svg"]
     assert repr(lab.show(page.table.frame, precision=8, rows=24)) == repr(table)
 
 
@@ -240,8 +240,8 @@ def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) 
     for chosen, quote in ((None, counts.index[0]), (counts.index[1], counts.index[1])):
         explorer.quote = chosen
         assert (
-            page.figure.svg
-            == FigureView(lab.figures.size_profile(trades, quote=quote)).svg
+            page.figure.page["svg"]
+            == FigureView(lab.figures.size_profile(trades, quote=quote)).page["svg"]
         )
         assert len(page.table.frame) == (sizes["quote"] == quote).sum()
         assert f"largest ({quote})" in page.table.page["html"]

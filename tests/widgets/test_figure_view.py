@@ -54,16 +54,18 @@ def test_a_view_says_what_its_figure_says(
     view: FigureView, trades: pd.DataFrame
 ) -> None:
     figure = figures.volume(trades)
-    assert [mark[-1] for mark in view.marks] == [mark.text for mark in figure.marks]
-    left, top, right, bottom = view.panel
-    assert (view.axis, view.zoomed) == (0, False)
-    for *edges, _ in view.marks:
+    assert [mark[-1] for mark in view.page["marks"]] == [
+        mark.text for mark in figure.marks
+    ]
+    left, top, right, bottom = view.page["panel"]
+    assert (view.page["axis"], view.page["zoomed"]) == (0, False)
+    for *edges, _ in view.page["marks"]:
         assert left <= edges[0] <= edges[2] <= right
         assert top <= edges[1] <= edges[3] <= bottom
     bars = [mark for mark in figure.marks if mark.text.startswith("AMM pool")]
     low, high = figure.axes[0].get_xlim()
     wanted = left + (bars[7].x[0] - low) / (high - low) * (right - left)
-    assert view.marks[7][0] == pytest.approx(wanted, abs=1e-4)
+    assert view.page["marks"][7][0] == pytest.approx(wanted, abs=1e-4)
 
 
 def test_the_saved_copy_is_a_picture_beside_a_text_that_does_not_change(
@@ -83,21 +85,25 @@ def test_the_saved_copy_is_a_picture_beside_a_text_that_does_not_change(
 def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(
     view: FigureView,
 ) -> None:
-    whole = view.svg
-    marks = view.marks
-    panel = view.panel
+    whole = view.page["svg"]
+    marks = view.page["marks"]
+    panel = view.page["panel"]
     view.static_html()  # its picture is laid out as the view is
     zoom(view, 0.25, 0.5)
-    assert view.svg != whole
-    assert (view.panel, view.zoomed) == (panel, True)  # nothing moved
+    assert view.page["svg"] != whole
+    assert (view.page["panel"], view.page["zoomed"]) == (panel, True)  # nothing moved
     inside = [mark for mark in marks if panel[0] + 0.25 * (panel[2] - panel[0]) < (mark[0] + mark[2]) / 2
               < panel[0] + 0.5 * (panel[2] - panel[0])]  # fmt: skip
-    assert {mark[-1] for mark in inside} <= {mark[-1] for mark in view.marks}
-    assert len(view.marks) <= len(inside) + 4
+    assert {mark[-1] for mark in inside} <= {mark[-1] for mark in view.page["marks"]}
+    assert len(view.page["marks"]) <= len(inside) + 4
     zoom(view, -5, 9)
-    assert [mark[-1] for mark in view.marks] == [mark[-1] for mark in marks]
+    assert [mark[-1] for mark in view.page["marks"]] == [mark[-1] for mark in marks]
     zoom(view)
-    assert (view.svg, view.marks, view.panel) == (whole, marks, panel)
+    assert (view.page["svg"], view.page["marks"], view.page["panel"]) == (
+        whole,
+        marks,
+        panel,
+    )
 
 
 def test_a_zoom_stays_inside_the_whole_and_moves_on(view: FigureView) -> None:
@@ -105,26 +111,26 @@ def test_a_zoom_stays_inside_the_whole_and_moves_on(view: FigureView) -> None:
     for far, near in (((2, 3), (0.75, 1)), ((-9, -8), (0, 0.25))):
         zoom(view)
         zoom(view, *near)
-        nearest = view.svg
+        nearest = view.page["svg"]
         zoom(view)
         zoom(view, 0.5, 0.75)
         zoom(view, *far)
-        assert view.svg == nearest
+        assert view.page["svg"] == nearest
 
 
 def test_another_figure_is_shown_whole(view: FigureView, trades: pd.DataFrame) -> None:
     zoom(view, 0.25, 0.5)
     view.show(figures.fee_tiers(trades))
     assert repr(view) == "FigureView: Fills by fee tier, per week"
-    assert not view.zoomed
-    assert view.svg == FigureView(figures.fee_tiers(trades)).svg
+    assert not view.page["zoomed"]
+    assert view.page["svg"] == FigureView(figures.fee_tiers(trades)).page["svg"]
 
 
 def test_colours_follow_the_theme_and_read_on_light_and_dark(
     trades: pd.DataFrame,
 ) -> None:
     svgs = [
-        FigureView(draw(trades)).svg
+        FigureView(draw(trades)).page["svg"]
         for draw in (
             figures.volume,
             figures.fee_rates,
@@ -132,7 +138,7 @@ def test_colours_follow_the_theme_and_read_on_light_and_dark(
             figures.fees_by_token,
         )
     ]
-    svgs.append(FigureView(figures.price_gaps(trades, tolerance=None)).svg)
+    svgs.append(FigureView(figures.price_gaps(trades, tolerance=None)).page["svg"])
     for svg in svgs:
         fixed = set(re.findall(r"#[0-9a-f]{6}", svg.lower()))
         assert not fixed & {"#000000", "#ffffff", "#555555", "#dddddd"}
@@ -151,11 +157,11 @@ def test_the_svg_is_one_element_without_script_style_or_comment(
         fee_token=trades["fee_token"].astype(object).replace({"LRC": name})
     )
     view = FigureView(figures.fees_by_token(hostile))
-    root = ElementTree.fromstring(view.svg)
+    root = ElementTree.fromstring(view.page["svg"])
     assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
         *("svg", "defs", "g", "path", "use", "clipPath", "rect", "pattern"),
     }
-    assert any(mark[-1].startswith(name[:8]) for mark in view.marks)
+    assert any(mark[-1].startswith(name[:8]) for mark in view.page["marks"])
 
 
 def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(

@@ -43,6 +43,12 @@ class Walk(KeyUpdateFlow):
     def problem(self) -> str:
         return self.choices.background.problem
 
+    @property
+    def receipt(self) -> Any:
+        # Under the lock, whoever sees the receipt also sees the step that it led to.
+        with self.choices.background.lock:
+            return self.held.receipt
+
     def wait(self, timeout: float) -> None:
         self.choices.wait(timeout)
 

@@ -225,11 +225,11 @@ def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -
 def test_another_frame_keeps_the_order_and_no_row_is_chosen(
     trades: pd.DataFrame,
 ) -> None:
-    view = TableView(trades, code="one", choosing=True)
+    view = TableView(trades, choosing=True)
     ask(view, sort=headings(view).index("size"))
     view.chosen = view.page["rows"][2]
-    view.show(trades.head(2), code="two")
-    assert (view.chosen, view.code, view.page["status"]) == (-1, "two", "2 rows")
+    view.show(trades.head(2))
+    assert (view.chosen, view.page["status"]) == (-1, "2 rows")
     names = [name.split(" ")[0] for name in headings(view)]
     assert order(view, names.index("size")) == "ascending"
 

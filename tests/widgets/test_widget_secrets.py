@@ -141,7 +141,7 @@ def test_an_api_key_is_nowhere(setup: KeyUpdateSetup, sent: list[str]) -> None:
 
 def test_a_field_hands_over_what_is_hidden_and_keeps_nothing() -> None:
     taken: list[Any] = []
-    field = SecretField("Key:", taken.append)
+    field = SecretField(taken.append, description="Key:")
     message = {"typed": API_KEY}
     field._handle_custom_msg(message, [])
     assert message == {}
@@ -158,7 +158,7 @@ def test_a_field_hands_over_what_is_hidden_and_keeps_nothing() -> None:
 )
 def test_a_message_that_is_no_secret_is_left_alone(message: Any) -> None:
     taken: list[Any] = []
-    SecretField("Key:", taken.append)._handle_custom_msg(message, [])
+    SecretField(taken.append, description="Key:")._handle_custom_msg(message, [])
     assert taken == []
 
 
