@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from loopring_lab.archive.rows import HistoryKey, ListingSnapshot
+from loopring_lab.archive.rows import ListingSnapshot
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
+from loopring_lab.tables.unwrapped import HistoryKey
 
 if TYPE_CHECKING:
     import duckdb

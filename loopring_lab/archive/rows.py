@@ -13,29 +13,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.bounded import MAX_DOCUMENT, parse_integer
+from loopring_lab.bounded import parse_integer
 from loopring_lab.engine import frames
 from loopring_lab.errors import AmountError, UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
+from loopring_lab.tables.unwrapped import HistoryKey
 
 TOKENS = ("base", "quote", "fee_token")
 NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
-HistoryKey = tuple[int, str]
-"""Account id and fill type."""
-
 
 class Page(NamedTuple):
-    """A page as received: of which history, its name in errors, and when it was received (milliseconds)."""
+    """A page: of which history, its rows with their texts, and when it was received (milliseconds)."""
 
     key: HistoryKey
-    place: str
-    body: bytes
+    batch: wire.Batch
     retrieved_at: int
-    fault: UnexpectedAnswer | None = None
-    """Why it has no rows, if that is known already."""
+
+    def size(self) -> int:
+        """Bytes of its columns."""
+        return self.batch.columns.nbytes
 
 
 class Converted(NamedTuple):
@@ -71,34 +70,19 @@ class ListingSnapshot(NamedTuple):
 
 def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
     """Convert pages to rows, those of one history together; leave out histories with an error."""
-    faults = {page.key: page.fault for page in pages if page.fault is not None}
-    whole = [page for page in pages if page.fault is None]
-    ordered = sorted(whole, key=lambda page: page.key)
-    readings = wire.read_each(
-        [page.body for page in ordered],
-        [page.place for page in ordered],
-        size=MAX_DOCUMENT,
-        with_texts=True,
-    )
+    ordered = sorted(pages, key=lambda page: page.key)
     totals: dict[HistoryKey, int | None] = {}
     errors: dict[HistoryKey, UnexpectedAnswer] = {}
-    kept: list[tuple[Page, wire.Batch]] = []
-    pairs = zip(ordered, readings, strict=True)
-    for key, of_history in itertools.groupby(pairs, lambda pair: pair[0].key):
+    kept: list[Page] = []
+    for key, of_history in itertools.groupby(ordered, lambda page: page.key):
+        read = list(of_history)
         try:
-            read = [(page, _readable(reading)) for page, reading in of_history]
-            totals[key] = _checked_total(key, [batch for _, batch in read])
+            totals[key] = _checked_total(key, [page.batch for page in read])
         except UnexpectedAnswer as error:
             errors[key] = error
         else:
             kept += read
-    return Converted(_typed(kept, lookup), totals, errors | faults)
-
-
-def _readable(reading: wire.Reading) -> wire.Batch:
-    if isinstance(reading, UnexpectedAnswer):
-        raise reading
-    return reading
+    return Converted(_typed(kept, lookup), totals, errors)
 
 
 def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None:
@@ -119,10 +103,9 @@ def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None
     return wire.read_total(counting[-1]) if counting else None
 
 
-def _typed(read: Sequence[tuple[Page, wire.Batch]], lookup: MarketLookup) -> pa.Table:
+def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     """Convert rows, and put beside them their texts and when they were received."""
-    pages = [page for page, _ in read]
-    batch = wire.concat([one for _, one in read])
+    batch = wire.concat([page.batch for page in pages])
     fill_types = [rows.FILL_TYPES.index(page.key[1]) for page in pages]
     typed = rows.convert(batch, fill_types, lookup, "received")
     table = as_stored(frames.portable(tables.assemble(typed, lookup)))

@@ -9,12 +9,14 @@ from contextlib import closing
 
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
-from loopring_lab.archive.rows import HistoryKey, ListingSnapshot, Page, to_rows
+from loopring_lab.archive.rows import ListingSnapshot, Page, to_rows
 from loopring_lab.client import Client, identity_of
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
+from loopring_lab.paging import EVERYTHING, PAGE, FetchedPage, History, Window, now_ms
 from loopring_lab.progress import Watching
 from loopring_lab.storage import StoredFile
+from loopring_lab.tables import wire
+from loopring_lab.tables.unwrapped import HistoryKey
 
 # Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.
 BATCH_PAGES = 20_000 // PAGE
@@ -44,7 +46,7 @@ class Sync:
             queries.store_listing(connection, file, self._listing)
         # Histories whose count is not stored yet, with the identities that were held before.
         self._begun: dict[History, AbstractSet[int]] = {}
-        self._batch: list[Page] = []
+        self._batch: list[FetchedPage] = []
         self._committed_at = time.monotonic()
         self._errors: list[LabError] = []
 
@@ -54,10 +56,7 @@ class Sync:
         try:
             with closing(pages):
                 for page in pages:
-                    key = _key(page.history)
-                    self._batch.append(
-                        Page(key, page.history.name, page.body, page.retrieved_at)
-                    )
+                    self._batch.append(page)
                     waited = time.monotonic() - self._committed_at
                     if len(self._batch) >= BATCH_PAGES or waited > BATCH_SECONDS:
                         self._commit()
@@ -81,7 +80,17 @@ class Sync:
 
     def _commit(self, *, at_end: bool = False) -> None:
         """Commit the rows read, and what was counted of the histories that are done."""
-        found = to_rows(self._batch, self._listing.lookup())
+        # Parsed again, as the reader of histories has no use for the texts of rows.
+        batch = wire.read(
+            [page.body for page in self._batch],
+            [page.history.name for page in self._batch],
+            with_texts=True,
+        )
+        pages = [
+            Page(_key(page.history), one, page.retrieved_at)
+            for page, one in zip(self._batch, wire.split(batch), strict=True)
+        ]
+        found = to_rows(pages, self._listing.lookup())
         self._batch.clear()
         done = [one for one in self._begun if one.ended or at_end]
         for history in self._begun:

@@ -126,7 +126,9 @@ def listed() -> ListingSnapshot:
 
 def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table:
     key = (147661, fill_type)
-    pages = [Page(key, "page 7", each, 1) for each in (body, *further)]
+    places = ["page 7"] * (1 + len(further))
+    batch = wire.read([body, *further], places, with_texts=True)
+    pages = [Page(key, each, 1) for each in wire.split(batch)]
     found = to_rows(pages, listed().lookup())
     for error in found.errors.values():
         raise error
