@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from loopring_lab.bounded import (
+    MAX_ANSWER,
     parse_json,
     pieces,
     printable,
@@ -40,6 +41,15 @@ def is_har(file: Path, hint: str = HINT) -> bool:
     """Tell whether a file begins as a HAR file does."""
     start = next(pieces(file, printable(file.name), hint), b"")
     return unwrapped.starts_as_har(start)
+
+
+def read_listing(folder: Path) -> tuple[str, str] | None:
+    """Read the answers with the tokens and the markets, if a folder has both."""
+    files = [folder / name for name in LISTING]
+    if not all(file.is_file() for file in files):
+        return None
+    tokens, markets = (read_text(file, size=MAX_ANSWER) for file in files)
+    return tokens, markets
 
 
 def source_of(
@@ -92,12 +102,12 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
         saved.write_text(whole, encoding="utf-8")
     notes = [f"tokens and markets are {whence}"]
     notes += [
-        f"account {account} has {len(rows[account, kind]):,} of {total:,} {kind} fills"
+        f"account {account} has {len(rows[account, kind]):,} of {total:,} {kind.upper()} fills"
         for (account, kind), total in totals.items()
         if total > len(rows[account, kind])
     ]
     notes += [
-        f"account {account} has no {other} fills in it"
+        f"account {account} has no {other.upper()} fills in it"
         for account, kind in rows
         for other in FILL_TYPES
         if (account, other) not in rows
@@ -111,10 +121,9 @@ def _listing(
     """Return the text of tokens and markets, and where they come from."""
     if har and har.listing:
         return har.listing, "those in the file"
-    beside = [file.parent / name for name in LISTING]
-    if all(place.is_file() for place in beside):
-        tokens, markets = map(read_text, beside)
-        return (tokens, markets), f"those in {' and '.join(LISTING)} beside it"
+    beside = read_listing(file.parent)
+    if beside:
+        return beside, f"those in {' and '.join(LISTING)} beside it"
     bundled = _bundled_listing(file, markets)
     return bundled, "the exchange's own, as this package brings them"
 

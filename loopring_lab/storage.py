@@ -361,13 +361,16 @@ class StoredFile:
             formats = connection.execute(query, [self.kind.noun]).fetchall()
         if formats == [(FORMAT,)] and expected.items() <= found.items():
             return
-        later = max(formats, default=(0,))[0]
-        if later > FORMAT:
+        written = formats[0][0] if len(formats) == 1 else FORMAT
+        if written > FORMAT:
             raise errors.NewerArchive(
-                f"{self.shown}: format {later}; this version reads up to {FORMAT}. Upgrade loopring-lab."
+                f"{self.shown}: format {written}; this version reads up to {FORMAT}. Upgrade loopring-lab."
             )
+        problem = f"a DuckDB file, but not the one of {self.kind.one}"
+        if written < FORMAT:
+            problem = f"format {written}, of an earlier version of loopring-lab; this one reads {FORMAT}"
         raise NotAnArchive(
-            f"{self.shown}: a DuckDB file, but not the one of {self.kind.one}. Nothing was changed. Use another file."
+            f"{self.shown}: {problem}. Nothing was changed. Use another file, and fill it: {self.kind.fill}."
         )
 
     def translated(self, error: Exception) -> ArchiveError:

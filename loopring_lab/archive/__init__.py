@@ -22,7 +22,7 @@ from loopring_lab.archive import queries, scans
 from loopring_lab.archive.imports import import_pages
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
-from loopring_lab.archive.sync import Sync
+from loopring_lab.archive.sync import sync
 from loopring_lab.bounded import Paths
 from loopring_lab.client import Client, new_budget
 from loopring_lab.errors import ArchiveError, LabError
@@ -185,9 +185,8 @@ class Archive:
             )
         histories = list(itertools.product(ids, FILL_TYPES))
         with new_budget(client, of_bytes=False).activate():
-            Sync(self._file, client, histories, to_milliseconds(start), full).run(
-                progress
-            )
+            begin = to_milliseconds(start)
+            sync(self._file, client, histories, begin, progress, full=full)
         return self.report(ids)
 
     def import_pages(
@@ -355,11 +354,8 @@ class Archive:
         1 2022-12-26 07:19:40.416+00:00   LRC-ETH  BUY       amm
         """
         wanted = _filter(since, until, None if account_id is None else [account_id])
-        query = (
-            f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE {wanted.condition()}"
-        )
         with self._file.reading() as connection:
-            rows = connection.sql(query).to_arrow_table()
+            rows = connection.sql(wanted.query()).to_arrow_table()
             listing = queries.last_listing(connection)
             source = bound_source(connection)
         if listing is None:

@@ -9,17 +9,10 @@ from pathlib import Path
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import Converted, ListingSnapshot, Page, to_rows
-from loopring_lab.bounded import (
-    MAX_ANSWER,
-    Paths,
-    find_files,
-    printable,
-    read_documents,
-    read_text,
-)
+from loopring_lab.bounded import Paths, find_files, printable, read_documents
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
-from loopring_lab.saved_file import LISTING, is_har, open_har, source_of
+from loopring_lab.saved_file import LISTING, is_har, open_har, read_listing, source_of
 from loopring_lab.source import FILE, Source
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
@@ -106,23 +99,20 @@ def _bind_to_origin(
     """Bind the archive to the source of a folder or a HAR file, and store its listing; return both."""
     folder = home.parent if har else home
     places = (folder, folder.parent)
-    listed = [
-        place for place in places if all((place / name).is_file() for name in LISTING)
-    ]
-    beside = listed[0] if listed else folder
     bound = archive.source()
     listing = None
-    if listed:
-        tokens, markets = (
-            read_text(beside / name, size=MAX_ANSWER) for name in LISTING
-        )
-        moment = min(_modified(beside / name) for name in LISTING)
-        listing = ListingSnapshot(tokens, markets, moment)
-    elif har and har.listing:
-        listing = ListingSnapshot(*har.listing, _modified(home))
-    elif bound:
-        with archive.reading() as connection:
-            listing = queries.last_listing(connection)
+    for beside in places:
+        texts = read_listing(beside)
+        if texts:
+            listing = ListingSnapshot(*texts, _modified(beside / LISTING[0]))
+            break
+    else:
+        beside = folder
+        if har and har.listing:
+            listing = ListingSnapshot(*har.listing, _modified(home))
+        elif bound:
+            with archive.reading() as connection:
+                listing = queries.last_listing(connection)
     if listing is None:
         raise LabError(
             f"{home}: no {' and '.join(LISTING)} in its folder or in the folder above. They scale amounts: save "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from loopring_lab.archive.rows import ListingSnapshot
+from loopring_lab.archive.schema import SHOWN
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
@@ -16,11 +17,12 @@ from loopring_lab.tables.unwrapped import HistoryKey
 if TYPE_CHECKING:
     import duckdb
 
-MOMENTS = ("first", "last", "synced_at", "checked_at")
 DTYPES: dict[str, Any] = {
     **dict.fromkeys(("account_id", "rows", "second_versions", "odd"), "int64"),
     **dict.fromkeys(("total", "missing"), "Int64"),
-    **dict.fromkeys(MOMENTS, "datetime64[ms, UTC]"),
+    **dict.fromkeys(
+        ("first", "last", "synced_at", "checked_at"), "datetime64[ms, UTC]"
+    ),
     "fill_type": "object",
     "complete": "bool",
 }
@@ -65,10 +67,10 @@ SELECT account_id, fill_type,
     total,
     CASE WHEN total IS NOT NULL THEN greatest(0, with_gone - coalesce(rows, 0)) END AS missing,
     coalesce(missing = 0, are_whole, FALSE) AS complete,
-    epoch_ms(first) AS first,
-    epoch_ms(last) AS last,
-    epoch_ms(coalesce(synced_at, imported_at)) AS synced_at,
-    epoch_ms(checked_at) AS checked_at,
+    first,
+    last,
+    coalesce(synced_at, imported_at) AS synced_at,
+    checked_at,
     coalesce(second_versions, 0) AS second_versions,
     coalesce(odd, 0) AS odd
 FROM histories
@@ -137,19 +139,22 @@ class RowFilter(NamedTuple):
     until: pd.Timestamp | None = None
     accounts: list[int] | None = None
 
-    def condition(self) -> str:
-        """Return SQL that selects them; all that is written into it are numbers, checked before."""
+    def query(self, further: str = "") -> str:
+        """Return SQL that selects them; all that is written into it are numbers and times, checked before."""
         parts = ["current"]
         for moment, sign in ((self.since, ">="), (self.until, "<")):
             if moment is not None:
-                micros = int(moment.as_unit("ns").value) // 1000
+                # Finer than a microsecond, DuckDB reads no time.
+                text = moment.isoformat(timespec="microseconds")
                 parts.append(
-                    f"(created_at IS NULL OR created_at {sign} make_timestamptz({micros}))"
+                    f"(created_at IS NULL OR created_at {sign} TIMESTAMPTZ '{text}')"
                 )
         if self.accounts is not None:
             listed = ", ".join(map(str, self.accounts)) or "NULL"
             parts.append(f"account_id IN ({listed})")
-        return " AND ".join(parts)
+        return (
+            f"SELECT {SHOWN}{further} FROM held.main.rows WHERE {' AND '.join(parts)}"
+        )
 
 
 class SyncRecord(NamedTuple):
@@ -171,9 +176,10 @@ class SyncRecord(NamedTuple):
 def report(file: StoredFile, accounts: Sequence[int] | None = None) -> pd.DataFrame:
     """Report per account and fill type what is held and what is missing."""
     with file.reading() as connection:
-        frame: pd.DataFrame = connection.execute(REPORT, {"accounts": accounts}).df()
-    for name in MOMENTS:
-        frame[name] = pd.to_datetime(frame[name], unit="ms", utc=True)
+        asked = {"accounts": accounts}
+        found = connection.sql(REPORT, params=asked).to_arrow_table()
+    # Whole numbers beside nulls would be floats.
+    frame: pd.DataFrame = found.to_pandas(integer_object_nulls=True)
     return frame.astype(DTYPES)
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.bounded import parse_integer
 from loopring_lab.engine import frames
-from loopring_lab.errors import AmountError, UnexpectedAnswer
+from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
@@ -87,18 +87,13 @@ def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
 
 def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None:
     """Return how many rows the last page of a history counts, or raise what is wrong with one."""
-    account_id, fill_type = key
     wire.refuse_without_trades(batches)
-    texts = pa.chunked_array(one.columns["accountId"] for one in batches).unique()
-    for text in texts.to_pylist():
-        # None: old layouts do not say whose a row is.
-        if parse_integer(text) not in (account_id, None):
-            raise UnexpectedAnswer(
-                f"accountId of {fill_type} trades",
-                expected=f"account {account_id}, which was asked for",
-                got=f"account {text}",
-                hint="Check base_url, or the name of the saved file: the rows belong to another account.",
-            )
+    texts = pa.chunked_array(one.columns["accountId"] for one in batches)
+    counts = {
+        parse_integer(one["values"]): one["counts"]
+        for one in pc.value_counts(texts).to_pylist()
+    }
+    tables.refuse_other_accounts(counts, key[0], "Nothing of that history was added.")
     counting = [batch for batch in batches if batch.totals[0] is not None]
     return wire.read_total(counting[-1]) if counting else None
 
@@ -140,16 +135,6 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     for name, known in words.items():
         codes = pc.index_in(table[name], value_set=pa.array(known, pa.string()))
         table = frames.replaced(table, name, codes.fill_null(-1))
-    for name in frames.AMOUNTS:
-        try:
-            amounts = frames.from_hugeint(table[name])
-            amounts.validate(full=True)
-        except pa.ArrowInvalid:
-            # A file that somebody else made may hold any number.
-            raise AmountError(
-                f"{name}: the archive holds amounts of more digits than trades have. Sync anew."
-            ) from None
-        table = frames.replaced(table, name, amounts)
     moments = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
     typed = frames.replaced(table, "created_at", moments).combine_chunks()
     if listing.is_of_blocks:

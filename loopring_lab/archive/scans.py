@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from loopring_lab.archive.queries import RowFilter
-from loopring_lab.archive.schema import SHOWN, TABLES, decimal
+from loopring_lab.archive.schema import TABLES, decimal
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.groups import quoted
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
@@ -35,7 +35,7 @@ class CurrentTrades:
 
     def __init__(self, file: StoredFile, wanted: RowFilter) -> None:
         self._file = file
-        self._query = f"SELECT {SHOWN} FROM held.main.rows WHERE {wanted.condition()}"
+        self._query = wanted.query()
         self._stamp = file.stamp()
         with file.reading() as connection:
             empty = connection.sql(f"{self._query} LIMIT 0").to_arrow_table()
@@ -106,7 +106,7 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
     amounts = ", ".join(decimal(name) for name in frames.AMOUNTS)
     views = {name: f"FROM held.main.{name}" for name in TABLES}
     views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.main.rows"
-    views["trades"] = f"SELECT {SHOWN} FROM held.main.rows WHERE current"
+    views["trades"] = RowFilter().query()
     with file.reading() as connection:
         for name, view in views.items():
             connection.execute(f"CREATE TEMP VIEW {name} AS {view}")
@@ -147,10 +147,10 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
     by = pa.schema([("account_id", pa.int64()), ("year", pa.int64())])
     parquet = pads.ParquetFileFormat()
     # In this order, no more than one file is open at a time.
-    query = (
-        f"SELECT {SHOWN}, year(created_at) AS year FROM held.main.rows WHERE {wanted.condition()} "
-        "ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
-    )
+    query = f"""
+    {wanted.query(", year(created_at) AS year")}
+    ORDER BY account_id, year, rows.created_at, trade_id, role DESC
+    """
     counts = []
     try:
         if folder.exists():

@@ -288,17 +288,20 @@ def refuse_shared_fills(count: int, advice: str) -> None:
         )
 
 
-def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
-    """Refuse a relayer that sends rows of another account than the one asked for."""
-    others = trades.loc[
-        (trades["account_id"] != account_id).fillna(False), "account_id"
-    ]
-    if len(others):
+def refuse_other_accounts(
+    rows_of: Mapping[int | None, int] | pd.Series,
+    account_id: int,
+    hint: str = "To look at these rows, give other_accounts=True; lab.anomalies lists them.",
+) -> None:
+    """Refuse rows of another account than the one asked for, given how many there are of each."""
+    # None: old layouts do not say whose a row is.
+    others = {one: n for one, n in rows_of.items() if one not in (account_id, None)}
+    if others:
         raise UnexpectedAnswer(
             "accountId",
             expected=f"account {account_id}, which was asked for",
-            got=f"{len(others)} rows of other accounts, such as account {others.iloc[0]}",
-            hint="Check base_url. To look at these rows, give other_accounts=True; lab.anomalies lists them.",
+            got=f"{sum(others.values())} rows of other accounts, such as account {min(others)}",
+            hint=f"Check base_url, or the name of the saved file. {hint}",
         )
 
 
