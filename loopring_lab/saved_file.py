@@ -75,12 +75,12 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
     # which they were asked for.
     rows: dict[unwrapped.HistoryKey, dict[str, None]] = {}
     totals: dict[unwrapped.HistoryKey, int] = {}
-    markets: set[str | None] = set()
+    markets: set[str] = set()
     for key, batch in unwrapped.histories(name, documents, None, None):
         rows.setdefault(key, {}).update(
             dict.fromkeys(batch.columns["text"].to_pylist())
         )
-        markets.update(batch.columns["market"].to_pylist())
+        markets.update(batch.columns["market"].drop_null().to_pylist())
         if batch.totals[0] is not None:
             totals[key] = max(totals.get(key, 0), wire.read_total(batch))
     # A relayer of nothing would answer every account with no trades.
@@ -89,7 +89,7 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
             name, expected="pages of trades", got="pages without rows", hint=HINT
         )
     identity = source_of(file, source, [file.parent], har)
-    listing, whence = _listing(file, har, markets - {None})
+    listing, whence = _listing(file, har, markets)
     for place, text in zip(LISTING, listing, strict=True):
         (folder / place).write_text(text, encoding="utf-8")
     # Every response carries the name, so that the relayer cuts long ones; its client knows the whole one.

@@ -34,7 +34,7 @@ class Page(NamedTuple):
 
     def size(self) -> int:
         """Bytes of its columns."""
-        return self.batch.columns.nbytes
+        return int(self.batch.columns.nbytes)
 
 
 class Converted(NamedTuple):

@@ -80,8 +80,8 @@ def sync(
     finally:
         commit(at_end=True)
         file.settle()
-    for error in errors:
-        raise error
+    if errors:
+        raise errors[0]
 
 
 def _histories(

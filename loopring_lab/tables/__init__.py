@@ -289,7 +289,7 @@ def refuse_shared_fills(count: int, advice: str) -> None:
 
 
 def refuse_other_accounts(
-    rows_of: Mapping[int | None, int] | pd.Series,
+    rows_of: Mapping[Any, int],
     account_id: int,
     hint: str = "To look at these rows, give other_accounts=True; lab.anomalies lists them.",
 ) -> None:
