@@ -22,7 +22,7 @@ from loopring_lab.archive import queries, scans
 from loopring_lab.archive.imports import import_pages
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
-from loopring_lab.archive.sync import sync
+from loopring_lab.archive.sync import sync_histories
 from loopring_lab.bounded import Paths
 from loopring_lab.client import Client, new_budget
 from loopring_lab.errors import ArchiveError, LabError
@@ -186,7 +186,7 @@ class Archive:
         histories = list(itertools.product(ids, FILL_TYPES))
         with new_budget(client, of_bytes=False).activate():
             begin = to_milliseconds(start)
-            sync(self._file, client, histories, begin, progress, full=full)
+            sync_histories(self._file, client, histories, begin, progress, full=full)
         return self.report(ids)
 
     def import_pages(
@@ -233,7 +233,7 @@ class Archive:
         ------
         UnexpectedAnswer, AmountError
             A file holds something else, an amount does not fit, or it is unknown whose trades these are;
-            files before it are imported.
+            the other files are imported, and the pages before the one at fault.
         ArchiveError
             The archive holds trades of another source.
         LabError
@@ -441,7 +441,7 @@ class Archive:
             for name, table in tables.items():
                 connection.register(name, table)
             yield connection.sql(
-                f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE current"
+                f"SELECT {', '.join(TYPED)} FROM held.rows WHERE current"
             )
 
     def query(self, sql: str) -> pd.DataFrame:

@@ -104,8 +104,8 @@ ENGINES: dict[str, Callable[[CurrentTrades], Any]] = {
 def query(file: StoredFile, sql: str) -> pd.DataFrame:
     """Run SQL over the tables of an archive, amounts as decimals."""
     amounts = ", ".join(decimal(name) for name in frames.AMOUNTS)
-    views = {name: f"FROM held.main.{name}" for name in TABLES}
-    views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.main.rows"
+    views = {name: f"FROM held.{name}" for name in TABLES}
+    views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.rows"
     views["trades"] = RowFilter().query()
     with file.reading() as connection:
         for name, view in views.items():
@@ -117,10 +117,13 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
             )
         # Amounts are decimals here, so a HUGEINT is DuckDB's sum of whole numbers; `to_pandas` would take it for an
         # amount.
-        for name, kind in zip(found.columns, found.types, strict=True):
-            if str(kind) == "HUGEINT":
-                whole = f"CAST({quoted(name)} AS BIGINT) AS {quoted(name)}"
-                found = found.project(f"* REPLACE ({whole})")
+        wide = [
+            f"CAST({quoted(name)} AS BIGINT) AS {quoted(name)}"
+            for name, kind in zip(found.columns, found.types, strict=True)
+            if str(kind) == "HUGEINT"
+        ]
+        if wide:
+            found = found.project(f"* REPLACE ({', '.join(wide)})")
         return frames.to_pandas(found.to_arrow_table())
 
 
@@ -135,7 +138,7 @@ def verify(file: StoredFile) -> pd.DataFrame:
             with file.reading() as connection:
                 # The result does not matter: DuckDB compares the checksum of every block that it reads.
                 connection.execute(
-                    f"SELECT bit_xor(hash(stored)) FROM held.main.{name} AS stored"
+                    f"SELECT bit_xor(hash(stored)) FROM held.{name} AS stored"
                 ).fetchall()
         except ArchiveError as error:
             problems.append((name, str(error), file.advice))

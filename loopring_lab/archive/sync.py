@@ -23,7 +23,7 @@ BATCH_PAGES = 20_000 // PAGE
 BATCH_SECONDS = 5.0
 
 
-def sync(
+def sync_histories(
     file: StoredFile,
     client: Client,
     keys: Sequence[HistoryKey],

@@ -41,7 +41,7 @@ __all__ = [
 
 MAX_PAGES = 1_000_000
 PAGES_AT_ONCE = 800  # that arrived one by one: their text, joined, is far below the 2 GiB that Arrow joins
-# Arrow and DuckDB work outside of Python's lock; of more threads, each waits for the others' Python code.
+# Arrow works outside of Python's lock; of more threads, each waits for the others' Python code.
 THREADS = 3
 
 
