@@ -87,11 +87,7 @@ FROM held.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
 # How many rows held the source no longer listed when it counted last.
-GONE = """
-SELECT coalesce(arg_max(gone, number), 0)
-FROM held.syncs
-WHERE account_id = ? AND fill_type = ?
-"""
+GONE = "SELECT coalesce(arg_max(gone, number), 0) FROM held.syncs WHERE account_id = ? AND fill_type = ?"
 # Later records keep what they do not say. What saved pages count (without requests) may be old: it is stored only if
 # it is more than was known. Times are milliseconds.
 ADD_COUNT = """
@@ -116,13 +112,7 @@ SELECT $1, $2, $3, make_timestamptz($4 * 1000)
 WHERE NOT EXISTS (FROM held.listings WHERE listing = $1)
 """
 # Accounts that were asked for, and of which neither a trade nor a count is held.
-UNKNOWN = """
-SELECT unnest(?)
-EXCEPT
-SELECT account_id FROM held.rows
-EXCEPT
-SELECT account_id FROM held.syncs
-"""
+UNKNOWN = "SELECT unnest(?) EXCEPT SELECT account_id FROM held.rows EXCEPT SELECT account_id FROM held.syncs"
 
 
 class RowFilter(NamedTuple):

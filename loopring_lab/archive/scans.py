@@ -150,10 +150,8 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
     by = pa.schema([("account_id", pa.int64()), ("year", pa.int64())])
     parquet = pads.ParquetFileFormat()
     # In this order, no more than one file is open at a time.
-    query = f"""
-    {wanted.query(", year(created_at) AS year")}
-    ORDER BY account_id, year, rows.created_at, trade_id, role DESC
-    """
+    rows = wanted.query(", year(created_at) AS year")
+    query = f"{rows} ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
     counts = []
     try:
         if folder.exists():

@@ -57,7 +57,7 @@ NFT_MEMBERS = 19
 
 # Reading has a cost for each group, so groups hold some hundred pages of 10 KiB. As text columns and typed columns, a
 # group takes about four times its bytes.
-GROUP_BYTES = 8 << 20
+GROUP_BYTES = 6 << 20
 # That a page counts for besides its length, so that a group of empty ones ends too, and one of parsed answers.
 PAGE_BYTES = 8 << 10
 
@@ -445,9 +445,9 @@ def _parse_lines(
     converting = csv.ConvertOptions(
         column_types=kinds, null_values=[separator.decode()], check_utf8=False
     )
-    lines = pa.BufferReader(text.translate(_LINES))
+    text = text.translate(_LINES)
     try:
-        table = csv.read_csv(lines, reading, parsing, converting)
+        table = csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
     except pa.ArrowInvalid:
         return None
     borders = [table[name].unique().to_pylist() for name in (names[0], names[-1])]
