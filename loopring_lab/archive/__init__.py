@@ -171,9 +171,9 @@ class Archive:
             raise LabError(
                 "sync: only a relayer can answer this. Blocks are imported: archive.import_blocks(store)."
             )
-        ids = [] if accounts is None else _account_ids(accounts)
+        ids = _account_ids(accounts) or []
         if account_id is not None:
-            ids = _account_ids([account_id, *ids])
+            ids = _account_ids([account_id, *ids]) or []
         if not ids:
             raise LabError(
                 "sync: no account to ask for. Give account_id=, or accounts=[...]."
@@ -184,8 +184,8 @@ class Archive:
                 "sync: full=True reads whole histories. Leave out since=, or full=True."
             )
         histories = list(itertools.product(ids, FILL_TYPES))
+        begin = to_milliseconds(start)
         with new_budget(client, of_bytes=False).activate():
-            begin = to_milliseconds(start)
             sync_histories(self._file, client, histories, begin, progress, full=full)
         return self.report(ids)
 
@@ -504,8 +504,7 @@ class Archive:
         0       amm   689    689      True
         1       dex    11     11      True
         """
-        ids = None if accounts is None else _account_ids(accounts)
-        return queries.report(self._file, ids)
+        return queries.report(self._file, _account_ids(accounts))
 
     def verify(self) -> pd.DataFrame:
         """Read every block of the file, and compare it with the checksum that it was written with.
@@ -575,8 +574,10 @@ class Archive:
         )
 
 
-def _account_ids(accounts: Any) -> list[int]:
-    """Check account ids, and give each once."""
+def _account_ids(accounts: Any) -> list[int] | None:
+    """Check account ids, and give each once; None for all."""
+    if accounts is None:
+        return None
     if isinstance(accounts, str) or not isinstance(accounts, Iterable):
         raise LabError(
             f"accounts={accounts!r}: give a list of account ids, such as [{accounts}]."
@@ -587,5 +588,4 @@ def _account_ids(accounts: Any) -> list[int]:
 def _filter(
     since: Moment, until: Moment, accounts: Iterable[int] | None
 ) -> queries.RowFilter:
-    ids = None if accounts is None else _account_ids(accounts)
-    return queries.RowFilter(*parse_span(since, until), ids)
+    return queries.RowFilter(*parse_span(since, until), _account_ids(accounts))

@@ -17,11 +17,9 @@ from loopring_lab.bounded import parse_integer
 from loopring_lab.engine import frames
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import rows, wire
-from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.unwrapped import HistoryKey
 
-TOKENS = ("base", "quote", "fee_token")
 NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
 
@@ -124,11 +122,11 @@ def as_stored(table: pa.Table) -> pa.Table:
 def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     """Convert rows of the archive to the frame that the client returns."""
     lookup = listing.lookup()
-    lookup.tokens += _unlisted(table, TOKENS, lookup.tokens)
-    lookup.markets += _unlisted(table, ["market"], lookup.markets)
-    words: dict[str, Sequence[str]] = dict.fromkeys(TOKENS, lookup.tokens)
-    words |= {"market": lookup.markets, "side": SIDES}
-    words |= {"fill_type": rows.FILL_TYPES, "role": rows.ROLES}
+    words = tables.word_lists(lookup)
+    # An earlier listing may have named others.
+    for name in ("base", "quote", "fee_token", "market"):
+        found = set(table[name].unique().to_pylist())
+        words[name] += sorted(found - {None, *words[name]})
     if listing.is_of_blocks:
         # As `rollup.settled` has them: by place in the blocks, the taker's row of a fill before the maker's.
         table = table.sort_by([("trade_id", "ascending"), ("role", "descending")])
@@ -140,11 +138,3 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     if listing.is_of_blocks:
         return tables.assemble(typed, lookup)
     return tables.join_typed([typed], lookup)
-
-
-def _unlisted(
-    table: pa.Table, names: Sequence[str], listed: Sequence[str]
-) -> list[str]:
-    """Return the words of columns that a listing does not have, in order."""
-    found = {word for name in names for word in table[name].unique().to_pylist()}
-    return sorted(found - {None, *listed})

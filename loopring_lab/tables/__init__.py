@@ -360,6 +360,16 @@ def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
     return table.take(order[is_first])
 
 
+def word_lists(lookup: MarketLookup) -> dict[str, list[str]]:
+    """Return the words that the codes in columns stand for; those of tokens and markets are the listing's own."""
+    words = dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
+    words["market"] = lookup.markets
+    words["side"] = list(SIDES)
+    words["fill_type"] = list(rows.FILL_TYPES)
+    words["role"] = list(rows.ROLES)
+    return words
+
+
 def assemble(
     table: pa.Table,
     lookup: MarketLookup,
@@ -373,21 +383,14 @@ def assemble(
     # The code -1, of no market, leads to the last one, and stays -1.
     new_codes = [code_of[name] for name in lookup.markets] + [-1]
     market = np.array(new_codes)[table["market"].to_numpy()]
-    categories = {
-        "side": SIDES,
-        "fill_type": rows.FILL_TYPES,
-        "role": rows.ROLES,
-        "market": markets,
-    }
-    # Base, quote and fee token are codes into the same listing.
-    categories |= dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
+    categories = word_lists(lookup) | {"market": markets}
     data: dict[str, Any] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in categories:
             codes = market if name == "market" else column.to_numpy()
             dtype = pd.CategoricalDtype(
                 pd.Index(
-                    list(categories[name]),
+                    categories[name],
                     dtype=TEXT,
                 )
             )
