@@ -328,7 +328,9 @@ class Client:
             batches, self._tokens, self._markets, account_id, fee_token
         )
         if account_id is not None and not other_accounts:
-            tables.refuse_other_accounts(frame, account_id)
+            tables.refuse_other_accounts(
+                frame["account_id"].value_counts().to_dict(), account_id
+            )
         frame.attrs["fee_token"] = fee_token
         asked = {
             "account_id": account_id,

@@ -65,8 +65,8 @@ CREATE TABLE held.source (
     name VARCHAR NOT NULL, synthetic BOOLEAN NOT NULL, exchange VARCHAR, chain_id BIGINT
 );
 """
-UPDATE_SOURCE = "UPDATE held.main.source SET exchange = ?, chain_id = ?"
-ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
+UPDATE_SOURCE = "UPDATE held.source SET exchange = ?, chain_id = ?"
+ADD_SOURCE = "INSERT INTO held.source VALUES (?, ?, ?, ?, ?, ?)"
 # The SQL of tables; views and macros are not among them.
 DEFINITIONS = "SELECT table_name, sql FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main'"
 
@@ -357,17 +357,20 @@ class StoredFile:
         expected = _expected(self.kind.schema)
         formats = []
         if found.get("source") == expected["source"]:
-            query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
+            query = "SELECT format FROM held.source WHERE kind = ? LIMIT 2"
             formats = connection.execute(query, [self.kind.noun]).fetchall()
         if formats == [(FORMAT,)] and expected.items() <= found.items():
             return
-        later = max(formats, default=(0,))[0]
-        if later > FORMAT:
+        written = formats[0][0] if len(formats) == 1 else FORMAT
+        if written > FORMAT:
             raise errors.NewerArchive(
-                f"{self.shown}: format {later}; this version reads up to {FORMAT}. Upgrade loopring-lab."
+                f"{self.shown}: format {written}; this version reads up to {FORMAT}. Upgrade loopring-lab."
             )
+        problem = f"a DuckDB file, but not the one of {self.kind.one}"
+        if written < FORMAT:
+            problem = f"format {written}, of an earlier version of loopring-lab; this one reads {FORMAT}"
         raise NotAnArchive(
-            f"{self.shown}: a DuckDB file, but not the one of {self.kind.one}. Nothing was changed. Use another file."
+            f"{self.shown}: {problem}. Nothing was changed. Use another file, and fill it: {self.kind.fill}."
         )
 
     def translated(self, error: Exception) -> ArchiveError:
@@ -388,7 +391,7 @@ class StoredFile:
 def bound_source(connection: DuckDBPyConnection) -> Source:
     """Return the source that an open file is bound to."""
     [row] = connection.execute(
-        "SELECT name, synthetic, exchange, chain_id FROM held.main.source"
+        "SELECT name, synthetic, exchange, chain_id FROM held.source"
     ).fetchall()
     return Source(*row)
 

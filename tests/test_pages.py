@@ -1,4 +1,4 @@
-"""Pages by both readers: what DuckDB reads is what Python's `json` reads, or it is left to Python."""
+"""Pages by both readers: what Arrow reads as lines is what Python's `json` reads, or it is left to Python."""
 
 import json
 from typing import Any
@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import duckdb
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -23,12 +22,9 @@ MARKETS = markets()
 Answer = pd.DataFrame | str
 
 
-def nothing_regular(pages: list[Any], size: int) -> pa.Table:
-    """Stand in for the search of regular pages, so that Python reads all."""
-    return FIND_REGULAR([None] * len(pages), size)
-
-
-FIND_REGULAR = wire._find_regular
+def python_alone() -> Any:
+    """Leave every page to Python's `json`."""
+    return patch.object(wire, "_regular", return_value=None)
 
 
 def answer(pages: list[bytes]) -> Answer:
@@ -39,12 +35,17 @@ def answer(pages: list[bytes]) -> Answer:
 
 
 def answer_of_python(pages: list[bytes]) -> Answer:
-    with patch.object(wire, "_find_regular", nothing_regular):
+    with python_alone():
         return answer(pages)
 
 
 def is_regular(*pages: bytes | str) -> bool:
-    return len(wire._find_regular(pages, wire.MAX_DOCUMENT)) == len(pages)
+    with patch.object(wire, "read_tolerantly", side_effect=UserWarning):
+        try:
+            wire.read(pages, [""] * len(pages))
+        except UserWarning:
+            return False
+    return True
 
 
 def assert_same_reading(one: wire.Reading, other: wire.Reading) -> None:
@@ -69,7 +70,7 @@ def assert_same(pages: list[bytes]) -> Answer:
         assert_frame_equal(found, expected)
     places = [f"page {number}" for number in range(len(pages))]
     together = wire.read_each(pages, places)
-    with patch.object(wire, "_find_regular", nothing_regular):
+    with python_alone():
         alone = wire.read_each(pages, places)
     for one, other in zip(together, alone, strict=True):
         assert_same_reading(one, other)
@@ -172,8 +173,10 @@ def test_rows_of_every_length_are_read_alike() -> None:
         assert is_regular(body) == (length in {7, 8, 9, 11, 12, 13, 14})
         assert_same([body, page([row(id="1")])])
     mixed = page([row(id=str(length))[:length] for length in (7, 9, 14, 8, 13, 11, 12)])
-    assert is_regular(mixed)
     assert len(assert_same([mixed])) == 7
+    alone = [page([row(id=str(length))[:length]]) for length in (7, 9, 14, 8, 13)]
+    assert is_regular(*alone)
+    assert len(assert_same(alone)) == 5
     assert_same([page([row(id=str(length))[:length] for length in range(7, 15)])])
 
 
@@ -304,11 +307,13 @@ def test_mutated_pages_are_read_alike(
     assert_same([text.encode(errors="surrogatepass"), page([row(id="77")])])
 
 
-def test_regular_pages_are_read_by_duckdb_as_bytes_and_as_text() -> None:
-    body = page([row(), row(id="2")[:7], [*row(id="3")[:8], None, 7, -5, "", "x"]])
-    assert is_regular(body, body.decode(), page([]))
-    with patch.object(wire, "read_tolerantly", side_effect=AssertionError):
-        batch = wire.read([body, page([]), body.decode()], ["a", "b", "c"])
+def test_regular_pages_are_read_as_bytes_and_as_text_spaced_or_not() -> None:
+    body = page([row(), row(id="2"), row(id="3", orderHash="")])
+    compact = body.replace(b" ", b"")
+    assert body != compact
+    assert is_regular(body, body.decode(), compact, b"\r\n" + compact + b"\n")
+    assert not is_regular(page([]))
+    batch = wire.read([body, page([]), compact.decode()], ["a", "b", "c"])
     assert (batch.counts, batch.totals) == ([3, 0, 3], [3, 0, 3])
     assert [batch.where(place) for place in (0, 2, 3)] == [
         "a.trades[0]",
@@ -317,7 +322,20 @@ def test_regular_pages_are_read_by_duckdb_as_bytes_and_as_text() -> None:
     ]
 
 
-def test_the_reader_of_json_is_part_of_duckdb() -> None:
+def test_an_odd_page_leaves_the_others_regular() -> None:
+    """However many there are, only that page is left to Python."""
+    regular = [page([row(id=str(number))]) for number in range(9)]
+    odd = page([row(id="50"), row(id="51")]).replace(b'"51"', b"51")
+    with patch.object(wire, "read_tolerantly", wraps=wire.read_tolerantly) as python:
+        together = [*regular, odd, *regular]
+        batch = wire.read(together, [str(number) for number in range(19)])
+    assert [call.args[1] for call in python.call_args_list] == [["9"]]
+    assert batch.counts == [1] * 9 + [2] + [1] * 9
+    assert batch.where(10) == "9.trades[1]"
+    assert_same(together)
+
+
+def test_the_functions_of_json_are_part_of_duckdb() -> None:
     """Nothing is loaded from the network: not even where that is forbidden."""
     connection = duckdb.connect(
         config={

@@ -201,7 +201,7 @@ def test_connect_says_what_a_file_rests_on(
     lab.connect(recording=file)
     printed = capsys.readouterr().out
     assert "those in tokens.json and markets.json beside it" in printed
-    assert f"account {ACCOUNT} has 2 of 137 dex fills" in printed
+    assert f"account {ACCOUNT} has 2 of 137 DEX fills" in printed
     for name in LISTING:
         (folder / f"{name}.json").unlink()
     client = lab.connect(recording=file)

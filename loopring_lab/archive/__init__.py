@@ -22,7 +22,7 @@ from loopring_lab.archive import queries, scans
 from loopring_lab.archive.imports import import_pages
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND, TYPED
-from loopring_lab.archive.sync import Sync
+from loopring_lab.archive.sync import sync_histories
 from loopring_lab.bounded import Paths
 from loopring_lab.client import Client, new_budget
 from loopring_lab.engine import session
@@ -172,9 +172,9 @@ class Archive:
             raise LabError(
                 "sync: only a relayer can answer this. Blocks are imported: archive.import_blocks(store)."
             )
-        ids = [] if accounts is None else _account_ids(accounts)
+        ids = _account_ids(accounts) or []
         if account_id is not None:
-            ids = _account_ids([account_id, *ids])
+            ids = _account_ids([account_id, *ids]) or []
         if not ids:
             raise LabError(
                 "sync: no account to ask for. Give account_id=, or accounts=[...]."
@@ -185,10 +185,9 @@ class Archive:
                 "sync: full=True reads whole histories. Leave out since=, or full=True."
             )
         histories = list(itertools.product(ids, FILL_TYPES))
+        begin = to_milliseconds(start)
         with new_budget(client, of_bytes=False).activate():
-            Sync(self._file, client, histories, to_milliseconds(start), full).run(
-                progress
-            )
+            sync_histories(self._file, client, histories, begin, progress, full=full)
         return self.report(ids)
 
     def import_pages(
@@ -235,7 +234,7 @@ class Archive:
         ------
         UnexpectedAnswer, AmountError
             A file holds something else, an amount does not fit, or it is unknown whose trades these are;
-            files before it are imported.
+            the other files are imported, and the pages before the one at fault.
         ArchiveError
             The archive holds trades of another source.
         LabError
@@ -356,11 +355,8 @@ class Archive:
         1 2022-12-26 07:19:40.416+00:00   LRC-ETH  BUY       amm
         """
         wanted = _filter(since, until, None if account_id is None else [account_id])
-        query = (
-            f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE {wanted.condition()}"
-        )
         with self._file.reading() as connection:
-            rows = connection.sql(query).to_arrow_table()
+            rows = connection.sql(wanted.query()).to_arrow_table()
             listing = queries.last_listing(connection)
             source = bound_source(connection)
         if listing is None:
@@ -449,7 +445,7 @@ class Archive:
             for name, table in tables.items():
                 connection.register(name, table)
             yield connection.sql(
-                f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE current"
+                f"SELECT {', '.join(TYPED)} FROM held.rows WHERE current"
             )
 
     def query(self, sql: str) -> pd.DataFrame:
@@ -512,8 +508,7 @@ class Archive:
         0       amm   689    689      True
         1       dex    11     11      True
         """
-        ids = None if accounts is None else _account_ids(accounts)
-        return queries.report(self._file, ids)
+        return queries.report(self._file, _account_ids(accounts))
 
     def verify(self) -> pd.DataFrame:
         """Read every block of the file, and compare it with the checksum that it was written with.
@@ -583,8 +578,10 @@ class Archive:
         )
 
 
-def _account_ids(accounts: Any) -> list[int]:
-    """Check account ids, and give each once."""
+def _account_ids(accounts: Any) -> list[int] | None:
+    """Check account ids, and give each once; None for all."""
+    if accounts is None:
+        return None
     if isinstance(accounts, str) or not isinstance(accounts, Iterable):
         raise LabError(
             f"accounts={accounts!r}: give a list of account ids, such as [{accounts}]."
@@ -595,5 +592,4 @@ def _account_ids(accounts: Any) -> list[int]:
 def _filter(
     since: Moment, until: Moment, accounts: Iterable[int] | None
 ) -> queries.RowFilter:
-    ids = None if accounts is None else _account_ids(accounts)
-    return queries.RowFilter(*parse_span(since, until), ids)
+    return queries.RowFilter(*parse_span(since, until), _account_ids(accounts))

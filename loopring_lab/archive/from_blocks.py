@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 from loopring_lab.archive import queries
@@ -15,34 +14,36 @@ from loopring_lab.progress import Progress
 from loopring_lab.rollup import Store
 from loopring_lab.rollup.settled import RESERVED_FOR_POOLS
 from loopring_lab.storage import StoredFile
+from loopring_lab.tables import wire
 
 ROWS_OF_A_TRANSACTION = 1 << 20  # some 0.6 GB in memory
 BLOCKS_AT_ONCE = 128
 
 # Accounts become known as pools later than their first fills.
 MARK_POOLS = """
-UPDATE held.main.rows
+UPDATE held.rows
 SET fill_type = 'amm'
 WHERE fill_type = 'dex' AND trade_id IN (
-    SELECT trade_id FROM held.main.rows WHERE account_id IN (SELECT unnest(?))
+    SELECT trade_id FROM held.rows WHERE account_id IN (SELECT unnest(?))
 )
 """
+MISSING = "FROM listed ANTI JOIN held.blocks USING (block_id) ORDER BY block_id"
 # Rows of one account are together, so that reading it skips most of the others; those of a fill are the taker's and
 # then the maker's. Blocks that another process has imported meanwhile are left out.
 ADD_ROWS = f"""
-INSERT INTO held.main.rows BY NAME
+INSERT INTO held.rows BY NAME
 SELECT {", ".join(TYPED)}, now() AS retrieved_at, ? AS listing,
     1 AS version, TRUE AS current, FALSE AS imported
 FROM sent
-ANTI JOIN held.main.blocks USING (block_id)
+ANTI JOIN held.blocks USING (block_id)
 ORDER BY account_id, trade_id, role DESC
 """
 # Blocks without a fill are held as well: they are not looked into again, and leave no gap.
 ADD_BLOCKS = """
-INSERT INTO held.main.blocks
+INSERT INTO held.blocks
 SELECT block_id, count(sent.block_id), now()
 FROM (SELECT unnest(?) AS block_id)
-ANTI JOIN held.main.blocks USING (block_id)
+ANTI JOIN held.blocks USING (block_id)
 LEFT JOIN sent USING (block_id)
 GROUP BY block_id
 ORDER BY block_id
@@ -55,39 +56,32 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
     index = blocks.index()
     tokens = store.tokens()
     total = len(index.blocks)
-    _refuse_unnumbered(index.blocks["block_id"], blocks.file)
+    unnumbered = index.blocks["block_id"].null_count
+    if unnumbered:
+        raise LabError(
+            f"{blocks.file.shown}: {unnumbered:,} of {total:,} blocks have no number, and nothing was added. Sync "
+            "the store, which reads the events that number them, or import the files again with first_block=."
+        )
     listing = ListingSnapshot(blocks.last_listing() or "[]", NO_MARKETS, now_ms())
     # Accounts with a reserved id were pools from the first, so no row of theirs has to be marked.
     pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]
     with file.writing(index.source) as connection:
         queries.store_listing(connection, file, listing)
         connection.execute(MARK_POOLS, [pools])
-        held = connection.sql("SELECT block_id FROM held.main.blocks").fetchnumpy()
-    is_missing = ~np.isin(index.blocks["block_id"].to_numpy(), held["block_id"])
-    missing = index.blocks.filter(pa.array(is_missing))
-    done = total - len(missing)
-    numbers: list[int | None] = []
-    parts: list[pa.Table] = []
-    for batch in blocks.batches(index, missing, BLOCKS_AT_ONCE):
-        parts.append(portable(batch.trades(tokens)).select(TYPED))
-        numbers += [raw.block_id for raw in batch.raw]
-        done += len(batch)
-        is_last = done == total
-        if is_last or sum(map(len, parts)) >= ROWS_OF_A_TRANSACTION:
-            with file.writing(index.source) as connection:
-                connection.register("sent", as_stored(pa.concat_tables(parts)))
-                connection.execute(ADD_ROWS, [listing.digest])
-                connection.execute(ADD_BLOCKS, [numbers])
-            numbers.clear()
-            parts.clear()
-            progress(done, total)
+        connection.register("listed", index.blocks)
+        missing = connection.sql(MISSING).to_arrow_table()
+    converted = (
+        (portable(batch.trades(tokens)).select(TYPED), len(batch))
+        for batch in blocks.batches(index, missing, BLOCKS_AT_ONCE)
+    )
+    for group in wire.group(converted, lambda one: len(one[0]), ROWS_OF_A_TRANSACTION):
+        trades, sizes = zip(*group, strict=True)
+        # Batches come in the order of the blocks.
+        added = missing["block_id"][: sum(sizes)]
+        missing = missing[len(added) :]
+        with file.writing(index.source) as connection:
+            connection.register("sent", as_stored(pa.concat_tables(trades)))
+            connection.execute(ADD_ROWS, [listing.digest])
+            connection.execute(ADD_BLOCKS, [added.to_pylist()])
+        progress(total - len(missing), total)
     file.settle()
-
-
-def _refuse_unnumbered(numbers: pa.ChunkedArray, file: StoredFile) -> None:
-    if numbers.null_count:
-        raise LabError(
-            f"{file.shown}: {numbers.null_count:,} of {len(numbers):,} blocks have no number, and nothing was "
-            "added. Sync the store, which reads the events that number them, or import the files again with "
-            "first_block=."
-        )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from loopring_lab import tables
-from loopring_lab.archive.schema import TYPED
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,8 +17,7 @@ TRADE = (
     "row(account_id, fill_type, trade_id, side, order_hash, "
     "CASE WHEN coalesce(CAST(trade_id AS VARCHAR), side, order_hash) IS NULL THEN verbatim END) AS trade"
 )
-SENT = ", ".join((*TYPED, "verbatim", "retrieved_at", "$listing AS listing"))
-HELD = f"SELECT rowid AS held_row, version, current, imported, verbatim, {TRADE} FROM held.main.rows"
+HELD = f"SELECT rowid AS held_row, version, current, imported, verbatim, {TRADE} FROM held.rows"
 
 # Rows held that may be versions of the trades that arrive as `sent`. DuckDB skips parts of a table by `=`, but not
 # by IS NOT DISTINCT FROM, so rows without an id are looked for apart.
@@ -38,9 +36,9 @@ SELECT count(DISTINCT (account_id, trade_id)) FILTER (trade_id IS NOT NULL) = co
     AND NOT EXISTS (FROM known)
 FROM sent
 """
-STORE_NEW = f"""
-INSERT INTO held.main.rows BY NAME
-SELECT {SENT}, 1 AS version, TRUE AS current, $imported AS imported
+STORE_NEW = """
+INSERT INTO held.rows BY NAME
+SELECT *, $listing AS listing, 1 AS version, TRUE AS current, $imported AS imported
 FROM sent
 """
 # What was sent, with its place.
@@ -95,16 +93,17 @@ SELECT held_row, place, new_version,
     END AS new_imported
 FROM numbered
 """
-STORE = f"""
-INSERT INTO held.main.rows BY NAME
-SELECT {SENT}, new_version AS version, new_current AS current, new_imported AS imported
+STORE = """
+INSERT INTO held.rows BY NAME
+SELECT arrived.* EXCLUDE (trade, place),
+    $listing AS listing, new_version AS version, new_current AS current, new_imported AS imported
 FROM arrived
 JOIN settled USING (place)
 WHERE held_row IS NULL
 ORDER BY place
 """
 UPDATE = """
-UPDATE held.main.rows
+UPDATE held.rows
 SET current = new_current, imported = new_imported
 FROM settled
 WHERE rows.rowid = held_row
@@ -116,7 +115,7 @@ COUNT_SHARED = """
 SELECT count(*)
 FROM (
     SELECT account_id, trade_id, side, order_hash
-    FROM held.main.rows
+    FROM held.rows
     SEMI JOIN sent USING (account_id, trade_id)
     GROUP BY ALL
     HAVING count(DISTINCT fill_type) > 1

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from loopring_lab.archive.rows import HistoryKey, ListingSnapshot
+from loopring_lab.archive.rows import ListingSnapshot
+from loopring_lab.archive.schema import SHOWN
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
+from loopring_lab.tables.unwrapped import HistoryKey
 
 if TYPE_CHECKING:
     import duckdb
 
-MOMENTS = ("first", "last", "synced_at", "checked_at")
 DTYPES: dict[str, Any] = {
     **dict.fromkeys(("account_id", "rows", "second_versions", "odd"), "int64"),
     **dict.fromkeys(("total", "missing"), "Int64"),
-    **dict.fromkeys(MOMENTS, "datetime64[ms, UTC]"),
+    **dict.fromkeys(
+        ("first", "last", "synced_at", "checked_at"), "datetime64[ms, UTC]"
+    ),
     "fill_type": "object",
     "complete": "bool",
 }
@@ -38,7 +41,7 @@ histories AS (
         count(*) FILTER (extra IS NOT NULL AND current) AS odd,
         min(created_at) AS first,
         max(created_at) AS last
-    FROM held.main.rows
+    FROM held.rows
     WHERE {OF_ACCOUNTS}
     GROUP BY ALL
 ),
@@ -48,7 +51,7 @@ counted AS (
         total + coalesce(gone, 0) AS with_gone,
         synced_at,
         checked_at
-    FROM held.main.syncs
+    FROM held.syncs
     WHERE {OF_ACCOUNTS}
     QUALIFY number = max(number) OVER (PARTITION BY account_id, fill_type)
 ),
@@ -56,18 +59,18 @@ imports AS (
     SELECT
         max(imported_at) AS imported_at,
         max(block_id) - min(block_id) + 1 = count(*)
-            AND sum(rows) = (SELECT count(*) FROM held.main.rows) AS are_whole
-    FROM held.main.blocks
+            AND sum(rows) = (SELECT count(*) FROM held.rows) AS are_whole
+    FROM held.blocks
 )
 SELECT account_id, fill_type,
     coalesce(rows, 0) AS rows,
     total,
     CASE WHEN total IS NOT NULL THEN greatest(0, with_gone - coalesce(rows, 0)) END AS missing,
     coalesce(missing = 0, are_whole, FALSE) AS complete,
-    epoch_ms(first) AS first,
-    epoch_ms(last) AS last,
-    epoch_ms(coalesce(synced_at, imported_at)) AS synced_at,
-    epoch_ms(checked_at) AS checked_at,
+    first,
+    last,
+    coalesce(synced_at, imported_at) AS synced_at,
+    checked_at,
     coalesce(second_versions, 0) AS second_versions,
     coalesce(odd, 0) AS odd
 FROM histories
@@ -80,53 +83,36 @@ ORDER BY account_id, fill_type
 IDENTITIES = """
 SELECT trade_id, side, order_hash,
     CASE WHEN trade_id IS NULL AND json_valid(extra) THEN extra ->> 'row' END
-FROM held.main.rows
+FROM held.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
 # How many rows held the source no longer listed when it counted last.
-GONE = """
-SELECT coalesce(arg_max(gone, number), 0)
-FROM held.main.syncs
-WHERE account_id = ? AND fill_type = ?
-"""
-# `known`: what is known of the history from before, of which later records keep what they do not say. What saved
-# pages count (without requests) may be old: it is stored only if it is more than was known. Times are milliseconds.
+GONE = "SELECT coalesce(arg_max(gone, number), 0) FROM held.syncs WHERE account_id = ? AND fill_type = ?"
+# Later records keep what they do not say. What saved pages count (without requests) may be old: it is stored only if
+# it is more than was known. Times are milliseconds.
 ADD_COUNT = """
-INSERT INTO held.main.syncs
-WITH known AS (
-    SELECT
-        arg_max(total, number) AS known_total,
-        arg_max(gone, number) AS known_gone,
-        arg_max(checked_at, number) AS known_checked_at
-    FROM held.main.syncs
-    WHERE account_id = $account_id AND fill_type = $fill_type
-)
-SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.main.syncs),
+INSERT INTO held.syncs
+SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.syncs),
     $account_id,
     $fill_type,
     make_timestamptz($synced_at * 1000),
     $total,
-    coalesce($gone, known_gone),
+    coalesce($gone, arg_max(gone, number)),
     $requests,
     make_timestamptz($since * 1000),
-    coalesce(make_timestamptz($checked_at * 1000), known_checked_at)
-FROM known
-WHERE $requests > 0 OR known_total IS NULL OR $total > known_total + coalesce(known_gone, 0)
+    coalesce(make_timestamptz($checked_at * 1000), arg_max(checked_at, number))
+FROM held.syncs
+WHERE account_id = $account_id AND fill_type = $fill_type
+HAVING $requests > 0 OR count(*) = 0 OR $total > arg_max(total + coalesce(gone, 0), number)
 """
-LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
+LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.listings ORDER BY rowid DESC LIMIT 1"
 ADD_LISTING = """
-INSERT INTO held.main.listings
+INSERT INTO held.listings
 SELECT $1, $2, $3, make_timestamptz($4 * 1000)
-WHERE NOT EXISTS (FROM held.main.listings WHERE listing = $1)
+WHERE NOT EXISTS (FROM held.listings WHERE listing = $1)
 """
 # Accounts that were asked for, and of which neither a trade nor a count is held.
-UNKNOWN = """
-SELECT unnest(?)
-EXCEPT
-SELECT account_id FROM held.main.rows
-EXCEPT
-SELECT account_id FROM held.main.syncs
-"""
+UNKNOWN = "SELECT unnest(?) EXCEPT SELECT account_id FROM held.rows EXCEPT SELECT account_id FROM held.syncs"
 
 
 class RowFilter(NamedTuple):
@@ -136,19 +122,20 @@ class RowFilter(NamedTuple):
     until: pd.Timestamp | None = None
     accounts: list[int] | None = None
 
-    def condition(self) -> str:
-        """Return SQL that selects them; all that is written into it are numbers, checked before."""
+    def query(self, further: str = "") -> str:
+        """Return SQL that selects them; all that is written into it are numbers and times, checked before."""
         parts = ["current"]
         for moment, sign in ((self.since, ">="), (self.until, "<")):
             if moment is not None:
-                micros = int(moment.as_unit("ns").value) // 1000
+                # Finer than a microsecond, DuckDB reads no time.
+                text = moment.isoformat(timespec="microseconds")
                 parts.append(
-                    f"(created_at IS NULL OR created_at {sign} make_timestamptz({micros}))"
+                    f"(created_at IS NULL OR created_at {sign} TIMESTAMPTZ '{text}')"
                 )
         if self.accounts is not None:
             listed = ", ".join(map(str, self.accounts)) or "NULL"
             parts.append(f"account_id IN ({listed})")
-        return " AND ".join(parts)
+        return f"SELECT {SHOWN}{further} FROM held.rows WHERE {' AND '.join(parts)}"
 
 
 class SyncRecord(NamedTuple):
@@ -170,9 +157,10 @@ class SyncRecord(NamedTuple):
 def report(file: StoredFile, accounts: Sequence[int] | None = None) -> pd.DataFrame:
     """Report per account and fill type what is held and what is missing."""
     with file.reading() as connection:
-        frame: pd.DataFrame = connection.execute(REPORT, {"accounts": accounts}).df()
-    for name in MOMENTS:
-        frame[name] = pd.to_datetime(frame[name], unit="ms", utc=True)
+        asked = {"accounts": accounts}
+        found = connection.sql(REPORT, params=asked).to_arrow_table()
+    # Whole numbers beside nulls would be floats.
+    frame: pd.DataFrame = found.to_pandas(integer_object_nulls=True)
     return frame.astype(DTYPES)
 
 

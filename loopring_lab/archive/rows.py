@@ -13,29 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.bounded import MAX_DOCUMENT, parse_integer
+from loopring_lab.bounded import parse_integer
 from loopring_lab.engine import frames
-from loopring_lab.errors import AmountError, UnexpectedAnswer
+from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import rows, wire
-from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import MarketLookup
+from loopring_lab.tables.unwrapped import HistoryKey
 
-TOKENS = ("base", "quote", "fee_token")
 NO_MARKETS = "[]"  # listed beside trades that were read from blocks
-
-HistoryKey = tuple[int, str]
-"""Account id and fill type."""
 
 
 class Page(NamedTuple):
-    """A page as received: of which history, its name in errors, and when it was received (milliseconds)."""
+    """A page: of which history, its rows with their texts, and when it was received (milliseconds)."""
 
     key: HistoryKey
-    place: str
-    body: bytes
+    batch: wire.Batch
     retrieved_at: int
-    fault: UnexpectedAnswer | None = None
-    """Why it has no rows, if that is known already."""
+
+    def size(self) -> int:
+        """Bytes of its columns."""
+        return int(self.batch.columns.nbytes)
 
 
 class Converted(NamedTuple):
@@ -71,58 +68,37 @@ class ListingSnapshot(NamedTuple):
 
 def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
     """Convert pages to rows, those of one history together; leave out histories with an error."""
-    faults = {page.key: page.fault for page in pages if page.fault is not None}
-    whole = [page for page in pages if page.fault is None]
-    ordered = sorted(whole, key=lambda page: page.key)
-    readings = wire.read_each(
-        [page.body for page in ordered],
-        [page.place for page in ordered],
-        size=MAX_DOCUMENT,
-        with_texts=True,
-    )
+    ordered = sorted(pages, key=lambda page: page.key)
     totals: dict[HistoryKey, int | None] = {}
     errors: dict[HistoryKey, UnexpectedAnswer] = {}
-    kept: list[tuple[Page, wire.Batch]] = []
-    pairs = zip(ordered, readings, strict=True)
-    for key, of_history in itertools.groupby(pairs, lambda pair: pair[0].key):
+    kept: list[Page] = []
+    for key, of_history in itertools.groupby(ordered, lambda page: page.key):
+        read = list(of_history)
         try:
-            read = [(page, _readable(reading)) for page, reading in of_history]
-            totals[key] = _checked_total(key, [batch for _, batch in read])
+            totals[key] = _checked_total(key, [page.batch for page in read])
         except UnexpectedAnswer as error:
             errors[key] = error
         else:
             kept += read
-    return Converted(_typed(kept, lookup), totals, errors | faults)
-
-
-def _readable(reading: wire.Reading) -> wire.Batch:
-    if isinstance(reading, UnexpectedAnswer):
-        raise reading
-    return reading
+    return Converted(_typed(kept, lookup), totals, errors)
 
 
 def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None:
     """Return how many rows the last page of a history counts, or raise what is wrong with one."""
-    account_id, fill_type = key
     wire.refuse_without_trades(batches)
-    texts = pa.chunked_array(one.columns["accountId"] for one in batches).unique()
-    for text in texts.to_pylist():
-        # None: old layouts do not say whose a row is.
-        if parse_integer(text) not in (account_id, None):
-            raise UnexpectedAnswer(
-                f"accountId of {fill_type} trades",
-                expected=f"account {account_id}, which was asked for",
-                got=f"account {text}",
-                hint="Check base_url, or the name of the saved file: the rows belong to another account.",
-            )
+    texts = pa.chunked_array(one.columns["accountId"] for one in batches)
+    counts = {
+        parse_integer(one["values"]): one["counts"]
+        for one in pc.value_counts(texts).to_pylist()
+    }
+    tables.refuse_other_accounts(counts, key[0], "Nothing of that history was added.")
     counting = [batch for batch in batches if batch.totals[0] is not None]
     return wire.read_total(counting[-1]) if counting else None
 
 
-def _typed(read: Sequence[tuple[Page, wire.Batch]], lookup: MarketLookup) -> pa.Table:
+def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     """Convert rows, and put beside them their texts and when they were received."""
-    pages = [page for page, _ in read]
-    batch = wire.concat([one for _, one in read])
+    batch = wire.concat([page.batch for page in pages])
     fill_types = [rows.FILL_TYPES.index(page.key[1]) for page in pages]
     typed = rows.convert(batch, fill_types, lookup, "received")
     table = as_stored(frames.portable(tables.assemble(typed, lookup)))
@@ -146,37 +122,19 @@ def as_stored(table: pa.Table) -> pa.Table:
 def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     """Convert rows of the archive to the frame that the client returns."""
     lookup = listing.lookup()
-    lookup.tokens += _unlisted(table, TOKENS, lookup.tokens)
-    lookup.markets += _unlisted(table, ["market"], lookup.markets)
-    words: dict[str, Sequence[str]] = dict.fromkeys(TOKENS, lookup.tokens)
-    words |= {"market": lookup.markets, "side": SIDES}
-    words |= {"fill_type": rows.FILL_TYPES, "role": rows.ROLES}
+    words = tables.word_lists(lookup)
+    # An earlier listing may have named others.
+    for name in ("base", "quote", "fee_token", "market"):
+        found = set(table[name].unique().to_pylist())
+        words[name] += sorted(found - {None, *words[name]})
     if listing.is_of_blocks:
         # As `rollup.settled` has them: by place in the blocks, the taker's row of a fill before the maker's.
         table = table.sort_by([("trade_id", "ascending"), ("role", "descending")])
     for name, known in words.items():
         codes = pc.index_in(table[name], value_set=pa.array(known, pa.string()))
         table = frames.replaced(table, name, codes.fill_null(-1))
-    for name in frames.AMOUNTS:
-        try:
-            amounts = frames.from_hugeint(table[name])
-            amounts.validate(full=True)
-        except pa.ArrowInvalid:
-            # A file that somebody else made may hold any number.
-            raise AmountError(
-                f"{name}: the archive holds amounts of more digits than trades have. Sync anew."
-            ) from None
-        table = frames.replaced(table, name, amounts)
     moments = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
     typed = frames.replaced(table, "created_at", moments).combine_chunks()
     if listing.is_of_blocks:
         return tables.assemble(typed, lookup)
     return tables.join_typed([typed], lookup)
-
-
-def _unlisted(
-    table: pa.Table, names: Sequence[str], listed: Sequence[str]
-) -> list[str]:
-    """Return the words of columns that a listing does not have, in order."""
-    found = {word for name in names for word in table[name].unique().to_pylist()}
-    return sorted(found - {None, *listed})

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from loopring_lab.archive.queries import RowFilter
-from loopring_lab.archive.schema import SHOWN, TABLES, decimal
+from loopring_lab.archive.schema import TABLES, decimal
 from loopring_lab.engine import frames, session
 from loopring_lab.engine.groups import quoted
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
@@ -35,7 +35,7 @@ class CurrentTrades:
 
     def __init__(self, file: StoredFile, wanted: RowFilter) -> None:
         self._file = file
-        self._query = f"SELECT {SHOWN} FROM held.main.rows WHERE {wanted.condition()}"
+        self._query = wanted.query()
         self._stamp = file.stamp()
         with file.reading() as connection:
             empty = connection.sql(f"{self._query} LIMIT 0").to_arrow_table()
@@ -104,9 +104,9 @@ ENGINES: dict[str, Callable[[CurrentTrades], Any]] = {
 def query(file: StoredFile, sql: str) -> pd.DataFrame:
     """Run SQL over the tables of an archive, amounts as decimals."""
     amounts = ", ".join(decimal(name) for name in frames.AMOUNTS)
-    views = {name: f"FROM held.main.{name}" for name in TABLES}
-    views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.main.rows"
-    views["trades"] = f"SELECT {SHOWN} FROM held.main.rows WHERE current"
+    views = {name: f"FROM held.{name}" for name in TABLES}
+    views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.rows"
+    views["trades"] = RowFilter().query()
     with file.reading() as connection:
         for name, view in views.items():
             connection.execute(f"CREATE TEMP VIEW {name} AS {view}")
@@ -117,10 +117,13 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
             )
         # Amounts are decimals here, so a HUGEINT is DuckDB's sum of whole numbers; `to_pandas` would take it for an
         # amount.
-        for name, kind in zip(found.columns, found.types, strict=True):
-            if str(kind) == "HUGEINT":
-                whole = f"CAST({quoted(name)} AS BIGINT) AS {quoted(name)}"
-                found = found.project(f"* REPLACE ({whole})")
+        wide = [
+            f"CAST({quoted(name)} AS BIGINT) AS {quoted(name)}"
+            for name, kind in zip(found.columns, found.types, strict=True)
+            if str(kind) == "HUGEINT"
+        ]
+        if wide:
+            found = found.project(f"* REPLACE ({', '.join(wide)})")
         return frames.to_pandas(found.to_arrow_table())
 
 
@@ -135,7 +138,7 @@ def verify(file: StoredFile) -> pd.DataFrame:
             with file.reading() as connection:
                 # The result does not matter: DuckDB compares the checksum of every block that it reads.
                 connection.execute(
-                    f"SELECT bit_xor(hash(stored)) FROM held.main.{name} AS stored"
+                    f"SELECT bit_xor(hash(stored)) FROM held.{name} AS stored"
                 ).fetchall()
         except ArchiveError as error:
             problems.append((name, str(error), file.advice))
@@ -147,10 +150,8 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
     by = pa.schema([("account_id", pa.int64()), ("year", pa.int64())])
     parquet = pads.ParquetFileFormat()
     # In this order, no more than one file is open at a time.
-    query = (
-        f"SELECT {SHOWN}, year(created_at) AS year FROM held.main.rows WHERE {wanted.condition()} "
-        "ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
-    )
+    rows = wanted.query(", year(created_at) AS year")
+    query = f"{rows} ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
     counts = []
     try:
         if folder.exists():

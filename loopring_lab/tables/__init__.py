@@ -41,7 +41,7 @@ __all__ = [
 
 MAX_PAGES = 1_000_000
 PAGES_AT_ONCE = 800  # that arrived one by one: their text, joined, is far below the 2 GiB that Arrow joins
-# Arrow and DuckDB work outside of Python's lock; of more threads, each waits for the others' Python code.
+# Arrow works outside of Python's lock; of more threads, each waits for the others' Python code.
 THREADS = 3
 
 
@@ -288,17 +288,20 @@ def refuse_shared_fills(count: int, advice: str) -> None:
         )
 
 
-def refuse_other_accounts(trades: pd.DataFrame, account_id: int) -> None:
-    """Refuse a relayer that sends rows of another account than the one asked for."""
-    others = trades.loc[
-        (trades["account_id"] != account_id).fillna(False), "account_id"
-    ]
-    if len(others):
+def refuse_other_accounts(
+    rows_of: Mapping[Any, int],
+    account_id: int,
+    hint: str = "To look at these rows, give other_accounts=True; lab.anomalies lists them.",
+) -> None:
+    """Refuse rows of another account than the one asked for, given how many there are of each."""
+    # None: old layouts do not say whose a row is.
+    others = {one: n for one, n in rows_of.items() if one not in (account_id, None)}
+    if others:
         raise UnexpectedAnswer(
             "accountId",
             expected=f"account {account_id}, which was asked for",
-            got=f"{len(others)} rows of other accounts, such as account {others.iloc[0]}",
-            hint="Check base_url. To look at these rows, give other_accounts=True; lab.anomalies lists them.",
+            got=f"{sum(others.values())} rows of other accounts, such as account {min(others)}",
+            hint=f"Check base_url, or the name of the saved file. {hint}",
         )
 
 
@@ -357,6 +360,16 @@ def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
     return table.take(order[is_first])
 
 
+def word_lists(lookup: MarketLookup) -> dict[str, list[str]]:
+    """Return the words that the codes in columns stand for; those of tokens and markets are the listing's own."""
+    words = dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
+    words["market"] = lookup.markets
+    words["side"] = list(SIDES)
+    words["fill_type"] = list(rows.FILL_TYPES)
+    words["role"] = list(rows.ROLES)
+    return words
+
+
 def assemble(
     table: pa.Table,
     lookup: MarketLookup,
@@ -370,21 +383,14 @@ def assemble(
     # The code -1, of no market, leads to the last one, and stays -1.
     new_codes = [code_of[name] for name in lookup.markets] + [-1]
     market = np.array(new_codes)[table["market"].to_numpy()]
-    categories = {
-        "side": SIDES,
-        "fill_type": rows.FILL_TYPES,
-        "role": rows.ROLES,
-        "market": markets,
-    }
-    # Base, quote and fee token are codes into the same listing.
-    categories |= dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
+    categories = word_lists(lookup) | {"market": markets}
     data: dict[str, Any] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in categories:
             codes = market if name == "market" else column.to_numpy()
             dtype = pd.CategoricalDtype(
                 pd.Index(
-                    list(categories[name]),
+                    categories[name],
                     dtype=TEXT,
                 )
             )

@@ -91,13 +91,22 @@ class Har(NamedTuple):
     markets: str | None
     source: str | None
 
+    @property
+    def listing(self) -> tuple[str, str] | None:
+        """The answers with the tokens and the markets, if it has both."""
+        if self.tokens is None or self.markets is None:
+            return None
+        return self.tokens, self.markets
+
+
+HistoryKey = tuple[int, str]
+"""Account id and fill type."""
+
 
 class HistoryPage(NamedTuple):
-    """A page of one account and fill type: its JSON text, and its rows as text columns."""
+    """A page of one history: its rows as text columns, with their JSON texts."""
 
-    account_id: int
-    fill_type: str
-    body: bytes
+    key: HistoryKey
     batch: wire.Batch
 
 
@@ -161,32 +170,24 @@ def histories(
 
     Empty pages of which neither is known are left out.
     """
-    count = 0
-    for bodies in wire.group(documents):
-        pages: list[Saved] = []
-        fault = None
-        for body in bodies:
-            count += 1
-            place = name if count == 1 else f"{name}, page {count}"
-            try:
-                found = [body] if isinstance(body, Saved) else unwrap(body, place)
-                for one in found:
-                    pages += _by_venue(one, name, fill_type)
-            except UnexpectedAnswer as error:
-                fault = error
-                break
-        texts = [one.page for one in pages]
-        places = [one.place for one in pages]
-        batches = wire.read_each(texts, places, size=MAX_DOCUMENT)
-        for one, batch in zip(pages, batches, strict=True):
+
+    def pages() -> Iterator[Saved]:
+        for number, body in enumerate(documents, 1):
+            place = name if number == 1 else f"{name}, page {number}"
+            found = [body] if isinstance(body, Saved) else unwrap(body, place)
+            for one in found:
+                yield from _by_venue(one, name, fill_type)
+
+    for group in wire.group(pages(), lambda one: wire.bytes_of(one.page)):
+        texts = [one.page for one in group]
+        places = [one.place for one in group]
+        batches = wire.read_each(texts, places, size=MAX_DOCUMENT, with_texts=True)
+        for one, batch in zip(group, batches, strict=True):
             if isinstance(batch, UnexpectedAnswer):
                 raise batch
             known = _history_of(name, one, batch, account_id, fill_type)
             if known is not None:
-                yield HistoryPage(*known, one.page, batch)
-        # After the pages before it.
-        if fault is not None:
-            raise fault
+                yield HistoryPage(known, batch)
 
 
 def named_history(
@@ -491,7 +492,7 @@ def _history_of(
     batch: wire.Batch,
     account_id: int | None,
     fill_type: str | None,
-) -> tuple[int, str] | None:
+) -> HistoryKey | None:
     """Tell whose trades a page has: by the arguments, its request, the file's name, or its rows."""
     account_id = agreed("account_id", account_id, saved.account_id, saved.place)
     fill_type = agreed("fill_type", fill_type, saved.fill_type, saved.place)

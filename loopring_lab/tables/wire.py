@@ -1,20 +1,24 @@
 """Pages of trades: JSON bytes to Arrow text columns, one per member of a row.
 
-DuckDB reads regular pages, many at once. A page is regular if a pattern covers all of it; any other is parsed
-by Python's `json`. Both give the same columns for the same rows. A row that is not a trade is kept as its text;
-an answer that is not a page is refused, and so are pages without a trade.
+Pages as relayers write them are read by Arrow's reader of CSV, many at once: all members of their rows are text
+without an escape, so that a quote is a border of a member and nothing else. What stands between two quotes is
+checked to be what JSON has there, and a page with anything else is parsed by Python's `json`. Both give the same
+columns for the same rows. A row that is not a trade is kept as its text; an answer that is not a page is refused, and
+so are pages without a trade.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import csv
 
 from loopring_lab.amounts.scaling import combined
 from loopring_lab.bounded import (
@@ -27,8 +31,7 @@ from loopring_lab.bounded import (
     to_json,
     whole_or_text,
 )
-from loopring_lab.engine import session
-from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.errors import UnexpectedAnswer
 
 # The contract of GET /user/trades: rows of 7 members until early 2022, of 13 in 2022, of 14 since March 2023.
 CORE = ("createdAt", "id", "side", "size", "price", "market", "feeAmount")
@@ -52,13 +55,11 @@ TEN_MEMBERS = {
 # Of the layout that trades of NFTs have, by its documentation.
 NFT_MEMBERS = 19
 
-# Measured on pages of 10 KiB: reading takes 5 ms for a group of any size, so groups hold some hundred pages.
-# As text columns and typed columns, a group takes about four times its bytes.
-GROUP_BYTES = 4 << 20
-# That a page counts for, so that a group of empty ones ends too.
-LEAST_BYTES = 4 << 10
-# A parsed answer has no size: 256 of them make a group.
-PARSED_BYTES = GROUP_BYTES // 256
+# Reading has a cost for each group, so groups hold some hundred pages of 10 KiB. As text columns and typed columns, a
+# group takes about four times its bytes.
+GROUP_BYTES = 6 << 20
+# That a page counts for besides its length, so that a group of empty ones ends too, and one of parsed answers.
+PAGE_BYTES = 8 << 10
 
 Page = bytes | str | Mapping[str, Any] | list[Any]
 AnyPage = TypeVar("AnyPage")
@@ -74,29 +75,25 @@ _NFT_HINT = (
     "another account."
 )
 
-# All that a regular page may contain, so that DuckDB's reader has no choice in what it means. Left to itself it
-# reads numbers with a fraction as float64, accepts NaN and commas before brackets, takes the first of two members
-# of one name, and makes null of rows that are no lists. Text is ASCII without escapes; whole numbers have at most
-# 18 digits, which fit 64 bits, and no sign before 0.
-_SPACE = r"[ \t\r\n]*"
-_TEXT = r'"[ !#-\[\]-~]*"'
-_WHOLE = "(?:0|[1-9][0-9]{0,17})"
-_MEMBER = f"{_SPACE}(?:{_TEXT}|null|{_WHOLE}|-[1-9][0-9]{{0,17}}){_SPACE}"
+# A regular page, around its rows: without white space, or with that of Python's `json`. Whole numbers have at most 18
+# digits.
+_START = re.compile(
+    rb'\{"totalNum":(?P<space> ?)(?P<total>0|[1-9][0-9]{0,17}),(?P=space)"trades":(?P=space)\[(?=\[")'
+)
+_END = b'"]]}'
 # A row of ten has a layout of its own, which Python knows.
-_FURTHER = f"(?:,{_MEMBER})"
-_ROW = rf"{_SPACE}\[{_MEMBER}(?:{_FURTHER}{{6,8}}|{_FURTHER}{{10,13}})\]{_SPACE}"
-_START = rf'^{_SPACE}\{{{_SPACE}"totalNum"{_SPACE}:{_SPACE}(?P<total>{_WHOLE}){_SPACE},{_SPACE}"trades"{_SPACE}:'
-_REGULAR = rf"{_START}{_SPACE}\[(?:{_ROW}(?:,{_ROW})*|{_SPACE})\]{_SPACE}\}}{_SPACE}$"
-# Steps from a page to the members of its rows. Where the texts of rows are asked for, they are cut out first, as
-# members alone do not tell how they were written.
-_ROWS_STEP = (
-    """page, unnest(from_json(body, '{"trades": [["VARCHAR"]]}').trades) AS members"""
-)
-_TEXTS_STEP = """page, unnest(from_json(body, '{"trades": ["JSON"]}').trades) AS text"""
-_PARSE_STEP = """page, text, from_json(text, '["VARCHAR"]') AS members"""
-_MEMBERS_STEP = ", ".join(
-    f'members[{place}] AS "{name}"' for place, name in enumerate(MEMBERS, 1)
-)
+_WIDTHS = (7, 8, 9, 11, 12, 13, 14)
+# Each row ends with a bracket, which becomes the end of a line.
+_LINES = bytes.maketrans(b"]", b"\n")
+_WORD = pa.dictionary(pa.int32(), pa.string())
+
+
+class _Regular(NamedTuple):
+    """A page that looks regular: how many members its first row has, and what is between them; all of its rows."""
+
+    layout: tuple[int, bytes]
+    rows: bytes
+    total: int
 
 
 class Batch(NamedTuple):
@@ -124,18 +121,24 @@ class Batch(NamedTuple):
 Reading = Batch | UnexpectedAnswer
 
 
-def group(pages: Iterable[AnyPage]) -> Iterator[list[AnyPage]]:
-    """Group pages by a few megabytes; if one fails, first those before it."""
+def bytes_of(page: Any) -> int:
+    """Return what a page counts for in its group."""
+    return PAGE_BYTES + len(page)
+
+
+def group(
+    pages: Iterable[AnyPage],
+    size_of: Callable[[AnyPage], int] = bytes_of,
+    most: int = GROUP_BYTES,
+) -> Iterator[list[AnyPage]]:
+    """Group pages, by default by a few megabytes; if one fails, first those before it."""
     members: list[AnyPage] = []
     size = 0
     try:
         for page in pages:
             members.append(page)
-            if isinstance(page, (bytes, str)):
-                size += max(len(page), LEAST_BYTES)
-            else:
-                size += PARSED_BYTES
-            if size >= GROUP_BYTES:
+            size += size_of(page)
+            if size >= most:
                 yield members
                 members = []
                 size = 0
@@ -151,6 +154,7 @@ def read(
     places: Sequence[str],
     *,
     ten_members: str = "account",
+    with_texts: bool = False,
 ) -> Batch:
     """Read pages into text columns, or raise the error of the first that is none."""
     batches = []
@@ -159,6 +163,7 @@ def read(
         places,
         ten_members,
         MAX_DOCUMENT,
+        with_texts,
     ):
         if isinstance(result, UnexpectedAnswer):
             raise result
@@ -184,7 +189,7 @@ def read_each(
         with_texts,
     ):
         if isinstance(result, Batch):
-            results.extend(_split(result))
+            results.extend(split(result))
         else:
             results.append(result)
     return results
@@ -238,6 +243,21 @@ def concat(batches: Sequence[Batch]) -> Batch:
         [total for batch in batches for total in batch.totals],
         [place for batch in batches for place in batch.places],
     )
+
+
+def split(batch: Batch) -> Iterator[Batch]:
+    """Yield each page of a batch by itself."""
+    start = 0
+    for count, total, place in zip(
+        batch.counts, batch.totals, batch.places, strict=True
+    ):
+        yield Batch(
+            batch.columns.slice(start, count),
+            [count],
+            [total],
+            [place],
+        )
+        start += count
 
 
 def fault_of(row: Any) -> tuple[str, str] | None:
@@ -351,122 +371,101 @@ def _read(
     with_texts: bool = False,
 ) -> Iterator[Reading]:
     """Read pages in their order: regular ones that follow each other together, any other by itself."""
-    schema = _WITH_TEXTS if with_texts else _COLUMNS
-    regular = _find_regular(pages, size)
-    totals: dict[int, str] = {}
-    rows = _ask(regular, with_texts)
-    if rows is not None:
-        numbered = zip(
-            regular["page"].to_pylist(), regular["total"].to_pylist(), strict=True
-        )
-        totals = dict(numbered)
-        counted = np.bincount(
-            rows["page"],
-            minlength=len(pages),
-        )
-        # No regular row has more members, or is no trade.
-        nothing = pa.nulls(len(rows), pa.string())
-        for name in ("tail", "no_trade"):
-            rows = rows.append_column(name, nothing)
-        columns = rows.select(schema.names)
-    start = 0
-    for is_regular, together in itertools.groupby(
-        range(len(pages)), totals.__contains__
-    ):
-        numbers = list(together)
-        if is_regular:
-            # Rows come in the order of their pages, so each page is a slice.
-            counts = counted[numbers].tolist()
-            part = columns.slice(start, sum(counts))
-            start += len(part)
-            yield Batch(
-                pa.RecordBatch.from_arrays(
-                    list(map(combined, part.columns)),
-                    schema=schema,
-                ),
-                counts,
-                [int(totals[number]) for number in numbers],
-                [places[number] for number in numbers],
-            )
-            continue
-        for number in numbers:
+    regular = [_regular(page, size) for page in pages]
+
+    def read(start: int, stop: int) -> Iterator[Reading]:
+        """Read pages of one layout together, or in halves if one of them is odd after all."""
+        some = places[start:stop]
+        batch = _parse_lines(regular[start:stop], some, with_texts)
+        middle = (start + stop) // 2
+        if batch:
+            yield batch
+        elif middle > start:
+            yield from read(start, middle)
+            yield from read(middle, stop)
+        else:
             try:
+                page = pages[start:stop]
                 yield read_tolerantly(
-                    [pages[number]],
-                    [places[number]],
-                    ten_members,
-                    size=size,
-                    with_texts=with_texts,
+                    page, some, ten_members, size=size, with_texts=with_texts
                 )
             except UnexpectedAnswer as error:
                 yield error
 
-
-def _find_regular(pages: Sequence[Page], size: int) -> pa.Table:
-    """Return the texts of the regular pages, with their positions and the number of rows that they count."""
-    texts = []
-    for page in pages:
-        is_plain = (
-            isinstance(page, (bytes, str)) and len(page) <= size and page.isascii()
-        )
-        texts.append(page if is_plain else None)
-    bodies = pa.array(texts, pa.string())
-    every = pa.table(
-        {
-            "page": pa.array(range(len(pages)), pa.int32()),
-            "body": bodies,
-        }
-    )
-    is_regular = pc.match_substring_regex(bodies, _REGULAR).fill_null(False)
-    regular = every
-    if not pc.all(is_regular).as_py():
-        regular = every.filter(is_regular).combine_chunks()
-    starts = pc.extract_regex(regular["body"], _START)
-    return regular.append_column("total", pc.struct_field(starts, "total"))
-
-
-def _ask(regular: pa.Table, with_texts: bool) -> pa.Table | None:
-    """Ask DuckDB for the members of the rows of regular pages, in order; None if there are none, or it cannot."""
-    import duckdb
-
-    if not len(regular):
-        return None
-    steps = [_ROWS_STEP, f"page, {_MEMBERS_STEP}"]
-    if with_texts:
-        steps = [_TEXTS_STEP, _PARSE_STEP, f"page, text, {_MEMBERS_STEP}"]
-    try:
-        with session.raising_interrupts():
-            rows = session.cursor().from_arrow(regular)
-            for step in steps:
-                rows = rows.project(step)
-            found = rows.to_arrow_table()
-    except (duckdb.Error, LabError):
-        # Such as without memory for all of them, or a folder to spill to: Python needs neither.
-        return None
-    # The order of rows is not promised, although one thread reads one chunk of Arrow from first to last.
-    pages = found["page"].to_numpy()
-    if (np.diff(pages) < 0).any():
-        found = found.take(
-            np.argsort(
-                pages,
-                kind="stable",
-            )
-        )
-    return found
-
-
-def _split(batch: Batch) -> Iterator[Batch]:
     start = 0
-    for count, total, place in zip(
-        batch.counts, batch.totals, batch.places, strict=True
-    ):
-        yield Batch(
-            batch.columns.slice(start, count),
-            [count],
-            [total],
-            [place],
-        )
-        start += count
+    for _, together in itertools.groupby(regular, lambda one: one and one.layout):
+        stop = start + len(list(together))
+        yield from read(start, stop)
+        start = stop
+
+
+def _regular(page: Page, size: int) -> _Regular | None:
+    """Return what a page holds if it looks regular from outside."""
+    if not isinstance(page, (bytes, str)) or len(page) > size or not page.isascii():
+        return None
+    body = page.encode() if isinstance(page, str) else page
+    body = body.strip(b" \t\r\n")
+    start = _START.match(body)
+    if start is None or not body.endswith(_END) or b"\\" in body:
+        return None
+    width = body.count(b'"', start.end(), body.index(b"]", start.end())) // 2
+    if width not in _WIDTHS:
+        return None
+    layout = (width, b"," + start["space"])
+    # Without the last two brackets, so that every row ends with one.
+    return _Regular(layout, body[start.end() : -2], int(start["total"]))
+
+
+def _parse_lines(
+    pages: Sequence[_Regular | None], places: Sequence[str], with_texts: bool
+) -> Batch | None:
+    """Read pages of one layout as lines of cells between quotes; None if one of them is not regular."""
+    found = [page for page in pages if page is not None]
+    if not found:
+        return None
+    width, separator = found[0].layout
+    text = b"".join(separator + page.rows for page in found)
+    # JSON has no control characters in text, and those that end lines here must be ours.
+    if np.frombuffer(text, np.uint8).min() < ord(" "):
+        return None
+    members = list(MEMBERS[:width])
+    names = ["begin"]
+    for name in members:
+        names += [name, f"after {name}"]
+    # What follows a member is the separator and nothing else: this type has one value.
+    kinds = dict.fromkeys(names, pa.null())
+    kinds |= dict.fromkeys((*members, names[0], names[-1]), pa.string())
+    # One block gives one chunk; the callers have threads.
+    reading = csv.ReadOptions(
+        use_threads=False, block_size=len(text) + 1, column_names=names
+    )
+    parsing = csv.ParseOptions(
+        delimiter='"', quote_char=False, ignore_empty_lines=False
+    )
+    converting = csv.ConvertOptions(
+        column_types=kinds, null_values=[separator.decode()], check_utf8=False
+    )
+    text = text.translate(_LINES)
+    try:
+        table = csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
+    except pa.ArrowInvalid:
+        return None
+    borders = [table[name].unique().to_pylist() for name in (names[0], names[-1])]
+    if borders != [[f"{separator.decode()}["], [""]]:
+        return None
+    if with_texts:
+        joined = pc.binary_join_element_wise(*table.select(members).columns, '","')
+        texts = pc.binary_join_element_wise('["', joined, '"]', "")
+        table = table.append_column("text", texts)
+    columns: dict[str, Any] = dict.fromkeys(_NAMES, pa.nulls(len(table), pa.string()))
+    for name in (*members, *table.column_names[len(names) :]):
+        columns[name] = combined(table[name])
+    return Batch(
+        pa.RecordBatch.from_pydict(columns),
+        [page.rows.count(b"]") for page in found],
+        [page.total for page in found],
+        places,
+    )
 
 
 def _append(

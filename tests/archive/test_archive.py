@@ -456,7 +456,7 @@ def test_rows_of_another_account_are_refused(tmp_path: Path, ledger: Ledger) -> 
 
     with (
         Relayer(ledger) as relayer,
-        pytest.raises(UnexpectedAnswer, match="got account 77"),
+        pytest.raises(UnexpectedAnswer, match="such as account 77"),
     ):
         Archive(tmp_path / "a").sync(
             changed(client_of(relayer), another), account_id=ledger.accounts[0]

@@ -213,6 +213,21 @@ def test_a_later_format_is_left_alone(archive: Archive) -> None:
         archive.report()
 
 
+def test_an_earlier_format_is_said_to_be_one(archive: Archive) -> None:
+    """Also where its tables were others than now."""
+    for change in (
+        "UPDATE source SET format = 0",
+        "ALTER TABLE syncs DROP COLUMN gone",
+    ):
+        with duckdb.connect(str(archive._file.path)) as connection:
+            connection.execute(change)
+        with pytest.raises(
+            NotAnArchive,
+            match=r"format 0, of an earlier version of loopring-lab.*Use another file, and fill it: archive\.sync",
+        ):
+            archive.report()
+
+
 @pytest.mark.parametrize("size", [0, 1, 4_096, 12_287])
 def test_a_beginning_that_was_cut_short_is_begun_again(
     archive: Archive, small: Ledger, size: int
