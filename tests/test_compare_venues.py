@@ -286,9 +286,7 @@ def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
 
 
 @pytest.mark.parametrize("is_outside", [True, False])
-def test_the_comparison_is_its_definition_in_plain_python(
-    trades: pd.DataFrame, marks: pa.Table, is_outside: bool
-) -> None:
+def test_the_comparison_is_its_definition_in_plain_python(trades, marks, is_outside):
     some = (
         trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])]
         .sort_values("created_at")
@@ -389,8 +387,8 @@ def compared(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
 @pytest.mark.parametrize("cluster", ["order", "account", "day"])
 def test_by_overlap_the_difference_and_its_error_are_those_of_a_regression(
-    trades: pd.DataFrame, marks: pa.Table, compared: pd.DataFrame, cluster: str
-) -> None:
+    trades, marks, compared, cluster
+):
     pyfixest = pytest.importorskip("pyfixest")
     fit = pyfixest.feols(
         "cost ~ pool | cell",
@@ -429,9 +427,7 @@ GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
         pytest.param(33, "neither", marks=pytest.mark.thorough),
     ],
 )
-def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
-    seed: int, cheaper: str
-) -> None:
+def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed, cheaper):
     """A sample of benchmarks/bench_estimates.py."""
     world = World(seed=seed, size=0.05, cheaper=cheaper)
     trades = trades_of(world)
@@ -467,7 +463,7 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
 
 
 @pytest.mark.parametrize("cluster", [None, "account"])
-def test_over_users_the_cheaper_venue_is_found(cluster: str | None) -> None:
+def test_over_users_the_cheaper_venue_is_found(cluster):
     """Over all takers arbitrage decides: there the pool looks cheaper, and the sentence says that classes differ."""
     world = World(seed=2, size=0.05, cheaper="book")
     trades = trades_of(world)
@@ -496,9 +492,7 @@ def test_over_users_the_cheaper_venue_is_found(cluster: str | None) -> None:
 # Frames
 
 
-def test_only_takers_count_and_each_fill_once(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_only_takers_count_and_each_fill_once(trades, marks):
     takers = trades[trades["role"] == "taker"]
     found = lab.fills.compare_venues(takers, marks, by="side")
     twice = pd.concat([trades, trades.iloc[:500]], ignore_index=True)
@@ -509,9 +503,7 @@ def test_only_takers_count_and_each_fill_once(
     assert lab.fills.compare_venues(makers, marks).empty
 
 
-def test_what_cannot_be_matched_is_undecided(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_what_cannot_be_matched_is_undecided(trades, marks):
     pool = trades[trades["fill_type"] == "amm"]
     alone = lab.fills.compare_venues(pool, marks).iloc[0]
     assert (alone["fills"], alone["matched_share"], alone["verdict"]) == (
@@ -532,9 +524,7 @@ def test_what_cannot_be_matched_is_undecided(
     )
 
 
-def test_fills_with_something_unknown_do_not_match(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_fills_with_something_unknown_do_not_match(trades, marks):
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     whole = lab.fills.compare_venues(takers, marks).iloc[0]
     for name in (
@@ -563,9 +553,7 @@ def test_fills_with_something_unknown_do_not_match(
 # Horizons, clusters and weights
 
 
-def test_the_price_part_is_effective_cost_less_impact(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_the_price_part_is_effective_cost_less_impact(trades, marks):
     later = lab.fills.compare_venues(trades, marks, by="side")
     before = lab.fills.compare_venues(trades, marks, by="side", horizon="0s")
     parts = later["realized_difference_bps"] + later["impact_difference_bps"]
@@ -578,9 +566,7 @@ def test_the_price_part_is_effective_cost_less_impact(
     assert not (later["impact_difference_bps"].abs() < 1e-9).any()
 
 
-def test_clusters_are_the_widest_that_are_enough(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_clusters_are_the_widest_that_are_enough(trades, marks):
     chosen = lab.fills.compare_venues(trades, marks).iloc[0]
     asked = {
         level: lab.fills.compare_venues(trades, marks, cluster=level).iloc[0]
@@ -597,7 +583,7 @@ def test_clusters_are_the_widest_that_are_enough(
     assert pd.isna(found["low_bps"])
 
 
-def test_where_weights_decide_the_sign_the_verdict_is_undecided() -> None:
+def test_where_weights_decide_the_sign_the_verdict_is_undecided():
     """Of purchases the pool has most, and is cheaper by 10 bps; of sales the book has most, and is by 40."""
     fills = drawn(600, 5, 1)
     order = fills["order_hash"].astype(int)
@@ -636,7 +622,5 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(
-    trades: pd.DataFrame, case: str
-) -> None:
+def test_what_makes_no_sense_is_refused_in_words(trades, case):
     assert_refused(*REFUSED[case], trades)

@@ -39,8 +39,8 @@ def history() -> pd.DataFrame:
 
 @pytest.mark.parametrize("engine", QUICK)
 def test_shares_per_fill_type_are_the_chain_s_counts(
-    block: pd.DataFrame, settled: Settled, block_folder: Path, engine: str
-) -> None:
+    block, settled, block_folder, engine
+):
     rows, _, amm, dex, _ = COUNTS[block_folder.name]
     counts = Counter(fact["fill_type"] for fact in settled.values())
     assert counts == {"amm": amm, "dex": dex}
@@ -58,9 +58,7 @@ def test_shares_per_fill_type_are_the_chain_s_counts(
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_maker_and_taker_shares_are_the_chain_s(
-    block: pd.DataFrame, settled: Settled, engine: str
-) -> None:
+def test_maker_and_taker_shares_are_the_chain_s(block, settled, engine):
     known = block.assign(
         role=[
             settled[pair]["role"]
@@ -96,7 +94,5 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(
-    history: pd.DataFrame, case: str
-) -> None:
+def test_what_makes_no_sense_is_refused_in_words(history, case):
     assert_refused(*REFUSED[case], history.head(20))

@@ -34,23 +34,21 @@ def known(world: World, trades: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("seed", "cheaper", "book_arbitrage"), [*FEW, *MANY])
-def test_arbitrageurs_and_users_are_told_apart(
-    seed: int, cheaper: str, book_arbitrage: bool
-) -> None:
+def test_arbitrageurs_and_users_are_told_apart(seed, cheaper, book_arbitrage):
     world = World(seed, 0.05, cheaper, book_arbitrage=book_arbitrage)
     for found in recovered(world).values():
         assert found.precision > 0.95
         assert found.recall > 0.95
 
 
-def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known: pd.DataFrame) -> None:
+def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known):
     assert known.groupby("trade_id")["flow"].nunique().max() == 1
     assert known["flow"].notna().all()
     pools = known[known["account_id"] < 10_000]
     assert {"arbitrage", "user"} <= set(pools["flow"])
 
 
-def test_the_book_is_judged_too(known: pd.DataFrame, world: World) -> None:
+def test_the_book_is_judged_too(known, world):
     book = known[(known["fill_type"] == "dex") & (known["role"] == "taker")]
     is_arbitrageur = book["account_id"].isin(world.arbitrageurs)
     assert is_arbitrageur.any()
@@ -58,23 +56,19 @@ def test_the_book_is_judged_too(known: pd.DataFrame, world: World) -> None:
 
 
 @pytest.mark.parametrize(("account", "flow"), [(58344, "user"), (12059, "arbitrage")])
-def test_a_single_history_is_enough(
-    world: World, trades: pd.DataFrame, account: int, flow: str
-) -> None:
+def test_a_single_history_is_enough(world, trades, account, flow):
     mine = trades[trades["account_id"] == account]
     known = lab.fills.with_flow(mine, minute_marks(world, world.fills, []))
     assert set(known["flow"]) == {flow}
 
 
-def test_fills_whose_taker_is_not_there_are_unknown(
-    world: World, trades: pd.DataFrame
-) -> None:
+def test_fills_whose_taker_is_not_there_are_unknown(world, trades):
     makers = trades[trades["role"] == "maker"]
     known = lab.fills.with_flow(makers, minute_marks(world, world.fills, []))
     assert set(known["flow"]) == {"unknown"}
 
 
-def test_too_little_data_is_no_verdict(world: World, trades: pd.DataFrame) -> None:
+def test_too_little_data_is_no_verdict(world, trades):
     prices = minute_marks(world, world.fills, [])
     orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
     found = {
@@ -90,16 +84,14 @@ def test_too_little_data_is_no_verdict(world: World, trades: pd.DataFrame) -> No
     assert set(stale["flow"]) == {"unknown"}
 
 
-def test_a_surer_verdict_takes_more_orders(world: World, trades: pd.DataFrame) -> None:
+def test_a_surer_verdict_takes_more_orders(world, trades):
     prices = minute_marks(world, world.fills, [])
     orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
     four = lab.fills.with_flow(orders.head(4), prices, intervals=0.99)
     assert set(four["flow"]) == {"unknown"}
 
 
-def test_an_own_column_of_that_name_is_replaced(
-    world: World, trades: pd.DataFrame
-) -> None:
+def test_an_own_column_of_that_name_is_replaced(world, trades):
     own = trades.assign(flow="mine")
     known = lab.fills.with_flow(own, minute_marks(world, world.fills, []))
     assert "mine" not in set(known["flow"])
@@ -115,9 +107,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_judged_is_refused(
-    wrong: str, world: World, trades: pd.DataFrame
-) -> None:
+def test_what_cannot_be_judged_is_refused(wrong, world, trades):
     given, named = WRONG[wrong]
     arguments = {"prices": minute_marks(world, world.fills, [])} | given
     if arguments["prices"] == "trades":

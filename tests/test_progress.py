@@ -18,7 +18,7 @@ print(len(trades))
 EMPTY = {"text/html": ""}
 
 
-def test_a_finished_bar_is_not_saved() -> None:
+def test_a_finished_bar_is_not_saved():
     cell = nbformat.v4.new_code_cell(SOURCE)
     client = NotebookClient(
         nbformat.v4.new_notebook(cells=[cell]),
