@@ -1,12 +1,10 @@
-"""Comparisons of venues: their definition in plain Python, the truth of synthetic worlds, and odd frames."""
+"""Comparisons of venues: their definition in pandas, the truth of synthetic worlds, and odd frames."""
 
-from collections import defaultdict
 from collections.abc import Callable
-from decimal import Decimal
-from math import exp
 from statistics import NormalDist, median
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -40,253 +38,166 @@ def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
 # The definition
 
 
-class Part:
-    """The fills of one order in a cell, at one venue."""
-
-    def __init__(self, account: int, day: int) -> None:
-        self.account = account
-        self.day = day
-        self.fills = 0
-        self.value = 0.0
-        self.paid = 0.0
-        self.fees = 0.0
-
-    def add(self, value: float, cost: float, fee: float) -> None:
-        self.fills += 1
-        self.value += value
-        self.paid += value * cost
-        self.fees += value * fee
-
-
-Orders = dict[str, Part]
-Cells = dict[Any, dict[str, Orders]]
-"""Of each market, side and size class, of each venue, the orders."""
-
-CLUSTER_OF: dict[str, Callable[[str, Part], Any]] = {
-    "order": lambda order, part: order,
-    "account": lambda order, part: part.account,
-    "day": lambda order, part: part.day,
-}
+CELL = ["market", "side", "class"]
 LEVEL = 0.95
 
 
-def cells_of(
-    takers: pd.DataFrame, prices: dict[int, Decimal], price_of_eth: pd.Series
-) -> Cells:
-    """Return the cells of takers' fills, with values in ETH."""
-    classes = size_classes_of(takers)
-    began = takers.groupby("order_hash")["created_at"].min().dt.floor("D")
-    cells: Cells = defaultdict(lambda: {"amm": {}, "dex": {}})
-    for fill in takers.itertuples():
-        if fill.trade_id in prices:
-            worse = (
-                float(fill.price / prices[fill.trade_id] - 1)
-                * 10_000
-                * (1 if fill.side == "BUY" else -1)
-            )
-            value = float(fill.notional) * (
-                1 / price_of_eth[fill.created_at.floor("D")]
-                if fill.quote == "USDC"
-                else 1
-            )
-            cell = cells[fill.market, fill.side, classes[fill.trade_id]]
-            part = cell[fill.fill_type].setdefault(
-                fill.order_hash, Part(fill.account_id, began[fill.order_hash].value)
-            )
-            part.add(value, worse + fill.fee_bps, fill.fee_bps)
-    return cells
-
-
-def matched(cells: Cells) -> Cells:
-    """Return the cells that have both venues."""
-    return {key: cell for key, cell in cells.items() if all(cell.values())}
-
-
-def size_classes_of(takers: pd.DataFrame) -> dict[int, int]:
-    classes = {}
-    for _, some in takers.groupby("market", observed=True):
-        sizes = sorted(some["size"])
-        for number, size in zip(some["trade_id"], some["size"], strict=True):
-            classes[number] = sizes.index(size) * 5 // len(sizes)
-    return classes
-
-
-def daily_price(trades: pd.DataFrame) -> pd.Series:
-    """Return the mean price of ETH in USDC on each day: the last one known, before the first day that one."""
-    fills = trades[trades["market"] == "ETH-USDC"]
-    sums = (
-        fills[["notional", "size"]]
-        .map(float)
-        .groupby(fills["created_at"].dt.floor("D"))
-        .sum()
+def cells_of(takers, reference, values):
+    """Return takers' fills that have a reference: what they are compared by, their value, what they paid beside it."""
+    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
+    worse = takers["price"].astype(float) / np.asarray(reference, float) - 1
+    value = np.asarray(values, float)
+    began = takers.groupby("order_hash")["created_at"].transform("min")
+    found = pd.DataFrame(
+        {
+            "market": takers["market"].astype(str),
+            "side": takers["side"].astype(str),
+            "class": size_classes_of(takers),
+            "venue": takers["fill_type"].astype(str),
+            "order": takers["order_hash"].astype(str),
+            "account": takers["account_id"].astype(int),
+            "day": began.dt.strftime("%F"),
+            "value": value,
+            "paid": value * (worse * 10_000 * sign + takers["fee_bps"]),
+            "fees": value * takers["fee_bps"],
+        }
     )
-    days = trades["created_at"].dt.floor("D").drop_duplicates().sort_values()
-    return (sums["notional"] / sums["size"]).reindex(days).ffill().bfill()
+    return found[found["paid"].notna()]
 
 
-def value_of(orders: Orders) -> float:
-    return sum(part.value for part in orders.values())
+def size_classes_of(takers):
+    sizes = takers["size"].astype(float).groupby(takers["market"], observed=True)
+    return (sizes.rank(method="min") - 1) * 5 // sizes.transform("size")
 
 
-def mean_of(orders: Orders, what: str) -> float:
-    return sum(getattr(part, what) for part in orders.values()) / value_of(orders)
+def matched(fills):
+    """Return the fills of cells that have both venues."""
+    return fills[fills.groupby(CELL)["venue"].transform("nunique") == 2]
 
 
-def over_cells(cells: Cells, venue: str, what: str) -> float:
+def sums_of(fills):
+    """Return the sums of each cell, those of both venues beside each other."""
+    sums = fills.groupby([*CELL, "venue"])[["value", "paid", "fees"]].sum()
+    return sums.unstack("venue")
+
+
+def over_cells(fills, venue):
     """Return the mean at a venue, each cell weighted by the value of all its fills."""
-    values = [
-        sum(value_of(orders) for orders in cell.values()) for cell in cells.values()
-    ]
-    means = [mean_of(cell[venue], what) for cell in cells.values()]
-    return sum(value * mean for value, mean in zip(values, means, strict=True)) / sum(
-        values
-    )
+    sums = sums_of(matched(fills))
+    means = sums["paid"] / sums["value"]
+    return np.average(means[venue], weights=sums["value"].sum(axis=1))
 
 
-def difference_of(
-    cells: Cells, estimand: str = "difference_bps", what: str = "paid"
-) -> float:
-    total = 0.0
-    weights = 0.0
-    for cell in matched(cells).values():
-        weight = WEIGHTS[estimand](value_of(cell["amm"]), value_of(cell["dex"]))
-        total += weight * (mean_of(cell["amm"], what) - mean_of(cell["dex"], what))
-        weights += weight
-    return total / weights
+def difference_of(fills, estimand="difference_bps", what="paid"):
+    sums = sums_of(matched(fills))
+    means = sums[what] / sums["value"]
+    weights = WEIGHTS[estimand](sums["value"]["amm"], sums["value"]["dex"])
+    return np.average(means["amm"] - means["dex"], weights=weights)
 
 
-def difference_by_order(cells: Cells) -> float:
+def difference_by_order(fills):
     """Return the difference if each order of a cell weighs the same, and each cell by its number of orders."""
-    total = 0.0
-    count = 0
-    for cell in cells.values():
-        means = {
-            v: sum(p.paid / p.value for p in orders.values()) / len(orders)
-            for v, orders in cell.items()
-        }
-        orders = len(cell["amm"]) + len(cell["dex"])
-        total += orders * (means["amm"] - means["dex"])
-        count += orders
-    return total / count
+    sums = fills.groupby([*CELL, "venue", "order"])[["value", "paid"]].sum()
+    costs = (sums["paid"] / sums["value"]).groupby([*CELL, "venue"])
+    means = costs.mean().unstack("venue")
+    orders = costs.size().unstack("venue").sum(axis=1)
+    return np.average(means["amm"] - means["dex"], weights=orders)
 
 
-def clusters_of(cells: Cells, level: str) -> set[Any]:
-    return {
-        CLUSTER_OF[level](order, part)
-        for cell in cells.values()
-        for orders in cell.values()
-        for order, part in orders.items()
-    }
-
-
-def without(cells: Cells, level: str, cluster: Any) -> Cells:
-    """Return the cells as they would be without the orders of a cluster."""
-    return {
-        key: {
-            venue: {
-                order: part
-                for order, part in orders.items()
-                if CLUSTER_OF[level](order, part) != cluster
-            }
-            for venue, orders in cell.items()
-        }
-        for key, cell in cells.items()
-    }
-
-
-def differences_without_one(
-    cells: Cells, level: str, estimand: str = "difference_bps"
-) -> list[float]:
+def differences_without_one(fills, level, estimand="difference_bps"):
     return [
-        difference_of(without(cells, level, cluster), estimand)
-        for cluster in clusters_of(cells, level)
+        difference_of(fills[fills[level] != one], estimand)
+        for one in fills[level].unique()
     ]
 
 
-def squares_of_matching(cells: Cells, estimand: str) -> float:
+def squares_of_matching(fills, estimand):
     """Return the squared error of the difference from cells that might have had both venues."""
-    both = matched(cells)
-    difference = difference_of(both, estimand)
-    total = sum(
-        WEIGHTS[estimand](*(value_of(orders) for orders in cell.values()))
-        for cell in both.values()
-    )
-    squares = 0.0
-    for (market, _, size_class), cell in cells.items():
-        if all(cell.values()):
-            continue
-        alike = [c for (m, _, k), c in cells.items() if (m, k) == (market, size_class)]
-        below = [
-            c for (m, _, k), c in cells.items() if (m, k) == (market, size_class - 1)
-        ]
-        chance = 1.0
-        for venue in ("amm", "dex"):
-            expected = (
-                sum(len(c[venue]) for c in alike)
-                or sum(len(c[venue]) for c in below) / 10
-            )
-            chance *= 1 - exp(-expected / len(alike))
-        (there,) = [orders for orders in cell.values() if orders]
-        costs = {
-            v: mean_of(orders, "paid") if orders else over_cells(both, v, "paid")
-            for v, orders in cell.items()
-        }
-        # A venue that has no order here might have one as large as those of the other.
-        values = [
-            value_of(orders) or value_of(there) / len(there) for orders in cell.values()
-        ]
-        weight = WEIGHTS[estimand](*values)
-        moved = weight * (costs["amm"] - costs["dex"] - difference)
-        squares += (chance * moved / (total + weight)) ** 2
-    return squares
+    sums = sums_of(fills)
+    values = sums["value"]
+    is_alone = values.isna().any(axis=1)
+    orders = fills.groupby([*CELL, "venue"])["order"].nunique().unstack(fill_value=0)
+    # How likely it is that a venue has an order in a cell, by both sides; without any order, by the class below.
+    alike = orders.groupby(["market", "class"])
+    expected = alike.sum()
+    below = expected.rename(lambda number: number + 1, level="class") / 10
+    below = below.reindex(expected.index, fill_value=0)
+    expected = expected.where(expected > 0, below).div(alike.size(), axis=0)
+    chance = (1 - np.exp(-expected)).prod(axis=1)
+    chance = chance.reindex(sums.index.droplevel("side")).to_numpy()
+    costs = sums["paid"] / values
+    # A venue that has no order here might have one as large as those of the other, at its own mean.
+    order_value = values.sum(axis=1) / orders.sum(axis=1)
+    supposed = values.apply(lambda column: column.fillna(order_value))
+    costs = costs.apply(lambda column: column.fillna(over_cells(fills, column.name)))
+    weights = WEIGHTS[estimand](supposed["amm"], supposed["dex"])
+    moved = costs["amm"] - costs["dex"] - difference_of(fills, estimand)
+    squares = (chance * weights * moved / (weights[~is_alone].sum() + weights)) ** 2
+    return squares[is_alone].sum()
 
 
-def reach_of(cells: Cells, level: str, estimand: str) -> float:
+def reach_of(fills, level, estimand):
     """Return how far an interval reaches to each side."""
-    both = matched(cells)
-    difference = difference_of(both, estimand)
-    found = differences_without_one(both, level, estimand)
-    squares = sum((one - difference) ** 2 for one in found)
+    both = matched(fills)
+    found = np.asarray(differences_without_one(both, level, estimand))
+    squares = ((found - difference_of(both, estimand)) ** 2).sum()
     squares *= (len(found) - 1) / len(found)
-    error = (squares + squares_of_matching(cells, estimand)) ** 0.5
+    error = (squares + squares_of_matching(fills, estimand)) ** 0.5
     return error * NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
-def effective_orders(cells: Cells) -> float:
+def effective_orders(fills):
     """Return how many orders of equal weight say as much as those of the venue that has fewer."""
-    found = []
-    for venue in ("amm", "dex"):
-        weights: dict[str, float] = defaultdict(float)
-        for cell in cells.values():
-            whole = sum(value_of(orders) for orders in cell.values())
-            for order, part in cell[venue].items():
-                weights[order] += whole * part.value / value_of(cell[venue])
-        squares = sum(weight**2 for weight in weights.values())
-        found.append(sum(weights.values()) ** 2 / squares)
-    return min(found)
+    share = fills["value"] / fills.groupby([*CELL, "venue"])["value"].transform("sum")
+    weight = share * fills.groupby(CELL)["value"].transform("sum")
+    weights = weight.groupby([fills["venue"], fills["order"]]).sum()
+    of_venues = weights.groupby("venue").sum() ** 2
+    return (of_venues / (weights**2).groupby("venue").sum()).min()
 
 
-def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
-    """Find the last trade in the day after each taker's order."""
-    ends = trades.groupby("order_hash")["created_at"].max()
-    found = {}
-    of_markets = {
-        name: some.sort_values(["created_at", "trade_id"])
-        for name, some in trades.groupby("market", observed=True)
-    }
-    for fill in trades[trades["role"] == "taker"].itertuples():
-        others = of_markets[fill.market]
-        end = ends[fill.order_hash]
-        others = others[
-            (others["created_at"] > end) & (others["created_at"] <= end + DAY)
-        ]
-        if len(others):
-            found[fill.trade_id] = others.iloc[-1]["price"]
-    return found
+def closes_after(takers, marks):
+    """Return the close of the first whole minute after each taker's order."""
+    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
+    ends = takers.groupby("order_hash")["created_at"].transform("max")
+    minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
+    keys = pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
+    return closes.reindex(keys)
+
+
+def own_references(takers, trades):
+    """Return the last trade in the day after each taker's order."""
+    ends = takers.groupby("order_hash")["created_at"].transform("max")
+    asked = (
+        takers[["market"]]
+        .assign(end=ends, until=(ends + DAY).dt.as_unit("ms"))
+        .reset_index()
+    )
+    known = trades.sort_values(["created_at", "trade_id"])
+    known = known[["market", "created_at", "price"]]
+    found = pd.merge_asof(
+        asked.sort_values("until"),
+        known,
+        left_on="until",
+        right_on="created_at",
+        by="market",
+    )
+    found["price"] = found["price"].where(found["created_at"] > found["end"])
+    return found.set_index("index")["price"].sort_index()
+
+
+def in_eth(takers, trades):
+    """Return the value of fills at the mean price of their day, or of the last one that has a price."""
+    fills = trades[trades["market"] == "ETH-USDC"]
+    days = trades["created_at"].dt.floor("D")
+    sums = fills[["notional", "size"]].astype(float).groupby(days[fills.index]).sum()
+    prices = (sums["notional"] / sums["size"]).reindex(days.unique()).sort_index()
+    price = prices.ffill().bfill().reindex(takers["created_at"].dt.floor("D"))
+    rate = np.where(takers["quote"] == "USDC", 1 / price, 1.0)
+    return takers["notional"].astype(float) * rate
 
 
 @pytest.mark.parametrize("is_outside", [True, False])
-def test_the_comparison_is_its_definition_in_plain_python(trades, marks, is_outside):
+def test_the_comparison_is_its_definition_in_pandas(trades, marks, is_outside):
     some = (
         trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])]
         .sort_values("created_at")
@@ -295,54 +206,33 @@ def test_the_comparison_is_its_definition_in_plain_python(trades, marks, is_outs
     takers = some[some["role"] == "taker"].reset_index(drop=True)
     assert takers["quote"].mode().tolist() == ["ETH"]
     if is_outside:
-        closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-        ends = takers.groupby("order_hash")["created_at"].transform("max")
-        minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
-        keys = zip(takers["market"], minutes, strict=True)
-        prices = {
-            number: closes[key]
-            for number, key in zip(takers["trade_id"], keys, strict=True)
-        }
+        reference = closes_after(takers, marks)
         found = lab.fills.compare_venues(some, marks).iloc[0]
     else:
-        prices = own_references(some)
+        reference = own_references(takers, some)
         found = lab.fills.compare_venues(some, horizon="1d").iloc[0]
-    every_cell = cells_of(takers, prices, daily_price(some))
-    cells = matched(every_cell)
-    parts = [
-        (order, part)
-        for cell in cells.values()
-        for venue in cell.values()
-        for order, part in venue.items()
-    ]
-    assert found["fills"] == sum(part.fills for _, part in parts)
-    assert found["orders"] == len({order for order, _ in parts})
+    every = cells_of(takers, reference, in_eth(takers, some))
+    both = matched(every)
+    fees = difference_of(both, what="fees")
+    assert found["fills"] == len(both)
+    assert found["orders"] == both["order"].nunique()
     assert found["matched_share"] == found["fills"] / len(takers)
-    assert found["pool_bps"] == pytest.approx(
-        over_cells(cells, "amm", "paid"), rel=1e-9
-    )
-    assert found["book_bps"] == pytest.approx(
-        over_cells(cells, "dex", "paid"), rel=1e-9
-    )
+    assert found["pool_bps"] == pytest.approx(over_cells(both, "amm"), rel=1e-9)
+    assert found["book_bps"] == pytest.approx(over_cells(both, "dex"), rel=1e-9)
     assert found["difference_bps"] == found["pool_bps"] - found["book_bps"]
-    assert found["fee_difference_bps"] == pytest.approx(
-        difference_of(cells, what="fees"), rel=1e-9
-    )
-    assert found["fee_difference_bps"] + found["price_difference_bps"] == pytest.approx(
-        found["difference_bps"]
-    )
-    assert found["by_order_bps"] == pytest.approx(difference_by_order(cells), rel=1e-9)
-    assert found["effective_orders"] == pytest.approx(effective_orders(cells), rel=1e-9)
+    assert found["fee_difference_bps"] == pytest.approx(fees, rel=1e-9)
+    parts = found["fee_difference_bps"] + found["price_difference_bps"]
+    assert parts == pytest.approx(found["difference_bps"])
+    assert found["by_order_bps"] == pytest.approx(difference_by_order(both), rel=1e-9)
+    assert found["effective_orders"] == pytest.approx(effective_orders(both), rel=1e-9)
     for estimand, (low, high) in INTERVALS.items():
-        assert found[estimand] == pytest.approx(
-            difference_of(cells, estimand), rel=1e-9
-        )
-        assert (found[high] - found[low]) / 2 == pytest.approx(
-            reach_of(every_cell, found["cluster"], estimand), rel=1e-9
-        )
-        assert (found[high] + found[low]) / 2 == pytest.approx(found[estimand])
-    assert found["clusters"] == len(clusters_of(cells, found["cluster"]))
-    without_one = differences_without_one(cells, "account")
+        truth = difference_of(both, estimand)
+        reach = reach_of(every, found["cluster"], estimand)
+        assert found[estimand] == pytest.approx(truth, rel=1e-9)
+        assert (found[high] - found[low]) / 2 == pytest.approx(reach, rel=1e-9)
+        assert (found[high] + found[low]) / 2 == pytest.approx(truth)
+    assert found["clusters"] == both[found["cluster"]].nunique()
+    without_one = differences_without_one(both, "account")
     assert [found["without_one_low_bps"], found["without_one_high_bps"]] == (
         pytest.approx([min(without_one), max(without_one)], rel=1e-9)
     )
@@ -358,30 +248,13 @@ INTERVALS = {
 
 @pytest.fixture(scope="module")
 def compared(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
-    """Takers' fills in cells with both venues: cost, value, whether at the pool, and what they are clustered by."""
+    """Takers' fills in cells with both venues, as a regression takes them."""
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-    orders = takers.groupby("order_hash")["created_at"]
-    minutes = (orders.transform("max") + pd.Timedelta(1, "min")).dt.floor("min")
-    reference = closes.reindex(
-        pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
-    )
-    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
-    price = takers["price"].astype(float) / reference.astype(float).to_numpy()
-    values = values_of(trades).reindex(takers["trade_id"]).to_numpy()
-    classes = takers["trade_id"].map(size_classes_of(takers)).astype(str)
-    found = pd.DataFrame(
-        {
-            "cost": ((price - 1) * 10_000 * sign + takers["fee_bps"]).astype(float),
-            "value": values.astype(float),
-            "pool": (takers["fill_type"] == "amm").astype(float),
-            "cell": takers["market"].astype(str) + takers["side"].astype(str) + classes,
-            "order": takers["order_hash"].astype(str),
-            "account": takers["account_id"].astype(int),
-            "day": orders.transform("min").dt.strftime("%F"),
-        }
-    )
-    return found[found.groupby("cell")["pool"].transform("nunique") == 2]
+    values = values_of(trades).reindex(takers["trade_id"])
+    fills = matched(cells_of(takers, closes_after(takers, marks), values))
+    cells = fills[CELL].astype(str).agg("".join, axis=1)
+    cost = fills["paid"] / fills["value"]
+    return fills.assign(cell=cells, cost=cost, pool=(fills["venue"] == "amm") * 1.0)
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
