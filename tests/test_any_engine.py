@@ -16,13 +16,17 @@ import loopring_lab as lab
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
-# Frames in memory reach the engine alike, and an archive as a relation does: the others are asked with the slow tests.
+# Frames in memory reach the engine alike, and an archive as a relation does, so one of each is asked everything that
+# differs between questions; further arguments of a question, and other kinds of frames, are asked with the slow tests.
 OFTEN_ASKED = ("polars, lazy", "archive")
+
 ASKED = [
     pytest.param(
         engine,
         question,
-        marks=[] if engine in OFTEN_ASKED else [pytest.mark.thorough],
+        marks=[]
+        if engine in OFTEN_ASKED and "," not in question
+        else [pytest.mark.thorough],
     )
     for engine in ENGINES[1:]
     for question in QUESTIONS
