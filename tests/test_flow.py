@@ -1,6 +1,7 @@
 """Flow classes: arbitrageurs and users of synthetic worlds are told apart, and too little data is no verdict."""
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.flows import CHEAPER, recovered
 from support.worlds import minute_marks, trades_of
@@ -29,8 +30,19 @@ def trades(world: World) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def known(world: World, trades: pd.DataFrame) -> pd.DataFrame:
-    return lab.fills.with_flow(trades, minute_marks(world, world.fills, []))
+def prices(world: World) -> pa.Table:
+    return minute_marks(world, world.fills, [])
+
+
+@pytest.fixture(scope="module")
+def known(trades: pd.DataFrame, prices: pa.Table) -> pd.DataFrame:
+    return lab.fills.with_flow(trades, prices)
+
+
+@pytest.fixture(scope="module")
+def orders(trades: pd.DataFrame) -> pd.DataFrame:
+    """The fills at pools of an arbitrageur."""
+    return trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
 
 
 @pytest.mark.parametrize(("seed", "cheaper", "book_arbitrage"), [*FEW, *MANY])
@@ -56,21 +68,17 @@ def test_the_book_is_judged_too(known, world):
 
 
 @pytest.mark.parametrize(("account", "flow"), [(58344, "user"), (12059, "arbitrage")])
-def test_a_single_history_is_enough(world, trades, account, flow):
+def test_a_single_history_is_enough(trades, prices, account, flow):
     mine = trades[trades["account_id"] == account]
-    known = lab.fills.with_flow(mine, minute_marks(world, world.fills, []))
-    assert set(known["flow"]) == {flow}
+    assert set(lab.fills.with_flow(mine, prices)["flow"]) == {flow}
 
 
-def test_fills_whose_taker_is_not_there_are_unknown(world, trades):
+def test_fills_whose_taker_is_not_there_are_unknown(trades, prices):
     makers = trades[trades["role"] == "maker"]
-    known = lab.fills.with_flow(makers, minute_marks(world, world.fills, []))
-    assert set(known["flow"]) == {"unknown"}
+    assert set(lab.fills.with_flow(makers, prices)["flow"]) == {"unknown"}
 
 
-def test_too_little_data_is_no_verdict(world, trades):
-    prices = minute_marks(world, world.fills, [])
-    orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
+def test_too_little_data_is_no_verdict(orders, prices):
     found = {
         count: set(lab.fills.with_flow(orders.head(count), prices)["flow"])
         for count in (3, 4)
@@ -84,22 +92,18 @@ def test_too_little_data_is_no_verdict(world, trades):
     assert set(stale["flow"]) == {"unknown"}
 
 
-def test_a_surer_verdict_takes_more_orders(world, trades):
-    prices = minute_marks(world, world.fills, [])
-    orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
+def test_a_surer_verdict_takes_more_orders(orders, prices):
     four = lab.fills.with_flow(orders.head(4), prices, intervals=0.99)
     assert set(four["flow"]) == {"unknown"}
 
 
-def test_an_own_column_of_that_name_is_replaced(world, trades):
-    own = trades.assign(flow="mine")
-    known = lab.fills.with_flow(own, minute_marks(world, world.fills, []))
+def test_an_own_column_of_that_name_is_replaced(trades, prices):
+    known = lab.fills.with_flow(trades.assign(flow="mine"), prices)
     assert "mine" not in set(known["flow"])
     assert known.columns.tolist().count("flow") == 1
 
 
 WRONG = {
-    "their own prices": ({"prices": "trades"}, "no prices of an outside market"),
     "no prices": ({"prices": None}, "no prices of an outside market"),
     "no length of time": ({"tolerance": "soon"}, "tolerance='soon'"),
     "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
@@ -107,10 +111,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_judged_is_refused(wrong, world, trades):
+def test_what_cannot_be_judged_is_refused(wrong, trades, prices):
     given, named = WRONG[wrong]
-    arguments = {"prices": minute_marks(world, world.fills, [])} | given
-    if arguments["prices"] == "trades":
-        arguments["prices"] = trades
     with pytest.raises(LabError, match=named):
-        lab.fills.with_flow(trades, **arguments)
+        lab.fills.with_flow(trades, **{"prices": prices} | given)
+
+
+def test_own_trades_are_no_prices_from_outside(trades):
+    with pytest.raises(LabError, match="no prices of an outside market"):
+        lab.fills.with_flow(trades, trades)
