@@ -73,7 +73,7 @@ def test_a_still_history_takes_as_many_requests_as_it_has_pages():
         assert ledger.requests == max(1, -(-size // PAGE)) + probes
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.integers(0, 130),
     st.lists(st.integers(1, PAGE), min_size=1, max_size=4),
@@ -114,7 +114,7 @@ def test_a_page_longer_than_asked_for_is_refused():
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.integers(0, 300),
     st.sampled_from(["front", "back", "anywhere"]),
