@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from support.archive_kills import hosted
 from support.child_output import wait
 from support.ledger import Ledger, client_of
 from support.power_loss import cut_power, watched
@@ -84,23 +85,12 @@ def cut_power_again_and_again(
     root.mkdir()
     notes.mkdir()
     path, held = root / "a.duckdb", 0
-    code = f"from support import file_trials; file_trials.add_host({str(path)!r})"
-    with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        bufsize=0,
-        cwd=Path(__file__).parents[1],
-        env=watched(library, root, notes),
-        start_new_session=True,
-    ) as host:
-        try:
-            for _ in range(cuts):
-                reported = one_life(host, held, dice.randint(1, most_syncs))
-                cut_power(root, notes, dice)
-                held = check_made(path, reported)
-        finally:
-            os.killpg(host.pid, signal.SIGKILL)
+    variables = watched(library, root, notes)
+    with hosted(f"add_host({str(path)!r})", "file_trials", variables) as host:
+        for _ in range(cuts):
+            reported = one_life(host, held, dice.randint(1, most_syncs))
+            cut_power(root, notes, dice)
+            held = check_made(path, reported)
     return held
 
 
