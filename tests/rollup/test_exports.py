@@ -134,19 +134,24 @@ def test_columns_may_be_called_as_in_other_exports(
     assert submitted(store) == expected((1,), (2,))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-@pytest.mark.parametrize(
-    ("name", "failed", "fine"),
-    [
-        ("receipt_status", 0, 1),
-        ("status", "0x0", "0x1"),
-        ("status", 0.0, 1.0),
-        ("txreceipt_status", "0", "1"),
-        ("isError", "1", "0"),
-        ("success", False, True),
-        ("error", "Reverted", ""),
-    ],
-)
+FLAGS = [
+    ("receipt_status", 0, 1),
+    ("status", "0x0", "0x1"),
+    ("status", 0.0, 1.0),
+    ("txreceipt_status", "0", "1"),
+    ("isError", "1", "0"),
+    ("success", False, True),
+    ("error", "Reverted", ""),
+]
+# Each flag in one kind of file, and with the slow tests in all.
+FLAGS_IN_FILES = [
+    pytest.param(suffix, *flag, marks=[] if at == place % 3 else pytest.mark.thorough)
+    for place, flag in enumerate(FLAGS)
+    for at, suffix in enumerate([".csv", ".parquet", ".jsonl"])
+]
+
+
+@pytest.mark.parametrize(("suffix", "name", "failed", "fine"), FLAGS_IN_FILES)
 def test_transactions_that_failed_submit_no_blocks(
     store: Store, tmp_path: Path, suffix: str, name: str, failed: Any, fine: Any
 ) -> None:
@@ -199,17 +204,13 @@ def test_calldata_and_block_data_are_told_apart(
         "direct": submit([made_data(4)]),
         "unknown": wrapped(submit([made_data(5)]), selector="01020304"),
     }
+    files = []
     for name, content in contents.items():
-        file = tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}"
         text = ("0x" if form == "0x" else "") + content.hex() + "\n"
-        file.write_bytes(
-            content
-            if form == "bytes"
-            else gzip.compress(content)
-            if form == "gzip"
-            else text.encode()
-        )
-        store.import_files(file)
+        written = {"bytes": content, "gzip": gzip.compress(content)}
+        files.append(tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}")
+        files[-1].write_bytes(written.get(form, text.encode()))
+    store.import_files(files)
     assert {raw.data for raw in store.blocks().raw} == {
         made_data(number) for number in range(1, 6)
     }
