@@ -154,11 +154,15 @@ def test_tests_load_without_what_only_ci_installs():
     assert found == []
 
 
-def test_importing_the_package_loads_nothing_slow():
-    code = "import json, sys, loopring_lab; print(json.dumps(list(sys.modules)))"
-    loaded = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+def test_importing_the_package_loads_nothing_slow_and_touches_no_logger_of_others():
+    code = """
+import json, logging, sys, loopring_lab
+print(json.dumps([list(sys.modules), logging.getLogger("urllib3.connectionpool").filters]))
+"""
+    loaded, filters = json.loads(subprocess.check_output([sys.executable, "-c", code]))
     assert "loopring_lab" in loaded
     assert SLOW & set(loaded) == set()
+    assert filters == []
 
 
 PUBLIC_MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, name))]

@@ -32,15 +32,6 @@ def test_trades_behave_like_numbers(trades):
     assert trades["fee"].sum() == sum(trades["fee"].tolist(), Decimal(0))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "feather", "pickle"])
-def test_files_give_the_same_frame_back(trades, kind, tmp_path):
-    path = tmp_path / f"trades.{kind}"
-    getattr(trades, f"to_{kind}")(path)
-    found = getattr(pd, f"read_{kind}")(path)
-    assert (found.dtypes[AMOUNTS] == "amount").all()
-    assert_frame_equal(lab.fees.summary(found), lab.fees.summary(trades))
-
-
 def test_tables_of_arrow_with_amounts_are_taken_and_answers_are_plain(trades, tmp_path):
     path = tmp_path / "trades.parquet"
     trades.to_parquet(path)
