@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
 from support.trade_histories import assert_refused
@@ -19,7 +18,6 @@ from support.worlds import (
     trades_of,
     true_costs,
     true_differences,
-    values_of,
 )
 from test_intervals import PRICES, drawn
 
@@ -62,7 +60,8 @@ def cells_of(takers, reference, values):
             "fees": value * takers["fee_bps"],
         }
     )
-    return found[found["paid"].notna()]
+    found = found[found["paid"].notna()]
+    return found.assign(cell=found.groupby(CELL).ngroup())
 
 
 def size_classes_of(takers):
@@ -72,84 +71,91 @@ def size_classes_of(takers):
 
 def matched(fills):
     """Return the fills of cells that have both venues."""
-    return fills[fills.groupby(CELL)["venue"].transform("nunique") == 2]
+    return fills[fills.groupby("cell")["venue"].transform("nunique") == 2]
 
 
 def sums_of(fills):
     """Return the sums of each cell, those of both venues beside each other."""
-    sums = fills.groupby([*CELL, "venue"])[["value", "paid", "fees"]].sum()
+    sums = fills.groupby(["cell", "venue"])[["value", "paid", "fees"]].sum()
     return sums.unstack("venue")
 
 
 def over_cells(fills, venue):
     """Return the mean at a venue, each cell weighted by the value of all its fills."""
-    sums = sums_of(matched(fills))
+    sums = sums_of(fills).dropna()
     means = sums["paid"] / sums["value"]
     return np.average(means[venue], weights=sums["value"].sum(axis=1))
 
 
-def difference_of(fills, estimand="difference_bps", what="paid"):
-    sums = sums_of(matched(fills))
-    means = sums[what] / sums["value"]
-    weights = WEIGHTS[estimand](sums["value"]["amm"], sums["value"]["dex"])
-    return np.average(means["amm"] - means["dex"], weights=weights)
+def differences_of(fills, what="paid"):
+    """Return the difference of the venues by each estimand."""
+    sums = sums_of(fills).dropna()
+    value = sums["value"]
+    means = sums[what] / value
+    gaps = means["amm"] - means["dex"]
+    weights = {name: of(value["amm"], value["dex"]) for name, of in WEIGHTS.items()}
+    return pd.Series({n: np.average(gaps, weights=one) for n, one in weights.items()})
 
 
 def difference_by_order(fills):
     """Return the difference if each order of a cell weighs the same, and each cell by its number of orders."""
-    sums = fills.groupby([*CELL, "venue", "order"])[["value", "paid"]].sum()
-    costs = (sums["paid"] / sums["value"]).groupby([*CELL, "venue"])
+    sums = fills.groupby(["cell", "venue", "order"])[["value", "paid"]].sum()
+    costs = (sums["paid"] / sums["value"]).groupby(["cell", "venue"])
     means = costs.mean().unstack("venue")
     orders = costs.size().unstack("venue").sum(axis=1)
     return np.average(means["amm"] - means["dex"], weights=orders)
 
 
-def differences_without_one(fills, level, estimand="difference_bps"):
-    return [
-        difference_of(fills[fills[level] != one], estimand)
-        for one in fills[level].unique()
-    ]
+def differences_without_one(fills, level):
+    """Return the differences without each cluster, one after the other."""
+    clusters = fills[level].unique()
+    return pd.DataFrame(differences_of(fills[fills[level] != one]) for one in clusters)
 
 
-def squares_of_matching(fills, estimand):
-    """Return the squared error of the difference from cells that might have had both venues."""
+def squares_of_matching(fills):
+    """Return the squared errors of the differences from cells that might have had both venues."""
     sums = sums_of(fills)
     values = sums["value"]
     is_alone = values.isna().any(axis=1)
-    orders = fills.groupby([*CELL, "venue"])["order"].nunique().unstack(fill_value=0)
+    orders = fills.groupby(["cell", "venue"])["order"].nunique().unstack(fill_value=0)
     # How likely it is that a venue has an order in a cell, by both sides; without any order, by the class below.
-    alike = orders.groupby(["market", "class"])
+    cells = fills.groupby("cell")[["market", "class"]].first()
+    alike = orders.groupby([cells["market"], cells["class"]])
     expected = alike.sum()
     below = expected.rename(lambda number: number + 1, level="class") / 10
     below = below.reindex(expected.index, fill_value=0)
     expected = expected.where(expected > 0, below).div(alike.size(), axis=0)
-    chance = (1 - np.exp(-expected)).prod(axis=1)
-    chance = chance.reindex(sums.index.droplevel("side")).to_numpy()
+    chances = (1 - np.exp(-expected)).prod(axis=1)
+    chance = chances.reindex(pd.MultiIndex.from_frame(cells)).to_numpy()
     costs = sums["paid"] / values
     # A venue that has no order here might have one as large as those of the other, at its own mean.
     order_value = values.sum(axis=1) / orders.sum(axis=1)
     supposed = values.apply(lambda column: column.fillna(order_value))
     costs = costs.apply(lambda column: column.fillna(over_cells(fills, column.name)))
-    weights = WEIGHTS[estimand](supposed["amm"], supposed["dex"])
-    moved = costs["amm"] - costs["dex"] - difference_of(fills, estimand)
-    squares = (chance * weights * moved / (weights[~is_alone].sum() + weights)) ** 2
-    return squares[is_alone].sum()
+    squares = {}
+    for name, difference in differences_of(fills).items():
+        weights = WEIGHTS[name](supposed["amm"], supposed["dex"])
+        moved = weights * (costs["amm"] - costs["dex"] - difference)
+        reached = chance * moved / (weights[~is_alone].sum() + weights)
+        squares[name] = (reached[is_alone] ** 2).sum()
+    return pd.Series(squares)
 
 
-def reach_of(fills, level, estimand):
-    """Return how far an interval reaches to each side."""
+def reaches_of(fills, level):
+    """Return how far the interval of each estimand reaches to each side."""
     both = matched(fills)
-    found = np.asarray(differences_without_one(both, level, estimand))
-    squares = ((found - difference_of(both, estimand)) ** 2).sum()
+    found = differences_without_one(both, level)
+    squares = ((found - differences_of(both)) ** 2).sum()
     squares *= (len(found) - 1) / len(found)
-    error = (squares + squares_of_matching(fills, estimand)) ** 0.5
-    return error * NormalDist().inv_cdf((1 + LEVEL) / 2)
+    errors = (squares + squares_of_matching(fills)) ** 0.5
+    return errors * NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
 def effective_orders(fills):
     """Return how many orders of equal weight say as much as those of the venue that has fewer."""
-    share = fills["value"] / fills.groupby([*CELL, "venue"])["value"].transform("sum")
-    weight = share * fills.groupby(CELL)["value"].transform("sum")
+    at_venue = fills.groupby(["cell", "venue"])["value"].transform("sum")
+    share = fills["value"] / at_venue
+    weight = share * fills.groupby("cell")["value"].transform("sum")
     weights = weight.groupby([fills["venue"], fills["order"]]).sum()
     of_venues = weights.groupby("venue").sum() ** 2
     return (of_venues / (weights**2).groupby("venue").sum()).min()
@@ -213,7 +219,7 @@ def test_the_comparison_is_its_definition_in_pandas(trades, marks, is_outside):
         found = lab.fills.compare_venues(some, horizon="1d").iloc[0]
     every = cells_of(takers, reference, in_eth(takers, some))
     both = matched(every)
-    fees = difference_of(both, what="fees")
+    fees = differences_of(both, "fees")["difference_bps"]
     assert found["fills"] == len(both)
     assert found["orders"] == both["order"].nunique()
     assert found["matched_share"] == found["fills"] / len(takers)
@@ -225,14 +231,15 @@ def test_the_comparison_is_its_definition_in_pandas(trades, marks, is_outside):
     assert parts == pytest.approx(found["difference_bps"])
     assert found["by_order_bps"] == pytest.approx(difference_by_order(both), rel=1e-9)
     assert found["effective_orders"] == pytest.approx(effective_orders(both), rel=1e-9)
-    for estimand, (low, high) in INTERVALS.items():
-        truth = difference_of(both, estimand)
-        reach = reach_of(every, found["cluster"], estimand)
-        assert found[estimand] == pytest.approx(truth, rel=1e-9)
-        assert (found[high] - found[low]) / 2 == pytest.approx(reach, rel=1e-9)
-        assert (found[high] + found[low]) / 2 == pytest.approx(truth)
+    reaches = reaches_of(every, found["cluster"])
+    for estimand, difference in differences_of(both).items():
+        low, high = INTERVALS[estimand]
+        reach = pytest.approx(reaches[estimand], rel=1e-9)
+        assert found[estimand] == pytest.approx(difference, rel=1e-9)
+        assert (found[high] - found[low]) / 2 == reach
+        assert (found[high] + found[low]) / 2 == pytest.approx(difference)
     assert found["clusters"] == both[found["cluster"]].nunique()
-    without_one = differences_without_one(both, "account")
+    without_one = differences_without_one(both, "account")["difference_bps"]
     assert [found["without_one_low_bps"], found["without_one_high_bps"]] == (
         pytest.approx([min(without_one), max(without_one)], rel=1e-9)
     )
@@ -244,42 +251,6 @@ INTERVALS = {
     "pool_weighted_bps": ("pool_weighted_low_bps", "pool_weighted_high_bps"),
     "book_weighted_bps": ("book_weighted_low_bps", "book_weighted_high_bps"),
 }
-
-
-@pytest.fixture(scope="module")
-def compared(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
-    """Takers' fills in cells with both venues, as a regression takes them."""
-    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    values = values_of(trades).reindex(takers["trade_id"])
-    fills = matched(cells_of(takers, closes_after(takers, marks), values))
-    cells = fills[CELL].astype(str).agg("".join, axis=1)
-    cost = fills["paid"] / fills["value"]
-    return fills.assign(cell=cells, cost=cost, pool=(fills["venue"] == "amm") * 1.0)
-
-
-@pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("cluster", ["order", "account", "day"])
-def test_by_overlap_the_difference_and_its_error_are_those_of_a_regression(
-    trades, marks, compared, cluster
-):
-    pyfixest = pytest.importorskip("pyfixest")
-    fit = pyfixest.feols(
-        "cost ~ pool | cell",
-        compared,
-        weights="value",
-        vcov={"CRV1": cluster},
-        ssc=pyfixest.ssc(k_adj=False),
-        # Effects are taken off in turns until they move by less than this.
-        fixef_tol=1e-12,
-    )
-    found = lab.fills.compare_venues(trades, marks, cluster=cluster).iloc[0]
-    assert found["fills"] == len(compared)
-    assert found["overlap_bps"] == pytest.approx(fit.coef()["pool"], rel=1e-9)
-    assert found["overlap_error_bps"] == pytest.approx(fit.se()["pool"], rel=1e-9)
-    assert (found["cluster"], found["clusters"]) == (
-        cluster,
-        compared[cluster].nunique(),
-    )
 
 
 # The truth

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from support.worlds import MINUTE, minute_marks, trades_of, true_prices, values_of
+from test_compare_venues import cells_of, closes_after, matched
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
@@ -45,41 +46,59 @@ def curves(trades: pd.DataFrame, marks: pa.Table) -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def orders(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
-    """Takers' orders: cost, size in steps of a quarter of the logarithm, and what they are clustered by."""
+def fills(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
+    """Takers' fills, as a comparison of venues takes them."""
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-    ends = takers.groupby("order_hash")["created_at"].transform("max")
-    minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
-    reference = closes.reindex(
-        pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
+    values = values_of(trades).reindex(takers["trade_id"])
+    found = cells_of(takers, closes_after(takers, marks), values)
+    return found.assign(began=takers["created_at"])
+
+
+@pytest.fixture(scope="module")
+def orders(fills: pd.DataFrame) -> pd.DataFrame:
+    """Takers' orders: cost, size in steps of a quarter of the logarithm, and what they are clustered by."""
+    first = ["market", "side", "account", "day"]
+    how = dict.fromkeys(first, "first") | {
+        "began": "min",
+        "value": "sum",
+        "paid": "sum",
+    }
+    found = fills.groupby(["order", "venue"]).agg(how).reset_index()
+    return found.assign(
+        cost=found["paid"] / found["value"],
+        steps=np.round(4 * np.log(found["value"])),
+        pool=(found["venue"] == "amm").astype(float),
+        hour=found["began"].dt.strftime("%H"),
     )
-    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
-    price = takers["price"].astype(float) / reference.astype(float).to_numpy()
-    value = values_of(trades).reindex(takers["trade_id"]).to_numpy()
-    cost = (price - 1) * 10_000 * sign + takers["fee_bps"]
-    fills = takers.assign(value=value, paid=cost.astype(float) * value)
-    by = fills.groupby(["order_hash", "fill_type"], observed=True)
-    found = by.agg(
-        market=("market", "first"),
-        side=("side", "first"),
-        began=("created_at", "min"),
-        account=("account_id", "first"),
-        value=("value", "sum"),
-        paid=("paid", "sum"),
-    ).reset_index()
-    return pd.DataFrame(
-        {
-            "cost": found["paid"] / found["value"],
-            "steps": np.round(4 * np.log(found["value"])),
-            "pool": (found["fill_type"] == "amm").astype(float),
-            "market": found["market"].astype(str),
-            "side": found["side"].astype(str),
-            "hour": found["began"].dt.strftime("%H"),
-            "order": found["order_hash"].astype(str),
-            "account": found["account"].astype(int),
-            "day": found["began"].dt.strftime("%F"),
-        }
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_by_overlap_the_difference_of_venues_and_its_error_are_those_of_a_regression(
+    trades, marks, fills, cluster
+):
+    pyfixest = pytest.importorskip("pyfixest")
+    both = matched(fills)
+    compared = both.assign(
+        cost=both["paid"] / both["value"],
+        pool=(both["venue"] == "amm").astype(float),
+    )
+    fit = pyfixest.feols(
+        "cost ~ pool | cell",
+        compared,
+        weights="value",
+        vcov={"CRV1": cluster},
+        ssc=pyfixest.ssc(k_adj=False),
+        # Effects are taken off in turns until they move by less than this.
+        fixef_tol=1e-12,
+    )
+    found = lab.fills.compare_venues(trades, marks, cluster=cluster).iloc[0]
+    assert found["fills"] == len(compared)
+    assert found["overlap_bps"] == pytest.approx(fit.coef()["pool"], rel=1e-9)
+    assert found["overlap_error_bps"] == pytest.approx(fit.se()["pool"], rel=1e-9)
+    assert (found["cluster"], found["clusters"]) == (
+        cluster,
+        compared[cluster].nunique(),
     )
 
 
