@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
 from support.engines import IN_MEMORY, on, result_rows
-from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.settled_block import Settled, client_of
 from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
 
@@ -33,16 +33,6 @@ QUICK = (*IN_MEMORY, "duckdb")
 @pytest.fixture(scope="module")
 def client(block_folder: Path) -> lab.Client:
     return client_of(block_folder)
-
-
-@pytest.fixture(scope="module")
-def block(client: lab.Client) -> pd.DataFrame:
-    return trades_of(client)
-
-
-@pytest.fixture(scope="module")
-def settled(block_folder: Path) -> Settled:
-    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")

@@ -3,26 +3,15 @@
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from support.engines import QUICK, on, result_rows
-from support.settled_block import COUNTS, Settled, client_of, settled_of, trades_of
+from support.settled_block import COUNTS
 from support.trade_histories import assert_refused
 
 import loopring_lab as lab
-
-
-@pytest.fixture(scope="module")
-def block(block_folder: Path) -> pd.DataFrame:
-    return trades_of(client_of(block_folder))
-
-
-@pytest.fixture(scope="module")
-def settled(block_folder: Path) -> Settled:
-    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")

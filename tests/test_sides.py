@@ -3,14 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 from support.engines import assert_same, collected
-from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.settled_block import Settled
 from support.trade_histories import Drawn, assert_refused, frame_of
 from support.wire_rows import page, row
 
@@ -19,18 +18,6 @@ from loopring_lab.relayer import World
 
 Roles = dict[tuple[int, str], str]
 COLUMNS = ["role", "role_source"]
-
-
-@pytest.fixture(scope="module")
-def block(block_folder: Path) -> pd.DataFrame:
-    trades = trades_of(client_of(block_folder))
-    assert trades["role"].isna().all()
-    return trades
-
-
-@pytest.fixture(scope="module")
-def settled(block_folder: Path) -> Settled:
-    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +107,7 @@ def roles_of(
 
 
 def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(block, roles, settled):
+    assert block["role"].isna().all()
     counts = judge(lab.fills.with_roles(block), roles)
     real = Counter((fact["fill_type"], fact["role"]) for fact in settled.values())
     for role in ("taker", "maker"):
