@@ -16,16 +16,16 @@ import loopring_lab as lab
 from loopring_lab.errors import LabError
 
 BEFORE_1970 = pd.Timedelta(days=60 * 365)
-# Frames in memory reach the engine alike, and an archive as a relation does, so one of each is asked everything that
-# differs between questions; further arguments of a question, and other kinds of frames, are asked with the slow tests.
-OFTEN_ASKED = ("polars, lazy", "archive")
+# Every question on the kind that is furthest from a frame of pandas; test_engines.py asks some on each kind.
+# Further arguments of questions, and all questions on the other kinds, are asked with the slow tests.
+OFTEN_ASKED = "archive"
 
 ASKED = [
     pytest.param(
         engine,
         question,
         marks=[]
-        if engine in OFTEN_ASKED and "," not in question
+        if engine == OFTEN_ASKED and "," not in question
         else [pytest.mark.thorough],
     )
     for engine in ENGINES[1:]

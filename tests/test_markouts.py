@@ -151,7 +151,7 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 @settings(
-    max_examples=8, phases=[Phase.explicit, Phase.generate]
+    max_examples=5, phases=[Phase.explicit, Phase.generate]
 )  # shrinking takes minutes
 @given(
     st.lists(KNOWN, max_size=14),
