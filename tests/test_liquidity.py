@@ -237,8 +237,14 @@ def of_pool(world: World, market: str) -> list[Fill]:
     return [f for f in world.fills if f.market == market and f.venue == "amm"]
 
 
-def scaled(price: Fraction) -> int:
-    return int(price * 10**18)
+def priced(world: World, market: str, moments: set[int]) -> Drawn:
+    """Return a world's pool with the true prices of these moments."""
+    prices = {ms: true_price(world, market, ms) for ms in sorted(moments)}
+    return of_world(world, market, [(ms, int(p * 10**18)) for ms, p in prices.items()])
+
+
+def priced_at_fills(world: World, market: str) -> Drawn:
+    return priced(world, market, {fill.time_ms for fill in of_pool(world, market)})
 
 
 @pytest.mark.parametrize("market", ["LRC-ETH", "ETH-USDC", "WBTC-USDT"])
@@ -246,8 +252,7 @@ def test_a_worlds_pool_earned_what_its_reserves_and_true_prices_say(world, marke
     fills = of_pool(world, market)
     moments = {fill.time_ms for fill in fills}
     moments |= set(range(min(moments) // DAY * DAY, max(moments), DAY))
-    prices = [(ms, scaled(true_price(world, market, ms))) for ms in sorted(moments)]
-    pool = of_world(world, market, prices)
+    pool = priced(world, market, moments)
     found = asked(pool)
     assert is_exact(found)
     assert found["fee_source"].dropna().unique().tolist() == ["measured"]
@@ -267,9 +272,7 @@ def test_minute_closes_give_a_worlds_truth_within_a_basis_point_of_the_volume(
     world, market
 ):
     fills = of_pool(world, market)
-    moments = sorted({fill.time_ms for fill in fills})
-    exact = [(ms, scaled(true_price(world, market, ms))) for ms in moments]
-    pool = of_world(world, market, exact)
+    pool = priced_at_fills(world, market)
     marks = minute_marks(world, fills, []).to_pandas()
     found = lab.fills.liquidity(
         trades_of([pool]),
@@ -296,10 +299,7 @@ def test_flow_classes_give_a_worlds_losses_to_arbitrage_and_to_users(world):
     found = lab.fills.liquidity(judged, balances, prices, every="1y")
     assert is_exact(found)
     for market in ("LRC-ETH", "ETH-USDC", "LRC-USDC"):
-        fills = of_pool(world, market)
-        moments = sorted({fill.time_ms for fill in fills})
-        exact = [(ms, scaled(true_price(world, market, ms))) for ms in moments]
-        truth = earned(of_world(world, market, exact), 10 * 366 * DAY)[0]
+        truth = earned(priced_at_fills(world, market), 10 * 366 * DAY)[0]
         row = found[(found["market"] == market) & (found["fills"] > 1)]
         notional = float(sum(row["notional"], Decimal(0)))
         for name in ("fees", *LOSSES.values()):
