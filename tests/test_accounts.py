@@ -37,9 +37,7 @@ def answering(value: object) -> Any:
     return scripted(lambda number, request: Answer(body=json.dumps(value).encode()))
 
 
-def test_an_account_is_found_by_its_number_and_by_its_owner(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_an_account_is_found_by_its_number_and_by_its_owner(setup):
     found = setup.client.account(ACCOUNT)
     owner = setup.relayer.signer(ACCOUNT).address
     assert (found.account_id, found.owner, found.frozen) == (ACCOUNT, owner, False)
@@ -55,14 +53,12 @@ def test_an_account_is_found_by_its_number_and_by_its_owner(
 
 
 @pytest.mark.parametrize("arguments", [{}, {"account_id": 7, "owner": "0x12"}])
-def test_one_of_number_and_owner_is_given(
-    setup: KeyUpdateSetup, arguments: dict[str, Any]
-) -> None:
+def test_one_of_number_and_owner_is_given(setup, arguments):
     with pytest.raises(LabError, match="its owner=, but not both"):
         setup.client.account(**arguments)
 
 
-def test_a_key_is_read_however_it_is_written() -> None:
+def test_a_key_is_read_however_it_is_written():
     with answering(ANSWER) as server:
         account = client_at(server.base_url).account(7)
     assert (account.nonce, account.key_nonce, account.key_seed) == (
@@ -80,7 +76,7 @@ def test_a_key_is_read_however_it_is_written() -> None:
     "key",
     [None, {}, {"x": "", "y": ""}, {"x": "0x0", "y": None}, {"x": "zz", "y": "0x1"}, 7],
 )
-def test_an_account_may_have_no_key_yet(key: object) -> None:
+def test_an_account_may_have_no_key_yet(key):
     with answering(
         ANSWER | {"publicKey": key, "keyNonce": None, "keySeed": None, "tags": None}
     ) as server:
@@ -90,9 +86,7 @@ def test_an_account_may_have_no_key_yet(key: object) -> None:
 
 
 @pytest.mark.parametrize("name", ["accountId", "owner", "frozen", "nonce"])
-def test_an_account_without_what_it_must_have_is_an_unexpected_answer(
-    name: str,
-) -> None:
+def test_an_account_without_what_it_must_have_is_an_unexpected_answer(name):
     for wrong in (
         {k: v for k, v in ANSWER.items() if k != name},
         ANSWER | {name: [1]},
@@ -106,7 +100,7 @@ def test_an_account_without_what_it_must_have_is_an_unexpected_answer(
             client_at(server.base_url).account(7)
 
 
-def test_fees_are_exact_in_each_token(setup: KeyUpdateSetup) -> None:
+def test_fees_are_exact_in_each_token(setup):
     fees = setup.client.update_fee(ACCOUNT)
     decimals = {"ETH": 18, "LRC": 18, "USDT": 6, "DAI": 18, "USDC": 6}
     expected = {
@@ -135,7 +129,7 @@ def test_fees_are_exact_in_each_token(setup: KeyUpdateSetup) -> None:
         [{"token": "ETH", "fee": "7"}],
     ],
 )
-def test_fees_of_another_shape_are_an_unexpected_answer(fees: object) -> None:
+def test_fees_of_another_shape_are_an_unexpected_answer(fees):
     with (
         answering({"gasPrice": "1", "fees": fees}) as server,
         pytest.raises(UnexpectedAnswer),
@@ -143,7 +137,7 @@ def test_fees_of_another_shape_are_an_unexpected_answer(fees: object) -> None:
         client_at(server.base_url).update_fee(7)
 
 
-def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
+def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer():
     def script(number: int, request: Request) -> Answer:
         listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
         fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
@@ -155,7 +149,7 @@ def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer() -> None:
         client_at(server.base_url).update_fee(7)
 
 
-def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
+def test_the_request_for_an_api_key_is_signed_as_the_protocol_says():
     with answering({"apiKey": "a-new-key"}) as server:
         client = client_at(server.base_url + "/", api_key="an-old-key")
         found = client.api_key(KEY, 7)
@@ -173,12 +167,12 @@ def test_the_request_for_an_api_key_is_signed_as_the_protocol_says() -> None:
 @pytest.mark.parametrize(
     "answer", [{}, {"apiKey": None}, {"apiKey": ""}, {"apiKey": [1]}, [], "key"]
 )
-def test_an_answer_without_an_api_key_is_an_unexpected_one(answer: object) -> None:
+def test_an_answer_without_an_api_key_is_an_unexpected_one(answer):
     with answering(answer) as server, pytest.raises(UnexpectedAnswer, match="apiKey"):
         client_at(server.base_url).api_key(KEY, 7)
 
 
-def test_the_account_of_a_key_is_known_after_it_was_read() -> None:
+def test_the_account_of_a_key_is_known_after_it_was_read():
     with answering(ANSWER | {"apiKey": "k"}) as server:
         client = client_at(server.base_url)
         with pytest.raises(LabError, match="Give account_id="):
@@ -189,12 +183,12 @@ def test_the_account_of_a_key_is_known_after_it_was_read() -> None:
 
 
 @pytest.mark.parametrize("key", [7, "0x07", None])
-def test_a_secret_in_place_of_a_key_is_refused(setup: KeyUpdateSetup, key: Any) -> None:
+def test_a_secret_in_place_of_a_key_is_refused(setup, key):
     with pytest.raises(LabError, match="expected an L2Key"):
         setup.client.api_key(key, ACCOUNT)
 
 
-def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
+def test_another_api_key_makes_another_client_of_the_same_relayer():
     with answering({"totalNum": 5, "trades": []}) as server:
         first = client_at(server.base_url, api_key="one")
         second = first.with_api_key("two")
@@ -206,7 +200,7 @@ def test_another_api_key_makes_another_client_of_the_same_relayer() -> None:
     ]
 
 
-def test_an_update_travels_as_json_with_its_signature_and_no_api_key() -> None:
+def test_an_update_travels_as_json_with_its_signature_and_no_api_key():
     body = {"keySeed": "ü", "ecdsaSignature": "0x1b02"}
     with answering(
         {"hash": "0x1", "status": "received", "isIdempotent": True, "storageId": 4}

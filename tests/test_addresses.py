@@ -4,7 +4,6 @@ import socket
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -60,8 +59,8 @@ SPOILED = {
     "door", ["connect", "environment", "with_api_key", "Transport", "signature"]
 )
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
-    key: str, said: str, door: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    key, said, door, monkeypatch
+):
     if ("\ud800" in key and door in ("environment", "signature")) or (
         "\0" in key and door == "environment"
     ):
@@ -85,14 +84,14 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
 
 
 @pytest.mark.parametrize("key", [918273645, b"bytes", 2**300])
-def test_a_key_is_text(key: Any) -> None:
+def test_a_key_is_text(key):
     message, trace = refusal(lambda: lab.connect("https://host", api_key=key))
     assert message == "api_key: expected text, which is how relayers give it."
     assert str(key) not in message + trace
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
-def test_any_key_is_accepted_if_it_can_be_sent(key: str) -> None:
+def test_any_key_is_accepted_if_it_can_be_sent(key):
     can_be_sent = key.isascii() and key.isprintable() and key == key.strip()
     with nullcontext() if can_be_sent else pytest.raises(LabError, match="^api_key: "):
         Transport("https://host", api_key=key)
@@ -105,14 +104,14 @@ def test_any_key_is_accepted_if_it_can_be_sent(key: str) -> None:
     "value", [0, -1, float("nan"), float("inf"), "5", True, 10**400, [1]]
 )
 @pytest.mark.parametrize("name", ["timeout", "rate", "max_seconds", "max_bytes"])
-def test_limits_are_numbers_above_0(name: str, value: Any) -> None:
+def test_limits_are_numbers_above_0(name, value):
     message, _ = refusal(lambda: lab.connect("https://host", **{name: value}))
     assert message.startswith(f"{name}={value!r}"[:40])
     assert "above 0" in message
     assert ("or None for no limit" in message) == (name != "timeout")
 
 
-def test_a_timeout_is_at_most_a_day() -> None:
+def test_a_timeout_is_at_most_a_day():
     assert (
         "at most 86400"
         in refusal(lambda: lab.connect("https://host", timeout=86_401))[0]
@@ -171,7 +170,7 @@ NOT_ADDRESSES = [
 @pytest.mark.parametrize(
     "address", [*NOT_ADDRESSES, 7, b"https://host", None], ids=ascii
 )
-def test_what_is_not_an_address_is_refused_and_not_repeated(address: Any) -> None:
+def test_what_is_not_an_address_is_refused_and_not_repeated(address):
     message, _ = refusal(lambda: Transport(address))
     assert message.startswith(
         "base_url: this is not a relayer's address. Give one like https://host"
@@ -182,12 +181,12 @@ def test_what_is_not_an_address_is_refused_and_not_repeated(address: Any) -> Non
 
 @given(st.text() | st.text("ht:/p@[].\\%#?a1 \n"))
 @example("http://[v1.a]")
-def test_no_address_breaks_the_check(text: str) -> None:
+def test_no_address_breaks_the_check(text):
     with suppress(LabError):
         assert check_base_url(text) in text
 
 
-def test_who_can_read_what_is_sent() -> None:
+def test_who_can_read_what_is_sent():
     for address in (
         "https://host",
         "HTTPS://host",
@@ -207,7 +206,7 @@ def test_who_can_read_what_is_sent() -> None:
         assert not is_confidential(address)
 
 
-def test_secrets_need_https_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_need_https_unless_asked_for(monkeypatch):
     monkeypatch.delenv("LOOPRING_API_KEY", raising=False)
     plain = lab.connect("http://relayer.example")
     for call in (
@@ -231,9 +230,7 @@ def test_secrets_need_https_unless_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     assert lab.connect("http://127.0.0.1:9").source == "http://127.0.0.1:9"
 
 
-def test_a_loopback_address_is_not_asked_through_a_proxy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loopback_address_is_not_asked_through_a_proxy(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with scripted(lambda number, request: Answer()) as server:
         assert Transport(server.base_url, attempts=1).get("/exchange/tokens") == b"{}"
@@ -246,14 +243,12 @@ def test_a_loopback_address_is_not_asked_through_a_proxy(
 @example("Thu, 99 Jan 99999 99:99:99 GMT")
 @example("Mon, 01 Jan 0001 00:00:00 -9999")
 @example("1e999")
-def test_no_retry_after_breaks_its_reader(text: str) -> None:
+def test_no_retry_after_breaks_its_reader(text):
     seconds = retry_after_seconds(text)
     assert seconds is None or 0 <= seconds <= 60
 
 
-def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(monkeypatch):
     def lookup(*args: object, **options: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
@@ -267,7 +262,7 @@ def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(
 
 
 @pytest.mark.parametrize("number", [10**5_000, -(10**5_000)], ids=["large", "small"])
-def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number: int) -> None:
+def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number):
     client = Client(Transport("http://127.0.0.1:1"))
     refused: list[Callable[[], object]] = [
         lambda: Transport("http://127.0.0.1:1", timeout=number),
@@ -281,6 +276,6 @@ def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number: int) -
 
 
 @pytest.mark.parametrize("limit", ["5", 1.5, 0, -1])
-def test_a_limit_is_a_whole_number_above_0(limit: Any) -> None:
+def test_a_limit_is_a_whole_number_above_0(limit):
     with pytest.raises(LabError, match=r"^limit=.*: give a number of trades above 0"):
         Client(Transport("http://127.0.0.1:1")).trades(5, limit=limit)

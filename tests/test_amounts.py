@@ -1,5 +1,4 @@
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,9 +27,7 @@ decimals_of_tokens = st.integers(0, 30)
 @given(
     st.lists(st.tuples(st.integers(-(10**44), 10**44), decimals_of_tokens), min_size=1)
 )
-def test_units_are_the_integers_divided_by_a_power_of_ten_and_come_back(
-    pairs: list[tuple[int, int]],
-) -> None:
+def test_units_are_the_integers_divided_by_a_power_of_ten_and_come_back(pairs):
     numbers, decimals = map(list, zip(*pairs, strict=True))
     units = to_units(numbers, decimals, dtype=WIDE)
     assert [
@@ -40,7 +37,7 @@ def test_units_are_the_integers_divided_by_a_power_of_ten_and_come_back(
 
 
 @given(st.integers(0, 10**60), decimals_of_tokens)
-def test_a_value_is_held_exactly_or_refused(number: int, decimals: int) -> None:
+def test_a_value_is_held_exactly_or_refused(number, decimals):
     fits = number % 10 ** max(0, decimals - 18) == 0 and number < 10 ** (20 + decimals)
     if fits:
         assert whole(to_units([str(number)], decimals)[0], decimals) == number
@@ -70,14 +67,14 @@ def test_a_value_is_held_exactly_or_refused(number: int, decimals: int) -> None:
         "ten",
     ],
 )
-def test_what_is_not_a_whole_number_is_named(text: Any) -> None:
+def test_what_is_not_a_whole_number_is_named(text):
     with pytest.raises(
         AmountError, match="LRC, value 1: .*not a whole number of smallest units"
     ):
         to_units(["1", text], 18, token="LRC")
 
 
-def test_more_digits_than_any_decimal_holds_are_refused() -> None:
+def test_more_digits_than_any_decimal_holds_are_refused():
     assert (
         to_units([10**75], 30, dtype=pd.ArrowDtype(pa.decimal256(76, 30)))[0]
         == Decimal(10) ** 45
@@ -87,19 +84,19 @@ def test_more_digits_than_any_decimal_holds_are_refused() -> None:
 
 
 @pytest.mark.parametrize("decimals", [-1, 31])
-def test_decimals_out_of_range_are_refused(decimals: int) -> None:
+def test_decimals_out_of_range_are_refused(decimals):
     with pytest.raises(AmountError, match=f"decimals {decimals} are outside 0 to 30"):
         to_units([1], decimals, token="ODD")
 
 
-def test_limits_hold_the_largest_amount_of_the_contract() -> None:
+def test_limits_hold_the_largest_amount_of_the_contract():
     limit = to_units([10**39], 8, dtype=LIMIT)
     assert limit[0] == Decimal(10) ** 31
     with pytest.raises(AmountError, match="does not fit"):
         to_units([10**39], 8)
 
 
-def test_null_stays_null_and_the_index_stays() -> None:
+def test_null_stays_null_and_the_index_stays():
     units = to_units(pd.Series(["5", None], index=["a", "b"]), 1)
     assert units.isna().tolist() == [False, True]
     assert units.index.tolist() == ["a", "b"]
@@ -107,7 +104,7 @@ def test_null_stays_null_and_the_index_stays() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10**36)), min_size=1))
-def test_totals_equal_the_sums_of_integers(pairs: list[tuple[str, int]]) -> None:
+def test_totals_equal_the_sums_of_integers(pairs):
     groups, numbers = map(list, zip(*pairs, strict=True))
     units = to_units(numbers, 18)
     assert whole(total(units, token="ETH"), 18) == sum(numbers)
@@ -123,23 +120,23 @@ def test_totals_equal_the_sums_of_integers(pairs: list[tuple[str, int]]) -> None
         assert found.dtype == AMOUNT
 
 
-def test_a_total_over_unknown_amounts_is_refused() -> None:
+def test_a_total_over_unknown_amounts_is_refused():
     with pytest.raises(
         AmountError, match=r"1 of 2 amounts in 'fee' are null.*anomalies"
     ):
         total(to_units([1, None], 0).rename("fee"))
 
 
-def test_the_total_of_nothing_is_zero() -> None:
+def test_the_total_of_nothing_is_zero():
     assert total(to_units([], 18), token="ETH") == Decimal(0)
 
 
-def test_floats_are_no_amounts() -> None:
+def test_floats_are_no_amounts():
     with pytest.raises(AmountError, match="'fee' is float64, not an exact amount"):
         total(pd.Series([1.0], name="fee"))
 
 
-def test_a_narrower_type_is_checked() -> None:
+def test_a_narrower_type_is_checked():
     amounts = to_units([10**20], 0, dtype=LIMIT).rename("volume")
     with pytest.raises(AmountError, match="'volume' at 0: 10{20}.0*,? ?.*does not fit"):
         fit(amounts)
@@ -148,11 +145,11 @@ def test_a_narrower_type_is_checked() -> None:
 
 
 @given(st.integers(-(10**38) + 1, 10**38 - 1))
-def test_floats_are_correctly_rounded(number: int) -> None:
+def test_floats_are_correctly_rounded(number):
     assert to_float(to_units([number], 18)).tolist() == [number / 10**18]
 
 
-def test_only_exact_columns_become_floats() -> None:
+def test_only_exact_columns_become_floats():
     frame = pd.DataFrame(
         {"size": to_units(["25", None], 1), "market": ["LRC-ETH", "ETH-USDC"]}
     )
@@ -164,7 +161,7 @@ def test_only_exact_columns_become_floats() -> None:
 
 
 @pytest.mark.parametrize("dtype", [AMOUNT, LIMIT])
-def test_columns_of_any_names_become_floats(dtype: Any) -> None:
+def test_columns_of_any_names_become_floats(dtype):
     frame = pd.DataFrame({number: to_units([25], 1, dtype=dtype) for number in (0, 1)})
     assert to_float(frame).dtypes.tolist() == ["float64", "float64"]
     assert to_float(frame).to_numpy().tolist() == [[2.5, 2.5]]
@@ -173,13 +170,13 @@ def test_columns_of_any_names_become_floats(dtype: Any) -> None:
 @pytest.mark.parametrize(
     "number", [Decimal("2.5"), Amount("2.5"), 2.5, np.float32(2.5)]
 )
-def test_numbers_become_floats(number: Any) -> None:
+def test_numbers_become_floats(number):
     assert to_float(number) == 2.5
     assert type(to_float(number)) is float
 
 
 @pytest.mark.parametrize("other", ["2.5", None, [Decimal(1)], pd.NA])
-def test_what_is_no_number_does_not_become_a_float(other: Any) -> None:
+def test_what_is_no_number_does_not_become_a_float(other):
     with pytest.raises(
         LabError, match="to_float: expected a frame, a column or a number"
     ):
@@ -198,7 +195,7 @@ def fills() -> pd.DataFrame:
     )
 
 
-def test_a_frame_is_added_up_by_the_token_of_the_column() -> None:
+def test_a_frame_is_added_up_by_the_token_of_the_column():
     found = total(fills(), "fee")
     assert found.to_dict() == {"ETH": Decimal(2), "LRC": Decimal(2)}
     assert found.dtype == AMOUNT
@@ -211,7 +208,7 @@ def test_a_frame_is_added_up_by_the_token_of_the_column() -> None:
 @pytest.mark.parametrize(
     "by", [["market", "fee_token"], [fills()["market"], fills()["fee_token"]]]
 )
-def test_a_frame_is_added_up_by_columns_or_their_names(by: Any) -> None:
+def test_a_frame_is_added_up_by_columns_or_their_names(by):
     assert total(fills(), "fee", by=by).to_dict() == {
         ("ETH-USDC", "ETH"): Decimal("0.5"),
         ("LRC-ETH", "ETH"): Decimal("1.5"),
@@ -224,7 +221,7 @@ def test_a_frame_is_added_up_by_columns_or_their_names(by: Any) -> None:
     }
 
 
-def test_a_group_without_a_name_is_kept() -> None:
+def test_a_group_without_a_name_is_kept():
     found = total(fills()["other"], by=["a", None, "a"])
     assert found.tolist() == [Decimal(4), Decimal(2)]
 
@@ -251,9 +248,7 @@ def test_a_group_without_a_name_is_kept() -> None:
         (lambda: total(fills().assign(fee_token=["ETH", None, "ETH"]), "fee"), "1 of 3 amounts in 'fee' have no fee_token"),
     ],
 )  # fmt: skip
-def test_totals_that_would_mix_tokens_or_mean_nothing_are_refused(
-    add_up: Any, message: str
-) -> None:
+def test_totals_that_would_mix_tokens_or_mean_nothing_are_refused(add_up, message):
     with pytest.raises(AmountError) as caught:
         add_up()
     assert message in str(caught.value)

@@ -49,9 +49,7 @@ def value_of(text: str) -> Fraction | None:
 
 
 @given(NUMBERS)
-def test_a_number_is_what_integers_say_or_refused_and_never_takes_long(
-    text: str,
-) -> None:
+def test_a_number_is_what_integers_say_or_refused_and_never_takes_long(text):
     begin = time.process_time()
     number = bounded.parse_decimal(text)
     integer = bounded.parse_integer(text, LIMIT)
@@ -88,9 +86,7 @@ def with_text_numbers(value: Any) -> Any:
 
 
 @given(JSON, st.booleans())
-def test_json_is_read_as_it_was_written_with_numbers_as_text(
-    value: Any, escaped: bool
-) -> None:
+def test_json_is_read_as_it_was_written_with_numbers_as_text(value, escaped):
     text = json.dumps(value, ensure_ascii=escaped)
     assert bounded.parse_json(text, "here") == with_text_numbers(value)
     assert bounded.parse_json(text.encode(), "here") == with_text_numbers(value)
@@ -126,7 +122,7 @@ DEEP = b"[" * 300_000
     ],
     ids=range(18),
 )
-def test_other_text_is_refused_with_its_position(text: bytes | str, got: str) -> None:
+def test_other_text_is_refused_with_its_position(text, got):
     with pytest.raises(UnexpectedAnswer) as caught:
         bounded.parse_json(text, "the place")
     assert (caught.value.field, caught.value.expected) == ("the place", "JSON")
@@ -135,7 +131,7 @@ def test_other_text_is_refused_with_its_position(text: bytes | str, got: str) ->
     assert caught.value.__context__ is None  # it would hold the text
 
 
-def test_what_only_looks_deep_or_halved_is_read() -> None:
+def test_what_only_looks_deep_or_halved_is_read():
     value = ["[" * 1_000, '\\"[' * 500, "\\ud800", "😀", "\\", [1.5] * 100_000]
     assert bounded.parse_json(json.dumps(value), "here")[:5] == value[:5]
     assert bounded.parse_json(b"\xef\xbb\xbf[1]", "here") == ["1"]
@@ -144,7 +140,7 @@ def test_what_only_looks_deep_or_halved_is_read() -> None:
 # Files
 
 
-def test_files_and_lines_are_read_packed_or_not(tmp_path: Path) -> None:
+def test_files_and_lines_are_read_packed_or_not(tmp_path):
     lines = [b"a" * 3_000_000, b"b", b" ", b"", b"\r", b"c c"]
     for name, packed in (("plain", False), ("packed", True)):
         path = tmp_path / name
@@ -161,6 +157,6 @@ def test_files_and_lines_are_read_packed_or_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["/dev/zero", "/dev/stdin", "/proc/self/mem", "with\0nul"]
 )
-def test_devices_are_refused(path: str) -> None:
+def test_devices_are_refused(path):
     with pytest.raises(UnexpectedAnswer):
         bounded.read_file(Path(path))

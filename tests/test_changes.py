@@ -66,9 +66,7 @@ def months_with(
 # By period
 
 
-def test_each_period_is_compared_by_itself(
-    switched: tuple[pd.DataFrame, pa.Table],
-) -> None:
+def test_each_period_is_compared_by_itself(switched):
     trades, marks = switched
     found = lab.fills.changes(trades, marks, every="1q")
     # The same with a column of the caller's own.
@@ -83,9 +81,7 @@ def test_each_period_is_compared_by_itself(
     pd.testing.assert_frame_equal(found[same], own[same], rtol=1e-12)
 
 
-def test_bands_hold_together_at_the_level_of_one_interval(
-    switched: tuple[pd.DataFrame, pa.Table], months: pd.DataFrame
-) -> None:
+def test_bands_hold_together_at_the_level_of_one_interval(switched, months):
     trades, marks = switched
     month = trades["created_at"].dt.strftime("%Y-%m")
     rows = months["low_bps"].notna().sum()
@@ -104,9 +100,7 @@ def test_bands_hold_together_at_the_level_of_one_interval(
     )
 
 
-def test_the_column_of_the_period_may_be_the_callers_own(
-    switched: tuple[pd.DataFrame, pa.Table], months: pd.DataFrame
-) -> None:
+def test_the_column_of_the_period_may_be_the_callers_own(switched, months):
     trades, marks = switched
     with_own = lab.fills.changes(trades.assign(period="mine"), marks, by=None)
     pd.testing.assert_frame_equal(with_own, months)
@@ -116,7 +110,7 @@ def test_the_column_of_the_period_may_be_the_callers_own(
 
 
 @pytest.mark.parametrize("change", [0, 5, -15])
-def test_the_statistic_is_the_largest_of_weighted_regressions(change: int) -> None:
+def test_the_statistic_is_the_largest_of_weighted_regressions(change):
     models = pytest.importorskip("statsmodels.api")
     differences = np.random.default_rng(7).normal(0, ERRORS)
     differences[5:] += change
@@ -142,7 +136,7 @@ def test_the_statistic_is_the_largest_of_weighted_regressions(change: int) -> No
     assert (found["p_value"] <= 0.05) == (found["verdict"] != "undecided")
 
 
-def test_a_switch_is_found_in_its_month(months: pd.DataFrame) -> None:
+def test_a_switch_is_found_in_its_month(months):
     found = lab.fills.break_test(months).iloc[0]
     assert found["verdict"] == "rose"
     assert found["changed_at"] == pd.Timestamp("2022-07-01", tz="UTC")
@@ -152,7 +146,7 @@ def test_a_switch_is_found_in_its_month(months: pd.DataFrame) -> None:
 
 
 @pytest.mark.thorough
-def test_without_a_break_one_in_twenty_is_found() -> None:
+def test_without_a_break_one_in_twenty_is_found():
     """A sample of benchmarks/bench_changes.py."""
     found = 0
     for number in range(400):
@@ -163,7 +157,7 @@ def test_without_a_break_one_in_twenty_is_found() -> None:
 
 
 @pytest.mark.thorough
-def test_errors_of_few_orders_are_not_taken_to_be_sure() -> None:
+def test_errors_of_few_orders_are_not_taken_to_be_sure():
     """With four orders at each venue, a difference has six degrees of freedom; normal errors would find 16 %."""
     found = 0
     for number in range(400):
@@ -174,7 +168,7 @@ def test_errors_of_few_orders_are_not_taken_to_be_sure() -> None:
     assert 0.03 <= found / 400 <= 0.08
 
 
-def test_each_group_is_tested_by_itself() -> None:
+def test_each_group_is_tested_by_itself():
     flat = months_with(np.zeros(12), market="A-ETH")
     broken = months_with([0] * 6 + [50] * 6, market=None)
     found = lab.fills.break_test(pd.concat([broken, flat], ignore_index=True))
@@ -185,7 +179,7 @@ def test_each_group_is_tested_by_itself() -> None:
     assert found["change_bps"].iloc[1] == pytest.approx(50)
 
 
-def test_months_without_an_error_do_not_count() -> None:
+def test_months_without_an_error_do_not_count():
     known = months_with([0.0] * 4 + [30.0] * 4, ERRORS[:8])
     gaps = months_with(
         [0.0] * 4 + [30.0] * 4 + [np.nan] * 2, [*ERRORS[:8], None, np.nan]
@@ -195,14 +189,14 @@ def test_months_without_an_error_do_not_count() -> None:
     assert shown["periods"].iloc[0] == 8
 
 
-def test_too_few_periods_are_undecided() -> None:
+def test_too_few_periods_are_undecided():
     found = lab.fills.break_test(months_with([0.0, 90.0, 90.0], ERRORS[:3])).iloc[0]
     assert found["periods"] == 3
     assert found["verdict"] == "undecided"
     assert found[["statistic", "p_value", "changed_at"]].isna().all()
 
 
-def test_the_answer_is_the_same_each_time() -> None:
+def test_the_answer_is_the_same_each_time():
     table = months_with(np.random.default_rng(3).normal(0, ERRORS))
     first = lab.fills.break_test(table)
     pd.testing.assert_frame_equal(first, lab.fills.break_test(table))
@@ -217,14 +211,12 @@ def test_the_answer_is_the_same_each_time() -> None:
         ({"intervals": 2}, "not a level"),
     ],
 )
-def test_arguments_that_are_refused(
-    switched: tuple[pd.DataFrame, pa.Table], arguments: Any, message: str
-) -> None:
+def test_arguments_that_are_refused(switched, arguments, message):
     with pytest.raises(LabError, match=message):
         lab.fills.changes(switched[0], **arguments)
 
 
-def test_break_test_asks_for_changes(switched: tuple[pd.DataFrame, pa.Table]) -> None:
+def test_break_test_asks_for_changes(switched):
     with pytest.raises(LabError, match="the frame has no column 'period'"):
         lab.fills.break_test(switched[0])
     with pytest.raises(LabError, match="not a level"):

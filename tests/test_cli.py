@@ -112,8 +112,8 @@ def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_in_a_clone_copies_open_that_git_ignores(
-    bundled: Path, launches: Launches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    bundled, launches, tmp_path, monkeypatch
+):
     monkeypatch.setattr(templates, "find_notebooks", lambda: (bundled, True))
     monkeypatch.chdir(tmp_path)
     assert cli.open_lab(None) == 0
@@ -146,14 +146,8 @@ def test_in_a_clone_copies_open_that_git_ignores(
     ],
 )
 def test_without_a_display_no_browser_opens(
-    launches: Launches,
-    bundled: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    platform: str,
-    variables: dict[str, str],
-    seen: bool,
-) -> None:
+    launches, bundled, tmp_path, monkeypatch, platform, variables, seen
+):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "SSH_CONNECTION"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -163,12 +157,7 @@ def test_without_a_display_no_browser_opens(
     assert ("--no-browser" in launches[0]) is not seen
 
 
-def test_a_changed_notebook_is_kept_and_named(
-    bundled: Path,
-    launches: Launches,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_changed_notebook_is_kept_and_named(bundled, launches, tmp_path, capsys):
     mine = tmp_path / "mine" / "deep"
     mine.mkdir(parents=True)
     (mine / "01.ipynb").write_text("my work")
@@ -181,21 +170,13 @@ def test_a_changed_notebook_is_kept_and_named(
 
 
 @pytest.mark.parametrize(("user", "allowed"), [(0, True), (1000, False)])
-def test_only_root_is_allowed_as_root(
-    launches: Launches,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    user: int,
-    allowed: bool,
-) -> None:
+def test_only_root_is_allowed_as_root(launches, tmp_path, monkeypatch, user, allowed):
     monkeypatch.setattr(os, "geteuid", lambda: user, raising=False)
     cli.open_lab(tmp_path)
     assert ("--allow-root" in launches[0]) is allowed
 
 
-def test_arguments_after_two_dashes_reach_jupyterlab(
-    launches: Launches, tmp_path: Path
-) -> None:
+def test_arguments_after_two_dashes_reach_jupyterlab(launches, tmp_path):
     assert (
         cli.main(["lab", str(tmp_path), "--no-browser", "--", "--port=9000", "--", "x"])
         == 0
@@ -204,9 +185,7 @@ def test_arguments_after_two_dashes_reach_jupyterlab(
     assert launches[0][-3:] == ["--port=9000", "--", "x"]
 
 
-def test_without_jupyterlab_it_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_jupyterlab_it_names_the_extra(monkeypatch, capsys):
     monkeypatch.setattr(cli.util, "find_spec", lambda name: None)
     assert cli.main(["lab"]) == 2
     assert capsys.readouterr().err == (
@@ -214,12 +193,7 @@ def test_without_jupyterlab_it_names_the_extra(
     )
 
 
-def test_a_file_in_the_folders_place_is_refused(
-    bundled: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_in_the_folders_place_is_refused(bundled, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(cli, "_launcher", Launches)
     (tmp_path / "taken").touch()
     assert cli.main(["lab", str(tmp_path / "taken")]) == 2
@@ -231,9 +205,7 @@ def test_a_file_in_the_folders_place_is_refused(
     util.find_spec("jupyterlab") is None,
     reason="needs JupyterLab: pip install -e '.[lab]'",
 )
-def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(
-    tmp_path: Path,
-) -> None:
+def test_jupyterlab_really_opens_on_the_folder_and_names_the_notebook(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -284,7 +256,7 @@ def address(server: Process) -> str:
 
 
 @pytest.mark.thorough
-def test_serve_answers_until_ctrl_c(tmp_path: Path) -> None:
+def test_serve_answers_until_ctrl_c(tmp_path):
     store = tmp_path / "relayer.db"
     with running(
         "serve", "--seed", "3", "--set", "order=oldest", "--store", str(store)
@@ -301,7 +273,7 @@ def test_serve_answers_until_ctrl_c(tmp_path: Path) -> None:
     assert "synthetic world, seed 3" in json.dumps(json.loads(store.read_text()))
 
 
-def test_the_key_is_shown_only_on_request_and_opens_the_trades() -> None:
+def test_the_key_is_shown_only_on_request_and_opens_the_trades():
     with running("serve", "--show-key") as server:
         base = address(server)
         key = server.until(r"API key +(\S+)\n")[1]
@@ -315,7 +287,7 @@ def test_the_key_is_shown_only_on_request_and_opens_the_trades() -> None:
         assert len(answer["trades"]) == 2
 
 
-def test_serve_answers_from_a_recording(any_block_folder: Path) -> None:
+def test_serve_answers_from_a_recording(any_block_folder):
     with running("serve", "--recording", str(any_block_folder)) as server:
         base = address(server)
         assert any_block_folder.name in server.until("source.*")[0]
@@ -337,12 +309,8 @@ def test_serve_answers_from_a_recording(any_block_folder: Path) -> None:
     ],
 )
 def test_what_serve_cannot_use_is_refused_in_one_line(
-    words: list[str],
-    named: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    words, named, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert cli.main(words) == 2
     said = capsys.readouterr()
@@ -355,7 +323,7 @@ def test_what_serve_cannot_use_is_refused_in_one_line(
 # both
 
 
-def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_the_installed_one(capsys):
     assert cli.main(["--version"]) == 0
     assert (
         capsys.readouterr().out == f"loopring-lab {metadata.version('loopring-lab')}\n"
@@ -367,7 +335,7 @@ def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) ->
     [["loopring-lab"], [sys.executable, "-m", "loopring_lab"]],
     ids=["script", "-m"],
 )
-def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
+def test_both_ways_to_start_it_are_one_program(command):
     scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         [*command, "--help"],
@@ -380,7 +348,7 @@ def test_both_ways_to_start_it_are_one_program(command: list[str]) -> None:
     assert "serve" in done.stdout
 
 
-def test_help_loads_neither_frames_nor_servers() -> None:
+def test_help_loads_neither_frames_nor_servers():
     code = "import sys\nfrom loopring_lab.cli import main\nmain(['--help'])\nprint(*sys.modules)"
     loaded = set(
         subprocess.check_output([sys.executable, "-c", code], text=True).split()

@@ -39,9 +39,7 @@ def small() -> World:
 # The tour
 
 
-def test_the_embedded_relayer_says_what_it_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_embedded_relayer_says_what_it_is(capsys):
     client = lab.connect()
     said = capsys.readouterr().out
     assert (
@@ -53,9 +51,7 @@ def test_the_embedded_relayer_says_what_it_is(
     assert ACCOUNT in client.accounts
 
 
-def test_trades_equal_the_world_s_own_integers(
-    client: Client, trades: pd.DataFrame
-) -> None:
+def test_trades_equal_the_world_s_own_integers(client, trades):
     mine = {
         (fill.id, "BUY" if buys else "SELL"): fill
         for fill in World().fills
@@ -84,14 +80,14 @@ def test_trades_equal_the_world_s_own_integers(
 # Arguments
 
 
-def test_one_fill_type(client: Client, trades: pd.DataFrame) -> None:
+def test_one_fill_type(client, trades):
     only = client.trades(ACCOUNT, fill_type="amm")
     assert_frame_equal(
         only, trades[trades["fill_type"] == "amm"].reset_index(drop=True)
     )
 
 
-def test_a_period_is_half_open_and_utc(client: Client, trades: pd.DataFrame) -> None:
+def test_a_period_is_half_open_and_utc(client, trades):
     start, end = trades["created_at"].iloc[[100, 200]]
     got = client.trades(ACCOUNT, since=start, until=end)
     assert_frame_equal(got, trades.iloc[100:200].reset_index(drop=True))
@@ -105,7 +101,7 @@ def test_a_period_is_half_open_and_utc(client: Client, trades: pd.DataFrame) -> 
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-def test_a_limit_gives_the_newest(small: World, order: Any) -> None:
+def test_a_limit_gives_the_newest(small, order):
     with Relayer(small, Settings(order=order)) as relayer:
         client = client_of(relayer)
         account = relayer.accounts[0]
@@ -162,9 +158,7 @@ def test_a_limit_gives_the_newest(small: World, order: Any) -> None:
         ),
     ],
 )
-def test_an_argument_that_cannot_be_used_is_named(
-    client: Client, arguments: dict[str, Any], said: str
-) -> None:
+def test_an_argument_that_cannot_be_used_is_named(client, arguments, said):
     with pytest.raises(LabError) as caught:
         client.trades(**arguments)
     assert said in str(caught.value)
@@ -173,9 +167,7 @@ def test_an_argument_that_cannot_be_used_is_named(
 # Pages
 
 
-def test_pages_hold_the_history_as_it_was_sent(
-    client: Client, trades: pd.DataFrame
-) -> None:
+def test_pages_hold_the_history_as_it_was_sent(client, trades):
     pages = list(client.pages([(ACCOUNT, "amm"), (ACCOUNT, "dex")]))
     offsets = {
         kind: [page.offset for page in pages if page.history.fill_type == kind]
@@ -195,9 +187,7 @@ def test_pages_hold_the_history_as_it_was_sent(
     assert sum(len(page.batch.columns) for page in pages) == len(trades)
 
 
-def test_the_error_of_one_history_is_raised_when_the_others_are_read(
-    small: World,
-) -> None:
+def test_the_error_of_one_history_is_raised_when_the_others_are_read(small):
     with Relayer(small) as relayer:
         account = relayer.accounts[0]
         pages = client_of(relayer).pages(
@@ -214,9 +204,7 @@ def test_the_error_of_one_history_is_raised_when_the_others_are_read(
 # Refusals
 
 
-def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(
-    small: World,
-) -> None:
+def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small):
     with Relayer(small) as relayer:
         account = relayer.accounts[-1]
         tokens = json.dumps(small.tokens()).encode()
@@ -245,7 +233,7 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(
 # connect()
 
 
-def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, small: World) -> None:
+def test_the_environment_decides(monkeypatch, small):
     with Relayer(small) as relayer:
         monkeypatch.setenv("LOOPRING_BASE_URL", relayer.base_url)
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key)
@@ -260,24 +248,22 @@ def test_the_environment_decides(monkeypatch: pytest.MonkeyPatch, small: World) 
         )
 
 
-def test_a_recording_can_come_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, any_block_folder: Path
-) -> None:
+def test_a_recording_can_come_from_the_environment(monkeypatch, any_block_folder):
     monkeypatch.setenv("LOOPRING_RECORDING", str(any_block_folder))
     assert lab.connect().source == str(any_block_folder.resolve())
 
 
-def test_two_sources_are_one_too_many(tmp_path: Path) -> None:
+def test_two_sources_are_one_too_many(tmp_path):
     with pytest.raises(LabError, match="base_url and recording are given"):
         lab.connect("https://host", recording=tmp_path)
 
 
-def test_a_folder_that_is_no_recording_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_recording_is_named(tmp_path):
     with pytest.raises(LabError, match="tokens.json: expected a readable file"):
         lab.connect(recording=tmp_path)
 
 
-def test_the_embedded_relayer_is_started_once(client: Client) -> None:
+def test_the_embedded_relayer_is_started_once(client):
     before = set(threading.enumerate())
     assert lab.connect().source == client.source
     assert set(threading.enumerate()) == before
@@ -305,7 +291,7 @@ ROW = [
 ]
 
 
-def test_a_recording_that_grew_is_read_again(tmp_path: Path) -> None:
+def test_a_recording_that_grew_is_read_again(tmp_path):
     folder = saved(tmp_path / "saved", {"5-amm": [ROW], "5-dex": []})
     assert len(lab.connect(recording=folder).trades(5)) == 1
     again = [*ROW[:1], "8", *ROW[2:]]
@@ -315,9 +301,7 @@ def test_a_recording_that_grew_is_read_again(tmp_path: Path) -> None:
     assert client.trades(5)["fill_type"].tolist() == ["amm", "dex"]
 
 
-def test_a_recording_with_half_a_history_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_with_half_a_history_says_so(tmp_path, capsys):
     folder = saved(
         tmp_path / "halves",
         {"5-amm": [ROW], "5-dex": [], "6-amm": [ROW], "7-amm": [ROW]},
@@ -348,21 +332,15 @@ def test_a_recording_with_half_a_history_says_so(
         ),
     ],
 )
-def test_what_was_probably_meant_is_said(
-    client: Client, asked: dict[str, Any], words: str
-) -> None:
+def test_what_was_probably_meant_is_said(client, asked, words):
     with pytest.raises(LabError, match=re.escape(words) + "$"):
         client.trades(**{"account_id": ACCOUNT} | asked)
 
 
 @pytest.mark.parametrize(("progress", "ci"), [(None, "true"), (False, "")])
 def test_progress_is_quiet_in_ci_or_when_told(
-    client: Client,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    progress: Any,
-    ci: str,
-) -> None:
+    client, capsys, monkeypatch, progress, ci
+):
     monkeypatch.setenv("CI", ci)
     client.trades(ACCOUNT, fill_type="amm", progress=progress)
     assert capsys.readouterr().err == ""
@@ -372,8 +350,8 @@ def test_progress_is_quiet_in_ci_or_when_told(
 
 
 def test_progress_appears_when_it_takes_longer_than_a_second(
-    small: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    small, capsys, monkeypatch
+):
     for name in ("CI", "TQDM_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     with Relayer(small) as relayer:
@@ -382,7 +360,7 @@ def test_progress_appears_when_it_takes_longer_than_a_second(
     assert "amm trades" in capsys.readouterr().err
 
 
-def test_a_function_is_told_of_both_fill_types_together(client: Client) -> None:
+def test_a_function_is_told_of_both_fill_types_together(client):
     reports: list[tuple[int, int]] = []
     trades = client.trades(
         ACCOUNT, progress=lambda held, expected: reports.append((held, expected))
@@ -397,7 +375,7 @@ def test_a_function_is_told_of_both_fill_types_together(client: Client) -> None:
 # Secrets and weight
 
 
-def test_frames_are_the_caller_s_own(client: Client) -> None:
+def test_frames_are_the_caller_s_own(client):
     tokens = client.tokens()
     tokens["decimals"] = 0
     assert client.tokens()["decimals"].max() == 18
@@ -406,7 +384,7 @@ def test_frames_are_the_caller_s_own(client: Client) -> None:
     )
 
 
-def test_a_notebook_shows_a_client_in_two_lines() -> None:
+def test_a_notebook_shows_a_client_in_two_lines():
     shown = lab.connect()._repr_html_()
     assert "synthetic world, seed 1" in shown
     assert "25 accounts, such as 58344" in shown
@@ -421,9 +399,7 @@ def test_a_notebook_shows_a_client_in_two_lines() -> None:
 # What can be understood is accepted; what cannot be meant is refused
 
 
-def test_an_account_as_text_and_a_market_in_any_case_are_accepted(
-    client: Client,
-) -> None:
+def test_an_account_as_text_and_a_market_in_any_case_are_accepted(client):
     wanted = client.trades(94680, market="LRC-ETH")
     assert len(wanted) > 0
     assert client.trades("94680", market="lrc-eth").equals(wanted)  # type: ignore[arg-type]
@@ -435,7 +411,7 @@ def test_an_account_as_text_and_a_market_in_any_case_are_accepted(
         client.trades(94680, market="amm-lrc-eth")
 
 
-def test_reversed_dates_are_refused(client: Client) -> None:
+def test_reversed_dates_are_refused(client):
     with pytest.raises(
         LabError, match="since='2022-03-01' is after until='2022-02-01'.* Swap them"
     ):
@@ -443,7 +419,7 @@ def test_reversed_dates_are_refused(client: Client) -> None:
     assert client.trades(94680, since="2022-03-01", until="2022-03-01").empty
 
 
-def test_no_trades_are_said_to_be_none(client: Client) -> None:
+def test_no_trades_are_said_to_be_none(client):
     empty = client.trades(94680, market="WBTC-ETH")
     assert empty.attrs["notes"] == [
         "There are no trades of account_id=94680, market='WBTC-ETH'."

@@ -36,9 +36,7 @@ def read(folder: Path, text: str | bytes, **how: Any) -> pd.DataFrame:
 
 @pytest.mark.parametrize("with_tokens", [True, False])
 @pytest.mark.parametrize("numbers", [True, False])
-def test_a_frame_written_with_to_csv_is_read_as_it_was(
-    tmp_path: Path, with_tokens: bool, numbers: bool
-) -> None:
+def test_a_frame_written_with_to_csv_is_read_as_it_was(tmp_path, with_tokens, numbers):
     """With every digit of the price, times to the millisecond, and what is unknown unknown."""
     names = [*NAMES, "NOT-LISTED"]
     moments = [1_648_749_600_123 + 60_000 * number for number in range(50)]
@@ -72,7 +70,7 @@ def test_a_frame_written_with_to_csv_is_read_as_it_was(
 
 @settings(max_examples=40)
 @given(st.decimals(0, 10**6, places=18) | st.floats(1e-12, 1e6).map(repr).map(Decimal))
-def test_a_price_is_its_text_or_refused(number: Decimal) -> None:
+def test_a_price_is_its_text_or_refused(number):
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -98,13 +96,13 @@ def test_a_price_is_its_text_or_refused(number: Decimal) -> None:
         ("1970-01-01", 0),
     ],
 )
-def test_times_are_read_in_utc(tmp_path: Path, moment: str, milliseconds: int) -> None:
+def test_times_are_read_in_utc(tmp_path, moment, milliseconds):
     found = read(tmp_path, f"{HEAD}{moment},LRC-ETH,1\n")["created_at"]
     assert found.tolist() == [pd.Timestamp(milliseconds, unit="ms", tz="UTC")]
     assert str(found.dtype) == "datetime64[ms, UTC]"
 
 
-def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path: Path) -> None:
+def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
     text = b'\xef\xbb\xbfprice,volume,"market",created_at\r\n1.5,,"LRC-ETH",1648749600\r\n\r\n'
     found = read(tmp_path, text, unit="s")
     assert found["created_at"].tolist() == [pd.Timestamp("2022-03-31T18:00Z")]
@@ -135,8 +133,8 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
-    tmp_path: Path, text: str | bytes, how: dict[str, Any], where: str, said: str
-) -> None:
+    tmp_path, text, how, where, said
+):
     with pytest.raises(UnexpectedAnswer) as caught:
         read(tmp_path, text, **how)
     assert caught.value.field == f"closes.csv{where}"
@@ -144,9 +142,7 @@ def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
     assert str(caught.value).endswith(".")
 
 
-def test_other_arguments_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_arguments_are_refused(tmp_path, monkeypatch):
     with pytest.raises(LabError, match="unit='minutes' is not known. Use 's' or 'ms'"):
         read(tmp_path, HEAD, unit="minutes")
     with pytest.raises(
@@ -161,7 +157,7 @@ def test_other_arguments_are_refused(
         read(tmp_path, HEAD + 40_000 * LINE)
 
 
-def test_seconds_are_not_taken_for_milliseconds(tmp_path: Path) -> None:
+def test_seconds_are_not_taken_for_milliseconds(tmp_path):
     with pytest.raises(UnexpectedAnswer) as caught:
         read(tmp_path, HEAD + "1648749600,LRC-ETH,1\n", unit="ms")
     assert (
@@ -170,12 +166,12 @@ def test_seconds_are_not_taken_for_milliseconds(tmp_path: Path) -> None:
     )
 
 
-def test_spaces_after_commas_are_left_out(tmp_path: Path) -> None:
+def test_spaces_after_commas_are_left_out(tmp_path):
     spaced = HEAD.replace(",", ", ") + LINE.replace(",", ", ")
     assert_frame_equal(read(tmp_path, spaced), read(tmp_path, HEAD + LINE))
 
 
-def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
+def test_text_in_utf_16_is_named(tmp_path):
     with pytest.raises(
         UnexpectedAnswer, match="expected CSV in UTF-8, got text in UTF-16"
     ):

@@ -44,9 +44,7 @@ def names_of(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame.index.names if name] + frame.columns.tolist()
 
 
-def test_every_column_of_every_frame_is_described_and_nothing_else(
-    made: dict[str, pd.DataFrame],
-) -> None:
+def test_every_column_of_every_frame_is_described_and_nothing_else(made):
     found = described()
     assert len(made) > 50
     for name, frame in made.items():
@@ -68,7 +66,7 @@ def functions() -> Iterator[str]:
             yield name
 
 
-def test_every_public_function_that_returns_a_frame_is_described() -> None:
+def test_every_public_function_that_returns_a_frame_is_described():
     """A new function fails here until columns.toml has its frame."""
     found = described()
     names = [name for name in functions() if name not in NO_FRAME]
@@ -80,13 +78,13 @@ def test_every_public_function_that_returns_a_frame_is_described() -> None:
     assert [name for name in short if name not in found] == []
 
 
-def test_every_described_frame_is_made_here(made: dict[str, pd.DataFrame]) -> None:
+def test_every_described_frame_is_made_here(made):
     assert {
         name for name in described() if NAMED_ELSEWHERE.get(name, name) not in made
     } == set()
 
 
-def test_every_description_is_used() -> None:
+def test_every_description_is_used():
     text = tomllib.loads((ROOT / "loopring_lab" / "columns.toml").read_text())
     meanings = {
         one.meaning for found in columns.frames().values() for one in found.values()
@@ -120,7 +118,7 @@ TYPES = {
 }
 
 
-def test_types_are_those_of_the_frames(made: dict[str, pd.DataFrame]) -> None:
+def test_types_are_those_of_the_frames(made):
     found = described()
     wrong = [
         (name, column, str(dtype))
@@ -134,9 +132,7 @@ def test_types_are_those_of_the_frames(made: dict[str, pd.DataFrame]) -> None:
     assert wrong == []
 
 
-def test_decimals_of_arrow_are_limits_and_smallest_units(
-    made: dict[str, pd.DataFrame],
-) -> None:
+def test_decimals_of_arrow_are_limits_and_smallest_units(made):
     kinds = {
         str(dtype)
         for frame in made.values()
@@ -149,7 +145,7 @@ def test_decimals_of_arrow_are_limits_and_smallest_units(
     }
 
 
-def test_the_reference_lists_each_column_of_each_frame_once() -> None:
+def test_the_reference_lists_each_column_of_each_frame_once():
     listed = columns.reference()
     assert listed.columns.tolist() == [
         "frame",
@@ -168,7 +164,7 @@ def test_the_reference_lists_each_column_of_each_frame_once() -> None:
     assert not (filled == "").any().any()
 
 
-def test_amounts_name_their_unit() -> None:
+def test_amounts_name_their_unit():
     listed = columns.reference()
     amounts = listed[listed["type"].eq("decimal") & listed["column"].ne("weight")]
     assert (
@@ -177,7 +173,7 @@ def test_amounts_name_their_unit() -> None:
     )
 
 
-def test_one_name_means_what_it_means_in_its_own_frame() -> None:
+def test_one_name_means_what_it_means_in_its_own_frame():
     orders = columns.describe(["order_hash", "first", "last", "fills"])
     ranges = columns.describe(["first", "last", "blocks", "missing", "first_l1_block"])
     assert orders["first"].meaning == "Time of the first fill."

@@ -1,14 +1,11 @@
-"""Comparisons of venues: their definition in plain Python, the truth of synthetic worlds, and odd frames."""
+"""Comparisons of venues: their definition in pandas, the truth of synthetic worlds, and odd frames."""
 
-from collections import defaultdict
 from collections.abc import Callable
-from decimal import Decimal
-from math import exp
 from statistics import NormalDist, median
 from typing import Any
 
+import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from pandas.testing import assert_frame_equal
 from support.trade_histories import assert_refused
@@ -21,7 +18,6 @@ from support.worlds import (
     trades_of,
     true_costs,
     true_differences,
-    values_of,
 )
 from test_intervals import PRICES, drawn
 
@@ -40,255 +36,174 @@ def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
 # The definition
 
 
-class Part:
-    """The fills of one order in a cell, at one venue."""
-
-    def __init__(self, account: int, day: int) -> None:
-        self.account = account
-        self.day = day
-        self.fills = 0
-        self.value = 0.0
-        self.paid = 0.0
-        self.fees = 0.0
-
-    def add(self, value: float, cost: float, fee: float) -> None:
-        self.fills += 1
-        self.value += value
-        self.paid += value * cost
-        self.fees += value * fee
-
-
-Orders = dict[str, Part]
-Cells = dict[Any, dict[str, Orders]]
-"""Of each market, side and size class, of each venue, the orders."""
-
-CLUSTER_OF: dict[str, Callable[[str, Part], Any]] = {
-    "order": lambda order, part: order,
-    "account": lambda order, part: part.account,
-    "day": lambda order, part: part.day,
-}
+CELL = ["market", "side", "class"]
 LEVEL = 0.95
 
 
-def cells_of(
-    takers: pd.DataFrame, prices: dict[int, Decimal], price_of_eth: pd.Series
-) -> Cells:
-    """Return the cells of takers' fills, with values in ETH."""
-    classes = size_classes_of(takers)
-    began = takers.groupby("order_hash")["created_at"].min().dt.floor("D")
-    cells: Cells = defaultdict(lambda: {"amm": {}, "dex": {}})
-    for fill in takers.itertuples():
-        if fill.trade_id in prices:
-            worse = (
-                float(fill.price / prices[fill.trade_id] - 1)
-                * 10_000
-                * (1 if fill.side == "BUY" else -1)
-            )
-            value = float(fill.notional) * (
-                1 / price_of_eth[fill.created_at.floor("D")]
-                if fill.quote == "USDC"
-                else 1
-            )
-            cell = cells[fill.market, fill.side, classes[fill.trade_id]]
-            part = cell[fill.fill_type].setdefault(
-                fill.order_hash, Part(fill.account_id, began[fill.order_hash].value)
-            )
-            part.add(value, worse + fill.fee_bps, fill.fee_bps)
-    return cells
-
-
-def matched(cells: Cells) -> Cells:
-    """Return the cells that have both venues."""
-    return {key: cell for key, cell in cells.items() if all(cell.values())}
-
-
-def size_classes_of(takers: pd.DataFrame) -> dict[int, int]:
-    classes = {}
-    for _, some in takers.groupby("market", observed=True):
-        sizes = sorted(some["size"])
-        for number, size in zip(some["trade_id"], some["size"], strict=True):
-            classes[number] = sizes.index(size) * 5 // len(sizes)
-    return classes
-
-
-def daily_price(trades: pd.DataFrame) -> pd.Series:
-    """Return the mean price of ETH in USDC on each day: the last one known, before the first day that one."""
-    fills = trades[trades["market"] == "ETH-USDC"]
-    sums = (
-        fills[["notional", "size"]]
-        .map(float)
-        .groupby(fills["created_at"].dt.floor("D"))
-        .sum()
+def cells_of(takers, reference, values):
+    """Return takers' fills that have a reference: what they are compared by, their value, what they paid beside it."""
+    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
+    worse = takers["price"].astype(float) / np.asarray(reference, float) - 1
+    value = np.asarray(values, float)
+    began = takers.groupby("order_hash")["created_at"].transform("min")
+    found = pd.DataFrame(
+        {
+            "market": takers["market"].astype(str),
+            "side": takers["side"].astype(str),
+            "class": size_classes_of(takers),
+            "venue": takers["fill_type"].astype(str),
+            "order": takers["order_hash"].astype(str),
+            "account": takers["account_id"].astype(int),
+            "day": began.dt.strftime("%F"),
+            "value": value,
+            "paid": value * (worse * 10_000 * sign + takers["fee_bps"]),
+            "fees": value * takers["fee_bps"],
+        }
     )
-    days = trades["created_at"].dt.floor("D").drop_duplicates().sort_values()
-    return (sums["notional"] / sums["size"]).reindex(days).ffill().bfill()
+    found = found[found["paid"].notna()]
+    return found.assign(cell=found.groupby(CELL).ngroup())
 
 
-def value_of(orders: Orders) -> float:
-    return sum(part.value for part in orders.values())
+def size_classes_of(takers):
+    sizes = takers["size"].astype(float).groupby(takers["market"], observed=True)
+    return (sizes.rank(method="min") - 1) * 5 // sizes.transform("size")
 
 
-def mean_of(orders: Orders, what: str) -> float:
-    return sum(getattr(part, what) for part in orders.values()) / value_of(orders)
+def matched(fills):
+    """Return the fills of cells that have both venues."""
+    return fills[fills.groupby("cell")["venue"].transform("nunique") == 2]
 
 
-def over_cells(cells: Cells, venue: str, what: str) -> float:
+def sums_of(fills):
+    """Return the sums of each cell, those of both venues beside each other."""
+    sums = fills.groupby(["cell", "venue"])[["value", "paid", "fees"]].sum()
+    return sums.unstack("venue")
+
+
+def over_cells(fills, venue):
     """Return the mean at a venue, each cell weighted by the value of all its fills."""
-    values = [
-        sum(value_of(orders) for orders in cell.values()) for cell in cells.values()
-    ]
-    means = [mean_of(cell[venue], what) for cell in cells.values()]
-    return sum(value * mean for value, mean in zip(values, means, strict=True)) / sum(
-        values
-    )
+    sums = sums_of(fills).dropna()
+    means = sums["paid"] / sums["value"]
+    return np.average(means[venue], weights=sums["value"].sum(axis=1))
 
 
-def difference_of(
-    cells: Cells, estimand: str = "difference_bps", what: str = "paid"
-) -> float:
-    total = 0.0
-    weights = 0.0
-    for cell in matched(cells).values():
-        weight = WEIGHTS[estimand](value_of(cell["amm"]), value_of(cell["dex"]))
-        total += weight * (mean_of(cell["amm"], what) - mean_of(cell["dex"], what))
-        weights += weight
-    return total / weights
+def differences_of(fills, what="paid"):
+    """Return the difference of the venues by each estimand."""
+    sums = sums_of(fills).dropna()
+    value = sums["value"]
+    means = sums[what] / value
+    gaps = means["amm"] - means["dex"]
+    weights = {name: of(value["amm"], value["dex"]) for name, of in WEIGHTS.items()}
+    return pd.Series({n: np.average(gaps, weights=one) for n, one in weights.items()})
 
 
-def difference_by_order(cells: Cells) -> float:
+def difference_by_order(fills):
     """Return the difference if each order of a cell weighs the same, and each cell by its number of orders."""
-    total = 0.0
-    count = 0
-    for cell in cells.values():
-        means = {
-            v: sum(p.paid / p.value for p in orders.values()) / len(orders)
-            for v, orders in cell.items()
-        }
-        orders = len(cell["amm"]) + len(cell["dex"])
-        total += orders * (means["amm"] - means["dex"])
-        count += orders
-    return total / count
+    sums = fills.groupby(["cell", "venue", "order"])[["value", "paid"]].sum()
+    costs = (sums["paid"] / sums["value"]).groupby(["cell", "venue"])
+    means = costs.mean().unstack("venue")
+    orders = costs.size().unstack("venue").sum(axis=1)
+    return np.average(means["amm"] - means["dex"], weights=orders)
 
 
-def clusters_of(cells: Cells, level: str) -> set[Any]:
-    return {
-        CLUSTER_OF[level](order, part)
-        for cell in cells.values()
-        for orders in cell.values()
-        for order, part in orders.items()
-    }
+def differences_without_one(fills, level):
+    """Return the differences without each cluster, one after the other."""
+    clusters = fills[level].unique()
+    return pd.DataFrame(differences_of(fills[fills[level] != one]) for one in clusters)
 
 
-def without(cells: Cells, level: str, cluster: Any) -> Cells:
-    """Return the cells as they would be without the orders of a cluster."""
-    return {
-        key: {
-            venue: {
-                order: part
-                for order, part in orders.items()
-                if CLUSTER_OF[level](order, part) != cluster
-            }
-            for venue, orders in cell.items()
-        }
-        for key, cell in cells.items()
-    }
+def squares_of_matching(fills):
+    """Return the squared errors of the differences from cells that might have had both venues."""
+    sums = sums_of(fills)
+    values = sums["value"]
+    is_alone = values.isna().any(axis=1)
+    orders = fills.groupby(["cell", "venue"])["order"].nunique().unstack(fill_value=0)
+    # How likely it is that a venue has an order in a cell, by both sides; without any order, by the class below.
+    cells = fills.groupby("cell")[["market", "class"]].first()
+    alike = orders.groupby([cells["market"], cells["class"]])
+    expected = alike.sum()
+    below = expected.rename(lambda number: number + 1, level="class") / 10
+    below = below.reindex(expected.index, fill_value=0)
+    expected = expected.where(expected > 0, below).div(alike.size(), axis=0)
+    chances = (1 - np.exp(-expected)).prod(axis=1)
+    chance = chances.reindex(pd.MultiIndex.from_frame(cells)).to_numpy()
+    costs = sums["paid"] / values
+    # A venue that has no order here might have one as large as those of the other, at its own mean.
+    order_value = values.sum(axis=1) / orders.sum(axis=1)
+    supposed = values.apply(lambda column: column.fillna(order_value))
+    costs = costs.apply(lambda column: column.fillna(over_cells(fills, column.name)))
+    squares = {}
+    for name, difference in differences_of(fills).items():
+        weights = WEIGHTS[name](supposed["amm"], supposed["dex"])
+        moved = weights * (costs["amm"] - costs["dex"] - difference)
+        reached = chance * moved / (weights[~is_alone].sum() + weights)
+        squares[name] = (reached[is_alone] ** 2).sum()
+    return pd.Series(squares)
 
 
-def differences_without_one(
-    cells: Cells, level: str, estimand: str = "difference_bps"
-) -> list[float]:
-    return [
-        difference_of(without(cells, level, cluster), estimand)
-        for cluster in clusters_of(cells, level)
-    ]
-
-
-def squares_of_matching(cells: Cells, estimand: str) -> float:
-    """Return the squared error of the difference from cells that might have had both venues."""
-    both = matched(cells)
-    difference = difference_of(both, estimand)
-    total = sum(
-        WEIGHTS[estimand](*(value_of(orders) for orders in cell.values()))
-        for cell in both.values()
-    )
-    squares = 0.0
-    for (market, _, size_class), cell in cells.items():
-        if all(cell.values()):
-            continue
-        alike = [c for (m, _, k), c in cells.items() if (m, k) == (market, size_class)]
-        below = [
-            c for (m, _, k), c in cells.items() if (m, k) == (market, size_class - 1)
-        ]
-        chance = 1.0
-        for venue in ("amm", "dex"):
-            expected = (
-                sum(len(c[venue]) for c in alike)
-                or sum(len(c[venue]) for c in below) / 10
-            )
-            chance *= 1 - exp(-expected / len(alike))
-        (there,) = [orders for orders in cell.values() if orders]
-        costs = {
-            v: mean_of(orders, "paid") if orders else over_cells(both, v, "paid")
-            for v, orders in cell.items()
-        }
-        # A venue that has no order here might have one as large as those of the other.
-        values = [
-            value_of(orders) or value_of(there) / len(there) for orders in cell.values()
-        ]
-        weight = WEIGHTS[estimand](*values)
-        moved = weight * (costs["amm"] - costs["dex"] - difference)
-        squares += (chance * moved / (total + weight)) ** 2
-    return squares
-
-
-def reach_of(cells: Cells, level: str, estimand: str) -> float:
-    """Return how far an interval reaches to each side."""
-    both = matched(cells)
-    difference = difference_of(both, estimand)
-    found = differences_without_one(both, level, estimand)
-    squares = sum((one - difference) ** 2 for one in found)
+def reaches_of(fills, level):
+    """Return how far the interval of each estimand reaches to each side."""
+    both = matched(fills)
+    found = differences_without_one(both, level)
+    squares = ((found - differences_of(both)) ** 2).sum()
     squares *= (len(found) - 1) / len(found)
-    error = (squares + squares_of_matching(cells, estimand)) ** 0.5
-    return error * NormalDist().inv_cdf((1 + LEVEL) / 2)
+    errors = (squares + squares_of_matching(fills)) ** 0.5
+    return errors * NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
-def effective_orders(cells: Cells) -> float:
+def effective_orders(fills):
     """Return how many orders of equal weight say as much as those of the venue that has fewer."""
-    found = []
-    for venue in ("amm", "dex"):
-        weights: dict[str, float] = defaultdict(float)
-        for cell in cells.values():
-            whole = sum(value_of(orders) for orders in cell.values())
-            for order, part in cell[venue].items():
-                weights[order] += whole * part.value / value_of(cell[venue])
-        squares = sum(weight**2 for weight in weights.values())
-        found.append(sum(weights.values()) ** 2 / squares)
-    return min(found)
+    at_venue = fills.groupby(["cell", "venue"])["value"].transform("sum")
+    share = fills["value"] / at_venue
+    weight = share * fills.groupby("cell")["value"].transform("sum")
+    weights = weight.groupby([fills["venue"], fills["order"]]).sum()
+    of_venues = weights.groupby("venue").sum() ** 2
+    return (of_venues / (weights**2).groupby("venue").sum()).min()
 
 
-def own_references(trades: pd.DataFrame) -> dict[int, Decimal]:
-    """Find the last trade in the day after each taker's order."""
-    ends = trades.groupby("order_hash")["created_at"].max()
-    found = {}
-    of_markets = {
-        name: some.sort_values(["created_at", "trade_id"])
-        for name, some in trades.groupby("market", observed=True)
-    }
-    for fill in trades[trades["role"] == "taker"].itertuples():
-        others = of_markets[fill.market]
-        end = ends[fill.order_hash]
-        others = others[
-            (others["created_at"] > end) & (others["created_at"] <= end + DAY)
-        ]
-        if len(others):
-            found[fill.trade_id] = others.iloc[-1]["price"]
-    return found
+def closes_after(takers, marks):
+    """Return the close of the first whole minute after each taker's order."""
+    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
+    ends = takers.groupby("order_hash")["created_at"].transform("max")
+    minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
+    keys = pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
+    return closes.reindex(keys)
+
+
+def own_references(takers, trades):
+    """Return the last trade in the day after each taker's order."""
+    ends = takers.groupby("order_hash")["created_at"].transform("max")
+    asked = (
+        takers[["market"]]
+        .assign(end=ends, until=(ends + DAY).dt.as_unit("ms"))
+        .reset_index()
+    )
+    known = trades.sort_values(["created_at", "trade_id"])
+    known = known[["market", "created_at", "price"]]
+    found = pd.merge_asof(
+        asked.sort_values("until"),
+        known,
+        left_on="until",
+        right_on="created_at",
+        by="market",
+    )
+    found["price"] = found["price"].where(found["created_at"] > found["end"])
+    return found.set_index("index")["price"].sort_index()
+
+
+def in_eth(takers, trades):
+    """Return the value of fills at the mean price of their day, or of the last one that has a price."""
+    fills = trades[trades["market"] == "ETH-USDC"]
+    days = trades["created_at"].dt.floor("D")
+    sums = fills[["notional", "size"]].astype(float).groupby(days[fills.index]).sum()
+    prices = (sums["notional"] / sums["size"]).reindex(days.unique()).sort_index()
+    price = prices.ffill().bfill().reindex(takers["created_at"].dt.floor("D"))
+    rate = np.where(takers["quote"] == "USDC", 1 / price, 1.0)
+    return takers["notional"].astype(float) * rate
 
 
 @pytest.mark.parametrize("is_outside", [True, False])
-def test_the_comparison_is_its_definition_in_plain_python(
-    trades: pd.DataFrame, marks: pa.Table, is_outside: bool
-) -> None:
+def test_the_comparison_is_its_definition_in_pandas(trades, marks, is_outside):
     some = (
         trades[trades["market"].isin(["LRC-ETH", "ETH-USDC"])]
         .sort_values("created_at")
@@ -297,54 +212,34 @@ def test_the_comparison_is_its_definition_in_plain_python(
     takers = some[some["role"] == "taker"].reset_index(drop=True)
     assert takers["quote"].mode().tolist() == ["ETH"]
     if is_outside:
-        closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-        ends = takers.groupby("order_hash")["created_at"].transform("max")
-        minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
-        keys = zip(takers["market"], minutes, strict=True)
-        prices = {
-            number: closes[key]
-            for number, key in zip(takers["trade_id"], keys, strict=True)
-        }
+        reference = closes_after(takers, marks)
         found = lab.fills.compare_venues(some, marks).iloc[0]
     else:
-        prices = own_references(some)
+        reference = own_references(takers, some)
         found = lab.fills.compare_venues(some, horizon="1d").iloc[0]
-    every_cell = cells_of(takers, prices, daily_price(some))
-    cells = matched(every_cell)
-    parts = [
-        (order, part)
-        for cell in cells.values()
-        for venue in cell.values()
-        for order, part in venue.items()
-    ]
-    assert found["fills"] == sum(part.fills for _, part in parts)
-    assert found["orders"] == len({order for order, _ in parts})
+    every = cells_of(takers, reference, in_eth(takers, some))
+    both = matched(every)
+    fees = differences_of(both, "fees")["difference_bps"]
+    assert found["fills"] == len(both)
+    assert found["orders"] == both["order"].nunique()
     assert found["matched_share"] == found["fills"] / len(takers)
-    assert found["pool_bps"] == pytest.approx(
-        over_cells(cells, "amm", "paid"), rel=1e-9
-    )
-    assert found["book_bps"] == pytest.approx(
-        over_cells(cells, "dex", "paid"), rel=1e-9
-    )
+    assert found["pool_bps"] == pytest.approx(over_cells(both, "amm"), rel=1e-9)
+    assert found["book_bps"] == pytest.approx(over_cells(both, "dex"), rel=1e-9)
     assert found["difference_bps"] == found["pool_bps"] - found["book_bps"]
-    assert found["fee_difference_bps"] == pytest.approx(
-        difference_of(cells, what="fees"), rel=1e-9
-    )
-    assert found["fee_difference_bps"] + found["price_difference_bps"] == pytest.approx(
-        found["difference_bps"]
-    )
-    assert found["by_order_bps"] == pytest.approx(difference_by_order(cells), rel=1e-9)
-    assert found["effective_orders"] == pytest.approx(effective_orders(cells), rel=1e-9)
-    for estimand, (low, high) in INTERVALS.items():
-        assert found[estimand] == pytest.approx(
-            difference_of(cells, estimand), rel=1e-9
-        )
-        assert (found[high] - found[low]) / 2 == pytest.approx(
-            reach_of(every_cell, found["cluster"], estimand), rel=1e-9
-        )
-        assert (found[high] + found[low]) / 2 == pytest.approx(found[estimand])
-    assert found["clusters"] == len(clusters_of(cells, found["cluster"]))
-    without_one = differences_without_one(cells, "account")
+    assert found["fee_difference_bps"] == pytest.approx(fees, rel=1e-9)
+    parts = found["fee_difference_bps"] + found["price_difference_bps"]
+    assert parts == pytest.approx(found["difference_bps"])
+    assert found["by_order_bps"] == pytest.approx(difference_by_order(both), rel=1e-9)
+    assert found["effective_orders"] == pytest.approx(effective_orders(both), rel=1e-9)
+    reaches = reaches_of(every, found["cluster"])
+    for estimand, difference in differences_of(both).items():
+        low, high = INTERVALS[estimand]
+        reach = pytest.approx(reaches[estimand], rel=1e-9)
+        assert found[estimand] == pytest.approx(difference, rel=1e-9)
+        assert (found[high] - found[low]) / 2 == reach
+        assert (found[high] + found[low]) / 2 == pytest.approx(difference)
+    assert found["clusters"] == both[found["cluster"]].nunique()
+    without_one = differences_without_one(both, "account")["difference_bps"]
     assert [found["without_one_low_bps"], found["without_one_high_bps"]] == (
         pytest.approx([min(without_one), max(without_one)], rel=1e-9)
     )
@@ -356,59 +251,6 @@ INTERVALS = {
     "pool_weighted_bps": ("pool_weighted_low_bps", "pool_weighted_high_bps"),
     "book_weighted_bps": ("book_weighted_low_bps", "book_weighted_high_bps"),
 }
-
-
-@pytest.fixture(scope="module")
-def compared(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
-    """Takers' fills in cells with both venues: cost, value, whether at the pool, and what they are clustered by."""
-    takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-    orders = takers.groupby("order_hash")["created_at"]
-    minutes = (orders.transform("max") + pd.Timedelta(1, "min")).dt.floor("min")
-    reference = closes.reindex(
-        pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
-    )
-    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
-    price = takers["price"].astype(float) / reference.astype(float).to_numpy()
-    values = values_of(trades).reindex(takers["trade_id"]).to_numpy()
-    classes = takers["trade_id"].map(size_classes_of(takers)).astype(str)
-    found = pd.DataFrame(
-        {
-            "cost": ((price - 1) * 10_000 * sign + takers["fee_bps"]).astype(float),
-            "value": values.astype(float),
-            "pool": (takers["fill_type"] == "amm").astype(float),
-            "cell": takers["market"].astype(str) + takers["side"].astype(str) + classes,
-            "order": takers["order_hash"].astype(str),
-            "account": takers["account_id"].astype(int),
-            "day": orders.transform("min").dt.strftime("%F"),
-        }
-    )
-    return found[found.groupby("cell")["pool"].transform("nunique") == 2]
-
-
-@pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("cluster", ["order", "account", "day"])
-def test_by_overlap_the_difference_and_its_error_are_those_of_a_regression(
-    trades: pd.DataFrame, marks: pa.Table, compared: pd.DataFrame, cluster: str
-) -> None:
-    pyfixest = pytest.importorskip("pyfixest")
-    fit = pyfixest.feols(
-        "cost ~ pool | cell",
-        compared,
-        weights="value",
-        vcov={"CRV1": cluster},
-        ssc=pyfixest.ssc(k_adj=False),
-        # Effects are taken off in turns until they move by less than this.
-        fixef_tol=1e-12,
-    )
-    found = lab.fills.compare_venues(trades, marks, cluster=cluster).iloc[0]
-    assert found["fills"] == len(compared)
-    assert found["overlap_bps"] == pytest.approx(fit.coef()["pool"], rel=1e-9)
-    assert found["overlap_error_bps"] == pytest.approx(fit.se()["pool"], rel=1e-9)
-    assert (found["cluster"], found["clusters"]) == (
-        cluster,
-        compared[cluster].nunique(),
-    )
 
 
 # The truth
@@ -429,9 +271,7 @@ GROUPINGS: dict[str, tuple[Any, Callable[[Fill], Any]]] = {
         pytest.param(33, "neither", marks=pytest.mark.thorough),
     ],
 )
-def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
-    seed: int, cheaper: str
-) -> None:
+def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed, cheaper):
     """A sample of benchmarks/bench_estimates.py."""
     world = World(seed=seed, size=0.05, cheaper=cheaper)
     trades = trades_of(world)
@@ -467,7 +307,7 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(
 
 
 @pytest.mark.parametrize("cluster", [None, "account"])
-def test_over_users_the_cheaper_venue_is_found(cluster: str | None) -> None:
+def test_over_users_the_cheaper_venue_is_found(cluster):
     """Over all takers arbitrage decides: there the pool looks cheaper, and the sentence says that classes differ."""
     world = World(seed=2, size=0.05, cheaper="book")
     trades = trades_of(world)
@@ -496,9 +336,7 @@ def test_over_users_the_cheaper_venue_is_found(cluster: str | None) -> None:
 # Frames
 
 
-def test_only_takers_count_and_each_fill_once(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_only_takers_count_and_each_fill_once(trades, marks):
     takers = trades[trades["role"] == "taker"]
     found = lab.fills.compare_venues(takers, marks, by="side")
     twice = pd.concat([trades, trades.iloc[:500]], ignore_index=True)
@@ -509,9 +347,7 @@ def test_only_takers_count_and_each_fill_once(
     assert lab.fills.compare_venues(makers, marks).empty
 
 
-def test_what_cannot_be_matched_is_undecided(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_what_cannot_be_matched_is_undecided(trades, marks):
     pool = trades[trades["fill_type"] == "amm"]
     alone = lab.fills.compare_venues(pool, marks).iloc[0]
     assert (alone["fills"], alone["matched_share"], alone["verdict"]) == (
@@ -532,9 +368,7 @@ def test_what_cannot_be_matched_is_undecided(
     )
 
 
-def test_fills_with_something_unknown_do_not_match(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_fills_with_something_unknown_do_not_match(trades, marks):
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
     whole = lab.fills.compare_venues(takers, marks).iloc[0]
     for name in (
@@ -563,9 +397,7 @@ def test_fills_with_something_unknown_do_not_match(
 # Horizons, clusters and weights
 
 
-def test_the_price_part_is_effective_cost_less_impact(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_the_price_part_is_effective_cost_less_impact(trades, marks):
     later = lab.fills.compare_venues(trades, marks, by="side")
     before = lab.fills.compare_venues(trades, marks, by="side", horizon="0s")
     parts = later["realized_difference_bps"] + later["impact_difference_bps"]
@@ -578,9 +410,7 @@ def test_the_price_part_is_effective_cost_less_impact(
     assert not (later["impact_difference_bps"].abs() < 1e-9).any()
 
 
-def test_clusters_are_the_widest_that_are_enough(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_clusters_are_the_widest_that_are_enough(trades, marks):
     chosen = lab.fills.compare_venues(trades, marks).iloc[0]
     asked = {
         level: lab.fills.compare_venues(trades, marks, cluster=level).iloc[0]
@@ -597,7 +427,7 @@ def test_clusters_are_the_widest_that_are_enough(
     assert pd.isna(found["low_bps"])
 
 
-def test_where_weights_decide_the_sign_the_verdict_is_undecided() -> None:
+def test_where_weights_decide_the_sign_the_verdict_is_undecided():
     """Of purchases the pool has most, and is cheaper by 10 bps; of sales the book has most, and is by 40."""
     fills = drawn(600, 5, 1)
     order = fills["order_hash"].astype(int)
@@ -636,7 +466,5 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(
-    trades: pd.DataFrame, case: str
-) -> None:
+def test_what_makes_no_sense_is_refused_in_words(trades, case):
     assert_refused(*REFUSED[case], trades)

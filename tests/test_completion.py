@@ -48,9 +48,7 @@ def completed(shell: InteractiveShell, code: str) -> list[str]:
         "x = 1\ny = client.trades(market='LRC-",
     ],
 )
-def test_markets_complete(
-    shell: InteractiveShell, client: lab.Client, code: str
-) -> None:
+def test_markets_complete(shell, client, code):
     listed = sorted(name for name in client.markets().index if name.startswith("LRC-"))
     assert len(listed) > 1
     assert completed(shell, code) == [code[:-4] + name for name in listed]
@@ -65,9 +63,7 @@ def test_markets_complete(
         'trades[trades["fee_token"] == "US',
     ],
 )
-def test_tokens_complete(
-    shell: InteractiveShell, client: lab.Client, code: str
-) -> None:
+def test_tokens_complete(shell, client, code):
     listed = sorted(name for name in client.tokens().index if name.startswith("US"))
     assert listed == ["USDC", "USDT"]
     assert completed(shell, code) == [code[:-2] + name for name in listed]
@@ -77,13 +73,11 @@ def test_tokens_complete(
     "code",
     ['print("LRC', 'open("US', 'side = "LR', "market = LR", 'market="LRC-ETH", x="'],
 )
-def test_elsewhere_nothing_is_offered(client: lab.Client, code: str) -> None:
+def test_elsewhere_nothing_is_offered(client, code):
     assert completion.complete_name(code) == ("", [])
 
 
-def test_the_completer_is_hooked_in_once(
-    shell: InteractiveShell, client: lab.Client
-) -> None:
+def test_the_completer_is_hooked_in_once(shell, client):
     before = len(shell.Completer.custom_matchers)
     lab.connect().tokens()
     assert len(shell.Completer.custom_matchers) == before
@@ -109,7 +103,7 @@ print(time.process_time() - begun)
     ("code", "expected"),
     [("client.", "trades"), ("lab.figures.", "fee_rates"), ("lab.figures.fee_", "fee_tiers")],
 )  # fmt: skip
-def test_the_first_tab_is_answered_at_once(code: str, expected: str) -> None:
+def test_the_first_tab_is_answered_at_once(code, expected):
     source = f"CODE, EXPECTED = {code!r}, {expected!r}{FIRST_TAB}"
     answer = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True
@@ -120,8 +114,6 @@ def test_the_first_tab_is_answered_at_once(code: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "code", ["client.source.", "client._", "x().client.", "lab.connect."]
 )
-def test_what_is_no_object_of_ours_is_left_to_others(
-    shell: InteractiveShell, client: lab.Client, code: str
-) -> None:
+def test_what_is_no_object_of_ours_is_left_to_others(shell, client, code):
     variables = {"client": client, "lab": lab}
     assert completion.complete_attribute(code, variables)[1] == {}

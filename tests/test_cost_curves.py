@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from support.worlds import MINUTE, minute_marks, trades_of, true_prices, values_of
+from test_compare_venues import cells_of, closes_after, matched
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
@@ -45,41 +46,59 @@ def curves(trades: pd.DataFrame, marks: pa.Table) -> dict[str, pd.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def orders(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
-    """Takers' orders: cost, size in steps of a quarter of the logarithm, and what they are clustered by."""
+def fills(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
+    """Takers' fills, as a comparison of venues takes them."""
     takers = trades[trades["role"] == "taker"].reset_index(drop=True)
-    closes = marks.to_pandas().set_index(["market", "created_at"])["price"]
-    ends = takers.groupby("order_hash")["created_at"].transform("max")
-    minutes = (ends + pd.Timedelta(1, "min")).dt.floor("min")
-    reference = closes.reindex(
-        pd.MultiIndex.from_arrays([takers["market"].astype(str), minutes])
+    values = values_of(trades).reindex(takers["trade_id"])
+    found = cells_of(takers, closes_after(takers, marks), values)
+    return found.assign(began=takers["created_at"])
+
+
+@pytest.fixture(scope="module")
+def orders(fills: pd.DataFrame) -> pd.DataFrame:
+    """Takers' orders: cost, size in steps of a quarter of the logarithm, and what they are clustered by."""
+    first = ["market", "side", "account", "day"]
+    how = dict.fromkeys(first, "first") | {
+        "began": "min",
+        "value": "sum",
+        "paid": "sum",
+    }
+    found = fills.groupby(["order", "venue"]).agg(how).reset_index()
+    return found.assign(
+        cost=found["paid"] / found["value"],
+        steps=np.round(4 * np.log(found["value"])),
+        pool=(found["venue"] == "amm").astype(float),
+        hour=found["began"].dt.strftime("%H"),
     )
-    sign = takers["side"].map({"BUY": 1.0, "SELL": -1.0}).astype(float)
-    price = takers["price"].astype(float) / reference.astype(float).to_numpy()
-    value = values_of(trades).reindex(takers["trade_id"]).to_numpy()
-    cost = (price - 1) * 10_000 * sign + takers["fee_bps"]
-    fills = takers.assign(value=value, paid=cost.astype(float) * value)
-    by = fills.groupby(["order_hash", "fill_type"], observed=True)
-    found = by.agg(
-        market=("market", "first"),
-        side=("side", "first"),
-        began=("created_at", "min"),
-        account=("account_id", "first"),
-        value=("value", "sum"),
-        paid=("paid", "sum"),
-    ).reset_index()
-    return pd.DataFrame(
-        {
-            "cost": found["paid"] / found["value"],
-            "steps": np.round(4 * np.log(found["value"])),
-            "pool": (found["fill_type"] == "amm").astype(float),
-            "market": found["market"].astype(str),
-            "side": found["side"].astype(str),
-            "hour": found["began"].dt.strftime("%H"),
-            "order": found["order_hash"].astype(str),
-            "account": found["account"].astype(int),
-            "day": found["began"].dt.strftime("%F"),
-        }
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_by_overlap_the_difference_of_venues_and_its_error_are_those_of_a_regression(
+    trades, marks, fills, cluster
+):
+    pyfixest = pytest.importorskip("pyfixest")
+    both = matched(fills)
+    compared = both.assign(
+        cost=both["paid"] / both["value"],
+        pool=(both["venue"] == "amm").astype(float),
+    )
+    fit = pyfixest.feols(
+        "cost ~ pool | cell",
+        compared,
+        weights="value",
+        vcov={"CRV1": cluster},
+        ssc=pyfixest.ssc(k_adj=False),
+        # Effects are taken off in turns until they move by less than this.
+        fixef_tol=1e-12,
+    )
+    found = lab.fills.compare_venues(trades, marks, cluster=cluster).iloc[0]
+    assert found["fills"] == len(compared)
+    assert found["overlap_bps"] == pytest.approx(fit.coef()["pool"], rel=1e-9)
+    assert found["overlap_error_bps"] == pytest.approx(fit.se()["pool"], rel=1e-9)
+    assert (found["cluster"], found["clusters"]) == (
+        cluster,
+        compared[cluster].nunique(),
     )
 
 
@@ -96,8 +115,8 @@ def cardinal(steps: Any, knots: np.ndarray) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
-    orders: pd.DataFrame, curves: dict[str, pd.DataFrame], cluster: str
-) -> None:
+    orders, curves, cluster
+):
     from scipy.stats import t
 
     pyfixest = pytest.importorskip("pyfixest")
@@ -132,9 +151,7 @@ def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     assert found["high_bps"].to_numpy() == pytest.approx(expected + reach, rel=1e-9)
 
 
-def test_curves_are_the_venues_whose_difference_is_given(
-    curves: dict[str, pd.DataFrame],
-) -> None:
+def test_curves_are_the_venues_whose_difference_is_given(curves):
     table = curves["day"].pivot(index="size", columns="venue", values="cost_bps")
     both = table.dropna()
     assert len(both) > 20
@@ -146,9 +163,7 @@ def test_curves_are_the_venues_whose_difference_is_given(
     assert both[["pool", "book"]].to_numpy().min() > 20
 
 
-def test_by_default_the_widest_with_enough_clusters(
-    trades: pd.DataFrame, marks: pa.Table, curves: dict[str, pd.DataFrame]
-) -> None:
+def test_by_default_the_widest_with_enough_clusters(trades, marks, curves):
     default = lab.fills.cost_curves(trades, marks)
     # Takers are 16, days are many.
     pd.testing.assert_frame_equal(default, curves["day"])
@@ -165,7 +180,7 @@ def test_by_default_the_widest_with_enough_clusters(
 @pytest.mark.parametrize(
     "cheaper", ["pool", pytest.param("book", marks=pytest.mark.thorough)]
 )
-def test_bands_hold_the_curves_of_true_costs(cheaper: str) -> None:
+def test_bands_hold_the_curves_of_true_costs(cheaper):
     """A sample of benchmarks/bench_curves.py."""
     world = World(seed=7101, size=0.1, cheaper=cheaper)
     trades = trades_of(world)
@@ -201,7 +216,7 @@ def difference_of(*rows: tuple[float, float, float, float]) -> pd.DataFrame:
     )
 
 
-def test_the_interval_is_where_the_band_holds_0() -> None:
+def test_the_interval_is_where_the_band_holds_0():
     rows = [(1, -6, -8, -4), (10, -2, -4, 0.5), (100, 2, -1, 5), (1000, 6, 3, 9)]
     found = lab.fills.crossing(difference_of(*rows)).iloc[0]
     assert found["size"] == pytest.approx(10**1.5)
@@ -229,9 +244,7 @@ def test_the_interval_is_where_the_band_holds_0() -> None:
         ),
     ],
 )
-def test_without_one_crossing_the_reason_is_told(
-    rows: Any, smaller: Any, larger: Any, reason: str
-) -> None:
+def test_without_one_crossing_the_reason_is_told(rows, smaller, larger, reason):
     found = lab.fills.crossing(difference_of(*rows)).iloc[0]
     assert pd.isna(found["size"])
     assert pd.isna(found["low_size"])
@@ -242,7 +255,7 @@ def test_without_one_crossing_the_reason_is_told(
     assert found["reason"] == reason
 
 
-def test_an_end_that_is_not_sure_is_null_with_the_reason() -> None:
+def test_an_end_that_is_not_sure_is_null_with_the_reason():
     rows = [(1, 6, 4, 8), (10, 2, 1, 3), (100, -1, -4, 2)]
     found = lab.fills.crossing(difference_of(*rows)).iloc[0]
     assert 10 < found["low_size"] < found["size"]
@@ -257,9 +270,7 @@ def test_an_end_that_is_not_sure_is_null_with_the_reason() -> None:
 # Odd frames
 
 
-def test_one_venue_has_a_curve_and_no_difference(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_one_venue_has_a_curve_and_no_difference(trades, marks):
     at_pool = trades[trades["fill_type"] == "amm"]
     curves = lab.fills.cost_curves(at_pool, marks)
     assert set(curves["venue"]) == {"pool"}
@@ -268,9 +279,7 @@ def test_one_venue_has_a_curve_and_no_difference(
     assert reason == "no sizes at which both venues have a curve"
 
 
-def test_a_level_that_does_not_follow_is_null(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_a_level_that_does_not_follow_is_null(trades, marks):
     """Where each market has one venue, the venues cannot be told from the markets."""
     here = trades[
         ((trades["market"] == "LRC-ETH") & (trades["fill_type"] == "amm"))
@@ -281,7 +290,7 @@ def test_a_level_that_does_not_follow_is_null(
     assert curves["cost_bps"].isna().all()
 
 
-def test_few_orders_have_no_curve(trades: pd.DataFrame, marks: pa.Table) -> None:
+def test_few_orders_have_no_curve(trades, marks):
     curves = lab.fills.cost_curves(trades.head(20), marks)
     assert curves.empty
     assert curves["size"].dtype == "float64"
@@ -289,7 +298,7 @@ def test_few_orders_have_no_curve(trades: pd.DataFrame, marks: pa.Table) -> None
     assert reason == "no sizes at which both venues have a curve"
 
 
-def test_few_clusters_have_no_band(trades: pd.DataFrame, marks: pa.Table) -> None:
+def test_few_clusters_have_no_band(trades, marks):
     busiest = trades.loc[trades["role"] == "taker", "account_id"].mode()[0]
     mine = trades[trades["account_id"] == busiest]
     curves = lab.fills.cost_curves(mine, marks, cluster="account")
@@ -297,9 +306,7 @@ def test_few_clusters_have_no_band(trades: pd.DataFrame, marks: pa.Table) -> Non
     assert curves["low_bps"].isna().all()
 
 
-def test_fills_of_unknown_takers_are_counted_in_a_note(
-    trades: pd.DataFrame, marks: pa.Table
-) -> None:
+def test_fills_of_unknown_takers_are_counted_in_a_note(trades, marks):
     unknown = trades.assign(
         role=trades["role"].where(trades["fill_type"] == "amm"), fee=None
     )
@@ -316,21 +323,17 @@ def test_fills_of_unknown_takers_are_counted_in_a_note(
         ({"intervals": 95}, "not a level between 0 and 1"),
     ],
 )
-def test_arguments_that_are_refused(
-    trades: pd.DataFrame, arguments: Any, message: str
-) -> None:
+def test_arguments_that_are_refused(trades, arguments, message):
     with pytest.raises(LabError, match=message):
         lab.fills.cost_curves(trades, **arguments)
 
 
-def test_without_statsmodels_the_error_names_the_extra(
-    trades: pd.DataFrame, marks: pa.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_statsmodels_the_error_names_the_extra(trades, marks, monkeypatch):
     monkeypatch.setitem(sys.modules, "statsmodels.api", None)
     with pytest.raises(LabError, match=r"pip install 'loopring-lab\[models\]'"):
         lab.fills.cost_curves(trades, marks)
 
 
-def test_crossing_asks_for_curves(trades: pd.DataFrame) -> None:
+def test_crossing_asks_for_curves(trades):
     with pytest.raises(LabError, match="the frame has no column 'venue'"):
         lab.fills.crossing(trades)

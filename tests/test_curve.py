@@ -39,7 +39,7 @@ def points(draw: st.DrawFn) -> Point:
 @pytest.mark.parametrize(
     "scalar", [*range(40), 255, 256, SUBGROUP_ORDER - 1, SUBGROUP_ORDER, 2**256 - 1]
 )
-def test_edges_of_multiplication(scalar: int) -> None:
+def test_edges_of_multiplication(scalar):
     expected = (0, 1)
     addend = BASE
     for bit in f"{scalar:b}"[::-1]:
@@ -49,7 +49,7 @@ def test_edges_of_multiplication(scalar: int) -> None:
     assert curve.to_affine(curve.multiply(scalar, curve.to_extended(*BASE))) == expected
 
 
-def test_the_generator_has_the_subgroups_order() -> None:
+def test_the_generator_has_the_subgroups_order():
     assert curve.is_equal(
         curve.multiply(SUBGROUP_ORDER, curve.to_extended(*BASE)), NEUTRAL
     )
@@ -58,7 +58,7 @@ def test_the_generator_has_the_subgroups_order() -> None:
     assert pow(D, (P - 1) // 2, P) == P - 1, "d is none, so the law is complete"
 
 
-def test_the_eight_points_of_low_order_are_refused() -> None:
+def test_the_eight_points_of_low_order_are_refused():
     low = {torsion(count) for count in range(8)}
     assert len(low) == 8
     assert torsion(8) == (0, 1)
@@ -67,14 +67,14 @@ def test_the_eight_points_of_low_order_are_refused() -> None:
     assert not any(curve.verify(*BASE, 5, (*point, 1)) for point in low)
 
 
-def test_a_point_with_a_part_of_low_order_is_sound() -> None:
+def test_a_point_with_a_part_of_low_order_is_sound():
     """As for the reference programs: only points of nothing but low order are refused."""
     assert curve.is_valid_point(*add_affine(BASE, TORSION))
 
 
 @given(st.integers(0, P - 1), st.integers(0, P - 1))
 @few
-def test_points_off_the_curve_are_refused(x: int, y: int) -> None:
+def test_points_off_the_curve_are_refused(x, y):
     for point in (
         (x, y),
         (BASE[0], y),
@@ -94,7 +94,7 @@ def test_points_off_the_curve_are_refused(x: int, y: int) -> None:
         (BASE[0], BASE[1] - P),
     ],
 )
-def test_coordinates_outside_the_field_are_refused(x: int, y: int) -> None:
+def test_coordinates_outside_the_field_are_refused(x, y):
     assert not curve.is_valid_point(x, y)
 
 
@@ -109,9 +109,7 @@ def test_coordinates_outside_the_field_are_refused(x: int, y: int) -> None:
         ),
     ],
 )
-def test_published_hashes(
-    inputs: tuple[int, ...], width: int, partial_rounds: int, expected: int
-) -> None:
+def test_published_hashes(inputs, width, partial_rounds, expected):
     assert (
         curve.poseidon(inputs, width=width, partial_rounds=partial_rounds) == expected
     )
@@ -127,14 +125,14 @@ SIGNATURE = (
 )
 
 
-def test_a_published_signature() -> None:
+def test_a_published_signature():
     assert curve.sign(Secret(SECRET), MESSAGE) == SIGNATURE
     assert curve.verify(
         *curve.to_affine(curve.multiply_base(SECRET)), MESSAGE, SIGNATURE
     )
 
 
-def test_s_has_a_range() -> None:
+def test_s_has_a_range():
     """Adding the group's order to s changes nothing in the equation, so the range is what refuses it."""
     rx, ry, s = SIGNATURE
     key = curve.to_affine(curve.multiply_base(SECRET))

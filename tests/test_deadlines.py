@@ -70,7 +70,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("talk", ENDLESS.values(), ids=ENDLESS)
-def test_an_answer_without_an_end_is_cut_off(talk: Talk) -> None:
+def test_an_answer_without_an_end_is_cut_off(talk):
     """The server goes on until the client hangs up, so a client without a deadline would never return."""
     hung_up = threading.Event()
 
@@ -95,8 +95,8 @@ def test_an_answer_without_an_end_is_cut_off(talk: Talk) -> None:
 @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_server_of_this_machine_may_have_a_certificate_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, variable: str, host: str
-) -> None:
+    monkeypatch, variable, host
+):
     monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
     monkeypatch.setenv(variable, str(CERTIFICATE))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -113,9 +113,7 @@ def test_a_server_of_this_machine_may_have_a_certificate_of_its_own(
         assert secure.get("/exchange/tokens") == b"{}"
 
 
-def test_a_head_that_drips_through_tls_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_head_that_drips_through_tls_is_cut_off(monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
@@ -146,7 +144,7 @@ def test_a_head_that_drips_through_tls_is_cut_off(
     [b" " * 65536, zlib.compress(bytes(1 << 20), wbits=31)],
     ids=["plain", "gzip"],
 )
-def test_an_endless_body_at_full_speed_takes_little_memory(body: bytes) -> None:
+def test_an_endless_body_at_full_speed_takes_little_memory(body):
     coding = b"Content-Encoding: gzip\r\n" if body[:1] == b"\x1f" else b""
     with talking(trickle(OK + coding + b"\r\n", body, 0)) as base_url:
         client = transport(base_url, timeout=20)
@@ -159,7 +157,7 @@ def test_an_endless_body_at_full_speed_takes_little_memory(body: bytes) -> None:
             tracemalloc.stop()
 
 
-def test_the_body_of_a_redirect_is_not_read() -> None:
+def test_the_body_of_a_redirect_is_not_read():
     sent: list[int] = []
 
     def talk(connection: socket.socket) -> None:
@@ -204,7 +202,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_answer_is_an_error_and_takes_little_memory(answer: bytes) -> None:
+def test_a_hostile_answer_is_an_error_and_takes_little_memory(answer):
     def talk(connection: socket.socket) -> None:
         connection.sendall(answer)
         connection.shutdown(socket.SHUT_WR)
@@ -221,7 +219,7 @@ def test_a_hostile_answer_is_an_error_and_takes_little_memory(answer: bytes) -> 
     assert str(caught.value).endswith("(GET /api/v3/exchange/tokens).")
 
 
-def test_gzip_is_expanded() -> None:
+def test_gzip_is_expanded():
     text = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
     parts = [zlib.compress(part, wbits=31) for part in (text[:5], text[5:])]
     with scripted(
@@ -232,7 +230,7 @@ def test_gzip_is_expanded() -> None:
         assert transport(server.base_url).get("/exchange/tokens") == text
 
 
-def test_an_answer_sets_no_cookie() -> None:
+def test_an_answer_sets_no_cookie():
     with scripted(
         lambda number, request: Answer(headers={"Set-Cookie": "a=b"})
     ) as server:
@@ -249,7 +247,7 @@ def client_of(base_url: str, **how: Any) -> Client:
     return Client(transport(base_url, attempts=6, **how))
 
 
-def test_a_wait_beyond_the_budget_is_not_begun() -> None:
+def test_a_wait_beyond_the_budget_is_not_begun():
     with scripted(
         lambda number, request: Answer(429, b"", {"Retry-After": "20"})
     ) as server:
@@ -261,7 +259,7 @@ def test_a_wait_beyond_the_budget_is_not_begun() -> None:
         assert len(server.requests) == 1
 
 
-def test_waiting_for_a_turn_counts() -> None:
+def test_waiting_for_a_turn_counts():
     with scripted(
         lambda number, request: Answer(body=b'{"totalNum": 1, "trades": []}')
     ) as server:
@@ -274,7 +272,7 @@ def test_waiting_for_a_turn_counts() -> None:
             client.count(5)
 
 
-def test_all_answers_of_an_operation_count_together() -> None:
+def test_all_answers_of_an_operation_count_together():
     rows = [row(id=str(number), orderHash=f"0x{number:x}") for number in range(5_000)]
 
     def script(number: int, request: Request) -> Answer:
@@ -300,7 +298,7 @@ def test_all_answers_of_an_operation_count_together() -> None:
         )
 
 
-def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path: Path) -> None:
+def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path):
     with Relayer(World(size=0.01)) as relayer:
         accounts = relayer.accounts[:4]
         histories = [(account, kind) for account in accounts for kind in FILL_TYPES]
@@ -355,14 +353,14 @@ def interrupted(
 
 
 @pytest.mark.parametrize("stage", ["silence", "one header", "body", "100 Continue"])
-def test_ctrl_c_ends_a_call(stage: str) -> None:
+def test_ctrl_c_ends_a_call(stage):
     with talking(ENDLESS[stage]) as base_url:
         client = client_of(base_url, timeout=1_000)
         with interrupted(0.1):
             client.count(5)
 
 
-def test_ctrl_c_ends_the_wait_for_another_attempt() -> None:
+def test_ctrl_c_ends_the_wait_for_another_attempt():
     with (
         scripted(
             lambda number, request: Answer(429, b"", {"Retry-After": "20"})
@@ -372,7 +370,7 @@ def test_ctrl_c_ends_the_wait_for_another_attempt() -> None:
         client_of(server.base_url).count(5)
 
 
-def test_after_ctrl_c_nothing_more_is_requested() -> None:
+def test_after_ctrl_c_nothing_more_is_requested():
     rows = [row(id=str(number), orderHash=f"0x{number:x}") for number in range(50)]
 
     def script(number: int, request: Request) -> Answer:
@@ -396,14 +394,14 @@ def python(program: str, base_url: str) -> None:
     )
 
 
-def test_a_dead_exchange_does_not_delay_the_end_of_a_process() -> None:
+def test_a_dead_exchange_does_not_delay_the_end_of_a_process():
     program = "threading.Thread(target=client.count, args=(5,), daemon=True).start(); threading.Event().wait(0.5)"
     with talking(ENDLESS["body"]) as base_url:
         python(program, base_url)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_process_has_connections_of_its_own() -> None:
+def test_a_forked_process_has_connections_of_its_own():
     program = (
         "assert client.count(5) == 7\n"
         "child = os.fork()\n"
@@ -417,7 +415,7 @@ def test_a_forked_process_has_connections_of_its_own() -> None:
         assert len(server.requests) == 3
 
 
-def test_a_client_that_is_gone_leaves_no_connection_open() -> None:
+def test_a_client_that_is_gone_leaves_no_connection_open():
     """Without waiting for the garbage collector, which a session of many clients may outrun."""
     gc.disable()
     try:

@@ -4,7 +4,6 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,13 +197,13 @@ LIES: dict[str, tuple[str, Change, str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_is_named_and_nothing_is_signed(setup: LyingSetup, lie: str) -> None:
+def test_a_lie_is_named_and_nothing_is_signed(setup, lie):
     path, change, told = LIES[lie]
     setup.lie(path, change)
     setup.refuses(told)
 
 
-def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup: LyingSetup) -> None:
+def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup):
     update = setup.prepare(signer=setup.signer(), max_fee="0.00002")
     lines = {
         line.field: f"{line.value}: {line.meaning}" for line in update.preview().lines
@@ -225,7 +224,7 @@ def test_the_sum_in_the_preview_is_the_sum_that_is_signed(setup: LyingSetup) -> 
 # Other exchanges
 
 
-def test_another_exchange_is_refused_with_what_to_write(setup: LyingSetup) -> None:
+def test_another_exchange_is_refused_with_what_to_write(setup):
     for claimed in (UNKNOWN, MAINNET | {"chain_id": 5}, EMBEDDED | {"chain_id": 1}):
         setup.claim(**claimed)
         told = setup.refuses(
@@ -250,9 +249,7 @@ def test_another_exchange_is_refused_with_what_to_write(setup: LyingSetup) -> No
     setup.refuses("chain(_id|Id): expected")
 
 
-def test_a_known_exchange_in_another_case_is_spelled_as_it_is_known(
-    setup: LyingSetup,
-) -> None:
+def test_a_known_exchange_in_another_case_is_spelled_as_it_is_known(setup):
     """The seed contains the address as written, and another seed is another key."""
     usual = setup.prepare(signer=setup.signer())
     for spelled in (
@@ -268,9 +265,7 @@ def test_a_known_exchange_in_another_case_is_spelled_as_it_is_known(
         assert update.body() == usual.body()
 
 
-def test_the_real_exchange_is_known_and_its_tokens_are_checked(
-    setup: LyingSetup,
-) -> None:
+def test_the_real_exchange_is_known_and_its_tokens_are_checked(setup):
     for how in ({}, {"trust": "mainnet"}, {"trust": "relayer"}):
         setup.claim(**MAINNET)
         update = setup.prepare(signer=setup.signer(), **how)
@@ -282,14 +277,14 @@ def test_the_real_exchange_is_known_and_its_tokens_are_checked(
         setup.refuses("decimals is 27", **{**how, "trust": "mainnet"})
 
 
-def test_a_named_deployment_is_not_asked_for(setup: LyingSetup) -> None:
+def test_a_named_deployment_is_not_asked_for(setup):
     setup.claim(**UNKNOWN)
     update = setup.prepare(signer=setup.signer(), trust="mainnet")
     assert signed(update)[:2] == tuple(MAINNET.values())
     assert MAINNET["exchange"] in update.key_seed_message()
 
 
-def test_what_the_caller_states_is_signed_and_shown_as_such(setup: LyingSetup) -> None:
+def test_what_the_caller_states_is_signed_and_shown_as_such(setup):
     setup.claim(**MAINNET)
     setup.lie(TOKENS_PATH, token("ETH", decimals=6, tokenId=0))
     stated = {**UNKNOWN, "tokens": {"ETH": {"id": 0, "decimals": 6}}}
@@ -300,14 +295,12 @@ def test_what_the_caller_states_is_signed_and_shown_as_such(setup: LyingSetup) -
     assert "loopring_lab" not in repr(update.preview())
 
 
-def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(
-    setup: LyingSetup,
-) -> None:
+def test_a_token_that_nobody_else_knows_is_refused_with_what_to_write(setup):
     told = "'ETH': only the relayer says which token that is .* Known are LRC. .*'tokens': {'ETH': {'id': "
     setup.refuses(told, trust=UNKNOWN | {"tokens": {"LRC": {"id": 1, "decimals": 18}}})
 
 
-def test_a_caller_cannot_contradict_what_is_known(setup: LyingSetup) -> None:
+def test_a_caller_cannot_contradict_what_is_known(setup):
     wrong = MAINNET | {"tokens": {"ETH": ETH | {"decimals": 27}}}
     setup.refuses(
         r"decimals is 27 according to the caller \(trust=\), but 18 according to loopring_lab",
@@ -322,9 +315,7 @@ def test_a_caller_cannot_contradict_what_is_known(setup: LyingSetup) -> None:
     )
 
 
-def test_the_relayers_word_is_taken_on_request_and_shown_as_such(
-    setup: LyingSetup,
-) -> None:
+def test_the_relayers_word_is_taken_on_request_and_shown_as_such(setup):
     setup.claim(**UNKNOWN)
     setup.refuses(
         r"asks for 0\.000019 ETH .*no ceiling is known.*max_fee='0\.000019'",
@@ -363,9 +354,7 @@ def test_the_relayers_word_is_taken_on_request_and_shown_as_such(
         STATED | {"name": "mine"},
     ],
 )
-def test_what_cannot_be_trusted_is_refused_with_an_example(
-    setup: LyingSetup, trust: Any
-) -> None:
+def test_what_cannot_be_trusted_is_refused_with_an_example(setup, trust):
     told = setup.refuses("trust|Token ETH|exchange: |chain_id: ", trust=trust)
     assert told.endswith(".")
 
@@ -373,9 +362,7 @@ def test_what_cannot_be_trusted_is_refused_with_an_example(
 # Ceilings
 
 
-def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(
-    setup: LyingSetup,
-) -> None:
+def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(setup):
     ceilings = {
         "ETH": 5 * 10**15,
         "LRC": 10 * 10**18,
@@ -401,7 +388,7 @@ def test_a_demand_up_to_the_ceiling_is_paid_and_one_unit_more_is_not(
 # The facts
 
 
-def test_the_pinned_facts_are_those_of_the_embedded_relayer() -> None:
+def test_the_pinned_facts_are_those_of_the_embedded_relayer():
     known = deployments.known_deployments()
     assert {name: (each.exchange, each.chain_id) for name, each in known.items()} == {
         "mainnet": tuple(MAINNET.values()),
@@ -417,7 +404,7 @@ def test_the_pinned_facts_are_those_of_the_embedded_relayer() -> None:
     } == set(UPDATE_FEES)
 
 
-def test_the_pinned_facts_are_those_of_the_registry(recordings: Path) -> None:
+def test_the_pinned_facts_are_those_of_the_registry(recordings):
     registered = json.loads(
         (recordings / "mainnet_registered_tokens_v36.json").read_text()
     )

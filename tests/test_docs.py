@@ -60,7 +60,7 @@ def pages(docs_html: Path) -> dict[Path, Page]:
     }
 
 
-def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
+def test_links_inside_the_site_lead_somewhere(pages):
     broken = []
     for path, page in pages.items():
         for link in page.links:
@@ -79,7 +79,7 @@ def test_links_inside_the_site_lead_somewhere(pages: dict[Path, Page]) -> None:
     assert broken == []
 
 
-def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
+def test_nothing_is_loaded_from_elsewhere(pages):
     loaded = re.compile(
         r"""<(?:script|img|iframe)[^>]*\ssrc="https?://|<link[^>]*rel="stylesheet"[^>]*https?://"""
     )
@@ -87,9 +87,7 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page]) -> None:
     assert [name for name, text in texts.items() if loaded.search(text)] == []
 
 
-def test_every_public_name_is_in_the_reference(
-    docs_html: Path, pages: dict[Path, Page]
-) -> None:
+def test_every_public_name_is_in_the_reference(docs_html, pages):
     described = [
         page for path, page in pages.items() if path.parent == docs_html / "reference"
     ]
@@ -119,18 +117,14 @@ def test_every_public_name_is_in_the_reference(
     assert missing == []
 
 
-def test_widgets_are_described_as_they_are_called(
-    docs_html: Path, pages: dict[Path, Page]
-) -> None:
+def test_widgets_are_described_as_they_are_called(docs_html, pages):
     text = pages[docs_html / "reference" / "loopring_lab.widgets.html"].text
     assert "class FeeExplorer(source, **choices)" in text.replace("( ", "(")
     # What a class of traits says of itself is nothing about a choice.
     assert "A trait whose values" not in text
 
 
-def test_every_column_is_in_the_reference(
-    docs_html: Path, pages: dict[Path, Page]
-) -> None:
+def test_every_column_is_in_the_reference(docs_html, pages):
     _, *sections = (
         (docs_html / "reference" / "columns.html")
         .read_text(encoding="utf-8")
@@ -147,9 +141,7 @@ def test_every_column_is_in_the_reference(
         assert [words for words in named if words not in shown[frame]] == [], frame
 
 
-def test_every_figure_is_in_the_gallery_with_its_code(
-    docs_html: Path, pages: dict[Path, Page]
-) -> None:
+def test_every_figure_is_in_the_gallery_with_its_code(docs_html, pages):
     gallery = pages[docs_html / "gallery.html"]
     drawn = Counter(re.findall(r"lab\.figures\.(\w+)\(", gallery.text))
     assert drawn == Counter(FIGURES)
@@ -159,7 +151,7 @@ def test_every_figure_is_in_the_gallery_with_its_code(
     assert all((docs_html / picture).stat().st_size > 10_000 for picture in pictures)
 
 
-def test_figures_and_notebooks_have_cards(docs_html: Path) -> None:
+def test_figures_and_notebooks_have_cards(docs_html):
     cards = {}
     for name in ("gallery", "notebooks"):
         text = (docs_html / f"{name}.html").read_text(encoding="utf-8")
@@ -171,7 +163,7 @@ def test_figures_and_notebooks_have_cards(docs_html: Path) -> None:
     assert cards["notebooks"] == [f"notebooks/{name}.html" for name in notebooks]
 
 
-def test_every_picture_is_described(pages: dict[Path, Page]) -> None:
+def test_every_picture_is_described(pages):
     poor = [
         (path.name, alt)
         for path, page in pages.items()
@@ -181,15 +173,13 @@ def test_every_picture_is_described(pages: dict[Path, Page]) -> None:
     assert poor == []
 
 
-def test_the_columns_begin_with_those_of_trades(docs_html: Path) -> None:
+def test_the_columns_begin_with_those_of_trades(docs_html):
     text = (docs_html / "reference" / "columns.html").read_text(encoding="utf-8")
     first, *_ = re.findall(r"<h2>([^<,]+)", text)
     assert first == "Client.trades"
 
 
-def test_every_module_has_a_line_of_the_reference(
-    docs_html: Path, pages: dict[Path, Page]
-) -> None:
+def test_every_module_has_a_line_of_the_reference(docs_html, pages):
     text = pages[docs_html / "reference.html"].text
     for module in MODULES:
         about, *_ = re.split(r"(?<=\.)\s", getattr(lab, module).__doc__)
@@ -197,9 +187,7 @@ def test_every_module_has_a_line_of_the_reference(
         assert f"loopring_lab.{module} {words}" in text
 
 
-def test_every_notebook_and_page_is_reached_from_the_start(
-    docs_html: Path, pages: dict[Path, Page]
-) -> None:
+def test_every_notebook_and_page_is_reached_from_the_start(docs_html, pages):
     reached = set()
     waiting = [(docs_html / "index.html").resolve()]
     while waiting:

@@ -25,7 +25,7 @@ def rows() -> dict[str, list[str]]:
     }
 
 
-def test_every_public_function_is_in_the_table_once() -> None:
+def test_every_public_function_is_in_the_table_once():
     public = {
         f"{room}.{name}"
         for room in ("fees", "fills", "figures")
@@ -34,7 +34,7 @@ def test_every_public_function_is_in_the_table_once() -> None:
     assert set(rows()) == public - NOT_OF_TRADES
 
 
-def test_the_table_says_what_spark_cannot_do() -> None:
+def test_the_table_says_what_spark_cannot_do():
     """On Spark itself tests/test_any_engine.py asks all of them."""
     refused = {
         name for name, cells in rows().items() if cells[1].startswith(("no", "with"))

@@ -200,7 +200,7 @@ def assert_counted(found: Any, expected: oracle.Rows) -> None:
 
 
 @pytest.mark.parametrize("question", SUMS)
-def test_sums_are_those_counted_by_hand(question: str) -> None:
+def test_sums_are_those_counted_by_hand(question):
     """Also of frames that hold both sides of fills, and fills twice."""
     ask, count = SUMS[question]
     expected = count(with_other_sides())
@@ -211,14 +211,14 @@ def test_sums_are_those_counted_by_hand(question: str) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("question", ROWS)
-def test_what_looks_at_single_fills_is_what_is_found_by_hand(question: str) -> None:
+def test_what_looks_at_single_fills_is_what_is_found_by_hand(question):
     assert_counted(QUESTIONS[question][0](odd()), counted_by_hand(question))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_answers_are_of_the_engine_that_asked_and_have_the_same_exact_types(
-    engine: str,
-) -> None:
+    engine,
+):
     kind = pd.DataFrame if engine == "archive" else type(odd_on(engine))
     for question in ("over_time every 1w", "orders", "tiers", "schedule_check"):
         ask = SUMS[question][0]
@@ -231,7 +231,7 @@ def test_answers_are_of_the_engine_that_asked_and_have_the_same_exact_types(
         assert "fills" not in schema.names or schema.field("fills").type == pa.int64()
 
 
-def test_what_a_pandas_frame_is_labelled_with_is_kept() -> None:
+def test_what_a_pandas_frame_is_labelled_with_is_kept():
     frame = odd().copy()
     frame.attrs["source"] = "synthetic world, seed 1"
     before = frame.copy(deep=True)
@@ -252,7 +252,7 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_parquet_is_read_by_every_engine(engine: str, parquet: Path) -> None:
+def test_parquet_is_read_by_every_engine(engine, parquet):
     trades = read_from(engine, parquet)
     answer = without_warnings(SUMS["summary by label"][0], trades)
     assert_counted(answer, counted_by_hand("summary by label"))
@@ -260,9 +260,7 @@ def test_parquet_is_read_by_every_engine(engine: str, parquet: Path) -> None:
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu"])
 @pytest.mark.parametrize("engine", QUICK)
-def test_periods_are_cut_in_utc_whatever_zone_times_carry(
-    engine: str, zone: str
-) -> None:
+def test_periods_are_cut_in_utc_whatever_zone_times_carry(engine, zone):
     moved = odd().assign(created_at=odd()["created_at"].dt.tz_convert(zone))
     trades = on(engine, moved)
     for question in ("over_time every 1mo", "breakdown every 1w by side"):
@@ -270,7 +268,7 @@ def test_periods_are_cut_in_utc_whatever_zone_times_carry(
 
 
 @pytest.mark.parametrize("unit", ["us", "ns"])
-def test_finer_times_give_the_same(unit: str) -> None:
+def test_finer_times_give_the_same(unit):
     kept = odd()[odd()["created_at"].notna()]
     finer = kept.assign(created_at=kept["created_at"].dt.as_unit(unit))
     expected = lab.fees.over_time(kept, "1w")
@@ -281,8 +279,8 @@ def test_finer_times_give_the_same(unit: str) -> None:
 
 @pytest.mark.parametrize("engine", QUICK)
 def test_groups_stand_in_the_order_of_their_values_with_unknown_ones_last(
-    engine: str,
-) -> None:
+    engine,
+):
     flags = [
         None if number % 3 == 0 else bool(number % 2) for number in range(len(odd()))
     ]
@@ -329,7 +327,7 @@ def keyed() -> tuple[pd.DataFrame, np.ndarray]:
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None:
+def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine):
     frame, number = keyed()
     zeros = np.select([number == 0, number == 1], [-0.0, 0.0], number / 2)
     trades = on(engine, frame.assign(key=zeros))
@@ -340,7 +338,7 @@ def test_minus_zero_is_in_the_group_of_zero_on_every_engine(engine: str) -> None
     assert keys_of(GROUPED["summary"], narrow) == [0.0, 1.0, 1.5, 2.0]
 
 
-def test_an_enum_of_polars_stands_in_its_order() -> None:
+def test_an_enum_of_polars_stands_in_its_order():
     polars = package_or_skip("polars")
     frame, number = keyed()
     words = ["small", "medium", "large", "huge", "more"]
@@ -377,7 +375,7 @@ def kinds_of_keys(number: np.ndarray) -> dict[str, tuple[Any, list[Any]]]:
 
 
 @pytest.mark.parametrize("kind", kinds_of_keys(np.arange(5)))
-def test_keys_of_every_kind_are_groups_in_their_order(kind: str) -> None:
+def test_keys_of_every_kind_are_groups_in_their_order(kind):
     frame, number = keyed()
     key, expected = kinds_of_keys(number)[kind]
     for name in GROUPED:
@@ -397,7 +395,7 @@ def huge(fees: list[int], engine: str) -> Any:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_largest_sum_that_fits_is_exact(engine: str) -> None:
+def test_the_largest_sum_that_fits_is_exact(engine):
     found = collected(
         without_warnings(lab.fees.summary, huge([9 * 10**18, 10**18 - 1], engine))
     )
@@ -408,9 +406,7 @@ def test_the_largest_sum_that_fits_is_exact(engine: str) -> None:
 @pytest.mark.parametrize(
     "times", [19, 38]
 )  # 38 times nearly nothing is left where 128 bits wrap round
-def test_a_sum_that_does_not_fit_is_refused_not_wrapped(
-    engine: str, times: int
-) -> None:
+def test_a_sum_that_does_not_fit_is_refused_not_wrapped(engine, times):
     with pytest.raises(AmountError, match="Select fewer trades"):
         collected(
             without_warnings(
@@ -422,7 +418,7 @@ def test_a_sum_that_does_not_fit_is_refused_not_wrapped(
 # What loads
 
 
-def test_no_engine_is_loaded_before_it_is_used() -> None:
+def test_no_engine_is_loaded_before_it_is_used():
     code = """
 import json, sys
 import loopring_lab as lab, pandas as pd

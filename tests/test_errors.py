@@ -35,7 +35,7 @@ def fail(kind: type[errors.LabError]) -> None:
 
 
 @pytest.mark.parametrize("kind", [*CLASSES, TooLarge, MissingBlocks])
-def test_an_error_is_the_same_after_pickling(kind: type[errors.LabError]) -> None:
+def test_an_error_is_the_same_after_pickling(kind):
     before = example(kind)
     after = pickle.loads(pickle.dumps(before))
     assert type(after) is kind
@@ -44,7 +44,7 @@ def test_an_error_is_the_same_after_pickling(kind: type[errors.LabError]) -> Non
 
 
 @pytest.mark.thorough
-def test_an_error_of_a_process_reaches_the_one_that_waits_for_it() -> None:
+def test_an_error_of_a_process_reaches_the_one_that_waits_for_it():
     with (
         get_context("spawn").Pool(1) as pool,
         pytest.raises(errors.UnexpectedAnswer, match="field: expected expected"),

@@ -25,9 +25,7 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(
-    trades: pd.DataFrame, case: str
-) -> None:
+def test_what_makes_no_sense_is_refused_in_words(trades, case):
     assert_refused(*REFUSED[case], trades)
 
 
@@ -40,7 +38,7 @@ def of_pool(world: World, market: str) -> list[Fill]:
     ]
 
 
-def test_a_pool_earns_and_loses_what_integers_say() -> None:
+def test_a_pool_earns_and_loses_what_integers_say():
     """At 2000 USDT a pool sells 1 ETH for 2010, then buys 1 for 1980; later ETH is worth 2100."""
     members = {
         "market": "AMM-ETH-USDT",
@@ -98,9 +96,7 @@ def test_a_pool_earns_and_loses_what_integers_say() -> None:
     assert found.loc[1, ["fees", "lvr", "net", "markout", "net_bps"]].isna().all()
 
 
-def test_a_pools_returns_are_those_of_the_true_prices(
-    world: World, trades: pd.DataFrame
-) -> None:
+def test_a_pools_returns_are_those_of_the_true_prices(world, trades):
     horizon = 5 * MINUTE
     for market, account in world.pools.items():
         fills = of_pool(world, market)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support import oracle
 from support.engines import IN_MEMORY, on, result_rows
-from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.settled_block import Settled, client_of
 from support.trade_histories import Drawn, assert_refused, frame_of, histories
 from support.wire_rows import row, tokens
 
@@ -36,16 +36,6 @@ def client(block_folder: Path) -> lab.Client:
 
 
 @pytest.fixture(scope="module")
-def block(client: lab.Client) -> pd.DataFrame:
-    return trades_of(client)
-
-
-@pytest.fixture(scope="module")
-def settled(block_folder: Path) -> Settled:
-    return settled_of(block_folder)
-
-
-@pytest.fixture(scope="module")
 def history() -> pd.DataFrame:
     """Read an account's year in the synthetic world: many markets, not all of them in one step from USDT."""
     return lab.connect().trades(account_id=10083)
@@ -61,9 +51,7 @@ def facts_of(frame: pd.DataFrame, settled: Settled) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_tiers_are_the_chain_s_basis_points(
-    client: lab.Client, block: pd.DataFrame, settled: Settled, listed: bool
-) -> None:
+def test_tiers_are_the_chain_s_basis_points(client, block, settled, listed):
     found = result_rows(
         lab.fees.with_tiers(block, tokens=client.tokens() if listed else None)
     )
@@ -74,9 +62,7 @@ def test_tiers_are_the_chain_s_basis_points(
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_fee_totals_are_the_chain_s_integers(
-    client: lab.Client, block: pd.DataFrame, settled: Settled, engine: str
-) -> None:
+def test_fee_totals_are_the_chain_s_integers(client, block, settled, engine):
     decimals = client.tokens()["decimals"]
     sums: dict[str, int] = defaultdict(int)
     for fact in settled.values():
@@ -88,9 +74,7 @@ def test_fee_totals_are_the_chain_s_integers(
 
 
 @pytest.mark.parametrize("bps", [0, 9, 10, 24, 24.5, 30])
-def test_fills_above_a_schedule_are_those_the_chain_says(
-    block: pd.DataFrame, settled: Settled, bps: float
-) -> None:
+def test_fills_above_a_schedule_are_those_the_chain_says(block, settled, bps):
     """Fees are whole basis points: one that was charged 1 more cannot hide, unless it is less than a unit."""
     found = lab.fees.schedule_check(block, bps)
     above = {pair for pair, fact in settled.items() if fact["fee_bips"] > bps}
@@ -100,8 +84,8 @@ def test_fills_above_a_schedule_are_those_the_chain_says(
 
 
 def test_excess_is_what_was_charged_beyond_the_exact_amount_allowed(
-    client: lab.Client, block: pd.DataFrame, settled: Settled
-) -> None:
+    client, block, settled
+):
     decimals = client.tokens()["decimals"]
     bps = Fraction(19, 2)
     found = lab.fees.schedule_check(block, "9.5")
@@ -164,9 +148,7 @@ def certainty(frame: pd.DataFrame) -> tuple[int | None, str]:
         min_size=10,
     )
 )
-def test_the_tier_charged_on_what_was_really_received_is_never_left_out(
-    sold: list[tuple[int, int, int, int]],
-) -> None:
+def test_the_tier_charged_on_what_was_really_received_is_never_left_out(sold):
     """A price has digits beyond the 8 that are printed, and the fee is taken from the exact amount."""
     drawn: list[Drawn] = []
     for tier, size, price, more in sold:
@@ -212,7 +194,7 @@ def small_ones(*frames: pd.DataFrame) -> set[tuple[int | None, str]]:
     }
 
 
-def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after() -> None:
+def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after():
     assert small_ones(like_fills([SMALL])) == {(None, "ambiguous")}
     around = like_fills([*[LARGE] * 25, SMALL, *[LARGE] * 25])
     assert small_ones(around) == {(10, "likely")}
@@ -236,7 +218,7 @@ def test_a_small_fee_borrows_a_tier_from_like_fills_before_and_after() -> None:
     ],
     ids=str,
 )
-def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
+def test_a_tier_is_borrowed_from_like_fills_only(other):
     small = like_fills([*[LARGE] * 25, SMALL, *[LARGE] * 25]).iloc[[25]]
     large = like_fills([*[LARGE] * 50, *[LARGE] * 25])
     assert small_ones(large, small) == {(10, "likely")}
@@ -245,7 +227,7 @@ def test_a_tier_is_borrowed_from_like_fills_only(other: dict[str, Any]) -> None:
     assert small_ones(large, small, rival) == {(10, "likely")}
 
 
-def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
+def test_fees_that_no_tier_explains_are_said_to_have_none():
     large = 10**20
     assert certainty(one_fill(large, large * 105 // 100_000)) == (None, "none")
     assert certainty(one_fill(large, large * 2)) == (None, "none")
@@ -257,7 +239,7 @@ def test_fees_that_no_tier_explains_are_said_to_have_none() -> None:
     assert certainty(whole_fee.assign(fee_token="USDT")) == (None, "unknown")
 
 
-def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
+def test_without_a_token_list_tiers_are_never_wrong_only_less_certain():
     even = one_fill(10**7, 10**4)
     assert certainty(even) == (10, "exact")
     assert result_rows(lab.fees.with_tiers(even))[0]["certainty"] == "ambiguous"
@@ -275,7 +257,7 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain() -> None:
 
 
 @pytest.mark.parametrize("token", ["ETH", "USDT", "LRC"])
-def test_no_later_price_is_ever_used(history: pd.DataFrame, token: str) -> None:
+def test_no_later_price_is_ever_used(history, token):
     """Of the whole history only the numbers of trades count, which say which markets lead on."""
     valued = lab.fees.in_token(history, token)
     assert (
@@ -334,7 +316,7 @@ def values_of(
     return [(line["fee_value"], line["value_path"]) for line in result_rows(found)]
 
 
-def test_the_busiest_markets_lead_to_the_token_however_old_their_prices_are() -> None:
+def test_the_busiest_markets_lead_to_the_token_however_old_their_prices_are():
     direct = traded("LRC-USDT", 10, "9.0")
     around = [
         traded("LRC-ETH", 1, "0.5"),
@@ -350,7 +332,7 @@ def test_the_busiest_markets_lead_to_the_token_however_old_their_prices_are() ->
     )
 
 
-def test_a_price_older_than_the_tolerance_is_no_price() -> None:
+def test_a_price_older_than_the_tolerance_is_no_price():
     drawn = [traded("LRC-USDT", 1, "2.0"), traded("LRC-USDT", 61, "3.0")]
     assert values_of(drawn, tolerance="60s")[1] == (2, "LRC>USDT")
     assert values_of(drawn, tolerance="59s")[1] == (None, None)
@@ -368,7 +350,7 @@ def test_a_price_older_than_the_tolerance_is_no_price() -> None:
     )[1] == (2, "LRC>USDT")
 
 
-def test_a_fill_is_not_valued_at_its_own_price_nor_its_order_s() -> None:
+def test_a_fill_is_not_valued_at_its_own_price_nor_its_order_s():
     orders = [(1, "2.0", 1), (2, "3.0", 2), (3, "4.0", 2)]
     frame = frame_traded(
         [traded("LRC-USDT", second, price, order) for second, price, order in orders]
@@ -380,9 +362,7 @@ def test_a_fill_is_not_valued_at_its_own_price_nor_its_order_s() -> None:
         assert [line["fee_value"] for line in found] == [None, 2, 2]
 
 
-def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(
-    history: pd.DataFrame,
-) -> None:
+def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(history):
     valued, summed = (
         result_rows(lab.fees.in_token(history, "USDC", by=by)) for by in (None, [])
     )
@@ -408,9 +388,7 @@ def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(
 # Schedules
 
 
-def test_the_first_line_that_fits_counts_from_and_until_its_moments(
-    history: pd.DataFrame,
-) -> None:
+def test_the_first_line_that_fits_counts_from_and_until_its_moments(history):
     """The world records what it charged each taker."""
     truth = {fill.id: fill for fill in World(seed=1).fills}
     taken = history[history["role"] == "taker"]
@@ -441,9 +419,7 @@ def test_the_first_line_that_fits_counts_from_and_until_its_moments(
     assert_frame_equal(lab.fees.schedule_check(taken, as_frame), found)
 
 
-def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(
-    history: pd.DataFrame,
-) -> None:
+def test_fills_without_a_line_are_refused_left_out_or_given_a_rate(history):
     lines = [{"market": "LRC-ETH", "bps": 0}]
     with pytest.raises(
         LabError,
@@ -476,9 +452,7 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NAMED)
-def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(
-    history: pd.DataFrame, case: str
-) -> None:
+def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(history, case):
     match, hint = NAMED[case]
     frame = history.head(500)
     for others in (100, "refuse"):
@@ -491,7 +465,7 @@ def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(
         assert hint in str(refused.value)
 
 
-def test_a_value_that_may_be_absent_is_allowed_by_name(history: pd.DataFrame) -> None:
+def test_a_value_that_may_be_absent_is_allowed_by_name(history):
     lines = [{"market": "NEW-USDT", "bps": 0}, {"bps": 30}]
     with pytest.raises(
         LabError,
@@ -515,9 +489,7 @@ def test_a_value_that_may_be_absent_is_allowed_by_name(history: pd.DataFrame) ->
     [list, tuple, set, frozenset, np.array, pd.Series],
     ids=lambda kind: kind.__name__,
 )
-def test_a_line_takes_any_of_several_values(
-    history: pd.DataFrame, several: Any
-) -> None:
+def test_a_line_takes_any_of_several_values(history, several):
     markets = ["LRC-ETH", "ETH-USDT"]
     one_by_one = [{"market": market, "bps": 3} for market in markets]
     found = lab.fees.schedule_check(
@@ -571,13 +543,11 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(
-    history: pd.DataFrame, case: str
-) -> None:
+def test_what_makes_no_sense_is_refused_in_words(history, case):
     assert_refused(*REFUSED[case], history.head(20))
 
 
-def test_portable_refuses_what_other_engines_cannot_hold(history: pd.DataFrame) -> None:
+def test_portable_refuses_what_other_engines_cannot_hold(history):
     frame = history.head(4)
     with pytest.raises(
         LabError,
@@ -633,9 +603,7 @@ def verdict_by_hand(fill: oracle.Fill, lines: list[dict[str, Any]]) -> str | Non
 
 @settings(max_examples=12)
 @given(histories(20), st.data())
-def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
-    history: list[Drawn], data: Any
-) -> None:
+def test_every_verdict_is_the_one_of_all_lines_that_might_apply(history, data):
     frame = frame_of(history)
     fills = oracle.fills_of(frame)
     columns = {
@@ -684,7 +652,7 @@ def test_every_verdict_is_the_one_of_all_lines_that_might_apply(
 # In words
 
 
-def test_the_rate_is_said_of_the_token_with_most_fills(history: pd.DataFrame) -> None:
+def test_the_rate_is_said_of_the_token_with_most_fills(history):
     paid = lab.fees.summary(history)
     said = lab.fees.describe(paid)
     row = paid.loc[paid["fills"].idxmax()]
@@ -698,7 +666,7 @@ def test_the_rate_is_said_of_the_token_with_most_fills(history: pd.DataFrame) ->
     assert lab.fees.describe(paid.assign(bps=np.nan)) == "No fee has a rate."
 
 
-def test_the_worth_of_fees_is_said_with_its_error_and_what_is_missing() -> None:
+def test_the_worth_of_fees_is_said_with_its_error_and_what_is_missing():
     values = pd.DataFrame(
         {
             "fills": [90, 10, 5],

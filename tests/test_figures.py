@@ -81,7 +81,9 @@ def assert_legible(figure: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("whose", ["long", "short"])
+@pytest.mark.parametrize(
+    "whose", ["long", pytest.param("short", marks=pytest.mark.thorough)]
+)
 @pytest.mark.parametrize("name", GALLERY)
 def test_texts_are_legible_inside_the_figure_and_apart(
     name: str, whose: str, gallery: Gallery

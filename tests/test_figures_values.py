@@ -57,8 +57,8 @@ def known(values: list[float]) -> list[float]:
 
 
 def test_tiers_are_the_chain_s_basis_points(
-    block: tuple[pd.DataFrame, list[dict[str, Any]]],
-) -> None:
+    block,
+):
     frame, facts = block
     counts = Counter(fact["fee_bips"] for fact in facts)
     drawn = stacks(figures.fee_tiers(frame, every="1y"))
@@ -68,7 +68,7 @@ def test_tiers_are_the_chain_s_basis_points(
     }
 
 
-def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
+def test_tiers_beyond_the_eight_with_most_fills_are_put_together():
     size = 10**21
     fees = [(tier, 1 + (tier < 8)) for tier in range(11) for _ in range(1 + (tier < 8))]
     rows = [
@@ -86,8 +86,8 @@ def test_tiers_beyond_the_eight_with_most_fills_are_put_together() -> None:
 
 
 def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(
-    trades: pd.DataFrame,
-) -> None:
+    trades,
+):
     figure = figures.fees_by_token(trades)
     axes = figure.axes[0]
     texts = words(figure)
@@ -121,14 +121,14 @@ def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(
         (0, "0 ETH"),
     ],
 )
-def test_amounts_are_cut_and_never_rounded_up(fee: int, beside: str) -> None:
+def test_amounts_are_cut_and_never_rounded_up(fee, beside):
     figure = figures.fees_by_token(
         read(page([row(size=str(10**27), feeAmount=str(fee))]), fill_type="dex")
     )
     assert beside in words(figure)
 
 
-def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
+def test_more_than_twelve_tokens_are_put_together(trades):
     many = trades.head(105).assign(
         fee_token=[f"T{n:02}" for n in range(1, 15) for _ in range(n)]
     )
@@ -149,7 +149,7 @@ def test_more_than_twelve_tokens_are_put_together(trades: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("of", ["fills", "notional"])
-def test_shares_are_counts_and_sums_of_each_week(of: Any, trades: pd.DataFrame) -> None:
+def test_shares_are_counts_and_sums_of_each_week(of, trades):
     sums: dict[tuple[str, float], int] = defaultdict(int)
     mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
     for fill in mine.itertuples():
@@ -180,9 +180,7 @@ Z = 1.959963984540054  # 97.5 % of a normal distribution lie below
 
 
 @pytest.mark.parametrize("of", ["fills", "notional"])
-def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(
-    of: Any, trades: pd.DataFrame
-) -> None:
+def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(of, trades):
     """An end lies as far from the share as 95 % of shares of that many orders do, were it the true one."""
     mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
     weights: dict[float, Counter[str]] = defaultdict(Counter)
@@ -218,7 +216,7 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(
         (5_000 * DAY, "quarter"),
     ],
 )
-def test_periods_suit_the_time_covered(seconds: int, name: str) -> None:
+def test_periods_suit_the_time_covered(seconds, name):
     last = 1657638459610 + seconds * 1000
     frame = read(page([row(), row(id="2", createdAt=str(last))]), fill_type="dex")
     assert title(figures.fill_shares(frame)) == f"AMM pool's share of fills, per {name}"
@@ -249,7 +247,7 @@ def frame_of(*fills: tuple[str, list[Any]]) -> pd.DataFrame:
     return read([text for _, text in parts], fill_type=[kind for kind, _ in parts])
 
 
-def test_a_buyer_who_paid_more_stands_right_of_zero() -> None:
+def test_a_buyer_who_paid_more_stands_right_of_zero():
     fills = [pair(3, "99.0", "dex", 500, "SELL")]
     for start in range(0, 30_000, 1_000):
         fills += [
@@ -296,7 +294,7 @@ def by_size(mine: pd.DataFrame, parts: int) -> list[list[Any]]:
     return [found[part] for part in sorted(found)]
 
 
-def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> None:
+def test_parts_by_size_hold_the_shares_of_their_fills(trades):
     parts = by_size(trades[trades["quote"] == "ETH"], 10)
     figure = figures.size_profile(trades, quote="ETH")
     for kind, label in LABELS.items():
@@ -314,8 +312,8 @@ def test_parts_by_size_hold_the_shares_of_their_fills(trades: pd.DataFrame) -> N
 
 
 def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
-    trades: pd.DataFrame,
-) -> None:
+    trades,
+):
     trades = trades.tail(500)
     some = trades[trades["side"] == "BUY"]
     own = figures.cost_curve(some)
@@ -334,7 +332,7 @@ def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
     assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
 
 
-def test_costs_are_drawn_as_their_table_has_them(trades: pd.DataFrame) -> None:
+def test_costs_are_drawn_as_their_table_has_them(trades):
     """Means weighted by value, with a whisker where there is an interval, and counts beside them."""
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
     drawn = lines(figure)
@@ -383,7 +381,7 @@ def marks(figure: Any) -> list[tuple[float, float, bool]]:
 
 
 @pytest.mark.thorough
-def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
+def test_differences_are_those_compared_with_their_verdicts(taken):
     trades, prices = taken
     overall = lab.fills.compare_venues(trades, prices)
     table = lab.fills.compare_venues(trades, prices, by="market").dropna(
@@ -420,7 +418,7 @@ def test_differences_are_those_compared_with_their_verdicts(taken: Any) -> None:
     assert {f"{count:,}" for count in rows["fills"]} <= set(words(figure))
 
 
-def test_markouts_are_drawn_with_what_they_rest_on(taken: Any) -> None:
+def test_markouts_are_drawn_with_what_they_rest_on(taken):
     trades, prices = taken
     table = lab.fills.markouts(trades, prices, by="fill_type")
     figure = figures.markouts(trades, prices=prices)
@@ -439,7 +437,7 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken: Any) -> None:
     ]
 
 
-def test_nothing_to_compare_is_said(taken: Any) -> None:
+def test_nothing_to_compare_is_said(taken):
     trades, prices = taken
     pool = trades[trades["fill_type"] == "amm"]
     with pytest.raises(

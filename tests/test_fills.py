@@ -3,26 +3,15 @@
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from support.engines import QUICK, on, result_rows
-from support.settled_block import COUNTS, Settled, client_of, settled_of, trades_of
+from support.settled_block import COUNTS
 from support.trade_histories import assert_refused
 
 import loopring_lab as lab
-
-
-@pytest.fixture(scope="module")
-def block(block_folder: Path) -> pd.DataFrame:
-    return trades_of(client_of(block_folder))
-
-
-@pytest.fixture(scope="module")
-def settled(block_folder: Path) -> Settled:
-    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +28,8 @@ def history() -> pd.DataFrame:
 
 @pytest.mark.parametrize("engine", QUICK)
 def test_shares_per_fill_type_are_the_chain_s_counts(
-    block: pd.DataFrame, settled: Settled, block_folder: Path, engine: str
-) -> None:
+    block, settled, block_folder, engine
+):
     rows, _, amm, dex, _ = COUNTS[block_folder.name]
     counts = Counter(fact["fill_type"] for fact in settled.values())
     assert counts == {"amm": amm, "dex": dex}
@@ -58,9 +47,7 @@ def test_shares_per_fill_type_are_the_chain_s_counts(
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_maker_and_taker_shares_are_the_chain_s(
-    block: pd.DataFrame, settled: Settled, engine: str
-) -> None:
+def test_maker_and_taker_shares_are_the_chain_s(block, settled, engine):
     known = block.assign(
         role=[
             settled[pair]["role"]
@@ -96,7 +83,5 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(
-    history: pd.DataFrame, case: str
-) -> None:
+def test_what_makes_no_sense_is_refused_in_words(history, case):
     assert_refused(*REFUSED[case], history.head(20))

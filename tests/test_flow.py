@@ -1,6 +1,7 @@
 """Flow classes: arbitrageurs and users of synthetic worlds are told apart, and too little data is no verdict."""
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.flows import CHEAPER, recovered
 from support.worlds import minute_marks, trades_of
@@ -29,28 +30,37 @@ def trades(world: World) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def known(world: World, trades: pd.DataFrame) -> pd.DataFrame:
-    return lab.fills.with_flow(trades, minute_marks(world, world.fills, []))
+def prices(world: World) -> pa.Table:
+    return minute_marks(world, world.fills, [])
+
+
+@pytest.fixture(scope="module")
+def known(trades: pd.DataFrame, prices: pa.Table) -> pd.DataFrame:
+    return lab.fills.with_flow(trades, prices)
+
+
+@pytest.fixture(scope="module")
+def orders(trades: pd.DataFrame) -> pd.DataFrame:
+    """The fills at pools of an arbitrageur."""
+    return trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
 
 
 @pytest.mark.parametrize(("seed", "cheaper", "book_arbitrage"), [*FEW, *MANY])
-def test_arbitrageurs_and_users_are_told_apart(
-    seed: int, cheaper: str, book_arbitrage: bool
-) -> None:
+def test_arbitrageurs_and_users_are_told_apart(seed, cheaper, book_arbitrage):
     world = World(seed, 0.05, cheaper, book_arbitrage=book_arbitrage)
     for found in recovered(world).values():
         assert found.precision > 0.95
         assert found.recall > 0.95
 
 
-def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known: pd.DataFrame) -> None:
+def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known):
     assert known.groupby("trade_id")["flow"].nunique().max() == 1
     assert known["flow"].notna().all()
     pools = known[known["account_id"] < 10_000]
     assert {"arbitrage", "user"} <= set(pools["flow"])
 
 
-def test_the_book_is_judged_too(known: pd.DataFrame, world: World) -> None:
+def test_the_book_is_judged_too(known, world):
     book = known[(known["fill_type"] == "dex") & (known["role"] == "taker")]
     is_arbitrageur = book["account_id"].isin(world.arbitrageurs)
     assert is_arbitrageur.any()
@@ -58,25 +68,17 @@ def test_the_book_is_judged_too(known: pd.DataFrame, world: World) -> None:
 
 
 @pytest.mark.parametrize(("account", "flow"), [(58344, "user"), (12059, "arbitrage")])
-def test_a_single_history_is_enough(
-    world: World, trades: pd.DataFrame, account: int, flow: str
-) -> None:
+def test_a_single_history_is_enough(trades, prices, account, flow):
     mine = trades[trades["account_id"] == account]
-    known = lab.fills.with_flow(mine, minute_marks(world, world.fills, []))
-    assert set(known["flow"]) == {flow}
+    assert set(lab.fills.with_flow(mine, prices)["flow"]) == {flow}
 
 
-def test_fills_whose_taker_is_not_there_are_unknown(
-    world: World, trades: pd.DataFrame
-) -> None:
+def test_fills_whose_taker_is_not_there_are_unknown(trades, prices):
     makers = trades[trades["role"] == "maker"]
-    known = lab.fills.with_flow(makers, minute_marks(world, world.fills, []))
-    assert set(known["flow"]) == {"unknown"}
+    assert set(lab.fills.with_flow(makers, prices)["flow"]) == {"unknown"}
 
 
-def test_too_little_data_is_no_verdict(world: World, trades: pd.DataFrame) -> None:
-    prices = minute_marks(world, world.fills, [])
-    orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
+def test_too_little_data_is_no_verdict(orders, prices):
     found = {
         count: set(lab.fills.with_flow(orders.head(count), prices)["flow"])
         for count in (3, 4)
@@ -90,24 +92,18 @@ def test_too_little_data_is_no_verdict(world: World, trades: pd.DataFrame) -> No
     assert set(stale["flow"]) == {"unknown"}
 
 
-def test_a_surer_verdict_takes_more_orders(world: World, trades: pd.DataFrame) -> None:
-    prices = minute_marks(world, world.fills, [])
-    orders = trades[(trades["account_id"] == 12059) & (trades["fill_type"] == "amm")]
+def test_a_surer_verdict_takes_more_orders(orders, prices):
     four = lab.fills.with_flow(orders.head(4), prices, intervals=0.99)
     assert set(four["flow"]) == {"unknown"}
 
 
-def test_an_own_column_of_that_name_is_replaced(
-    world: World, trades: pd.DataFrame
-) -> None:
-    own = trades.assign(flow="mine")
-    known = lab.fills.with_flow(own, minute_marks(world, world.fills, []))
+def test_an_own_column_of_that_name_is_replaced(trades, prices):
+    known = lab.fills.with_flow(trades.assign(flow="mine"), prices)
     assert "mine" not in set(known["flow"])
     assert known.columns.tolist().count("flow") == 1
 
 
 WRONG = {
-    "their own prices": ({"prices": "trades"}, "no prices of an outside market"),
     "no prices": ({"prices": None}, "no prices of an outside market"),
     "no length of time": ({"tolerance": "soon"}, "tolerance='soon'"),
     "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
@@ -115,12 +111,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_judged_is_refused(
-    wrong: str, world: World, trades: pd.DataFrame
-) -> None:
+def test_what_cannot_be_judged_is_refused(wrong, trades, prices):
     given, named = WRONG[wrong]
-    arguments = {"prices": minute_marks(world, world.fills, [])} | given
-    if arguments["prices"] == "trades":
-        arguments["prices"] = trades
     with pytest.raises(LabError, match=named):
-        lab.fills.with_flow(trades, **arguments)
+        lab.fills.with_flow(trades, **{"prices": prices} | given)
+
+
+def test_own_trades_are_no_prices_from_outside(trades):
+    with pytest.raises(LabError, match="no prices of an outside market"):
+        lab.fills.with_flow(trades, trades)

@@ -42,7 +42,7 @@ DOCSTRING_FAULTS = {  # numpydoc's codes: sections, summary, parameters, returns
 }
 
 
-def test_imports_keep_to_the_contracts_of_pyproject() -> None:
+def test_imports_keep_to_the_contracts_of_pyproject():
     """import-linter reads them: the floors, the relayer's independence, no cycles."""
     found = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
@@ -111,7 +111,7 @@ def reached() -> dict[str, object]:
 @pytest.mark.filterwarnings(
     "ignore:Widget.* is deprecated:DeprecationWarning"
 )  # numpydoc touches everything
-def test_whatever_is_in_reach_is_documented() -> None:
+def test_whatever_is_in_reach_is_documented():
     faults = {
         name: docstring_faults(name, member) for name, member in reached().items()
     }
@@ -120,7 +120,7 @@ def test_whatever_is_in_reach_is_documented() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Widget.* is deprecated:DeprecationWarning")
-def test_whatever_is_in_reach_shows_an_example() -> None:
+def test_whatever_is_in_reach_shows_an_example():
     """The doctests run them."""
     names = dict(in_reach())
     assert {
@@ -135,7 +135,7 @@ def test_whatever_is_in_reach_shows_an_example() -> None:
     ] == []
 
 
-def test_tests_load_without_what_only_ci_installs() -> None:
+def test_tests_load_without_what_only_ci_installs():
     missing = {name for name, extra in EXTRAS.items() if extra in ONLY_IN_CI}
     found = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -154,11 +154,15 @@ def test_tests_load_without_what_only_ci_installs() -> None:
     assert found == []
 
 
-def test_importing_the_package_loads_nothing_slow() -> None:
-    code = "import json, sys, loopring_lab; print(json.dumps(list(sys.modules)))"
-    loaded = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+def test_importing_the_package_loads_nothing_slow_and_touches_no_logger_of_others():
+    code = """
+import json, logging, sys, loopring_lab
+print(json.dumps([list(sys.modules), logging.getLogger("urllib3.connectionpool").filters]))
+"""
+    loaded, filters = json.loads(subprocess.check_output([sys.executable, "-c", code]))
     assert "loopring_lab" in loaded
     assert SLOW & set(loaded) == set()
+    assert filters == []
 
 
 PUBLIC_MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, name))]
@@ -167,7 +171,7 @@ PUBLIC_MODULES = [name for name in lab.__all__ if inspect.ismodule(getattr(lab, 
 @pytest.mark.parametrize(
     "use_jedi", [True, False]
 )  # kernels complete with jedi where it is installed
-def test_tab_completes_public_names_only(use_jedi: bool) -> None:
+def test_tab_completes_public_names_only(use_jedi):
     code = f"""
 import json
 from IPython.core.completer import provisionalcompleter
@@ -190,7 +194,7 @@ print(json.dumps(found))
     }
 
 
-def test_the_architecture_page_names_every_room() -> None:
+def test_the_architecture_page_names_every_room():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert {room for room in rooms if not re.search(rf"\b{room}\b", page)} == set()
@@ -203,7 +207,7 @@ def test_the_architecture_page_names_every_room() -> None:
 @pytest.mark.parametrize(
     "page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name
 )
-def test_the_files_that_a_page_names_exist(page: Path) -> None:
+def test_the_files_that_a_page_names_exist(page):
     names = re.findall(
         r"`((?:tests/|docs/|loopring_lab/)?[\w/]+\.(?:py|md|txt|toml))`",
         page.read_text(encoding="utf-8"),
@@ -218,7 +222,7 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
     assert missing == []
 
 
-def test_each_term_of_the_glossary_stands_once_and_in_order() -> None:
+def test_each_term_of_the_glossary_stands_once_and_in_order():
     terms = re.findall(
         r"^\| \*\*(.+?)\*\* \|",
         (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"),

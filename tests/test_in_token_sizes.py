@@ -32,9 +32,7 @@ def history() -> pd.DataFrame:
     )
 
 
-def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(
-    history: pd.DataFrame,
-) -> None:
+def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(history):
     """Each price before an order against the first after it, added up by day."""
     some = history[history["created_at"].notna()].head(200)
     fills = [oracle.Fill(**row) for row in result_rows(some)]
@@ -91,7 +89,7 @@ def mean_price(fills: list[oracle.Fill], moment: tuple[int, int]) -> float:
     return sum(same) / len(same)
 
 
-def test_a_token_without_a_market_has_its_own_fees_only(history: pd.DataFrame) -> None:
+def test_a_token_without_a_market_has_its_own_fees_only(history):
     alone = history.assign(fee_token="POINTS")
     (line,) = result_rows(lab.fees.in_token(alone, "POINTS", by=[]))
     assert line["unpriced"] == history["created_at"].isna().sum()

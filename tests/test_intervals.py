@@ -80,7 +80,7 @@ def by_definition(fills: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def test_means_and_intervals_are_those_of_their_definition() -> None:
+def test_means_and_intervals_are_those_of_their_definition():
     fills = drawn(150, 1)
     found = estimated(fills).set_index("part")
     for group, mine in fills.groupby("part"):
@@ -90,7 +90,7 @@ def test_means_and_intervals_are_those_of_their_definition() -> None:
         )
 
 
-def test_the_interval_holds_the_true_mean_in_nineteen_of_twenty_samples() -> None:
+def test_the_interval_holds_the_true_mean_in_nineteen_of_twenty_samples():
     samples = pd.concat(
         [drawn(100, seed, 1).assign(part=seed) for seed in range(300)],
         ignore_index=True,
@@ -100,7 +100,7 @@ def test_the_interval_holds_the_true_mean_in_nineteen_of_twenty_samples() -> Non
     assert 0.9 < held < 0.985
 
 
-def test_few_fills_few_orders_and_unequal_ones_give_no_interval() -> None:
+def test_few_fills_few_orders_and_unequal_ones_give_no_interval():
     few = estimated(drawn(8, 7, 1).head(19))
     assert few["low_all_in_bps"].isna().all()
     assert few["weighted_all_in_bps"].notna().all()

@@ -101,7 +101,7 @@ def update_of(vector: Vector, setup: KeyUpdateSetup, **how: Any) -> lab.KeyUpdat
     )
 
 
-def test_every_vector_is_sent_to_the_byte_and_accepted() -> None:
+def test_every_vector_is_sent_to_the_byte_and_accepted():
     found = []
     for exchange, chain, group in networks(every_vector()["account_update"]):
         fees = dict.fromkeys(("ETH", "LRC", "USDT"), 0)
@@ -131,7 +131,7 @@ def test_every_vector_is_sent_to_the_byte_and_accepted() -> None:
     )
 
 
-def test_every_counterfactual_vector_is_sent_and_accepted() -> None:
+def test_every_counterfactual_vector_is_sent_and_accepted():
     for vector in every_vector()["counterfactual"]:
         with key_update_setup(
             exchange=vector["exchange"], chain_id=vector["chain_id"]
@@ -152,9 +152,7 @@ def test_every_counterfactual_vector_is_sent_and_accepted() -> None:
 # The whole way
 
 
-def test_an_update_goes_through_its_states_and_ends_in_the_new_key(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_an_update_goes_through_its_states_and_ends_in_the_new_key(setup):
     before = setup.client.account(ACCOUNT)
     update = setup.prepare()
     receipt = update.submit()
@@ -182,7 +180,7 @@ def test_an_update_goes_through_its_states_and_ends_in_the_new_key(
     assert not before.has_key(update.l2_key)
 
 
-def test_the_old_api_key_ends_and_the_new_one_works(setup: KeyUpdateSetup) -> None:
+def test_the_old_api_key_ends_and_the_new_one_works(setup):
     old_key = setup.relayer.l2_key(ACCOUNT)
     old = setup.client.with_api_key(setup.client.api_key(old_key, ACCOUNT))
     count = old.count(ACCOUNT)
@@ -199,9 +197,7 @@ def test_the_old_api_key_ends_and_the_new_one_works(setup: KeyUpdateSetup) -> No
 # Refusals
 
 
-def test_an_update_that_expires_on_the_way_fails_with_that_reason(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_an_update_that_expires_on_the_way_fails_with_that_reason(setup):
     receipt = setup.prepare().submit()
     setup.now = UNTIL.timestamp()
     setup.finish()
@@ -212,16 +208,14 @@ def test_an_update_that_expires_on_the_way_fails_with_that_reason(
         receipt.wait()
 
 
-def test_a_token_that_pays_no_fees_is_named_with_those_that_do(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup):
     with pytest.raises(
         KeyUpdateError, match=r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"
     ):
         setup.prepare(fee_token="WBTC")
 
 
-def test_a_failed_update_ends_in_the_relayers_reason() -> None:
+def test_a_failed_update_ends_in_the_relayers_reason():
     with key_update_setup(fail_updates={1: "not enough ETH to pay the fee"}) as setup:
         before = setup.client.account(ACCOUNT)
         receipt = setup.prepare().submit()
@@ -237,7 +231,7 @@ def test_a_failed_update_ends_in_the_relayers_reason() -> None:
         assert again.wait().nonce == before.nonce + 1
 
 
-def test_without_an_api_key_the_account_shows_the_outcome() -> None:
+def test_without_an_api_key_the_account_shows_the_outcome():
     with key_update_setup(fail_updates={1: "no one is told"}) as setup:
         setup.connect(api_key=None)
         receipt = setup.prepare().submit()
@@ -260,8 +254,8 @@ def test_without_an_api_key_the_account_shows_the_outcome() -> None:
     ],
 )
 def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
-    setup: KeyUpdateSetup, keyed: bool, told: str
-) -> None:
+    setup, keyed, told
+):
     setup.connect(api_key=setup.relayer.api_key if keyed else None)
     receipts = []
     for _ in range(2):
@@ -272,7 +266,7 @@ def test_an_update_that_another_one_followed_is_not_taken_for_the_current(
     assert receipts[1].wait().nonce == 3
 
 
-def test_an_update_that_takes_too_long_is_not_given_up(setup: KeyUpdateSetup) -> None:
+def test_an_update_that_takes_too_long_is_not_given_up(setup):
     receipt = setup.prepare().submit()
     with pytest.raises(
         KeyUpdateError, match=r"still received after 0\.01 s\. .*call wait\(\) again"
@@ -282,9 +276,7 @@ def test_an_update_that_takes_too_long_is_not_given_up(setup: KeyUpdateSetup) ->
     assert receipt.wait(timeout=0).nonce > 0
 
 
-def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(setup):
     receipt = setup.prepare().submit()
     with scripted(
         lambda number, request: Answer(429, headers={"Retry-After": "20"})
@@ -308,9 +300,7 @@ def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(
 @pytest.mark.parametrize(
     ("kind", "taken"), [("truncated", True), ("reset", False), ("500", False)]
 )
-def test_a_lost_answer_is_resolved_by_sending_the_same_again(
-    kind: str, taken: bool
-) -> None:
+def test_a_lost_answer_is_resolved_by_sending_the_same_again(kind, taken):
     with key_update_setup(faults={kind: 1.0}, max_faults_in_a_row=1) as setup:
         update = setup.prepare()
         receipt = update.submit()
@@ -328,9 +318,7 @@ def test_a_lost_answer_is_resolved_by_sending_the_same_again(
         assert setup.relayer.step() == 0
 
 
-def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(setup):
     update = setup.prepare()
     real = setup.transport.post
 
@@ -356,8 +344,8 @@ def silent_for_posts(number: int, request: Request) -> Answer:
 
 
 def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says_so(
-    setup: KeyUpdateSetup,
-) -> None:
+    setup,
+):
     update = setup.prepare()
     with scripted(silent_for_posts) as server, setup.redirected(server.base_url):
         with pytest.raises(
@@ -403,9 +391,7 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
         (Answer(200, b"[]"), LabError, "expected a JSON object"),
     ],
 )
-def test_an_answer_is_not_asked_for_twice(
-    setup: KeyUpdateSetup, answer: Answer, error: type[LabError], told: str
-) -> None:
+def test_an_answer_is_not_asked_for_twice(setup, answer, error, told):
     update = setup.prepare()
     answer = answer._replace(headers=answer.headers | setup.source)
     with (
@@ -417,7 +403,7 @@ def test_an_answer_is_not_asked_for_twice(
         assert len(server.requests) == 1
 
 
-def test_nothing_is_lost_where_nothing_was_sent(setup: KeyUpdateSetup) -> None:
+def test_nothing_is_lost_where_nothing_was_sent(setup):
     update = setup.prepare()
     with scripted(silent_for_posts) as server:
         closed = server.base_url
@@ -430,9 +416,7 @@ def test_nothing_is_lost_where_nothing_was_sent(setup: KeyUpdateSetup) -> None:
 # A wallet elsewhere
 
 
-def test_a_wallet_signs_twice_and_each_step_names_the_next(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_a_wallet_signs_twice_and_each_step_names_the_next(setup):
     wallet = setup.relayer.signer(ACCOUNT)
     update = setup.prepare(signer=None)
     for early in (update.typed_data, update.submit, update.body, lambda: update.l2_key):
@@ -458,9 +442,7 @@ def test_a_wallet_signs_twice_and_each_step_names_the_next(
     assert setup.client.account(ACCOUNT).has_key(update.l2_key)
 
 
-def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup):
     wallet = setup.relayer.signer(ACCOUNT)
     update = setup.prepare(signer=None)
     update.attach(personal_sign(wallet, update.key_seed_message()))
@@ -484,9 +466,7 @@ MALFORMED: list[Callable[[bytes], Any]] = [
 
 
 @pytest.mark.parametrize("change", MALFORMED)
-def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(
-    setup: KeyUpdateSetup, change: Callable[[bytes], Any]
-) -> None:
+def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(setup, change):
     wallet = setup.relayer.signer(ACCOUNT)
     update = setup.prepare(signer=None)
     good = personal_sign(wallet, update.key_seed_message())
@@ -505,9 +485,7 @@ def test_a_malformed_signature_is_refused_and_does_not_spoil_the_update(
     assert update.attach(good).submit().status == "received"
 
 
-def test_another_wallets_signature_or_text_is_refused_at_either_step(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_another_wallets_signature_or_text_is_refused_at_either_step(setup):
     wallet = setup.relayer.signer(ACCOUNT)
     other = setup.relayer.signer(11375)
     update = setup.prepare(signer=None)
@@ -540,9 +518,7 @@ def wallet(setup: KeyUpdateSetup) -> tuple[int, dict[str, str]]:
     return account, dict(found)
 
 
-def test_a_wallet_that_is_not_deployed_updates_its_key(
-    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
-) -> None:
+def test_a_wallet_that_is_not_deployed_updates_its_key(setup, wallet):
     account, info = wallet
     mapping = {
         "factory": info["walletFactory"],
@@ -560,9 +536,7 @@ def test_a_wallet_that_is_not_deployed_updates_its_key(
     assert receipt.wait().has_key(updates[0].l2_key)
 
 
-def test_the_wallet_must_be_the_accounts(
-    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
-) -> None:
+def test_the_wallet_must_be_the_accounts(setup, wallet):
     account, info = wallet
     with pytest.raises(
         KeyUpdateError, match=r"give the wallet 0x\w+, but the owner .* Check the salt"
@@ -576,7 +550,7 @@ def test_the_wallet_must_be_the_accounts(
         setup.prepare(account, counterfactual=info | {"walletSalt": "a lot"})
 
 
-def test_an_unknown_factory_is_refused_on_both_sides(setup: KeyUpdateSetup) -> None:
+def test_an_unknown_factory_is_refused_on_both_sides(setup):
     factory = "0x" + "11" * 20
     code = "0x" + "22" * 32
     signer = setup.relayer.signer(ACCOUNT)
@@ -604,9 +578,7 @@ def flat(body: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
             yield before + name, str(value)
 
 
-def test_the_preview_shows_each_field_that_is_sent(
-    setup: KeyUpdateSetup, wallet: tuple[int, dict[str, str]]
-) -> None:
+def test_the_preview_shows_each_field_that_is_sent(setup, wallet):
     update = setup.prepare(wallet[0], counterfactual=wallet[1])
     update.body()
     preview = update.preview()
@@ -622,7 +594,7 @@ def test_the_preview_shows_each_field_that_is_sent(
     assert all(line.meaning for line in preview.lines)
 
 
-def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:
+def test_a_preview_signs_and_sends_nothing(setup):
     update = setup.prepare()
     assert "made by the signer in submit()" in repr(update.preview())
     assert repr(update.preview()) == repr(setup.prepare().preview())
@@ -637,9 +609,7 @@ def test_a_preview_signs_and_sends_nothing(setup: KeyUpdateSetup) -> None:
 
 
 @pytest.mark.parametrize("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]])
-def test_a_private_key_is_never_taken(
-    unused_setup: KeyUpdateSetup, signer: Any
-) -> None:
+def test_a_private_key_is_never_taken(unused_setup, signer):
     with pytest.raises(
         KeyUpdateError, match=r"signer: .* as text is never accepted"
     ) as caught:
@@ -648,9 +618,7 @@ def test_a_private_key_is_never_taken(
 
 
 @pytest.mark.parametrize("seed", ["", "with key nonce: 99", "with key nonce: 1 "])
-def test_a_key_seed_must_end_in_the_nonce(
-    unused_setup: KeyUpdateSetup, seed: str
-) -> None:
+def test_a_key_seed_must_end_in_the_nonce(unused_setup, seed):
     with pytest.raises(
         ProtocolError, match=r"keySeed: does not end in 'with key nonce: 1'"
     ):
@@ -667,16 +635,14 @@ def test_a_key_seed_must_end_in_the_nonce(
         (timedelta(minutes=5), 300),
     ],
 )
-def test_a_time_from_now_on(
-    unused_setup: KeyUpdateSetup, valid_for: Any, seconds: int
-) -> None:
+def test_a_time_from_now_on(unused_setup, valid_for, seconds):
     before = int(datetime.now(UTC).timestamp())
     until = unused_setup.prepare(valid_for=valid_for).body()["validUntil"]
     assert before + seconds <= until <= int(datetime.now(UTC).timestamp()) + seconds
 
 
 @pytest.mark.parametrize("zone", [None, UTC])
-def test_a_moment(unused_setup: KeyUpdateSetup, zone: Any) -> None:
+def test_a_moment(unused_setup, zone):
     until = datetime(2106, 2, 7, 6, 28, 15, tzinfo=zone)
     assert unused_setup.prepare(valid_for=until).body()["validUntil"] == 2**32 - 1
     with pytest.raises(ProtocolError, match="validUntil"):
@@ -686,9 +652,7 @@ def test_a_moment(unused_setup: KeyUpdateSetup, zone: Any) -> None:
 @pytest.mark.parametrize(
     "valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)]
 )
-def test_what_is_no_time_is_refused(
-    unused_setup: KeyUpdateSetup, valid_for: Any
-) -> None:
+def test_what_is_no_time_is_refused(unused_setup, valid_for):
     with pytest.raises(KeyUpdateError, match=r"valid_for=.*Give text such as '30d'"):
         unused_setup.prepare(valid_for=valid_for)
 
@@ -703,9 +667,7 @@ def test_what_is_no_time_is_refused(
         ("79228162514.264337593543950335", "ETH", str(2**96 - 1)),
     ],
 )
-def test_fees_are_exact(
-    unused_setup: KeyUpdateSetup, given: Any, token: str, volume: str
-) -> None:
+def test_fees_are_exact(unused_setup, given, token, volume):
     sent = unused_setup.prepare(max_fee=given, fee_token=token).body()["maxFee"]
     assert sent == {"tokenId": {"ETH": 0, "USDT": 3}[token], "volume": volume}
 
@@ -722,9 +684,7 @@ def test_fees_are_exact(
         ("79228162514.264337593543950336", ProtocolError),
     ],
 )
-def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(
-    unused_setup: KeyUpdateSetup, given: Any, error: type[LabError]
-) -> None:
+def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(unused_setup, given, error):
     with pytest.raises(error):
         unused_setup.prepare(max_fee=given)
 
@@ -732,9 +692,7 @@ def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(
 # What is shown and kept
 
 
-def test_an_older_answer_never_overtakes_a_newer_one(
-    setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_answer_never_overtakes_a_newer_one(setup, monkeypatch):
     """Waiting that was cancelled may still have an answer under way."""
     receipt = setup.prepare().submit()
     ask = setup.client.update_status
@@ -762,7 +720,7 @@ def test_an_older_answer_never_overtakes_a_newer_one(
     assert receipt.status == "processed"
 
 
-def test_updates_and_receipts_are_not_pickled(setup: KeyUpdateSetup) -> None:
+def test_updates_and_receipts_are_not_pickled(setup):
     update = setup.prepare()
     for value in (update, update.submit(), update.body()):
         with pytest.raises(TypeError, match="pickle"):

@@ -32,7 +32,7 @@ def rows() -> list[list[str]]:
     ][1:]
 
 
-def test_the_page_lists_the_locked_packages() -> None:
+def test_the_page_lists_the_locked_packages():
     lock = (ROOT / "uv.lock").read_text(encoding="utf-8")
     entries = re.findall(
         r'^name = "(.+)"\nversion = "(.+)"\nsource = \{ registry', lock, re.MULTILINE
@@ -45,13 +45,13 @@ def test_the_page_lists_the_locked_packages() -> None:
     ) == sorted(entries)
 
 
-def test_each_licence_is_of_a_family_that_forbids_no_use() -> None:
+def test_each_licence_is_of_a_family_that_forbids_no_use():
     assert [
         row for row in rows() if not any(family in row[2] for family in FAMILIES)
     ] == []
 
 
-def test_the_page_says_what_the_installed_packages_say() -> None:
+def test_the_page_says_what_the_installed_packages_say():
     installed = licences.found(sys.path)
     shown = {name: (versions, licence) for name, versions, licence in rows()}
     here = {

@@ -68,8 +68,8 @@ def pool_time(event: Any) -> pd.Timestamp:
 # Parts that add up
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_parts_add_up_and_are_those_of_fractions(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_add_up_and_are_those_of_fractions(seed):
     pool = drawn(seed)
     for every, length in EVERY.items():
         found = asked(pool, every)
@@ -85,12 +85,12 @@ def test_parts_add_up_and_are_those_of_fractions(seed: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(100, 200))
-def test_parts_of_many_pools_add_up(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(6, 100))
+def test_parts_of_many_pools_add_up(seed):
     test_parts_add_up_and_are_those_of_fractions(seed)
 
 
-def test_a_period_begins_with_what_the_last_one_ended_with() -> None:
+def test_a_period_begins_with_what_the_last_one_ended_with():
     found = asked(drawn(3), every="1h")
     assert found["opened"].tolist()[1:] == found["closed"].tolist()[:-1]
     steps = found["period"].diff().dropna()
@@ -102,7 +102,7 @@ def test_a_period_begins_with_what_the_last_one_ended_with() -> None:
     assert quiet["fee_source"].isna().all()
 
 
-def test_several_pools_are_told_apart() -> None:
+def test_several_pools_are_told_apart():
     together = lab.fills.liquidity(
         trades_of(pools()), balances_of(pools()), prices_of(pools())
     )
@@ -112,7 +112,7 @@ def test_several_pools_are_told_apart() -> None:
     pd.testing.assert_frame_equal(together, expected)
 
 
-def test_where_blocks_are_missing_nothing_is_known_until_a_period_is_whole() -> None:
+def test_where_blocks_are_missing_nothing_is_known_until_a_period_is_whole():
     pool = drawn(5)
     known = asked(pool)
     balances = balances_of([pool])
@@ -135,7 +135,7 @@ def test_where_blocks_are_missing_nothing_is_known_until_a_period_is_whole() -> 
     pd.testing.assert_frame_equal(found[whole], known[whole])
 
 
-def test_without_balances_fees_are_assumed_and_no_position_is_known() -> None:
+def test_without_balances_fees_are_assumed_and_no_position_is_known():
     pool = drawn(4)
     found = lab.fills.liquidity(trades_of([pool]), None, prices_of([pool]))
     known = asked(pool)
@@ -156,7 +156,7 @@ def test_without_balances_fees_are_assumed_and_no_position_is_known() -> None:
     )
 
 
-def test_without_prices_only_amounts_of_tokens_are_known() -> None:
+def test_without_prices_only_amounts_of_tokens_are_known():
     pool = drawn(4)
     found = lab.fills.liquidity(trades_of([pool]), balances_of([pool]))
     known = asked(pool)
@@ -168,7 +168,7 @@ def test_without_prices_only_amounts_of_tokens_are_known() -> None:
     assert found["reference"].isna().all()
 
 
-def test_before_the_first_price_values_are_unknown() -> None:
+def test_before_the_first_price_values_are_unknown():
     pool = drawn(6)
     first = next(e for e in pool.events if e.kind == "spot_trade").ms
     later = [(ms, price) for ms, price in pool.prices if ms > first]
@@ -180,7 +180,7 @@ def test_before_the_first_price_values_are_unknown() -> None:
     assert is_exact(known)
 
 
-def test_fills_that_the_balances_lack_are_not_guessed() -> None:
+def test_fills_that_the_balances_lack_are_not_guessed():
     pool = drawn(2)
     half = len(pool.events) // 2
     balances = balances_of([pool._replace(events=pool.events[:half])])
@@ -201,7 +201,7 @@ def test_fills_that_the_balances_lack_are_not_guessed() -> None:
 
 
 @pytest.mark.parametrize("engine", QUICK)
-def test_every_engine_gives_the_same_digits(engine: str) -> None:
+def test_every_engine_gives_the_same_digits(engine):
     trades, balances, prices = (
         make(pools()) for make in (trades_of, balances_of, prices_of)
     )
@@ -214,7 +214,7 @@ def test_every_engine_gives_the_same_digits(engine: str) -> None:
     assert_same(found, expected)
 
 
-def test_balances_may_be_of_another_kind() -> None:
+def test_balances_may_be_of_another_kind():
     trades, balances, prices = (
         make(pools()) for make in (trades_of, balances_of, prices_of)
     )
@@ -237,19 +237,22 @@ def of_pool(world: World, market: str) -> list[Fill]:
     return [f for f in world.fills if f.market == market and f.venue == "amm"]
 
 
-def scaled(price: Fraction) -> int:
-    return int(price * 10**18)
+def priced(world: World, market: str, moments: set[int]) -> Drawn:
+    """Return a world's pool with the true prices of these moments."""
+    prices = {ms: true_price(world, market, ms) for ms in sorted(moments)}
+    return of_world(world, market, [(ms, int(p * 10**18)) for ms, p in prices.items()])
+
+
+def priced_at_fills(world: World, market: str) -> Drawn:
+    return priced(world, market, {fill.time_ms for fill in of_pool(world, market)})
 
 
 @pytest.mark.parametrize("market", ["LRC-ETH", "ETH-USDC", "WBTC-USDT"])
-def test_a_worlds_pool_earned_what_its_reserves_and_true_prices_say(
-    world: World, market: str
-) -> None:
+def test_a_worlds_pool_earned_what_its_reserves_and_true_prices_say(world, market):
     fills = of_pool(world, market)
     moments = {fill.time_ms for fill in fills}
     moments |= set(range(min(moments) // DAY * DAY, max(moments), DAY))
-    prices = [(ms, scaled(true_price(world, market, ms))) for ms in sorted(moments)]
-    pool = of_world(world, market, prices)
+    pool = priced(world, market, moments)
     found = asked(pool)
     assert is_exact(found)
     assert found["fee_source"].dropna().unique().tolist() == ["measured"]
@@ -266,12 +269,10 @@ def test_a_worlds_pool_earned_what_its_reserves_and_true_prices_say(
 
 @pytest.mark.parametrize("market", ["LRC-ETH", "ETH-USDC"])
 def test_minute_closes_give_a_worlds_truth_within_a_basis_point_of_the_volume(
-    world: World, market: str
-) -> None:
+    world, market
+):
     fills = of_pool(world, market)
-    moments = sorted({fill.time_ms for fill in fills})
-    exact = [(ms, scaled(true_price(world, market, ms))) for ms in moments]
-    pool = of_world(world, market, exact)
+    pool = priced_at_fills(world, market)
     marks = minute_marks(world, fills, []).to_pandas()
     found = lab.fills.liquidity(
         trades_of([pool]),
@@ -289,9 +290,7 @@ def test_minute_closes_give_a_worlds_truth_within_a_basis_point_of_the_volume(
         assert abs(ours - float(expected[name])) / notional * 10_000 < 1, name
 
 
-def test_flow_classes_give_a_worlds_losses_to_arbitrage_and_to_users(
-    world: World,
-) -> None:
+def test_flow_classes_give_a_worlds_losses_to_arbitrage_and_to_users(world):
     trades = worlds.trades_of(world)
     marks = minute_marks(world, world.fills, []).to_pandas()
     prices = marks.assign(price=marks["price"].astype("amount"))
@@ -300,10 +299,7 @@ def test_flow_classes_give_a_worlds_losses_to_arbitrage_and_to_users(
     found = lab.fills.liquidity(judged, balances, prices, every="1y")
     assert is_exact(found)
     for market in ("LRC-ETH", "ETH-USDC", "LRC-USDC"):
-        fills = of_pool(world, market)
-        moments = sorted({fill.time_ms for fill in fills})
-        exact = [(ms, scaled(true_price(world, market, ms))) for ms in moments]
-        truth = earned(of_world(world, market, exact), 10 * 366 * DAY)[0]
+        truth = earned(priced_at_fills(world, market), 10 * 366 * DAY)[0]
         row = found[(found["market"] == market) & (found["fills"] > 1)]
         notional = float(sum(row["notional"], Decimal(0)))
         for name in ("fees", *LOSSES.values()):
@@ -312,7 +308,7 @@ def test_flow_classes_give_a_worlds_losses_to_arbitrage_and_to_users(
             assert off < 1, (market, name, off)
 
 
-def test_the_demo_blocks_give_the_worlds_reserves_and_fees() -> None:
+def test_the_demo_blocks_give_the_worlds_reserves_and_fees():
     world = World()
     client = lab.connect(blocks="demo")
     market = "LRC-ETH"
@@ -331,7 +327,7 @@ def test_the_demo_blocks_give_the_worlds_reserves_and_fees() -> None:
     assert found["fills"].tolist() == [len(trades)]
 
 
-def test_a_relayers_trades_are_found_among_the_balances_of_blocks() -> None:
+def test_a_relayers_trades_are_found_among_the_balances_of_blocks():
     blocks = lab.connect(blocks="demo")
     trades = lab.connect().trades(1, until="2022-01-31")
     found = lab.fills.liquidity(trades, blocks.pool_balances(), every="1y")
@@ -342,7 +338,7 @@ def test_a_relayers_trades_are_found_among_the_balances_of_blocks() -> None:
 # A real block
 
 
-def test_of_a_real_block_only_what_follows_is_known() -> None:
+def test_of_a_real_block_only_what_follows_is_known():
     client = lab.connect(blocks="sample")
     blocks = client.store.blocks()
     tokens = client.tokens()
@@ -380,7 +376,7 @@ def test_of_a_real_block_only_what_follows_is_known() -> None:
 # What makes no sense
 
 
-def test_what_makes_no_sense_is_refused_in_words() -> None:
+def test_what_makes_no_sense_is_refused_in_words():
     pool = drawn(1)
     trades = trades_of([pool])
     balances = balances_of([pool])
@@ -415,7 +411,7 @@ def total(frame: pd.DataFrame, name: str) -> Decimal:
     return sum(frame[name], Decimal(0))
 
 
-def test_words_are_those_of_the_table() -> None:
+def test_words_are_those_of_the_table():
     found = days()
     said = lab.fills.describe(found)
     row = found.iloc[0]
@@ -438,7 +434,7 @@ def test_words_are_those_of_the_table() -> None:
         lab.fills.describe(polars)
 
 
-def test_own_trades_as_reference_are_called_that() -> None:
+def test_own_trades_as_reference_are_called_that():
     trades, balances, _ = answered()
     found = lab.fills.liquidity(trades, balances, trades)
     assert found["reference"].unique().tolist() == ["own trades"]
@@ -447,11 +443,11 @@ def test_own_trades_as_reference_are_called_that() -> None:
     assert "The reference is own trades, which hide much of the loss." in said
 
 
-def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say() -> None:
+def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say():
     dice = np.random.default_rng(4)
     found = days().head(40)
     held = 0
-    for _ in range(300):
+    for _ in range(150):
         # Heavy tails, as days of large moves of prices have; the true mean is 0.
         net = dice.standard_t(4, len(found))
         drawn_days = found.assign(
@@ -462,10 +458,10 @@ def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say() -> None:
         )
         low, high = (float(edge.replace(",", "")) for edge in interval)
         held += low <= 0 <= high
-    assert 0.92 <= held / 300 <= 0.985
+    assert 0.92 <= held / 150 <= 0.985
 
 
-def test_lines_are_the_sums_so_far() -> None:
+def test_lines_are_the_sums_so_far():
     figure = lab.figures.liquidity(*answered())
     found = days()
     drawn_lines = lines(figure)
@@ -490,7 +486,7 @@ def test_lines_are_the_sums_so_far() -> None:
     assert "fees measured, outside prices" in note(figure)
 
 
-def test_a_figure_without_a_known_loss_is_refused() -> None:
+def test_a_figure_without_a_known_loss_is_refused():
     trades, balances, prices = answered()
     with pytest.raises(LabError, match=r"figures\.liquidity: what this pool lost"):
         lab.figures.liquidity(trades, balances)
@@ -499,7 +495,7 @@ def test_a_figure_without_a_known_loss_is_refused() -> None:
 
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
-def test_a_figure_is_legible_in_light_and_in_the_dark(style: str) -> None:
+def test_a_figure_is_legible_in_light_and_in_the_dark(style):
     with matplotlib.style.context(style):
         figure = lab.figures.liquidity(*answered())
         assert_legible(figure)

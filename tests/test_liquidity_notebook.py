@@ -1,7 +1,6 @@
 """The notebook on liquidity, on blocks, a real block, other worlds and saved responses: what it says is true."""
 
 from decimal import Decimal
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -23,7 +22,7 @@ def says_how_many(found: Run, fills: int) -> bool:
     return found.numbers(f"# fills of account {POOL}.") == [fills]
 
 
-def test_on_demo_blocks_it_says_what_the_world_knows() -> None:
+def test_on_demo_blocks_it_says_what_the_world_knows():
     found = run(NOTEBOOK)
     world = World()
     count = len(lab.connect(blocks="demo").trades(POOL))
@@ -43,9 +42,7 @@ def test_on_demo_blocks_it_says_what_the_world_knows() -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_on_a_relayer_the_fee_is_assumed_and_nothing_is_said_of_a_position(
-    name: str,
-) -> None:
+def test_on_a_relayer_the_fee_is_assumed_and_nothing_is_said_of_a_position(name):
     world = WORLDS[name]
     with served(world) as address:
         found = run(NOTEBOOK, base_url=address, blocks=None)
@@ -57,7 +54,7 @@ def test_on_a_relayer_the_fee_is_assumed_and_nothing_is_said_of_a_position(
     assert found.names["earned"]["fills"].sum() == len(fills)
 
 
-def test_on_a_real_block_it_names_fees_and_no_loss() -> None:
+def test_on_a_real_block_it_names_fees_and_no_loss():
     found = run(NOTEBOOK, blocks="sample")
     blocks = lab.connect(blocks="sample").store.blocks()
     fills = blocks.pool_fills(POOL)
@@ -68,7 +65,7 @@ def test_on_a_real_block_it_names_fees_and_no_loss() -> None:
     assert found.numbers("to the last digit, in # of # periods") == [0, 0]
 
 
-def test_on_saved_responses_it_names_fees_and_no_loss(any_block_folder: Path) -> None:
+def test_on_saved_responses_it_names_fees_and_no_loss(any_block_folder):
     found = run(NOTEBOOK, recording=str(any_block_folder), blocks=None)
     facts = [
         fact

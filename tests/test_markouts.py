@@ -62,7 +62,7 @@ def references(frame: Any) -> list[int | None]:
 # Which price is taken
 
 
-def test_no_fill_is_priced_by_itself_its_other_side_or_its_order() -> None:
+def test_no_fill_is_priced_by_itself_its_other_side_or_its_order():
     both = trades(
         fill(1000, "90"),
         fill(2000, "100", id="7", orderHash="0xa"),
@@ -151,16 +151,14 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 @settings(
-    max_examples=8, phases=[Phase.explicit, Phase.generate]
+    max_examples=5, phases=[Phase.explicit, Phase.generate]
 )  # shrinking takes minutes
 @given(
     st.lists(KNOWN, max_size=14),
     st.lists(KNOWN, max_size=8),
     st.sampled_from(["all", "no places", "thin"]),
 )
-def test_prices_are_what_a_loop_over_all_of_them_finds(
-    mine: list[dict[str, Any]], others: list[dict[str, Any]], known: str
-) -> None:
+def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known):
     frame = drawn_frame(mine)
     everything = drawn_frame(mine + others)
     prices = {
@@ -217,7 +215,7 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(
 # Markouts
 
 
-def test_a_cost_is_what_was_realized_and_the_impact() -> None:
+def test_a_cost_is_what_was_realized_and_the_impact():
     frame = trades(
         fill(1000, "100", id="1"),
         fill(2000, "98", id="2", orderHash="0xa"),
@@ -240,7 +238,7 @@ def test_a_cost_is_what_was_realized_and_the_impact() -> None:
     )
 
 
-def test_groups_of_markouts_rest_on_the_fills_that_have_all_prices() -> None:
+def test_groups_of_markouts_rest_on_the_fills_that_have_all_prices():
     frame = trades_of(World(seed=31, size=0.02))
     rows = lab.fills.markouts(frame, horizons=["5min", "1h"])
     found = lab.fills.markouts(frame, horizons=["5min", "1h"], by="fill_type")
@@ -266,7 +264,7 @@ def test_groups_of_markouts_rest_on_the_fills_that_have_all_prices() -> None:
 # Shortfall
 
 
-def test_fills_are_put_together_into_orders_before_they_are_compared() -> None:
+def test_fills_are_put_together_into_orders_before_they_are_compared():
     frame = trades(
         fill(1000, "100"),
         fill(2000, "99", orderHash="0xa", feeAmount="99000"),
@@ -296,7 +294,7 @@ def test_fills_are_put_together_into_orders_before_they_are_compared() -> None:
 # The world's truth
 
 
-def test_markouts_against_minute_prices_are_the_true_ones() -> None:
+def test_markouts_against_minute_prices_are_the_true_ones():
     world = World(seed=31, size=0.05)
     horizons = {"1min": 60 * SECOND, "1h": 3600 * SECOND}
     frame = trades_of(world)
@@ -340,5 +338,5 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(case: str) -> None:
+def test_what_makes_no_sense_is_refused_in_words(case):
     assert_refused(*REFUSED[case], trades(fill(1000, "90"), fill(2000, "91")))

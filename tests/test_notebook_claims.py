@@ -165,7 +165,7 @@ def compared(world: World, venues: Run) -> list[Fill]:
 
 
 @pytest.mark.thorough
-def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -> None:
+def test_fills_are_counted_once_and_by_their_takers(world, venues):
     accounts = accounts_of(world)
     fills = read(world)
     rows = sum((fill.taker in accounts) + (fill.maker in accounts) for fill in fills)
@@ -176,9 +176,7 @@ def test_fills_are_counted_once_and_by_their_takers(world: World, venues: Run) -
 
 
 @pytest.mark.thorough
-def test_those_compared_are_users_and_nearly_all_of_them(
-    world: World, venues: Run
-) -> None:
+def test_those_compared_are_users_and_nearly_all_of_them(world, venues):
     fills = compared(world, venues)
     said = venues.numbers("# fills of # accounts are compared.")
     assert said == [len(fills), len({fill.taker for fill in fills})]
@@ -188,9 +186,7 @@ def test_those_compared_are_users_and_nearly_all_of_them(
 
 
 @pytest.mark.thorough
-def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(
-    world: World, venues: Run
-) -> None:
+def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world, venues):
     numbers = {fill.id for fill in compared(world, venues)}
     costs = [cost for cost in true_costs(world) if cost.fill.id in numbers]
     truths = true_differences(costs, size_classes(costs))[None]
@@ -224,9 +220,7 @@ def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(
 
 
 @pytest.mark.thorough
-def test_classes_of_takers_are_shown_beside_each_other(
-    world: World, venues: Run
-) -> None:
+def test_classes_of_takers_are_shown_beside_each_other(world, venues):
     rows = venues.names["together"].set_index("flow")
     known = venues.names["taken"].set_index("trade_id")["flow"].to_dict()
     costs = [cost for cost in true_costs(world) if cost.fill.id in known]
@@ -242,9 +236,7 @@ def test_classes_of_takers_are_shown_beside_each_other(
 
 
 @pytest.mark.thorough
-def test_the_range_without_an_account_and_the_parts_of_the_price_are_said(
-    venues: Run,
-) -> None:
+def test_the_range_without_an_account_and_the_parts_of_the_price_are_said(venues):
     row = venues.names["compared"].iloc[0]
     low, high = venues.numbers(
         "Without any one account the difference is between # and # bps."
@@ -257,7 +249,7 @@ def test_the_range_without_an_account_and_the_parts_of_the_price_are_said(
     assert realized == pytest.approx(row["price_difference_bps"], abs=0.3)
 
 
-def test_without_balances_no_quote_is_made_up(venues: Run) -> None:
+def test_without_balances_no_quote_is_made_up(venues):
     assert (
         "What pools held is not known here, so orders on the book have no quotes"
         in venues.text
@@ -266,9 +258,7 @@ def test_without_balances_no_quote_is_made_up(venues: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_the_fills_and_orders_compared_are_those_with_a_counterpart(
-    world: World, venues: Run
-) -> None:
+def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world, venues):
     fills = compared(world, venues)
     numbers = {fill.id for fill in fills}
     classes = size_classes(
@@ -294,13 +284,13 @@ def test_the_fills_and_orders_compared_are_those_with_a_counterpart(
 
 
 @pytest.mark.thorough
-def test_orders_in_parts_are_counted(world: World, venues: Run) -> None:
+def test_orders_in_parts_are_counted(world, venues):
     parts = Counter(fill.taker_hash for fill in compared(world, venues))
     said = venues.numbers("# of # orders were filled in several parts.")
     assert said == [sum(1 for count in parts.values() if count > 1), len(parts)]
 
 
-def test_the_pools_fills_are_all_of_its_own(world: World) -> None:
+def test_the_pools_fills_are_all_of_its_own(world):
     with served(world) as address:
         found = run("07_liquidity.ipynb", base_url=address, blocks=None)
     own = [f for f in world.fills if f.maker == POOL and f.venue == "amm"]
@@ -308,7 +298,7 @@ def test_the_pools_fills_are_all_of_its_own(world: World) -> None:
     assert found.names["earned"]["fills"].sum() == len(own)
 
 
-def test_an_account_s_fills_are_counted(world: World, fees: Run) -> None:
+def test_an_account_s_fills_are_counted(world, fees):
     mine = [f for f in world.fills if 10083 in (f.taker, f.maker)]
     assert fees.text.startswith(f"account 10083: {len(mine):,} fills, fees valued in ")
 
@@ -325,8 +315,8 @@ def charged(fill: Fill) -> tuple[str, int, int]:
 
 
 def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(
-    world: World, fees: Run
-) -> None:
+    world, fees
+):
     (token,) = re.findall(r"Fees paid in (\w+):", fees.text)
     rows = [f for f in world.fills if f.taker == 10083 and charged(f)[0] == token]
     rows_made = [f for f in world.fills if f.maker == 10083]
@@ -349,9 +339,7 @@ def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(
     assert said == [pytest.approx(rate, abs=0.01), pytest.approx(middle, abs=0.05)]
 
 
-def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(
-    world: World, fees: Run
-) -> None:
+def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(world, fees):
     token = fees.names["token"]
     truth = Fraction(0)
     for fill in world.fills:
@@ -370,7 +358,7 @@ def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(
     assert abs(worth / float(truth) - 1) * 10_000 < max(within, 1) < 20
 
 
-def test_fills_above_the_schedule_are_the_true_ones(world: World, fees: Run) -> None:
+def test_fills_above_the_schedule_are_the_true_ones(world, fees):
     mine = [f for f in world.fills if 10083 in (f.taker, f.maker)]
     above = [
         f
@@ -401,9 +389,7 @@ def saved(block: Path) -> Run:
     return run("03_amm_versus_orderbook.ipynb", recording=str(block))
 
 
-def test_saved_fills_are_counted_once_and_no_taker_is_wrong(
-    block: Path, saved: Run
-) -> None:
+def test_saved_fills_are_counted_once_and_no_taker_is_wrong(block, saved):
     facts = settled_of(block)
     numbers = {number for number, _ in facts}
     rows, fills, taken = saved.numbers(
@@ -418,9 +404,7 @@ def test_saved_fills_are_counted_once_and_no_taker_is_wrong(
     assert not any(makers)
 
 
-def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(
-    saved: Run,
-) -> None:
+def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(saved):
     (sentence,) = [
         line
         for line in saved.text.splitlines()
@@ -446,7 +430,7 @@ def test_saved_fills_that_cannot_tell_are_undecided_and_own_trades_are_named(
     assert "What pools held is not known here" in saved.text
 
 
-def test_saved_fees_are_described_as_they_were_charged(block: Path) -> None:
+def test_saved_fees_are_described_as_they_were_charged(block):
     facts = settled_of(block)
     counts = Counter(fact["account_id"] for fact in facts.values())
     (account, count), *_ = [(a, n) for a, n in counts.most_common() if a > 1000]
@@ -500,9 +484,7 @@ def one_fill(block: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     "source",
     ["recording", pytest.param("seed 7", marks=pytest.mark.thorough), "one fill"],
 )
-def test_copies_say_what_the_library_computes(
-    source: str, block: Path, one_fill: Path
-) -> None:
+def test_copies_say_what_the_library_computes(source, block, one_fill):
     with contextlib.ExitStack() as stack:
         folder = {"recording": block, "one fill": one_fill}.get(source)
         if folder is None:
@@ -569,7 +551,7 @@ RESULT = re.compile(
 
 
 @EACH_NOTEBOOK
-def test_prose_explains_methods_and_states_no_result(path: Path) -> None:
+def test_prose_explains_methods_and_states_no_result(path):
     """Text that is the same over any data holds no number of fills and no verdict on a venue."""
     cells = nbformat.read(path, as_version=4).cells
     assert (
@@ -592,7 +574,7 @@ def parameters_and_code(path: Path) -> tuple[set[str], str]:
 
 
 @EACH_NOTEBOOK
-def test_every_parameter_is_used(path: Path) -> None:
+def test_every_parameter_is_used(path):
     names, code = parameters_and_code(path)
     used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
     in_queries = set(re.findall(r"@(\w+)", code))
@@ -616,7 +598,7 @@ LEFT_OUT = {  # on purpose: fees in their own tokens, tiers of the whole time, a
 
 
 @EACH_NOTEBOOK
-def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path: Path) -> None:
+def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path):
     """A figure with another tolerance than the table above it would show other fills."""
     names, code = parameters_and_code(path)
     nodes = list(ast.walk(ast.parse(code)))
@@ -650,9 +632,7 @@ def test_a_parameter_reaches_every_call_that_takes_one_of_its_name(path: Path) -
         (11375, "USDC", "2040-02-29T12:00:00+00:00"),
     ],
 )
-def test_another_account_is_taken_through_an_update(
-    account: int, token: str, until: str
-) -> None:
+def test_another_account_is_taken_through_an_update(account, token, until):
     found = run(
         "04_key_update.ipynb", account_id=account, fee_token=token, valid_until=until
     )
@@ -690,9 +670,7 @@ def test_another_account_is_taken_through_an_update(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", ["recording", "seed 7", "one fill"])
-def test_an_archive_says_what_it_holds(
-    source: str, block: Path, one_fill: Path
-) -> None:
+def test_an_archive_says_what_it_holds(source, block, one_fill):
     with contextlib.ExitStack() as stack:
         folder = {"recording": block, "one fill": one_fill}.get(source)
         if folder is None:
@@ -729,9 +707,7 @@ def test_an_archive_says_what_it_holds(
 
 
 @pytest.mark.thorough
-def test_a_block_of_one_fill_is_described_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_of_one_fill_is_described_as_it_is(tmp_path, monkeypatch):
     with Relayer(world=SettledWorld(7, 0.1)) as relayer:
         monkeypatch.setenv("LOOPRING_RPC_URL", relayer.rpc_url)
         store = lab.rollup.Store(tmp_path / "blocks")

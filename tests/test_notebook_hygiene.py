@@ -114,12 +114,12 @@ def readable_outputs(cell: nbformat.NotebookNode) -> list[str]:
     return [picture.sub("", text) for text in texts]
 
 
-def test_there_are_notebooks() -> None:
+def test_there_are_notebooks():
     assert NOTEBOOKS
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_notebook_is_clean(path: Path) -> None:
+def test_notebook_is_clean(path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     assert faults(notebook) == []
@@ -127,14 +127,14 @@ def test_notebook_is_clean(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_the_first_screen_says_how_long_it_takes(path: Path) -> None:
+def test_the_first_screen_says_how_long_it_takes(path):
     first = nbformat.read(path, as_version=4).cells[0]
     assert first.cell_type == "markdown"
     assert first.source.startswith("# ")
     assert re.search(r"about (five|ten|fifteen) minutes", first.source)
 
 
-def test_every_notebook_leads_to_every_other() -> None:
+def test_every_notebook_leads_to_every_other():
     links = {path.name: set(LINK.findall(path.read_text())) for path in NOTEBOOKS}
     reached = {path.name: {path.name} for path in NOTEBOOKS}
     for _ in NOTEBOOKS:

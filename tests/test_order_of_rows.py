@@ -107,7 +107,7 @@ def check(frame: pd.DataFrame, ask: Ask, shuffles: int) -> None:
             assert_same_rows(result_rows(found), result_rows(expected))
 
 
-def test_every_public_function_is_asked() -> None:
+def test_every_public_function_is_asked():
     asked = {name.partition(",")[0] for name in QUESTIONS}
     assert asked == {
         f"{room}.{name}" for room, module in ROOMS.items() for name in module.__all__
@@ -117,13 +117,11 @@ def test_every_public_function_is_asked() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("seed", range(1))
-def test_any_order_and_split_of_drawn_rows_gives_the_same(
-    seed: int, question: str
-) -> None:
+def test_any_order_and_split_of_drawn_rows_gives_the_same(seed, question):
     check(drawn(seed), QUESTIONS[question], SHUFFLES)
 
 
-def test_anomalies_are_those_of_the_rows_in_any_order() -> None:
+def test_anomalies_are_those_of_the_rows_in_any_order():
     check(drawn(0), lab.anomalies, SHUFFLES)
     assert set(lab.anomalies(drawn(0))["reason"]) >= {
         "read twice: identical to another row",

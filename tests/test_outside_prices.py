@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from statistics import fmean, pstdev
 
 import numpy as np
@@ -64,8 +63,8 @@ def noise_bps(
 
 @pytest.mark.thorough
 def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_after_the_last(
-    client: Client, trades: pd.DataFrame
-) -> None:
+    client, trades
+):
     prices = client.outside_prices(trades, every="1h")
     assert prices is not None
     assert set(prices["market"]) == set(trades["market"])
@@ -87,9 +86,7 @@ def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_a
 
 
 @pytest.mark.thorough
-def test_each_price_is_the_world_s_own_to_the_last_digit(
-    client: Client, world: World, trades: pd.DataFrame
-) -> None:
+def test_each_price_is_the_world_s_own_to_the_last_digit(client, world, trades):
     few = trades[trades["market"].isin(["LRC-ETH", "WBTC-USDC"])].head(40)
     prices = client.outside_prices(few)
     assert prices is not None
@@ -105,8 +102,8 @@ def test_each_price_is_the_world_s_own_to_the_last_digit(
 
 @pytest.mark.parametrize("market", ["LRC-ETH", "WBTC-USDC", "DAI-USDT"])
 def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(
-    world: World, market: str
-) -> None:
+    world, market
+):
     times, prices = world.outside_prices(market, START, START + 20 * DAY)
     noise = noise_bps(world, market, times[::7].tolist(), prices[::7].tolist())
     assert abs(fmean(noise)) < 0.1
@@ -115,16 +112,12 @@ def test_a_price_is_the_true_one_and_a_basis_point_of_noise_that_does_not_last(
 
 
 @pytest.mark.parametrize("every", ["60", "90s", "0min", "-1h", 60, None])
-def test_times_between_prices_are_whole_minutes(
-    client: Client, trades: pd.DataFrame, every: str
-) -> None:
+def test_times_between_prices_are_whole_minutes(client, trades, every):
     with pytest.raises(lab.LabError, match="outside_prices: every=.* Give "):
         client.outside_prices(trades, every=every)
 
 
-def test_trades_of_no_market_and_no_time_have_no_prices(
-    client: Client, trades: pd.DataFrame
-) -> None:
+def test_trades_of_no_market_and_no_time_have_no_prices(client, trades):
     unknown = trades.head(2).assign(market=["ETH-DOGE", None])
     for frame in (trades.iloc[:0], unknown):
         found = client.outside_prices(frame)
@@ -156,9 +149,7 @@ def served(
     )
 
 
-def test_a_recording_has_no_outside_market(
-    world: World, tmp_path: Path, trades: pd.DataFrame
-) -> None:
+def test_a_recording_has_no_outside_market(world, tmp_path, trades):
     (tmp_path / "trades").mkdir()
     (tmp_path / "trades" / "7-amm.json").write_text('{"totalNum": 0, "trades": []}')
     (tmp_path / "tokens.json").write_text(json.dumps(world.tokens()))
@@ -174,7 +165,7 @@ def test_a_recording_has_no_outside_market(
             )
 
 
-def test_a_live_relayer_is_not_asked(world: World, trades: pd.DataFrame) -> None:
+def test_a_live_relayer_is_not_asked(world, trades):
     with scripted(served(world, b"{}", synthetic=False)) as server:
         assert client_at(server.base_url).outside_prices(trades) is None
         assert {request.path for request in server.requests} == {
@@ -184,9 +175,7 @@ def test_a_live_relayer_is_not_asked(world: World, trades: pd.DataFrame) -> None
 
 
 @pytest.mark.parametrize("prices", ["!", "AAAA", "/////////38=", "//////////8="])
-def test_prices_that_are_none_are_refused(
-    world: World, trades: pd.DataFrame, prices: str
-) -> None:
+def test_prices_that_are_none_are_refused(world, trades, prices):
     body = json.dumps({"first": START, "every": MINUTE, "prices": prices}).encode()
     with scripted(served(world, body, synthetic=True)) as server:
         client = client_at(server.base_url)

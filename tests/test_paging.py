@@ -64,7 +64,7 @@ def read(
     return {members[1] for page in pages for members in json.loads(page.body)["trades"]}
 
 
-def test_a_still_history_takes_as_many_requests_as_it_has_pages() -> None:
+def test_a_still_history_takes_as_many_requests_as_it_has_pages():
     for size in (0, 1, 49, 50, 51, 1_000):
         ledger = Ledger([fill(number) for number in range(size)])
         assert read(ledger) == {str(number) for number in range(size)}
@@ -73,15 +73,13 @@ def test_a_still_history_takes_as_many_requests_as_it_has_pages() -> None:
         assert ledger.requests == max(1, -(-size // PAGE)) + probes
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     st.integers(0, 130),
     st.lists(st.integers(1, PAGE), min_size=1, max_size=4),
     st.sampled_from([None, 30, 77]),
 )
-def test_pages_of_any_size_are_read_without_a_hole(
-    size: int, sizes: list[int], limit: int | None
-) -> None:
+def test_pages_of_any_size_are_read_without_a_hole(size, sizes, limit):
     rows = [fill(number) for number in reversed(range(size))]
     found = read(Ledger(rows, sizes=cycle(sizes)), Window(limit=limit))
     newest = size if limit is None else min(limit, size)
@@ -94,22 +92,20 @@ def test_pages_of_any_size_are_read_without_a_hole(
 @pytest.mark.parametrize(
     ("size", "counted"), [(PAGE, PAGE), (PAGE, 100), (49, 98), (20, 100), (1, 50)]
 )
-def test_a_count_that_stops_before_the_rows_do_is_not_believed(
-    size: int, counted: int
-) -> None:
+def test_a_count_that_stops_before_the_rows_do_is_not_believed(size, counted):
     rows = [fill(number) for number in range(137)]
     ledger = Ledger(rows, sizes=repeat(size), most_counted=counted)
     assert read(ledger) == {str(number) for number in range(137)}
 
 
-def test_a_last_page_that_is_repeated_past_the_end_is_the_end() -> None:
+def test_a_last_page_that_is_repeated_past_the_end_is_the_end():
     rows = [fill(number) for number in range(100)]
     pages = {0: rows[:50]}
     found = read(lambda offset: page(pages.get(offset, rows[50:]), 100))
     assert found == {str(number) for number in range(100)}
 
 
-def test_a_page_longer_than_asked_for_is_refused() -> None:
+def test_a_page_longer_than_asked_for_is_refused():
     rows = [fill(number) for number in range(9_000)]
     with pytest.raises(UnexpectedAnswer) as caught:
         read(lambda offset: page(rows, 1_000_000))
@@ -118,7 +114,7 @@ def test_a_page_longer_than_asked_for_is_refused() -> None:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.integers(0, 300),
     st.sampled_from(["front", "back", "anywhere"]),
@@ -126,8 +122,8 @@ def test_a_page_longer_than_asked_for_is_refused() -> None:
     st.randoms(use_true_random=False),
 )
 def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
-    size: int, where: str, growth: list[int], chance: random.Random
-) -> None:
+    size, where, growth, chance
+):
     left = list(growth)
     count = [size]
 
@@ -150,7 +146,7 @@ def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
     )
 
 
-def test_growth_without_end_costs_two_readings_at_most() -> None:
+def test_growth_without_end_costs_two_readings_at_most():
     """Pages asked for at once may arrive out of order and leave a gap; read in order they do not."""
     fresh = count(1_000)
     ledger = Ledger(
@@ -161,7 +157,7 @@ def test_growth_without_end_costs_two_readings_at_most() -> None:
     assert ledger.requests <= 2 * 20 + 10
 
 
-def test_rows_that_arrive_faster_than_pages_end_in_incomplete_history() -> None:
+def test_rows_that_arrive_faster_than_pages_end_in_incomplete_history():
     fresh = count(300)
 
     def grow(rows: Rows) -> None:
@@ -172,7 +168,7 @@ def test_rows_that_arrive_faster_than_pages_end_in_incomplete_history() -> None:
         read(ledger)
 
 
-def test_a_count_that_is_never_reached_ends_in_incomplete_history() -> None:
+def test_a_count_that_is_never_reached_ends_in_incomplete_history():
     rows = [fill(number) for number in range(120)]
 
     def short(offset: int) -> bytes:
@@ -191,9 +187,7 @@ def test_a_count_that_is_never_reached_ends_in_incomplete_history() -> None:
     [EVERYTHING, Window(limit=10**12), Window(since=1)],
     ids=["all", "newest", "recent"],
 )
-def test_a_count_that_pages_do_not_deliver_ends_in_incomplete_history(
-    window: Window, rows: int
-) -> None:
+def test_a_count_that_pages_do_not_deliver_ends_in_incomplete_history(window, rows):
     asked = []
 
     def repeat(offset: int) -> bytes:
@@ -206,9 +200,7 @@ def test_a_count_that_pages_do_not_deliver_ends_in_incomplete_history(
     assert len(asked) <= 45
 
 
-def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them() -> (
-    None
-):
+def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them():
     rows = [fill(1), fill(2), row(id="2", createdAt="1002", orderHash="0x2", size="7")]
     assert read(Ledger(rows)) == {"1", "2"}
 
@@ -228,13 +220,13 @@ def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them
         (b"<html>", "page at 0: expected JSON"),
     ],
 )
-def test_an_answer_that_is_no_page_is_refused(body: bytes, said: str) -> None:
+def test_an_answer_that_is_no_page_is_refused(body, said):
     with pytest.raises(UnexpectedAnswer) as caught:
         read(lambda offset: body)
     assert said in str(caught.value)
 
 
-def test_the_newest_rows_take_only_their_pages() -> None:
+def test_the_newest_rows_take_only_their_pages():
     ledger = Ledger([fill(number) for number in reversed(range(1_000))])
     newest = read(ledger, Window(limit=120))
     assert {str(number) for number in range(880, 1_000)} <= newest
@@ -246,7 +238,7 @@ def test_the_newest_rows_take_only_their_pages() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, "soon", "0", "1657638459"], ids=str)
-def test_a_row_without_a_time_does_not_end_the_reading(odd: Any) -> None:
+def test_a_row_without_a_time_does_not_end_the_reading(odd):
     """Not even where the last row of a page is no trade, or has its time in seconds."""
     since = 1_600_000_000_000
     rows: list[Any] = [
@@ -278,14 +270,14 @@ def test_a_row_without_a_time_does_not_end_the_reading(odd: Any) -> None:
 
 
 @pytest.mark.parametrize("order", ["oldest", "shuffled"])
-def test_without_newest_first_everything_is_read(order: str) -> None:
+def test_without_newest_first_everything_is_read(order):
     rows = [fill(number) for number in range(400)]
     if order == "shuffled":
         random.Random(1).shuffle(rows)
     assert len(read(Ledger(rows), Window(limit=10))) == 400
 
 
-def test_an_error_of_one_page_is_the_error_of_the_read() -> None:
+def test_an_error_of_one_page_is_the_error_of_the_read():
     ledger = Ledger([fill(number) for number in range(5_000)])
 
     def breaking(offset: int) -> bytes:
@@ -299,7 +291,7 @@ def test_an_error_of_one_page_is_the_error_of_the_read() -> None:
         read(breaking)
 
 
-def test_progress_ends_at_the_whole() -> None:
+def test_progress_ends_at_the_whole():
     seen: list[tuple[int, int]] = []
     ledger = Ledger([fill(number) for number in range(130)])
     read(ledger, progress=lambda held, expected: seen.append((held, expected)))

@@ -95,7 +95,7 @@ def personal_sign(private_key: str, message: Any) -> str:
 
 
 @each("account_update")
-def test_account_update(vector: Vector) -> None:
+def test_account_update(vector):
     default = protocol.key_seed(vector["exchange"], vector["nonce"])
     assert (vector["key_seed"] == default) is (vector["id"] != "seed-custom")
     seed = encode_defunct(text=vector["key_seed"])
@@ -150,7 +150,7 @@ def check_l2_update(vector: Vector) -> None:
 
 
 @each("request_signature")
-def test_request_signature(vector: Vector) -> None:
+def test_request_signature(vector):
     message = protocol.request_message(
         vector["method"], vector["base_url"] + vector["path"], vector["params"]
     )
@@ -165,7 +165,7 @@ def test_request_signature(vector: Vector) -> None:
 
 
 @each("counterfactual")
-def test_counterfactual(vector: Vector) -> None:
+def test_counterfactual(vector):
     info = vector["counterFactualInfo"]
     assert info["walletOwner"] == vector["wallet_owner"]
     assert (
@@ -201,12 +201,12 @@ def test_counterfactual(vector: Vector) -> None:
 
 
 @each("seed_signature_variants")
-def test_seed_signature_variant(vector: Vector) -> None:
+def test_seed_signature_variant(vector):
     check_key(vector, vector["signature"])
 
 
 @each("negative_signatures")
-def test_negative_signature(vector: Vector) -> None:
+def test_negative_signature(vector):
     assert vector["valid"] is False
     recovers_another = {"EIP-712 signature sent with suffix 03", "one bit of r flipped"}
     if vector["note"] in recovers_another:
@@ -227,7 +227,7 @@ RANGE_NAMES = {
 
 
 @each("field_ranges")
-def test_field_range(vector: Vector) -> None:
+def test_field_range(vector):
     field = vector["field"].removesuffix("-nft")
     with pytest.raises(ProtocolError, match=f"^{field}: ") as refused:
         protocol.account_update_typed_data(
@@ -255,7 +255,7 @@ SAMPLE_SIGNATURE = (
 )
 
 
-def test_the_documented_update_recovers_its_owner() -> None:
+def test_the_documented_update_recovers_its_owner():
     assert (
         protocol.recover_signer(
             protocol.account_update_digest(**SAMPLE), SAMPLE_SIGNATURE
@@ -265,7 +265,7 @@ def test_the_documented_update_recovers_its_owner() -> None:
     protocol.check_public_key(SAMPLE["x"], SAMPLE["y"])
 
 
-def test_the_documented_request_text() -> None:
+def test_the_documented_request_text():
     number = (
         "13375450901292179417154974849571793069911517354720397125027633242680470075859"
     )
@@ -278,9 +278,7 @@ def test_the_documented_request_text() -> None:
     )
 
 
-def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgroup_order() -> (
-    None
-):
+def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgroup_order():
     secret = "0x087d254d02a857d215c4c14d72521f8ab6a81ec8f0107eaf16093ebb7c70dc50"
     url = "https://api3.loopring.io/api/v3/apiKey"
     message = protocol.request_message("POST", url, {"accountId": "12345"})
@@ -294,7 +292,7 @@ def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgro
     assert protocol.verify_request(*protocol.public_key(secret), message, signature)
 
 
-def test_a_published_key_pair() -> None:
+def test_a_published_key_pair():
     key = protocol.l2_key(
         "0xf8214f068c55d1bebf1fbefced91eba5f4bbe14315e1ad71f61f21e094f5853a"
         "12eba239aeaa77538ae458eebe49ca2b732d211bf0943095b3502a3b0e6a08cd1c"
@@ -326,16 +324,16 @@ def test_a_published_key_pair() -> None:
         ),
     ],
 )
-def test_published_packed_keys(x: str, y: str, packed: str) -> None:
+def test_published_packed_keys(x, y, packed):
     assert f"{protocol.pack_public_key(x, y):064x}" == packed
 
 
-def test_the_upper_half_starts_above_half_of_p() -> None:
+def test_the_upper_half_starts_above_half_of_p():
     assert protocol.pack_public_key(curve.P // 2, 5) == 5
     assert protocol.pack_public_key(curve.P // 2 + 1, 5) == 5 + 2**255
 
 
-def test_a_key_seed_keeps_the_case_of_the_exchange() -> None:
+def test_a_key_seed_keeps_the_case_of_the_exchange():
     lower = SAMPLE["exchange"].lower()
     assert lower in protocol.key_seed(lower, 7)
     assert protocol.key_seed(lower, "7").endswith(" with key nonce: 7")
@@ -353,7 +351,7 @@ def test_a_key_seed_keeps_the_case_of_the_exchange() -> None:
         ("nonce", "nonce", 32),
     ],
 )
-def test_ranges_end_where_the_types_end(argument: str, field: str, bits: int) -> None:
+def test_ranges_end_where_the_types_end(argument, field, bits):
     largest = (1 << bits) - 1
     for good in (0, largest, str(largest), hex(largest), "007"):
         protocol.account_update_digest(**SAMPLE | {argument: good})
@@ -380,7 +378,7 @@ def test_ranges_end_where_the_types_end(argument: str, field: str, bits: int) ->
         assert len(str(refused.value)) < 300
 
 
-def test_readers_take_every_way_of_writing_the_same() -> None:
+def test_readers_take_every_way_of_writing_the_same():
     x = int(str(SAMPLE["x"]), 16)
     y = int(str(SAMPLE["y"]), 16)
     written: dict[str, Any] = {
@@ -406,7 +404,7 @@ def test_readers_take_every_way_of_writing_the_same() -> None:
         )
 
 
-def test_a_wallet_gets_json_without_wide_numbers() -> None:
+def test_a_wallet_gets_json_without_wide_numbers():
     data = protocol.account_update_typed_data(**SAMPLE | {"max_fee": 2**96 - 1})
     assert json.loads(json.dumps(data)) == data
     assert {name: type(value) for name, value in data["message"].items()} == {
@@ -415,7 +413,7 @@ def test_a_wallet_gets_json_without_wide_numbers() -> None:
     }
 
 
-def test_bare_signatures_are_read_only_when_asked_for() -> None:
+def test_bare_signatures_are_read_only_when_asked_for():
     digest = protocol.account_update_digest(**SAMPLE)
     account = Account.from_key(b"\x05" * 32)
     bare = account.unsafe_sign_hash(digest).signature
@@ -447,7 +445,7 @@ SECP256K1_ORDER = int(
         *((1, 1, v) for v in (0, 1, 26, 29, 255)),
     ],
 )
-def test_numbers_that_are_no_signature_are_refused(r: int, s: int, v: int) -> None:
+def test_numbers_that_are_no_signature_are_refused(r, s, v):
     signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([v])
     with pytest.raises(ProtocolError, match=r"^X-API-SIG: "):
         protocol.recover_signer(bytes(32), signature + b"\x02")
@@ -456,7 +454,7 @@ def test_numbers_that_are_no_signature_are_refused(r: int, s: int, v: int) -> No
             protocol.x_api_sig(signature)
 
 
-def test_a_signature_made_for_the_point_at_infinity_is_refused() -> None:
+def test_a_signature_made_for_the_point_at_infinity_is_refused():
     """With r from k x G and s = digest / k recovery ends at no point; some programs give it an address."""
     digest = 12345
     point = Account.from_key((2).to_bytes(32, "big"))._key_obj.public_key.to_bytes()
@@ -547,9 +545,7 @@ WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("call", "field", "values"), WRONG)
-def test_what_is_given_wrongly_is_named(
-    call: Callable[[Any], object], field: str, values: list[Any]
-) -> None:
+def test_what_is_given_wrongly_is_named(call, field, values):
     for value in values:
         with pytest.raises(
             ProtocolError, match=f"^{field}: " if field else "type byte"
@@ -559,7 +555,7 @@ def test_what_is_given_wrongly_is_named(
 
 @given(salt=st.integers(0, 2**256 - 1), owner=st.binary(min_size=20, max_size=20))
 @few
-def test_a_wallet_address_is_create2_of_its_parts(salt: int, owner: bytes) -> None:
+def test_a_wallet_address_is_create2_of_its_parts(salt, owner):
     inner = keccak(b"WALLET_CREATION" + owner + salt.to_bytes(32, "big"))
     whole = keccak(
         b"\xff" + bytes.fromhex(FACTORY[2:]) + inner + bytes.fromhex(INIT_CODE_HASH[2:])
@@ -584,14 +580,14 @@ UNRESERVED = "ABCabc019-_.!~*'()"
         ({"k": UNRESERVED}, "k%3D" + UNRESERVED),
     ],
 )
-def test_query_text_is_javascripts(params: dict[str, Any] | None, text: str) -> None:
+def test_query_text_is_javascripts(params, text):
     assert (
         protocol.request_message("delete", "http://h/p", params)
         == f"DELETE&http%3A%2F%2Fh%2Fp&{text}"
     )
 
 
-def test_a_body_is_signed_as_it_is_sent() -> None:
+def test_a_body_is_signed_as_it_is_sent():
     body = {"z": 1, "a": ["ü", None, True]}
     text = '{"z":1,"a":["ü",null,true]}'
     encoded = "%7B%22z%22%3A1%2C%22a%22%3A%5B%22%C3%BC%22%2Cnull%2Ctrue%5D%7D"
@@ -610,12 +606,12 @@ def test_a_body_is_signed_as_it_is_sent() -> None:
         (("GET", "u", {"a": "\ud800"}), "text"),
     ],
 )
-def test_what_cannot_be_signed_is_named(arguments: tuple[Any, ...], field: str) -> None:
+def test_what_cannot_be_signed_is_named(arguments, field):
     with pytest.raises(ProtocolError, match=f"^{field}: "):
         protocol.request_message(*arguments)
 
 
-def test_any_other_bit_is_refused() -> None:
+def test_any_other_bit_is_refused():
     """Flip every bit of a signature, and some bits of the message and the key."""
     message, (x, y) = "GET&a&b", protocol.public_key(123456789)
     signature = protocol.sign_request(123456789, message)
@@ -636,12 +632,12 @@ def test_any_other_bit_is_refused() -> None:
     "signature",
     ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96],
 )
-def test_a_malformed_request_signature_is_just_wrong(signature: Any) -> None:
+def test_a_malformed_request_signature_is_just_wrong(signature):
     assert protocol.verify_request(*curve.BASE, "GET&a&b", signature) is False
     assert protocol.verify_request(0, 1, "GET&a&b", signature) is False
 
 
-def test_curve_and_order_are_those_of_the_second_implementation() -> None:
+def test_curve_and_order_are_those_of_the_second_implementation():
     ours = (curve.P, curve.A, curve.D, curve.ORDER, curve.SUBGROUP_ORDER, curve.BASE)
     assert ours == tuple(
         getattr(protocol_vectors, name)
@@ -649,13 +645,13 @@ def test_curve_and_order_are_those_of_the_second_implementation() -> None:
     )
 
 
-def test_the_vectors_made_here_never_change() -> None:
+def test_the_vectors_made_here_never_change():
     made = json.dumps(protocol_vectors.made_vectors(), sort_keys=True)
     assert sha256(made.encode()).hexdigest() == MADE
 
 
 @needs_published
-def test_curve_and_hash_are_the_published_ones() -> None:
+def test_curve_and_hash_are_the_published_ones():
     numbers = {name: int(value) for name, value in PUBLISHED["curve"].items()}
     order = numbers.pop("order")
     cofactor = numbers.pop("cofactor")
@@ -671,7 +667,7 @@ def test_curve_and_hash_are_the_published_ones() -> None:
     assert PUBLISHED["poseidon"]["account_update"] == {"t": 9, "partial_rounds": 53}
 
 
-def test_every_section_of_vectors_has_a_test() -> None:
+def test_every_section_of_vectors_has_a_test():
     sections = {
         section for section, value in PUBLISHED.items() if isinstance(value, list)
     }

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.contract
 TESTS = Path(__file__).parent
 
 
-def test_public_names_and_signatures_are_the_recorded_ones() -> None:
+def test_public_names_and_signatures_are_the_recorded_ones():
     """To accept a change, run ``python tests/tools/public_api.py`` and note it in CHANGELOG.md."""
     code = "from tools.public_api import listing; print(listing(), end='')"
     listed = subprocess.check_output([sys.executable, "-c", code], cwd=TESTS, text=True)

@@ -53,7 +53,7 @@ def trades() -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", BY)
 @pytest.mark.parametrize("kind", ["pandas", "duckdb"])
-def test_a_column_of_any_name_is_a_column(kind: str, name: str) -> None:
+def test_a_column_of_any_name_is_a_column(kind, name):
     found = collected(
         BY[name](on(kind, trades().rename(columns={"label": ROGUE})), by=[ROGUE])
     )
@@ -65,7 +65,7 @@ def test_a_column_of_any_name_is_a_column(kind: str, name: str) -> None:
     )
 
 
-def test_values_that_look_like_sql_are_values() -> None:
+def test_values_that_look_like_sql_are_values():
     texts = pd.Series(["'; DROP TABLE trades; --", 'x" OR 1=1', "a'b"] * len(trades()))
     frame = trades().assign(label=texts[: len(trades())])
     ordered = frame.assign(label=frame["label"].astype("category").cat.as_ordered())
@@ -79,9 +79,7 @@ def test_values_that_look_like_sql_are_values() -> None:
 
 
 @pytest.mark.parametrize("name", LOGGED)
-def test_what_is_logged_gives_the_answer(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_logged_gives_the_answer(name, caplog):
     """On tables that anybody can make: those of `lab.engine.portable`."""
     with caplog.at_level(logging.DEBUG, "loopring_lab.sql"):
         expected = collected(LOGGED[name](trades()))
@@ -119,8 +117,8 @@ def in_units(table: pa.Table) -> pa.Table:
 
 
 def test_a_query_that_is_logged_has_no_rows_of_trades_in_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     with caplog.at_level(logging.DEBUG, "loopring_lab.sql"):
         lab.fees.summary(trades())
     text = caplog.records[-1].getMessage()
@@ -133,7 +131,7 @@ def test_a_query_that_is_logged_has_no_rows_of_trades_in_it(
 # Frames as they come
 
 
-def test_only_the_columns_that_a_question_needs_are_converted() -> None:
+def test_only_the_columns_that_a_question_needs_are_converted():
     unreadable = trades().assign(junk=[object()] * len(trades()))
     assert_same(lab.fees.summary(unreadable), lab.fees.summary(trades()))
     failing = on("duckdb", trades()).project(
@@ -145,7 +143,7 @@ def test_only_the_columns_that_a_question_needs_are_converted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["polars, lazy", "duckdb"])
-def test_a_missing_column_is_named(kind: str) -> None:
+def test_a_missing_column_is_named(kind):
     without_fee = trades().drop(columns="fee")
     with pytest.raises(LabError, match="summary: the frame has no column 'fee'"):
         lab.fees.summary(on(kind, without_fee))
@@ -153,7 +151,7 @@ def test_a_missing_column_is_named(kind: str) -> None:
         lab.fees.summary(on(kind, trades()), by="sides")
 
 
-def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table() -> None:
+def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table():
     """DuckDB would find it: `worth` and `pools` are names of queries."""
     worth = pools = given_trades = pd.DataFrame({"token": ["ETH"], "worth": [0.0]})
     assert (
@@ -165,7 +163,7 @@ def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table() -> None
 # Amounts that do not fit
 
 
-def test_an_amount_that_does_not_fit_is_named_with_its_row() -> None:
+def test_an_amount_that_does_not_fit_is_named_with_its_row():
     wide = to_units(
         [*["1"] * 4, "9" * 45, *["1"] * (len(trades()) - 5)], 18, dtype=LIMIT
     )
@@ -184,7 +182,7 @@ def test_an_amount_that_does_not_fit_is_named_with_its_row() -> None:
         collected(lab.fees.summary(relation))
 
 
-def test_amounts_that_are_floats_are_refused() -> None:
+def test_amounts_that_are_floats_are_refused():
     for kind in ("pandas", "pyarrow"):
         with pytest.raises(AmountError, match="size is double, not an exact amount"):
             lab.fees.summary(on(kind, lab.to_float(trades())))
@@ -206,8 +204,8 @@ LARGEST = {"HUGEINT": 2**127 - 1, "DECIMAL(38, 18)": 10**20 - 1}
 @pytest.mark.parametrize("form", SUMS)
 @pytest.mark.parametrize("kind", LARGEST)
 def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_together(
-    kind: str, form: str
-) -> None:
+    kind, form
+):
     """DuckDB 1.x could wrap where it put the sums of threads together, each of which fits: so 2.0 is needed."""
     rows = 4 * 122_880  # of row groups, which threads share
     connection = duckdb.connect(config={"threads": 4})
@@ -226,12 +224,12 @@ def test_duckdb_raises_where_sums_overflow_also_when_partial_sums_are_put_togeth
 # What the documentation shows
 
 
-def test_the_page_of_one_question_shows_the_query_as_it_is_asked() -> None:
+def test_the_page_of_one_question_shows_the_query_as_it_is_asked():
     """After a change `python tests/tools/queries.py` writes it."""
     assert queries.one_question() in queries.PAGE.read_text(encoding="utf-8")
 
 
-def test_the_queries_of_every_function_are_shown() -> None:
+def test_the_queries_of_every_function_are_shown():
     shown = {call.partition("(")[0] for call, texts in queries.queries() if texts}
     public = {
         f"lab.{room}.{name}"

@@ -1,8 +1,6 @@
 """Frames saved with to_csv come back as they were, and other files are refused by line and column."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -30,9 +28,7 @@ def trades() -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", ["trades.csv", "trades.csv.gz"])
 @pytest.mark.parametrize("index", [True, False])
-def test_a_frame_comes_back_as_it_was(
-    tmp_path: Path, trades: pd.DataFrame, name: str, index: bool
-) -> None:
+def test_a_frame_comes_back_as_it_was(tmp_path, trades, name, index):
     trades.to_csv(tmp_path / name, index=index)
     found = read_csv(tmp_path / name, tokens(), markets())
     assert_frame_equal(found, trades)
@@ -41,18 +37,14 @@ def test_a_frame_comes_back_as_it_was(
 
 @settings(max_examples=25)
 @given(rows=histories())
-def test_amounts_come_back_to_the_last_digit(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[list[Any]]
-) -> None:
+def test_amounts_come_back_to_the_last_digit(tmp_path_factory, rows):
     file = tmp_path_factory.mktemp("saved") / "trades.csv"
     made = read(page(rows))
     made.to_csv(file)
     assert_frame_equal(read_csv(file, tokens(), markets()), made)
 
 
-def test_columns_and_rows_that_were_chosen_and_added_come_back(
-    tmp_path: Path, trades: pd.DataFrame
-) -> None:
+def test_columns_and_rows_that_were_chosen_and_added_come_back(tmp_path, trades):
     chosen = trades[["market", "price", "created_at", "fee", "fee_token"]].copy()
     chosen["my note"] = ["a", None, "NA", " b", 'c, "d"']
     chosen["count"] = range(5)
@@ -65,9 +57,7 @@ def test_columns_and_rows_that_were_chosen_and_added_come_back(
     assert_frame_equal(found, expected)
 
 
-def test_without_a_listing_the_categories_are_those_that_occur(
-    tmp_path: Path, trades: pd.DataFrame
-) -> None:
+def test_without_a_listing_the_categories_are_those_that_occur(tmp_path, trades):
     trades.to_csv(tmp_path / "trades.csv")
     found = read_csv(tmp_path / "trades.csv")
     assert_frame_equal(found, trades, check_categorical=False)
@@ -90,9 +80,7 @@ GOOD = "2022-07-12 15:07:39.610000+00:00,LRC-ETH,0.1,BUY,1,7,10.0\n"
         (GOOD.replace("2022-07-12", "12.07.2022"), "created_at", "a time such as"),
     ],
 )
-def test_a_cell_that_is_wrong_is_named_by_line_and_column(
-    tmp_path: Path, line: str, column: str, said: str
-) -> None:
+def test_a_cell_that_is_wrong_is_named_by_line_and_column(tmp_path, line, column, said):
     file = tmp_path / "a.csv"
     file.write_text(f"{HEAD}{GOOD}\n{line}")
     with pytest.raises(UnexpectedAnswer) as caught:
@@ -111,13 +99,13 @@ def test_a_cell_that_is_wrong_is_named_by_line_and_column(
         (json.dumps({"trades": [row()]}), "expected CSV, got JSON. .*lab.tables.trades"),
     ],
 )  # fmt: skip
-def test_another_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_another_file_is_refused(tmp_path, text, said):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(UnexpectedAnswer, match=said):
         read_csv(tmp_path / "a.csv")
 
 
-def test_other_arguments_are_refused(tmp_path: Path) -> None:
+def test_other_arguments_are_refused(tmp_path):
     with pytest.raises(UnexpectedAnswer, match=r"no\.csv: expected a readable file"):
         read_csv(tmp_path / "no.csv")
     with pytest.raises(LabError, match=r"tokens: expected the frame that tables\.tok"):

@@ -1,7 +1,6 @@
 import re
 from decimal import Decimal
 from html import unescape
-from typing import Any
 
 import nbformat
 import numpy as np
@@ -18,7 +17,7 @@ from loopring_lab.amounts.display import format_amount, show
 
 
 @given(st.integers(-(10**37) + 1, 10**37 - 1))
-def test_a_number_keeps_every_digit_that_counts(smallest: int) -> None:
+def test_a_number_keeps_every_digit_that_counts(smallest):
     exact = Decimal(smallest).scaleb(-18)
     text = format_amount(exact)
     assert Decimal(text.replace(",", "")) == exact
@@ -26,7 +25,7 @@ def test_a_number_keeps_every_digit_that_counts(smallest: int) -> None:
     assert "." not in text or text[-1] not in "0."
 
 
-def test_amounts_carry_their_token() -> None:
+def test_amounts_carry_their_token():
     usdt = row(
         id="2", market="ETH-USDT", tokenId="0", feeAmount="1500000", price="2000.0"
     )
@@ -40,7 +39,7 @@ def test_amounts_carry_their_token() -> None:
     assert shown["fee"].tolist() == ["0.00161868 ETH", "1.5 USDT"]
 
 
-def test_one_token_for_all_stands_in_the_heading() -> None:
+def test_one_token_for_all_stands_in_the_heading():
     shown = show(read(page([row()])))
     assert "size (LRC)" in shown.frame.columns
     assert "created_at (UTC)" in shown.frame.columns
@@ -49,7 +48,7 @@ def test_one_token_for_all_stands_in_the_heading() -> None:
     assert shown.notes == ["Empty columns hidden: fill_type, extra."]
 
 
-def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so() -> None:
+def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so():
     listed = tokens()
     listed["precision"] = pd.array([3] * len(listed), dtype="Int64")
     frame = read(page([row(size="453794999999999999999")]))[
@@ -64,14 +63,14 @@ def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so() -> None:
     assert show(frame).frame["size (LRC)"].tolist() == ["453.794999999999999999"]
 
 
-def test_long_tables_show_both_ends_and_say_so() -> None:
+def test_long_tables_show_both_ends_and_say_so():
     frame = pd.DataFrame({"n": range(1_000)})
     shown = show(frame, rows=5)
     assert shown.frame["n"].tolist() == ["0", "1", "2", "998", "999"]
     assert shown.notes == ["Showing first 3 and last 2 of 1,000 rows."]
 
 
-def test_the_html_is_the_same_every_time_and_escaped() -> None:
+def test_the_html_is_the_same_every_time_and_escaped():
     frame = read(page([row(market="<b>X</b>")]))
     once, again = (show(frame)._repr_html_() for _ in range(2))
     assert once == again
@@ -88,12 +87,12 @@ def test_the_html_is_the_same_every_time_and_escaped() -> None:
         ({"precision": "x"}, "precision='x'"),
     ],
 )
-def test_options_are_checked(how: dict[str, Any], said: str) -> None:
+def test_options_are_checked(how, said):
     with pytest.raises(lab.LabError, match=said):
         show(read(page([row()])), **how)
 
 
-def test_no_rows_are_said_and_what_is_no_frame_is_refused() -> None:
+def test_no_rows_are_said_and_what_is_no_frame_is_refused():
     assert "No rows." in repr(show(pd.DataFrame({"a": []})))
     with pytest.raises(
         lab.LabError, match="show: expected a pandas DataFrame or Series, got dict"
@@ -101,7 +100,7 @@ def test_no_rows_are_said_and_what_is_no_frame_is_refused() -> None:
         show({"a": 1})
 
 
-def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() -> None:
+def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit():
     values = to_units(
         [
             "247736073203824240",
@@ -133,7 +132,7 @@ def test_values_with_a_stated_error_are_cut_after_the_first_uncertain_digit() ->
     assert show(frame.drop(columns="within_bps")).notes == []
 
 
-def test_values_in_floats_are_cut_like_exact_ones() -> None:
+def test_values_in_floats_are_cut_like_exact_ones():
     values = [0.17862481234567891, 470.18, 0.1 + 0.2, float("nan"), 123456.789]
     frame = pd.DataFrame(
         {
@@ -185,7 +184,7 @@ def summary() -> pd.DataFrame:
     )
 
 
-def test_columns_that_rows_are_grouped_by_are_never_hidden() -> None:
+def test_columns_that_rows_are_grouped_by_are_never_hidden():
     shown = show(summary()).frame
     assert shown.columns.tolist() == [
         "quote",
@@ -199,7 +198,7 @@ def test_columns_that_rows_are_grouped_by_are_never_hidden() -> None:
     assert show(elsewhere).frame.columns.tolist() == ["fills", "notional (USDC)"]
 
 
-def test_a_token_is_hidden_only_where_it_stands_beside_an_amount() -> None:
+def test_a_token_is_hidden_only_where_it_stands_beside_an_amount():
     frame = pd.DataFrame(
         {"size": to_units(["15", None, "2"], 1), "base": ["ETH", "LRC", "UNI"]}
     )
@@ -207,7 +206,7 @@ def test_a_token_is_hidden_only_where_it_stands_beside_an_amount() -> None:
     assert show(frame.drop(index=1)).frame.columns.tolist() == ["size"]
 
 
-def test_counts_have_separators_and_numbers_of_things_have_none() -> None:
+def test_counts_have_separators_and_numbers_of_things_have_none():
     frame = summary().assign(
         account_id=[10083, 71468], block_id=[35091, 4], year=[2022, 2023]
     )
@@ -218,7 +217,7 @@ def test_counts_have_separators_and_numbers_of_things_have_none() -> None:
     assert shown["year"].tolist() == ["2022", "2023"]
 
 
-def test_text_and_times_stand_left_and_numbers_right_with_their_headings() -> None:
+def test_text_and_times_stand_left_and_numbers_right_with_their_headings():
     html = show(
         read(page([row()]))[
             ["created_at", "market", "side", "size", "base", "fee_bps", "trade_id"]
@@ -232,7 +231,7 @@ def test_text_and_times_stand_left_and_numbers_right_with_their_headings() -> No
     assert [side for side, _, _ in cells(html, "td")] == sides
 
 
-def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value() -> None:
+def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value():
     html = show(summary(), precision=3)._repr_html_()
     assert [(title, text) for _, title, text in cells(html, "td")][3:5] == [
         ("1,599.9992", "1,599.999…"),
@@ -249,7 +248,7 @@ def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value() -> None:
     assert any(len(title) == 66 and title.startswith("0x0a417a") for title in digits)
 
 
-def test_headings_tell_what_a_column_means_and_its_unit() -> None:
+def test_headings_tell_what_a_column_means_and_its_unit():
     helps = {
         text: title
         for _, title, text in cells(show(read(page([row()])))._repr_html_(), "th")
@@ -260,7 +259,7 @@ def test_headings_tell_what_a_column_means_and_its_unit() -> None:
     assert {title for _, title, _ in cells(show(own)._repr_html_(), "th")} == {""}
 
 
-def test_text_keeps_its_line_and_long_text_wraps() -> None:
+def test_text_keeps_its_line_and_long_text_wraps():
     frame = pd.DataFrame({"memo": ["a\nb\u202ec", "x" * 1_000]})
     shown = show(frame)
     assert shown.frame["memo"].tolist() == ["a\\nb\\u202ec", "x" * 300 + "…"]
@@ -275,7 +274,7 @@ def run(*sources: str) -> list[list[str]]:
     return [[one["data"]["text/html"] for one in cell.outputs] for cell in made]
 
 
-def test_a_call_displays_its_table_once_wherever_it_stands_in_the_cell() -> None:
+def test_a_call_displays_its_table_once_wherever_it_stands_in_the_cell():
     start = "import pandas as pd\nimport loopring_lab as lab\nn = lambda i: pd.DataFrame({'n': [i]})\n"
     first, last, both, later, again = run(
         start
@@ -293,7 +292,7 @@ def test_a_call_displays_its_table_once_wherever_it_stands_in_the_cell() -> None
     assert later[0] == first[0]
 
 
-def test_an_index_of_words_is_shown_and_one_of_numbers_is_not() -> None:
+def test_an_index_of_words_is_shown_and_one_of_numbers_is_not():
     frame = pd.DataFrame({"fee_bps": [1.0, 2.0]}, index=["min", "max"])
     assert repr(lab.show(frame)).splitlines()[1:] == ["min     1.00", "max     2.00"]
     assert repr(lab.show(frame.reset_index(drop=True))).splitlines() == [
@@ -303,7 +302,7 @@ def test_an_index_of_words_is_shown_and_one_of_numbers_is_not() -> None:
     ]
 
 
-def test_a_break_stands_between_the_first_rows_and_the_last() -> None:
+def test_a_break_stands_between_the_first_rows_and_the_last():
     shown = lab.show(pd.DataFrame({"fee_bps": [1.0, 2.0, 3.0, 4.0]}), rows=3)
     assert repr(shown).splitlines()[:5] == [
         "fee_bps",
@@ -315,7 +314,7 @@ def test_a_break_stands_between_the_first_rows_and_the_last() -> None:
     assert shown._repr_html_().count(">…</td>") == 1
 
 
-def test_counts_of_odd_rows_are_left_out_where_all_are_zero() -> None:
+def test_counts_of_odd_rows_are_left_out_where_all_are_zero():
     frame = pd.DataFrame({"fills": [5, 6], "unknown": [0, 0], "both_sides": [0, 1]})
     shown = lab.show(frame)
     assert list(shown.frame) == ["fills", "both_sides"]
@@ -324,7 +323,7 @@ def test_counts_of_odd_rows_are_left_out_where_all_are_zero() -> None:
     assert list(twice.frame) == ["fills", "both_sides"] * 2
 
 
-def test_what_rows_are_looked_up_by_stands_last() -> None:
+def test_what_rows_are_looked_up_by_stands_last():
     trades = lab.connect().trades(10083, limit=5)
     names = list(lab.show(trades).frame)
     assert names[-5:] == [
@@ -336,7 +335,7 @@ def test_what_rows_are_looked_up_by_stands_last() -> None:
     ]
 
 
-def test_a_missing_label_of_a_pivot_is_unknown() -> None:
+def test_a_missing_label_of_a_pivot_is_unknown():
     tiers = pd.array([8, None], dtype="Int64")
     long = pd.DataFrame({"period": [1, 1], "tier_bps": tiers, "fee": [1, 2]})
     wide = long.pivot(index="period", columns="tier_bps", values="fee")

@@ -28,9 +28,7 @@ def run_code(*parts: str) -> dict[str, Any]:
 
 
 @pytest.mark.thorough
-def test_the_how_to_pages_run_as_written_after_the_tour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_how_to_pages_run_as_written_after_the_tour(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sql = logging.getLogger("loopring_lab.sql")
     try:
@@ -44,7 +42,7 @@ def test_the_how_to_pages_run_as_written_after_the_tour(
 
 
 @pytest.mark.thorough
-def test_the_tour_pasted_whole_shows_its_tables_and_ends_in_a_picture() -> None:
+def test_the_tour_pasted_whole_shows_its_tables_and_ends_in_a_picture():
     (tour,) = CODE.findall(README)
     lines = tour.strip().splitlines()
     assert len(lines) <= 11
@@ -57,32 +55,32 @@ def test_the_tour_pasted_whole_shows_its_tables_and_ends_in_a_picture() -> None:
 
 
 @pytest.mark.thorough
-def test_the_pictures_are_the_project_s_own() -> None:
+def test_the_pictures_are_the_project_s_own():
     for name, picture in drawn().items():
         assert (PICTURES / name).read_bytes() == picture
         assert f"notebooks/pictures/{name}" in README + HOW_TO
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
-def test_links_lead_somewhere(link: str) -> None:
+def test_links_lead_somewhere(link):
     assert (ROOT / link).exists()
 
 
-def test_ssh_users_are_told_how_to_reach_the_notebook() -> None:
+def test_ssh_users_are_told_how_to_reach_the_notebook():
     """Not only in `loopring-lab lab --help`: in what they read before."""
     for path in ("README.md", "run.py"):
         said = (ROOT / path).read_text(encoding="utf-8")
         assert re.search(r"Over SSH, `python3 run.py lab --no-browser`", said), path
 
 
-def test_the_numbers_about_the_world_are_true() -> None:
+def test_the_numbers_about_the_world_are_true():
     client = lab.connect()
     assert (
         f"{len(client.tokens())} tokens and {len(client.markets())} markets" in HOW_TO
     )
 
 
-def test_every_environment_variable_named_is_read() -> None:
+def test_every_environment_variable_named_is_read():
     code = "".join(
         path.read_text(encoding="utf-8")
         for path in (ROOT / "loopring_lab").rglob("*.py")

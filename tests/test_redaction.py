@@ -65,9 +65,7 @@ def leaks(text: str) -> list[str]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_no_display_shows_a_secret(
-    value: object, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_display_shows_a_secret(value, caplog):
     logging.getLogger("loopring_lab").warning("%s %r", value, value)
     shown = [
         repr(value),
@@ -82,20 +80,20 @@ def test_no_display_shows_a_secret(
         assert leaks(text) == []
 
 
-def test_formatting_with_a_width_or_base_shows_nothing_either() -> None:
+def test_formatting_with_a_width_or_base_shows_nothing_either():
     assert [f"{KEY.secret:x}", f"{KEY.secret:>80}", format(KEY.secret, "d")] == [
         "<hidden>"
     ] * 3
     assert leaks(f"{KEY.x:#x}") == []
 
 
-def test_a_key_shows_its_public_half() -> None:
+def test_a_key_shows_its_public_half():
     assert repr(KEY) == f"L2Key(secret=<hidden>, x={KEY.x:#066x}, y={KEY.y:#066x})"
     assert repr(protocol.L2Key(NUMBER, KEY.x, KEY.y)) == repr(KEY)
     assert protocol.L2Key(NUMBER, KEY.x, KEY.y) == KEY
 
 
-def test_hidden_values_compute_as_usual() -> None:
+def test_hidden_values_compute_as_usual():
     assert KEY.secret == NUMBER
     assert KEY.secret + 1 == NUMBER + 1
     assert bytes(hide(b"\x01\x02")) == b"\x01\x02"
@@ -114,9 +112,7 @@ def test_hidden_values_compute_as_usual() -> None:
     ids=lambda v: type(v).__name__,
 )
 @pytest.mark.parametrize("spread", [pickle.dumps, copy.deepcopy])
-def test_secrets_are_not_pickled(
-    value: object, spread: Callable[[object], object]
-) -> None:
+def test_secrets_are_not_pickled(value, spread):
     with pytest.raises(TypeError, match="not pickled") as refused:
         spread(value)
     assert leaks(str(refused.value)) == []
@@ -154,7 +150,7 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
-def test_no_refusal_shows_what_was_refused(call: Callable[[], object]) -> None:
+def test_no_refusal_shows_what_was_refused(call):
     text = trace_of(call, ProtocolError)
     assert "<hidden>" in text
     assert leaks(text) == []
@@ -186,8 +182,8 @@ SIGNING_STEPS = [
     ],
 )
 def test_no_interrupted_calculation_shows_its_secret(
-    calculation: str, name: str, before: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    calculation, name, before, monkeypatch
+):
     """Stop inside the calculation, as Ctrl-C does, after some calls of a function it uses."""
     curve.multiply_base(1)
     original = getattr(curve, name)
@@ -202,7 +198,7 @@ def test_no_interrupted_calculation_shows_its_secret(
     assert leaks(trace_of(CALCULATIONS[calculation], KeyboardInterrupt)) == []
 
 
-def test_a_leak_would_be_found() -> None:
+def test_a_leak_would_be_found():
     """Proves that the tests above can fail: unwrapped values do appear in these tracebacks."""
     assert repr(SIGNATURE) in trace_of(
         lambda: protocol.key_seed(SIGNATURE, 0), ProtocolError
@@ -211,7 +207,7 @@ def test_a_leak_would_be_found() -> None:
     assert leaks(f"{nonce_of(NUMBER, MESSAGE)}") != []
 
 
-def test_ctrl_c_while_a_wallet_signs_shows_no_signature() -> None:
+def test_ctrl_c_while_a_wallet_signs_shows_no_signature():
     class Interrupted:
         def sign_message(self, message: object) -> None:
             signature = SIGNATURE

@@ -53,7 +53,7 @@ def balances(world: World) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
-def test_quotes_are_the_pools_to_the_last_unit(world: World) -> None:
+def test_quotes_are_the_pools_to_the_last_unit(world):
     quotes = lab.fills.pool_quotes(trades_of(world), pool_balances(world))
     truth = orders_of(world)
     assert set(quotes["order_hash"]) == set(truth)
@@ -65,9 +65,7 @@ def test_quotes_are_the_pools_to_the_last_unit(world: World) -> None:
         assert found == expected, first
 
 
-def test_what_an_order_lost_is_the_difference_of_two_costs(
-    world: World, trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_what_an_order_lost_is_the_difference_of_two_costs(world, trades, balances):
     quotes = lab.fills.pool_quotes(trades, balances).set_index("order_hash")
     for order_hash, fills in orders_of(world).items():
         quote = fills[0].pool_quote
@@ -89,9 +87,7 @@ def test_what_an_order_lost_is_the_difference_of_two_costs(
         assert found == pytest.approx(expected, abs=0.5)
 
 
-def test_orders_without_reserves_have_no_quote_and_are_counted(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_orders_without_reserves_have_no_quote_and_are_counted(trades, balances):
     later = balances[balances["created_at"] > "2022-07-01"]
     quotes = lab.fills.pool_quotes(trades, later)
     has_quote = quotes["pool_quote"].notna()
@@ -107,9 +103,7 @@ def test_orders_without_reserves_have_no_quote_and_are_counted(
     assert by_side["orders"].sum() == len(quotes)
 
 
-def test_an_order_does_not_see_what_happened_after_it(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_an_order_does_not_see_what_happened_after_it(trades, balances):
     quotes = lab.fills.pool_quotes(trades, balances)
     order = quotes[quotes["pool_quote"].notna()].iloc[50]
     before = balances[balances["created_at"] < order["first"]]
@@ -124,16 +118,12 @@ def test_an_order_does_not_see_what_happened_after_it(
     assert found["pool_quote"].tolist() == [order["pool_quote"]]
 
 
-def test_two_states_of_one_moment_are_none(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_two_states_of_one_moment_are_none(trades, balances):
     twice = pd.concat([balances, balances])
     assert lab.fills.pool_quotes(trades, twice)["pool_quote"].isna().all()
 
 
-def test_unknown_balances_end_what_was_known(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_unknown_balances_end_what_was_known(trades, balances):
     gap = pd.Timestamp("2022-07-01", tz="UTC")
     known = balances[balances["created_at"] < gap]
     ends = known.drop_duplicates("market").assign(
@@ -145,9 +135,7 @@ def test_unknown_balances_end_what_was_known(
     assert quotes.loc[quotes["first"] < gap, "pool_quote"].notna().any()
 
 
-def test_means_by_group_are_weighted_by_value(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_means_by_group_are_weighted_by_value(trades, balances):
     one = lab.fills.pool_quotes(trades, balances)
     one = one[one["market"] == "ETH-USDC"]
     found = lab.fills.pool_quotes(trades, balances, by="market").set_index("market")
@@ -165,9 +153,7 @@ def test_means_by_group_are_weighted_by_value(
 
 
 @pytest.mark.parametrize("by", ["size_class", "account_id", ["market", "label"], []])
-def test_groups_are_columns_of_orders_or_of_trades(
-    by: str | list[str], trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_groups_are_columns_of_orders_or_of_trades(by, trades, balances):
     labelled = trades.assign(label=trades["account_id"].astype(str).str[:1])
     found = lab.fills.pool_quotes(labelled, balances, by=by)
     every = lab.fills.pool_quotes(trades, balances)
@@ -175,9 +161,7 @@ def test_groups_are_columns_of_orders_or_of_trades(
     assert found["fills"].sum() == every["fills"].sum()
 
 
-def test_users_of_a_cheaper_book_gained_and_arbitrageurs_more(
-    world: World, trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_users_of_a_cheaper_book_gained_and_arbitrageurs_more(world, trades, balances):
     is_arbitrage = trades["account_id"].isin(world.arbitrageurs)
     found = lab.fills.pool_quotes(
         trades.assign(arbitrage=is_arbitrage), balances, by="arbitrage"
@@ -187,7 +171,7 @@ def test_users_of_a_cheaper_book_gained_and_arbitrageurs_more(
     assert found["high_opportunity_bps"].max() < 0
 
 
-def test_on_the_recorded_block_only_what_follows_is_quoted() -> None:
+def test_on_the_recorded_block_only_what_follows_is_quoted():
     client = lab.connect(blocks="sample")
     balances = client.pool_balances()
     assert set(balances["market"]) == {"LRC-ETH", "LRC-USDC"}
@@ -199,7 +183,7 @@ def test_on_the_recorded_block_only_what_follows_is_quoted() -> None:
     assert quoted["before_fees_bps"].abs().max() < 60
 
 
-def test_the_demo_blocks_give_the_quotes_of_their_world() -> None:
+def test_the_demo_blocks_give_the_quotes_of_their_world():
     client = lab.connect(blocks="demo")
     quotes = lab.fills.pool_quotes(client.trades(), client.pool_balances())
     truth: dict[tuple[int, str, str, int], Fill] = {}
@@ -226,24 +210,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_asked_is_refused(
-    wrong: str, trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_what_cannot_be_asked_is_refused(wrong, trades, balances):
     given, named = WRONG[wrong]
     with pytest.raises(LabError, match=named):
         lab.fills.pool_quotes(trades, balances, **given)
 
 
-def test_balances_need_their_columns(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_balances_need_their_columns(trades, balances):
     with pytest.raises(LabError, match="balances=: the frame has no column"):
         lab.fills.pool_quotes(trades, balances.drop(columns="base_decimals"))
 
 
-def test_means_are_said_in_words_and_drawn(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_means_are_said_in_words_and_drawn(trades, balances):
     overall = lab.fills.pool_quotes(trades, balances, by=[])
     (row,) = overall.to_dict("records")
     said = lab.fills.describe(overall)
@@ -275,9 +253,7 @@ def test_means_are_said_in_words_and_drawn(
     assert_legible(figure)
 
 
-def test_without_quotes_nothing_is_said_or_drawn(
-    trades: pd.DataFrame, balances: pd.DataFrame
-) -> None:
+def test_without_quotes_nothing_is_said_or_drawn(trades, balances):
     at_pools = trades[trades["fill_type"] == "amm"]
     nothing = lab.fills.pool_quotes(at_pools, balances, by=[])
     assert lab.fills.describe(nothing).startswith("No quotes: ")

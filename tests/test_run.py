@@ -61,9 +61,7 @@ def said(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_everything_comes_from_the_lock_and_what_builds_comes_first(
-    project: Path,
-) -> None:
+def test_everything_comes_from_the_lock_and_what_builds_comes_first(project):
     done = said(project, "install", "spark", "browser")
     assert done.returncode == 0, done.stderr
     build, everything = (project / "asked").read_text().splitlines()
@@ -86,16 +84,14 @@ def test_everything_comes_from_the_lock_and_what_builds_comes_first(
         (["lab", "--no-browser"], "-P -m loopring_lab lab --no-browser", False),
     ],
 )
-def test_a_task_runs_in_the_environment(
-    project: Path, words: list[str], asked: str, is_in_project: bool
-) -> None:
+def test_a_task_runs_in_the_environment(project, words, asked, is_in_project):
     done = said(project, *words)
     folder = project if is_in_project else project.parent
     assert done.stdout == f"{folder} | {asked}\n"
     assert f"--extra {words[0]}" in (project / "asked").read_text()
 
 
-def test_a_moved_project_gets_another_environment(project: Path) -> None:
+def test_a_moved_project_gets_another_environment(project):
     said(project, "install", "test")
     (project / ".venv" / "left over").touch()
     said(project, "install", "test")
@@ -107,7 +103,7 @@ def test_a_moved_project_gets_another_environment(project: Path) -> None:
     assert not (moved / ".venv" / "left over").exists()
 
 
-def test_where_uv_fails_the_message_says_what_hashes_are_for(project: Path) -> None:
+def test_where_uv_fails_the_message_says_what_hashes_are_for(project):
     (project.parent / "tools" / "uv").write_text("#!/bin/sh\nexit 3\n")
     done = said(project, "test")
     assert done.returncode == 1
@@ -118,7 +114,7 @@ def test_where_uv_fails_the_message_says_what_hashes_are_for(project: Path) -> N
 SLOW_UV = FAKE_UV.replace("mkdir", "sleep 2.5\nmkdir", 1)
 
 
-def test_a_log_says_once_what_takes_long(project: Path) -> None:
+def test_a_log_says_once_what_takes_long(project):
     (project.parent / "tools" / "uv").write_text(SLOW_UV)
     lines = said(project, "install", "test").stderr.splitlines()
     assert len(lines) == 4
@@ -128,7 +124,7 @@ def test_a_log_says_once_what_takes_long(project: Path) -> None:
     assert lines[3].startswith("run.py: ready after")
 
 
-def test_a_terminal_shows_for_how_long(project: Path) -> None:
+def test_a_terminal_shows_for_how_long(project):
     import pty
 
     (project.parent / "tools" / "uv").write_text(SLOW_UV)
@@ -142,7 +138,7 @@ def test_a_terminal_shows_for_how_long(project: Path) -> None:
     assert shown.splitlines()[-1].startswith("run.py: ready after")
 
 
-def test_uv_itself_is_locked_with_its_hashes() -> None:
+def test_uv_itself_is_locked_with_its_hashes():
     name, *hashes = load().locked_uv().split(" ")
     (package,) = (entry for entry in LOCK["package"] if entry["name"] == "uv")
     assert Requirement(name).name == "uv"
@@ -168,9 +164,7 @@ def write_wheel(path: Path, version: str) -> str:
 
 
 @pytest.mark.thorough
-def test_without_uv_pip_brings_the_locked_one_and_no_other(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_uv_pip_brings_the_locked_one_and_no_other(project, monkeypatch):
     index = project.parent / "index"
     index.mkdir()
     digest = write_wheel(index / "uv-1.0-py3-none-any.whl", "1.0")
@@ -196,9 +190,7 @@ def test_without_uv_pip_brings_the_locked_one_and_no_other(
     assert "--extra test" in (project / "asked").read_text()
 
 
-def test_a_python_that_does_not_fit_is_told_which_one_here_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_python_that_does_not_fit_is_told_which_one_here_does(monkeypatch):
     run = load()
     monkeypatch.setattr(run, "OLDEST", (3, 99))
     monkeypatch.setattr(run, "TOO_NEW", (3, 101))
@@ -209,12 +201,12 @@ def test_a_python_that_does_not_fit_is_told_which_one_here_does(
         run.main(["test", "-x"])
 
 
-def test_the_file_parses_on_an_old_python() -> None:
+def test_the_file_parses_on_an_old_python():
     ast.parse((ROOT / "run.py").read_text(), feature_version=(3, 6))
 
 
 @pytest.mark.parametrize(("words", "code"), [([], 2), (["build"], 2), (["--help"], 0)])
-def test_without_a_task_it_says_what_it_can_do(words: list[str], code: int) -> None:
+def test_without_a_task_it_says_what_it_can_do(words, code):
     done = subprocess.run(
         [sys.executable, ROOT / "run.py", *words], capture_output=True, text=True
     )
@@ -222,9 +214,7 @@ def test_without_a_task_it_says_what_it_can_do(words: list[str], code: int) -> N
     assert "python3 run.py lab" in done.stderr
 
 
-def test_the_users_python_settings_stay_outside(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_users_python_settings_stay_outside(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     variables = load().environment()
     assert "PYTHONPATH" not in variables

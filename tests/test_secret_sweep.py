@@ -80,9 +80,7 @@ def debug_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("place", PLACES)
-def test_no_echo_of_a_secret_is_shown(
-    place: str, debug_log: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_echo_of_a_secret_is_shown(place, debug_log, capfd):
     """A relayer sends back the key or the signature that it was sent, encoded, wherever an answer has room."""
     message = protocol.request_message(
         "GET", "http://127.0.0.1/api/v3/apiKey", {"accountId": ACCOUNT}
@@ -136,7 +134,7 @@ def test_no_echo_of_a_secret_is_shown(
     assert found == []
 
 
-def test_the_sweep_finds_a_secret_that_is_shown() -> None:
+def test_the_sweep_finds_a_secret_that_is_shown():
     def fail(key: str) -> None:
         raise LabError("refused.")
 

@@ -92,7 +92,7 @@ def scene() -> Iterator[Scene]:
         yield Scene(setup, update, receipt, api_key, secrets)
 
 
-def test_the_secrets_are_those_that_travel(scene: Scene) -> None:
+def test_the_secrets_are_those_that_travel(scene):
     body, header = scene.setup.transport.sent[0]
     signature = bytes.fromhex(header[2:])
     assert scene.leaks(header) == written(signature)[:2]
@@ -125,9 +125,7 @@ SHOWN: dict[str, Callable[[Scene], object]] = {
 
 
 @pytest.mark.parametrize("look", SHOWN.values(), ids=SHOWN)
-def test_no_display_shows_a_secret(
-    scene: Scene, look: Callable[[Scene], object]
-) -> None:
+def test_no_display_shows_a_secret(scene, look):
     value = look(scene)
     html = getattr(value, "_repr_html_", value.__repr__)()
     for text in (repr(value), str(value), f"{value}", pretty(value), html):
@@ -135,7 +133,7 @@ def test_no_display_shows_a_secret(
         assert scene.leaks(text) == []
 
 
-def test_nothing_is_logged(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged(scene, caplog):
     caplog.set_level(logging.DEBUG)
     for name in list(logging.Logger.manager.loggerDict):
         caplog.set_level(logging.DEBUG, logger=name)
@@ -148,7 +146,7 @@ def test_nothing_is_logged(scene: Scene, caplog: pytest.LogCaptureFixture) -> No
     assert scene.leaks(caplog.text) == []
 
 
-def test_no_pickle_holds_a_secret(scene: Scene) -> None:
+def test_no_pickle_holds_a_secret(scene):
     for look in SHOWN.values():
         value = look(scene)
         try:
@@ -210,15 +208,13 @@ RAISING: dict[str, Callable[[Scene], object]] = {
 
 
 @pytest.mark.parametrize("call", RAISING.values(), ids=RAISING)
-def test_no_traceback_shows_a_secret(
-    scene: Scene, call: Callable[[Scene], object]
-) -> None:
+def test_no_traceback_shows_a_secret(scene, call):
     text = trace_of(lambda: call(scene), LabError)
     assert "loopring_lab" in text
     assert scene.leaks(text) == []
 
 
-def test_no_traceback_shows_an_attached_signature(scene: Scene) -> None:
+def test_no_traceback_shows_an_attached_signature(scene):
     for step in range(2):
         for wrong in wrong_texts(scene):
             update = scene.setup.prepare(signer=None)
@@ -246,7 +242,7 @@ def keys_of_notebooks() -> list[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_no_notebook_holds_a_secret(path: Path) -> None:
+def test_no_notebook_holds_a_secret(path):
     text = path.read_text()
     notebook = nbformat.reads(text, as_version=4)
     assert [secret for secret in keys_of_notebooks() if secret in text] == []

@@ -43,9 +43,7 @@ def paired(
         yield row, settled[row.trade_id, row.side]
 
 
-def test_every_row_of_every_account_arrives(
-    client: lab.Client, trades: pd.DataFrame, settled: Settled, block_folder: Path
-) -> None:
+def test_every_row_of_every_account_arrives(client, trades, settled, block_folder):
     assert client.accounts is not None
     venues = trades["fill_type"].value_counts()
     counts = (len(trades), len(client.accounts), venues["amm"], venues["dex"])
@@ -54,17 +52,13 @@ def test_every_row_of_every_account_arrives(
     assert lab.anomalies(trades).empty
 
 
-def test_size_and_fee_are_the_chain_s_integers(
-    trades: pd.DataFrame, settled: Settled, decimals: dict[str, int]
-) -> None:
+def test_size_and_fee_are_the_chain_s_integers(trades, settled, decimals):
     for row, fact in paired(trades, settled):
         assert whole(row.size, decimals[row.base]) == int(fact["size"])
         assert whole(row.fee, decimals[row.fee_token]) == int(fact["fee"])
 
 
-def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(
-    trades: pd.DataFrame, settled: Settled
-) -> None:
+def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(trades, settled):
     for row, fact in paired(trades, settled):
         got = (
             row.account_id,
@@ -78,9 +72,7 @@ def test_accounts_markets_fill_types_and_fee_tokens_are_the_chain_s(
         assert got == tuple(fact[name] for name in names)
 
 
-def test_totals_per_fee_token_equal_the_sums_of_integers(
-    trades: pd.DataFrame, settled: Settled, decimals: dict[str, int]
-) -> None:
+def test_totals_per_fee_token_equal_the_sums_of_integers(trades, settled, decimals):
     sums: dict[str, int] = defaultdict(int)
     for fact in settled.values():
         sums[fact["fee_token"]] += int(fact["fee"])
@@ -90,9 +82,7 @@ def test_totals_per_fee_token_equal_the_sums_of_integers(
     } == sums
 
 
-def test_fee_rates_round_to_the_chain_s_basis_points(
-    trades: pd.DataFrame, settled: Settled, block_folder: Path
-) -> None:
+def test_fee_rates_round_to_the_chain_s_basis_points(trades, settled, block_folder):
     checked = 0
     for row, fact in paired(trades, settled):
         if len(fact["fee"]) >= 4 or fact["fee_bips"] == 0:
@@ -102,8 +92,8 @@ def test_fee_rates_round_to_the_chain_s_basis_points(
 
 
 def test_notional_is_within_the_price_s_cut_of_the_settled_quote(
-    trades: pd.DataFrame, settled: Settled, decimals: dict[str, int]
-) -> None:
+    trades, settled, decimals
+):
     for row, fact in paired(trades, settled):
         exact = int(fact["quote_amount"])
         got = int(row.notional.scaleb(18))
@@ -111,9 +101,7 @@ def test_notional_is_within_the_price_s_cut_of_the_settled_quote(
         assert abs(got - scaled) * int(row.price.scaleb(18)) <= scaled * 10**10
 
 
-def test_an_order_s_fills_are_found_without_its_account(
-    client: lab.Client, trades: pd.DataFrame
-) -> None:
+def test_an_order_s_fills_are_found_without_its_account(client, trades):
     order = trades["order_hash"].value_counts().index[0]
     found = client.trades(order_hash=order)
     expected = trades[trades["order_hash"] == order]
@@ -121,17 +109,13 @@ def test_an_order_s_fills_are_found_without_its_account(
     assert set(found["account_id"]) == set(expected["account_id"])
 
 
-def test_a_recording_is_not_called_synthetic(
-    client: lab.Client, trades: pd.DataFrame, block_folder: Path
-) -> None:
+def test_a_recording_is_not_called_synthetic(client, trades, block_folder):
     assert not client.synthetic
     assert client.source == str(block_folder.resolve())
     assert trades.attrs["synthetic"] is False
 
 
-def test_the_returns_of_each_pool_cover_its_fills(
-    trades: pd.DataFrame, settled: Settled
-) -> None:
+def test_the_returns_of_each_pool_cover_its_fills(trades, settled):
     made = [
         f for f in settled.values() if f["fill_type"] == "amm" and f["role"] == "maker"
     ]

@@ -15,7 +15,7 @@ def client() -> Client:
     return lab.connect()
 
 
-def test_they_are_those_of_each_oldest_first(client: Client) -> None:
+def test_they_are_those_of_each_oldest_first(client):
     each = [client.trades(account) for account in ACCOUNTS[:2]]
     joined = client.trades(ACCOUNTS)
     assert len(joined) == sum(map(len, each))
@@ -29,7 +29,7 @@ def test_they_are_those_of_each_oldest_first(client: Client) -> None:
     assert joined.attrs["source"] == client.source
 
 
-def test_the_newest_are_the_newest_of_all(client: Client) -> None:
+def test_the_newest_are_the_newest_of_all(client):
     newest = client.trades(ACCOUNTS, limit=30)
     everything = client.trades(ACCOUNTS)
     assert newest["trade_id"].tolist() == everything["trade_id"].tail(30).tolist()
@@ -43,16 +43,14 @@ def test_the_newest_are_the_newest_of_all(client: Client) -> None:
         (6, {"AMM pool", "order book"}),
     ],
 )
-def test_fee_rates_has_a_line_for_each_of_a_few_accounts(
-    client: Client, count: int, labels: set[str]
-) -> None:
+def test_fee_rates_has_a_line_for_each_of_a_few_accounts(client, count, labels):
     accounts = [71468, 94680, *(client.accounts or [])]
     trades = client.trades(accounts[:count])
     axes = lab.figures.fee_rates(trades, every="1q").axes[0]
     assert {line.get_label() for line in axes.lines} == labels
 
 
-def test_blocks_give_several_accounts_too() -> None:
+def test_blocks_give_several_accounts_too():
     blocks = lab.connect(blocks="sample")
     both = blocks.trades()["account_id"].drop_duplicates().head(2).tolist()
     joined = blocks.trades(both)
@@ -60,12 +58,12 @@ def test_blocks_give_several_accounts_too() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], ["x"], [10083, None], (-1,)])
-def test_what_is_no_account_is_named(client: Client, wrong: list) -> None:
+def test_what_is_no_account_is_named(client, wrong):
     with pytest.raises(lab.LabError, match="account_id="):
         client.trades(wrong)
 
 
-def test_outside_prices_join_in_pandas(client: Client) -> None:
+def test_outside_prices_join_in_pandas(client):
     trades = client.trades(71468)
     prices = client.outside_prices(trades)
     joined = pd.merge_asof(trades, prices, on="created_at", by="market")
@@ -74,6 +72,6 @@ def test_outside_prices_join_in_pandas(client: Client) -> None:
 
 
 @pytest.mark.parametrize("wrong", [["LRC-ETH"], 5, ("LRC-ETH", "ETH-USDT")])
-def test_a_market_that_is_no_name_is_refused(client: Client, wrong: object) -> None:
+def test_a_market_that_is_no_name_is_refused(client, wrong):
     with pytest.raises(lab.LabError, match="is not the name of a market"):
         client.trades(71468, market=wrong)

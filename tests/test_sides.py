@@ -3,14 +3,13 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 from support.engines import assert_same, collected
-from support.settled_block import Settled, client_of, settled_of, trades_of
+from support.settled_block import Settled
 from support.trade_histories import Drawn, assert_refused, frame_of
 from support.wire_rows import page, row
 
@@ -19,18 +18,6 @@ from loopring_lab.relayer import World
 
 Roles = dict[tuple[int, str], str]
 COLUMNS = ["role", "role_source"]
-
-
-@pytest.fixture(scope="module")
-def block(block_folder: Path) -> pd.DataFrame:
-    trades = trades_of(client_of(block_folder))
-    assert trades["role"].isna().all()
-    return trades
-
-
-@pytest.fixture(scope="module")
-def settled(block_folder: Path) -> Settled:
-    return settled_of(block_folder)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +106,8 @@ def roles_of(
 # Roles
 
 
-def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(
-    block: pd.DataFrame, roles: Roles, settled: Settled
-) -> None:
+def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(block, roles, settled):
+    assert block["role"].isna().all()
     counts = judge(lab.fills.with_roles(block), roles)
     real = Counter((fact["fill_type"], fact["role"]) for fact in settled.values())
     for role in ("taker", "maker"):
@@ -130,15 +116,15 @@ def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(
 
 
 def test_all_accounts_together_tell_every_role_but_those_of_free_book_fills(
-    everybody: pd.DataFrame, truth: Roles, world: World
-) -> None:
+    everybody, truth, world
+):
     free = sum(fill.venue == "dex" and not fill.fee for fill in world.fills)
     counts = judge(lab.fills.with_roles(everybody), truth)
     assert counts["amm", None] == 0
     assert counts["dex", None] == 2 * free
 
 
-def test_a_reported_role_is_kept_even_if_others_contradict_it() -> None:
+def test_a_reported_role_is_kept_even_if_others_contradict_it():
     trades = trades_from(
         drawn(1, "BUY", 5, "7", "maker", kind="amm"),
         drawn(1, "SELL", 6, "9", None, kind="amm"),
@@ -154,7 +140,7 @@ def test_a_reported_role_is_kept_even_if_others_contradict_it() -> None:
     }
 
 
-def test_a_single_row_that_paid_took_and_one_that_did_not_is_unknown() -> None:
+def test_a_single_row_that_paid_took_and_one_that_did_not_is_unknown():
     assert roles_of(trades_from(drawn(1, "BUY", 5, "7"))) == [("taker", "fee")]
     assert roles_of(trades_from(drawn(1, "BUY", 5, "7", kind="amm"))) == [
         ("taker", "fee")
@@ -163,7 +149,7 @@ def test_a_single_row_that_paid_took_and_one_that_did_not_is_unknown() -> None:
     assert roles_of(trades_from(drawn(1, "BUY", 5, kind="amm"))) == [(None, None)]
 
 
-def test_fees_prove_nothing_on_a_book_where_a_maker_paid() -> None:
+def test_fees_prove_nothing_on_a_book_where_a_maker_paid():
     """Both sides paid for one fill, so that a fee is no sign of the taker in the others."""
     both = [drawn(1, "BUY", 5, "7"), drawn(1, "SELL", 6, "3")]
     assert set(roles_of(trades_from(*both, drawn(2, "BUY", 5, "7")))) == {(None, None)}
@@ -180,7 +166,7 @@ def test_fees_prove_nothing_on_a_book_where_a_maker_paid() -> None:
     }
 
 
-def test_an_account_proven_to_be_a_pool_is_it_in_all_pool_fills_of_its_market() -> None:
+def test_an_account_proven_to_be_a_pool_is_it_in_all_pool_fills_of_its_market():
     proof = [drawn(1, "BUY", 5, "7", kind="amm"), drawn(1, "SELL", 900, kind="amm")]
     free = [drawn(2, "BUY", 900, kind="amm"), drawn(3, "SELL", 8, kind="amm")]
     found = lab.fills.with_roles(trades_from(*proof, *free)).set_index(
@@ -196,7 +182,7 @@ def test_an_account_proven_to_be_a_pool_is_it_in_all_pool_fills_of_its_market() 
     assert roles_of(trades_from(*proof, elsewhere)).count((None, None)) == 1
 
 
-def test_pools_are_given_by_market_or_as_a_list(everybody: pd.DataFrame) -> None:
+def test_pools_are_given_by_market_or_as_a_list(everybody):
     free = trades_from(drawn(1, "BUY", 900, kind="amm"), drawn(2, "BUY", 5, kind="amm"))
     assert sorted(roles_of(free, {"LRC-ETH": 900})) == [
         ("maker", "pool"),
@@ -218,7 +204,7 @@ def test_pools_are_given_by_market_or_as_a_list(everybody: pd.DataFrame) -> None
         )
 
 
-def test_what_is_known_of_one_market_tells_roles_in_others() -> None:
+def test_what_is_known_of_one_market_tells_roles_in_others():
     """An account that trades on the book is no pool, so who it meets at a pool is; then all others take there."""
     trades = trades_from(
         drawn(1, "BUY", 5),
@@ -246,9 +232,7 @@ def test_what_is_known_of_one_market_tells_roles_in_others() -> None:
 # Each fill once
 
 
-def test_each_fill_of_the_block_is_counted_once_as_its_taker(
-    block: pd.DataFrame, roles: Roles
-) -> None:
+def test_each_fill_of_the_block_is_counted_once_as_its_taker(block, roles):
     once = lab.fills.one_side(block)
     assert once["trade_id"].tolist() == sorted({number for number, _ in roles})
     assert {roles[key] for key in zip(once["trade_id"], once["side"], strict=True)} == {
@@ -258,9 +242,7 @@ def test_each_fill_of_the_block_is_counted_once_as_its_taker(
     assert lab.fills.breakdown(once)["fills"].sum() == len(roles) // 2
 
 
-def test_the_book_s_share_is_that_of_fills_not_of_rows(
-    everybody: pd.DataFrame, world: World
-) -> None:
+def test_the_book_s_share_is_that_of_fills_not_of_rows(everybody, world):
     """Point 2: with all users' accounts each book fill stands twice, each pool fill once."""
     users = everybody[everybody["account_id"].isin(world.accounts)]
     twice, once = (
@@ -281,9 +263,7 @@ def test_the_book_s_share_is_that_of_fills_not_of_rows(
     assert "notes" not in once.attrs
 
 
-def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_block() -> (
-    None
-):
+def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_block():
     buy = drawn(1, "BUY", 5)
     sell = drawn(1, "SELL", 6)
     assert lab.fills.one_side(trades_from(sell, buy))["side"].tolist() == ["BUY"]
@@ -293,7 +273,7 @@ def test_of_two_unknown_sides_the_buy_is_kept_and_of_two_versions_the_one_in_a_b
         assert lab.fills.one_side(pd.concat(parts))["block_id"].tolist() == [7]
 
 
-def test_rows_without_a_trade_id_are_all_kept() -> None:
+def test_rows_without_a_trade_id_are_all_kept():
     trades = trades_from(drawn(1, "BUY", 5), drawn(2, "SELL", 6), drawn(3, "SELL", 6))
     unnumbered = trades.assign(trade_id=pd.array([None, None, 3], "Int64"))
     assert len(lab.fills.one_side(pd.concat([unnumbered, unnumbered]))) == 5
@@ -320,9 +300,7 @@ SUMMARIES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(
-    block: pd.DataFrame, name: str
-) -> None:
+def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(block, name):
     ask = SUMMARIES[name]
     one = block[block["account_id"] == block["account_id"].iloc[0]]
     assert set(ask(one)["both_sides"]) == {0}
@@ -336,9 +314,7 @@ def test_a_frame_that_cannot_tell_gives_null_and_one_account_gives_0(
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(
-    block: pd.DataFrame, name: str
-) -> None:
+def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block, name):
     number = block["trade_id"].nunique()
     note = f"Both sides of {number} fills are counted; lab.fills.one_side(trades) counts each fill once."
     found = SUMMARIES[name](block)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,9 +31,7 @@ ACCOUNT = WORLD.accounts[0]
         ("http://[::1]:8000", "http://[::1]:8000"),
     ],
 )
-def test_an_address_is_the_same_source_however_it_is_written(
-    address: str, name: str
-) -> None:
+def test_an_address_is_the_same_source_however_it_is_written(address, name):
     assert Source.at(address) == Source(name)
 
 
@@ -55,13 +52,11 @@ def test_an_address_is_the_same_source_however_it_is_written(
         (Source("a", False, None, 0), Source("a", False, None, 1), None),
     ],
 )
-def test_what_two_identities_say_together(
-    one: Source, other: Source, joined: Source | None
-) -> None:
+def test_what_two_identities_say_together(one, other, joined):
     assert one.joined(other) == other.joined(one) == joined
 
 
-def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
+def test_what_a_relayer_states_is_known_with_its_first_answer():
     with Relayer(WORLD) as relayer:
         client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
         assert (client.source, client.synthetic) == (
@@ -77,7 +72,7 @@ def test_what_a_relayer_states_is_known_with_its_first_answer() -> None:
     assert client.tokens().attrs["synthetic"] is True
 
 
-def test_a_relayer_that_states_nothing_is_real_and_known_by_its_address() -> None:
+def test_a_relayer_that_states_nothing_is_real_and_known_by_its_address():
     with Relayer(WORLD) as relayer, silent(relayer) as server:
         client = addressed(relayer, server.base_url)
         assert not client.trades(ACCOUNT).attrs["synthetic"]
@@ -100,7 +95,7 @@ def test_a_relayer_that_states_nothing_is_real_and_known_by_its_address() -> Non
         '{"name": "' + 5_000 * "x" + '"}',
     ],
 )
-def test_an_identity_that_cannot_be_read_is_an_error(stated: str) -> None:
+def test_an_identity_that_cannot_be_read_is_an_error(stated):
     with Relayer(WORLD) as relayer, silent(relayer, stated) as server:
         client = addressed(relayer, server.base_url)
         for _ in range(2):
@@ -109,7 +104,7 @@ def test_an_identity_that_cannot_be_read_is_an_error(stated: str) -> None:
         assert client.source == server.base_url
 
 
-def test_another_relayer_at_the_same_address_is_noticed() -> None:
+def test_another_relayer_at_the_same_address_is_noticed():
     other = json.dumps({"name": "another world", "synthetic": True})
     with Relayer(WORLD) as relayer, silent(relayer, other) as server:
         client = addressed(relayer)
@@ -123,7 +118,7 @@ def test_another_relayer_at_the_same_address_is_noticed() -> None:
             client.with_api_key(relayer.api_key).markets()
 
 
-def test_an_error_answer_does_not_name_the_source() -> None:
+def test_an_error_answer_does_not_name_the_source():
     def script(number: int, request: Request) -> Answer:
         stated = {HEADER: '{"name": "mine"}'}
         return Answer(503, b"busy") if number == 0 else Answer(200, b"[]", stated)
@@ -137,9 +132,7 @@ def test_an_error_answer_does_not_name_the_source() -> None:
 # Recordings
 
 
-def test_a_recording_is_named_alike_by_client_and_relayer(
-    made_block: Path, tmp_path: Path
-) -> None:
+def test_a_recording_is_named_alike_by_client_and_relayer(made_block, tmp_path):
     for name in ("tokens.json", "markets.json", "trades"):
         (tmp_path / name).symlink_to(made_block / name)
     stated = {
@@ -198,7 +191,7 @@ def served(change: Callable[[int, dict[str, Any]], None]) -> Iterator[Client]:
         client.close()
 
 
-def test_rows_of_another_account_are_an_error_and_every_one_is_listed() -> None:
+def test_rows_of_another_account_are_an_error_and_every_one_is_listed():
     def foreign(number: int, answer: dict[str, Any]) -> None:
         for row in answer["trades"][:4]:
             row[9] = "999"
@@ -221,7 +214,7 @@ def test_rows_of_another_account_are_an_error_and_every_one_is_listed() -> None:
     assert listed["reason"].str.contains("tokenId").sum() == 2
 
 
-def test_rows_that_name_no_account_are_those_of_the_account_asked_for() -> None:
+def test_rows_that_name_no_account_are_those_of_the_account_asked_for():
     def short(number: int, answer: dict[str, Any]) -> None:
         answer["trades"] = [row[:7] for row in answer["trades"]]
 
@@ -229,7 +222,7 @@ def test_rows_that_name_no_account_are_those_of_the_account_asked_for() -> None:
         assert client.trades(ACCOUNT)["account_id"].eq(ACCOUNT).all()
 
 
-def test_saved_pages_of_another_account_are_listed() -> None:
+def test_saved_pages_of_another_account_are_listed():
     with Relayer(WORLD) as relayer:
         client = addressed(relayer)
         page = {"trades": relayer.rows(ACCOUNT, "dex")}
@@ -242,7 +235,7 @@ def test_saved_pages_of_another_account_are_listed() -> None:
 # Readings that agree
 
 
-def test_checked_trades_are_read_until_two_readings_agree() -> None:
+def test_checked_trades_are_read_until_two_readings_agree():
     pages = []
 
     def settles(number: int, answer: dict[str, Any]) -> None:
@@ -260,7 +253,7 @@ def test_checked_trades_are_read_until_two_readings_agree() -> None:
     assert len(pages) == 2 * 2
 
 
-def test_trades_that_never_agree_are_incomplete() -> None:
+def test_trades_that_never_agree_are_incomplete():
     def wanders(number: int, answer: dict[str, Any]) -> None:
         answer["trades"][number % 5][7] = str(900 + number)
 

@@ -28,11 +28,11 @@ def set_by(source: str) -> dict[str, object]:
     }
 
 
-def test_the_notebooks_of_a_source_tree_are_found() -> None:
+def test_the_notebooks_of_a_source_tree_are_found():
     assert templates.find_notebooks() == (ROOT / "notebooks", True)
 
 
-def test_each_notebook_is_a_template() -> None:
+def test_each_notebook_is_a_template():
     found = templates.templates()
     stems = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
     assert [template.path.stem for template in found] == stems
@@ -49,9 +49,7 @@ def test_each_notebook_is_a_template() -> None:
 @pytest.mark.parametrize(
     "template", templates.templates(), ids=lambda template: template.name
 )
-def test_a_copy_has_no_outputs_and_the_same_cells(
-    template: templates.Template, tmp_path: Path
-) -> None:
+def test_a_copy_has_no_outputs_and_the_same_cells(template, tmp_path):
     target = tmp_path / "deep" / "my.ipynb"
     templates.new(template.name, target)
     copy, source = (
@@ -72,7 +70,7 @@ def test_a_copy_has_no_outputs_and_the_same_cells(
     )
 
 
-def test_parameters_are_filled_in_and_comments_stay(tmp_path: Path) -> None:
+def test_parameters_are_filled_in_and_comments_stay(tmp_path):
     target = tmp_path / "my.ipynb"
     templates.new(
         "first-look", target, {"account_id": 11519, "base_url": "https://a.example"}
@@ -87,9 +85,7 @@ def test_parameters_are_filled_in_and_comments_stay(tmp_path: Path) -> None:
     assert "# " in source.splitlines()[1]
 
 
-def test_a_recording_is_named_as_seen_from_the_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_is_named_as_seen_from_the_copy(tmp_path, monkeypatch):
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "tokens.json").write_text("[]")
     monkeypatch.chdir(tmp_path)
@@ -99,9 +95,7 @@ def test_a_recording_is_named_as_seen_from_the_copy(
     )
 
 
-def test_accounts_with_both_fill_types_and_most_trades_are_taken(
-    tmp_path: Path,
-) -> None:
+def test_accounts_with_both_fill_types_and_most_trades_are_taken(tmp_path):
     (tmp_path / "trades").mkdir()
     for name, size in {
         "5-amm": 10,
@@ -124,7 +118,7 @@ def test_accounts_with_both_fill_types_and_most_trades_are_taken(
     assert templates.accounts_of_recording("fee-analysis", None) == {}
 
 
-def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_kept_unless_forced(tmp_path):
     target = tmp_path / "my.ipynb"
     target.write_text("mine")
     with pytest.raises(
@@ -147,17 +141,15 @@ def test_a_file_in_the_way_is_kept_unless_forced(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_requests_are_refused_with_the_reason(
-    name: str, target: str, parameters: dict[str, object], words: str, tmp_path: Path
-) -> None:
+    name, target, parameters, words, tmp_path
+):
     with pytest.raises(LabError) as refused:
         templates.new(name, tmp_path / target, parameters)
     assert words in str(refused.value)
     assert not (tmp_path / target).exists()
 
 
-def test_the_command_lists_and_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["new"]) == 0
     listed = capsys.readouterr().out
@@ -206,13 +198,7 @@ def test_the_command_lists_and_copies(
         ),
     ],
 )
-def test_the_command_refuses_in_one_line(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_refuses_in_one_line(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("there.ipynb").write_text("mine")
     assert cli.main(["new", *words]) == 2
@@ -234,9 +220,7 @@ def texts(path: Path) -> str:
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
 )
-def test_a_copy_runs_under_papermill_with_other_parameters(
-    tmp_path: Path, any_block_folder: Path
-) -> None:
+def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path, any_block_folder):
     copy = tmp_path / "my.ipynb"
     done = tmp_path / "done.ipynb"
     templates.new("fee-analysis", copy, {"account_id": 40659})

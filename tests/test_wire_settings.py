@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -95,15 +94,8 @@ def visible(truth: pd.DataFrame, got: pd.DataFrame) -> Iterator[pd.DataFrame]:
     ],
 )
 def test_the_history_is_whole_and_the_same(
-    world: World,
-    account: int,
-    truth: pd.DataFrame,
-    length: int,
-    order: Any,
-    numbers: Any,
-    growth: int,
-    faults: Any,
-) -> None:
+    world, account, truth, length, order, numbers, growth, faults
+):
     settings = Settings(
         row_length=length,
         order=order,
@@ -128,15 +120,15 @@ def test_the_history_is_whole_and_the_same(
     assert len(tables.anomalies(got)) == (len(got) if length == 15 else 0)
 
 
-def test_there_are_more_than_two_hundred_combinations() -> None:
+def test_there_are_more_than_two_hundred_combinations():
     assert len(COMBINATIONS) == 252
 
 
 @pytest.mark.parametrize("market_filter", ["exact", "inclusive"])
 @pytest.mark.parametrize("prefix", [True, False])
 def test_a_market_is_whole_whether_or_not_its_pool_is_kept_apart(
-    world: World, account: int, truth: pd.DataFrame, market_filter: Any, prefix: bool
-) -> None:
+    world, account, truth, market_filter, prefix
+):
     kinds = truth.groupby("market", observed=True)["fill_type"].nunique()
     market = kinds[kinds == 2].index[0]
     with Relayer(

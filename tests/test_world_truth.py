@@ -46,9 +46,7 @@ def worse_bps(fill: Fill) -> float:
     return float(gap * 10_000) * (1 if fill.side == "BUY" else -1)
 
 
-def test_every_tier_is_the_one_charged(
-    taken: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
+def test_every_tier_is_the_one_charged(taken, truth):
     found = lab.fees.with_tiers(taken)
     sure = found[found["tier_bps"].notna()]
     assert len(sure) >= 0.999 * len(taken)
@@ -57,9 +55,7 @@ def test_every_tier_is_the_one_charged(
     ]
 
 
-def test_the_days_on_which_an_account_changes_tier_are_found(
-    taken: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
+def test_the_days_on_which_an_account_changes_tier_are_found(taken, truth):
     for account in ACCOUNTS:
         mine = taken[taken["account_id"] == account]
         found = lab.fees.tiers(mine, by="fill_type")
@@ -80,9 +76,7 @@ def test_the_days_on_which_an_account_changes_tier_are_found(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("seed", "token"), [(31, "USDC"), (32, "ETH")])
-def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(
-    seed: int, token: str
-) -> None:
+def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(seed, token):
     """With the prices of all accounts within 20 bps of the truth, or the stated error says that it is not."""
     world = World(seed, size=0.05)
     trades = trades_of(world)
@@ -93,7 +87,7 @@ def test_the_fees_of_each_account_are_worth_what_they_are_said_to_be(
     assert sum(one.unpriced for one in found) / len(found) < 0.05
 
 
-def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be() -> None:
+def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be():
     world = World(33, size=0.05)
     found = valued_accounts(world, trades_of(world), "USDC", tolerance=None)
     assert sum(abs(one.error_bps) > 20 for one in found) > 3
@@ -102,9 +96,7 @@ def test_values_by_an_account_s_own_trades_say_how_far_off_they_may_be() -> None
     )
 
 
-def test_costs_against_the_latent_price_are_the_worlds_own(
-    taken: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
+def test_costs_against_the_latent_price_are_the_worlds_own(taken, truth):
     rows = [truth[number] for number in taken["trade_id"]]
     latent = taken[["created_at", "market"]].assign(
         price=lab.amounts.to_units([fill.latent for fill in rows], 15)
@@ -121,8 +113,8 @@ def test_costs_against_the_latent_price_are_the_worlds_own(
 
 @pytest.mark.thorough
 def test_against_outside_prices_the_cost_at_each_venue_is_the_worlds_own(
-    trades: pd.DataFrame, taken: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
+    trades, taken, truth
+):
     outside = lab.connect().outside_prices(trades)
     found = lab.fills.all_in_cost(taken, outside, by="fill_type").set_index("fill_type")
     for venue, row in found.iterrows():
@@ -137,9 +129,7 @@ def test_against_outside_prices_the_cost_at_each_venue_is_the_worlds_own(
     assert found.loc["amm", "mean_all_in_bps"] < found.loc["dex", "mean_all_in_bps"] - 5
 
 
-def test_the_share_of_the_pool_in_each_class_of_size_is_the_worlds_own(
-    taken: pd.DataFrame, truth: dict[int, Fill]
-) -> None:
+def test_the_share_of_the_pool_in_each_class_of_size_is_the_worlds_own(taken, truth):
     profile = lab.fills.size_profile(taken, 5)
     share = profile[
         (profile["quote"] == "USDC") & (profile["fill_type"] == "amm")
@@ -158,7 +148,7 @@ def test_the_share_of_the_pool_in_each_class_of_size_is_the_worlds_own(
 
 
 @pytest.mark.parametrize("seed", [1, 5])
-def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed: int) -> None:
+def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed):
     world = World(seed, size=0.05)
     overcharged, irregular = world.planted
     with Relayer(world) as relayer:
@@ -200,7 +190,7 @@ def world_decimals(symbol: str) -> int:
     )
 
 
-def test_planted_faults_touch_no_other_account() -> None:
+def test_planted_faults_touch_no_other_account():
     world = World(seed=3, size=0.01)
     planted = set(world.planted)
     assert not planted & {*world.accounts, *world.pools.values()}

@@ -23,7 +23,7 @@ def trades() -> pd.DataFrame:
     return lab.connect().trades(10083, limit=300, progress=False)
 
 
-def test_trades_behave_like_numbers(trades: pd.DataFrame) -> None:
+def test_trades_behave_like_numbers(trades):
     assert (trades.dtypes[AMOUNTS] == "amount").all()
     assert set(AMOUNTS) <= set(trades.select_dtypes("number").columns)
     sums = trades.groupby("market", observed=True)[["fee", "notional"]].sum()
@@ -32,20 +32,7 @@ def test_trades_behave_like_numbers(trades: pd.DataFrame) -> None:
     assert trades["fee"].sum() == sum(trades["fee"].tolist(), Decimal(0))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "feather", "pickle"])
-def test_files_give_the_same_frame_back(
-    trades: pd.DataFrame, kind: str, tmp_path: Path
-) -> None:
-    path = tmp_path / f"trades.{kind}"
-    getattr(trades, f"to_{kind}")(path)
-    found = getattr(pd, f"read_{kind}")(path)
-    assert (found.dtypes[AMOUNTS] == "amount").all()
-    assert_frame_equal(lab.fees.summary(found), lab.fees.summary(trades))
-
-
-def test_tables_of_arrow_with_amounts_are_taken_and_answers_are_plain(
-    trades: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_tables_of_arrow_with_amounts_are_taken_and_answers_are_plain(trades, tmp_path):
     path = tmp_path / "trades.parquet"
     trades.to_parquet(path)
     expected = lab.fees.summary(trades)
@@ -60,9 +47,7 @@ def test_tables_of_arrow_with_amounts_are_taken_and_answers_are_plain(
 @pytest.mark.parametrize(
     "kind", [pa.decimal256(37, 18), pa.decimal256(76, 18), pa.decimal128(38, 18)]
 )
-def test_frames_with_decimals_of_arrow_are_taken(
-    trades: pd.DataFrame, kind: pa.DataType
-) -> None:
+def test_frames_with_decimals_of_arrow_are_taken(trades, kind):
     given = trades.astype(dict.fromkeys(AMOUNTS, pd.ArrowDtype(kind)))
     assert_frame_equal(lab.fees.summary(given), lab.fees.summary(trades))
     assert_frame_equal(
@@ -76,21 +61,21 @@ def test_frames_with_decimals_of_arrow_are_taken(
     assert totals.equals(lab.amounts.total(trades, "fee"))
 
 
-def test_amounts_are_handed_over_without_a_copy(trades: pd.DataFrame) -> None:
+def test_amounts_are_handed_over_without_a_copy(trades):
     handed = lab.engine.portable(trades)["fee"].chunk(0)
     held = trades["fee"].array.to_arrow()
     assert handed.buffers()[1].address == held.buffers()[1].address
 
 
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(3, 7)])
-def test_parts_of_frames_are_taken(trades: pd.DataFrame, rows: slice) -> None:
+def test_parts_of_frames_are_taken(trades, rows):
     part = trades.iloc[rows]
     found = lab.fees.summary(part)
     fees = part.groupby("fee_token", observed=True)["fee"].sum()
     assert found.set_index("fee_token")["fee"].to_dict() == fees.to_dict()
 
 
-def test_a_changed_amount_counts(trades: pd.DataFrame) -> None:
+def test_a_changed_amount_counts(trades):
     changed = trades.copy()
     changed.loc[changed.index[0], "fee"] = Decimal("99999999999999999999.5")
     found = lab.fees.summary(changed.iloc[:1])
@@ -102,18 +87,18 @@ def test_a_changed_amount_counts(trades: pd.DataFrame) -> None:
         lab.amounts.total(many, "fee")
 
 
-def test_floats_are_refused_by_name(trades: pd.DataFrame) -> None:
+def test_floats_are_refused_by_name(trades):
     with pytest.raises(AmountError, match="not an exact amount"):
         lab.fees.summary(lab.to_float(trades))
 
 
-def test_missing_amounts_stay_missing(trades: pd.DataFrame) -> None:
+def test_missing_amounts_stay_missing(trades):
     part = trades.iloc[:5].copy()
     part.loc[part.index[0], "fee"] = np.nan
     assert lab.fees.summary(part)["unknown"].sum() == 1
 
 
-def test_totals_of_the_page(trades: pd.DataFrame) -> None:
+def test_totals_of_the_page(trades):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
     lines = [
         line.partition("#")[0]
@@ -134,7 +119,7 @@ def values_of(limits: pd.Series) -> list[Any]:
     return limits.dropna().tolist()
 
 
-def test_limits_of_tokens_stay_decimals_of_arrow() -> None:
+def test_limits_of_tokens_stay_decimals_of_arrow():
     tokens = lab.connect().tokens()
     limits = tokens["order_amounts_maximum"]
     assert limits.dtype == lab.amounts.LIMIT

@@ -5,7 +5,6 @@ import sqlite3
 import subprocess
 import sys
 from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -29,7 +28,7 @@ def known(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "feather", "pickle"])
-def test_files_keep_amounts(frame: pd.DataFrame, kind: str, tmp_path: Path) -> None:
+def test_files_keep_amounts(frame, kind, tmp_path):
     path = tmp_path / f"trades.{kind}"
     getattr(frame, f"to_{kind}")(path)
     found = getattr(pd, f"read_{kind}")(path)
@@ -37,7 +36,7 @@ def test_files_keep_amounts(frame: pd.DataFrame, kind: str, tmp_path: Path) -> N
     pd.testing.assert_frame_equal(found, frame)
 
 
-def test_parquet_holds_decimals_for_others(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_parquet_holds_decimals_for_others(frame, tmp_path):
     path = tmp_path / "trades.parquet"
     frame.to_parquet(path)
     # Arrow without the toolkit, DuckDB, Polars
@@ -55,7 +54,7 @@ def test_parquet_holds_decimals_for_others(frame: pd.DataFrame, tmp_path: Path) 
     assert polars.read_parquet(path)["fee"].sum() == frame["fee"].sum()
 
 
-def test_arrow(frame: pd.DataFrame) -> None:
+def test_arrow(frame):
     table = pa.Table.from_pandas(frame)
     assert {table.schema.field(name).type.storage_type for name in AMOUNTS} == {PLAIN}
     assert frame["fee"].array.to_arrow().type == PLAIN
@@ -67,7 +66,7 @@ def test_arrow(frame: pd.DataFrame) -> None:
         assert pa.array(frame["fee"].array, to).equals(plain.cast(to))
 
 
-def test_pickle_keeps_one_amount(frame: pd.DataFrame) -> None:
+def test_pickle_keeps_one_amount(frame):
     total = frame["fee"].sum()
     copied = pickle.loads(pickle.dumps(total))
     assert copied == total
@@ -75,9 +74,7 @@ def test_pickle_keeps_one_amount(frame: pd.DataFrame) -> None:
     assert pickle.loads(pickle.dumps(AmountDtype())) == AmountDtype()
 
 
-def test_csv_has_no_trailing_zeros_and_reads_back(
-    frame: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_csv_has_no_trailing_zeros_and_reads_back(frame, tmp_path):
     path = tmp_path / "trades.csv"
     frame[AMOUNTS].to_csv(path, index=False)
     text = path.read_text()
@@ -86,7 +83,7 @@ def test_csv_has_no_trailing_zeros_and_reads_back(
     pd.testing.assert_frame_equal(pd.read_csv(path, dtype="amount"), frame[AMOUNTS])
 
 
-def test_duckdb(frame: pd.DataFrame) -> None:
+def test_duckdb(frame):
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
     found = duckdb.sql(
         "select sum(fee) as fees, sum(fee) / sum(notional) as rate from frame"
@@ -105,7 +102,7 @@ def test_duckdb(frame: pd.DataFrame) -> None:
     )
 
 
-def test_polars(frame: pd.DataFrame) -> None:
+def test_polars(frame):
     polars = pytest.importorskip("polars", reason="polars is not installed")
     found = polars.from_pandas(frame)
     assert found.schema["fee"] == polars.Decimal(38, 18)
@@ -117,14 +114,14 @@ def test_polars(frame: pd.DataFrame) -> None:
     )
 
 
-def test_excel(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_excel(frame, tmp_path):
     pytest.importorskip("openpyxl", reason="openpyxl is not installed")
     frame.drop(columns="created_at").to_excel(tmp_path / "trades.xlsx", index=False)
     found = pd.read_excel(tmp_path / "trades.xlsx")
     np.testing.assert_allclose(found["fee"], frame["fee"].astype(float))
 
 
-def test_sqlite(frame: pd.DataFrame) -> None:
+def test_sqlite(frame):
     connection = sqlite3.connect(":memory:")
     frame[["market", *AMOUNTS]].to_sql("trades", connection, index=False)
     kinds = connection.execute("select distinct typeof(price) from trades").fetchall()
@@ -134,7 +131,7 @@ def test_sqlite(frame: pd.DataFrame) -> None:
     assert found == pytest.approx(float(frame["fee"].sum()))
 
 
-def test_matplotlib(known: pd.DataFrame) -> None:
+def test_matplotlib(known):
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots()
@@ -148,7 +145,7 @@ def test_matplotlib(known: pd.DataFrame) -> None:
     plt.close(figure)
 
 
-def test_seaborn(known: pd.DataFrame) -> None:
+def test_seaborn(known):
     seaborn = pytest.importorskip("seaborn", reason="seaborn is not installed")
     from matplotlib import pyplot as plt
 
@@ -171,7 +168,7 @@ def test_seaborn(known: pd.DataFrame) -> None:
     plt.close("all")
 
 
-def test_plotly(known: pd.DataFrame) -> None:
+def test_plotly(known):
     express = pytest.importorskip("plotly.express", reason="plotly is not installed")
     figure = express.scatter(known, x="notional", y="fee", size="size")
     np.testing.assert_allclose(
@@ -180,7 +177,7 @@ def test_plotly(known: pd.DataFrame) -> None:
     assert "fee" in figure.to_json()
 
 
-def test_scikit_learn(known: pd.DataFrame) -> None:
+def test_scikit_learn(known):
     linear_model = pytest.importorskip(
         "sklearn.linear_model", reason="scikit-learn is not installed"
     )
@@ -192,7 +189,7 @@ def test_scikit_learn(known: pd.DataFrame) -> None:
     np.testing.assert_allclose(found.coef_, expected.coef_)
 
 
-def test_statsmodels(known: pd.DataFrame) -> None:
+def test_statsmodels(known):
     api = pytest.importorskip("statsmodels.api", reason="statsmodels is not installed")
     from statsmodels.formula.api import ols
 
@@ -209,7 +206,7 @@ def test_statsmodels(known: pd.DataFrame) -> None:
     )
 
 
-def test_numpy_gets_floats_and_objects_get_decimals(frame: pd.DataFrame) -> None:
+def test_numpy_gets_floats_and_objects_get_decimals(frame):
     assert frame["fee"].to_numpy().dtype == np.float64
     objects = frame["fee"].dropna().to_numpy(object)
     assert all(isinstance(one, Decimal) for one in objects)

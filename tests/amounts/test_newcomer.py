@@ -50,9 +50,7 @@ def run(operation: str, known: dict[str, Any]) -> tuple[Any, set[str]]:
 @pytest.mark.parametrize(
     "operation", [one for one in OPERATIONS if one not in {*RAISES, *ON_FLOATS_TOO}]
 )
-def test_amounts_do_what_floats_do(
-    operation: str, exact: dict[str, Any], floats: dict[str, Any]
-) -> None:
+def test_amounts_do_what_floats_do(operation, exact, floats):
     ours, our_warnings = run(operation, exact)
     theirs, their_warnings = run(operation, floats)
     assert differences(ours, theirs) == []
@@ -60,9 +58,7 @@ def test_amounts_do_what_floats_do(
 
 
 @pytest.mark.parametrize("operation", RAISES)
-def test_what_raises_has_its_reason_on_the_page(
-    operation: str, exact: dict[str, Any], floats: dict[str, Any]
-) -> None:
+def test_what_raises_has_its_reason_on_the_page(operation, exact, floats):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
     assert RAISES[operation] in page.read_text(encoding="utf-8")
     run(operation, floats)
@@ -71,14 +67,12 @@ def test_what_raises_has_its_reason_on_the_page(
 
 
 @pytest.mark.parametrize("operation", sorted(ON_FLOATS_TOO))
-def test_what_raises_on_floats_raises_on_amounts(
-    operation: str, exact: dict[str, Any], floats: dict[str, Any]
-) -> None:
+def test_what_raises_on_floats_raises_on_amounts(operation, exact, floats):
     for known in (exact, floats):
         with pytest.raises(TypeError):
             run(operation, known)
 
 
-def test_few_operations_raise() -> None:
+def test_few_operations_raise():
     assert len(OPERATIONS) > 355
     assert len(RAISES) + len(ON_FLOATS_TOO) <= 12

@@ -106,7 +106,7 @@ def running_sums_by_group(drawn: Drawn) -> list[int]:
     return found
 
 
-def test_values_and_texts_survive(drawn: Drawn) -> None:
+def test_values_and_texts_survive(drawn):
     series = amounts(drawn.any)
     texts = [f"{decimal(one):f}" for one in drawn.any]
     trimmed = [text.rstrip("0").rstrip(".") if "." in text else text for text in texts]
@@ -119,7 +119,7 @@ def test_values_and_texts_survive(drawn: Drawn) -> None:
     assert units(pd.Series(AmountArray(series.array.to_arrow()))) == drawn.any
 
 
-def test_floats(drawn: Drawn) -> None:
+def test_floats(drawn):
     series = amounts(drawn.any)
     floats = [one / UNIT for one in drawn.any]
     assert series.astype(float).tolist() == floats
@@ -128,7 +128,7 @@ def test_floats(drawn: Drawn) -> None:
     assert ulps(amounts(known) * 1.0, [Fraction(one, UNIT) for one in known]) <= 2
 
 
-def test_sums_and_differences(drawn: Drawn) -> None:
+def test_sums_and_differences(drawn):
     first, second = amounts(drawn.first), amounts(drawn.second)
     pairs = list(zip(drawn.first, drawn.second, strict=True))
     assert units(first + second) == [one + other for one, other in pairs]
@@ -143,7 +143,7 @@ def test_sums_and_differences(drawn: Drawn) -> None:
     assert units(first.cumsum()) == list(accumulate(drawn.first))
 
 
-def test_products(drawn: Drawn) -> None:
+def test_products(drawn):
     small = [one >> 40 for one in drawn.first]
     factors = np.array([drawn.random.randrange(-(2**40), 2**40) for _ in small])
     assert units(amounts(small) * factors) == [
@@ -164,7 +164,7 @@ def test_products(drawn: Drawn) -> None:
     assert ulps(product, [Fraction(a * b, UNIT**2) for a, b in known]) <= 5
 
 
-def test_quotients_and_remainders(drawn: Drawn) -> None:
+def test_quotients_and_remainders(drawn):
     divisors = [one or 1 for one in drawn.second]
     first, second = amounts(drawn.first), amounts(divisors)
     pairs = list(zip(drawn.first, divisors, strict=True))
@@ -182,7 +182,7 @@ def test_quotients_and_remainders(drawn: Drawn) -> None:
     assert ulps(found, [Fraction(one, other) for one, other in known]) <= 5
 
 
-def test_by_zero_is_inf_nan_or_missing() -> None:
+def test_by_zero_is_inf_nan_or_missing():
     series = amounts([UNIT, 0, -UNIT])
     np.testing.assert_array_equal(series / 0, [np.inf, np.nan, -np.inf])
     np.testing.assert_array_equal(1 / amounts([0]), [np.inf])
@@ -193,7 +193,7 @@ def test_by_zero_is_inf_nan_or_missing() -> None:
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_comparisons(drawn: Drawn, name: str) -> None:
+def test_comparisons(drawn, name):
     compare = getattr(operator, name)
     series = amounts(drawn.any)
     assert compare(series, amounts(drawn.near)).tolist() == list(
@@ -224,7 +224,7 @@ def test_comparisons(drawn: Drawn, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_comparisons_with_arrays_of_floats(drawn: Drawn, name: str) -> None:
+def test_comparisons_with_arrays_of_floats(drawn, name):
     compare = getattr(operator, name)
     floats = [one / UNIT for one in drawn.near]
     expected = [
@@ -240,7 +240,7 @@ def test_comparisons_with_arrays_of_floats(drawn: Drawn, name: str) -> None:
     assert compare(amounts(drawn.any), pd.Series(own)).tolist() == expected
 
 
-def test_order_and_identity(drawn: Drawn) -> None:
+def test_order_and_identity(drawn):
     both = drawn.any + drawn.near
     series = amounts(both)
     distinct = list(dict.fromkeys(both))
@@ -268,7 +268,7 @@ def test_order_and_identity(drawn: Drawn) -> None:
     assert len(counts) == len(distinct)
 
 
-def test_groups(drawn: Drawn) -> None:
+def test_groups(drawn):
     series = amounts(drawn.first)
     groups = series.groupby(drawn.group)
     assert units(groups.sum()) == by_group(drawn, sum)
@@ -279,7 +279,7 @@ def test_groups(drawn: Drawn) -> None:
     assert units(groups.cumsum()) == running_sums_by_group(drawn)
 
 
-def test_replacements(drawn: Drawn) -> None:
+def test_replacements(drawn):
     series = amounts(drawn.any)
     is_positive = series > 0
     assert units(series.where(is_positive, 0)) == [max(one, 0) for one in drawn.any]
@@ -299,7 +299,7 @@ def test_replacements(drawn: Drawn) -> None:
         assert units(amounts(fitting).round(places)) == rounded
 
 
-def test_one_amount(drawn: Drawn) -> None:
+def test_one_amount(drawn):
     for one, other in zip(drawn.first[:500], drawn.second[:500], strict=True):
         left, right = Amount(decimal(one)), Amount(decimal(other))
         for name in ("add", "sub", "mod", "floordiv"):
@@ -357,13 +357,13 @@ TOO_LARGE: dict[str, Callable[[pd.Series], Any]] = {
 
 @pytest.mark.parametrize("name", TOO_LARGE)
 @pytest.mark.parametrize("size", [9 * 10**37, 8 * 10**37, LARGEST])
-def test_what_does_not_fit_is_an_amount_error(name: str, size: int) -> None:
+def test_what_does_not_fit_is_an_amount_error(name, size):
     with pytest.raises(AmountError, match=r"\. |:") as caught:
         TOO_LARGE[name](amounts([size] * 3))
     assert isinstance(caught.value, LabError)
 
 
-def test_floats_become_amounts_by_their_shortest_decimals(drawn: Drawn) -> None:
+def test_floats_become_amounts_by_their_shortest_decimals(drawn):
     floats = [one / UNIT for one in drawn.first]
     expected = [math.trunc(Fraction(repr(one)) * UNIT) for one in floats]
     assert units(pd.Series(floats).astype("amount")) == expected

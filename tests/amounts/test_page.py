@@ -41,11 +41,9 @@ def written(found: Any) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("operation", "result", "dtype"), ROWS, ids=[row[0] for row in ROWS]
 )
-def test_the_page_tells_what_operations_give(
-    operation: str, result: str, dtype: str, known: dict[str, Any]
-) -> None:
+def test_the_page_tells_what_operations_give(operation, result, dtype, known):
     assert written(eval(operation, dict(known))) == (result, dtype)
 
 
-def test_forty_operations_are_on_the_page() -> None:
+def test_forty_operations_are_on_the_page():
     assert len(ROWS) >= 40

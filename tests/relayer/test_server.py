@@ -117,7 +117,10 @@ def test_only_loopback_listens(world):
 )
 def test_run_forever_ends_at_ctrl_c():
     code = (
+        "import signal\n"
         "from loopring_lab.relayer import Relayer, World\n"
+        # What a job in the background starts ignores Ctrl-C.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "relayer = Relayer(World(size=0.001)).start()\n"
         "print(relayer.base_url, flush=True)\n"
         "relayer.run_forever()\n"

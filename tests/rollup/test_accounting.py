@@ -72,9 +72,7 @@ def walked(blocks, account):
 
 
 @pytest.mark.parametrize("pool", POOLS)
-def test_published_balances_of_a_real_block_follow_from_all_changes(
-    block, pool
-) -> None:
+def test_published_balances_of_a_real_block_follow_from_all_changes(block, pool):
     frame = block.balances(pool)
     assert (frame["change"] != 0).all()
     after = walked(block, pool)
@@ -87,7 +85,7 @@ def test_published_balances_of_a_real_block_follow_from_all_changes(
     assert (known["published"] == known["recomputed"]).all()
 
 
-def test_a_pool_keeps_what_its_updates_state_and_no_less(block, world) -> None:
+def test_a_pool_keeps_what_its_updates_state_and_no_less(block, world):
     for blocks, pool in ((block, 108), (world, 1)):
         (stated,) = set(blocks.amm_updates().query("account_id == @pool")["fee_bips"])
         fills = blocks.pool_fills(pool).dropna(subset="kept")
@@ -110,7 +108,7 @@ def test_a_pool_keeps_what_its_updates_state_and_no_less(block, world) -> None:
             assert row.kept_bps == pytest.approx(10_000 * int(row.kept) / got)
 
 
-def test_units_symbols_and_source_come_along(block, tokens, world) -> None:
+def test_units_symbols_and_source_come_along(block, tokens, world):
     frame = block.balances(108, tokens)
     assert set(frame["token"].dropna()) >= {"LRC", "USDC"}
     row = frame[frame["token"] == "USDC"].dropna(subset="published").iloc[0]
@@ -121,7 +119,7 @@ def test_units_symbols_and_source_come_along(block, tokens, world) -> None:
     assert world.balances(1).attrs["account_id"] == 1
 
 
-def test_nothing_is_an_empty_frame_and_nonsense_is_refused(block, tokens) -> None:
+def test_nothing_is_an_empty_frame_and_nonsense_is_refused(block, tokens):
     assert block.balances(999_999, tokens).empty
     assert (
         block.pool_fills(999_999, tokens).columns.tolist()
@@ -132,7 +130,7 @@ def test_nothing_is_an_empty_frame_and_nonsense_is_refused(block, tokens) -> Non
         block.balances("me")
 
 
-def test_the_figure_says_what_it_draws(block, tokens) -> None:
+def test_the_figure_says_what_it_draws(block, tokens):
     figure = lab.figures.pool_balance(block.balances(108, tokens), token="USDC")
     axes = figure.axes[0]
     assert axes.get_title(loc="left") == "Balance of account 108 in USDC"

@@ -30,7 +30,7 @@ def last(store):
     return store.report()["last"].iloc[-1]
 
 
-def test_without_an_account_both_sides_of_every_fill_are_read(client, last) -> None:
+def test_without_an_account_both_sides_of_every_fill_are_read(client, last):
     trades = client.trades()
     fills = [fill for fill in WORLD.fills if 0 < fill.block_id <= last]
     assert len(trades) == 2 * len(fills)
@@ -42,7 +42,7 @@ def test_without_an_account_both_sides_of_every_fill_are_read(client, last) -> N
     assert lab.fees.summary(trades, by=["market"])["both_sides"].sum() > 0
 
 
-def test_accounts_are_listed_by_fills_and_pools_last(client) -> None:
+def test_accounts_are_listed_by_fills_and_pools_last(client):
     counts = client.trades()["account_id"].value_counts()
     pools = set(WORLD.pools.values())
     users = [account for account in client.accounts if account not in pools]
@@ -56,7 +56,7 @@ def test_accounts_are_listed_by_fills_and_pools_last(client) -> None:
     ]
 
 
-def test_markets_and_tokens_are_the_relayers(client) -> None:
+def test_markets_and_tokens_are_the_relayers(client):
     by_relayer = lab.connect()
     known = by_relayer.markets()
     traded = client.markets()
@@ -70,7 +70,7 @@ def test_markets_and_tokens_are_the_relayers(client) -> None:
     )
 
 
-def test_filters_select_as_the_relayers_client_does(client) -> None:
+def test_filters_select_as_the_relayers_client_does(client):
     everything = client.trades(WORLD.accounts[0])
     market = everything["market"].mode()[0]
     middle = everything["created_at"].iloc[len(everything) // 2]
@@ -108,14 +108,12 @@ def test_filters_select_as_the_relayers_client_does(client) -> None:
         (lambda client: client.listings(), "archive.import_blocks"),
     ],
 )
-def test_what_blocks_cannot_answer_is_refused_with_a_way_out(
-    client, call, says
-) -> None:
+def test_what_blocks_cannot_answer_is_refused_with_a_way_out(client, call, says):
     with pytest.raises(LabError, match=says):
         call(client)
 
 
-def test_the_exchange_is_the_one_that_the_blocks_name(client) -> None:
+def test_the_exchange_is_the_one_that_the_blocks_name(client):
     exchange = client.exchange()
     assert (exchange.address, exchange.chain_id) == (
         Settings().exchange.lower(),
@@ -124,7 +122,7 @@ def test_the_exchange_is_the_one_that_the_blocks_name(client) -> None:
     assert client.outside_prices(client.trades()) is None
 
 
-def test_the_client_names_its_store(client, store) -> None:
+def test_the_client_names_its_store(client, store):
     assert (
         repr(client)
         == f"BlocksClient({client.source}, {store.report()['blocks'].sum():,} blocks)"
@@ -140,9 +138,7 @@ def test_the_client_names_its_store(client, store) -> None:
         pytest.param("data.hex", marks=pytest.mark.thorough),
     ],
 )
-def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(
-    file, tmp_path
-) -> None:
+def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(file, tmp_path):
     folder = recorded()
     store = lab.rollup.Store(tmp_path / "blocks")
     tokens = folder.parent / "mainnet_registered_tokens_v36.json"
@@ -158,7 +154,7 @@ def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(
         assert rows[1][name].tolist() == rows[0][name].tolist(), name
 
 
-def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path) -> None:
+def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path):
     trade = slot(
         "spot_trade",
         account_a=20_001,

@@ -36,7 +36,7 @@ def parts(
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("selector", ["", *WRAPPERS, "01234567"])
 @pytest.mark.parametrize("compress", [True, False])
-def test_every_wrapper_and_form(form: str, selector: str, compress: bool) -> None:
+def test_every_wrapper_and_form(form, selector, compress):
     entries = [[(3, b"first"), (9, b"")], [], [(0, bytes(70))]]
     call = submit(DATA, form=form, version=13, entries=entries)
     sent = wrapped(call, selector=selector, compress=compress) if selector else call
@@ -48,7 +48,7 @@ def test_every_wrapper_and_form(form: str, selector: str, compress: bool) -> Non
     assert [one.auxiliary for one in raw] == [auxiliary(each, form) for each in entries]
 
 
-def test_bytes_and_text_are_read_alike() -> None:
+def test_bytes_and_text_are_read_alike():
     sent = wrapped(submit(DATA[:1]))
     text = sent.hex()
     kinds = [
@@ -78,7 +78,7 @@ def test_bytes_and_text_are_read_alike() -> None:
 @pytest.mark.parametrize(
     "given", [None, 7, 1.5, object(), [3], {"input": 3}, ["0x12", None]]
 )
-def test_other_kinds_are_refused(given: object) -> None:
+def test_other_kinds_are_refused(given):
     for read in (lab.rollup.decode, lab.rollup.decode_data):
         with pytest.raises(lab.LabError, match=r"calldata|block_data"):
             read(given)
@@ -87,7 +87,7 @@ def test_other_kinds_are_refused(given: object) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0x", "0x1", "zz", "0x12 34", "0xdcb2aa31", "é", "12" * 40]
 )
-def test_text_that_is_no_calldata(text: str) -> None:
+def test_text_that_is_no_calldata(text):
     for given in (text, text.encode()):
         with pytest.raises(lab.errors.BlockError):
             lab.rollup.decode(given)
@@ -95,7 +95,7 @@ def test_text_that_is_no_calldata(text: str) -> None:
             lab.rollup.decode_data(given)
 
 
-def test_numbers_of_blocks() -> None:
+def test_numbers_of_blocks():
     sent = submit(DATA)
     assert [one.block_id for one in lab.rollup.decode(sent).raw] == [None] * 3
     assert [one.block_id for one in lab.rollup.decode(sent, first_block=7).raw] == [
@@ -115,22 +115,20 @@ def test_numbers_of_blocks() -> None:
     ("sizes", "place"),
     [((15, 0, 40), "block 0 at byte 164"), ((16, 0, 65_535), "block 2 at byte ")],
 )
-def test_a_size_that_disagrees_with_the_data(
-    sizes: tuple[int, ...], place: str
-) -> None:
+def test_a_size_that_disagrees_with_the_data(sizes, place):
     with pytest.raises(lab.errors.BlockError, match=place):
         lab.rollup.decode(submit(DATA, sizes=sizes))
 
 
 @pytest.mark.parametrize("length", [0, 97, 99, 98 + 67])
-def test_data_of_no_whole_slots(length: int) -> None:
+def test_data_of_no_whole_slots(length):
     with pytest.raises(
         lab.errors.BlockError, match=r"block 1: block data of .* expected 98 \+ 68"
     ):
         lab.rollup.decode_data([DATA[0], bytes(length)])
 
 
-def test_an_unknown_type_is_named_by_block_and_slot() -> None:
+def test_an_unknown_type_is_named_by_block_and_slot():
     wrong = bytearray(DATA[2])
     wrong[98 + 29 * 7] = 10
     with pytest.raises(
@@ -139,7 +137,7 @@ def test_an_unknown_type_is_named_by_block_and_slot() -> None:
         lab.rollup.decode(submit([*DATA[:2], bytes(wrong)]))
 
 
-def test_blocks_that_share_their_data_cannot_grow() -> None:
+def test_blocks_that_share_their_data_cannot_grow():
     """Thousands of blocks that all point to the same megabyte would otherwise take gigabytes."""
     data = varied_data(1, 15_000)
     count = 2_000
@@ -164,7 +162,7 @@ def test_blocks_that_share_their_data_cannot_grow() -> None:
     "content",
     [40_000 * b"\0\0\xff\xff", (b"\x00\x01\xff\xff\x07" * 40_000), bytes(1 << 20)],
 )
-def test_bombs_are_refused_before_they_take_memory(content: bytes) -> None:
+def test_bombs_are_refused_before_they_take_memory(content):
     sent = bytes.fromhex(WRAPPERS[0]) + word(1) + word(64) + text_of(content)
     tracemalloc.start()
     try:
@@ -175,7 +173,7 @@ def test_bombs_are_refused_before_they_take_memory(content: bytes) -> None:
         tracemalloc.stop()
 
 
-def test_longer_than_the_limit() -> None:
+def test_longer_than_the_limit():
     for given in (bytes((16 << 20) + 1), "00" * ((16 << 20) + 3)):
         with pytest.raises(lab.errors.BlockError, match="more than 16 MiB"):
             lab.rollup.decode(given)
@@ -199,7 +197,7 @@ def damaged(calldata: bytes, chance: random.Random) -> bytes:
     return bytes(content)
 
 
-def test_damage_is_refused_by_place_or_gives_whole_blocks() -> None:
+def test_damage_is_refused_by_place_or_gives_whole_blocks():
     """The benchmark bench_rollup_decode holds 10,000 against a second reader."""
     chance = random.Random(14)
     calls = [submit(DATA[:1]), submit(DATA, form=FORMS[0]), wrapped(submit(DATA))]

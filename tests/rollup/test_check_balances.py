@@ -140,9 +140,7 @@ def written(event: dict[str, Any]) -> bytes:
 
 @settings(max_examples=25)
 @given(st.lists(st.lists(EVENTS, max_size=14), min_size=1, max_size=6), st.data())
-def test_every_statement_is_compared_with_the_one_before_it(
-    events: list[list[dict[str, Any]]], data: st.DataObject
-) -> None:
+def test_every_statement_is_compared_with_the_one_before_it(events, data):
     """Any amounts, any order, cut into any batches; a wrong statement is where the next one starts from."""
     raw = []
     problems = []
@@ -197,7 +195,7 @@ def deposit(amount: int) -> bytes:
     return slot("deposit", account=7, token=1, amount=amount)
 
 
-def test_amounts_that_no_exchange_settles_end_no_check() -> None:
+def test_amounts_that_no_exchange_settles_end_no_check():
     """Balances have 96 bits; a block may still claim transfers that add up to more than 38 digits."""
     much = [slot("transfer", sender=8, receiver=7, token=1, amount=2**24 - 1)] * 40
     raw = [
@@ -213,7 +211,7 @@ def test_amounts_that_no_exchange_settles_end_no_check() -> None:
         Blocks(raw).balances(7)
 
 
-def test_a_gap_in_the_numbers_starts_anew() -> None:
+def test_a_gap_in_the_numbers_starts_anew():
     numbered = [
         (1, [statement(5)]),
         (2, [deposit(1), statement(6)]),
@@ -232,7 +230,7 @@ def test_a_gap_in_the_numbers_starts_anew() -> None:
         assert list(named["block_id"]) == [5]
 
 
-def test_changes_after_the_last_statement_of_a_batch_are_carried_over() -> None:
+def test_changes_after_the_last_statement_of_a_batch_are_carried_over():
     slots = [[statement(5), deposit(2)], [deposit(3)], [], [deposit(4), statement(14)]]
     raw = [
         RawBlock(block_data(one, size=16), block_id=number)
@@ -264,7 +262,7 @@ def named_changes() -> list[tuple[int, int, int]]:
     return found
 
 
-def test_a_changed_fill_of_the_recorded_block_is_found() -> None:
+def test_a_changed_fill_of_the_recorded_block_is_found():
     data = recorded_bytes("data.hex")
     changes = named_changes()
     assert changes

@@ -125,9 +125,7 @@ def figures(found: Check) -> tuple[int, int, int, list[str]]:
         {"fee": 0, "nonce": 2**32 - 1},
     ],
 )
-def test_what_the_owner_signed_is_right(
-    form: str, kind: int, other: dict[str, Any]
-) -> None:
+def test_what_the_owner_signed_is_right(form, kind, other):
     """To the contract, no highest fee is consent to the fee charged; approvals do not hide a right signature."""
     terms = TERMS | other
     call = calldata(update_slot(terms), consent(terms, signed(terms, kind)), form)
@@ -137,7 +135,7 @@ def test_what_the_owner_signed_is_right(
 RIGHT = consent(TERMS, signed(TERMS))
 
 
-def test_a_changed_byte_of_slot_or_consent_is_found() -> None:
+def test_a_changed_byte_of_slot_or_consent_is_found():
     slot = update_slot(TERMS)
     signature = signed(TERMS)
     fee = {28, 29}  # of a lower fee the signature stays right
@@ -162,7 +160,7 @@ def test_a_changed_byte_of_slot_or_consent_is_found() -> None:
         assert len(outcome[3]) == 1
 
 
-def test_a_changed_byte_is_wrong_where_the_owner_has_signed_before() -> None:
+def test_a_changed_byte_is_wrong_where_the_owner_has_signed_before():
     call = calldata(update_slot(TERMS), RIGHT)
     damaged = calldata(update_slot(TERMS | {"nonce": 9}), RIGHT)
     batches = [
@@ -185,7 +183,7 @@ def test_a_changed_byte_is_wrong_where_the_owner_has_signed_before() -> None:
         ),
     ],
 )
-def test_terms_that_are_not_kept_are_wrong(other: dict[str, int], problem: str) -> None:
+def test_terms_that_are_not_kept_are_wrong(other, problem):
     terms = TERMS | other
     assert found_in(calldata(update_slot(terms), consent(terms, signed(terms)))) == (
         1,
@@ -220,8 +218,8 @@ def test_terms_that_are_not_kept_are_wrong(other: dict[str, int], problem: str) 
     ],
 )
 def test_what_is_not_signed_by_a_plain_account_is_not_checkable(
-    signature: bytes, form: str, reason: str
-) -> None:
+    signature, form, reason
+):
     found = check(
         [
             lab.rollup.decode(
@@ -239,9 +237,7 @@ def test_what_is_not_signed_by_a_plain_account_is_not_checkable(
     ("form", "reason"),
     [("8dadd3af", NOT_BY_OWNER), ("53228430", "approved by another contract")],
 )
-def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(
-    form: str, reason: str
-) -> None:
+def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(form, reason):
     """A smart wallet accepts its owner's signature; the account's owner is the wallet."""
     slot = update_slot(TERMS)
     wallet = slot[:2] + b"\xab" * 20 + slot[22:]
@@ -266,8 +262,8 @@ def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(
     ],
 )
 def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(
-    content: bytes,
-) -> None:
+    content,
+):
     checked, wrong, not_checkable, problems = found_in(
         calldata(update_slot(TERMS), content)
     )
@@ -278,7 +274,7 @@ def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(
     assert found_in(calldata(update_slot(TERMS), content, "66ac492e")) == (0, 0, 1, [])
 
 
-def test_many_updates_over_one_large_text_stay_cheap() -> None:
+def test_many_updates_over_one_large_text_stay_cheap():
     """The bytes of entries may overlap: 250 times 4 MiB would be 1 GiB, if they were copied."""
     count = 250
     size = 256
@@ -319,7 +315,7 @@ def updates() -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.thorough
-def test_the_world_s_owners_sign_their_updates() -> None:
+def test_the_world_s_owners_sign_their_updates():
     """Every signature of an owner is right, of the whole world; that of a smart wallet is by its owner."""
     world = settlement()
     settings = Settings()

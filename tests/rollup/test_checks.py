@@ -77,9 +77,7 @@ def changed(raw: RawBlock, at: int, to: bytes) -> RawBlock:
 
 
 @pytest.mark.parametrize("batch", [7, 1000])
-def test_a_whole_history_is_right_however_it_is_cut(
-    history: list[RawBlock], submissions: pa.Table, batch: int
-) -> None:
+def test_a_whole_history_is_right_however_it_is_cut(history, submissions, batch):
     found = checked(history, submissions, batch=batch)
     whole = Blocks(history)
     updates = whole.table("amm_update")
@@ -103,9 +101,7 @@ def test_a_whole_history_is_right_however_it_is_cut(
     assert updates.num_rows > pools
 
 
-def test_gaps_are_named_and_nothing_is_concluded_across_them(
-    history: list[RawBlock], submissions: pa.Table
-) -> None:
+def test_gaps_are_named_and_nothing_is_concluded_across_them(history, submissions):
     held = [*history[2:50], *history[51:90], *history[99:110]]
     found = checked(held, submissions)
     before = history[0].block_id - 1
@@ -120,7 +116,7 @@ def test_gaps_are_named_and_nothing_is_concluded_across_them(
     assert counts(checked(held))["roots"] == (len(held) - 3, 0, 3)
 
 
-def test_blocks_twice_or_out_of_order_are_named(history: list[RawBlock]) -> None:
+def test_blocks_twice_or_out_of_order_are_named(history):
     found = checked([*history[:3], history[2], history[1], history[3]])
     third = history[2].block_id
     assert list(found.problems["problem"]) == [f"comes after block {third}"] * 2
@@ -128,18 +124,14 @@ def test_blocks_twice_or_out_of_order_are_named(history: list[RawBlock]) -> None
 
 
 @pytest.mark.parametrize(("at", "place"), [(20, 4), (52, 5)])
-def test_a_changed_root_breaks_the_chain(
-    history: list[RawBlock], at: int, place: int
-) -> None:
+def test_a_changed_root_breaks_the_chain(history, at, place):
     broken = [*history[:4], changed(history[4], at, b"\xff"), *history[5:10]]
     found = checked(broken)
     assert listed(found) == [("roots", history[place].block_id)]
     assert "but the block before ended with 0x" in found.problems["problem"][0]
 
 
-def test_roots_and_hashes_are_those_of_the_events(
-    history: list[RawBlock], submissions: pa.Table
-) -> None:
+def test_roots_and_hashes_are_those_of_the_events(history, submissions):
     broken = [*history[:4], changed(history[4], 52, b"\xff"), *history[5:]]
     fifth = history[4].block_id
     assert listed(checked(broken, submissions)) == [
@@ -152,9 +144,7 @@ def test_roots_and_hashes_are_those_of_the_events(
     assert found[0] == ("sha256", history[-1].block_id)
 
 
-def test_events_that_contradict_each_other_are_named(
-    history: list[RawBlock], submissions: pa.Table
-) -> None:
+def test_events_that_contradict_each_other_are_named(history, submissions):
     again = submissions.slice(0, 1)
     other = again.set_column(1, "merkle_root", pa.array([bytes(32)], pa.binary()))
     assert checked(history, pa.concat_tables([submissions, again])).problems.empty
@@ -163,8 +153,8 @@ def test_events_that_contradict_each_other_are_named(
 
 
 def test_blocks_without_numbers_are_joined_by_their_roots(
-    history: list[RawBlock],
-) -> None:
+    history,
+):
     unnumbered = [raw._replace(block_id=None) for raw in history[:60]]
     found = counts(checked(unnumbered))
     assert (found["indices"], found["roots"]) == ((0, 0, 60), (59, 0, 1))
@@ -190,7 +180,7 @@ def is_conditional(content: bytes) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_conditional_transactions_are_counted(seed: int) -> None:
+def test_conditional_transactions_are_counted(seed):
     """As the circuits count them: deposits, withdrawals, AMM updates; others unless they are of kind 0."""
     dice = random.Random(seed)
     rows = [varied_slot(dice.choice(TYPES), dice) for _ in range(60)]
@@ -219,7 +209,7 @@ def test_conditional_transactions_are_counted(seed: int) -> None:
     )
 
 
-def test_the_recorded_block_is_right() -> None:
+def test_the_recorded_block_is_right():
     found = check(
         [lab.rollup.decode_data(recorded_bytes("data.hex"), first_block=1)],
         None,
@@ -261,9 +251,7 @@ CONDITIONAL = [
         ([0, 2, 900], "not listed: 3; listed, but not conditional: 900"),
     ],
 )
-def test_auxiliary_data_lists_the_conditional_transactions(
-    form: str, places: list[int], problem: str
-) -> None:
+def test_auxiliary_data_lists_the_conditional_transactions(form, places, problem):
     data = block_data(CONDITIONAL, size=16, conditional=3)
     call = submit([data], form=form, entries=[[(at, b"abc") for at in places]])
     found = check([lab.rollup.decode(call, first_block=9)])
@@ -273,9 +261,7 @@ def test_auxiliary_data_lists_the_conditional_transactions(
 
 @settings(max_examples=40)
 @given(st.sampled_from(FORMS), st.data())
-def test_damaged_auxiliary_data_is_a_named_problem(
-    form: str, data: st.DataObject
-) -> None:
+def test_damaged_auxiliary_data_is_a_named_problem(form, data):
     content = bytearray(auxiliary([(0, b"a" * 33), (2, b""), (3, b"b")], form))
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
@@ -292,7 +278,7 @@ def test_damaged_auxiliary_data_is_a_named_problem(
     )
 
 
-def test_a_check_reads_well(history: list[RawBlock]) -> None:
+def test_a_check_reads_well(history):
     right = checked(history[:20])
     wrong = checked([*history[:20], *history[21:30]])
     assert repr(right).startswith(

@@ -130,7 +130,7 @@ def blocks() -> lab.rollup.Blocks:
 
 @given(st.sampled_from(TYPES), st.integers(0, 2**32))
 @few
-def test_every_field_at_random(kind: str, seed: int) -> None:
+def test_every_field_at_random(kind, seed):
     chance = random.Random(seed)
     data = block_data([varied_slot(kind, chance) for _ in range(20)])
     (only,) = {row["type"] for row in slow_rows(data)}
@@ -153,7 +153,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) -> None:
+def test_frames_hold_what_the_tables_hold(kind, blocks):
     frame = getattr(blocks, FRAMES[kind])()
     table = blocks.table(kind)
     assert (
@@ -178,7 +178,7 @@ def test_frames_hold_what_the_tables_hold(kind: str, blocks: lab.rollup.Blocks) 
     assert frame["index_in_block"].tolist() == table["index_in_block"].to_pylist()
 
 
-def test_units_stand_beside_smallest_units() -> None:
+def test_units_stand_beside_smallest_units():
     listed = [
         {"tokenId": 0, "symbol": "ETH", "decimals": 18},
         {"tokenId": 3, "symbol": "USDT", "decimals": 6},
@@ -215,7 +215,7 @@ def test_units_stand_beside_smallest_units() -> None:
         lab.rollup.decode_data(block_data(moves)).transfers({"token_id": [3]})
 
 
-def test_a_mint_says_what_the_slots_after_it_say() -> None:
+def test_a_mint_says_what_the_slots_after_it_say():
     mint = slot(
         "nft_mint",
         kind=1,
@@ -263,7 +263,7 @@ def test_a_mint_says_what_the_slots_after_it_say() -> None:
     assert frame["token_account_id"].isna().tolist() == [True, False, True, True]
 
 
-def test_accounts_are_named_once_with_their_owner_and_first_transaction() -> None:
+def test_accounts_are_named_once_with_their_owner_and_first_transaction():
     first = [
         slot("spot_trade", account_a=50_003, account_b=12),
         slot("transfer", sender=50_003, receiver=50_004),
@@ -293,6 +293,6 @@ def test_accounts_are_named_once_with_their_owner_and_first_transaction() -> Non
     assert frame.loc[50_005, "owner"] == OWNER
 
 
-def test_unknown_tables_are_refused() -> None:
+def test_unknown_tables_are_refused():
     with pytest.raises(lab.LabError, match="Did you mean 'spot_trade'"):
         lab.rollup.decode_data(DATA[0]).table("spot_trades")

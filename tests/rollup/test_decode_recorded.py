@@ -30,7 +30,7 @@ def as_fact(value: Any, like: Any) -> Any:
     return str(value) if isinstance(like, str) else value
 
 
-def test_every_field_of_every_transaction(blocks: lab.rollup.Blocks) -> None:
+def test_every_field_of_every_transaction(blocks):
     facts = recorded_facts()
     rows = {
         row["index_in_block"]: row | {"type": kind}
@@ -47,7 +47,7 @@ def test_every_field_of_every_transaction(blocks: lab.rollup.Blocks) -> None:
     assert blocks.table("noop").num_rows == 384 - 314
 
 
-def test_the_header(blocks: lab.rollup.Blocks) -> None:
+def test_the_header(blocks):
     fact = json.loads((recorded() / "header.json").read_text())
     (row,) = blocks.headers_table.to_pylist()
     renamed = {

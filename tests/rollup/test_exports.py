@@ -90,7 +90,7 @@ def expected(*calls: tuple[int, ...]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_the_recorded_block_is_imported_once_and_only_once(store: Store) -> None:
+def test_the_recorded_block_is_imported_once_and_only_once(store):
     names = ("data.hex", "calldata_packed.hex", "calldata_plain.hex")
     added = [store.import_files(recorded() / name).attrs["added"] for name in names * 2]
     assert added == [1, 0, 0, 0, 0, 0]
@@ -105,9 +105,7 @@ def test_the_recorded_block_is_imported_once_and_only_once(store: Store) -> None
     "name",
     ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.csv", "a.csv.gz", "a.parquet"],
 )
-def test_tables_and_answers_give_blocks_with_their_transactions(
-    store: Store, tmp_path: Path, name: str
-) -> None:
+def test_tables_and_answers_give_blocks_with_their_transactions(store, tmp_path, name):
     rows = [
         transaction(1),
         transaction(4, input=DEPOSIT),
@@ -120,9 +118,7 @@ def test_tables_and_answers_give_blocks_with_their_transactions(
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-def test_columns_may_be_called_as_in_other_exports(
-    store: Store, tmp_path: Path, suffix: str
-) -> None:
+def test_columns_may_be_called_as_in_other_exports(store, tmp_path, suffix):
     names = {"blockNumber": "block_number", "hash": "transaction_hash", "input": "data"}
     rows = [
         {names.get(k, k): v for k, v in transaction(n).items()} | {"note": "a, b"}
@@ -134,22 +130,27 @@ def test_columns_may_be_called_as_in_other_exports(
     assert submitted(store) == expected((1,), (2,))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
-@pytest.mark.parametrize(
-    ("name", "failed", "fine"),
-    [
-        ("receipt_status", 0, 1),
-        ("status", "0x0", "0x1"),
-        ("status", 0.0, 1.0),
-        ("txreceipt_status", "0", "1"),
-        ("isError", "1", "0"),
-        ("success", False, True),
-        ("error", "Reverted", ""),
-    ],
-)
+FLAGS = [
+    ("receipt_status", 0, 1),
+    ("status", "0x0", "0x1"),
+    ("status", 0.0, 1.0),
+    ("txreceipt_status", "0", "1"),
+    ("isError", "1", "0"),
+    ("success", False, True),
+    ("error", "Reverted", ""),
+]
+# Each flag in one kind of file, and with the slow tests in all.
+FLAGS_IN_FILES = [
+    pytest.param(suffix, *flag, marks=[] if at == place % 3 else pytest.mark.thorough)
+    for place, flag in enumerate(FLAGS)
+    for at, suffix in enumerate([".csv", ".parquet", ".jsonl"])
+]
+
+
+@pytest.mark.parametrize(("suffix", "name", "failed", "fine"), FLAGS_IN_FILES)
 def test_transactions_that_failed_submit_no_blocks(
-    store: Store, tmp_path: Path, suffix: str, name: str, failed: Any, fine: Any
-) -> None:
+    store, tmp_path, suffix, name, failed, fine
+):
     rows = [
         transaction(1, **{name: fine}),
         transaction(2, **{name: failed}),
@@ -161,7 +162,7 @@ def test_transactions_that_failed_submit_no_blocks(
     assert (report.attrs["added"], report.attrs["skipped"]) == (3, 1)
 
 
-def test_answers_of_json_rpc_are_unpacked(store: Store, tmp_path: Path) -> None:
+def test_answers_of_json_rpc_are_unpacked(store, tmp_path):
     answers = [{"jsonrpc": "2.0", "id": n, "result": transaction(n)} for n in (1, 2)]
     (tmp_path / "one.json").write_text(json.dumps(answers[0]))
     (tmp_path / "batch.json").write_text(json.dumps(answers))
@@ -189,9 +190,7 @@ def test_answers_of_json_rpc_are_unpacked(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["hex", "0x", "bytes", "gzip"])
-def test_calldata_and_block_data_are_told_apart(
-    store: Store, tmp_path: Path, form: str
-) -> None:
+def test_calldata_and_block_data_are_told_apart(store, tmp_path, form):
     contents = {
         "data": made_data(1),
         "wrapper": made_call(2),
@@ -199,23 +198,19 @@ def test_calldata_and_block_data_are_told_apart(
         "direct": submit([made_data(4)]),
         "unknown": wrapped(submit([made_data(5)]), selector="01020304"),
     }
+    files = []
     for name, content in contents.items():
-        file = tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}"
         text = ("0x" if form == "0x" else "") + content.hex() + "\n"
-        file.write_bytes(
-            content
-            if form == "bytes"
-            else gzip.compress(content)
-            if form == "gzip"
-            else text.encode()
-        )
-        store.import_files(file)
+        written = {"bytes": content, "gzip": gzip.compress(content)}
+        files.append(tmp_path / f"{name}.{'bin' if form == 'bytes' else 'hex'}")
+        files[-1].write_bytes(written.get(form, text.encode()))
+    store.import_files(files)
     assert {raw.data for raw in store.blocks().raw} == {
         made_data(number) for number in range(1, 6)
     }
 
 
-def test_a_folder_is_read_in_the_order_of_names(store: Store, tmp_path: Path) -> None:
+def test_a_folder_is_read_in_the_order_of_names(store, tmp_path):
     folder = tmp_path / "export"
     folder.mkdir()
     for name, number in {"c.hex": 3, "a.bin": 1}.items():
@@ -234,9 +229,7 @@ def test_a_folder_is_read_in_the_order_of_names(store: Store, tmp_path: Path) ->
     assert store.tokens()["decimals"].tolist() == [18]
 
 
-def test_events_number_blocks_and_name_tokens_and_others_are_skipped(
-    store: Store, tmp_path: Path
-) -> None:
+def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store, tmp_path):
     token = log_of(
         1, topics=[REGISTERED], data="0x" + "00" * 12 + "cd" * 20 + f"{7:064x}"
     )
@@ -260,7 +253,7 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(
     assert store.stored.scanned() == []
 
 
-def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path: Path) -> None:
+def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path):
     (tmp_path / "a.bin").write_bytes(made_call(1))
     named = Store(tmp_path / "named")
     named.import_files(tmp_path / "a.bin", source="mine")
@@ -317,9 +310,7 @@ BROKEN: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_named_and_files_before_it_are_imported(
-    store: Store, tmp_path: Path, case: str
-) -> None:
+def test_a_broken_file_is_named_and_files_before_it_are_imported(store, tmp_path, case):
     name, content, where = BROKEN[case]
     (tmp_path / "whole.bin").write_bytes(made_call(1))
     (tmp_path / name).write_bytes(content)
@@ -333,7 +324,7 @@ def test_a_broken_file_is_named_and_files_before_it_are_imported(
         assert [raw.data for raw in store.blocks().raw] == before
 
 
-def test_paths_that_are_not_there_are_named(store: Store, tmp_path: Path) -> None:
+def test_paths_that_are_not_there_are_named(store, tmp_path):
     (tmp_path / "empty").mkdir()
     for path, problem in {
         "nothing": "no such file",
@@ -370,7 +361,7 @@ def test_paths_that_are_not_there_are_named(store: Store, tmp_path: Path) -> Non
         max_leaves=8,
     )
 )
-def test_any_json_is_a_lab_error_or_read(tmp_path: Path, value: Any) -> None:
+def test_any_json_is_a_lab_error_or_read(tmp_path, value):
     (tmp_path / "a.json").write_text(json.dumps(value))
     with contextlib.suppress(LabError):
         Store(tmp_path / "store").import_files(tmp_path / "a.json")

@@ -48,7 +48,7 @@ def sync(store: Store, chain: ScriptedChain, **how: Any) -> Any:
         return store.sync(**unpaced(url) | how)
 
 
-def test_every_block_is_stored_once_with_where_it_came_from(store: Store) -> None:
+def test_every_block_is_stored_once_with_where_it_came_from(store):
     chain = ScriptedChain(40)
     report = sync(store, chain)
     assert report[["first", "last", "blocks", "missing"]].to_numpy().tolist() == [
@@ -63,7 +63,7 @@ def test_every_block_is_stored_once_with_where_it_came_from(store: Store) -> Non
     assert not report.attrs["synthetic"]
 
 
-def test_the_next_sync_asks_for_what_is_new_only(store: Store) -> None:
+def test_the_next_sync_asks_for_what_is_new_only(store):
     short = ScriptedChain(30)
     long = ScriptedChain(40)
     sync(store, short)
@@ -81,7 +81,7 @@ def test_the_next_sync_asks_for_what_is_new_only(store: Store) -> None:
     }
 
 
-def test_the_newest_l1_blocks_wait_for_confirmations(store: Store) -> None:
+def test_the_newest_l1_blocks_wait_for_confirmations(store):
     chain = ScriptedChain(40)
     chain.head = FIRST_L1 + 100 * 40 + 63
     sync(store, chain)
@@ -90,7 +90,7 @@ def test_the_newest_l1_blocks_wait_for_confirmations(store: Store) -> None:
     assert sorted(held(store)) == list(range(1, 41))
 
 
-def test_a_part_of_the_chain_can_be_asked_for(store: Store) -> None:
+def test_a_part_of_the_chain_can_be_asked_for(store):
     chain = ScriptedChain(40)
     sync(store, chain, from_block=FIRST_L1 + 1_000, to_block=FIRST_L1 + 1_999)
     assert sorted(held(store)) == list(range(10, 20))
@@ -104,9 +104,7 @@ def test_a_part_of_the_chain_can_be_asked_for(store: Store) -> None:
 @pytest.mark.parametrize(
     "limits", [{"most_l1_blocks": 300}, {"most_results": 3}, {"most_l1_blocks": 1}]
 )
-def test_ranges_are_halved_where_the_endpoint_refuses_them(
-    store: Store, limits: dict[str, int]
-) -> None:
+def test_ranges_are_halved_where_the_endpoint_refuses_them(store, limits):
     chain = ScriptedChain(40, apart=100 if max(limits.values()) > 1 else 3)
     vars(chain).update(limits)
     sync(store, chain)
@@ -118,7 +116,7 @@ def test_ranges_are_halved_where_the_endpoint_refuses_them(
     assert least < chain.asked["eth_getLogs"] < 2.2 * least + 40
 
 
-def test_faults_of_every_kind_lose_nothing(store: Store) -> None:
+def test_faults_of_every_kind_lose_nothing(store):
     chain = ScriptedChain(60)
     troubles = [
         Answer(429, b"", {"Retry-After": "0"}),
@@ -141,9 +139,7 @@ def test_faults_of_every_kind_lose_nothing(store: Store) -> None:
     "omitted",
     [{20}, {17, 18, 19}, {1, 2}, {39, 40}, {3, 9, 10, 27, 33}, set(range(5, 36))],
 )
-def test_events_left_out_are_found_by_the_next_sync(
-    store: Store, omitted: set[int]
-) -> None:
+def test_events_left_out_are_found_by_the_next_sync(store, omitted):
     """The endpoint leaves events out of answers about more than 4,000 L1 blocks, without an error."""
     chain = ScriptedChain(40)
     chain.omitted, chain.honest = omitted, 4_000
@@ -156,8 +152,8 @@ def test_events_left_out_are_found_by_the_next_sync(
 
 
 def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(
-    store: Store,
-) -> None:
+    store,
+):
     chain = ScriptedChain(40)
     lost = {
         log["transactionHash"]
@@ -187,7 +183,7 @@ def other_input(chain: ScriptedChain, number: int, content: bytes) -> None:
     chain.transactions[log["transactionHash"]]["input"] = "0x" + content.hex()
 
 
-def test_a_transaction_with_other_data_is_named_with_both_hashes(store: Store) -> None:
+def test_a_transaction_with_other_data_is_named_with_both_hashes(store):
     chain = ScriptedChain(9)
     false = data_of(7)[:-1] + b"\x01"
     other_input(chain, 7, wrapped(submit([false])))
@@ -212,9 +208,7 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_transaction_that_is_not_as_documented_stops_no_other(
-    store: Store, lie: dict[str, Any]
-) -> None:
+def test_a_transaction_that_is_not_as_documented_stops_no_other(store, lie):
     chain = ScriptedChain(9)
     [log] = [log for log in chain.logs if int(log["topics"][1], 16) == 3]
     chain.transactions[log["transactionHash"]] |= lie
@@ -241,9 +235,7 @@ FALSE_LOGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("lie", FALSE_LOGS.values(), ids=FALSE_LOGS)
-def test_logs_that_were_not_asked_for_are_refused(
-    store: Store, lie: dict[str, Any]
-) -> None:
+def test_logs_that_were_not_asked_for_are_refused(store, lie):
     chain = ScriptedChain(9)
     chain.logs[4] |= lie
     chain.eth_getLogs = lambda wanted: chain.logs
@@ -252,14 +244,14 @@ def test_logs_that_were_not_asked_for_are_refused(
     assert store.stored.scanned() == []
 
 
-def test_events_that_were_undone_are_passed_over(store: Store) -> None:
+def test_events_that_were_undone_are_passed_over(store):
     chain = ScriptedChain(9)
     chain.logs.append(chain.logs[2] | {"removed": True, "data": "0x" + 128 * "0"})
     sync(store, chain)
     assert held(store) == chain.data
 
 
-def test_another_history_of_a_block_is_an_error(store: Store) -> None:
+def test_another_history_of_a_block_is_an_error(store):
     """After a reorganisation deeper than the confirmations, an event contradicts the one that is stored."""
     sync(store, ScriptedChain(9))
     chain = ScriptedChain(12)
@@ -290,9 +282,7 @@ def test_another_history_of_a_block_is_an_error(store: Store) -> None:
         (1, 5, LabError, r"exchange=5: not an Ethereum address"),
     ],
 )
-def test_one_store_keeps_to_one_exchange(
-    store: Store, chain_id: int, exchange: str | None, kind: type, said: str
-) -> None:
+def test_one_store_keeps_to_one_exchange(store, chain_id, exchange, kind, said):
     sync(store, ScriptedChain(3))
     other = ScriptedChain(3, chain_id=chain_id, exchange=str(exchange))
     with pytest.raises(kind, match=said):
@@ -300,9 +290,7 @@ def test_one_store_keeps_to_one_exchange(
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, "5", True])
-def test_numbers_of_blocks_are_checked_before_anything_is_asked(
-    store: Store, number: Any
-) -> None:
+def test_numbers_of_blocks_are_checked_before_anything_is_asked(store, number):
     with pytest.raises(LabError, match=r"from_block=.*not a number of Ethereum blocks"):
         store.sync("http://127.0.0.1:1", from_block=number)
 
@@ -323,7 +311,7 @@ TOKENS = {
 }
 
 
-def test_tokens_are_named_by_their_contracts(store: Store) -> None:
+def test_tokens_are_named_by_their_contracts(store):
     chain = ScriptedChain(9)
     for token_id, (address, symbol, decimals, *_) in TOKENS.items():
         chain.register(token_id, address, symbol, decimals)
@@ -349,7 +337,7 @@ def test_tokens_are_named_by_their_contracts(store: Store) -> None:
     assert chain.asked["eth_call"] == 6
 
 
-def test_two_syncs_at_once_store_each_block_once(tmp_path: Path) -> None:
+def test_two_syncs_at_once_store_each_block_once(tmp_path):
     chain = ScriptedChain(60)
     chain.most_in_batch = 5
     errors: list[BaseException] = []
@@ -373,11 +361,11 @@ def test_two_syncs_at_once_store_each_block_once(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("where", [f"/v3/{KEY}", f"/?key={KEY}"])
 def test_the_key_of_an_address_is_stored_and_shown_nowhere(
-    tmp_path: Path,
-    where: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    tmp_path,
+    where,
+    monkeypatch,
+    caplog,
+):
     """An endpoint repeats the key in every error; it is given as an argument, and by the environment."""
     caplog.set_level("DEBUG")
     secrets = {"key": forms(KEY)}

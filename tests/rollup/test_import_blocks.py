@@ -101,9 +101,7 @@ def check_equal(archive: Archive, store: Store) -> None:
     pd.testing.assert_frame_equal(archive.trades(), expected(store))
 
 
-def test_all_accounts_and_each_one_as_the_blocks_give_them(
-    archive: Archive, store: Store
-) -> None:
+def test_all_accounts_and_each_one_as_the_blocks_give_them(archive, store):
     frame = archive.trades()
     check_equal(archive, store)
     assert frame.attrs == {
@@ -122,7 +120,7 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(
     assert len(lab.anomalies(frame)) >= frame["extra"].notna().sum() > 0
 
 
-def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
+def test_report_is_per_account_and_type(archive, store):
     report = archive.report()
     frame = expected(store)
     counts = (
@@ -152,8 +150,8 @@ def test_report_is_per_account_and_type(archive: Archive, store: Store) -> None:
 
 
 def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     store = filled(tmp_path / "store", 10, 11, 14)
     archive = Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
@@ -165,8 +163,8 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(
 
 @pytest.mark.usefixtures("small_transactions")
 def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
-    store: Store, tmp_path: Path
-) -> None:
+    store, tmp_path
+):
     archive = Archive(tmp_path / "a")
     seen = list[int]()
 
@@ -188,9 +186,7 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     check_equal(archive, store)
 
 
-def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(
-    store: Store, archive: Archive
-) -> None:
+def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store, archive):
     mine = archive.trades(LATE_POOL)
     assert (mine["fill_type"] == "dex").any()
     store.stored.add([fills_block(127, pool=LATE_POOL)])
@@ -201,9 +197,7 @@ def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(
     check_equal(archive, store)
 
 
-def test_other_sources_and_other_rows_are_refused(
-    archive: Archive, tmp_path: Path
-) -> None:
+def test_other_sources_and_other_rows_are_refused(archive, tmp_path):
     other = Store(tmp_path / "other")
     exchange = SOURCE.exchange
     other.stored.bind(Source("another name", True, exchange, 5))
@@ -232,8 +226,8 @@ def test_other_sources_and_other_rows_are_refused(
 
 
 def test_blocks_without_a_number_and_stores_without_tokens_are_refused(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     archive = Archive(tmp_path / "a")
     store = opened(tmp_path / "store")
     with pytest.raises(NotAnArchive, match="no blocks here yet"):

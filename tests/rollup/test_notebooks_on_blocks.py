@@ -57,14 +57,14 @@ def busiest(blocks: Path) -> tuple[int, int]:
     )
 
 
-def test_a_first_look_counts_every_trade(blocks: Path) -> None:
+def test_a_first_look_counts_every_trade(blocks):
     account, count = busiest(blocks)
     found = run("01_first_look.ipynb", blocks=str(blocks), account_id=account)
     assert found.text.splitlines()[-1].endswith(f"of {count:,}")
     assert (found.names["read"] == found.names["counted"]).all()
 
 
-def test_fees_are_those_of_the_blocks(blocks: Path) -> None:
+def test_fees_are_those_of_the_blocks(blocks):
     account, count = busiest(blocks)
     found = run(
         "02_fee_analysis.ipynb",
@@ -94,7 +94,7 @@ def venues(blocks: Path) -> Run:
     return run("03_amm_versus_orderbook.ipynb", blocks=str(blocks), horizon="1h")
 
 
-def test_each_fill_stands_once_with_its_taker(blocks: Path, venues: Run) -> None:
+def test_each_fill_stands_once_with_its_taker(blocks, venues):
     count = len(facts(blocks))
     said = venues.numbers(
         "# rows are # fills; the taker's side is known and read for #."
@@ -107,9 +107,7 @@ def test_each_fill_stands_once_with_its_taker(blocks: Path, venues: Run) -> None
     assert said == [count, accounts]
 
 
-def test_orders_on_the_book_have_quotes_where_balances_are_known(
-    blocks: Path, venues: Run
-) -> None:
+def test_orders_on_the_book_have_quotes_where_balances_are_known(blocks, venues):
     client = lab.connect(blocks=blocks)
     quotes = lab.fills.pool_quotes(client.trades(), client.pool_balances())
     quoted = int(quotes["pool_quote"].notna().sum())
@@ -123,13 +121,13 @@ def test_orders_on_the_book_have_quotes_where_balances_are_known(
     ]
 
 
-def test_a_pools_fills_are_counted(blocks: Path) -> None:
+def test_a_pools_fills_are_counted(blocks):
     pool = Counter(fact["account_b"] for fact in facts(blocks)).most_common(1)[0]
     found = run("07_liquidity.ipynb", blocks=str(blocks), pool_account=pool[0])
     assert found.numbers(f"# fills of account {pool[0]}.") == [pool[1]]
 
 
-def test_orders_are_put_together_without_hashes(blocks: Path, venues: Run) -> None:
+def test_orders_are_put_together_without_hashes(blocks, venues):
     parts = Counter(
         (fact["account_a"], fact["sell_a"], fact["storage_a"]) for fact in facts(blocks)
     )
@@ -143,8 +141,8 @@ def test_orders_are_put_together_without_hashes(blocks: Path, venues: Run) -> No
 
 
 def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(
-    venues: Run,
-) -> None:
+    venues,
+):
     (sentence,) = [
         line
         for line in venues.text.splitlines()
@@ -157,7 +155,7 @@ def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(
 
 
 @pytest.mark.thorough
-def test_prices_of_the_own_block_decide_nothing_and_that_is_said(month: Path) -> None:
+def test_prices_of_the_own_block_decide_nothing_and_that_is_said(month):
     """Within a minute all prices are of the fill's own block, later in it."""
     found = run("03_amm_versus_orderbook.ipynb", blocks=str(month), days=5)
     assert "Undecided" in found.text
@@ -166,7 +164,7 @@ def test_prices_of_the_own_block_decide_nothing_and_that_is_said(month: Path) ->
 @pytest.mark.parametrize(
     "explorer", [lab.widgets.FeeExplorer, lab.widgets.FillExplorer]
 )
-def test_explorers_read_blocks(blocks: Path, explorer: type) -> None:
+def test_explorers_read_blocks(blocks, explorer):
     client, (account, count) = lab.connect(blocks=blocks), busiest(blocks)
     shown = explorer(client.trades(account))
     assert len(client.trades(account)) == count
@@ -182,9 +180,7 @@ def trades_of_blocks(blocks: Path) -> Run:
     return run("06_real_trades.ipynb", blocks=str(blocks))
 
 
-def test_what_is_proven_is_what_the_store_says(
-    blocks: Path, trades_of_blocks: Run
-) -> None:
+def test_what_is_proven_is_what_the_store_says(blocks, trades_of_blocks):
     summary = lab.rollup.Store(blocks).check(progress=False).summary
     counts = [summary[name].sum() for name in ("checked", "wrong", "not_checkable")]
     assert (
@@ -194,9 +190,7 @@ def test_what_is_proven_is_what_the_store_says(
     assert counts[1] == 0
 
 
-def test_fills_makers_and_owners_are_counted(
-    blocks: Path, trades_of_blocks: Run
-) -> None:
+def test_fills_makers_and_owners_are_counted(blocks, trades_of_blocks):
     fills = facts(blocks)
     owners = owners_in(blocks)
     updates = (
@@ -247,7 +241,7 @@ def owners_in(blocks: Path) -> set[int]:
     return found
 
 
-def test_the_pool_kept_what_its_updates_state(trades_of_blocks: Run) -> None:
+def test_the_pool_kept_what_its_updates_state(trades_of_blocks):
     pool, fills, median, stated = trades_of_blocks.numbers(
         "Pool # kept, at the median of # fills: # bps. Its updates state: [#]."
     )
@@ -256,9 +250,7 @@ def test_the_pool_kept_what_its_updates_state(trades_of_blocks: Run) -> None:
     assert pool == trades_of_blocks.names["pool"]
 
 
-def test_fills_that_fit_one_taker_are_counted(
-    blocks: Path, trades_of_blocks: Run
-) -> None:
+def test_fills_that_fit_one_taker_are_counted(blocks, trades_of_blocks):
     rows = trades_of_blocks.names["taken"].dropna(subset="market")
     ids = lab.rollup.Store(blocks).tokens()["token_id"].to_dict()
     bases = {row.trade_id: ids[row.base] for row in rows.itertuples()}
@@ -276,9 +268,7 @@ def test_fills_that_fit_one_taker_are_counted(
     assert said == [sum(map(len, alone)), len({accounts[0] for accounts in alone})]
 
 
-def test_markets_of_few_takers_are_left_out(
-    blocks: Path, trades_of_blocks: Run
-) -> None:
+def test_markets_of_few_takers_are_left_out(blocks, trades_of_blocks):
     takers: dict[frozenset[int], set[int]] = {}
     for fact in facts(blocks):
         if max(fact["sell_a"], fact["buy_a"]) < 32_768:
@@ -292,9 +282,7 @@ def test_markets_of_few_takers_are_left_out(
     assert said == [few, len(takers), 5]
 
 
-def test_key_updates_unpack_and_their_signatures_are_counted(
-    blocks: Path, trades_of_blocks: Run
-) -> None:
+def test_key_updates_unpack_and_their_signatures_are_counted(blocks, trades_of_blocks):
     count = lab.rollup.Store(blocks).blocks().table("account_update").num_rows
     said = trades_of_blocks.numbers(
         "# key updates: # keys unpack and pack back; # freeze their account."
@@ -307,7 +295,7 @@ def test_key_updates_unpack_and_their_signatures_are_counted(
     assert said == [signed["checked"] - signed["wrong"], signed["wrong"]]
 
 
-def test_exported_transactions_and_parts_of_a_store_are_read(month: Path) -> None:
+def test_exported_transactions_and_parts_of_a_store_are_read(month):
     block = recorded()
     listing = str(block.parent / "mainnet_registered_tokens_v36.json")
     found = run(
@@ -331,11 +319,11 @@ def test_exported_transactions_and_parts_of_a_store_are_read(month: Path) -> Non
     "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
 )
 def test_a_template_runs_on_blocks_under_papermill(
-    month: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    month,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(tmp_path)
     assert (
         cli.main(["new", "fee-analysis", "study/mine.ipynb", "--blocks", str(month)])
@@ -356,11 +344,11 @@ def test_a_template_runs_on_blocks_under_papermill(
 
 
 def test_new_takes_a_folder_of_blocks(
-    month: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    month,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(month.parent)
     assert (
         cli.main(
@@ -401,9 +389,7 @@ def test_new_takes_a_folder_of_blocks(
     assert templates.account_of_blocks("fee-analysis", None) == {}
 
 
-def test_no_notebook_holds_the_address_of_an_endpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_notebook_holds_the_address_of_an_endpoint(tmp_path, monkeypatch):
     with contextlib.redirect_stdout(None):
         relayer = embedded()
     key = "k3y0fth3endp01nt"

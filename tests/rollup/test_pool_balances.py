@@ -16,7 +16,7 @@ def demo() -> pd.DataFrame:
     return lab.connect(blocks="demo").pool_balances()
 
 
-def test_balances_after_each_fill_are_those_of_the_world(demo: pd.DataFrame) -> None:
+def test_balances_after_each_fill_are_those_of_the_world(demo):
     place = ["market", "block_id", "index_in_block"]
     both = demo.merge(pool_balances(World(1)), on=place, suffixes=("", "_true"))
     known = both[both["base_balance"].notna() & both["quote_balance"].notna()]
@@ -27,17 +27,15 @@ def test_balances_after_each_fill_are_those_of_the_world(demo: pd.DataFrame) -> 
     assert known["quote_decimals"].eq(known["quote_decimals_true"]).all()
 
 
-def test_blocks_are_read_a_few_at_a_time(
-    demo: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_are_read_a_few_at_a_time(demo, monkeypatch):
     monkeypatch.setattr(blocks_client, "KEPT_SLOTS", 0)
     monkeypatch.setattr(blocks_client, "AT_ONCE", 50)
     pd.testing.assert_frame_equal(lab.connect(blocks="demo").pool_balances(), demo)
 
 
 def test_where_a_block_is_missing_nothing_is_known_until_it_is_stated_again(
-    demo: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    demo, monkeypatch
+):
     client = lab.connect(blocks="demo")
     numbers = demo["block_id"].drop_duplicates().tolist()
     missing = numbers[len(numbers) // 2]
@@ -59,9 +57,7 @@ def test_where_a_block_is_missing_nothing_is_known_until_it_is_stated_again(
     assert (both["base_balance"] == both["base_balance_whole"]).all()
 
 
-def test_no_blocks_have_no_balances(
-    demo: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_blocks_have_no_balances(demo, monkeypatch):
     client = lab.connect(blocks="demo")
     client.markets()
     monkeypatch.setattr(client, "_batches", list)

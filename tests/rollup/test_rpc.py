@@ -67,7 +67,7 @@ def ask_all(
         return found, [len(one) if isinstance(one, list) else 1 for one in asked]
 
 
-def test_one_call_is_sent_as_json_rpc() -> None:
+def test_one_call_is_sent_as_json_rpc():
     with scripted(endpoint(doubling)) as server:
         assert open_rpc(server.base_url + "/v3/key").ask("double", "0x15") == "0x2a"
         [request] = server.requests
@@ -81,7 +81,7 @@ def test_one_call_is_sent_as_json_rpc() -> None:
     }
 
 
-def test_calls_are_sent_in_batches_and_answered_in_order() -> None:
+def test_calls_are_sent_in_batches_and_answered_in_order():
     found, sizes = ask_all(
         lambda count, asked: body(list(map(double, reversed(asked)))), 45, batch=20
     )
@@ -111,9 +111,7 @@ REFUSALS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("most", [1, 2])
-def test_refused_batches_become_smaller(
-    refusal: Callable[[Any], Answer], most: int
-) -> None:
+def test_refused_batches_become_smaller(refusal, most):
     """An endpoint that takes batches of `most` calls is asked with no more once it is known."""
 
     def answer(count: int, asked: Any) -> Answer:
@@ -129,7 +127,7 @@ def test_refused_batches_become_smaller(
     assert max(sizes[3:]) <= 2 if most == 2 else sizes[3:] == [1] * 9
 
 
-def test_answers_left_out_or_contradictory_are_asked_for_again() -> None:
+def test_answers_left_out_or_contradictory_are_asked_for_again():
     def partly(count: int, asked: Any) -> Answer:
         if count:
             return doubling(count, asked)
@@ -143,7 +141,7 @@ def test_answers_left_out_or_contradictory_are_asked_for_again() -> None:
     assert sizes == [6, 3]
 
 
-def test_an_error_in_a_batch_concerns_its_own_call() -> None:
+def test_an_error_in_a_batch_concerns_its_own_call():
     def refusing(count: int, asked: Any) -> Answer:
         answers = [double(one) for one in asked]
         answers[2] = {
@@ -167,8 +165,8 @@ def test_an_error_in_a_batch_concerns_its_own_call() -> None:
 
 
 def test_a_call_that_is_limited_inside_a_batch_is_asked_again(
-    quick: list[float],
-) -> None:
+    quick,
+):
     def limiting(count: int, asked: Any) -> Answer:
         many = asked if isinstance(asked, list) else [asked]
         answers = [double(one) for one in many]
@@ -202,7 +200,7 @@ def test_a_call_that_is_limited_inside_a_batch_is_asked_again(
         Answer(hang_up=True),
     ],
 )
-def test_what_may_pass_is_tried_again(trouble: Answer, quick: list[float]) -> None:
+def test_what_may_pass_is_tried_again(trouble, quick):
     with scripted(
         endpoint(lambda count, asked: trouble if count < 3 else doubling(count, asked))
     ) as server:
@@ -228,7 +226,7 @@ FINAL = [
 
 
 @pytest.mark.parametrize(("answer", "kind", "said"), FINAL, ids=range(len(FINAL)))
-def test_other_refusals_are_final(answer: Answer, kind: type, said: str) -> None:
+def test_other_refusals_are_final(answer, kind, said):
     with scripted(lambda count, request: answer) as server:
         rpc = open_rpc(server.base_url + "/" + KEY)
         with pytest.raises(LabError) as caught:
@@ -260,7 +258,7 @@ TOO_MUCH = [
 
 
 @pytest.mark.parametrize(("code", "message"), TOO_MUCH)
-def test_a_range_that_is_too_large_is_told_apart(code: int, message: str) -> None:
+def test_a_range_that_is_too_large_is_told_apart(code, message):
     """Texts of public endpoints."""
     error = {"code": code, "message": message}
     assert type(refused(error, "eth_getLogs at x")) is TooMuch
@@ -278,7 +276,7 @@ def test_a_range_that_is_too_large_is_told_apart(code: int, message: str) -> Non
         (-32603, "Internal error"),
     ],
 )
-def test_rate_limits_are_told_apart(code: int, message: str) -> None:
+def test_rate_limits_are_told_apart(code, message):
     assert type(refused({"code": code, "message": message}, "eth_getLogs at x")) is Busy
 
 
@@ -291,7 +289,7 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize("where", [*ADDRESSES, "user", "password"])
-def test_what_is_shown_of_an_address_is_scheme_and_host(where: str) -> None:
+def test_what_is_shown_of_an_address_is_scheme_and_host(where):
     users = {"user": f"{KEY}@", "password": f"me:{KEY}@"}
     rpc = open_rpc(
         f"https://{users.get(where, '')}mainnet.example.io:8443{ADDRESSES.get(where, '')}"
@@ -299,7 +297,7 @@ def test_what_is_shown_of_an_address_is_scheme_and_host(where: str) -> None:
     assert repr(rpc) == "Rpc('https://mainnet.example.io:8443/…')"
 
 
-def test_user_and_password_are_sent_as_basic_authentication() -> None:
+def test_user_and_password_are_sent_as_basic_authentication():
     with scripted(endpoint(doubling)) as server:
         rpc = open_rpc(server.base_url.replace("//", "//Aladdin:open%20sesame@"))
         rpc.ask("double", "0x1")
@@ -312,7 +310,7 @@ def test_user_and_password_are_sent_as_basic_authentication() -> None:
 @pytest.mark.parametrize(
     "address", ["http://mainnet.example.io/key12345", "http://10.0.0.7:8545"]
 )
-def test_plain_http_needs_to_be_allowed(address: str) -> None:
+def test_plain_http_needs_to_be_allowed(address):
     with pytest.raises(LabError, match=r"over plain http.*allow_http=True") as caught:
         open_rpc(address)
     assert "key12345" not in str(caught.value)
@@ -336,7 +334,7 @@ def test_plain_http_needs_to_be_allowed(address: str) -> None:
         None,
     ],
 )
-def test_what_is_no_address_is_refused_and_not_shown(address: Any) -> None:
+def test_what_is_no_address_is_refused_and_not_shown(address):
     with pytest.raises(
         LabError, match="not an address of an Ethereum endpoint"
     ) as caught:

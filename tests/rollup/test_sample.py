@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 from support.rollup_blocks import recorded, recorded_bytes
@@ -17,7 +16,7 @@ def client() -> lab.rollup.BlocksClient:
     return lab.connect(blocks="sample")
 
 
-def test_its_bytes_are_those_of_the_recorded_block() -> None:
+def test_its_bytes_are_those_of_the_recorded_block():
     data = gzip.decompress((BUNDLED["sample"] / "block.bin.gz").read_bytes())
     assert data == recorded_bytes("data.hex")
     header = json.loads((recorded() / "header.json").read_text())
@@ -27,7 +26,7 @@ def test_its_bytes_are_those_of_the_recorded_block() -> None:
     assert source["synthetic"] is False
 
 
-def test_its_fills_are_exact_on_both_sides(client: lab.rollup.BlocksClient) -> None:
+def test_its_fills_are_exact_on_both_sides(client):
     trades = client.trades()
     fills = trades.groupby("trade_id")
     # 182 fills of tokens, and one of an NFT, which is kept and listed.
@@ -40,7 +39,7 @@ def test_its_fills_are_exact_on_both_sides(client: lab.rollup.BlocksClient) -> N
     assert trades["base"].notna().sum() == 364
 
 
-def test_its_balances_can_be_recomputed(client: lab.rollup.BlocksClient) -> None:
+def test_its_balances_can_be_recomputed(client):
     proof = client.store.check()
     balances = proof.summary.loc["balances"]
     assert (balances["checked"], balances["wrong"]) == (8, 0)
@@ -49,7 +48,7 @@ def test_its_balances_can_be_recomputed(client: lab.rollup.BlocksClient) -> None
 
 
 @pytest.mark.parametrize("template", ["fee-analysis", "real-trades"])
-def test_a_template_takes_it_by_name(tmp_path: Path, template: str) -> None:
+def test_a_template_takes_it_by_name(tmp_path, template):
     copy = tmp_path / "copy.ipynb"
     templates.new(template, copy, {"blocks": "sample"})
     [cell] = [

@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Store:
     return opened(tmp_path / "my blocks, ü.duckdb")
 
 
-def test_what_is_added_is_read_back_and_only_once(store: Store) -> None:
+def test_what_is_added_is_read_back_and_only_once(store):
     blocks = [made_block(number) for number in range(1, 8)]
     assert store.stored.add(blocks) == 7
     assert store.stored.add(blocks[::-1]) == 0
@@ -41,8 +41,8 @@ def test_what_is_added_is_read_back_and_only_once(store: Store) -> None:
 
 
 def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(
-    store: Store,
-) -> None:
+    store,
+):
     bare = RawBlock(made_data(3))
     assert store.stored.add([bare]) == 1
     assert store.blocks().raw == (bare,)
@@ -56,8 +56,8 @@ def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(
 
 
 def test_numbers_come_from_events_and_spread_along_the_state_roots(
-    store: Store,
-) -> None:
+    store,
+):
     store.stored.add(
         [made_block(number, block_id=None) for number in (1, 2, 3, 4, 6, 7)]
     )
@@ -78,7 +78,7 @@ def test_numbers_come_from_events_and_spread_along_the_state_roots(
     ]
 
 
-def test_a_root_that_two_blocks_share_tells_no_number(store: Store) -> None:
+def test_a_root_that_two_blocks_share_tells_no_number(store):
     idle = block_data([bytes(68)], before=root(2), after=root(2), timestamp=START + 150)
     store.stored.add(
         [
@@ -92,8 +92,8 @@ def test_a_root_that_two_blocks_share_tells_no_number(store: Store) -> None:
 
 
 def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
-    store: Store,
-) -> None:
+    store,
+):
     facts = [(50, 7, 0), (50, 7, 1), (50, 9, 0), (51, 3, 0), (52, None, 0)]
     blocks = [
         RawBlock(
@@ -121,9 +121,7 @@ def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
 
 
 @pytest.mark.parametrize("other", ["data", "number", "event"])
-def test_one_number_for_two_blocks_or_two_for_one_are_refused(
-    store: Store, other: str
-) -> None:
+def test_one_number_for_two_blocks_or_two_for_one_are_refused(store, other):
     store.stored.add([made_block(5)])
     store.stored.add_events([event(6)], (1, 2))
     wrong = {
@@ -140,7 +138,7 @@ def test_one_number_for_two_blocks_or_two_for_one_are_refused(
     assert numbers_of(store) == [5]
 
 
-def test_blocks_of_another_exchange_are_refused_by_name(store: Store) -> None:
+def test_blocks_of_another_exchange_are_refused_by_name(store):
     store.stored.add([made_block(1)])
     foreign = made_block(2)
     foreign = foreign._replace(data=b"\x11" * 20 + foreign.data[20:])
@@ -157,8 +155,8 @@ def test_blocks_of_another_exchange_are_refused_by_name(store: Store) -> None:
 
 
 def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(
-    store: Store,
-) -> None:
+    store,
+):
     bad = bytearray(made_data(2))
     bad[98] = 77
     with pytest.raises(lab.errors.BlockError, match="unknown transaction type 77"):
@@ -166,7 +164,7 @@ def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(
     assert len(store.stored.index().blocks) == 0
 
 
-def test_report_shows_ranges_gaps_and_what_events_name(store: Store) -> None:
+def test_report_shows_ranges_gaps_and_what_events_name(store):
     store.stored.add([made_block(number) for number in (4, 5, 6, 9, 12, 13)])
     store.stored.add([RawBlock(made_data(30))])
     store.stored.add_events([event(6), event(14), event(15)], (1, 2))
@@ -189,8 +187,8 @@ def test_report_shows_ranges_gaps_and_what_events_name(store: Store) -> None:
 
 
 def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(
-    store: Store,
-) -> None:
+    store,
+):
     store.stored.add_events([event(1), event(2)], (100, 199), {7: "0x" + "ab" * 20})
     store.stored.add_events([event(2), event(3)], (200, 300), {7: "0x" + "ab" * 20})
     store.stored.add_events([], (500, 600))
@@ -202,8 +200,8 @@ def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(
 
 
 def test_blocks_are_read_by_number_and_batches_are_the_whole_store(
-    store: Store,
-) -> None:
+    store,
+):
     every = [made_block(number) for number in range(1, 31)]
     for start in (20, 0, 10):
         store.stored.add(every[start : start + 10])
@@ -222,7 +220,7 @@ def test_blocks_are_read_by_number_and_batches_are_the_whole_store(
         next(store.batches(0))
 
 
-def test_pools_are_those_of_the_whole_store_wherever_it_is_read(store: Store) -> None:
+def test_pools_are_those_of_the_whole_store_wherever_it_is_read(store):
     store.stored.add(
         [
             RawBlock(pool_data(1, [3, 70_000, 3]), block_id=1),
@@ -235,7 +233,7 @@ def test_pools_are_those_of_the_whole_store_wherever_it_is_read(store: Store) ->
     assert store.blocks(2, 2).known_pools == {3, 9, 70_000}
 
 
-def test_tokens_are_those_stored_last(store: Store) -> None:
+def test_tokens_are_those_stored_last(store):
     with pytest.raises(lab.LabError, match="no tokens here yet"):
         store.tokens()
     for places in (6, 8, 8):
@@ -248,9 +246,7 @@ def test_tokens_are_those_stored_last(store: Store) -> None:
         store.stored.store_tokens("[{}]")
 
 
-def test_an_archive_is_no_block_store_and_a_block_store_no_archive(
-    store: Store, tmp_path: Path
-) -> None:
+def test_an_archive_is_no_block_store_and_a_block_store_no_archive(store, tmp_path):
     with pytest.raises(
         lab.errors.NotAnArchive, match="not the one of an archive. Nothing was changed"
     ):
@@ -277,7 +273,7 @@ def filled(store: Store) -> Store:
 )
 def test_an_address_given_as_the_file_is_refused_and_not_repeated(
     open_it, tmp_path, monkeypatch
-) -> None:
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         lab.LabError, match="is no path of a block store. Give a file"

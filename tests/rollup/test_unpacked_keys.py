@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.protocol_vectors import A, D, P, Vector, every_vector
+from support.protocol_vectors import A, D, P, every_vector
 from support.rollup_blocks import block_data, recorded_facts, slot
 
 import loopring_lab as lab
@@ -18,7 +18,7 @@ def is_on_curve(x: int, y: int) -> bool:
     return (A * x * x + y * y - 1 - D * x * x * y * y) % P == 0
 
 
-def test_every_recorded_key_unpacks_and_packs_back() -> None:
+def test_every_recorded_key_unpacks_and_packs_back():
     packed = {
         fact["public_key"]
         for fact in recorded_facts()
@@ -34,7 +34,7 @@ def test_every_recorded_key_unpacks_and_packs_back() -> None:
 
 @given(st.integers(1, 2**250))
 @few
-def test_unpacking_inverts_packing(secret: int) -> None:
+def test_unpacking_inverts_packing(secret):
     x, y = protocol.public_key(secret)
     assert protocol.unpack_public_key(protocol.pack_public_key(x, y)) == (x, y)
     assert protocol.unpack_public_key(protocol.pack_public_key(P - x, y)) == (P - x, y)
@@ -42,7 +42,7 @@ def test_unpacking_inverts_packing(secret: int) -> None:
 
 @given(st.integers(0, 2**256 - 1) | st.integers(0, 300))
 @few
-def test_any_number_is_a_point_or_refused(packed: int) -> None:
+def test_any_number_is_a_point_or_refused(packed):
     try:
         x, y = protocol.unpack_public_key(packed)
     except lab.errors.ProtocolError:
@@ -62,12 +62,12 @@ def test_any_number_is_a_point_or_refused(packed: int) -> None:
 @pytest.mark.parametrize(
     "wrong", [None, -1, 2**256, "", "0x", "zz", 1.0, True, b"", bytes(31), P]
 )
-def test_what_is_no_packed_key(wrong: object) -> None:
+def test_what_is_no_packed_key(wrong):
     with pytest.raises(lab.errors.ProtocolError, match="publicKey"):
         protocol.unpack_public_key(wrong)
 
 
-def test_account_updates_carry_the_unpacked_key() -> None:
+def test_account_updates_carry_the_unpacked_key():
     x, y = protocol.public_key(7)
     keys = [protocol.pack_public_key(x, y), 0, P, protocol.pack_public_key(P - x, y)]
     updates = [slot("account_update", public_key=key) for key in keys]
@@ -80,6 +80,6 @@ def test_account_updates_carry_the_unpacked_key() -> None:
 @pytest.mark.parametrize(
     "vector", every_vector()["account_update"], ids=lambda vector: vector["id"]
 )
-def test_the_vectors_packed_keys_unpack(vector: Vector) -> None:
+def test_the_vectors_packed_keys_unpack(vector):
     found = protocol.unpack_public_key(vector["packed_public_key"])
     assert found == tuple(int(vector["public_key"][name], 16) for name in "xy")

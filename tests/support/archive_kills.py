@@ -21,8 +21,9 @@ PATIENCE = 120
 
 @contextmanager
 def hosted(
-    code: str, module: str = "archive_kills"
+    code: str, module: str = "archive_kills", variables: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a function of a module of this folder in a process, until the end of the block."""
     with subprocess.Popen(
         [
             sys.executable,
@@ -35,12 +36,13 @@ def hosted(
         stdout=subprocess.PIPE,
         bufsize=0,  # so that what select says about the pipe is all there is
         cwd=Path(__file__).parents[1],
+        env=variables,
         start_new_session=True,
     ) as process:
         try:
             yield process
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # with what it has forked
 
 
 def say(process: subprocess.Popen[bytes]) -> str:

@@ -13,13 +13,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import requests
+from support.archive_kills import ask, hosted
 from support.key_update_requests import signed_update
 
 from loopring_lab.relayer import Relayer, Settings, World
@@ -47,24 +46,6 @@ def fork_relayers(path: str) -> None:
             relayer = Relayer(world, SETTINGS, store=path, api_key=KEY).start()
             print(os.getpid(), relayer.base_url, flush=True)
             threading.Event().wait()
-
-
-@contextmanager
-def forking_host(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run a host until the end of the block."""
-    call = f"fork_relayers({str(path)!r})"
-    with subprocess.Popen(
-        [sys.executable, "-c", f"from support.relayer_kills import *; {call}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[1],
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)  # the host and any relayer left
 
 
 @dataclass
@@ -146,10 +127,8 @@ def update_until_killed(
                     killer.start()
 
 
-def start_relayer(process: subprocess.Popen[str]) -> tuple[int, Desk]:
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    pid, url = process.stdout.readline().split()
+def start_relayer(process: subprocess.Popen[bytes]) -> tuple[int, Desk]:
+    pid, url = ask(process).split()
     return int(pid), Desk(url)
 
 
@@ -158,7 +137,7 @@ def kill_repeatedly(path: Path, kills: int, seed: int = 1) -> Tally:
     tally = Tally()
     owners = Relayer(World(size=0.001), SETTINGS)
     dice = random.Random(seed)
-    with forking_host(path) as process:
+    with hosted(f"fork_relayers({str(path)!r})", "relayer_kills") as process:
         for _ in range(kills):
             pid, desk = start_relayer(process)
             life = dice.uniform(0, LONGEST_RUN)

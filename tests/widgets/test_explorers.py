@@ -30,34 +30,20 @@ WITHOUT_PRICES = [
     for name in FillExplorer.FIGURES
     if name not in ("venue_differences", "markouts", "routing")
 ]
-EVERYTHING: list[tuple[type, dict[str, Any]]] = [
-    *((FeeExplorer, {"figure": figure}) for figure in FeeExplorer.FIGURES),
+FILTERED = {"market": MARKET, "side": "BUY", "every": "1w", "by": ("fill_type", "side")}
+FILTERED_FILLS = {"market": MARKET, "every": "1mo", "by": "side", "tolerance": "1d"}
+EVERYTHING: list[tuple[type, str, dict[str, Any]]] = [
+    *((FeeExplorer, figure, {}) for figure in FeeExplorer.FIGURES),
+    *((FillExplorer, figure, {}) for figure in WITHOUT_PRICES),
+    (FeeExplorer, "fee_rates", FILTERED),
+    (FillExplorer, "price_gaps", FILTERED_FILLS),
     *(
-        (
-            FeeExplorer,
-            {
-                "figure": figure,
-                "market": MARKET,
-                "side": "BUY",
-                "every": "1w",
-                "by": ("fill_type", "side"),
-            },
+        pytest.param(kind, figure, how, marks=pytest.mark.thorough)
+        for kind, figures, how in (
+            (FeeExplorer, FeeExplorer.FIGURES, FILTERED),
+            (FillExplorer, WITHOUT_PRICES, FILTERED_FILLS),
         )
-        for figure in FeeExplorer.FIGURES
-    ),
-    *((FillExplorer, {"figure": figure}) for figure in WITHOUT_PRICES),
-    *(
-        (
-            FillExplorer,
-            {
-                "figure": figure,
-                "market": MARKET,
-                "every": "1mo",
-                "by": "side",
-                "tolerance": "1d",
-            },
-        )
-        for figure in WITHOUT_PRICES
+        for figure in figures
     ),
 ]
 
@@ -115,11 +101,11 @@ def test_the_table_is_the_librarys(trades: pd.DataFrame) -> None:
     assert_frame_equal(fills.table, lab.fills.price_gap(mine, tolerance="1d", by=[]))
 
 
-@pytest.mark.parametrize(("kind", "how"), EVERYTHING, ids=str)
+@pytest.mark.parametrize(("kind", "figure", "how"), EVERYTHING, ids=str)
 def test_the_code_gives_what_is_on_the_page(
-    kind: type, how: dict[str, Any], trades: pd.DataFrame
+    kind: type, figure: str, how: dict[str, Any], trades: pd.DataFrame
 ) -> None:
-    page = OnPage(kind(trades, since="2022-01-01", **how))
+    page = OnPage(kind(trades, since="2022-01-01", figure=figure, **how))
     shows_its_code(page, trades=trades)
     assert page.widget.export().count("\n") < 10
 
@@ -524,10 +510,12 @@ def test_without_prices_from_outside_the_choice_says_what_is_missing(
 
 
 def test_tables_by_flow_judge_takers_by_prices_from_outside(client: Client) -> None:
-    explorer = FillExplorer(client, account=f"{ACCOUNT}, {ARBITRAGEUR}", market=MARKET)
+    accounts = [ACCOUNT, ARBITRAGEUR]
+    since = "2022-11-01"
+    explorer = FillExplorer(client, account=accounts, market=MARKET, since=since)
     page = OnPage(explorer).wait().enter("Table by", ("flow",))
     assert page.problem == ""
-    chosen = client.trades([ACCOUNT, ARBITRAGEUR], market=MARKET, progress=False)
+    chosen = client.trades(accounts, market=MARKET, since=since, progress=False)
     prices = client.outside_prices(chosen, every="60s")
     judged = lab.fills.with_flow(chosen, prices)
     assert_frame_equal(explorer.table, lab.fills.breakdown(judged, by=["flow"]))

@@ -13,7 +13,6 @@ TESTS = Path(__file__).parents[1]
 SEED = "nobody shall read this"
 WIZARD = f"""import sys
 sys.path.insert(0, {str(TESTS)!r})
-from loopring_lab.relayer import Relayer, World
 from widgets.conftest import OnPage
 relayer = Relayer(World(size=0.001)).start()
 own = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
@@ -27,8 +26,12 @@ assert wizard.step == "submit", page.problem"""
 CHANGES = """fees.account = 11519
 fees.figure = "fee_tiers"
 view.show(lab.figures.fee_tiers(client.trades(11519)))"""
+SETUP = """import loopring_lab as lab
+from loopring_lab.relayer import Relayer, World
+small = Relayer(World(size=0.1)).start()
+client = lab.connect(small.base_url, api_key=small.api_key, rate=None)"""
 CELLS = {
-    "setup": "import loopring_lab as lab\nclient = lab.connect()",
+    "setup": SETUP,
     "fees": "fees = lab.widgets.FeeExplorer(client, account=10083)\nfees",
     "fills": "lab.widgets.FillExplorer(client, account=10083, figure='venue_differences')",
     "markets": "lab.widgets.MarketExplorer(client, market='LRC-ETH', amount='0.5')",
