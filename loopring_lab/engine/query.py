@@ -390,7 +390,7 @@ steps AS (  -- how many values there are up to each hundredth; unknown ones are 
         (sum(values) OVER (PARTITION BY {group}, name))::BIGINT AS known
     FROM (SELECT {group}, name, {step} AS step, count(value) AS values FROM listed GROUP BY ALL)
 ),
-middle AS (  -- the hundredths in the middle; DuckDB counts a list as one row, so it keeps these in memory, not the values
+middle AS (  -- the hundredths in the middle; a list counts as one row, so DuckDB keeps these in memory, not the values
     SELECT unnest(list(s), recursive := true) FROM steps AS s WHERE {is_middle}
 ),
 near AS (  -- the different values of these

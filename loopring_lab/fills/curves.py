@@ -18,7 +18,7 @@ from loopring_lab.engine.query import LEFT_OUT, collected, finished, without_not
 from loopring_lab.engine.worth import day_sql, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
-from loopring_lab.fills.estimands import LEAST_CLUSTERS, check_cluster
+from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
 from loopring_lab.fills.prices import (
     OWN_TRADES,
     is_near_sql,
@@ -31,7 +31,6 @@ from loopring_lab.fills.prices import (
 from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
 from loopring_lab.query import parse_length
 
-VENUES = {"amm": "pool", "dex": "book"}
 DIFFERENCE = "difference"
 HOUR = 3_600_000
 # A curve leaves out this part of the orders at either end, where single orders bend it.
@@ -382,7 +381,7 @@ def _curves(
     # All curves are at the same sizes, so that they can be compared.
     steps = np.linspace(smallest, largest, POINTS)
     orders = cells.groupby("fill_type")["orders"].sum()
-    for fill_type, name in VENUES.items():
+    for name, fill_type in VENUES.items():
         if fill_type in ends:
             low, high = ends[fill_type]
             own = steps[(steps >= low) & (steps <= high)]

@@ -182,6 +182,9 @@ KNOWN_WITH_BALANCES = (
     "quote_unit",
 )
 UNKNOWN = ", ".join(f"NULL::HUGEINT AS {name}" for name in KNOWN_WITH_BALANCES)
+# An event is placed if it stands among the balances of its pool: what the pool held before and after it is known. A
+# fill that is not, of a pool with known balances, is lost: it moved a position of which nobody can say how large it
+# was.
 UNPLACED = f"FALSE AS is_placed, NULL::BIGINT AS number, {UNKNOWN}"
 
 FILLS_ALONE = f"""
