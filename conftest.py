@@ -25,7 +25,8 @@ pytest.register_assert_rewrite("support")
 
 collect_ignore_glob = ["tests/support/*", "tests/tools/*"]
 """Modules that hold no tests are not searched for examples, which would import them twice."""
-LONG = ("tests/browser/", "notebooks/")
+LONG = ("tests/browser/", "tests/widgets/", "notebooks/")
+"""Files that take longest begin, so that no process is left with one of them at the end."""
 ROOT = Path(__file__).parent
 NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell would hide a hang
 

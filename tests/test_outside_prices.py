@@ -32,7 +32,7 @@ def world() -> World:
 @pytest.fixture(scope="module")
 def client(world: World) -> Iterator[Client]:
     with Relayer(world) as relayer:
-        yield lab.connect(relayer.base_url, api_key=relayer.api_key)
+        yield lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
 
 
 @pytest.fixture(scope="module")

@@ -290,7 +290,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     histories(numbers=True),
     st.lists(

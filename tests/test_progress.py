@@ -12,7 +12,7 @@ for name in ("CI", "TQDM_DISABLE"):
 import loopring_lab as lab
 from loopring_lab.relayer import Relayer, World
 relayer = Relayer(World(size=0.02)).start()
-client = lab.connect(relayer.base_url, api_key=relayer.api_key)
+client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
 print(len(client.trades(10083, progress=True)))
 """
 
