@@ -1,7 +1,9 @@
 """Hostile answers and files end in an error of the package or in the right rows, whatever door they come through."""
 
 import copy
+import gzip
 import json
+import os
 import resource
 import tempfile
 from collections.abc import Callable, Iterator
@@ -364,3 +366,37 @@ def test_a_small_answer_with_a_hostile_member_is_read_or_an_error(name):
         except LabError as error:
             said = str(error)
         assert len(said) <= LONGEST_MESSAGE
+
+
+ZIPPED = gzip.compress(answers()["trades"], mtime=0)
+FILES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.touch(),
+    "cut": lambda path: path.write_bytes(answers()["trades"][:200]),
+    "UTF-16": lambda path: path.write_bytes(
+        answers()["trades"].decode().encode("utf-16")
+    ),
+    "gzip that is cut": lambda path: path.write_bytes(ZIPPED[:-5]),
+    "gzip of 4 GiB": lambda path: path.write_bytes(
+        gzip.compress(bytes(1 << 26), 6) * 64
+    ),
+    "a pipe": os.mkfifo,
+    "a folder": lambda path: path.mkdir(),
+    "an endless device": lambda path: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path: path.symlink_to(path.name),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("place", ["tokens.json", f"trades/{ACCOUNT}-dex.json"])
+def test_a_hostile_file_of_a_recording_is_refused_or_read_as_it_is(
+    tmp_path: Path, place: str, name: str
+) -> None:
+    path = laid(tmp_path, answers()) / place
+    path.unlink()
+    FILES[name](path)
+
+    def read() -> pd.DataFrame:
+        return lab.connect(recording=tmp_path).trades(ACCOUNT, progress=False)
+
+    assert problem_of(read) is None

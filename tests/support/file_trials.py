@@ -209,7 +209,7 @@ SHADOWS = (
 )
 
 
-def hostile_files(
+def hostile_files(  # noqa: C901 - a list
     folder: Path, good: Path, canary: Path, dice: random.Random
 ) -> dict[str, Callable[[Path], None]]:
     """Return ways to make files that do harm if they are trusted, by name."""
@@ -222,6 +222,9 @@ def hostile_files(
                     connection.execute(statement)
 
         return make
+
+    def noise(path: Path) -> None:
+        path.write_bytes(dice.randbytes(dice.randrange(1, 200_000)))
 
     def cut(path: Path) -> None:
         path.write_bytes(good.read_bytes()[: dice.randrange(good.stat().st_size)])
@@ -247,14 +250,17 @@ def hostile_files(
     other = folder / "other.duckdb"
     rows = "SELECT * FROM rows"
     return {
-        "cut": cut, "spoiled": spoiled, "log of noise": log_of_noise,
+        "noise": noise, "an empty file": lambda path: path.touch(), "cut": cut, "spoiled": spoiled, "log of noise": log_of_noise,
         "linked log": linked_log, "linked folder": linked_folder,
         "link to the canary": lambda path: path.symlink_to(canary),
         "rows is a view that reads": altered(
             "ALTER TABLE rows RENAME TO held", f"CREATE VIEW rows AS SELECT held.*, c.content FROM held, read_text('{canary}') AS c"),
+        "listings is a view that reads": altered(
+            "DROP TABLE listings", f"CREATE VIEW listings AS SELECT content AS listing, content AS tokens, '[]' AS markets, now() AS retrieved_at FROM read_text('{canary}')"),
         "trades is a view that reads": altered("DROP VIEW trades", f"CREATE VIEW trades AS FROM read_text('{canary}')"),
         "a view without end": altered("CREATE OR REPLACE VIEW trades AS WITH RECURSIVE t AS (SELECT 1 AS a UNION ALL SELECT a + 1 FROM t) FROM t"),
         "macros in the place of functions": altered(*(f"CREATE MACRO {name}(x) AS 42" for name in SHADOWS)),
+        "a macro that reads": altered(f"CREATE MACRO report() AS TABLE FROM read_text('{canary}')"),
         "a schema of the same name": altered(
             "CREATE SCHEMA held", f"CREATE VIEW held.rows AS FROM read_csv('{canary}')", f"CREATE VIEW held.source AS FROM read_csv('{canary}')"),
         "macros of tables": altered(*(f"CREATE MACRO {name}() AS TABLE FROM read_csv('{canary}')" for name in ("duckdb_tables", "rows", "source"))),
