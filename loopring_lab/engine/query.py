@@ -42,7 +42,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,11 +140,7 @@ def opened(
     caller: str, tables: Mapping[str, pa.Table]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection with Arrow tables by name, and translate its errors."""
-    with (
-        translated(caller),
-        session.cursor() as connection,
-        session.interruptible(connection),
-    ):
+    with translated(caller), session.cursor() as connection:
         for name, table in tables.items():
             connection.register(name, with_hugeints(table))
         yield connection
@@ -225,8 +220,7 @@ def ask_relation(
             # The connection, and the tables with it, ends with the question.
             for name in (step for step in LARGE if step in question.steps):
                 step = _text(question, types, row, name, fits_memory=False)
-                create = f"CREATE TEMP TABLE {name} AS {step}"
-                session.in_thread(partial(trades.query, "given_trades", create))
+                trades.query("given_trades", f"CREATE TEMP TABLE {name} AS {step}")
                 types[name] = {}
             text = _text(question, types, row, fits_memory=False)
         found = trades.query("given_trades", text)
@@ -256,8 +250,7 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
 def _fetched(found: Any) -> pa.Table:
     """Fetch an answer with amounts as decimals."""
     columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
-    table = session.in_thread(found.project(", ".join(columns)).to_arrow_table)
-    return frames.with_milliseconds(table)
+    return frames.with_milliseconds(found.project(", ".join(columns)).to_arrow_table())
 
 
 def _out_of_duckdb(name: str, kind: str) -> str:

@@ -8,20 +8,16 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from loopring_lab.errors import LabError
 from loopring_lab.paths import given_path
 
 if TYPE_CHECKING:
     import duckdb
-
-Result = TypeVar("Result")
 
 UNITS = {"": 1, "B": 1}
 UNITS |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}
@@ -51,7 +47,6 @@ class _Session:
 
 
 _session = _Session()
-_in_use: ContextVar[Any] = ContextVar("connection in use", default=None)
 
 
 def set_memory(
@@ -107,36 +102,6 @@ def raising_interrupts() -> Iterator[None]:
         if str(error) != "Query interrupted":
             raise
         raise KeyboardInterrupt from None
-
-
-@contextmanager
-def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Have Ctrl-C interrupt what `in_thread` does with a connection."""
-    token = _in_use.set(connection)
-    try:
-        yield
-    finally:
-        _in_use.reset(token)
-
-
-def in_thread(work: Callable[[], Result]) -> Result:
-    """Do what takes long with a connection, in a thread: Ctrl-C then ends it in a tenth of the time.
-
-    In the main thread, DuckDB looks for signals only between tasks of its own, which last seconds.
-    """
-    connection = _in_use.get()
-    if connection is None:
-        return work()
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(work)
-        try:
-            # Windows looks for signals only where a wait ends.
-            while not wait([future], timeout=0.1).done:
-                pass
-        except KeyboardInterrupt:
-            connection.interrupt()
-            raise
-        return future.result()
 
 
 def cursor() -> duckdb.DuckDBPyConnection:
