@@ -10,10 +10,9 @@ import os
 for name in ("CI", "TQDM_DISABLE"):
     os.environ.pop(name, None)
 import loopring_lab as lab
-from loopring_lab.relayer import Relayer, World
-relayer = Relayer(World(size=0.02)).start()
-client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
-print(len(client.trades(10083, progress=True)))
+client = lab.connect()
+trades = client.trades(10083, progress=True)
+print(len(trades))
 """
 
 EMPTY = {"text/html": ""}
@@ -38,6 +37,6 @@ def test_a_finished_bar_is_not_saved():
     # It was there while trades were read.
     assert "display_data" in messages
     shown = [output for output in cell.outputs if output.get("data") != EMPTY]
-    # What `print` says.
+    # What `connect` and `print` say.
     assert {output.output_type for output in shown} == {"stream"}
     assert shown[-1].text.strip().isdigit()
