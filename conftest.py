@@ -64,6 +64,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let what is loaded go at the end: the binding of DuckDB takes objects that stay for leaks, and says so."""
+    gc.unfreeze()
+
+
 def _private_environment(config: pytest.Config) -> None:
     for name in [
         n
