@@ -65,8 +65,8 @@ CREATE TABLE held.source (
     name VARCHAR NOT NULL, synthetic BOOLEAN NOT NULL, exchange VARCHAR, chain_id BIGINT
 );
 """
-UPDATE_SOURCE = "UPDATE held.source SET exchange = ?, chain_id = ?"
-ADD_SOURCE = "INSERT INTO held.source VALUES (?, ?, ?, ?, ?, ?)"
+UPDATE_SOURCE = "UPDATE held.main.source SET exchange = ?, chain_id = ?"
+ADD_SOURCE = "INSERT INTO held.main.source VALUES (?, ?, ?, ?, ?, ?)"
 # The SQL of tables; views and macros are not among them.
 DEFINITIONS = "SELECT table_name, sql FROM duckdb_tables() WHERE database_name = 'held' AND schema_name = 'main'"
 
@@ -357,7 +357,7 @@ class StoredFile:
         expected = _expected(self.kind.schema)
         formats = []
         if found.get("source") == expected["source"]:
-            query = "SELECT format FROM held.source WHERE kind = ? LIMIT 2"
+            query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
             formats = connection.execute(query, [self.kind.noun]).fetchall()
         if formats == [(FORMAT,)] and expected.items() <= found.items():
             return
@@ -391,7 +391,7 @@ class StoredFile:
 def bound_source(connection: DuckDBPyConnection) -> Source:
     """Return the source that an open file is bound to."""
     [row] = connection.execute(
-        "SELECT name, synthetic, exchange, chain_id FROM held.source"
+        "SELECT name, synthetic, exchange, chain_id FROM held.main.source"
     ).fetchall()
     return Source(*row)
 

@@ -441,7 +441,7 @@ class Archive:
             for name, table in tables.items():
                 connection.register(name, table)
             yield connection.sql(
-                f"SELECT {', '.join(TYPED)} FROM held.rows WHERE current"
+                f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE current"
             )
 
     def query(self, sql: str) -> pd.DataFrame:

@@ -21,29 +21,29 @@ BLOCKS_AT_ONCE = 128
 
 # Accounts become known as pools later than their first fills.
 MARK_POOLS = """
-UPDATE held.rows
+UPDATE held.main.rows
 SET fill_type = 'amm'
 WHERE fill_type = 'dex' AND trade_id IN (
-    SELECT trade_id FROM held.rows WHERE account_id IN (SELECT unnest(?))
+    SELECT trade_id FROM held.main.rows WHERE account_id IN (SELECT unnest(?))
 )
 """
-MISSING = "FROM listed ANTI JOIN held.blocks USING (block_id) ORDER BY block_id"
+MISSING = "FROM listed ANTI JOIN held.main.blocks USING (block_id) ORDER BY block_id"
 # Rows of one account are together, so that reading it skips most of the others; those of a fill are the taker's and
 # then the maker's. Blocks that another process has imported meanwhile are left out.
 ADD_ROWS = f"""
-INSERT INTO held.rows BY NAME
+INSERT INTO held.main.rows BY NAME
 SELECT {", ".join(TYPED)}, now() AS retrieved_at, ? AS listing,
     1 AS version, TRUE AS current, FALSE AS imported
 FROM sent
-ANTI JOIN held.blocks USING (block_id)
+ANTI JOIN held.main.blocks USING (block_id)
 ORDER BY account_id, trade_id, role DESC
 """
 # Blocks without a fill are held as well: they are not looked into again, and leave no gap.
 ADD_BLOCKS = """
-INSERT INTO held.blocks
+INSERT INTO held.main.blocks
 SELECT block_id, count(sent.block_id), now()
 FROM (SELECT unnest(?) AS block_id)
-ANTI JOIN held.blocks USING (block_id)
+ANTI JOIN held.main.blocks USING (block_id)
 LEFT JOIN sent USING (block_id)
 GROUP BY block_id
 ORDER BY block_id

@@ -17,7 +17,7 @@ TRADE = (
     "row(account_id, fill_type, trade_id, side, order_hash, "
     "CASE WHEN coalesce(CAST(trade_id AS VARCHAR), side, order_hash) IS NULL THEN verbatim END) AS trade"
 )
-HELD = f"SELECT rowid AS held_row, version, current, imported, verbatim, {TRADE} FROM held.rows"
+HELD = f"SELECT rowid AS held_row, version, current, imported, verbatim, {TRADE} FROM held.main.rows"
 
 # Rows held that may be versions of the trades that arrive as `sent`. DuckDB skips parts of a table by `=`, but not
 # by IS NOT DISTINCT FROM, so rows without an id are looked for apart.
@@ -37,7 +37,7 @@ SELECT count(DISTINCT (account_id, trade_id)) FILTER (trade_id IS NOT NULL) = co
 FROM sent
 """
 STORE_NEW = """
-INSERT INTO held.rows BY NAME
+INSERT INTO held.main.rows BY NAME
 SELECT *, $listing AS listing, 1 AS version, TRUE AS current, $imported AS imported
 FROM sent
 """
@@ -94,7 +94,7 @@ SELECT held_row, place, new_version,
 FROM numbered
 """
 STORE = """
-INSERT INTO held.rows BY NAME
+INSERT INTO held.main.rows BY NAME
 SELECT arrived.* EXCLUDE (trade, place),
     $listing AS listing, new_version AS version, new_current AS current, new_imported AS imported
 FROM arrived
@@ -103,7 +103,7 @@ WHERE held_row IS NULL
 ORDER BY place
 """
 UPDATE = """
-UPDATE held.rows
+UPDATE held.main.rows
 SET current = new_current, imported = new_imported
 FROM settled
 WHERE rows.rowid = held_row
@@ -115,7 +115,7 @@ COUNT_SHARED = """
 SELECT count(*)
 FROM (
     SELECT account_id, trade_id, side, order_hash
-    FROM held.rows
+    FROM held.main.rows
     SEMI JOIN sent USING (account_id, trade_id)
     GROUP BY ALL
     HAVING count(DISTINCT fill_type) > 1

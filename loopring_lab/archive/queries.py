@@ -41,7 +41,7 @@ histories AS (
         count(*) FILTER (extra IS NOT NULL AND current) AS odd,
         min(created_at) AS first,
         max(created_at) AS last
-    FROM held.rows
+    FROM held.main.rows
     WHERE {OF_ACCOUNTS}
     GROUP BY ALL
 ),
@@ -51,7 +51,7 @@ counted AS (
         total + coalesce(gone, 0) AS with_gone,
         synced_at,
         checked_at
-    FROM held.syncs
+    FROM held.main.syncs
     WHERE {OF_ACCOUNTS}
     QUALIFY number = max(number) OVER (PARTITION BY account_id, fill_type)
 ),
@@ -59,8 +59,8 @@ imports AS (
     SELECT
         max(imported_at) AS imported_at,
         max(block_id) - min(block_id) + 1 = count(*)
-            AND sum(rows) = (SELECT count(*) FROM held.rows) AS are_whole
-    FROM held.blocks
+            AND sum(rows) = (SELECT count(*) FROM held.main.rows) AS are_whole
+    FROM held.main.blocks
 )
 SELECT account_id, fill_type,
     coalesce(rows, 0) AS rows,
@@ -83,16 +83,16 @@ ORDER BY account_id, fill_type
 IDENTITIES = """
 SELECT trade_id, side, order_hash,
     CASE WHEN trade_id IS NULL AND json_valid(extra) THEN extra ->> 'row' END
-FROM held.rows
+FROM held.main.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
 # How many rows held the source no longer listed when it counted last.
-GONE = "SELECT coalesce(arg_max(gone, number), 0) FROM held.syncs WHERE account_id = ? AND fill_type = ?"
+GONE = "SELECT coalesce(arg_max(gone, number), 0) FROM held.main.syncs WHERE account_id = ? AND fill_type = ?"
 # Later records keep what they do not say. What saved pages count (without requests) may be old: it is stored only if
 # it is more than was known. Times are milliseconds.
 ADD_COUNT = """
-INSERT INTO held.syncs
-SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.syncs),
+INSERT INTO held.main.syncs
+SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.main.syncs),
     $account_id,
     $fill_type,
     make_timestamptz($synced_at * 1000),
@@ -101,18 +101,18 @@ SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.syncs),
     $requests,
     make_timestamptz($since * 1000),
     coalesce(make_timestamptz($checked_at * 1000), arg_max(checked_at, number))
-FROM held.syncs
+FROM held.main.syncs
 WHERE account_id = $account_id AND fill_type = $fill_type
 HAVING $requests > 0 OR count(*) = 0 OR $total > arg_max(total + coalesce(gone, 0), number)
 """
-LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.listings ORDER BY rowid DESC LIMIT 1"
+LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
 ADD_LISTING = """
-INSERT INTO held.listings
+INSERT INTO held.main.listings
 SELECT $1, $2, $3, make_timestamptz($4 * 1000)
-WHERE NOT EXISTS (FROM held.listings WHERE listing = $1)
+WHERE NOT EXISTS (FROM held.main.listings WHERE listing = $1)
 """
 # Accounts that were asked for, and of which neither a trade nor a count is held.
-UNKNOWN = "SELECT unnest(?) EXCEPT SELECT account_id FROM held.rows EXCEPT SELECT account_id FROM held.syncs"
+UNKNOWN = "SELECT unnest(?) EXCEPT SELECT account_id FROM held.main.rows EXCEPT SELECT account_id FROM held.main.syncs"
 
 
 class RowFilter(NamedTuple):
@@ -135,7 +135,9 @@ class RowFilter(NamedTuple):
         if self.accounts is not None:
             listed = ", ".join(map(str, self.accounts)) or "NULL"
             parts.append(f"account_id IN ({listed})")
-        return f"SELECT {SHOWN}{further} FROM held.rows WHERE {' AND '.join(parts)}"
+        return (
+            f"SELECT {SHOWN}{further} FROM held.main.rows WHERE {' AND '.join(parts)}"
+        )
 
 
 class SyncRecord(NamedTuple):

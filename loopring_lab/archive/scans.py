@@ -105,7 +105,7 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
     """Run SQL over the tables of an archive, amounts as decimals."""
     amounts = ", ".join(decimal(name) for name in frames.AMOUNTS)
     views = {name: f"FROM held.{name}" for name in TABLES}
-    views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.rows"
+    views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.main.rows"
     views["trades"] = RowFilter().query()
     with file.reading() as connection:
         for name, view in views.items():

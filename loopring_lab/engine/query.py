@@ -218,9 +218,11 @@ def ask_relation(
     with translated(caller):
         if is_archive and question.has_groups:
             # The connection, and the tables with it, ends with the question.
-            for name in (step for step in LARGE if step in question.steps):
-                step = _text(question, types, row, name, fits_memory=False)
-                trades.query("given_trades", f"CREATE TEMP TABLE {name} AS {step}")
+            for name in LARGE:
+                if name not in question.steps:
+                    continue
+                rows = _text(question, types, row, name, fits_memory=False)
+                trades.query("given_trades", f"CREATE TEMP TABLE {name} AS {rows}")
                 types[name] = {}
             text = _text(question, types, row, fits_memory=False)
         found = trades.query("given_trades", text)

@@ -37,8 +37,10 @@ from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
 SIZE_CLASSES = 5
-# All rows of a window's partition, in their order: so rank and count come from one sort.
-TO_BOTH_ENDS = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+# The class of a size from 0, over a window ``by_size``; equal sizes are in one. The frame of the count is all rows in
+# their order, so that rank and count come from one sort.
+SIZE_CLASS = f"""(rank() OVER by_size - 1) * {SIZE_CLASSES}
+        // count(*) OVER (by_size ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"""
 # How old the price before an order may be, in milliseconds: an hour, as `markouts` has it by default.
 OLDEST_BEFORE = 3_600_000
 # The column of `with_flow`, and what its answer says of takers that it knows nothing of.
@@ -234,11 +236,9 @@ def _priced_steps(
         "classed": f"""
 -- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
 SELECT *, {before_sql(prices, caller)} AS anchor,
-    CASE WHEN size > 0
-        THEN (rank() OVER in_order - 1) * {SIZE_CLASSES} // count(*) OVER (in_order {TO_BOTH_ENDS})
-    END AS class
+    CASE WHEN size > 0 THEN {SIZE_CLASS} END AS class
 FROM ({with_spans_sql("takers")})
-WINDOW in_order AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
+WINDOW by_size AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
         "arrived": asof_sql(trades, "classed", "last", within=OLDEST_BEFORE),
     }
     if not horizon:

@@ -298,8 +298,10 @@ def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
 def _root(logs: np.ndarray, values: np.ndarray, place: int) -> float:
     """Return the size at which a line from a place to the next one is 0."""
     here, there = values[place : place + 2]
+    start, end = logs[place : place + 2]
     part = here / (here - there)
-    return float(np.exp(logs[place] + part * (logs[place + 1] - logs[place])))
+    root = start + part * (end - start)
+    return float(np.exp(root))
 
 
 def _order_steps(

@@ -23,7 +23,7 @@ from loopring_lab.engine.query import (
 )
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
-from loopring_lab.fills.comparison import SIZE_CLASSES
+from loopring_lab.fills.comparison import SIZE_CLASS
 from loopring_lab.fills.orders import STORAGE_ID
 from loopring_lab.fills.pools import check_fee
 from loopring_lab.fills.prices import RESERVED
@@ -199,10 +199,9 @@ GROUP BY ALL""",
         "classed": f"""
 -- with the class of their size in the market; reserves must be older than `anchor`
 SELECT *, {before_sql(balances, caller)} AS anchor,
-    CASE WHEN size > 0 THEN 1 + (rank() OVER (alike ORDER BY size) - 1) * {SIZE_CLASSES} // count(*) OVER alike END
-        AS size_class
+    CASE WHEN size > 0 THEN 1 + {SIZE_CLASS} END AS size_class
 FROM orders
-WINDOW alike AS (PARTITION BY market, size > 0)""",
+WINDOW by_size AS (PARTITION BY market, size > 0 ORDER BY size)""",
         "known_prices": KNOWN_STATES,
         "found": asof_sql(trades, "classed", "last"),
         "sums": f"""
