@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.engines import assert_same
 from support.trade_histories import many
 
 import loopring_lab as lab
-from loopring_lab.engine import session
+from loopring_lab.engine import query, session
 from loopring_lab.errors import LabError
 
 HOLD = """
@@ -193,3 +194,14 @@ def test_threads_ask_at_once(trades: pd.DataFrame) -> None:
             pool.map(lambda ask: ask(trades), asked), expected, strict=True
         ):
             assert_same(found, one)
+
+
+@posix
+def test_ctrl_c_ends_a_query_at_once_and_the_next_one_answers() -> None:
+    """DuckDB would see it between its own tasks, in the main thread only."""
+    forever = "SELECT sum(hash(a + b)) FROM range(10_000_000) AS s(a), range(10_000_000) AS t(b)"
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        query.run(forever, "test")
+    assert query.run("SELECT 1 AS one", "test").to_pylist() == [{"one": 1}]

@@ -25,6 +25,7 @@ from loopring_lab.archive.schema import KIND, TYPED
 from loopring_lab.archive.sync import sync_histories
 from loopring_lab.bounded import Paths
 from loopring_lab.client import Client, new_budget
+from loopring_lab.engine import session
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.paths import given_path
 from loopring_lab.progress import Watching, track
@@ -437,7 +438,10 @@ class Archive:
         ...     trades.aggregate("count(DISTINCT market)").fetchall()
         [(4,)]
         """
-        with self._file.reading() as connection:
+        with (
+            self._file.reading() as connection,
+            session.interruptible(connection),
+        ):
             for name, table in tables.items():
                 connection.register(name, table)
             yield connection.sql(

@@ -42,6 +42,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -140,7 +141,11 @@ def opened(
     caller: str, tables: Mapping[str, pa.Table]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection with Arrow tables by name, and translate its errors."""
-    with translated(caller), session.cursor() as connection:
+    with (
+        translated(caller),
+        session.cursor() as connection,
+        session.interruptible(connection),
+    ):
         for name, table in tables.items():
             connection.register(name, with_hugeints(table))
         yield connection
@@ -222,7 +227,8 @@ def ask_relation(
                 if name not in question.steps:
                     continue
                 rows = _text(question, types, row, name, fits_memory=False)
-                trades.query("given_trades", f"CREATE TEMP TABLE {name} AS {rows}")
+                create = f"CREATE TEMP TABLE {name} AS {rows}"
+                session.in_thread(partial(trades.query, "given_trades", create))
                 types[name] = {}
             text = _text(question, types, row, fits_memory=False)
         found = trades.query("given_trades", text)
@@ -252,7 +258,8 @@ def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:
 def _fetched(found: Any) -> pa.Table:
     """Fetch an answer with amounts as decimals."""
     columns = [_out_of_duckdb(name, kind) for name, kind in _types(found).items()]
-    return frames.with_milliseconds(found.project(", ".join(columns)).to_arrow_table())
+    table = session.in_thread(found.project(", ".join(columns)).to_arrow_table)
+    return frames.with_milliseconds(table)
 
 
 def _out_of_duckdb(name: str, kind: str) -> str:

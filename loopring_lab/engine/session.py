@@ -8,16 +8,21 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopring_lab.errors import LabError
 from loopring_lab.paths import given_path
 
 if TYPE_CHECKING:
     import duckdb
+
+Result = TypeVar("Result")
 
 UNITS = {"": 1, "B": 1}
 UNITS |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}
@@ -28,6 +33,8 @@ PREFIX = "loopring-lab-spill-"
 # DuckDB cuts what it groups into as many parts as it has threads, and a part must fit into memory: with two, the
 # fills of 100 million trades did not fit into 1 GiB.
 FEWEST_THREADS = 4
+# Seconds between looks for Ctrl-C.
+MOMENTARY = 0.1
 # What is set on each connection.
 EACH = "SET TimeZone = 'UTC'; SET enable_progress_bar = false"
 
@@ -47,6 +54,7 @@ class _Session:
 
 
 _session = _Session()
+_in_use: ContextVar[Any] = ContextVar("connection in use", default=None)
 
 
 def set_memory(
@@ -102,6 +110,55 @@ def raising_interrupts() -> Iterator[None]:
         if str(error) != "Query interrupted":
             raise
         raise KeyboardInterrupt from None
+
+
+@contextmanager
+def interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Have Ctrl-C interrupt what `in_thread` does with a connection."""
+    token = _in_use.set(connection)
+    try:
+        yield
+    finally:
+        _in_use.reset(token)
+
+
+def in_thread(work: Callable[[], Result]) -> Result:
+    """Do what takes long with a connection, in a thread, so that Ctrl-C ends it at once.
+
+    In the main thread, DuckDB looks for signals only between tasks of its own, which last seconds. Ctrl-C may come
+    at any point below, also while the thread starts: then the work never begins, or is over when this raises, so
+    that the connection can be closed. An executor would forget a thread that is interrupted in its start.
+    """
+    connection = _in_use.get()
+    if connection is None:
+        return work()
+    outcome: Future[Result] = Future()
+    # Of the work's thread, or of this one if it is interrupted before.
+    turn = threading.Lock()
+    running = threading.Lock()
+    running.acquire()
+
+    def run() -> None:
+        if turn.acquire(blocking=False):
+            try:
+                outcome.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - raised below
+                outcome.set_exception(error)
+            running.release()
+
+    try:
+        threading.Thread(target=run).start()
+        # Windows looks for signals only where a wait ends.
+        while not running.acquire(timeout=MOMENTARY):
+            pass
+    except KeyboardInterrupt:
+        has_begun = not turn.acquire(blocking=False)
+        # An interrupt before DuckDB begins to run the query does nothing, so one is not enough.
+        while has_begun and not outcome.done():
+            connection.interrupt()
+            time.sleep(0.01)
+        raise
+    return outcome.result()
 
 
 def cursor() -> duckdb.DuckDBPyConnection:
