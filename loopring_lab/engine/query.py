@@ -221,6 +221,9 @@ def ask_relation(
     text = _text(question, types, row, fits_memory=False)
     _log(question, "the relation of trades", text, tables)
     with translated(caller):
+        if not is_archive:
+            # The relation may be of the user's own database. An archive knows how many rows its tables have.
+            trades.query("given_trades", session.SORT_LOOKUPS)
         if is_archive and question.has_groups:
             # The connection, and the tables with it, ends with the question.
             for name in LARGE:

@@ -35,8 +35,11 @@ PREFIX = "loopring-lab-spill-"
 FEWEST_THREADS = 4
 # Seconds between looks for Ctrl-C.
 MOMENTARY = 0.1
+# DuckDB takes a stream of Arrow, such as `Archive.scan` returns, for one row, and up to a threshold of rows an as-of
+# lookup compares all pairs: 80,000 trades took 34 s in place of 0.6. It changes no answer.
+SORT_LOOKUPS = "SET asof_loop_join_threshold = 0"
 # What is set on each connection.
-EACH = "SET TimeZone = 'UTC'; SET enable_progress_bar = false"
+EACH = f"SET TimeZone = 'UTC'; SET enable_progress_bar = false; {SORT_LOOKUPS}"
 
 
 class _Session:

@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator
 
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
-from loopring_lab.engine import frames
 from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.errors import LabError
@@ -225,9 +224,6 @@ def cost_curve(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.cost_curve"
-    # One of an archive is read where it is needed, and that several times.
-    if frames.kind_of(trades) == "archive":
-        trades = trades.scan("duckdb")
     overview = overview_of(trades, caller)
     if controls:
         given = prices
