@@ -52,8 +52,8 @@ def import_pages(
             saved = har.pages if har else read_documents(file, hint=_HINT)
             moment = _modified(file)
             try:
-                for page in histories(printable(file.name), saved, *asked):
-                    yield Page(page.key, page.batch, moment)
+                for key, batch in histories(printable(file.name), saved, *asked):
+                    yield Page(key, batch, moment)
             except UnexpectedAnswer as error:
                 faults.append(error)
 

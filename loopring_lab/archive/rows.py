@@ -24,7 +24,7 @@ NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
 
 class Page(NamedTuple):
-    """A page: of which history, its rows with their texts, and when it was received (milliseconds)."""
+    """A page: of which history, its rows, and when it was received (milliseconds)."""
 
     key: HistoryKey
     batch: wire.Batch
@@ -106,7 +106,7 @@ def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     accounts = np.repeat([page.key[0] for page in pages], batch.counts)
     moments = np.repeat([page.retrieved_at for page in pages], batch.counts)
     table = frames.replaced(table, "account_id", pa.array(accounts, pa.int64()))
-    table = table.append_column("verbatim", batch.columns["text"])
+    table = table.append_column("verbatim", wire.texts_of(batch.columns))
     retrieved_at = pa.array(moments, pa.int64()).cast(frames.TIMESTAMP)
     return table.append_column("retrieved_at", retrieved_at)
 

@@ -43,7 +43,8 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
             columns["orderHash"],
             columns["no_trade"],
         ),
-        _hash_rows(columns.columns),
+        # What a row says, in whatever form it says it.
+        _hash_rows(columns.drop_columns(["text"]).columns),
         _integers(columns["createdAt"]).fill_null(0).to_pylist(),
     )
     sizes = [len(batch.columns) for batch in batches]

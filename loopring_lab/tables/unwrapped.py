@@ -103,13 +103,6 @@ HistoryKey = tuple[int, str]
 """Account id and fill type."""
 
 
-class HistoryPage(NamedTuple):
-    """A page of one history: its rows as text columns, with their JSON texts."""
-
-    key: HistoryKey
-    batch: wire.Batch
-
-
 def unwrap(page: Any, place: str) -> list[Saved]:
     """Return the documented pages in an answer; one that is already documented, or unknown, as it is."""
     if isinstance(page, str) and _TEXT_START.match(page):
@@ -165,8 +158,8 @@ def histories(
     documents: Iterable[bytes | Saved],
     account_id: int | None,
     fill_type: str | None,
-) -> Iterator[HistoryPage]:
-    """Read the documents of a file, or pages found in it, by account and fill type, as given or as the file says.
+) -> Iterator[tuple[HistoryKey, wire.Batch]]:
+    """Read the documents of a file, or pages found in it: of each page whose it is, as given or said there, and its rows.
 
     Empty pages of which neither is known are left out.
     """
@@ -181,13 +174,13 @@ def histories(
     for group in wire.group(pages(), lambda one: wire.bytes_of(one.page)):
         texts = [one.page for one in group]
         places = [one.place for one in group]
-        batches = wire.read_each(texts, places, size=MAX_DOCUMENT, with_texts=True)
+        batches = wire.read_each(texts, places, size=MAX_DOCUMENT)
         for one, batch in zip(group, batches, strict=True):
             if isinstance(batch, UnexpectedAnswer):
                 raise batch
             known = _history_of(name, one, batch, account_id, fill_type)
             if known is not None:
-                yield HistoryPage(known, batch)
+                yield known, batch
 
 
 def named_history(

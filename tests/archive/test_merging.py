@@ -127,7 +127,7 @@ def listed() -> ListingSnapshot:
 def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table:
     key = (147661, fill_type)
     places = ["page 7"] * (1 + len(further))
-    batch = wire.read([body, *further], places, with_texts=True)
+    batch = wire.read([body, *further], places)
     pages = [Page(key, each, 1) for each in wire.split(batch)]
     found = to_rows(pages, listed().lookup())
     for error in found.errors.values():
@@ -180,9 +180,9 @@ def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
 
 
 def row_texts(body: bytes) -> list[str]:
-    [page] = wire.read_each([body], ["page 7"], with_texts=True)
+    [page] = wire.read_each([body], ["page 7"])
     assert isinstance(page, wire.Batch)
-    return page.columns["text"].to_pylist()
+    return wire.texts_of(page.columns).to_pylist()
 
 
 @pytest.mark.parametrize(
