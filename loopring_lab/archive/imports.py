@@ -61,7 +61,9 @@ def import_pages(
         for home, together in itertools.groupby(files, _home_of):
             har = open_har(home, _HINT) if home.is_file() else None
             source, listing = _bind_to_origin(archive, home, har, named)
-            for batch in wire.group(pages(together, har), Page.size, BATCH_BYTES):
+            for batch in wire.group(
+                pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
+            ):
                 found = _commit(archive, source, listing, batch)
                 faults += found.errors.values()
                 rows += len(found.rows)

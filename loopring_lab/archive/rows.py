@@ -30,10 +30,6 @@ class Page(NamedTuple):
     batch: wire.Batch
     retrieved_at: int
 
-    def size(self) -> int:
-        """Bytes of its columns."""
-        return int(self.batch.columns.nbytes)
-
 
 class Converted(NamedTuple):
     """Rows as `merge.add` takes them, what pages count of each history, and why histories were left out."""
@@ -99,7 +95,7 @@ def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None
 def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     """Convert rows, and put beside them their texts and when they were received."""
     batch = wire.concat([page.batch for page in pages])
-    fill_types = [rows.FILL_TYPES.index(page.key[1]) for page in pages]
+    fill_types = [page.key[1] for page in pages]
     typed = rows.convert(batch, fill_types, lookup, "received")
     table = as_stored(frames.portable(tables.assemble(typed, lookup)))
     # What is known of pages, for each of their rows.

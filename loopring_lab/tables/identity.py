@@ -10,10 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.bounded import parse_integer
 from loopring_lab.engine.groups import NO_HASHES
 from loopring_lab.tables import wire
-from loopring_lab.tables.numbers import cast_integers
+from loopring_lab.tables.numbers import to_integers
 
 # An id is of a fill, which both of its sides have; one order may fill several times.
 IDENTITY = ["trade_id", "side", "order_hash"]
@@ -35,7 +34,7 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
     """Return the keys of each batch, computed for all of them at once."""
     # Joined first, as each call of Arrow has a cost of its own.
     columns = wire.concat(batches).columns
-    ids = _integers(columns["id"])
+    ids = to_integers(columns["id"])
     keys = (
         hash_identities(
             ids,
@@ -45,7 +44,7 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
         ),
         # What a row says, in whatever form it says it.
         _hash_rows(columns.drop_columns(["text"]).columns),
-        _integers(columns["createdAt"]).fill_null(0).to_pylist(),
+        to_integers(columns["createdAt"]).fill_null(0).to_pylist(),
     )
     sizes = [len(batch.columns) for batch in batches]
     borders = itertools.accumulate(
@@ -103,12 +102,3 @@ def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
         null_replacement="\0",
     )
     return list(map(hash, texts.to_numpy(zero_copy_only=False)))
-
-
-def _integers(column: pa.Array) -> pa.Array:
-    """Read text as integers; anything else becomes null, here as in the rows."""
-    numbers = cast_integers(column)
-    if numbers is not None:
-        return numbers
-    each = [parse_integer(text) for text in column.to_pylist()]
-    return pa.array(each, pa.int64())

@@ -5,26 +5,17 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, to_decimal, wide_product
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, wide_product
 from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
-from loopring_lab.bounded import (
-    MAX_INT64,
-    parse_decimal,
-    parse_integer,
-    parse_json,
-    shown,
-)
-from loopring_lab.errors import AmountError
+from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_json, shown
 from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
-from loopring_lab.tables.numbers import cast_decimals, cast_integers, cast_smallest
+from loopring_lab.tables.numbers import to_amounts, to_integers, to_smallest, unread
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, fault_of
 
 FILL_TYPES = ("amm", "dex")
@@ -37,13 +28,14 @@ Codes = np.ndarray
 
 def convert(
     batch: Batch,
-    fill_types: Sequence[int],
+    fill_types: Sequence[str | None],
     listing: MarketLookup,
     fee_token: str,
 ) -> pa.Table:
-    """Convert the rows of a batch to types and units; `fill_types` has a code for each page."""
-    codes = np.asarray(fill_types, np.int8)
-    each = np.repeat(codes, batch.counts)
+    """Convert the rows of a batch to types and units; `fill_types` are those of its pages, None where unknown."""
+    labels = pa.array(fill_types, pa.string())
+    codes = pc.index_in(labels, value_set=pa.array(FILL_TYPES)).fill_null(-1)
+    each = np.repeat(np.asarray(codes, np.int8), batch.counts)
     return _Converter(batch, listing).table(each, fee_token)
 
 
@@ -71,14 +63,6 @@ def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
         texts[row] = note(reasons, members)
     place = table.column_names.index("extra")
     return table.set_column(place, "extra", pa.array(texts, pa.string()))
-
-
-def as_amount(number: Decimal | None) -> Decimal | None:
-    """Return a number with the decimals of amounts, or None if these cannot hold it."""
-    try:
-        return to_decimal(number)
-    except AmountError:
-        return None
 
 
 def fee_rates(
@@ -288,31 +272,10 @@ class _Converter(Conversion):
 
     def integers(self, name: str) -> pa.Array:
         """Read whole numbers of 64 bits."""
-        numbers = cast_integers(self.columns[name])
-        if numbers is not None:
-            return numbers
-        return self.parsed_one_by_one(
-            name,
-            parse_integer,
-            pa.int64(),
-            "is not a whole number of 64 bits",
-        )
-
-    def parsed_one_by_one(
-        self,
-        name: str,
-        parse: Callable[[str], Any],
-        to: pa.DataType,
-        problem: str,
-    ) -> pa.Array:
-        """Read a column text by text; what cannot be parsed is null, and kept."""
-        values = []
-        for row, text in enumerate(self.columns[name].to_pylist()):
-            value = None if text is None else parse(text)
-            if text is not None and value is None:
-                self.keep_text(row, name, problem)
-            values.append(value)
-        return pa.array(values, to)
+        numbers = to_integers(self.columns[name])
+        for row in unread(self.columns[name], numbers):
+            self.keep_text(row, name, "is not a whole number of 64 bits")
+        return numbers
 
     def moments(self) -> pa.Array:
         """Read createdAt; a moment that no calendar has becomes null."""
@@ -333,19 +296,12 @@ class _Converter(Conversion):
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
         """Read amounts in smallest units, and scale them."""
-        # All at once where all are plain digits; text by text only where one is not.
-        numbers = cast_smallest(self.columns[name])
-        if numbers is None:
-            problem = f"is not a whole number of at most {WHOLE.precision} digits"
-            numbers = self.parsed_one_by_one(
-                name,
-                _parse_smallest,
-                WHOLE,
-                problem,
-            )
-            is_negative = _known(pc.less(numbers, 0))
-            for row in np.flatnonzero(is_negative).tolist():
-                self.keep_text(row, name, "is negative")
+        numbers = to_smallest(self.columns[name])
+        problem = f"is not a whole number of at most {WHOLE.precision} digits"
+        for row in unread(self.columns[name], numbers):
+            self.keep_text(row, name, problem)
+        for row in np.flatnonzero(_known(pc.less(numbers, 0))).tolist():
+            self.keep_text(row, name, "is negative")
         return self.scaled(
             name,
             numbers,
@@ -355,23 +311,14 @@ class _Converter(Conversion):
 
     def prices(self) -> pa.Array:
         """Read prices, which may have exponents."""
-        numbers = cast_decimals(self.columns["price"])
-        if numbers is not None:
-            return numbers
-        amounts = []
-        for row, text in enumerate(self.columns["price"].to_pylist()):
-            number = parse_decimal(text)
-            amount = as_amount(number)
-            if text is not None and amount is None:
-                self.keep_text(
-                    row,
-                    "price",
-                    "is not a decimal number"
-                    if number is None
-                    else f"does not fit {AMOUNT_TYPE}",
-                )
-            amounts.append(amount)
-        return pa.array(amounts, AMOUNT_TYPE)
+        texts = self.columns["price"]
+        numbers = to_amounts(texts)
+        for row in unread(texts, numbers):
+            problem = f"does not fit {AMOUNT_TYPE}"
+            if parse_decimal(texts[row].as_py()) is None:
+                problem = "is not a decimal number"
+            self.keep_text(row, "price", problem)
+        return numbers
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
         """Multiply at 256 bits, which hold all digits of a size and a price, then cut to those of amounts."""
@@ -443,11 +390,6 @@ class _Converter(Conversion):
                 f"the row is not a trade: expected {expected}, got {got}"
             )
             self.verbatim[row]["row"] = text
-
-
-def _parse_smallest(text: str) -> Decimal | None:
-    number = parse_integer(text, 10**WHOLE.precision - 1)
-    return None if number is None else Decimal(number)
 
 
 def _by_side(

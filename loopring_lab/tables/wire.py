@@ -58,8 +58,6 @@ NFT_MEMBERS = 19
 # Reading has a cost for each group, so groups hold some hundred pages of 10 KiB. As text columns and typed columns, a
 # group takes about four times its bytes.
 GROUP_BYTES = 6 << 20
-# That a page counts for besides its length, so that a group of empty ones ends too, and one of parsed answers.
-PAGE_BYTES = 8 << 10
 
 Page = bytes | str | Mapping[str, Any] | list[Any]
 AnyPage = TypeVar("AnyPage")
@@ -108,6 +106,10 @@ class Batch(NamedTuple):
     totals: list[Any]
     places: Sequence[str]
 
+    def size(self) -> int:
+        """Bytes of the columns."""
+        return int(self.columns.nbytes)
+
     def where(self, position: int) -> str:
         """Name the page and the row at a position of the columns."""
         page = 0
@@ -120,17 +122,12 @@ class Batch(NamedTuple):
 Reading = Batch | UnexpectedAnswer
 
 
-def bytes_of(page: Any) -> int:
-    """Return what a page counts for in its group."""
-    return PAGE_BYTES + len(page)
-
-
 def group(
     pages: Iterable[AnyPage],
-    size_of: Callable[[AnyPage], int] = bytes_of,
+    size_of: Callable[[AnyPage], int],
     most: int = GROUP_BYTES,
 ) -> Iterator[list[AnyPage]]:
-    """Group pages, by default by a few megabytes; if one fails, first those before it."""
+    """Group pages by their sizes, in bytes or another unit; if one fails, first those before it."""
     members: list[AnyPage] = []
     size = 0
     try:
