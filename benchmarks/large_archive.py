@@ -91,7 +91,7 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
         with file.writing(SOURCE) as connection:
             queries.store_listing(connection, file, listing)
             connection.register("sent", as_stored(table))
-            connection.execute(ADD_ROWS, [listing.digest])
+            connection.execute(ADD_ROWS)
             held = pc.unique(table["block_id"]).to_pylist()
             connection.execute(ADD_BLOCKS, [held])
     file.settle()

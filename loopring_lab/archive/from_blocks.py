@@ -32,8 +32,7 @@ MISSING = "FROM listed ANTI JOIN held.main.blocks USING (block_id) ORDER BY bloc
 # then the maker's. Blocks that another process has imported meanwhile are left out.
 ADD_ROWS = f"""
 INSERT INTO held.main.rows BY NAME
-SELECT {", ".join(TYPED)}, now() AS retrieved_at, ? AS listing,
-    1 AS version, TRUE AS current, FALSE AS imported
+SELECT {", ".join(TYPED)}, now() AS retrieved_at, 1 AS version, TRUE AS current, FALSE AS imported
 FROM sent
 ANTI JOIN held.main.blocks USING (block_id)
 ORDER BY account_id, trade_id, role DESC
@@ -81,7 +80,7 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
         missing = missing[len(added) :]
         with file.writing(index.source) as connection:
             connection.register("sent", as_stored(pa.concat_tables(trades)))
-            connection.execute(ADD_ROWS, [listing.digest])
+            connection.execute(ADD_ROWS)
             connection.execute(ADD_BLOCKS, [added.to_pylist()])
         progress(total - len(missing), total)
     file.settle()

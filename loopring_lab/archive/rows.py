@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -54,12 +53,6 @@ class ListingSnapshot(NamedTuple):
         """Read both, or raise an `UnexpectedAnswer`."""
         tokens = tables.tokens(self.tokens)
         return MarketLookup(tokens, tables.markets(self.markets, tokens))
-
-    @property
-    def digest(self) -> str:
-        """16 hex digits that identify the content, whenever it was retrieved."""
-        content = f"{self.tokens}\n{self.markets}"
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:

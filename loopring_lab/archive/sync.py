@@ -36,8 +36,7 @@ def sync_histories(
     listing = ListingSnapshot(tokens, markets, now_ms())
     source = identity_of(client)
     with file.writing(source) as connection:
-        queries.store_listing(connection, file, listing)
-    lookup = listing.lookup()
+        lookup = queries.store_listing(connection, file, listing)
     # Histories whose count is not stored yet, with the identities that were held before.
     begun: dict[History, AbstractSet[int]] = {}
     waiting: list[Page] = []
@@ -60,7 +59,7 @@ def sync_histories(
         ]
         if len(found.rows) or records:
             with file.writing(source) as connection:
-                merge.add(connection, found.rows, listing.digest, imported=False)
+                merge.add(connection, found.rows, imported=False)
                 for record in records:
                     queries.store_count(connection, record)
 
@@ -114,7 +113,6 @@ def _record(history: History, held: AbstractSet[int], *, full: bool) -> SyncReco
         total=read.total,
         gone=known - read.total if read.complete else None,
         requests=history.requests,
-        since=history.window.since,
         checked_at=now if is_checked else None,
     )
 

@@ -92,7 +92,7 @@ def test_batches_settle_as_a_plain_model_does(
         for made, imported in batches:
             batch = sorted(made, key=lambda one: one[2])  # pages are read in order
             with archive._file.writing(Source("model")) as connection:
-                merge.add(connection, rows(batch), "a listing", imported=imported)
+                merge.add(connection, rows(batch), imported=imported)
             plain(model, batch, imported)
         lines = archive.query("FROM rows").to_dict("records") if batches else []
     held: dict[Any, dict[int, Any]] = defaultdict(dict)
