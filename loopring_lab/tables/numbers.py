@@ -44,9 +44,20 @@ def unread(texts: pa.Array, numbers: pa.Array) -> list[int]:
     """Return the rows of texts that are no such numbers."""
     if numbers.null_count == texts.null_count:
         return []
-    is_unread = pc.and_(numbers.is_null(), texts.is_valid())
-    found: list[int] = np.flatnonzero(is_unread).tolist()
+    return rows_where(pc.and_(numbers.is_null(), texts.is_valid()))
+
+
+def rows_where(mask: pa.Array | np.ndarray) -> list[int]:
+    """Return the rows where a mask is true."""
+    found: list[int] = np.flatnonzero(is_true(mask)).tolist()
     return found
+
+
+def is_true(mask: pa.Array | np.ndarray) -> np.ndarray:
+    """Return a mask in which null counts as False."""
+    if isinstance(mask, np.ndarray):
+        return mask
+    return np.asarray(mask.fill_null(False))
 
 
 def _read(

@@ -15,7 +15,14 @@ from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_json, shown
 from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
-from loopring_lab.tables.numbers import to_amounts, to_integers, to_smallest, unread
+from loopring_lab.tables.numbers import (
+    is_true,
+    rows_where,
+    to_amounts,
+    to_integers,
+    to_smallest,
+    unread,
+)
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, fault_of
 
 FILL_TYPES = ("amm", "dex")
@@ -50,12 +57,12 @@ def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
     """Note on each row of another account that it is not the one asked for."""
-    is_other = pc.not_equal(table["account_id"], account_id).fill_null(False)
+    is_other = pc.not_equal(table["account_id"], account_id)
     # Almost always: texts of a million rows are not touched for nothing.
     if not pc.any(is_other).as_py():
         return table
     texts = table["extra"].to_pylist()
-    for row in np.flatnonzero(is_other).tolist():
+    for row in rows_where(is_other):
         members = json.loads(texts[row] or "{}")
         reasons = [f"the row is not of account {account_id}"]
         if "anomaly" in members:
@@ -109,7 +116,7 @@ class Conversion:
 
     def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
         """Note a reason why rows are irregular."""
-        for row in np.flatnonzero(_known(rows)).tolist():
+        for row in rows_where(rows):
             self.reasons[row].append(reason)
 
     def scaled(
@@ -124,8 +131,7 @@ class Conversion:
         `keep` takes the row and the problem; None where the token is not known, which another note of the row says.
         """
         decimals = self.listing.decimals[token]
-        is_unscaled = (token < 0) & _known(numbers.is_valid())
-        for row in np.flatnonzero(is_unscaled).tolist():
+        for row in rows_where((token < 0) & is_true(numbers.is_valid())):
             keep(row, None)
         # What does not fit is that row's trouble, not the whole answer's.
         found, beyond = scale_what_fits(
@@ -235,6 +241,11 @@ class _Converter(Conversion):
         if problem:
             self.reasons[row].append(f"{name} {shown(text, 60)} {problem}")
 
+    def keep_texts(self, rows: list[int], name: str, problem: str) -> None:
+        """Keep the texts of a member that its column cannot hold."""
+        for row in rows:
+            self.keep_text(row, name, problem)
+
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
         # A page has a few markets in many rows, so each name is looked up once.
@@ -243,7 +254,7 @@ class _Converter(Conversion):
         pairs.append(self.listing.pair(None))
         codes = encoded.indices.fill_null(len(pairs) - 1).to_numpy()
         is_odd = np.array([pair.reason is not None for pair in pairs])
-        for row in np.flatnonzero(is_odd[codes]).tolist():
+        for row in rows_where(is_odd[codes]):
             self.reasons[row].append(pairs[codes[row]].reason)
         market = np.array([pair.market for pair in pairs], np.int32)
         base = np.array([pair.base for pair in pairs], np.int32)
@@ -265,16 +276,14 @@ class _Converter(Conversion):
             known,
             value_set=pa.array(words),
         )
-        is_other = pc.and_(found.is_null(), texts.is_valid())
-        for row in np.flatnonzero(is_other).tolist():
-            self.keep_text(row, name, f"is not {' or '.join(words)}")
+        self.keep_texts(unread(texts, found), name, f"is not {' or '.join(words)}")
         return np.asarray(found.fill_null(-1), np.int8)
 
     def integers(self, name: str) -> pa.Array:
         """Read whole numbers of 64 bits."""
         numbers = to_integers(self.columns[name])
-        for row in unread(self.columns[name], numbers):
-            self.keep_text(row, name, "is not a whole number of 64 bits")
+        rows = unread(self.columns[name], numbers)
+        self.keep_texts(rows, name, "is not a whole number of 64 bits")
         return numbers
 
     def moments(self) -> pa.Array:
@@ -286,22 +295,16 @@ class _Converter(Conversion):
         is_before = pc.less(created, 0)
         is_after = pc.greater(created, MAX_MOMENT)
         is_wrong = pc.or_(is_before, is_after)
-        for row in np.flatnonzero(_known(is_wrong)).tolist():
-            self.keep_text(
-                row,
-                "createdAt",
-                "is not between the years 1970 and 9999 as milliseconds",
-            )
+        problem = "is not between the years 1970 and 9999 as milliseconds"
+        self.keep_texts(rows_where(is_wrong), "createdAt", problem)
         return pc.if_else(pc.or_(is_unknown, is_wrong), None, created)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
         """Read amounts in smallest units, and scale them."""
         numbers = to_smallest(self.columns[name])
         problem = f"is not a whole number of at most {WHOLE.precision} digits"
-        for row in unread(self.columns[name], numbers):
-            self.keep_text(row, name, problem)
-        for row in np.flatnonzero(_known(pc.less(numbers, 0))).tolist():
-            self.keep_text(row, name, "is negative")
+        self.keep_texts(unread(self.columns[name], numbers), name, problem)
+        self.keep_texts(rows_where(pc.less(numbers, 0)), name, "is negative")
         return self.scaled(
             name,
             numbers,
@@ -372,7 +375,7 @@ class _Converter(Conversion):
         """Keep members beyond those that are known."""
         has_tail = self.columns["tail"].is_valid()
         self.flag(has_tail, "more members than are known")
-        for row in np.flatnonzero(has_tail).tolist():
+        for row in rows_where(has_tail):
             text = self.columns["tail"][row].as_py()
             tail = parse_json(text, self.batch.where(row))
             # Named by their place, as nobody knows what they are.
@@ -382,7 +385,7 @@ class _Converter(Conversion):
     def keep_no_trades(self) -> None:
         """Keep the text of rows that are not trades."""
         texts = self.columns["no_trade"]
-        for row in np.flatnonzero(texts.is_valid()).tolist():
+        for row in rows_where(texts.is_valid()):
             text = texts[row].as_py()
             members = parse_json(text, self.batch.where(row))
             expected, got = fault_of(members) or ("", "")
@@ -401,13 +404,6 @@ def _by_side(
     is_sell = side == SIDES.index("SELL")
     sold = np.where(is_sell, of_sells, np.int32(-1))
     return np.where(side == SIDES.index("BUY"), of_buys, sold)
-
-
-def _known(mask: pa.Array | np.ndarray) -> np.ndarray:
-    """Return a mask in which null counts as False."""
-    if isinstance(mask, np.ndarray):
-        return mask
-    return np.asarray(mask.fill_null(False))
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:
