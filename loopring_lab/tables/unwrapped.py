@@ -93,17 +93,17 @@ class Saved(NamedTuple):
     def agreed(self, account_id: int | None, fill_type: str | None) -> Saved:
         """Return the page with what is given of it, which must not contradict what its wrapping says."""
         given = {"account_id": account_id, "fill_type": fill_type}
-        stated = self._asdict()
-        for name, value in given.items():
-            if None not in (value, stated[name]) and value != stated[name]:
+        known = {name: value for name, value in given.items() if value is not None}
+        for name, value in known.items():
+            stated = getattr(self, name)
+            if stated not in (None, value):
                 raise UnexpectedAnswer(
                     f"{self.place}, {name}",
                     expected=f"{value}, as given",
-                    got=f"{stated[name]}, as requested there",
+                    got=f"{stated}, as requested there",
                     hint=f"Leave {name}= out: the file says it for each page.",
                 )
-        known = {name: value for name, value in given.items() if value is not None}
-        return self._replace(**known)
+        return self._replace(**known) if known else self
 
 
 class Har(NamedTuple):
@@ -124,7 +124,7 @@ HistoryKey = tuple[int, str]
 def unwrap(page: Any, place: str) -> list[Saved]:
     """Return the documented pages in an answer; one that is already documented, or unknown, as it is."""
     is_text = isinstance(page, (bytes, str))
-    if is_text and _PAGE_START.match(_start_of(page)):
+    if is_text and _PAGE_START.match(_start_of(page, 256)):
         return [Saved(page, place)]
     if isinstance(page, Mapping) and _has_plain_rows(page):
         return [Saved(page, place)]
@@ -538,9 +538,9 @@ def _csv_names(data: bytes | str) -> set[str]:
     return {cell.strip().lower() for cell in cells}
 
 
-def _start_of(data: bytes | str) -> str:
+def _start_of(data: bytes | str, most: int = 4096) -> str:
     """Return the first characters of what may be any file."""
-    start = data[:4096]
+    start = data[:most]
     return start if isinstance(start, str) else start.decode("utf-8-sig", "replace")
 
 
