@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from loopring_lab.engine.frames import AMOUNTS
 from loopring_lab.storage import Kind
-
-# The columns of `tables.trades`, in its order; `ROWS` defines them, and those that only archives have.
-TYPED = (
-    *("created_at", "trade_id", "account_id", "market", "base", "quote", "side"),
-    *("fill_type", "role", "size", "price", "notional", "fee", "fee_token", "fee_bps"),
-    *("order_hash", "block_id", "index_in_block", "token_id", "storage_id", "extra"),
-)
+from loopring_lab.tables.rows import COLUMNS
 
 
 def decimal(name: str) -> str:
@@ -23,8 +17,8 @@ def decimal(name: str) -> str:
     return f"CAST({name} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS {name}"
 
 
-# SQL of the columns of `tables.trades`, amounts as decimals.
-SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in TYPED)
+# SQL of the columns of `tables.trades`, amounts as decimals; `ROWS` defines them, and those that only archives have.
+SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in COLUMNS)
 
 # Rows as they were received, and the columns that were read from them. The versions of one trade are numbered
 # from 1; current are those that the source listed last. A row that was read from a block has no text, and was

@@ -25,7 +25,6 @@ from loopring_lab.amounts.series import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, unwrapped, wire
 from loopring_lab.tables.closes import prices
-from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
 from loopring_lab.tables.saved_frames import read_csv
@@ -314,9 +313,7 @@ def word_lists(lookup: MarketLookup) -> dict[str, list[str]]:
     """Return the words that the codes in columns stand for; those of tokens and markets are the listing's own."""
     words = dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
     words["market"] = lookup.markets
-    words["side"] = list(SIDES)
-    words["fill_type"] = list(rows.FILL_TYPES)
-    words["role"] = list(rows.ROLES)
+    words |= {name: list(known) for name, known in rows.WORDS.items()}
     return words
 
 

@@ -17,27 +17,11 @@ from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import IDENTITY
 from loopring_lab.tables.listings import TEXT
 from loopring_lab.tables.numbers import is_true, rows_where
+from loopring_lab.tables.rows import COLUMNS
 
 AMOUNTS = ("size", "price", "fee")
-COMPARED = [
-    *IDENTITY,
-    "created_at",
-    "account_id",
-    "market",
-    "base",
-    "quote",
-    "fill_type",
-    "role",
-]
-COMPARED += [
-    *AMOUNTS,
-    "fee_token",
-    "block_id",
-    "index_in_block",
-    "token_id",
-    "storage_id",
-    "extra",
-]
+# `notional` and `fee_bps` follow from the others.
+COMPARED = [name for name in COLUMNS if name not in ("notional", "fee_bps")]
 # Ethereum began in 2015. Seconds read as milliseconds fall into 1970, microseconds far beyond 2099.
 FIRST_YEAR = 2015
 LAST_YEAR = 2099
@@ -151,7 +135,6 @@ def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
             keep=False,
         )
     ]
-    # Not compared are `notional` and `fee_bps`, which follow from the others.
     copies = repeated[COMPARED].astype(str).duplicated()
     versions = repeated[~copies]
     differing = versions.index[

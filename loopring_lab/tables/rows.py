@@ -25,8 +25,15 @@ from loopring_lab.tables.numbers import (
 )
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, fault_of
 
+# Of a frame of trades, in its order.
+COLUMNS = (
+    *("created_at", "trade_id", "account_id", "market", "base", "quote", "side"),
+    *("fill_type", "role", "size", "price", "notional", "fee", "fee_token", "fee_bps"),
+    *("order_hash", "block_id", "index_in_block", "token_id", "storage_id", "extra"),
+)
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
+WORDS = {"side": SIDES, "fill_type": FILL_TYPES, "role": ROLES}
 FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray

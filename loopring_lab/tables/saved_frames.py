@@ -21,9 +21,8 @@ from loopring_lab.tables.csv_files import (
     read_decimals,
     read_milliseconds,
 )
-from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
-from loopring_lab.tables.rows import FILL_TYPES, ROLES
+from loopring_lab.tables.rows import COLUMNS, WORDS
 
 INTEGERS = (
     "trade_id",
@@ -33,19 +32,7 @@ INTEGERS = (
     "token_id",
     "storage_id",
 )
-TOKENS = ("base", "quote", "fee_token")
-WORDS = {"side": SIDES, "fill_type": FILL_TYPES, "role": ROLES}
 PLAIN = ("order_hash", "extra")
-COLUMNS = (
-    "created_at",
-    "market",
-    "fee_bps",
-    *AMOUNTS,
-    *INTEGERS,
-    *TOKENS,
-    *WORDS,
-    *PLAIN,
-)
 # What a frame of trades, or one of prices, has at least.
 NEEDED = ("created_at", "market", "price")
 
