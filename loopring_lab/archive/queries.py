@@ -106,7 +106,12 @@ WHERE account_id = $account_id AND fill_type = $fill_type
 HAVING $requests > 0 OR count(*) = 0 OR $total > arg_max(total + coalesce(gone, 0), rowid)
 """
 LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
-ADD_LISTING = "INSERT INTO held.main.listings VALUES (?, ?, make_timestamptz(? * 1000))"
+# When it was retrieved makes no difference.
+ADD_LISTING = """
+INSERT INTO held.main.listings
+SELECT $1, $2, make_timestamptz($3 * 1000)
+WHERE NOT EXISTS (FROM held.main.listings WHERE tokens = $1 AND markets = $2)
+"""
 # Accounts that were asked for, and of which neither a trade nor a count is held.
 UNKNOWN = "SELECT unnest(?) EXCEPT SELECT account_id FROM held.main.rows EXCEPT SELECT account_id FROM held.main.syncs"
 
@@ -186,7 +191,7 @@ def store_count(connection: duckdb.DuckDBPyConnection, record: SyncRecord) -> No
 def store_listing(
     connection: duckdb.DuckDBPyConnection, file: StoredFile, listing: ListingSnapshot
 ) -> MarketLookup:
-    """Store a listing that differs from the last one, and read it; trades of a relayer and of blocks are kept apart."""
+    """Read a listing, and store it unless it is stored already; trades of a relayer and of blocks are kept apart."""
     lookup = listing.lookup()  # anything else is refused before it is stored
     words = {True: "read from blocks", False: "as a relayer sent them"}
     last = last_listing(connection)
@@ -195,9 +200,7 @@ def store_listing(
             f"{file.shown}: holds trades {words[last.is_of_blocks]}, and these are {words[listing.is_of_blocks]}. "
             "They are kept apart, and nothing was added: use another file."
         )
-    # When it was retrieved makes no difference.
-    if last is None or last[:2] != listing[:2]:
-        connection.execute(ADD_LISTING, list(listing))
+    connection.execute(ADD_LISTING, list(listing))
     return lookup
 
 

@@ -53,7 +53,7 @@ CREATE TABLE held.rows (
     imported BOOLEAN NOT NULL
 );
 """
-# Tokens and markets as the source listed them at a time, as JSON; the last ones are stored last.
+# Tokens and markets as the source listed them at a time, as JSON; each listing once.
 LISTINGS = """
 CREATE TABLE held.listings (
     tokens VARCHAR NOT NULL,
