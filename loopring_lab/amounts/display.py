@@ -388,7 +388,7 @@ def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
     return amount.quantize(least, ROUND_DOWN, EXACT)
 
 
-def tokens_of(frame: pd.DataFrame, name: str) -> pd.Series | None:
+def tokens_of(frame: Any, name: str) -> pd.Series | None:
     """Return the column or the level with the tokens of amounts, None where the frame has none."""
     # Beside units, the amounts are in smallest units, which no token's name stands for.
     unit_column = "" if f"{name}_units" in frame else UNIT_COLUMNS.get(name, "")
@@ -397,7 +397,8 @@ def tokens_of(frame: pd.DataFrame, name: str) -> pd.Series | None:
         return tokens
     if unit_column in frame.index.names:
         level = frame.index.get_level_values(unit_column)
-        return level.to_series(index=frame.index)
+        tokens = level.to_series(index=frame.index)
+        return tokens
     return None
 
 

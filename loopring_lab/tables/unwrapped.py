@@ -92,7 +92,7 @@ class Saved(NamedTuple):
 
     def agreed(self, account_id: int | None, fill_type: str | None) -> Saved:
         """Return the page with what is given of it, which must not contradict what its wrapping says."""
-        given = {"account_id": account_id, "fill_type": fill_type}
+        given: dict[str, Any] = {"account_id": account_id, "fill_type": fill_type}
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in known.items():
             stated = getattr(self, name)
