@@ -37,7 +37,7 @@ def open_har(file: Path, hint: str = HINT) -> Har | None:
     return unwrapped.read_har(answer, name)
 
 
-def is_har(file: Path, hint: str = HINT) -> bool:
+def is_har(file: Path, hint: str) -> bool:
     """Tell whether a file begins as a HAR file does."""
     start = next(pieces(file, printable(file.name), hint), b"")
     return unwrapped.starts_as_har(start)

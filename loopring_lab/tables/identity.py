@@ -62,7 +62,7 @@ def hash_identities(
     trade_ids: pa.Array,
     sides: pa.Array,
     order_hashes: pa.Array,
-    no_trades: pa.Array | None = None,
+    no_trades: pa.Array,
 ) -> list[int]:
     """Hash the identities of rows, which for rows that are no trade are their text.
 
@@ -77,13 +77,12 @@ def hash_identities(
         sides,
         None,
     )
-    texts = pa.nulls(len(sides), pa.string()) if no_trades is None else no_trades
     return _hash_rows(
         [
             trade_ids.cast(pa.string()),
             known,
             known_hashes(order_hashes),
-            texts,
+            no_trades,
         ]
     )
 

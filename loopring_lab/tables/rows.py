@@ -240,7 +240,7 @@ class _Converter(Conversion):
         self,
         row: int,
         name: str,
-        problem: str | None = None,
+        problem: str | None,
     ) -> None:
         """Keep the text of a member that its column cannot hold; without a problem where another note says it."""
         text = self.columns[name][row].as_py()

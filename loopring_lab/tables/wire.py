@@ -181,7 +181,7 @@ def read_tolerantly(
     pages: Sequence[Page],
     places: Sequence[str],
     ten_members: str,
-    size: int = MAX_DOCUMENT,
+    size: int,
 ) -> Batch:
     """Read pages of any layout through the standard library, naming the page at fault."""
     columns: dict[str, list[str | None]] = {name: [] for name in _NAMES}
