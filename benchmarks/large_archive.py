@@ -20,10 +20,11 @@ from loopring_lab.amounts.scaling import reduce_scale, with_scale
 from loopring_lab.archive import queries
 from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
-from loopring_lab.archive.schema import KIND, TYPED
+from loopring_lab.archive.schema import KIND
 from loopring_lab.engine import portable
 from loopring_lab.source import Source
 from loopring_lab.storage import StoredFile
+from loopring_lab.tables.rows import COLUMNS
 
 SOURCE = Source("generated large archive", synthetic=True)
 ROWS_OF_A_FILE = 1_000_000
@@ -91,7 +92,7 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
         with file.writing(SOURCE) as connection:
             queries.store_listing(connection, file, listing)
             connection.register("sent", as_stored(table))
-            connection.execute(ADD_ROWS, [listing.digest])
+            connection.execute(ADD_ROWS)
             held = pc.unique(table["block_id"]).to_pylist()
             connection.execute(ADD_BLOCKS, [held])
     file.settle()
@@ -261,7 +262,7 @@ def _rows(
         "storage_id": np.where(order == -1, one.number, order) & 0xFFFF_FFFF,
         "extra": pa.nulls(len(at), pa.string()),
     }  # fmt: skip
-    return portable(pa.table(columns).select(TYPED))
+    return portable(pa.table(columns).select(COLUMNS))
 
 
 def _named(names: list[str], codes: np.ndarray) -> pa.Array:

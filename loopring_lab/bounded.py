@@ -179,11 +179,9 @@ def read_text(path: Path, *, size: int = MAX_DOCUMENT, hint: str = _FILE_HINT) -
     )
 
 
-def read_lines(
-    path: Path, where: str = "", *, hint: str = _FILE_HINT
-) -> Iterator[bytes]:
+def read_lines(path: Path, *, hint: str = _FILE_HINT) -> Iterator[bytes]:
     """Yield the lines of a file that are not blank, each of at most `MAX_DOCUMENT` bytes."""
-    where = where or printable(path.name)
+    where = printable(path.name)
     # The parts of a line that has not ended yet; joined once, so that a long line is not copied for each.
     parts: list[bytes] = []
     length = 0

@@ -37,7 +37,7 @@ def open_har(file: Path, hint: str = HINT) -> Har | None:
     return unwrapped.read_har(answer, name)
 
 
-def is_har(file: Path, hint: str = HINT) -> bool:
+def is_har(file: Path, hint: str) -> bool:
     """Tell whether a file begins as a HAR file does."""
     start = next(pieces(file, printable(file.name), hint), b"")
     return unwrapped.starts_as_har(start)
@@ -77,9 +77,8 @@ def write_recording(file: Path, folder: Path, source: str | None) -> tuple[Sourc
     totals: dict[unwrapped.HistoryKey, int] = {}
     markets: set[str] = set()
     for key, batch in unwrapped.histories(name, documents, None, None):
-        rows.setdefault(key, {}).update(
-            dict.fromkeys(batch.columns["text"].to_pylist())
-        )
+        texts = wire.texts_of(batch.columns).to_pylist()
+        rows.setdefault(key, {}).update(dict.fromkeys(texts))
         markets.update(batch.columns["market"].drop_null().to_pylist())
         if batch.totals[0] is not None:
             totals[key] = max(totals.get(key, 0), wire.read_total(batch))

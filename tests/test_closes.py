@@ -15,7 +15,7 @@ from support.wire_rows import NAMES, SYMBOLS, markets
 from loopring_lab import tables
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.errors import LabError, UnexpectedAnswer
-from loopring_lab.tables import closes
+from loopring_lab.tables import csv_files
 
 HEAD = "created_at,market,price\n"
 LINE = "2022-03-31 18:00:00Z,LRC-ETH,0.00031\n"
@@ -152,7 +152,7 @@ def test_other_arguments_are_refused(tmp_path, monkeypatch):
         read(tmp_path, HEAD, markets=[])
     with pytest.raises(UnexpectedAnswer, match="nothing.csv: expected a readable file"):
         tables.prices(tmp_path / "nothing.csv")
-    monkeypatch.setattr(closes, "LARGEST", 1 << 20)
+    monkeypatch.setattr(csv_files, "LARGEST", 1 << 20)
     with pytest.raises(UnexpectedAnswer, match="expected a file of at most 1 MiB"):
         read(tmp_path, HEAD + 40_000 * LINE)
 

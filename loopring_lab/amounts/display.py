@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import ROUND_DOWN, Context, Decimal
+from decimal import ROUND_DOWN, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from loopring_lab.amounts.arithmetic import EXACT
 from loopring_lab.amounts.series import as_array, is_exact
 from loopring_lab.columns import Column, describe, is_id
 from loopring_lab.errors import LabError
@@ -61,8 +62,6 @@ LONGEST = 300
 FLOAT_DIGITS = 10
 # Error of a value that does not state its own, which leaves five digits, as in figures.
 UNSTATED_BPS = 1
-# More digits than any amount has, so that cutting one rounds nothing.
-_EXACT = Context(prec=160)
 
 Precision = int | pd.DataFrame
 DecimalPlaces = Callable[[str | None], int | None]
@@ -386,7 +385,21 @@ def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
     if -amount.as_tuple().exponent <= places:  # type: ignore[operator]
         return amount
     least = Decimal(1).scaleb(-places)
-    return amount.quantize(least, ROUND_DOWN, _EXACT)
+    return amount.quantize(least, ROUND_DOWN, EXACT)
+
+
+def tokens_of(frame: Any, name: str) -> pd.Series | None:
+    """Return the column or the level with the tokens of amounts, None where the frame has none."""
+    # Beside units, the amounts are in smallest units, which no token's name stands for.
+    unit_column = "" if f"{name}_units" in frame else UNIT_COLUMNS.get(name, "")
+    if unit_column in frame.columns:
+        tokens: pd.Series = frame[unit_column]
+        return tokens
+    if unit_column in frame.index.names:
+        level = frame.index.get_level_values(unit_column)
+        tokens = level.to_series(index=frame.index)
+        return tokens
+    return None
 
 
 def is_missing(value: Any) -> bool:
@@ -566,14 +579,10 @@ def _with_certain_digits(
 
 def _units(frame: pd.DataFrame, name: str) -> list[str | None]:
     """Give the token of each amount; None where the frame does not name it."""
-    unit_column = "" if f"{name}_units" in frame else UNIT_COLUMNS.get(name, "")
-    if unit_column in frame.columns:
-        units = frame[unit_column]
-    elif unit_column in frame.index.names:
-        units = frame.index.get_level_values(unit_column).to_series()
-    else:
+    tokens = tokens_of(frame, name)
+    if tokens is None:
         return [None] * len(frame)
-    symbols = units.astype(object)
+    symbols = tokens.astype(object)
     return [None if pd.isna(symbol) else str(symbol) for symbol in symbols]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.bounded import parse_decimal
+from loopring_lab.bounded import parse_integer, shown
 from loopring_lab.errors import AmountError
 
 # Of a token; the registered ones have 18 at most, and an amount of 96 bits has 29 digits.
@@ -29,8 +29,6 @@ POWERS = pa.array(_UNITS, pa.decimal256(MAX_DECIMALS + 1, 0))
 _SHORT = pa.decimal256(38, 0)
 
 TokenName = str | Callable[[int], str]
-# More digits than `WHOLE` has: nothing of a number that it could hold is rounded.
-_EXACT = Context(prec=120)
 
 
 def scale(
@@ -290,16 +288,12 @@ def _integer_text(
     if pd.isna(value):
         return None
     # A float's last digits are not what was meant, and True is no amount.
-    is_number = not isinstance(value, (bool, float))
-    number = parse_decimal(str(value)) if is_number else None
-    if number is None or number != number.to_integral_value(context=_EXACT):
+    text = "" if isinstance(value, (bool, float)) else str(value)
+    number = parse_integer(text, 10**WHOLE.precision - 1)
+    if number is None:
         raise AmountError(
-            f"{token_at(token, position)}, value {position}: {value!r} is not a whole number of smallest "
-            "units. Give an int, or an int as a string; floats are not exact and are not accepted."
+            f"{token_at(token, position)}, value {position}: {shown(value)} is not a whole number of smallest units "
+            f"of at most {WHOLE.precision} digits, which is what a 256-bit decimal can hold. Give an int, or an int as "
+            "a string; floats are not exact and are not accepted."
         )
-    if number.adjusted() >= WHOLE.precision:
-        raise AmountError(
-            f"{token_at(token, position)}, value {position}: {str(value)[:20]}… has more than "
-            f"{WHOLE.precision} digits, the most a 256-bit decimal can hold. Check the source of the value."
-        )
-    return f"{number:.0f}"
+    return str(number)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.amounts.display import UNIT_COLUMNS
+from loopring_lab.amounts.display import tokens_of
 from loopring_lab.amounts.series import as_amounts
 from loopring_lab.errors import AmountError, did_you_mean
 
@@ -55,7 +55,7 @@ def total(
     Amount('4')
     """
     values = _values(amounts, column)
-    tokens = _tokens(amounts, column)
+    tokens = None if column is None else tokens_of(amounts, column)
     if token is not None and tokens is not None:
         is_of_token = _is_of(tokens, token)
         amounts = amounts[is_of_token]
@@ -100,19 +100,6 @@ def _values(amounts: Any, column: Any) -> pd.Series:
         hint = did_you_mean(column, amounts.columns, listed)
         raise AmountError(f"total: the frame has no column {column!r}. {hint}")
     return as_amounts(amounts[column])
-
-
-def _tokens(amounts: Any, column: Any) -> Any:
-    """Return the tokens of the amounts, None where the frame does not have them."""
-    if isinstance(amounts, pd.Series):
-        return None
-    # Beside units, the amounts are in smallest units, of which nothing here adds up.
-    name = "" if f"{column}_units" in amounts else UNIT_COLUMNS.get(column, "")
-    if name in amounts.columns:
-        return amounts[name]
-    if name in amounts.index.names:
-        return amounts.index.get_level_values(name).to_series(index=amounts.index)
-    return None
 
 
 def _is_of(tokens: pd.Series, token: str) -> Any:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from loopring_lab.archive import queries, scans
 from loopring_lab.archive.imports import import_pages
 from loopring_lab.archive.rows import to_frame
-from loopring_lab.archive.schema import KIND, TYPED
+from loopring_lab.archive.schema import KIND
 from loopring_lab.archive.sync import sync_histories
 from loopring_lab.bounded import Paths
 from loopring_lab.client import Client, new_budget
@@ -37,7 +37,7 @@ from loopring_lab.query import (
     to_milliseconds,
 )
 from loopring_lab.storage import StoredFile, bound_source
-from loopring_lab.tables.rows import FILL_TYPES
+from loopring_lab.tables.rows import COLUMNS, FILL_TYPES
 
 if TYPE_CHECKING:
     import duckdb
@@ -445,7 +445,7 @@ class Archive:
             for name, table in tables.items():
                 connection.register(name, table)
             yield connection.sql(
-                f"SELECT {', '.join(TYPED)} FROM held.main.rows WHERE current"
+                f"SELECT {', '.join(COLUMNS)} FROM held.main.rows WHERE current"
             )
 
     def query(self, sql: str) -> pd.DataFrame:

@@ -6,7 +6,6 @@ import pyarrow as pa
 
 from loopring_lab.archive import queries
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
-from loopring_lab.archive.schema import TYPED
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
 from loopring_lab.paging import now_ms
@@ -15,6 +14,7 @@ from loopring_lab.rollup import Store
 from loopring_lab.rollup.settled import RESERVED_FOR_POOLS
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
+from loopring_lab.tables.rows import COLUMNS
 
 ROWS_OF_A_TRANSACTION = 1 << 20  # some 0.6 GB in memory
 BLOCKS_AT_ONCE = 128
@@ -32,8 +32,7 @@ MISSING = "FROM listed ANTI JOIN held.main.blocks USING (block_id) ORDER BY bloc
 # then the maker's. Blocks that another process has imported meanwhile are left out.
 ADD_ROWS = f"""
 INSERT INTO held.main.rows BY NAME
-SELECT {", ".join(TYPED)}, now() AS retrieved_at, ? AS listing,
-    1 AS version, TRUE AS current, FALSE AS imported
+SELECT {", ".join(COLUMNS)}, now() AS retrieved_at, 1 AS version, TRUE AS current, FALSE AS imported
 FROM sent
 ANTI JOIN held.main.blocks USING (block_id)
 ORDER BY account_id, trade_id, role DESC
@@ -71,7 +70,7 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
         connection.register("listed", index.blocks)
         missing = connection.sql(MISSING).to_arrow_table()
     converted = (
-        (portable(batch.trades(tokens)).select(TYPED), len(batch))
+        (portable(batch.trades(tokens)).select(COLUMNS), len(batch))
         for batch in blocks.batches(index, missing, BLOCKS_AT_ONCE)
     )
     for group in wire.group(converted, lambda one: len(one[0]), ROWS_OF_A_TRANSACTION):
@@ -81,7 +80,7 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
         missing = missing[len(added) :]
         with file.writing(index.source) as connection:
             connection.register("sent", as_stored(pa.concat_tables(trades)))
-            connection.execute(ADD_ROWS, [listing.digest])
+            connection.execute(ADD_ROWS)
             connection.execute(ADD_BLOCKS, [added.to_pylist()])
         progress(total - len(missing), total)
     file.settle()

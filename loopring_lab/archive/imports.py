@@ -16,6 +16,7 @@ from loopring_lab.saved_file import LISTING, is_har, open_har, read_listing, sou
 from loopring_lab.source import FILE, Source
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
+from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.unwrapped import Har, histories
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
@@ -52,17 +53,19 @@ def import_pages(
             saved = har.pages if har else read_documents(file, hint=_HINT)
             moment = _modified(file)
             try:
-                for page in histories(printable(file.name), saved, *asked):
-                    yield Page(page.key, page.batch, moment)
+                for key, batch in histories(printable(file.name), saved, *asked):
+                    yield Page(key, batch, moment)
             except UnexpectedAnswer as error:
                 faults.append(error)
 
     try:
         for home, together in itertools.groupby(files, _home_of):
             har = open_har(home, _HINT) if home.is_file() else None
-            source, listing = _bind_to_origin(archive, home, har, named)
-            for batch in wire.group(pages(together, har), Page.size, BATCH_BYTES):
-                found = _commit(archive, source, listing, batch)
+            source, lookup = _bind_to_origin(archive, home, har, named)
+            for batch in wire.group(
+                pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
+            ):
+                found = _commit(archive, source, lookup, batch)
                 faults += found.errors.values()
                 rows += len(found.rows)
                 # Expected are as many rows in each file as in those begun.
@@ -79,13 +82,13 @@ def _home_of(file: Path) -> Path:
 
 
 def _commit(
-    archive: StoredFile, source: Source, listing: ListingSnapshot, pages: Sequence[Page]
+    archive: StoredFile, source: Source, lookup: MarketLookup, pages: Sequence[Page]
 ) -> Converted:
     """Add rows, and what their pages count, in one transaction; histories with an error are left out."""
-    found = to_rows(pages, listing.lookup())
+    found = to_rows(pages, lookup)
     moments = {page.key: page.retrieved_at for page in pages}
     with archive.writing(source) as connection:
-        merge.add(connection, found.rows, listing.digest, imported=True)
+        merge.add(connection, found.rows, imported=True)
         for key, total in found.totals.items():
             if total is not None:
                 record = SyncRecord(*key, synced_at=moments[key], total=total)
@@ -95,7 +98,7 @@ def _commit(
 
 def _bind_to_origin(
     archive: StoredFile, home: Path, har: Har | None, named: str | None
-) -> tuple[Source, ListingSnapshot]:
+) -> tuple[Source, MarketLookup]:
     """Bind the archive to the source of a folder or a HAR file, and store its listing; return both."""
     folder = home.parent if har else home
     places = (folder, folder.parent)
@@ -123,8 +126,8 @@ def _bind_to_origin(
     if bound and bound.name == named == source.name:
         source = bound
     with archive.writing(source) as connection:
-        queries.store_listing(connection, archive, listing)
-    return source, listing
+        lookup = queries.store_listing(connection, archive, listing)
+    return source, lookup
 
 
 def _modified(file: Path) -> int:

@@ -38,7 +38,7 @@ FROM sent
 """
 STORE_NEW = """
 INSERT INTO held.main.rows BY NAME
-SELECT *, $listing AS listing, 1 AS version, TRUE AS current, $imported AS imported
+SELECT *, 1 AS version, TRUE AS current, $imported AS imported
 FROM sent
 """
 # What was sent, with its place.
@@ -96,7 +96,7 @@ FROM numbered
 STORE = """
 INSERT INTO held.main.rows BY NAME
 SELECT arrived.* EXCLUDE (trade, place),
-    $listing AS listing, new_version AS version, new_current AS current, new_imported AS imported
+    new_version AS version, new_current AS current, new_imported AS imported
 FROM arrived
 JOIN settled USING (place)
 WHERE held_row IS NULL
@@ -126,7 +126,6 @@ FROM (
 def add(
     connection: duckdb.DuckDBPyConnection,
     rows: pa.Table,
-    listing: str,
     *,
     imported: bool,
 ) -> None:
@@ -138,11 +137,11 @@ def add(
     connection.execute(FIND)
     [(is_new,)] = connection.execute(IS_NEW).fetchall()
     if is_new:
-        connection.execute(STORE_NEW, {"listing": listing, "imported": imported})
+        connection.execute(STORE_NEW, {"imported": imported})
         return
     connection.execute(ARRIVE)
     connection.execute(SETTLE, {"imported": imported})
-    connection.execute(STORE, {"listing": listing})
+    connection.execute(STORE)
     connection.execute(UPDATE)
     [(shared,)] = connection.execute(COUNT_SHARED).fetchall()
     advice = (

@@ -9,21 +9,23 @@ import pandas as pd
 
 from loopring_lab.archive.rows import ListingSnapshot
 from loopring_lab.archive.schema import SHOWN
+from loopring_lab.engine import frames
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
+from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.unwrapped import HistoryKey
 
 if TYPE_CHECKING:
     import duckdb
 
+TIMES = ("first", "last", "synced_at", "checked_at")
+# Of columns that would have another type where they are empty or full, or that come in another one.
 DTYPES: dict[str, Any] = {
-    **dict.fromkeys(("account_id", "rows", "second_versions", "odd"), "int64"),
-    **dict.fromkeys(("total", "missing"), "Int64"),
-    **dict.fromkeys(
-        ("first", "last", "synced_at", "checked_at"), "datetime64[ms, UTC]"
-    ),
+    **dict.fromkeys(TIMES, "datetime64[ms, UTC]"),
     "fill_type": "object",
+    "total": "Int64",
+    "missing": "Int64",
     "complete": "bool",
 }
 
@@ -53,7 +55,7 @@ counted AS (
         checked_at
     FROM held.main.syncs
     WHERE {OF_ACCOUNTS}
-    QUALIFY number = max(number) OVER (PARTITION BY account_id, fill_type)
+    QUALIFY rowid = max(rowid) OVER (PARTITION BY account_id, fill_type)
 ),
 imports AS (
     SELECT
@@ -87,29 +89,28 @@ FROM held.main.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
 # How many rows held the source no longer listed when it counted last.
-GONE = "SELECT coalesce(arg_max(gone, number), 0) FROM held.main.syncs WHERE account_id = ? AND fill_type = ?"
+GONE = "SELECT coalesce(arg_max(gone, rowid), 0) FROM held.main.syncs WHERE account_id = ? AND fill_type = ?"
 # Later records keep what they do not say. What saved pages count (without requests) may be old: it is stored only if
 # it is more than was known. Times are milliseconds.
 ADD_COUNT = """
 INSERT INTO held.main.syncs
-SELECT (SELECT coalesce(max(number), 0) + 1 FROM held.main.syncs),
-    $account_id,
+SELECT $account_id,
     $fill_type,
     make_timestamptz($synced_at * 1000),
     $total,
-    coalesce($gone, arg_max(gone, number)),
+    coalesce($gone, arg_max(gone, rowid)),
     $requests,
-    make_timestamptz($since * 1000),
-    coalesce(make_timestamptz($checked_at * 1000), arg_max(checked_at, number))
+    coalesce(make_timestamptz($checked_at * 1000), arg_max(checked_at, rowid))
 FROM held.main.syncs
 WHERE account_id = $account_id AND fill_type = $fill_type
-HAVING $requests > 0 OR count(*) = 0 OR $total > arg_max(total + coalesce(gone, 0), number)
+HAVING $requests > 0 OR count(*) = 0 OR $total > arg_max(total + coalesce(gone, 0), rowid)
 """
 LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
+# When it was retrieved makes no difference.
 ADD_LISTING = """
 INSERT INTO held.main.listings
-SELECT $1, $2, $3, make_timestamptz($4 * 1000)
-WHERE NOT EXISTS (FROM held.main.listings WHERE listing = $1)
+SELECT $1, $2, make_timestamptz($3 * 1000)
+WHERE NOT EXISTS (FROM held.main.listings WHERE tokens = $1 AND markets = $2)
 """
 # Accounts that were asked for, and of which neither a trade nor a count is held.
 UNKNOWN = "SELECT unnest(?) EXCEPT SELECT account_id FROM held.main.rows EXCEPT SELECT account_id FROM held.main.syncs"
@@ -152,7 +153,6 @@ class SyncRecord(NamedTuple):
     total: int
     gone: int | None = 0
     requests: int = 0
-    since: int | None = None
     checked_at: int | None = None
 
 
@@ -161,9 +161,7 @@ def report(file: StoredFile, accounts: Sequence[int] | None = None) -> pd.DataFr
     with file.reading() as connection:
         asked = {"accounts": accounts}
         found = connection.sql(REPORT, params=asked).to_arrow_table()
-    # Whole numbers beside nulls would be floats.
-    frame: pd.DataFrame = found.to_pandas(integer_object_nulls=True)
-    return frame.astype(DTYPES)
+    return frames.to_pandas(found).astype(DTYPES)
 
 
 def refuse_unknown(file: StoredFile, accounts: Sequence[int] | None) -> None:
@@ -192,9 +190,9 @@ def store_count(connection: duckdb.DuckDBPyConnection, record: SyncRecord) -> No
 
 def store_listing(
     connection: duckdb.DuckDBPyConnection, file: StoredFile, listing: ListingSnapshot
-) -> None:
-    """Store a listing unless it is stored already; trades of a relayer and those of blocks are kept apart."""
-    listing.lookup()  # anything else is refused before it is stored
+) -> MarketLookup:
+    """Read a listing, and store it unless it is stored already; trades of a relayer and of blocks are kept apart."""
+    lookup = listing.lookup()  # anything else is refused before it is stored
     words = {True: "read from blocks", False: "as a relayer sent them"}
     last = last_listing(connection)
     if last and last.is_of_blocks != listing.is_of_blocks:
@@ -202,7 +200,8 @@ def store_listing(
             f"{file.shown}: holds trades {words[last.is_of_blocks]}, and these are {words[listing.is_of_blocks]}. "
             "They are kept apart, and nothing was added: use another file."
         )
-    connection.execute(ADD_LISTING, [listing.digest, *listing])
+    connection.execute(ADD_LISTING, list(listing))
+    return lookup
 
 
 def last_listing(connection: duckdb.DuckDBPyConnection) -> ListingSnapshot | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,15 +23,11 @@ NO_MARKETS = "[]"  # listed beside trades that were read from blocks
 
 
 class Page(NamedTuple):
-    """A page: of which history, its rows with their texts, and when it was received (milliseconds)."""
+    """A page: of which history, its rows, and when it was received (milliseconds)."""
 
     key: HistoryKey
     batch: wire.Batch
     retrieved_at: int
-
-    def size(self) -> int:
-        """Bytes of its columns."""
-        return int(self.batch.columns.nbytes)
 
 
 class Converted(NamedTuple):
@@ -58,12 +53,6 @@ class ListingSnapshot(NamedTuple):
         """Read both, or raise an `UnexpectedAnswer`."""
         tokens = tables.tokens(self.tokens)
         return MarketLookup(tokens, tables.markets(self.markets, tokens))
-
-    @property
-    def digest(self) -> str:
-        """16 hex digits that identify the content, whenever it was retrieved."""
-        content = f"{self.tokens}\n{self.markets}"
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:
@@ -99,14 +88,14 @@ def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None
 def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     """Convert rows, and put beside them their texts and when they were received."""
     batch = wire.concat([page.batch for page in pages])
-    fill_types = [rows.FILL_TYPES.index(page.key[1]) for page in pages]
+    fill_types = [page.key[1] for page in pages]
     typed = rows.convert(batch, fill_types, lookup, "received")
     table = as_stored(frames.portable(tables.assemble(typed, lookup)))
     # What is known of pages, for each of their rows.
     accounts = np.repeat([page.key[0] for page in pages], batch.counts)
     moments = np.repeat([page.retrieved_at for page in pages], batch.counts)
     table = frames.replaced(table, "account_id", pa.array(accounts, pa.int64()))
-    table = table.append_column("verbatim", batch.columns["text"])
+    table = table.append_column("verbatim", wire.texts_of(batch.columns))
     retrieved_at = pa.array(moments, pa.int64()).cast(frames.TIMESTAMP)
     return table.append_column("retrieved_at", retrieved_at)
 

@@ -147,7 +147,6 @@ def verify(file: StoredFile) -> pd.DataFrame:
 
 def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
     """Write current trades as Parquet, a folder for each account and year; return the number of rows."""
-    by = pa.schema([("account_id", pa.int64()), ("year", pa.int64())])
     parquet = pads.ParquetFileFormat()
     # In this order, no more than one file is open at a time.
     rows = wanted.query(", year(created_at) AS year")
@@ -169,7 +168,8 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
                 connection.sql(query).to_arrow_reader(ROWS_AT_ONCE),
                 written,
                 format=parquet,
-                partitioning=pads.partitioning(by, flavor="hive"),
+                partitioning=["account_id", "year"],
+                partitioning_flavor="hive",
                 file_options=parquet.make_write_options(
                     compression="zstd", write_page_checksum=True
                 ),

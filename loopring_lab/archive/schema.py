@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from loopring_lab.engine.frames import AMOUNTS
 from loopring_lab.storage import Kind
-
-# The columns of `tables.trades`, in its order; `ROWS` defines them, and those that only archives have.
-TYPED = (
-    *("created_at", "trade_id", "account_id", "market", "base", "quote", "side"),
-    *("fill_type", "role", "size", "price", "notional", "fee", "fee_token", "fee_bps"),
-    *("order_hash", "block_id", "index_in_block", "token_id", "storage_id", "extra"),
-)
+from loopring_lab.tables.rows import COLUMNS
 
 
 def decimal(name: str) -> str:
@@ -23,12 +17,12 @@ def decimal(name: str) -> str:
     return f"CAST({name} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS {name}"
 
 
-# SQL of the columns of `tables.trades`, amounts as decimals.
-SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in TYPED)
+# SQL of the columns of `tables.trades`, amounts as decimals; `ROWS` defines them, and those that only archives have.
+SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in COLUMNS)
 
 # Rows as they were received, and the columns that were read from them. The versions of one trade are numbered
-# from 1; current are those that the source listed last. `listing` scales the amounts. A row that was read from
-# a block has no text, and was received when its block was imported.
+# from 1; current are those that the source listed last. A row that was read from a block has no text, and was
+# received when its block was imported.
 ROWS = """
 CREATE TABLE held.rows (
     created_at TIMESTAMPTZ,
@@ -54,34 +48,30 @@ CREATE TABLE held.rows (
     extra VARCHAR,
     verbatim VARCHAR,
     retrieved_at TIMESTAMPTZ,
-    listing VARCHAR,
     version INTEGER NOT NULL,
     current BOOLEAN NOT NULL,
     imported BOOLEAN NOT NULL
 );
 """
-# Tokens and markets as the source listed them at a time, as JSON; `listing` is a hash of both.
+# Tokens and markets as the source listed them at a time, as JSON; each listing once.
 LISTINGS = """
 CREATE TABLE held.listings (
-    listing VARCHAR NOT NULL,
     tokens VARCHAR NOT NULL,
     markets VARCHAR NOT NULL,
     retrieved_at TIMESTAMPTZ NOT NULL
 );
 """
-# How many rows of a history the source counted, in the order of `number`. `gone` is the number held that it
-# no longer lists; `requests` is 0 of saved pages; `checked_at` is given where every page was read. The last
-# record of a history says all that is known of it.
+# How many rows of a history the source counted, the latest record last. `gone` is the number held that it no
+# longer lists; `requests` is 0 of saved pages; `checked_at` is given where every page was read. The last record
+# of a history says all that is known of it.
 SYNCS = """
 CREATE TABLE held.syncs (
-    number BIGINT NOT NULL,
     account_id BIGINT NOT NULL,
     fill_type VARCHAR NOT NULL,
     synced_at TIMESTAMPTZ NOT NULL,
     total BIGINT NOT NULL,
     gone BIGINT,
     requests BIGINT NOT NULL,
-    since TIMESTAMPTZ,
     checked_at TIMESTAMPTZ
 );
 """

@@ -12,10 +12,9 @@ from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import ListingSnapshot, Page, to_rows
 from loopring_lab.client import Client, identity_of
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.paging import EVERYTHING, PAGE, FetchedPage, History, Window, now_ms
+from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
 from loopring_lab.storage import StoredFile
-from loopring_lab.tables import wire
 from loopring_lab.tables.unwrapped import HistoryKey
 
 # Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.
@@ -37,16 +36,15 @@ def sync_histories(
     listing = ListingSnapshot(tokens, markets, now_ms())
     source = identity_of(client)
     with file.writing(source) as connection:
-        queries.store_listing(connection, file, listing)
-    lookup = listing.lookup()
+        lookup = queries.store_listing(connection, file, listing)
     # Histories whose count is not stored yet, with the identities that were held before.
     begun: dict[History, AbstractSet[int]] = {}
-    waiting: list[FetchedPage] = []
+    waiting: list[Page] = []
     errors: list[LabError] = []
 
     def commit(*, at_end: bool = False) -> None:
         """Commit the rows read, and what was counted of the histories that are done."""
-        found = to_rows(_with_texts(waiting), lookup)
+        found = to_rows(waiting, lookup)
         waiting.clear()
         done = [one for one in begun if one.ended or at_end]
         for history in begun:
@@ -61,7 +59,7 @@ def sync_histories(
         ]
         if len(found.rows) or records:
             with file.writing(source) as connection:
-                merge.add(connection, found.rows, listing.digest, imported=False)
+                merge.add(connection, found.rows, imported=False)
                 for record in records:
                     queries.store_count(connection, record)
 
@@ -70,7 +68,8 @@ def sync_histories(
         plan = _histories(file, keys, None if full else Window(since=since), begun)
         with closing(client.pages(plan, progress=progress)) as pages:
             for page in pages:
-                waiting.append(page)
+                key = _key(page.history)
+                waiting.append(Page(key, page.batch, page.retrieved_at))
                 waited = time.monotonic() - committed_at
                 if len(waiting) >= BATCH_PAGES or waited > BATCH_SECONDS:
                     commit()
@@ -100,17 +99,6 @@ def _histories(
         yield history
 
 
-def _with_texts(pages: Sequence[FetchedPage]) -> list[Page]:
-    """Parse pages again: the reader of histories has no use for the texts of rows."""
-    bodies = [page.body for page in pages]
-    places = [page.history.name for page in pages]
-    batches = wire.split(wire.read(bodies, places, with_texts=True))
-    return [
-        Page(_key(page.history), batch, page.retrieved_at)
-        for page, batch in zip(pages, batches, strict=True)
-    ]
-
-
 def _record(history: History, held: AbstractSet[int], *, full: bool) -> SyncRecord:
     read = history.scheduler
     now = now_ms()
@@ -125,7 +113,6 @@ def _record(history: History, held: AbstractSet[int], *, full: bool) -> SyncReco
         total=read.total,
         gone=known - read.total if read.complete else None,
         requests=history.requests,
-        since=history.window.since,
         checked_at=now if is_checked else None,
     )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,6 @@ from loopring_lab.amounts.series import as_series
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, unwrapped, wire
 from loopring_lab.tables.closes import prices
-from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
 from loopring_lab.tables.saved_frames import read_csv
@@ -40,7 +39,6 @@ __all__ = [
 ]
 
 MAX_PAGES = 1_000_000
-PAGES_AT_ONCE = 800  # that arrived one by one: their text, joined, is far below the 2 GiB that Arrow joins
 # Arrow works outside of Python's lock; of more threads, each waits for the others' Python code.
 THREADS = 3
 
@@ -133,36 +131,26 @@ def trades(
     answers = 1 if unwrapped.are_rows(every) else len(every)
     labels = _fill_type_labels(fill_type, answers)
     lookup = MarketLookup(tokens, markets)
-    found = _find_pages(every, labels, account_id)
+    found = [
+        one.agreed(account_id, labels[number])
+        for number, one in unwrapped.unwrap_each(every)
+    ]
     # No pages make one empty group, which gives an empty frame of the right types.
-    groups = list(wire.group(found.bodies)) or [[]]
-    starts = itertools.accumulate(
-        map(len, groups),
-        initial=0,
-    )
+    groups = list(wire.group(found, unwrapped.Saved.size)) or [[]]
 
-    def read(group: list[wire.Page], start: int) -> tuple[pa.Table, wire.Batch | None]:
+    def read(group: list[unwrapped.Saved]) -> tuple[pa.Table, wire.Batch | None]:
         """Return the rows of pages, and these pages themselves if there is no trade in them."""
-        stop = start + len(group)
-        batch = wire.read(
-            group,
-            found.places[start:stop],
-            ten_members=ten_members,
-        )
+        pages = [one.page for one in group]
+        places = [one.place for one in group]
+        batch = wire.read(pages, places, ten_members=ten_members)
         has_trades = batch.columns["no_trade"].null_count > 0
-        table = _sort_distinct(
-            rows.convert(
-                batch,
-                found.codes[start:stop],
-                lookup,
-                fee_token,
-            )
-        )
+        fill_types = [one.fill_type for one in group]
+        table = _sort_distinct(rows.convert(batch, fill_types, lookup, fee_token))
         return table, None if has_trades else batch
 
     pool = ThreadPoolExecutor(THREADS)
     try:
-        parts, without_trades = zip(*pool.map(read, groups, starts), strict=True)
+        parts, without_trades = zip(*pool.map(read, groups), strict=True)
     finally:
         pool.shutdown(
             wait=False,
@@ -171,35 +159,9 @@ def trades(
     # Some pages without a trade are odd rows; all of them are another endpoint.
     if all(without_trades):
         wire.refuse_without_trades(without_trades)
-    return join_typed(parts, lookup, found.account_id)
-
-
-class _FoundPages(NamedTuple):
-    """Pages with their fill types as codes and their places, and whose they are, if of one account."""
-
-    bodies: list[wire.Page]
-    codes: list[int]
-    places: list[str]
-    account_id: int | None
-
-
-def _find_pages(
-    every: list[wire.Page], labels: Sequence[str | None], account_id: int | None
-) -> _FoundPages:
-    """Take pages out of what they are wrapped in, which may say what arguments do not, and must not contradict."""
-    found = _FoundPages([], [], [], account_id)
-    accounts = set()
-    for number, saved in unwrapped.unwrap_each(every):
-        label = unwrapped.agreed(
-            "fill_type", labels[number], saved.fill_type, saved.place
-        )
-        accounts.add(
-            unwrapped.agreed("account_id", account_id, saved.account_id, saved.place)
-        )
-        found.codes.append(-1 if label is None else rows.FILL_TYPES.index(label))
-        found.bodies.append(saved.page)
-        found.places.append(saved.place)
-    return found._replace(account_id=accounts.pop()) if len(accounts) == 1 else found
+    accounts = {one.account_id for one in found}
+    whose = accounts.pop() if len(accounts) == 1 else account_id
+    return join_typed(parts, lookup, whose)
 
 
 def join_batches(
@@ -212,27 +174,14 @@ def join_batches(
     """Make the frame of `trades` from parsed pages, given by fill type."""
     wire.refuse_without_trades(itertools.chain.from_iterable(batches.values()))
     lookup = MarketLookup(tokens, markets)
-    # No pages make an empty frame of the right types.
-    parts = [
-        rows.convert(
-            wire.concat([]),
-            [],
-            lookup,
-            fee_token,
-        )
-    ]
+    parts = []
     for fill_type, pages in batches.items():
-        code = rows.FILL_TYPES.index(fill_type)
-        for start in range(0, len(pages), PAGES_AT_ONCE):
-            part = wire.concat(pages[start : start + PAGES_AT_ONCE])
-            parts.append(
-                rows.convert(
-                    part,
-                    [code] * len(part.counts),
-                    lookup,
-                    fee_token,
-                )
-            )
+        for group in wire.group(pages, wire.Batch.size):
+            labels = [fill_type] * len(group)
+            batch = wire.concat(group)
+            parts.append(rows.convert(batch, labels, lookup, fee_token))
+    # No pages make an empty frame of the right types.
+    parts = parts or [rows.convert(wire.concat([]), [], lookup, fee_token)]
     return join_typed(parts, lookup, account_id)
 
 
@@ -364,9 +313,7 @@ def word_lists(lookup: MarketLookup) -> dict[str, list[str]]:
     """Return the words that the codes in columns stand for; those of tokens and markets are the listing's own."""
     words = dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
     words["market"] = lookup.markets
-    words["side"] = list(SIDES)
-    words["fill_type"] = list(rows.FILL_TYPES)
-    words["role"] = list(rows.ROLES)
+    words |= {name: list(known) for name, known in rows.WORDS.items()}
     return words
 
 

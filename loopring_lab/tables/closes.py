@@ -11,7 +11,6 @@ from loopring_lab.errors import LabError
 from loopring_lab.paths import given_path
 from loopring_lab.tables.csv_files import (
     DECIMAL,
-    LARGEST,
     TEXT_TIME,
     UNITS,
     CsvFile,
@@ -81,7 +80,6 @@ def prices(
         NEEDED,
         (*NEEDED, *TOKENS),
         complete=("created_at", "market"),
-        size=LARGEST,
     )
     moment = f"a whole number of {unit} since 1970"
     if not unit:

@@ -7,7 +7,6 @@ import csv
 import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
 from pathlib import Path
 
 import pandas as pd
@@ -17,12 +16,11 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import combined, first_failure
 from loopring_lab.amounts.series import as_series
-from loopring_lab.bounded import BYTE_ORDERS, parse_decimal, printable, read_file, shown
+from loopring_lab.bounded import BYTE_ORDERS, printable, read_file, shown
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.tables import unwrapped
 from loopring_lab.tables.listings import MAX_MOMENT, TEXT
-from loopring_lab.tables.numbers import cast_decimals, cast_integers
-from loopring_lab.tables.rows import as_amount
+from loopring_lab.tables.numbers import to_amounts, to_integers, unread
 
 # Milliseconds in each.
 UNITS = {"s": 1000, "ms": 1}
@@ -50,16 +48,11 @@ class CsvFile:
         *,
         complete: Sequence[str] = (),
         keep_spaces: bool = False,
-        size: int = LARGEST,
     ) -> None:
         self._file = printable(path.name)
         self._complete = complete
         self._keep_spaces = keep_spaces
-        self.data = read_file(
-            path,
-            size=size,
-            hint=HINT,
-        )
+        self.data = read_file(path, size=LARGEST, hint=HINT)
         if self.data.startswith(BYTE_ORDERS):
             raise self.error("CSV in UTF-8", "text in UTF-16")
         unwrapped.refuse_inexact(self.data, self._file)
@@ -197,10 +190,7 @@ class CsvFile:
 def read_milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
     """Read times as milliseconds since 1970; `unit` is that of numbers, None for text."""
     if unit:
-        numbers = cast_integers(texts)
-        if numbers is None:
-            raise pa.ArrowInvalid("not a number")
-        times = pc.multiply_checked(numbers, UNITS[unit])
+        times = pc.multiply_checked(_all_read(texts, to_integers), UNITS[unit])
     else:
         zoned = pc.match_substring_regex(texts, WITH_ZONE)
         # Arrow reads texts with a zone and texts without one as different types. Read as microseconds, a time
@@ -219,14 +209,11 @@ def read_milliseconds(texts: pa.Array, unit: str | None) -> pa.Array:
 
 def read_decimals(texts: pa.Array) -> pa.Array:
     """Read decimal numbers as amounts."""
-    numbers = cast_decimals(texts)
-    if numbers is not None:
-        return numbers
-    return pa.array(map(_decimal, texts.to_pylist()), AMOUNT_TYPE)
+    return _all_read(texts, to_amounts)
 
 
-def _decimal(text: str | None) -> Decimal | None:
-    amount = as_amount(parse_decimal(text))
-    if text is not None and amount is None:
-        raise pa.ArrowInvalid(text)
-    return amount
+def _all_read(texts: pa.Array, read: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    numbers = read(texts)
+    if unread(texts, numbers):
+        raise pa.ArrowInvalid("not a number")
+    return numbers

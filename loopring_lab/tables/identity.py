@@ -10,10 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.bounded import parse_integer
 from loopring_lab.engine.groups import NO_HASHES
 from loopring_lab.tables import wire
-from loopring_lab.tables.numbers import cast_integers
+from loopring_lab.tables.numbers import to_integers
 
 # An id is of a fill, which both of its sides have; one order may fill several times.
 IDENTITY = ["trade_id", "side", "order_hash"]
@@ -35,7 +34,7 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
     """Return the keys of each batch, computed for all of them at once."""
     # Joined first, as each call of Arrow has a cost of its own.
     columns = wire.concat(batches).columns
-    ids = _integers(columns["id"])
+    ids = to_integers(columns["id"])
     keys = (
         hash_identities(
             ids,
@@ -43,8 +42,9 @@ def row_keys(batches: Sequence[wire.Batch]) -> list[RowKeys]:
             columns["orderHash"],
             columns["no_trade"],
         ),
-        _hash_rows(columns.columns),
-        _integers(columns["createdAt"]).fill_null(0).to_pylist(),
+        # What a row says, in whatever form it says it.
+        _hash_rows(columns.drop_columns(["text"]).columns),
+        to_integers(columns["createdAt"]).fill_null(0).to_pylist(),
     )
     sizes = [len(batch.columns) for batch in batches]
     borders = itertools.accumulate(
@@ -62,7 +62,7 @@ def hash_identities(
     trade_ids: pa.Array,
     sides: pa.Array,
     order_hashes: pa.Array,
-    no_trades: pa.Array | None = None,
+    no_trades: pa.Array,
 ) -> list[int]:
     """Hash the identities of rows, which for rows that are no trade are their text.
 
@@ -77,13 +77,12 @@ def hash_identities(
         sides,
         None,
     )
-    texts = pa.nulls(len(sides), pa.string()) if no_trades is None else no_trades
     return _hash_rows(
         [
             trade_ids.cast(pa.string()),
             known,
             known_hashes(order_hashes),
-            texts,
+            no_trades,
         ]
     )
 
@@ -102,12 +101,3 @@ def _hash_rows(columns: Sequence[pa.Array]) -> list[int]:
         null_replacement="\0",
     )
     return list(map(hash, texts.to_numpy(zero_copy_only=False)))
-
-
-def _integers(column: pa.Array) -> pa.Array:
-    """Read text as integers; anything else becomes null, here as in the rows."""
-    numbers = cast_integers(column)
-    if numbers is not None:
-        return numbers
-    each = [parse_integer(text) for text in column.to_pylist()]
-    return pa.array(each, pa.int64())

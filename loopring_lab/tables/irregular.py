@@ -16,27 +16,12 @@ from loopring_lab.bounded import parse_json
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import IDENTITY
 from loopring_lab.tables.listings import TEXT
+from loopring_lab.tables.numbers import is_true, rows_where
+from loopring_lab.tables.rows import COLUMNS
 
 AMOUNTS = ("size", "price", "fee")
-COMPARED = [
-    *IDENTITY,
-    "created_at",
-    "account_id",
-    "market",
-    "base",
-    "quote",
-    "fill_type",
-    "role",
-]
-COMPARED += [
-    *AMOUNTS,
-    "fee_token",
-    "block_id",
-    "index_in_block",
-    "token_id",
-    "storage_id",
-    "extra",
-]
+# `notional` and `fee_bps` follow from the others.
+COMPARED = [name for name in COLUMNS if name not in ("notional", "fee_bps")]
 # Ethereum began in 2015. Seconds read as milliseconds fall into 1970, microseconds far beyond 2099.
 FIRST_YEAR = 2015
 LAST_YEAR = 2099
@@ -86,11 +71,11 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     numbered = trades.reset_index(drop=True)
     reasons: dict[int, list[str]] = defaultdict(list)
     notes = numbered["extra"]
-    for row in np.flatnonzero(notes.notna()).tolist():
+    for row in rows_where(notes.notna().to_numpy()):
         noted = parse_json(notes.iloc[row], "extra")
         reasons[row].append(noted["anomaly"])
     for reason, rows in _found(numbered):
-        for row in np.flatnonzero(rows).tolist():
+        for row in rows_where(rows):
             reasons[row].append(reason)
     # In the order of the frame, whichever reason was found first.
     odd = sorted(reasons)
@@ -120,11 +105,11 @@ def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
     size, price, fee = (from_arrow(as_array(trades[name])) for name in AMOUNTS)
     # Negative amounts are noted where they are read.
     unnoted = trades["extra"].isna().to_numpy()
-    yield "price is 0, so the notional is unknown", _true(pc.equal(price, 0))
-    yield "price is negative", _true(pc.less(price, 0))
-    yield "size is 0", _true(pc.equal(size, 0))
-    yield "size is negative", _true(pc.less(size, 0)) & unnoted
-    yield "fee is negative", _true(pc.less(fee, 0)) & unnoted
+    yield "price is 0, so the notional is unknown", is_true(pc.equal(price, 0))
+    yield "price is negative", is_true(pc.less(price, 0))
+    yield "size is 0", is_true(pc.equal(size, 0))
+    yield "size is negative", is_true(pc.less(size, 0)) & unnoted
+    yield "fee is negative", is_true(pc.less(fee, 0)) & unnoted
     yield (
         "fee is more than the amount received",
         _exceeds(
@@ -150,7 +135,6 @@ def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:
             keep=False,
         )
     ]
-    # Not compared are `notional` and `fee_bps`, which follow from the others.
     copies = repeated[COMPARED].astype(str).duplicated()
     versions = repeated[~copies]
     differing = versions.index[
@@ -178,14 +162,10 @@ def _exceeds(
     quote = trades["quote"].astype(object)
     most = wide_product(size, pc.add(price.cast(WIDE), PRICE_STEP))
     # Of negative sizes and prices nothing follows; they have a reason of their own.
-    has_size = _true(pc.greater(size, 0))
-    has_price = _true(pc.greater_equal(price, 0))
-    above_base = _true(pc.greater(fee, size)) & has_size
-    above_quote = _true(pc.greater(fee.cast(most.type), most)) & has_size & has_price
+    has_size = is_true(pc.greater(size, 0))
+    has_price = is_true(pc.greater_equal(price, 0))
+    above_base = is_true(pc.greater(fee, size)) & has_size
+    above_quote = is_true(pc.greater(fee.cast(most.type), most)) & has_size & has_price
     in_quote = np.asarray(token == quote)
     in_base = np.asarray(token == base)
     return np.asarray(np.where(in_base, above_base, in_quote & above_quote))
-
-
-def _true(mask: pa.Array) -> np.ndarray:
-    return np.asarray(pc.fill_null(mask, False))

@@ -5,30 +5,35 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, to_decimal, wide_product
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, wide_product
 from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
-from loopring_lab.bounded import (
-    MAX_INT64,
-    parse_decimal,
-    parse_integer,
-    parse_json,
-    shown,
-)
-from loopring_lab.errors import AmountError
+from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_json, shown
 from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
-from loopring_lab.tables.numbers import cast_decimals, cast_integers, cast_smallest
+from loopring_lab.tables.numbers import (
+    is_true,
+    rows_where,
+    to_amounts,
+    to_integers,
+    to_smallest,
+    unread,
+)
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, fault_of
 
+# Of a frame of trades, in its order.
+COLUMNS = (
+    *("created_at", "trade_id", "account_id", "market", "base", "quote", "side"),
+    *("fill_type", "role", "size", "price", "notional", "fee", "fee_token", "fee_bps"),
+    *("order_hash", "block_id", "index_in_block", "token_id", "storage_id", "extra"),
+)
 FILL_TYPES = ("amm", "dex")
 ROLES = ("maker", "taker")
+WORDS = {"side": SIDES, "fill_type": FILL_TYPES, "role": ROLES}
 FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
@@ -37,13 +42,14 @@ Codes = np.ndarray
 
 def convert(
     batch: Batch,
-    fill_types: Sequence[int],
+    fill_types: Sequence[str | None],
     listing: MarketLookup,
     fee_token: str,
 ) -> pa.Table:
-    """Convert the rows of a batch to types and units; `fill_types` has a code for each page."""
-    codes = np.asarray(fill_types, np.int8)
-    each = np.repeat(codes, batch.counts)
+    """Convert the rows of a batch to types and units; `fill_types` are those of its pages, None where unknown."""
+    labels = pa.array(fill_types, pa.string())
+    codes = pc.index_in(labels, value_set=pa.array(FILL_TYPES)).fill_null(-1)
+    each = np.repeat(np.asarray(codes, np.int8), batch.counts)
     return _Converter(batch, listing).table(each, fee_token)
 
 
@@ -58,12 +64,12 @@ def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
     """Note on each row of another account that it is not the one asked for."""
-    is_other = pc.not_equal(table["account_id"], account_id).fill_null(False)
+    is_other = pc.not_equal(table["account_id"], account_id)
     # Almost always: texts of a million rows are not touched for nothing.
     if not pc.any(is_other).as_py():
         return table
     texts = table["extra"].to_pylist()
-    for row in np.flatnonzero(is_other).tolist():
+    for row in rows_where(is_other):
         members = json.loads(texts[row] or "{}")
         reasons = [f"the row is not of account {account_id}"]
         if "anomaly" in members:
@@ -71,14 +77,6 @@ def note_other_accounts(table: pa.Table, account_id: int) -> pa.Table:
         texts[row] = note(reasons, members)
     place = table.column_names.index("extra")
     return table.set_column(place, "extra", pa.array(texts, pa.string()))
-
-
-def as_amount(number: Decimal | None) -> Decimal | None:
-    """Return a number with the decimals of amounts, or None if these cannot hold it."""
-    try:
-        return to_decimal(number)
-    except AmountError:
-        return None
 
 
 def fee_rates(
@@ -125,7 +123,7 @@ class Conversion:
 
     def flag(self, rows: pa.Array | np.ndarray, reason: str) -> None:
         """Note a reason why rows are irregular."""
-        for row in np.flatnonzero(_known(rows)).tolist():
+        for row in rows_where(rows):
             self.reasons[row].append(reason)
 
     def scaled(
@@ -140,8 +138,7 @@ class Conversion:
         `keep` takes the row and the problem; None where the token is not known, which another note of the row says.
         """
         decimals = self.listing.decimals[token]
-        is_unscaled = (token < 0) & _known(numbers.is_valid())
-        for row in np.flatnonzero(is_unscaled).tolist():
+        for row in rows_where((token < 0) & is_true(numbers.is_valid())):
             keep(row, None)
         # What does not fit is that row's trouble, not the whole answer's.
         found, beyond = scale_what_fits(
@@ -243,13 +240,18 @@ class _Converter(Conversion):
         self,
         row: int,
         name: str,
-        problem: str | None = None,
+        problem: str | None,
     ) -> None:
         """Keep the text of a member that its column cannot hold; without a problem where another note says it."""
         text = self.columns[name][row].as_py()
         self.verbatim[row][name] = text
         if problem:
             self.reasons[row].append(f"{name} {shown(text, 60)} {problem}")
+
+    def keep_texts(self, rows: list[int], name: str, problem: str) -> None:
+        """Keep the texts of a member that its column cannot hold."""
+        for row in rows:
+            self.keep_text(row, name, problem)
 
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
@@ -259,7 +261,7 @@ class _Converter(Conversion):
         pairs.append(self.listing.pair(None))
         codes = encoded.indices.fill_null(len(pairs) - 1).to_numpy()
         is_odd = np.array([pair.reason is not None for pair in pairs])
-        for row in np.flatnonzero(is_odd[codes]).tolist():
+        for row in rows_where(is_odd[codes]):
             self.reasons[row].append(pairs[codes[row]].reason)
         market = np.array([pair.market for pair in pairs], np.int32)
         base = np.array([pair.base for pair in pairs], np.int32)
@@ -281,38 +283,15 @@ class _Converter(Conversion):
             known,
             value_set=pa.array(words),
         )
-        is_other = pc.and_(found.is_null(), texts.is_valid())
-        for row in np.flatnonzero(is_other).tolist():
-            self.keep_text(row, name, f"is not {' or '.join(words)}")
+        self.keep_texts(unread(texts, found), name, f"is not {' or '.join(words)}")
         return np.asarray(found.fill_null(-1), np.int8)
 
     def integers(self, name: str) -> pa.Array:
         """Read whole numbers of 64 bits."""
-        numbers = cast_integers(self.columns[name])
-        if numbers is not None:
-            return numbers
-        return self.parsed_one_by_one(
-            name,
-            parse_integer,
-            pa.int64(),
-            "is not a whole number of 64 bits",
-        )
-
-    def parsed_one_by_one(
-        self,
-        name: str,
-        parse: Callable[[str], Any],
-        to: pa.DataType,
-        problem: str,
-    ) -> pa.Array:
-        """Read a column text by text; what cannot be parsed is null, and kept."""
-        values = []
-        for row, text in enumerate(self.columns[name].to_pylist()):
-            value = None if text is None else parse(text)
-            if text is not None and value is None:
-                self.keep_text(row, name, problem)
-            values.append(value)
-        return pa.array(values, to)
+        numbers = to_integers(self.columns[name])
+        rows = unread(self.columns[name], numbers)
+        self.keep_texts(rows, name, "is not a whole number of 64 bits")
+        return numbers
 
     def moments(self) -> pa.Array:
         """Read createdAt; a moment that no calendar has becomes null."""
@@ -323,29 +302,16 @@ class _Converter(Conversion):
         is_before = pc.less(created, 0)
         is_after = pc.greater(created, MAX_MOMENT)
         is_wrong = pc.or_(is_before, is_after)
-        for row in np.flatnonzero(_known(is_wrong)).tolist():
-            self.keep_text(
-                row,
-                "createdAt",
-                "is not between the years 1970 and 9999 as milliseconds",
-            )
+        problem = "is not between the years 1970 and 9999 as milliseconds"
+        self.keep_texts(rows_where(is_wrong), "createdAt", problem)
         return pc.if_else(pc.or_(is_unknown, is_wrong), None, created)
 
     def amounts(self, name: str, token: Codes) -> pa.Array:
         """Read amounts in smallest units, and scale them."""
-        # All at once where all are plain digits; text by text only where one is not.
-        numbers = cast_smallest(self.columns[name])
-        if numbers is None:
-            problem = f"is not a whole number of at most {WHOLE.precision} digits"
-            numbers = self.parsed_one_by_one(
-                name,
-                _parse_smallest,
-                WHOLE,
-                problem,
-            )
-            is_negative = _known(pc.less(numbers, 0))
-            for row in np.flatnonzero(is_negative).tolist():
-                self.keep_text(row, name, "is negative")
+        numbers = to_smallest(self.columns[name])
+        problem = f"is not a whole number of at most {WHOLE.precision} digits"
+        self.keep_texts(unread(self.columns[name], numbers), name, problem)
+        self.keep_texts(rows_where(pc.less(numbers, 0)), name, "is negative")
         return self.scaled(
             name,
             numbers,
@@ -355,23 +321,14 @@ class _Converter(Conversion):
 
     def prices(self) -> pa.Array:
         """Read prices, which may have exponents."""
-        numbers = cast_decimals(self.columns["price"])
-        if numbers is not None:
-            return numbers
-        amounts = []
-        for row, text in enumerate(self.columns["price"].to_pylist()):
-            number = parse_decimal(text)
-            amount = as_amount(number)
-            if text is not None and amount is None:
-                self.keep_text(
-                    row,
-                    "price",
-                    "is not a decimal number"
-                    if number is None
-                    else f"does not fit {AMOUNT_TYPE}",
-                )
-            amounts.append(amount)
-        return pa.array(amounts, AMOUNT_TYPE)
+        texts = self.columns["price"]
+        numbers = to_amounts(texts)
+        for row in unread(texts, numbers):
+            problem = f"does not fit {AMOUNT_TYPE}"
+            if parse_decimal(texts[row].as_py()) is None:
+                problem = "is not a decimal number"
+            self.keep_text(row, "price", problem)
+        return numbers
 
     def notionals(self, size: pa.Array, price: pa.Array) -> pa.Array:
         """Multiply at 256 bits, which hold all digits of a size and a price, then cut to those of amounts."""
@@ -425,7 +382,7 @@ class _Converter(Conversion):
         """Keep members beyond those that are known."""
         has_tail = self.columns["tail"].is_valid()
         self.flag(has_tail, "more members than are known")
-        for row in np.flatnonzero(has_tail).tolist():
+        for row in rows_where(has_tail):
             text = self.columns["tail"][row].as_py()
             tail = parse_json(text, self.batch.where(row))
             # Named by their place, as nobody knows what they are.
@@ -435,7 +392,7 @@ class _Converter(Conversion):
     def keep_no_trades(self) -> None:
         """Keep the text of rows that are not trades."""
         texts = self.columns["no_trade"]
-        for row in np.flatnonzero(texts.is_valid()).tolist():
+        for row in rows_where(texts.is_valid()):
             text = texts[row].as_py()
             members = parse_json(text, self.batch.where(row))
             expected, got = fault_of(members) or ("", "")
@@ -443,11 +400,6 @@ class _Converter(Conversion):
                 f"the row is not a trade: expected {expected}, got {got}"
             )
             self.verbatim[row]["row"] = text
-
-
-def _parse_smallest(text: str) -> Decimal | None:
-    number = parse_integer(text, 10**WHOLE.precision - 1)
-    return None if number is None else Decimal(number)
 
 
 def _by_side(
@@ -459,13 +411,6 @@ def _by_side(
     is_sell = side == SIDES.index("SELL")
     sold = np.where(is_sell, of_sells, np.int32(-1))
     return np.where(side == SIDES.index("BUY"), of_buys, sold)
-
-
-def _known(mask: pa.Array | np.ndarray) -> np.ndarray:
-    """Return a mask in which null counts as False."""
-    if isinstance(mask, np.ndarray):
-        return mask
-    return np.asarray(mask.fill_null(False))
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:

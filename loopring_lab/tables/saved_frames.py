@@ -21,10 +21,8 @@ from loopring_lab.tables.csv_files import (
     read_decimals,
     read_milliseconds,
 )
-from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
-from loopring_lab.tables.numbers import cast_integers
-from loopring_lab.tables.rows import FILL_TYPES, ROLES
+from loopring_lab.tables.rows import COLUMNS, WORDS
 
 INTEGERS = (
     "trade_id",
@@ -34,19 +32,7 @@ INTEGERS = (
     "token_id",
     "storage_id",
 )
-TOKENS = ("base", "quote", "fee_token")
-WORDS = {"side": SIDES, "fill_type": FILL_TYPES, "role": ROLES}
 PLAIN = ("order_hash", "extra")
-COLUMNS = (
-    "created_at",
-    "market",
-    "fee_bps",
-    *AMOUNTS,
-    *INTEGERS,
-    *TOKENS,
-    *WORDS,
-    *PLAIN,
-)
 # What a frame of trades, or one of prices, has at least.
 NEEDED = ("created_at", "market", "price")
 
@@ -147,9 +133,11 @@ def _typed(
     if name in AMOUNTS:
         return saved.column(name, DECIMAL, read_decimals)
     if name in INTEGERS:
-        return saved.column(name, "a whole number of 64 bits", _integers)
+        integers = partial(pa.Array.cast, target_type=pa.int64())
+        return saved.column(name, "a whole number of 64 bits", integers)
     if name == "fee_bps":
-        numbers = saved.column(name, "a number", _floats)
+        floats = partial(pa.Array.cast, target_type=pa.float64())
+        numbers = saved.column(name, "a number", floats)
         return pd.Series(numbers.to_numpy(np.float64, na_value=np.nan))
     if name in PLAIN:
         return saved.column(name, "text")
@@ -167,16 +155,6 @@ def _typed(
 def _categories(column: pd.Series, words: Sequence[str]) -> pd.Series:
     dtype = pd.CategoricalDtype(pd.Index(list(words), dtype=TEXT))
     return column.astype(TEXT).astype(dtype)
-
-
-def _integers(texts: pa.Array) -> pa.Array:
-    numbers = cast_integers(texts)
-    # Negative ones are not plain digits, and rare.
-    return texts.cast(pa.int64()) if numbers is None else numbers
-
-
-def _floats(texts: pa.Array) -> pa.Array:
-    return texts.cast(pa.float64())
 
 
 def _words(texts: pa.Array, known: Sequence[str]) -> pa.Array:

@@ -25,9 +25,9 @@ from loopring_lab.tables.rows import FILL_TYPES
 
 # How a documented page begins: up to its first row. What does not may still be one, with members in another
 # order, and is looked at closer.
-_START = r'\s*\{\s*(?:"totalNum"\s*:\s*[^,\[\]{}]*,\s*)?"trades"\s*:\s*\[\s*[\[\]]'
-_TEXT_START = re.compile(_START)
-_BYTES_START = re.compile(_START.encode())
+_PAGE_START = re.compile(
+    r'\s*\{\s*(?:"totalNum"\s*:\s*[^,\[\]{}]*,\s*)?"trades"\s*:\s*\[\s*[\[\]]'
+)
 _HAR_START = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"log"\s*:')
 
 # Names of members in the SDK's objects (`UserTrade`), where they differ from those of the contract.
@@ -62,7 +62,7 @@ NAME_HINT = "or name the file <accountId>-<amm or dex>.json."
 _EXPLORER = {"tx id", "pair", "amount", "verified at"}
 _CCXT = {"symbol", "amount", "cost", "price"}
 _OWN_FRAME = {"created_at", "market", "trade_id"}
-_PARQUET = b"PAR1"
+_PARQUET = "PAR1"
 
 _EXACT = "rows as the relayer sends them, with amounts in smallest units"
 _EXACT_HINT = (
@@ -74,6 +74,10 @@ _EXPLORER_GOT = "the CSV of a block explorer: amounts of 4 decimals, no smallest
 _HAR_HINT = "Open the trade history with the browser's network tools open, and save all as HAR with content."
 
 
+# That a page counts for in a group besides its length.
+PAGE_BYTES = 8 << 10
+
+
 class Saved(NamedTuple):
     """A page of trades, and what its wrapping says of it; None for what it does not say."""
 
@@ -82,46 +86,52 @@ class Saved(NamedTuple):
     account_id: int | None = None
     fill_type: str | None = None
 
+    def size(self) -> int:
+        """Bytes of the page, and some more, so that a group of empty or parsed pages ends too."""
+        return PAGE_BYTES + len(self.page)
+
+    def agreed(self, account_id: int | None, fill_type: str | None) -> Saved:
+        """Return the page with what is given of it, which must not contradict what its wrapping says."""
+        given: dict[str, Any] = {"account_id": account_id, "fill_type": fill_type}
+        known = {name: value for name, value in given.items() if value is not None}
+        for name, value in known.items():
+            stated = getattr(self, name)
+            if stated not in (None, value):
+                raise UnexpectedAnswer(
+                    f"{self.place}, {name}",
+                    expected=f"{value}, as given",
+                    got=f"{stated}, as requested there",
+                    hint=f"Leave {name}= out: the file says it for each page.",
+                )
+        return self._replace(**known) if known else self
+
 
 class Har(NamedTuple):
-    """What a HAR file holds of a relayer's answers; `source` is the identity that the relayer stated."""
+    """What a HAR file holds of a relayer's answers.
+
+    `listing` is those with the tokens and the markets, if it has both; `source` the identity that the relayer stated.
+    """
 
     pages: list[Saved]
-    tokens: str | None
-    markets: str | None
+    listing: tuple[str, str] | None
     source: str | None
-
-    @property
-    def listing(self) -> tuple[str, str] | None:
-        """The answers with the tokens and the markets, if it has both."""
-        if self.tokens is None or self.markets is None:
-            return None
-        return self.tokens, self.markets
 
 
 HistoryKey = tuple[int, str]
 """Account id and fill type."""
 
 
-class HistoryPage(NamedTuple):
-    """A page of one history: its rows as text columns, with their JSON texts."""
-
-    key: HistoryKey
-    batch: wire.Batch
-
-
 def unwrap(page: Any, place: str) -> list[Saved]:
     """Return the documented pages in an answer; one that is already documented, or unknown, as it is."""
-    if isinstance(page, str) and _TEXT_START.match(page):
-        return [Saved(page, place)]
-    if isinstance(page, bytes) and _BYTES_START.match(page):
+    is_text = isinstance(page, (bytes, str))
+    if is_text and _PAGE_START.match(_start_of(page, 256)):
         return [Saved(page, place)]
     if isinstance(page, Mapping) and _has_plain_rows(page):
         return [Saved(page, place)]
     try:
         answer = wire.parse(page, place)
     except UnexpectedAnswer:
-        if isinstance(page, (bytes, str)):
+        if is_text:
             _refuse_no_json(page, place)
         raise
     found = list(_pages(answer, place))
@@ -165,8 +175,8 @@ def histories(
     documents: Iterable[bytes | Saved],
     account_id: int | None,
     fill_type: str | None,
-) -> Iterator[HistoryPage]:
-    """Read the documents of a file, or pages found in it, by account and fill type, as given or as the file says.
+) -> Iterator[tuple[HistoryKey, wire.Batch]]:
+    """Read the documents of a file, or pages found in it: whose each is, as given or said there, and its rows.
 
     Empty pages of which neither is known are left out.
     """
@@ -178,45 +188,16 @@ def histories(
             for one in found:
                 yield from _by_venue(one, name, fill_type)
 
-    for group in wire.group(pages(), lambda one: wire.bytes_of(one.page)):
+    for group in wire.group(pages(), Saved.size):
         texts = [one.page for one in group]
         places = [one.place for one in group]
-        batches = wire.read_each(texts, places, size=MAX_DOCUMENT, with_texts=True)
+        batches = wire.read_each(texts, places, size=MAX_DOCUMENT)
         for one, batch in zip(group, batches, strict=True):
             if isinstance(batch, UnexpectedAnswer):
                 raise batch
             known = _history_of(name, one, batch, account_id, fill_type)
             if known is not None:
-                yield HistoryPage(known, batch)
-
-
-def named_history(
-    name: str, account_id: int | None, fill_type: str | None
-) -> tuple[int | None, str | None]:
-    """Return account and fill type, where they are not given those in the name of a file."""
-    named = HISTORY_FILE.match(name)
-    if named and account_id is None:
-        account_id = int(named[1])
-    if named and fill_type is None:
-        fill_type = named[2]
-    return account_id, fill_type
-
-
-def agreed(
-    name: str,
-    given: Any,
-    stated: Any,
-    place: str,
-) -> Any:
-    """Return what is given or stated of a page, which must not contradict each other."""
-    if given is not None and stated is not None and given != stated:
-        raise UnexpectedAnswer(
-            f"{place}, {name}",
-            expected=f"{given}, as given",
-            got=f"{stated}, as requested there",
-            hint=f"Leave {name}= out: the file says it for each page.",
-        )
-    return stated if given is None else given
+                yield known, batch
 
 
 def starts_as_har(start: bytes) -> bool:
@@ -275,7 +256,8 @@ def read_har(answer: Any, place: str) -> Har:
             got=f"{len(entries)} requests, none of them with such an answer",
             hint=_HAR_HINT,
         )
-    return Har(pages, tokens, markets, source)
+    listing = (tokens, markets) if tokens and markets else None
+    return Har(pages, listing, source)
 
 
 def refuse_inexact(data: bytes | str, place: str) -> None:
@@ -494,9 +476,12 @@ def _history_of(
     fill_type: str | None,
 ) -> HistoryKey | None:
     """Tell whose trades a page has: by the arguments, its request, the file's name, or its rows."""
-    account_id = agreed("account_id", account_id, saved.account_id, saved.place)
-    fill_type = agreed("fill_type", fill_type, saved.fill_type, saved.place)
-    account_id, fill_type = named_history(name, account_id, fill_type)
+    _, _, account_id, fill_type = saved.agreed(account_id, fill_type)
+    named = HISTORY_FILE.match(name)
+    if named and account_id is None:
+        account_id = int(named[1])
+    if named and fill_type is None:
+        fill_type = named[2]
     if not len(batch.columns) and (account_id is None or fill_type is None):
         return None
     if account_id is None:
@@ -533,8 +518,7 @@ def _refuse_no_json(page: bytes | str, place: str) -> None:
             got="a frame of trades saved with DataFrame.to_csv",
             hint="It is read as it was by lab.tables.read_csv(file).",
         )
-    start = page[:4].encode() if isinstance(page, str) else page[:4]
-    if start == _PARQUET:
+    if _start_of(page).startswith(_PARQUET):
         raise UnexpectedAnswer(
             place,
             expected="JSON",
@@ -546,14 +530,18 @@ def _refuse_no_json(page: bytes | str, place: str) -> None:
 
 def _csv_names(data: bytes | str) -> set[str]:
     """Return the names in the first line of a CSV file, in lower case."""
-    start = data[:4096]
-    text = start if isinstance(start, str) else start.decode("utf-8-sig", "replace")
-    first = text.lstrip().partition("\n")[0]
+    first = _start_of(data).lstrip().partition("\n")[0]
     try:
         cells = next(csv.reader([first]), [])
     except csv.Error:
         return set()
     return {cell.strip().lower() for cell in cells}
+
+
+def _start_of(data: bytes | str, most: int = 4096) -> str:
+    """Return the first characters of what may be any file."""
+    start = data[:most]
+    return start if isinstance(start, str) else start.decode("utf-8-sig", "replace")
 
 
 def _inexact(place: str, got: str) -> UnexpectedAnswer:

@@ -58,14 +58,11 @@ NFT_MEMBERS = 19
 # Reading has a cost for each group, so groups hold some hundred pages of 10 KiB. As text columns and typed columns, a
 # group takes about four times its bytes.
 GROUP_BYTES = 6 << 20
-# That a page counts for besides its length, so that a group of empty ones ends too, and one of parsed answers.
-PAGE_BYTES = 8 << 10
 
 Page = bytes | str | Mapping[str, Any] | list[Any]
 AnyPage = TypeVar("AnyPage")
-_NAMES = (*MEMBERS, "tail", "no_trade")
+_NAMES = (*MEMBERS, "tail", "no_trade", "text")
 _COLUMNS = pa.schema([(name, pa.string()) for name in _NAMES])
-_WITH_TEXTS = _COLUMNS.append(pa.field("text", pa.string()))
 _HINT = "Check that base_url or the saved file is the trades endpoint of a relayer (GET /api/v3/user/trades)."
 _JSON_HINT = (
     "Ask for the page again; if it was saved, save it again. Check base_url too."
@@ -97,10 +94,10 @@ class _Regular(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The rows of some pages as text columns, one per name of `MEMBERS`, ``tail`` and ``no_trade``.
+    """The rows of some pages as text columns, one per name of `MEMBERS`, ``tail``, ``no_trade`` and ``text``.
 
-    ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade; where it was asked
-    for, ``text`` is that of every row, without white space. `counts` and `totals` are the number of rows of each
+    ``tail`` is the JSON text of further members, ``no_trade`` that of a row that is not a trade, and ``text`` that of
+    a row whose members alone do not give it: see `texts_of`. `counts` and `totals` are the number of rows of each
     page and its ``totalNum`` as sent; `places` name the pages in errors.
     """
 
@@ -108,6 +105,10 @@ class Batch(NamedTuple):
     counts: list[int]
     totals: list[Any]
     places: Sequence[str]
+
+    def size(self) -> int:
+        """Bytes of the columns."""
+        return int(self.columns.nbytes)
 
     def where(self, position: int) -> str:
         """Name the page and the row at a position of the columns."""
@@ -121,17 +122,12 @@ class Batch(NamedTuple):
 Reading = Batch | UnexpectedAnswer
 
 
-def bytes_of(page: Any) -> int:
-    """Return what a page counts for in its group."""
-    return PAGE_BYTES + len(page)
-
-
 def group(
     pages: Iterable[AnyPage],
-    size_of: Callable[[AnyPage], int] = bytes_of,
+    size_of: Callable[[AnyPage], int],
     most: int = GROUP_BYTES,
 ) -> Iterator[list[AnyPage]]:
-    """Group pages, by default by a few megabytes; if one fails, first those before it."""
+    """Group pages by their sizes, in bytes or another unit; if one fails, first those before it."""
     members: list[AnyPage] = []
     size = 0
     try:
@@ -154,17 +150,10 @@ def read(
     places: Sequence[str],
     *,
     ten_members: str = "account",
-    with_texts: bool = False,
 ) -> Batch:
     """Read pages into text columns, or raise the error of the first that is none."""
     batches = []
-    for result in _read(
-        pages,
-        places,
-        ten_members,
-        MAX_DOCUMENT,
-        with_texts,
-    ):
+    for result in _read(pages, places, ten_members, MAX_DOCUMENT):
         if isinstance(result, UnexpectedAnswer):
             raise result
         batches.append(result)
@@ -177,17 +166,10 @@ def read_each(
     *,
     ten_members: str = "account",
     size: int = MAX_PAGE,
-    with_texts: bool = False,
 ) -> list[Reading]:
     """Read each page into a batch of its own, or into its error; regular pages are parsed together."""
     results: list[Reading] = []
-    for result in _read(
-        pages,
-        places,
-        ten_members,
-        size,
-        with_texts,
-    ):
+    for result in _read(pages, places, ten_members, size):
         if isinstance(result, Batch):
             results.extend(split(result))
         else:
@@ -199,13 +181,10 @@ def read_tolerantly(
     pages: Sequence[Page],
     places: Sequence[str],
     ten_members: str,
-    *,
-    size: int = MAX_DOCUMENT,
-    with_texts: bool = False,
+    size: int,
 ) -> Batch:
     """Read pages of any layout through the standard library, naming the page at fault."""
-    schema = _WITH_TEXTS if with_texts else _COLUMNS
-    columns: dict[str, list[str | None]] = {name: [] for name in schema.names}
+    columns: dict[str, list[str | None]] = {name: [] for name in _NAMES}
     counts = []
     totals = []
     for page, place in zip(pages, places, strict=True):
@@ -217,26 +196,34 @@ def read_tolerantly(
         totals.append(whole_or_text(total) if isinstance(total, Number) else total)
         for row in trades:
             _append(columns, row, ten_members)
-    return Batch(
-        pa.RecordBatch.from_pydict(
-            columns,
-            schema=schema,
-        ),
-        counts,
-        totals,
-        places,
+    found = pa.RecordBatch.from_pydict(columns, schema=_COLUMNS)
+    texts = found["text"]
+    # Of rows that members give as they are sent, no text is kept: however a row was read, its columns are the same.
+    is_given = pc.equal(texts, _joined(found))
+    found = found.set_column(
+        _NAMES.index("text"), "text", pc.if_else(is_given, None, texts)
     )
+    return Batch(found, counts, totals, places)
+
+
+def texts_of(columns: pa.RecordBatch) -> pa.Array:
+    """Return the JSON text of each row of a batch, without white space."""
+    return pc.coalesce(columns["text"], _joined(columns))
+
+
+def _joined(columns: pa.RecordBatch) -> pa.Array:
+    """Return the text of rows whose members are texts without an escape, which is so of all regular pages."""
+    first, *others = columns.select(MEMBERS).columns
+    # Arrow loses rows in which there is nothing to join.
+    members = [first.fill_null(""), *others]
+    between = pc.binary_join_element_wise(*members, '","', null_handling="skip")
+    return pc.binary_join_element_wise('["', between, '"]', "")
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
     """Join batches that are in the order of their pages."""
-    # Where there are no pages, nobody has said whether texts are wanted.
-    columns = [batch.columns for batch in batches] or [
-        pa.RecordBatch.from_pylist(
-            [],
-            schema=_WITH_TEXTS,
-        )
-    ]
+    empty = pa.RecordBatch.from_pylist([], schema=_COLUMNS)
+    columns = [empty, *(batch.columns for batch in batches)]
     return Batch(
         pa.concat_batches(columns),
         [count for batch in batches for count in batch.counts],
@@ -368,7 +355,6 @@ def _read(
     places: Sequence[str],
     ten_members: str,
     size: int,
-    with_texts: bool = False,
 ) -> Iterator[Reading]:
     """Read pages in their order: regular ones that follow each other together, any other by itself."""
     regular = [_regular(page, size) for page in pages]
@@ -376,7 +362,7 @@ def _read(
     def read(start: int, stop: int) -> Iterator[Reading]:
         """Read pages of one layout together, or in halves if one of them is odd after all."""
         some = places[start:stop]
-        batch = _parse_lines(regular[start:stop], some, with_texts)
+        batch = _parse_lines(regular[start:stop], some)
         middle = (start + stop) // 2
         if batch:
             yield batch
@@ -385,10 +371,7 @@ def _read(
             yield from read(middle, stop)
         else:
             try:
-                page = pages[start:stop]
-                yield read_tolerantly(
-                    page, some, ten_members, size=size, with_texts=with_texts
-                )
+                yield read_tolerantly(pages[start:stop], some, ten_members, size)
             except UnexpectedAnswer as error:
                 yield error
 
@@ -417,7 +400,7 @@ def _regular(page: Page, size: int) -> _Regular | None:
 
 
 def _parse_lines(
-    pages: Sequence[_Regular | None], places: Sequence[str], with_texts: bool
+    pages: Sequence[_Regular | None], places: Sequence[str]
 ) -> Batch | None:
     """Read pages of one layout as lines of cells between quotes; None if one of them is not regular."""
     found = [page for page in pages if page is not None]
@@ -453,12 +436,8 @@ def _parse_lines(
     borders = [table[name].unique().to_pylist() for name in (names[0], names[-1])]
     if borders != [[f"{separator.decode()}["], [""]]:
         return None
-    if with_texts:
-        joined = pc.binary_join_element_wise(*table.select(members).columns, '","')
-        texts = pc.binary_join_element_wise('["', joined, '"]', "")
-        table = table.append_column("text", texts)
     columns: dict[str, Any] = dict.fromkeys(_NAMES, pa.nulls(len(table), pa.string()))
-    for name in (*members, *table.column_names[len(names) :]):
+    for name in members:
         columns[name] = combined(table[name])
     return Batch(
         pa.RecordBatch.from_pydict(columns),
@@ -474,8 +453,9 @@ def _append(
     ten_members: str,
 ) -> None:
     """Append the members of a row to their columns, or the whole of what is not a trade."""
+    text = to_json(row)
     if fault_of(row):
-        members: dict[str, str | None] = {"no_trade": to_json(row)}
+        members: dict[str, str | None] = {"no_trade": text}
     else:
         # Ten members mean one of two things, which the caller must say.
         layout = TEN_MEMBERS[ten_members] if len(row) == 10 else MEMBERS
@@ -485,7 +465,6 @@ def _append(
         members = dict(zip(layout, texts, strict=False))
         if len(row) > len(MEMBERS):
             members["tail"] = to_json(row[len(MEMBERS) :])
-    if "text" in columns:
-        members["text"] = to_json(row)
+    members["text"] = text
     for name, column in columns.items():
         column.append(members.get(name))

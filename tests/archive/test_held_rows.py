@@ -29,6 +29,7 @@ def identities(numbers: Iterable[int]) -> set[int]:
             pa.array(ids, pa.int64()),
             pa.array(["SELL"] * len(ids), pa.string()),
             orders,
+            pa.nulls(len(ids), pa.string()),
         )
     )
 

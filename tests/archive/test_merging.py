@@ -20,11 +20,12 @@ from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
 from loopring_lab import tables
 from loopring_lab.archive import Archive, merge
 from loopring_lab.archive.rows import ListingSnapshot, Page, to_frame, to_rows
-from loopring_lab.archive.schema import SHOWN, TYPED
+from loopring_lab.archive.schema import SHOWN
 from loopring_lab.errors import UnexpectedAnswer
 from loopring_lab.relayer import Relayer
 from loopring_lab.source import Source
 from loopring_lab.tables import wire
+from loopring_lab.tables.rows import COLUMNS
 
 KEYS = st.tuples(
     st.sampled_from([1, 2]),
@@ -37,7 +38,7 @@ ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
 def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
     """Make rows of identities, contents and pages; what else a row holds does not matter here."""
     every = [
-        dict.fromkeys(TYPED)
+        dict.fromkeys(COLUMNS)
         | {"account_id": key[0], "trade_id": key[1], "side": key[2], "fill_type": "dex", "verbatim": text,
            "retrieved_at": pd.Timestamp(page, unit="s", tz="UTC")}
         for key, text, page in some
@@ -50,7 +51,7 @@ def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
         "token_id",
         "storage_id",
     )
-    names = [*TYPED, "verbatim", "retrieved_at"]
+    names = [*COLUMNS, "verbatim", "retrieved_at"]
     schema = pa.schema(
         [(name, pa.int64() if name in integers else pa.string()) for name in names]
     )
@@ -92,7 +93,7 @@ def test_batches_settle_as_a_plain_model_does(
         for made, imported in batches:
             batch = sorted(made, key=lambda one: one[2])  # pages are read in order
             with archive._file.writing(Source("model")) as connection:
-                merge.add(connection, rows(batch), "a listing", imported=imported)
+                merge.add(connection, rows(batch), imported=imported)
             plain(model, batch, imported)
         lines = archive.query("FROM rows").to_dict("records") if batches else []
     held: dict[Any, dict[int, Any]] = defaultdict(dict)
@@ -127,7 +128,7 @@ def listed() -> ListingSnapshot:
 def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table:
     key = (147661, fill_type)
     places = ["page 7"] * (1 + len(further))
-    batch = wire.read([body, *further], places, with_texts=True)
+    batch = wire.read([body, *further], places)
     pages = [Page(key, each, 1) for each in wire.split(batch)]
     found = to_rows(pages, listed().lookup())
     for error in found.errors.values():
@@ -180,9 +181,9 @@ def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
 
 
 def row_texts(body: bytes) -> list[str]:
-    [page] = wire.read_each([body], ["page 7"], with_texts=True)
+    [page] = wire.read_each([body], ["page 7"])
     assert isinstance(page, wire.Batch)
-    return page.columns["text"].to_pylist()
+    return wire.texts_of(page.columns).to_pylist()
 
 
 @pytest.mark.parametrize(

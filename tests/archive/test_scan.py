@@ -330,7 +330,7 @@ def test_grouped_answers_carry_the_notes_that_those_of_frames_have(
         connection.execute(
             "INSERT INTO held.main.rows FROM sent WHERE account_id = 20000;"
             "INSERT INTO held.main.rows SELECT * REPLACE (20001 AS account_id, CASE side WHEN 'BUY' THEN 'SELL' ELSE 'BUY' END AS side) "
-            "FROM sent WHERE account_id = 20000; INSERT INTO held.main.listings VALUES ('x', '[]', '{\"markets\": []}', now())"
+            "FROM sent WHERE account_id = 20000; INSERT INTO held.main.listings VALUES ('[]', '{\"markets\": []}', now())"
         )
     answer = lab.fees.summary(both, by="market")
     assert answer.attrs["notes"] == [
