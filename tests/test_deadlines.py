@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.scripted_server import Answer, Request, scripted, talking
+from support.scripted_server import Answer, Request, repeating, scripted, talking
 from support.wire_rows import page, row
 
 import loopring_lab as lab
@@ -135,8 +135,6 @@ def test_a_head_that_drips_through_tls_is_cut_off(monkeypatch):
             slow.get("/exchange/tokens")
 
 
-
-
 def test_the_body_of_a_redirect_is_not_read():
     sent: list[int] = []
 
@@ -153,8 +151,6 @@ def test_the_body_of_a_redirect_is_not_read():
     ):
         transport(base_url, timeout=PATIENCE).get("/exchange/tokens")
     assert sum(sent) < 16 << 20
-
-
 
 
 def packed(data: bytes, coding: str = "gzip") -> bytes:
@@ -180,12 +176,16 @@ def once(answer: bytes) -> Talk:
         connection.shutdown(socket.SHUT_WR)
 
     return talk
+
+
 HOSTILE: dict[str, Talk] = {
     "plain without an end": trickle(OK + b"\r\n", b" " * 65536, 0),
     "gzip without an end": trickle(GZIP, ZEROS, 0),
     "4 GiB in gzip": once(packed(BOMB)),
     "gzip that breaks off": once(packed(zlib.compress(b"{}", wbits=31)[:-1])),
-    "gzip with something behind": once(packed(zlib.compress(b"{}", wbits=31) + b"more")),
+    "gzip with something behind": once(
+        packed(zlib.compress(b"{}", wbits=31) + b"more")
+    ),
     "brotli": once(packed(b"{}", "br")),
     "a length that is not reached": once(OK + b"Content-Length: 50\r\n\r\n{}"),
     "a chunk of 2^64 bytes": once(CHUNKED + b"1" + b"0" * 16 + b"\r\n{}"),
@@ -215,18 +215,14 @@ def test_a_hostile_answer_is_an_error_and_takes_little_memory(name):
 def test_gzip_is_expanded():
     text = b'{"a": "' + os.urandom(300_000).hex().encode() + b'"}'
     parts = [zlib.compress(part, wbits=31) for part in (text[:5], text[5:])]
-    with scripted(
-        lambda number, request: Answer(
-            200, b"".join(parts), {"Content-Encoding": "gzip"}
-        )
+    with repeating(
+        Answer(200, b"".join(parts), {"Content-Encoding": "gzip"})
     ) as server:
         assert transport(server.base_url).get("/exchange/tokens") == text
 
 
 def test_an_answer_sets_no_cookie():
-    with scripted(
-        lambda number, request: Answer(headers={"Set-Cookie": "a=b"})
-    ) as server:
+    with repeating(Answer(headers={"Set-Cookie": "a=b"})) as server:
         client = transport(server.base_url)
         client.get("/exchange/tokens")
         client.get("/exchange/tokens")
@@ -241,9 +237,7 @@ def client_of(base_url: str, **how: Any) -> Client:
 
 
 def test_a_wait_beyond_the_budget_is_not_begun():
-    with scripted(
-        lambda number, request: Answer(429, b"", {"Retry-After": "20"})
-    ) as server:
+    with repeating(Answer(429, b"", {"Retry-After": "20"})) as server:
         with pytest.raises(
             RelayerTimeout,
             match=r"would come after 20.0 s, beyond max_seconds=15\. Allow",
@@ -253,9 +247,7 @@ def test_a_wait_beyond_the_budget_is_not_begun():
 
 
 def test_waiting_for_a_turn_counts():
-    with scripted(
-        lambda number, request: Answer(body=b'{"totalNum": 1, "trades": []}')
-    ) as server:
+    with repeating(Answer(body=b'{"totalNum": 1, "trades": []}')) as server:
         client = Client(Transport(server.base_url, rate=0.01, max_seconds=15))
         client.count(5)
         with pytest.raises(
@@ -315,8 +307,6 @@ def test_bytes_are_counted_for_each_history_of_a_sync(tmp_path):
             list(limited.pages([max(sizes, key=lambda one: sizes[one])]))
 
 
-
-
 # Ctrl-C
 
 
@@ -354,9 +344,7 @@ def test_ctrl_c_ends_a_call(stage):
 
 def test_ctrl_c_ends_the_wait_for_another_attempt():
     with (
-        scripted(
-            lambda number, request: Answer(429, b"", {"Retry-After": "20"})
-        ) as server,
+        repeating(Answer(429, b"", {"Retry-After": "20"})) as server,
         interrupted(0.1),
     ):
         client_of(server.base_url).count(5)
@@ -400,9 +388,7 @@ def test_a_forked_process_has_connections_of_its_own():
         "assert client.count(5) == 7\n"
         "if child: assert os.waitpid(child, 0)[1] == 0\n"
     )
-    with scripted(
-        lambda number, request: Answer(body=b'{"totalNum": 7, "trades": []}')
-    ) as server:
+    with repeating(Answer(body=b'{"totalNum": 7, "trades": []}')) as server:
         python(program, server.base_url)
         assert len(server.requests) == 3
 
@@ -411,9 +397,7 @@ def test_a_client_that_is_gone_leaves_no_connection_open():
     """Without waiting for the garbage collector, which a session of many clients may outrun."""
     gc.disable()
     try:
-        with scripted(
-            lambda number, request: Answer(body=b'{"totalNum": 7}')
-        ) as server:
+        with repeating(Answer(body=b'{"totalNum": 7}')) as server:
             transport = Transport(server.base_url, rate=None)
             assert transport.get("/user/trades")
             gone = weakref.ref(transport)

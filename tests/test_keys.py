@@ -21,7 +21,7 @@ from support.key_update_setup import (
     sign_typed_data,
 )
 from support.protocol_vectors import every_vector
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import Answer, Request, repeating, scripted
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -278,9 +278,7 @@ def test_an_update_that_takes_too_long_is_not_given_up(setup):
 
 def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(setup):
     receipt = setup.prepare().submit()
-    with scripted(
-        lambda number, request: Answer(429, headers={"Retry-After": "20"})
-    ) as server:
+    with repeating(Answer(429, headers={"Retry-After": "20"})) as server:
         with (
             setup.redirected(server.base_url),
             pytest.raises(
@@ -395,7 +393,7 @@ def test_an_answer_is_not_asked_for_twice(setup, answer, error, told):
     update = setup.prepare()
     answer = answer._replace(headers=answer.headers | setup.source)
     with (
-        scripted(lambda number, request: answer) as server,
+        repeating(answer) as server,
         setup.redirected(server.base_url),
     ):
         with pytest.raises(error, match=told):

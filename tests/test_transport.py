@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.scripted_server import Answer, Request, Script, scripted
+from support.scripted_server import Answer, Request, Script, repeating, scripted
 
 from loopring_lab.errors import (
     LabError,
@@ -286,9 +286,7 @@ def test_what_the_environment_names_wrongly_is_named(
     ids=ascii,
 )
 def test_a_redirect_is_not_followed_but_named(location, named):
-    with scripted(
-        lambda number, request: Answer(302, headers={"Location": location})
-    ) as server:
+    with repeating(Answer(302, headers={"Location": location})) as server:
         with pytest.raises(TransportError) as caught:
             Transport(server.base_url, api_key=KEY, rate=None).get(
                 "/user/trades", {"accountId": 5}, keyed=True
@@ -399,7 +397,7 @@ def test_the_log_has_neither_key_nor_query(caplog):
     ],
 )
 def test_an_error_says_whether_the_relayer_may_have_acted(answer, maybe_received):
-    with scripted(lambda number, request: answer) as server:
+    with repeating(answer) as server:
         client = Transport(server.base_url, rate=None, proxies=False)
         with pytest.raises((RelayerError, TransportError)) as caught:
             client.post("/account", b"{}", signature="0x1b")
