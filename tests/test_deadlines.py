@@ -317,20 +317,28 @@ def press_ctrl_c() -> None:
 
 
 @contextmanager
-def interrupted(
-    seconds: float, press: Callable[[], None] = press_ctrl_c
-) -> Iterator[None]:
+def interrupted(seconds: float) -> Iterator[None]:
     """Press Ctrl-C after some seconds; the block, which would go on for longer, must then end."""
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a job in the background ignores it
-    timer = threading.Timer(seconds, press)
-    timer.start()
+    # A job in the background ignores Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    ended = threading.Event()
+
+    def press() -> None:
+        pause = seconds
+        # Python drops an interrupt that comes while it forgets a weak reference, so one may not do.
+        while not ended.wait(pause):
+            press_ctrl_c()
+            pause = 2.0
+
+    presser = threading.Thread(target=press)
+    presser.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
+        ended.set()
     finally:
-        timer.join()
+        ended.set()
+        presser.join()
         signal.signal(signal.SIGINT, before)
 
 

@@ -387,6 +387,7 @@ def test_own_trades_as_reference_are_called_that():
     assert "The reference is own trades, which hide much of the loss." in said
 
 
+@pytest.mark.thorough
 def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say():
     dice = np.random.default_rng(4)
     found = days().head(40)

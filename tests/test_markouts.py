@@ -71,37 +71,17 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order():
         fill(3000, "101", id="8", orderHash="0xc", side="BUY"),
         fill(4000, "95"),
     )
-    found = lab.fills.all_in_cost(both, both)
-    expected = {
-        (7, "SELL"): 90,
-        (7, "BUY"): 90,
-        (8, "SELL"): 90,
-        (8, "BUY"): 100,
-        (0, "SELL"): None,
-        (5, "SELL"): 101,
-    }
-    assert (
-        dict(
-            zip(
-                zip(found["trade_id"], found["side"], strict=True),
-                references(found),
-                strict=True,
-            )
-        )
-        == expected
-    )
-    of_order = both["order_hash"] == "0xa"
-    mine = both[of_order]
-    others = both[~of_order]
-    assert references(lab.fills.all_in_cost(mine, both)) == [90, 90]
-    assert references(lab.fills.all_in_cost(mine, others)) == [
-        90,
-        90,
-    ]  # the other sides are all there is
-    thin = both[
-        ["created_at", "market", "price"]
-    ]  # moment and price say whose they are
-    assert references(lab.fills.all_in_cost(mine, thin)) == [90, 90]
+    expected = {"0x0": None, "0xa": 90, "0xb": 90, "0xc": 100, "0x5": 101}
+    orders = both["order_hash"].tolist()
+    assert references(lab.fills.all_in_cost(both, both)) == [
+        expected[order] for order in orders
+    ]
+    is_mine = both["order_hash"] == "0xa"
+    mine = both[is_mine]
+    # Moment and price say whose a price is, and of fills alone at a moment the other sides are all there is.
+    thin = both[["created_at", "market", "price"]]
+    for prices in (both, both[~is_mine], thin):
+        assert references(lab.fills.all_in_cost(mine, prices)) == [90, 90]
     marks = thin.assign(created_at=thin["created_at"] - pd.Timedelta(1, "ms"))
     assert references(lab.fills.all_in_cost(mine, marks)) == [100, 101]
 
@@ -151,14 +131,15 @@ def drawn_frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 @settings(
-    max_examples=5, phases=[Phase.explicit, Phase.generate]
+    max_examples=8, phases=[Phase.explicit, Phase.generate]
 )  # shrinking takes minutes
 @given(
     st.lists(KNOWN, max_size=14),
     st.lists(KNOWN, max_size=8),
     st.sampled_from(["all", "no places", "thin"]),
+    st.sampled_from([2, None]),
 )
-def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known):
+def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known, within):
     frame = drawn_frame(mine)
     everything = drawn_frame(mine + others)
     prices = {
@@ -170,46 +151,41 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known):
     }[known]
     fills = oracle.fills_of(frame)
     all_fills = oracle.fills_of(prices)
-    for within in (2, None):
-        tolerance = within and f"{within}ms"
-        checks = [
-            (lab.fills.all_in_cost(frame, "next", tolerance), oracle.costs(fills, "next", within)),
-            (lab.fills.all_in_cost(frame, "last", tolerance), oracle.costs(fills, "last", within)),
-            (lab.fills.price_gap(frame, tolerance), oracle.price_gaps(fills, within)),
-            (lab.fills.all_in_cost(frame, "next", tolerance, prices=prices), oracle.costs(fills, "next", within, all_fills)),
-            (lab.fills.all_in_cost(frame, "last", tolerance, prices=prices), oracle.costs(fills, "last", within, all_fills)),
-        ]  # fmt: skip
-        given = lab.fills.all_in_cost(frame, prices, tolerance)
-        kinds = set(given["reference"])
-        outside = kinds == {"outside prices"}
-        if kinds:
-            checks.append(
-                (
-                    given,
-                    oracle.costs(
-                        fills, "outside" if outside else "at", within, all_fills
-                    ),
-                )
+    tolerance = within and f"{within}ms"
+    checks = [
+        (lab.fills.all_in_cost(frame, "next", tolerance), oracle.costs(fills, "next", within)),
+        (lab.fills.all_in_cost(frame, "last", tolerance), oracle.costs(fills, "last", within)),
+        (lab.fills.price_gap(frame, tolerance), oracle.price_gaps(fills, within)),
+        (lab.fills.all_in_cost(frame, "next", tolerance, prices=prices), oracle.costs(fills, "next", within, all_fills)),
+        (lab.fills.all_in_cost(frame, "last", tolerance, prices=prices), oracle.costs(fills, "last", within, all_fills)),
+    ]  # fmt: skip
+    given = lab.fills.all_in_cost(frame, prices, tolerance)
+    kinds = set(given["reference"])
+    outside = kinds == {"outside prices"}
+    if kinds:
+        checks.append(
+            (
+                given,
+                oracle.costs(fills, "outside" if outside else "at", within, all_fills),
             )
-            moved = lab.fills.markouts(
-                frame, prices, ["1ms", "3ms"], tolerance=tolerance
-            )
-            expected = oracle.markouts(
-                fills, all_fills, {"1ms": 1, "3ms": 3}, within, outside=outside
-            )
-            checks.append((moved, expected))
-        for found, by_hand in checks:
-            rows = oracle.fills_of(found)
-            assert [
-                {name: getattr(row, name) for name in one}
-                for row, one in zip(rows, by_hand, strict=True)
-            ] == [
-                {
-                    name: pytest.approx(value) if isinstance(value, float) else value
-                    for name, value in one.items()
-                }
-                for one in by_hand
-            ]
+        )
+        moved = lab.fills.markouts(frame, prices, ["1ms", "3ms"], tolerance=tolerance)
+        expected = oracle.markouts(
+            fills, all_fills, {"1ms": 1, "3ms": 3}, within, outside=outside
+        )
+        checks.append((moved, expected))
+    for found, by_hand in checks:
+        rows = oracle.fills_of(found)
+        assert [
+            {name: getattr(row, name) for name in one}
+            for row, one in zip(rows, by_hand, strict=True)
+        ] == [
+            {
+                name: pytest.approx(value) if isinstance(value, float) else value
+                for name, value in one.items()
+            }
+            for one in by_hand
+        ]
 
 
 # Markouts

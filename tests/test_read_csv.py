@@ -35,7 +35,7 @@ def test_a_frame_comes_back_as_it_was(tmp_path, trades, name, index):
     assert lab.anomalies(found).equals(lab.anomalies(trades))
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(rows=histories())
 def test_amounts_come_back_to_the_last_digit(tmp_path_factory, rows):
     file = tmp_path_factory.mktemp("saved") / "trades.csv"

@@ -183,6 +183,7 @@ def test_on_the_recorded_block_only_what_follows_is_quoted():
     assert quoted["before_fees_bps"].abs().max() < 60
 
 
+@pytest.mark.thorough
 def test_the_demo_blocks_give_the_quotes_of_their_world():
     client = lab.connect(blocks="demo")
     quotes = lab.fills.pool_quotes(client.trades(), client.pool_balances())

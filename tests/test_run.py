@@ -124,6 +124,7 @@ def test_a_log_says_once_what_takes_long(project):
     assert lines[3].startswith("run.py: ready after")
 
 
+@pytest.mark.thorough
 def test_a_terminal_shows_for_how_long(project):
     import pty
 

@@ -323,4 +323,3 @@ def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block, name):
     assert note in lab.show(found)._repr_html_()
     if name in ("breakdown", "vwap", "size_profile"):
         assert found["both_sides"].sum() == number
-    assert_same(SUMMARIES[name](block.sample(frac=1, random_state=2)), found)
