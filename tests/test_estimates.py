@@ -40,38 +40,21 @@ def of_pool(world: World, market: str) -> list[Fill]:
 
 def test_a_pool_earns_and_loses_what_integers_say():
     """At 2000 USDT a pool sells 1 ETH for 2010, then buys 1 for 1980; later ETH is worth 2100."""
-    members = {
-        "market": "AMM-ETH-USDT",
-        "size": str(10**18),
-        "accountId": "4",
-        "type": "maker",
-        "feeAmount": "0",
-    }
+    fills = [
+        ("SELL", "2010.0", 100_000),
+        ("BUY", "1980.0", 200_000),
+        ("BUY", "1980.0", 90_000_000),
+    ]
     rows = [
         row(
-            **members,
-            id="1",
-            side="SELL",
-            price="2010.0",
-            createdAt="100000",
-            orderHash="0x1",
-        ),
-        row(
-            **members,
-            id="2",
-            side="BUY",
-            price="1980.0",
-            createdAt="200000",
-            orderHash="0x2",
-        ),
-        row(
-            **members,
-            id="3",
-            side="BUY",
-            price="1980.0",
-            createdAt="90000000",
-            orderHash="0x3",
-        ),
+            **MEMBERS,
+            id=str(number),
+            orderHash=f"0x{number}",
+            side=side,
+            price=price,
+            createdAt=str(moment),
+        )
+        for number, (side, price, moment) in enumerate(fills)
     ]
     pool = read([page(rows)], fill_type="amm")
     prices = pd.DataFrame(
@@ -84,7 +67,8 @@ def test_a_pool_earns_and_loses_what_integers_say():
     found = lab.fills.pool_returns(pool, 4, prices)
     assert found["period"].dt.day.tolist() == [1, 2]
     assert found["fills"].tolist() == [2, 1]
-    assert found["unpriced"].tolist() == [0, 1]  # no later price
+    # On the second day there is no later price.
+    assert found["unpriced"].tolist() == [0, 1]
     first = found.iloc[0]
     fees = Decimal(2010 + 2000) * 20 / 10_000
     assert first["fees"] == fees
@@ -97,32 +81,46 @@ def test_a_pool_earns_and_loses_what_integers_say():
 
 
 def test_a_pools_returns_are_those_of_the_true_prices(world, trades):
+    """Fees and losses are those of `liquidity`, which test_liquidity.py holds to the truth of worlds."""
     horizon = 5 * MINUTE
     for market, account in world.pools.items():
         fills = of_pool(world, market)
         if len(fills) < 100:
             continue
-        base = MARKETS[market].base.decimals
-        quote = MARKETS[market].quote.decimals
-        sums = dict.fromkeys(("notional", "fees", "net", "markout"), 0.0)
-        for fill in fills:
-            size = fill.size / 10**base
-            moved = fill.quote / 10**quote
-            now, later = (
-                float(true_price(world, market, fill.time_ms + lag))
-                for lag in (0, horizon)
-            )
-            sign = 1 if fill.side == "BUY" else -1
-            sums["notional"] += moved
-            sums["fees"] += 0.002 * (moved if fill.side == "BUY" else size * now)
-            sums["net"] += sign * (moved - size * now)
-            sums["markout"] += sign * (moved - size * later)
         marks = minute_marks(world, fills, [horizon])
         pool = trades[trades["account_id"] == account]
         found = lab.fills.pool_returns(pool, account, marks, every="1y")
         assert (found["fills"].sum(), found["unpriced"].sum()) == (len(fills), 0)
-        for name, true in sums.items():
-            ours = float(lab.amounts.total(found, name).item())
-            assert abs(ours - true) / sums["notional"] * 10_000 < 0.75, (market, name)
+        same = lab.fills.liquidity(pool, None, marks, every="1y")
+        assert found["notional"].tolist() == same["notional"].tolist()
+        assert found["net"].tolist() == same["net"].tolist()
+        # The fee of each fill is cut to 18 decimals once.
+        reach = Decimal(len(fills)).scaleb(-18)
+        assert ((found["fees"] - same["fees"]).abs() <= reach).all()
         assert (found["fees"] - found["lvr"] == found["net"]).all()
         assert (found["lvr"] > 0).all()
+        gained = true_markout(world, market, fills, horizon)
+        off = float(lab.amounts.total(found, "markout").item()) - gained
+        notional = float(lab.amounts.total(found, "notional").item())
+        assert abs(off) / notional * 10_000 < 0.75, market
+
+
+def true_markout(world: World, market: str, fills: list[Fill], horizon: int) -> float:
+    """Return what a pool gained on its fills at the true prices of later."""
+    base = MARKETS[market].base.decimals
+    quote = MARKETS[market].quote.decimals
+    gained = 0.0
+    for fill in fills:
+        later = float(true_price(world, market, fill.time_ms + horizon))
+        gain = fill.quote / 10**quote - fill.size / 10**base * later
+        gained += gain if fill.side == "BUY" else -gain
+    return gained
+
+
+MEMBERS = {
+    "market": "AMM-ETH-USDT",
+    "size": str(10**18),
+    "accountId": "4",
+    "type": "maker",
+    "feeAmount": "0",
+}
