@@ -273,9 +273,3 @@ def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number):
     for call in refused:
         with pytest.raises(LabError, match="a number of too many digits"):
             call()
-
-
-@pytest.mark.parametrize("limit", ["5", 1.5, 0, -1])
-def test_a_limit_is_a_whole_number_above_0(limit):
-    with pytest.raises(LabError, match=r"^limit=.*: give a number of trades above 0"):
-        Client(Transport("http://127.0.0.1:1")).trades(5, limit=limit)

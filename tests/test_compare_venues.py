@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
-from support.trade_histories import assert_refused
 from support.worlds import (
     MINUTE,
     WEIGHTS,
@@ -450,21 +449,3 @@ def test_where_weights_decide_the_sign_the_verdict_is_undecided():
     assert found["verdict"] == "undecided"
     sentence = lab.fills.describe(compared)
     assert "which venue is cheaper depends on these weights" in sentence
-
-
-REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "a percentage": (lambda f: lab.fills.compare_venues(f, intervals=95), r"intervals=95 is not a level between 0 and 1"),
-    "no unit": (lambda f: lab.fills.compare_venues(f, horizon="60"), r"horizon='60' is not a length of time"),
-    "no cluster": (lambda f: lab.fills.compare_venues(f, cluster="hour"), r"cluster='hour' is not known"),
-    "by the venue": (lambda f: lab.fills.compare_venues(f, by=["side", "fill_type"]), r"'fill_type', whose values are compared"),
-    "other markets": (
-        lambda f: lab.fills.compare_venues(f, f[["created_at", "price"]].assign(market="LRCETH")),
-        r"prices= has no price of a market in trades",
-    ),
-    "no comparison": (lambda f: lab.fills.describe(f), r"lab.fills.describe: the frame has no column 'fills'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(trades, case):
-    assert_refused(*REFUSED[case], trades)

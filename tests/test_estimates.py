@@ -1,12 +1,9 @@
 """Estimates of fills: what pools earn, against the truth of a world."""
 
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import pandas as pd
 import pytest
-from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import MINUTE, minute_marks, true_price
 
@@ -14,20 +11,6 @@ import loopring_lab as lab
 from loopring_lab.relayer import World
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill
-
-REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "no pool": (lambda f: lab.fills.pool_returns(f, 10083), r"account 10083 is no pool: it took liquidity"),
-    "a name": (lambda f: lab.fills.pool_returns(f, "LRC-ETH"), r"pool_account='LRC-ETH' is not a valid account id"),
-    "nobody": (lambda f: lab.fills.pool_returns(f, 7), r"account 7 has no fills in these trades"),
-    "a share": (lambda f: lab.fills.pool_returns(f, 1, pool_fee_bps=0.002), r"pool_fee_bps=0.002 is not a fee"),
-    "no period": (lambda f: lab.fills.pool_returns(f, 1, every="daily"), r"every='daily' is not a period"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(trades, case):
-    assert_refused(*REFUSED[case], trades)
-
 
 # Pools
 

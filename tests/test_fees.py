@@ -2,7 +2,6 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from support.engines import IN_MEMORY, on, result_rows
 from support.settled_block import Settled, client_of
-from support.trade_histories import Drawn, assert_refused, frame_of
+from support.trade_histories import Drawn, frame_of
 from support.wire_rows import row, tokens
 
 import loopring_lab as lab
@@ -513,49 +512,6 @@ def test_a_line_takes_any_of_several_values(history, several):
     apart = lab.fees.schedule_check(history, one_by_one, others=None)
     assert set(found["market"]) == set(markets)
     assert_frame_equal(found.drop(columns="line"), apart.drop(columns="line"))
-
-
-# Edges and refusals
-
-
-REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "nothing": (lambda f: lab.fees.tiers(None), r"got NoneType. Pass a pandas"),
-    "a column": (lambda f: lab.fees.summary(f["fee"]), r"got pandas.Series. Pass a pandas"),
-    "no amount": (lambda f: lab.fees.summary(f.drop(columns="fee")), r"has no column 'fee'. Did you mean 'fee_bps'\?"),
-    "misspelt by": (lambda f: lab.fees.summary(f, by="markt"), r"no column 'markt'. Did you mean 'market'\?"),
-    "the time to group by": (lambda f: lab.fees.tiers(f, by="created_at"), r"'created_at'. Use every= to group by period"),
-    "an answer's name": (lambda f: lab.fees.summary(f.assign(fills=1), by="fills"), r"'fills'. The result has its own column"),
-    "twice by": (lambda f: lab.fees.summary(f, by=["side", "side"]), r"'side'. Name it once"),
-    "by a number": (lambda f: lab.fees.summary(f, by=3), r"by= cannot include 3. Use columns such as market"),
-    "by lists": (lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"), r"'tags' is list.* cannot be ordered"),
-    "wrong every": (lambda f: lab.fees.over_time(f, "1M"), r"every='1M' is not a period. Give a number and a unit"),
-    "an empty every": (lambda f: lab.fees.tiers(f, every=""), r"every='' is not a period"),
-    "naive times": (
-        lambda f: lab.fees.summary(f.assign(created_at=f["created_at"].dt.tz_localize(None))),
-        r"not a time with a time zone. Convert it",
-    ),
-    "texts for times": (lambda f: lab.fees.summary(f.assign(created_at="2022")), r"VARCHAR, not a time with a time zone"),
-    "unlike objects": (
-        lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
-        r"Arrow cannot hold the frame's values: .*column desk.*Clean that column first",
-    ),
-    "unknown token": (lambda f: lab.fees.in_token(f, "ETHH"), r"no fee is in 'ETHH'. Did you mean 'ETH'\?"),
-    "tokens without decimals": (lambda f: lab.fees.tiers(f, tokens=pd.DataFrame()), r"no column 'decimals'. Pass client.tokens"),
-    "no schedule": (lambda f: lab.fees.schedule_check(f, None), r"None is not a rate. Give basis points from 0 to"),
-    "a rate too high": (lambda f: lab.fees.schedule_check(f, 10_001), r"10001 is not a rate"),
-    "a line without rate": (lambda f: lab.fees.schedule_check(f, [{"market": "LRC-ETH"}]), r"line 0 .*has no bps. Give"),
-    "a line by the time": (lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}), r"Use since and until"),
-    "a line misspelt": (lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]), r"Did you mean 'market'"),
-    "a line that ends before it begins": (
-        lambda f: lab.fees.schedule_check(f, [{"since": "2022-05", "until": "2022-04", "bps": 1}]), r"ends before it begins"),
-    "a line that matches nothing": (lambda f: lab.fees.schedule_check(f, [{"market": [], "bps": 1}]), r"matches nothing"),
-    "a wrong absent": (lambda f: lab.fees.schedule_check(f, 1, absent="maybe"), r"absent='maybe' is not valid. Use"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(history, case):
-    assert_refused(*REFUSED[case], history.head(20))
 
 
 def test_portable_refuses_what_other_engines_cannot_hold(history):

@@ -7,7 +7,6 @@ from support.flows import CHEAPER, recovered
 from support.worlds import minute_marks, trades_of
 
 import loopring_lab as lab
-from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
 
 FEW = [(5025, "pool", False), (5026, "neither", True), (5027, "book", True)]
@@ -101,22 +100,3 @@ def test_an_own_column_of_that_name_is_replaced(trades, prices):
     known = lab.fills.with_flow(trades.assign(flow="mine"), prices)
     assert "mine" not in set(known["flow"])
     assert known.columns.tolist().count("flow") == 1
-
-
-WRONG = {
-    "no prices": ({"prices": None}, "no prices of an outside market"),
-    "no length of time": ({"tolerance": "soon"}, "tolerance='soon'"),
-    "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_judged_is_refused(wrong, trades, prices):
-    given, named = WRONG[wrong]
-    with pytest.raises(LabError, match=named):
-        lab.fills.with_flow(trades, **{"prices": prices} | given)
-
-
-def test_own_trades_are_no_prices_from_outside(trades):
-    with pytest.raises(LabError, match="no prices of an outside market"):
-        lab.fills.with_flow(trades, trades)

@@ -390,8 +390,8 @@ FILES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", ["tokens.json", f"trades/{ACCOUNT}-dex.json"])
 def test_a_hostile_file_of_a_recording_is_refused_or_read_as_it_is(
-    tmp_path: Path, place: str, name: str
-) -> None:
+    tmp_path, place, name
+):
     path = laid(tmp_path, answers()) / place
     path.unlink()
     FILES[name](path)

@@ -208,13 +208,6 @@ def test_an_update_that_expires_on_the_way_fails_with_that_reason(setup):
         receipt.wait()
 
 
-def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup):
-    with pytest.raises(
-        KeyUpdateError, match=r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"
-    ):
-        setup.prepare(fee_token="WBTC")
-
-
 def test_a_failed_update_ends_in_the_relayers_reason():
     with key_update_setup(fail_updates={1: "not enough ETH to pay the fee"}) as setup:
         before = setup.client.account(ACCOUNT)
@@ -606,23 +599,6 @@ def test_a_preview_signs_and_sends_nothing(setup):
 # What is given
 
 
-@pytest.mark.parametrize("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]])
-def test_a_private_key_is_never_taken(unused_setup, signer):
-    with pytest.raises(
-        KeyUpdateError, match=r"signer: .* as text is never accepted"
-    ) as caught:
-        unused_setup.prepare(signer=signer)
-    assert "0101" not in str(caught.value)
-
-
-@pytest.mark.parametrize("seed", ["", "with key nonce: 99", "with key nonce: 1 "])
-def test_a_key_seed_must_end_in_the_nonce(unused_setup, seed):
-    with pytest.raises(
-        ProtocolError, match=r"keySeed: does not end in 'with key nonce: 1'"
-    ):
-        unused_setup.prepare(key_seed=seed)
-
-
 @pytest.mark.parametrize(
     ("valid_for", "seconds"),
     [
@@ -648,14 +624,6 @@ def test_a_moment(unused_setup, zone):
 
 
 @pytest.mark.parametrize(
-    "valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)]
-)
-def test_what_is_no_time_is_refused(unused_setup, valid_for):
-    with pytest.raises(KeyUpdateError, match=r"valid_for=.*Give text such as '30d'"):
-        unused_setup.prepare(valid_for=valid_for)
-
-
-@pytest.mark.parametrize(
     ("given", "token", "volume"),
     [
         (None, "ETH", "19000000000000"),
@@ -668,23 +636,6 @@ def test_what_is_no_time_is_refused(unused_setup, valid_for):
 def test_fees_are_exact(unused_setup, given, token, volume):
     sent = unused_setup.prepare(max_fee=given, fee_token=token).body()["maxFee"]
     assert sent == {"tokenId": {"ETH": 0, "USDT": 3}[token], "volume": volume}
-
-
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        (0.1, AmountError),
-        ("a lot", AmountError),
-        ("1E-19", AmountError),
-        ("NaN", AmountError),
-        (True, AmountError),
-        ("-1", ProtocolError),
-        ("79228162514.264337593543950336", ProtocolError),
-    ],
-)
-def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(unused_setup, given, error):
-    with pytest.raises(error):
-        unused_setup.prepare(max_fee=given)
 
 
 # What is shown and kept
@@ -723,3 +674,35 @@ def test_updates_and_receipts_are_not_pickled(setup):
     for value in (update, update.submit(), update.body()):
         with pytest.raises(TypeError, match="pickle"):
             pickle.dumps(value)
+
+
+Refused = tuple[str, list[Any], type[LabError], str | None]
+
+
+NO_SIGNER = r"signer: .* as text is never accepted"
+
+
+NO_SEED = r"keySeed: does not end in 'with key nonce: 1'"
+
+
+NO_TIME = r"valid_for=.*Give text such as '30d'"
+
+
+REFUSED: list[Refused] = [
+    ("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]], KeyUpdateError, NO_SIGNER),
+    ("key_seed", ["", "with key nonce: 99", "with key nonce: 1 "], ProtocolError, NO_SEED),
+    ("valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)], KeyUpdateError, NO_TIME),
+    ("max_fee", [0.1, "a lot", "1E-19", "NaN", True], AmountError, None),
+    ("max_fee", ["-1", "79228162514.264337593543950336"], ProtocolError, None),
+    ("fee_token", ["WBTC"], KeyUpdateError, r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "values", "error", "told"), REFUSED)
+def test_what_is_given_wrongly_is_refused_and_no_key_repeated(
+    unused_setup, name, values, error, told
+):
+    for value in values:
+        with pytest.raises(error, match=told) as caught:
+            unused_setup.prepare(**{name: value})
+        assert "0101" not in str(caught.value)

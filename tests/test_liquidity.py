@@ -317,26 +317,6 @@ def test_of_a_real_block_only_what_follows_is_known():
         assert row["quote_added"] == sums[row["quote"]]
 
 
-# What makes no sense
-
-
-def test_what_makes_no_sense_is_refused_in_words():
-    pool = drawn(1)
-    trades = trades_of([pool])
-    balances = balances_of([pool])
-    cases = [
-        (lambda: lab.fills.liquidity(trades.assign(role="taker")), "no fills of a pool"),
-        (lambda: lab.fills.liquidity(trades, every="daily"), "is not a period"),
-        (lambda: lab.fills.liquidity(trades, pool_fee_bps=0.2), "is not a fee"),
-        (lambda: lab.fills.liquidity(trades, balances.drop(columns="market")), "has no column 'market'"),
-        (lambda: lab.fills.liquidity(trades, trades), "balances=: the frame has no"),
-        (lambda: lab.fills.liquidity(trades, 5), "expected a"),
-    ]  # fmt: skip
-    for ask, words in cases:
-        with pytest.raises(LabError, match=words):
-            ask()
-
-
 # In words, and drawn
 
 

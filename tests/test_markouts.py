@@ -1,6 +1,5 @@
 """Prices before and after fills: which one is taken, markouts, shortfall, and the world's truth."""
 
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -12,7 +11,6 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from support import oracle
 from support.engines import result_rows
-from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import minute_marks, trades_of, true_markouts, values_of
 
@@ -298,21 +296,3 @@ def test_markouts_against_minute_prices_are_the_true_ones():
             assert getattr(line, f"weighted_{rate}_bps") == pytest.approx(
                 expected, abs=0.5
             )
-
-
-# Refusals
-
-REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "a number without unit": (lambda f: lab.fills.all_in_cost(f, tolerance="60"), r"tolerance='60' is not a length of time. Give a number with a unit"),
-    "no horizon": (lambda f: lab.fills.markouts(f, horizons=[]), r"horizons=\[\] is empty"),
-    "a horizon of nothing": (lambda f: lab.fills.markouts(f, horizons=["0s"]), r"has a length of 0"),
-    "a horizon twice": (lambda f: lab.fills.markouts(f, horizons=["60s", "1min"]), r"or one twice"),
-    "a horizon as a number": (lambda f: lab.fills.markouts(f, horizons=[60]), r"horizons=60 is not a length of time"),
-    "two frames": (lambda f: lab.fills.all_in_cost(f, f, prices=f), r"reference= and prices= are both frames"),
-    "prices without a market": (lambda f: lab.fills.shortfall(f, f[["created_at", "price"]]), r"no column 'market'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(case):
-    assert_refused(*REFUSED[case], trades(fill(1000, "90"), fill(2000, "91")))

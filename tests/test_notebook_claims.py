@@ -33,7 +33,6 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 EACH_NOTEBOOK = pytest.mark.parametrize(
     "path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name
 )
-POOL = 1
 DAYS = 30
 DAY = 86_400_000
 FEE = 6  # its place in a row as the relayer sends it
@@ -276,12 +275,6 @@ def test_orders_in_parts_are_counted(world, venues):
     assert said == [sum(1 for count in parts.values() if count > 1), len(parts)]
 
 
-def test_the_pools_fills_are_all_of_its_own(world):
-    with served(world) as address:
-        found = run("07_liquidity.ipynb", base_url=address, blocks=None)
-    own = [f for f in world.fills if f.maker == POOL and f.venue == "amm"]
-    assert found.numbers(f"# fills of account {POOL}.") == [len(own)]
-    assert found.names["earned"]["fills"].sum() == len(own)
 
 
 def test_an_account_s_fills_are_counted(world, fees):

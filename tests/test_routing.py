@@ -199,29 +199,6 @@ def test_the_demo_blocks_give_the_quotes_of_their_world():
         assert Decimal(str(row.pool_quote)) == in_units(fill.pool_quote, fill.market)
 
 
-WRONG = {
-    "a share": ({"pool_fee_bps": 0.002}, "pool_fee_bps=0.002 is not a fee"),
-    "no fee": ({"taker_fee_bps": "10"}, "taker_fee_bps='10' is not a fee"),
-    "all of it": ({"taker_fee_bps": 10_000}, "taker_fee_bps=10000 is not a fee"),
-    "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
-    "a time": ({"by": "created_at"}, "by= cannot include 'created_at'"),
-    "an answer": ({"by": "unquoted"}, "by= cannot include 'unquoted'"),
-    "nothing known": ({"by": "colour"}, "no column 'colour'"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_asked_is_refused(wrong, trades, balances):
-    given, named = WRONG[wrong]
-    with pytest.raises(LabError, match=named):
-        lab.fills.pool_quotes(trades, balances, **given)
-
-
-def test_balances_need_their_columns(trades, balances):
-    with pytest.raises(LabError, match="balances=: the frame has no column"):
-        lab.fills.pool_quotes(trades, balances.drop(columns="base_decimals"))
-
-
 def test_means_are_said_in_words_and_drawn(trades, balances):
     overall = lab.fills.pool_quotes(trades, balances, by=[])
     (row,) = overall.to_dict("records")

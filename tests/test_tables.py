@@ -2,7 +2,6 @@
 
 import json
 from decimal import ROUND_DOWN, Decimal
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -63,7 +62,7 @@ def reasons(frame: pd.DataFrame) -> list[str]:
 
 @settings(max_examples=20)
 @given(histories())
-def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
+def test_size_and_fee_are_the_wire_s_integers(rows):
     frame = read(page(rows)).set_index("trade_id")
     assert len(frame) == len(rows)
     listed = set()
@@ -87,7 +86,7 @@ def test_size_and_fee_are_the_wire_s_integers(rows: list[list[Any]]) -> None:
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 10**33), min_size=1), st.integers(1, 10**11))
 @example([999999999999999999999999999999997], 10**7)
-def test_notional_is_cut_at_the_right_digit(sizes: list[int], price: int) -> None:
+def test_notional_is_cut_at_the_right_digit(sizes, price):
     """One-step division of 256-bit decimals in Arrow misses the last digit of the example."""
     shown = f"{Decimal(price).scaleb(-8):f}"
     made = [
@@ -101,7 +100,7 @@ def test_notional_is_cut_at_the_right_digit(sizes: list[int], price: int) -> Non
 # Layouts
 
 
-def test_a_full_row_has_every_documented_member() -> None:
+def test_a_full_row_has_every_documented_member():
     frame = read(page([row()]))
     (found,) = frame.astype(object).where(frame.notna(), None).to_dict("records")
     assert found == FULL_ROW
@@ -111,7 +110,7 @@ def test_a_full_row_has_every_documented_member() -> None:
     assert str(frame["fee_bps"].dtype) == "float64"
 
 
-def test_the_documented_row_is_the_one_read_here(recordings: Path) -> None:
+def test_the_documented_row_is_the_one_read_here(recordings):
     sample = recordings / "samples" / "docs_user_trades_sample.json"
     assert json.loads(sample.read_text())["trades"] == [row()[:13]]
 
@@ -129,7 +128,7 @@ OPTIONAL = [
 
 
 @pytest.mark.parametrize("length", [7, 8, 9, 10, 11, 12, 13, 14])
-def test_shorter_rows_leave_what_they_lack_null(length: int) -> None:
+def test_shorter_rows_leave_what_they_lack_null(length):
     full = row()
     members = full[:length]
     known = OPTIONAL[: length - 7]
@@ -144,22 +143,20 @@ def test_shorter_rows_leave_what_they_lack_null(length: int) -> None:
     )
 
 
-def test_ten_members_can_be_read_by_position() -> None:
+def test_ten_members_can_be_read_by_position():
     found = read(page([row()[:10]]), ten_members="block")
     assert found[OPTIONAL[:3]].to_numpy().tolist() == [[24697, 343, 147661]]
 
 
 @pytest.mark.parametrize("token_id", ["0", "1", None])
 @pytest.mark.parametrize("side", ["BUY", "SELL"])
-def test_either_token_of_the_market_is_a_regular_token_id(
-    side: str, token_id: str | None
-) -> None:
+def test_either_token_of_the_market_is_a_regular_token_id(side, token_id):
     """The exchange's documentation shows the token received, recorded samples the one sold."""
     frame = read(page([row(side=side, tokenId=token_id)]))
     assert tables.anomalies(frame).empty
 
 
-def test_further_members_are_kept_verbatim_and_listed() -> None:
+def test_further_members_are_kept_verbatim_and_listed():
     frame = read(page([[*row(), "new", 7, None, {"a": [1]}]]))
     extra = json.loads(frame["extra"].iloc[0])
     assert {name: extra[name] for name in ("14", "15", "16", "17")} == {
@@ -174,7 +171,7 @@ def test_further_members_are_kept_verbatim_and_listed() -> None:
 
 @pytest.mark.parametrize("fee_token", ["received", "base", "quote", "row"])
 @pytest.mark.parametrize("side", ["BUY", "SELL"])
-def test_the_fee_s_token_is_a_choice(fee_token: str, side: str) -> None:
+def test_the_fee_s_token_is_a_choice(fee_token, side):
     sold = 1 if side == "SELL" else 0
     got = read(
         page([row(side=side, tokenId=str(sold), market="LRC-ETH")]), fee_token=fee_token
@@ -203,14 +200,14 @@ def test_the_fee_s_token_is_a_choice(fee_token: str, side: str) -> None:
         "LRC-ETH",
     ],
 )
-def test_prefixed_and_odd_cased_markets_are_found(market: str) -> None:
+def test_prefixed_and_odd_cased_markets_are_found(market):
     frame = read(page([row(market=market)]))
     assert frame["market"].tolist() == ["LRC-ETH"]
     assert frame["fill_type"].isna().tolist() == [not market.upper().startswith("AMM-")]
     assert not reasons(frame)
 
 
-def test_a_symbol_with_hyphens_or_a_prefix_of_its_own_is_never_split() -> None:
+def test_a_symbol_with_hyphens_or_a_prefix_of_its_own_is_never_split():
     names = tables.tokens(
         [
             {"tokenId": i, "symbol": s, "decimals": 8}
@@ -241,7 +238,7 @@ def test_a_symbol_with_hyphens_or_a_prefix_of_its_own_is_never_split() -> None:
     assert "could be any of A-B, A-b" in reasons(frame)[-1]
 
 
-def test_numbers_and_nulls_are_read_as_their_text() -> None:
+def test_numbers_and_nulls_are_read_as_their_text():
     text = b'{"totalNum": 2, "trades": [[1657638459610, 8919527, "SELL", 453794000000000000000, 3.5669E-4, "LRC-ETH",'
     numbers = text + b" 1618680000000000, 24697, 343, 147661, 1, 2, null, null]]}"
     frame = read(numbers)
@@ -253,7 +250,7 @@ def test_numbers_and_nulls_are_read_as_their_text() -> None:
     )["size"].tolist() == [Decimal("453.794")]
 
 
-def test_fill_types_can_be_given_for_each_page() -> None:
+def test_fill_types_can_be_given_for_each_page():
     frame = read(
         [page([row(id="1")]), page([row(id="2", market="AMM-LRC-ETH")])],
         fill_type=["dex", "amm"],
@@ -265,7 +262,7 @@ def test_fill_types_can_be_given_for_each_page() -> None:
         read([page([row()])], fill_type="pool")
 
 
-def test_no_trades_still_make_a_typed_frame() -> None:
+def test_no_trades_still_make_a_typed_frame():
     for nothing in ([], page([]), [page([]), page([])]):
         frame = read(nothing)
         assert frame.columns.tolist() == COLUMNS
@@ -301,9 +298,7 @@ def test_no_trades_still_make_a_typed_frame() -> None:
         ({"createdAt": "0"}, "createdAt is 0"),
     ],
 )
-def test_an_odd_row_is_kept_and_listed_with_its_reason(
-    members: dict[str, Any], reason: str
-) -> None:
+def test_an_odd_row_is_kept_and_listed_with_its_reason(members, reason):
     frame = read(page([row(**members), row(id="1", createdAt="1500000000000")]))
     assert len(frame) == 2
     assert reasons(frame) == [reason]
@@ -313,7 +308,7 @@ def test_an_odd_row_is_kept_and_listed_with_its_reason(
             assert kept[name] == value
 
 
-def test_a_market_whose_token_is_not_listed_is_odd() -> None:
+def test_a_market_whose_token_is_not_listed_is_odd():
     listed = tables.markets(
         [{"market": "LRC-NEW", "baseTokenId": 1, "quoteTokenId": 77}], tokens()
     )
@@ -326,9 +321,7 @@ def test_a_market_whose_token_is_not_listed_is_odd() -> None:
     assert frame["size"].tolist() == [Decimal("453.794")]
 
 
-def test_frames_put_together_list_a_fill_that_differs_between_them_and_each_copy_too_many() -> (
-    None
-):
+def test_frames_put_together_list_fills_that_differ_and_each_copy_too_many():
     one = read(page([row()]))
     other = read(page([row(feeAmount="0")]))
     overlapping = pd.concat([one, read(page([row(), row(id="1")])), one])
@@ -365,9 +358,7 @@ AFTER = "created_at is after 2099: sent in microseconds?"
         ({"feeAmount": "-1"}, "feeAmount '-1' is negative"),
     ],
 )  # fmt: skip
-def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(
-    members: dict[str, Any], reason: str | None
-) -> None:
+def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(members, reason):
     frame = read(page([row(id="1"), row(**members)]))
     expected = [] if reason is None else [reason]
     assert reasons(frame) == reasons(frame[::-1]) == expected
@@ -378,7 +369,7 @@ def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(
     ]
 
 
-def test_a_price_of_zero_or_below_leaves_the_notional_unknown() -> None:
+def test_a_price_of_zero_or_below_leaves_the_notional_unknown():
     """The relayer truncates prices to 8 decimals, so one below 1e-8 arrives as 0.0."""
     frame = read(
         page([row(price=price, feeAmount="1") for price in ("0.0", "0", "-1")])
@@ -406,7 +397,7 @@ NO_TRADES: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-def test_a_row_that_is_no_trade_is_kept_beside_those_that_are() -> None:
+def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
     pages = [page([odd for odd, _ in NO_TRADES]), page([row(id="1"), row(id="2")])]
     frame = read(pages)
     listed = tables.anomalies(frame)
@@ -443,9 +434,7 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are() -> None:
         (b'{"totalNum": 1, "trades": ["\xff"]}', "pages[0]", "JSON", "bytes that are not UTF-8"),
     ],
 )  # fmt: skip
-def test_a_broken_page_is_refused_with_its_place(
-    text: bytes, field: str, expected: str, got: str
-) -> None:
+def test_a_broken_page_is_refused_with_its_place(text, field, expected, got):
     with pytest.raises(UnexpectedAnswer) as caught:
         read(text)
     assert (caught.value.field, caught.value.expected) == (field, expected)
@@ -484,8 +473,8 @@ NEVER = "1e999999999"
 )  # fmt: skip
 @pytest.mark.parametrize("step", [-1, 1], ids=["newest first", "oldest first"])
 def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_read(
-    members: dict[str, Any], column: str, reason: str, step: int
-) -> None:
+    members, column, reason, step
+):
     """Huge exponents take forever or crash pyarrow, which also makes wrong decimals of 78 and more digits."""
     fine = [
         row(id=str(number), createdAt=str(1657638459610 + step * number))
@@ -508,7 +497,7 @@ def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_rea
         )
 
 
-def test_parsed_answers_are_held_to_the_same_limits() -> None:
+def test_parsed_answers_are_held_to_the_same_limits():
     deep: list[Any] = []
     for _ in range(200):
         deep = [deep]
@@ -527,7 +516,7 @@ def test_parsed_answers_are_held_to_the_same_limits() -> None:
     assert len(reasons(read({"totalNum": 1, "trades": [row(id=10**4_000)]}))) == 1
 
 
-def test_options_are_checked() -> None:
+def test_options_are_checked():
     with pytest.raises(
         LabError, match="fee_token='paid' is not known. Use one of 'received', 'base'"
     ):
@@ -540,7 +529,7 @@ def test_options_are_checked() -> None:
     ("name", "wrong"),
     [("tokens", []), ("markets", pd.DataFrame()), ("tokens", {"a": 1})],
 )
-def test_raw_answers_in_place_of_frames_are_named(name: str, wrong: Any) -> None:
+def test_raw_answers_in_place_of_frames_are_named(name, wrong):
     given = {"tokens": tokens(), "markets": markets()} | {name: wrong}
     with pytest.raises(
         LabError, match=f"{name}: expected the frame that tables.{name} makes, got"
@@ -571,7 +560,7 @@ def assert_every_field(answer: list[dict[str, Any]], frame: pd.DataFrame) -> Non
         assert got["precision_for_order"] == record["precisionForOrder"]
 
 
-def test_every_token_field_is_there_and_exact(recordings: Path) -> None:
+def test_every_token_field_is_there_and_exact(recordings):
     answer = json.loads(
         (recordings / "samples" / "uat_exchange_tokens_8.json").read_text()
     )
@@ -581,7 +570,7 @@ def test_every_token_field_is_there_and_exact(recordings: Path) -> None:
     assert str(frame["order_amounts_dust"].dtype) == "decimal256(76, 18)[pyarrow]"
 
 
-def test_repeated_symbols_are_told_apart_by_id(recordings: Path) -> None:
+def test_repeated_symbols_are_told_apart_by_id(recordings):
     answer = json.loads((recordings / "mainnet_block_a" / "tokens.json").read_text())
     frame = tables.tokens(answer)
     assert frame.index.is_unique
@@ -591,7 +580,7 @@ def test_repeated_symbols_are_told_apart_by_id(recordings: Path) -> None:
     assert frame["extra"].isna().all()
 
 
-def test_recorded_market_answer_is_read(recordings: Path) -> None:
+def test_recorded_market_answer_is_read(recordings):
     frame = tables.markets(
         (recordings / "samples" / "docs_mix_markets_sample.json").read_text()
     )
@@ -608,7 +597,7 @@ def test_recorded_market_answer_is_read(recordings: Path) -> None:
     ("status", "amm", "book"),
     [(0, False, False), (1, True, False), (2, False, True), (3, True, True)],
 )
-def test_market_status_is_a_mask(status: int, amm: bool, book: bool) -> None:
+def test_market_status_is_a_mask(status, amm, book):
     got = tables.markets(
         [{"market": "A-B", "baseTokenId": 1, "quoteTokenId": 2, "status": status}]
     ).iloc[0]
@@ -627,15 +616,13 @@ def test_market_status_is_a_mask(status: int, amm: bool, book: bool) -> None:
         ("A", "tokens[0]", "a record"),
     ],
 )  # fmt: skip
-def test_a_broken_token_record_is_refused_with_its_place(
-    record: Any, field: str, expected: str
-) -> None:
+def test_a_broken_token_record_is_refused_with_its_place(record, field, expected):
     with pytest.raises(UnexpectedAnswer) as caught:
         tables.tokens([record])
     assert (caught.value.field, caught.value.expected) == (field, expected)
 
 
-def test_a_limit_that_does_not_fit_names_token_and_field() -> None:
+def test_a_limit_that_does_not_fit_names_token_and_field():
     record = {
         "tokenId": 1,
         "symbol": "BIG",
@@ -649,7 +636,7 @@ def test_a_limit_that_does_not_fit_names_token_and_field() -> None:
         tables.tokens([record])
 
 
-def test_unknown_fields_are_kept() -> None:
+def test_unknown_fields_are_kept():
     frame = tables.tokens(
         [
             {
@@ -668,7 +655,7 @@ def test_unknown_fields_are_kept() -> None:
     assert frame["gas_amounts_deposit"].tolist() == [5]
 
 
-def test_token_ids_are_unique() -> None:
+def test_token_ids_are_unique():
     with pytest.raises(UnexpectedAnswer, match="each id once, got 5 twice"):
         tables.tokens([{"tokenId": 5, "symbol": s, "decimals": 1} for s in "AB"])
 
@@ -676,7 +663,7 @@ def test_token_ids_are_unique() -> None:
 # Samples of trades
 
 
-def test_an_nft_trade_is_refused(recordings: Path) -> None:
+def test_an_nft_trade_is_refused(recordings):
     with pytest.raises(
         UnexpectedAnswer, match="got an NFT trade of 19 members.*leave that page out"
     ):

@@ -3,7 +3,8 @@ import itertools
 import logging
 import socket
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -63,6 +64,17 @@ def failing(answer: Answer, times: int = 99) -> Script:
     )
 
 
+@contextmanager
+def asking(answer: Answer, **how: Any) -> Iterator[tuple[Transport, list[Request]]]:
+    """Ask a server that repeats an answer; return the client, and the requests that arrived."""
+    with repeating(answer) as server:
+        client = Transport(server.base_url, rate=None, proxies=False, **how)
+        try:
+            yield client, server.requests
+        finally:
+            client.close()
+
+
 def test_the_query_and_the_key_are_sent():
     body, requests = get(failing(Answer(), 0))
     assert body == b'{"ok": 1}'
@@ -81,6 +93,30 @@ def test_the_key_is_sent_only_where_it_is_needed():
         assert "x-api-key" not in server.requests[0].headers
 
 
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "The relayer refused: slow down. Send fewer requests"),
+        (Answer(500, b"oops"), RelayerError, "The relayer failed without a reason. The problem is on the relayer's side"),
+        (Answer(503, b""), RelayerError, "The relayer failed without a reason."),
+        (Answer(hang_up=True), RelayerUnreachable, "cannot be reached, or drops the connection. Check base_url"),
+        (Answer(200, b'{"a": 1', announced=900), TransportError, "broke off in the middle"),
+        (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
+    ],
+)  # fmt: skip
+def test_what_may_pass_is_tried_again_and_ends_in_its_error(answer, kind, said, pauses):
+    body, requests = get(failing(answer, 3))
+    assert body == b'{"ok": 1}'
+    assert len(requests) == 4
+    assert pauses == pytest.approx([0.1, 0.2, 0.4], abs=0.16)
+    with asking(answer, attempts=3) as (client, asked):
+        with pytest.raises(kind) as caught:
+            client.get("/user/trades")
+        assert len(asked) == 3
+    assert type(caught.value) is kind
+    assert said in str(caught.value)
+
+
 @pytest.mark.parametrize("code", sorted(HINTS))
 @pytest.mark.parametrize(
     ("status", "text"),
@@ -93,12 +129,10 @@ def test_the_key_is_sent_only_where_it_is_needed():
 )
 def test_a_refusal_is_not_tried_again_and_says_what_to_do(code, status, text):
     answer = Answer(status, text.replace("CODE", str(code)).encode())
-    with repeating(answer) as server:
-        client = Transport(server.base_url, rate=None, proxies=False)
+    with asking(answer) as (client, asked):
         with pytest.raises(RelayerError) as caught:
             client.get("/user/trades")
-        client.close()
-    assert len(server.requests) == 1
+        assert len(asked) == 1
     refusal = caught.value
     assert (refusal.status, refusal.code) == (status, code)
     assert (refusal.message, refusal.endpoint) == ("no", "GET /api/v3/user/trades")
@@ -352,36 +386,8 @@ def test_the_log_has_neither_key_nor_query(caplog):
     ],
 )
 def test_an_error_says_whether_the_relayer_may_have_acted(answer, maybe_received):
-    with repeating(answer) as server:
-        client = Transport(server.base_url, rate=None, proxies=False)
+    with asking(answer) as (client, asked):
         with pytest.raises((RelayerError, TransportError)) as caught:
             client.post("/account", b"{}", signature="0x1b")
-        client.close()
+        assert len(asked) == 1
     assert caught.value.maybe_received is maybe_received
-    assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind", "said"),
-    [
-        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "The relayer refused: slow down. Send fewer requests"),
-        (Answer(500, b"oops"), RelayerError, "The relayer failed without a reason. The problem is on the relayer's side"),
-        (Answer(503, b""), RelayerError, "The relayer failed without a reason."),
-        (Answer(hang_up=True), RelayerUnreachable, "cannot be reached, or drops the connection. Check base_url"),
-        (Answer(200, b'{"a": 1', announced=900), TransportError, "broke off in the middle"),
-        (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
-    ],
-)  # fmt: skip
-def test_what_may_pass_is_tried_again_and_ends_in_its_error(answer, kind, said, pauses):
-    body, requests = get(failing(answer, 3))
-    assert body == b'{"ok": 1}'
-    assert len(requests) == 4
-    assert pauses == pytest.approx([0.1, 0.2, 0.4], abs=0.16)
-    with repeating(answer) as server:
-        client = Transport(server.base_url, rate=None, attempts=3, proxies=False)
-        with pytest.raises(kind) as caught:
-            client.get("/user/trades")
-        client.close()
-    assert type(caught.value) is kind
-    assert said in str(caught.value)
-    assert len(server.requests) == 3

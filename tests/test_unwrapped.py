@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,18 +118,14 @@ def read(answer: Any, **how: Any) -> pd.DataFrame:
 
 @pytest.mark.parametrize("form", [json.dumps, lambda answer: json.dumps(answer, indent=1).encode(), lambda answer: answer])  # fmt: skip
 @pytest.mark.parametrize("wrapping", WRAPPED)
-def test_tables_read_each_wrapping_as_the_page_in_it(
-    wrapping: str, form: Callable[[Any], Any]
-) -> None:
+def test_tables_read_each_wrapping_as_the_page_in_it(wrapping, form):
     found = read(form(WRAPPED[wrapping]), fill_type="dex")
     assert_frame_equal(found, read(page(ROWS), fill_type="dex"))
     assert lab.anomalies(found).empty
 
 
 @pytest.mark.parametrize("wrapping", WRAPPED)
-def test_files_of_each_wrapping_are_imported_and_served(
-    wrapping: str, folder: Path
-) -> None:
+def test_files_of_each_wrapping_are_imported_and_served(wrapping, folder):
     file = folder / NAME
     file.write_text(json.dumps(WRAPPED[wrapping], indent=1))
     expected = read(page(ROWS), fill_type="dex")
@@ -146,16 +141,14 @@ def test_files_of_each_wrapping_are_imported_and_served(
 
 
 @pytest.mark.parametrize("each", [lambda one: one, sdk_trade, lambda one: FLOATS | {"info": one}])  # fmt: skip
-def test_a_file_may_have_one_row_a_line(
-    each: Callable[[list[str]], Any], folder: Path
-) -> None:
+def test_a_file_may_have_one_row_a_line(each, folder):
     file = folder / f"{ACCOUNT}-dex.jsonl"
     file.write_text("\n".join(json.dumps(each(one)) for one in ROWS))
     client = lab.connect(recording=file)
     assert client.trades(ACCOUNT)["size"].tolist() == read(page(ROWS))["size"].tolist()
 
 
-def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say() -> None:
+def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say():
     found = read({"totalNum": 2, "userTrades": list(map(sdk_trade, ROWS))})
     whole = read(page(ROWS))
     known = ["created_at", "trade_id", "side", "size", "price", "notional", "market", "fee", "fee_token", "role"]  # fmt: skip
@@ -164,7 +157,7 @@ def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say() -> None:
     assert lab.anomalies(found).empty
 
 
-def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder: Path) -> None:
+def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder):
     """Rows of seven members, two fill types, two accounts, tokens and markets: all of it from the requests."""
     pool = ["1657638459611", "5", "SELL", "1" + 18 * "0", "3.5E-4", "AMM-LRC-ETH", "0"]
     other = asked().replace(str(ACCOUNT), "7")
@@ -193,9 +186,7 @@ def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder: Path) -> 
     assert of_folder["rows"].tolist() == report["rows"].tolist()
 
 
-def test_connect_says_what_a_file_rests_on(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_connect_says_what_a_file_rests_on(folder, capsys):
     file = folder / NAME
     file.write_text(json.dumps({"totalNum": 137, "trades": ROWS}))
     lab.connect(recording=file)
@@ -214,7 +205,7 @@ def test_connect_says_what_a_file_rests_on(
         lab.connect(recording=file)
 
 
-def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder: Path) -> None:
+def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder):
     file = folder / "all.json"
     file.write_bytes(page([SELL, row(id="3", market="AMM-LRC-ETH")]))
     client = lab.connect(recording=file)
@@ -227,7 +218,7 @@ def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder: Path) -
         lab.connect(recording=file)
 
 
-def test_a_file_is_served_whatever_its_path(folder: Path) -> None:
+def test_a_file_is_served_whatever_its_path(folder):
     deep = folder / ("x" * 200) / "a [1] ~%*.har"
     deep.parent.mkdir()
     deep.write_text(json.dumps(har(entry(asked(), PAGE))))
@@ -237,7 +228,7 @@ def test_a_file_is_served_whatever_its_path(folder: Path) -> None:
     assert lab.connect(recording=deep, source="mine").source == "mine"
 
 
-def test_made_up_trades_in_a_har_file_stay_made_up(folder: Path) -> None:
+def test_made_up_trades_in_a_har_file_stay_made_up(folder):
     made_up = entry(asked(), PAGE)
     stated = json.dumps({"name": "a world", "synthetic": True})
     header = {"name": "x-loopring-lab-source", "value": stated}
@@ -274,9 +265,7 @@ def through(door: str, file: Path) -> Any:
         (pd.DataFrame([FLOATS | {"info": "{}"}]).to_csv(), "trades of ccxt: amount, cost and fee are floats"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_exact_is_named_at_every_door(
-    door: str, text: str, named: str, folder: Path
-) -> None:
+def test_what_cannot_be_exact_is_named_at_every_door(door, text, named, folder):
     file = folder / ("file.csv" if text[0] != "[" else "file.json")
     file.write_text(text)
     with pytest.raises(UnexpectedAnswer) as caught:
@@ -287,7 +276,7 @@ def test_what_cannot_be_exact_is_named_at_every_door(
 
 
 @pytest.mark.parametrize("door", DOORS[:3])
-def test_a_saved_frame_leads_to_its_reader(door: str, folder: Path) -> None:
+def test_a_saved_frame_leads_to_its_reader(door, folder):
     trades = read(page(ROWS))
     csv, parquet = folder / "file.csv", folder / "file.parquet"
     trades.to_csv(csv)
@@ -314,18 +303,14 @@ def test_a_saved_frame_leads_to_its_reader(door: str, folder: Path) -> None:
         ({"log": {"entries": [1, None, {"request": []}]}}, "3 requests"),
     ],
 )  # fmt: skip
-def test_a_har_file_without_trades_is_refused_by_its_place(
-    saved: Any, said: str
-) -> None:
+def test_a_har_file_without_trades_is_refused_by_its_place(saved, said):
     with pytest.raises(UnexpectedAnswer, match=said) as caught:
         read(saved)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"fill_type": "amm"}, {"account_id": 3}])
-def test_an_argument_that_contradicts_the_request_is_refused(
-    wrong: dict[str, Any], folder: Path
-) -> None:
+def test_an_argument_that_contradicts_the_request_is_refused(wrong, folder):
     saved = har(entry(asked(), PAGE))
     with pytest.raises(UnexpectedAnswer, match="Leave .*= out"):
         read(saved, **wrong)
@@ -334,7 +319,7 @@ def test_an_argument_that_contradicts_the_request_is_refused(
         lab.Archive(folder / "a.duckdb").import_pages(folder / "a.har", **wrong)
 
 
-def test_pages_before_a_file_s_fault_are_imported(folder: Path) -> None:
+def test_pages_before_a_file_s_fault_are_imported(folder):
     file = folder / f"{ACCOUNT}-dex.jsonl"
     file.write_text(f"{json.dumps(ROWS)}\n{EXPLORER.splitlines()[0]}\n")
     archive = lab.Archive(folder / "a.duckdb")
@@ -343,7 +328,7 @@ def test_pages_before_a_file_s_fault_are_imported(folder: Path) -> None:
     assert len(archive.trades()) == 2
 
 
-def test_a_relayer_of_a_file_says_who_reads_it(tmp_path: Path) -> None:
+def test_a_relayer_of_a_file_says_who_reads_it(tmp_path):
     (tmp_path / NAME).write_bytes(page(ROWS))
     with pytest.raises(UnexpectedAnswer, match=r"got a file.*lab\.connect\(recording"):
         Relayer(recording=tmp_path / NAME)
