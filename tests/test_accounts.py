@@ -49,6 +49,7 @@ def test_an_account_is_found_by_its_number_and_by_its_owner(setup):
     ):
         with pytest.raises(RelayerError) as refused:
             setup.client.account(**unknown)  # type: ignore[arg-type]
+        # RELAYER.md, codes of accounts.
         assert refused.value.code == code
 
 
@@ -66,6 +67,7 @@ def test_a_key_is_read_however_it_is_written():
         2,
         ANSWER["keySeed"],
     )
+    # As the relayer writes them: 0x and 64 digits, whatever case and length the answer had.
     assert (account.x, account.y) == (f"{KEY.x:#066x}", f"{KEY.y:#066x}")
     assert account.has_key(KEY)
     assert "<td" in account._repr_html_()

@@ -49,19 +49,36 @@ def test_a_value_is_held_exactly_or_refused(number, decimals):
             to_units([str(number)], decimals, token="TKN")
 
 
-NO_WHOLE_NUMBERS = ["1.5", "", " 1", "1 ", "0x1", "1_0", "٣", "NaN", "Infinity", "-", 1.0, True, "ten"]  # fmt: skip
+NO_WHOLE_NUMBERS = [
+    "1.5",
+    "",
+    " 1",
+    "1 ",
+    "0x1",
+    "1_0",
+    "٣",
+    "NaN",
+    "Infinity",
+    "-",
+    1.0,
+    True,
+    "ten",
+]
 
 
 @pytest.mark.parametrize(
     ("values", "decimals", "said"),
     [
-        *((["1", no], 18, "LRC, value 1: .*not a whole number of smallest units") for no in NO_WHOLE_NUMBERS),
+        *(
+            (["1", no], 18, "LRC, value 1: .*not a whole number of smallest units")
+            for no in NO_WHOLE_NUMBERS
+        ),
         ([10**76], 30, "more than 76 digits"),
         ([1], -1, "decimals -1 are outside 0 to 30"),
         ([1], 31, "decimals 31 are outside 0 to 30"),
         ([10**39], 8, "does not fit"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_amount_is_named(values, decimals, said):
     with pytest.raises(AmountError, match=said):
         to_units(values, decimals, token="LRC")
@@ -197,25 +214,52 @@ def test_a_group_without_a_name_is_kept():
 @pytest.mark.parametrize(
     ("add_up", "message"),
     [
-        (lambda: total(fills()["fee"]), "nothing says whether the amounts in 'fee' are of one token"),
-        (lambda: total(fills(), "other"), "nothing says whether the amounts in 'other'"),
-        (lambda: total(fills(), "fee", by="market"), "group 'LRC-ETH' of by='market' has amounts of 2 tokens"),
-        (lambda: total(fills(), "fee", by=fills()["market"]), "which do not add up. Group by 'fee_token' as well"),
+        (
+            lambda: total(fills()["fee"]),
+            "nothing says whether the amounts in 'fee' are of one token",
+        ),
+        (
+            lambda: total(fills(), "other"),
+            "nothing says whether the amounts in 'other'",
+        ),
+        (
+            lambda: total(fills(), "fee", by="market"),
+            "group 'LRC-ETH' of by='market' has amounts of 2 tokens",
+        ),
+        (
+            lambda: total(fills(), "fee", by=fills()["market"]),
+            "which do not add up. Group by 'fee_token' as well",
+        ),
         (lambda: total(fills()["fee"], by="market"), "by='market' groups nothing"),
         (lambda: total(fills(), "fee", by="markte"), "by='markte' groups nothing"),
         (lambda: total(fills(), "fee", by=[]), "groups nothing"),
         (lambda: total(fills()["fee"], by=[1, 2]), "groups nothing"),
         (lambda: total(fills(), "fee", by=object()), "by=object groups nothing"),
         (lambda: total(fills(), "feee"), "no column 'feee'. Did you mean 'fee'"),
-        (lambda: total(fills()), "expected a pandas DataFrame with the name of a column"),
-        (lambda: total(fills(), ["fee"]), "expected a pandas DataFrame with the name of a column"),  # type: ignore[arg-type]
-        (lambda: total(fills()["fee"], "fee"), "expected a pandas DataFrame with the name of a column"),
+        (
+            lambda: total(fills()),
+            "expected a pandas DataFrame with the name of a column",
+        ),
+        (
+            lambda: total(fills(), ["fee"]),
+            "expected a pandas DataFrame with the name of a column",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: total(fills()["fee"], "fee"),
+            "expected a pandas DataFrame with the name of a column",
+        ),
         (lambda: total(3), "expected a pandas DataFrame"),  # type: ignore[arg-type]
-        (lambda: total(fills(), "fee", token="ETHH"), "no amount is of token 'ETHH'. Did you mean 'ETH'"),
+        (
+            lambda: total(fills(), "fee", token="ETHH"),
+            "no amount is of token 'ETHH'. Did you mean 'ETH'",
+        ),
         (lambda: total(fills(), "market"), "'market' is"),
-        (lambda: total(fills().assign(fee_token=["ETH", None, "ETH"]), "fee"), "1 of 3 amounts in 'fee' have no fee_token"),
+        (
+            lambda: total(fills().assign(fee_token=["ETH", None, "ETH"]), "fee"),
+            "1 of 3 amounts in 'fee' have no fee_token",
+        ),
     ],
-)  # fmt: skip
+)
 def test_totals_that_would_mix_tokens_or_mean_nothing_are_refused(add_up, message):
     with pytest.raises(AmountError) as caught:
         add_up()

@@ -123,22 +123,64 @@ ONE = {"account_id": 94680}
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "neither an account nor an order is given. Give account_id= or order_hash=."),
-        *(({"account_id": no}, f"account_id={no!r} is not a valid account id. Give a whole number, such as 10083.") for no in NO_ACCOUNTS),
-        *(({"account_id": no}, "account_id=") for no in ([], ["x"], [10083, None], (-1,))),
-        *((ONE | {"market": no}, "is not the name of a market") for no in (["LRC-ETH"], 5, ("LRC-ETH", "ETH-USDT"))),
+        (
+            {},
+            "neither an account nor an order is given. Give account_id= or order_hash=.",
+        ),
+        *(
+            (
+                {"account_id": no},
+                f"account_id={no!r} is not a valid account id. Give a whole number, such as 10083.",
+            )
+            for no in NO_ACCOUNTS
+        ),
+        *(
+            ({"account_id": no}, "account_id=")
+            for no in ([], ["x"], [10083, None], (-1,))
+        ),
+        *(
+            (ONE | {"market": no}, "is not the name of a market")
+            for no in (["LRC-ETH"], 5, ("LRC-ETH", "ETH-USDT"))
+        ),
         (ONE | {"market": "amm-lrc-eth"}, "Give market='LRC-ETH' and fill_type='amm'"),
-        (ONE | {"fill_type": "pool"}, "fill_type='pool': give 'amm', 'dex', or nothing for both."),
-        *((ONE | {"limit": no}, f"limit={no!r}: give a number of trades above 0") for no in ("5", 1.5, 0, -1)),
-        *((ONE | {"since": no}, f"since={no!r} is not a time. Give one like '2022-03-31'") for no in NO_TIMES),
-        (ONE | {"since": 1648752226000}, "since=1648752226000 is not a time: a number may count seconds or"),
-        (ONE | {"until": 1648752226.5}, "pandas.Timestamp(number, unit='ms', tz='UTC')"),
-        (ONE | {"since": "12.04.2023"}, "that could be 12 April 2023 or 4 December 2023. Give '2023-04-12' or '2023-12-04'."),
-        (ONE | {"until": "13/04/2023"}, "that could be 13 April 2023. Give '2023-04-13'."),
-        (ONE | {"since": "2022-03-01", "until": "2022-02-01"}, "since='2022-03-01' is after until='2022-02-01'"),
+        (
+            ONE | {"fill_type": "pool"},
+            "fill_type='pool': give 'amm', 'dex', or nothing for both.",
+        ),
+        *(
+            (ONE | {"limit": no}, f"limit={no!r}: give a number of trades above 0")
+            for no in ("5", 1.5, 0, -1)
+        ),
+        *(
+            (
+                ONE | {"since": no},
+                f"since={no!r} is not a time. Give one like '2022-03-31'",
+            )
+            for no in NO_TIMES
+        ),
+        (
+            ONE | {"since": 1648752226000},
+            "since=1648752226000 is not a time: a number may count seconds or",
+        ),
+        (
+            ONE | {"until": 1648752226.5},
+            "pandas.Timestamp(number, unit='ms', tz='UTC')",
+        ),
+        (
+            ONE | {"since": "12.04.2023"},
+            "that could be 12 April 2023 or 4 December 2023. Give '2023-04-12' or '2023-12-04'.",
+        ),
+        (
+            ONE | {"until": "13/04/2023"},
+            "that could be 13 April 2023. Give '2023-04-13'.",
+        ),
+        (
+            ONE | {"since": "2022-03-01", "until": "2022-02-01"},
+            "since='2022-03-01' is after until='2022-02-01'",
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_an_argument_that_cannot_be_used_is_named(client, arguments, said):
     with pytest.raises(LabError) as caught:
         client.trades(**arguments)

@@ -302,6 +302,7 @@ def test_intervals_hold_the_true_difference_and_no_verdict_is_wrong(seed, cheape
         assert (outside["reference"] == "outside prices").all()
         assert "notes" not in outside.attrs
     assert len(errors) > 48
+    # Unbiased: as many estimates are too high as too low.
     assert abs(median(errors)) < 0.5
 
 
@@ -382,6 +383,7 @@ def test_fills_with_something_unknown_do_not_match(trades, marks):
         odd = takers.copy()
         odd.loc[odd.index[::7], name] = None
         found = lab.fills.compare_venues(odd, marks).iloc[0]
+        # A seventh of the fills has no such value and drops out; the difference moves by chance, but not far.
         assert 0 < found["fills"] < whole["fills"]
         assert found["difference_bps"] == pytest.approx(whole["difference_bps"], abs=25)
     for name, is_left_out in (("fill_type", True), ("order_hash", False)):
@@ -405,6 +407,7 @@ def test_the_price_part_is_effective_cost_less_impact(trades, marks):
         before[["price_difference_bps"]],
         later[["effective_difference_bps"]].set_axis(["price_difference_bps"], axis=1),
     )
+    # At a horizon of 0 the later price is the earlier one.
     assert before["impact_difference_bps"].abs().max() < 1e-9
     assert not (later["impact_difference_bps"].abs() < 1e-9).any()
 

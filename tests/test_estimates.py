@@ -55,6 +55,7 @@ def test_a_pool_earns_and_loses_what_integers_say():
     first = found.iloc[0]
     fees = Decimal(2010 + 2000) * 20 / 10_000
     assert first["fees"] == fees
+    # It sold 10 above and bought 20 below the price.
     assert first["net"] == 10 + 20
     assert first["lvr"] == fees - 30
     assert first["markout"] == (2010 - 2100) + (2100 - 1980)

@@ -106,6 +106,7 @@ def test_excess_is_what_was_charged_beyond_the_exact_amount_allowed(
                 < allowed
                 < exact + (size / 10**8 + 3 * slack) * bps / 10_000
             )
+        # Amounts of frames have 18 decimals, so what is allowed is cut once.
         assert Fraction(line.excess) == Fraction(line.fee) - allowed
 
 
@@ -364,6 +365,7 @@ def test_sums_say_how_old_their_prices_are_and_how_far_off_they_may_be(history):
         assert line["max_age"] == max(ages, default=None)
         if ages:
             assert line["median_age"] == pytest.approx(statistics.median(ages), abs=0.5)
+            # Fees in the token itself need no price.
             assert (line["within_bps"] == 0) == (line["fee_token"] == "USDC")
     mixed = history.sample(frac=1, random_state=3)
     assert_frame_equal(
@@ -569,6 +571,7 @@ def test_the_worth_of_fees_is_said_with_its_error_and_what_is_missing():
         }
     )
     said = lab.fees.describe(values)
+    # Weighted by value: 2 ETH within 30 and 1 ETH within 0.
     assert said == "Fees of 90 of 105 fills: 3 ETH, within 20.0 bps."
     unknown = lab.fees.describe(values.assign(within_bps=np.nan))
     assert unknown.endswith("ETH, by how much that may be off is unknown.")

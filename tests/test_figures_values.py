@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.figures import lines, note, stacks, title, words
+from support.trade_histories import Drawn, frame_of
 from support.wire_rows import page, read, row, whole
 
 import loopring_lab as lab
@@ -205,25 +206,14 @@ def test_periods_suit_the_time_covered(seconds, name):
 # price_gaps
 
 
-def pair(
-    number: int, price: str, kind: str, seconds: int, side: str = "BUY"
-) -> tuple[str, list[Any]]:
-    moment = str(1657638459610 + seconds * 1000)
+def pair(number: int, price: str, kind: str, seconds: int, side: str = "BUY") -> Drawn:
+    """Make a taker's fill of 100 units, of an order of its own."""
     members = {
-        "id": str(number),
         "orderHash": f"0x{number:064x}",
-        "price": price,
-        "createdAt": moment,
+        "createdAt": str(1657638459610 + seconds * 1000),
+        "size": str(10**20),
     }
-    return kind, row(**members, side=side, size=str(10**20), type="taker")
-
-
-def frame_of(*fills: tuple[str, list[Any]]) -> pd.DataFrame:
-    parts = [
-        (kind, page([members for one, members in fills if one == kind]))
-        for kind in ("amm", "dex")
-    ]
-    return read([text for _, text in parts], fill_type=[kind for kind, _ in parts])
+    return kind, row(price=price, side=side, type="taker", **members)
 
 
 def test_a_buyer_who_paid_more_stands_right_of_zero():
@@ -234,11 +224,12 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
             pair(start + 20, "101.0", "amm", start + 30),
             pair(start + 40, "99.99", "dex", start + 80),
         ]
+    # Nothing at the pool is near these.
     fills += [
         pair(50_000 + number, "100.0", "dex", 10**6 + number * 100)
         for number in range(11)
     ]
-    figure = figures.price_gaps(frame_of(*fills), tolerance="60s")
+    figure = figures.price_gaps(frame_of(fills), tolerance="60s")
     up, down = figure.axes[0].containers
     (high,) = [bar for bar in up if bar.get_height()]
     (low,) = [bar for bar in down if bar.get_height()]
@@ -247,7 +238,6 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
     assert low.get_x() <= -100 <= low.get_x() + low.get_width()
     assert note(figure).startswith("60 of 102 trades of known type matched\n")
     legend = figure.axes[0].get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [
         "AMM pool:\n30 matched,\n0 not",
         "order book:\n30 matched,\n42 not",

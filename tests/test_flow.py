@@ -48,6 +48,7 @@ def orders(trades: pd.DataFrame) -> pd.DataFrame:
 def test_arbitrageurs_and_users_are_told_apart(seed, cheaper, book_arbitrage):
     world = World(seed, 0.05, cheaper, book_arbitrage=book_arbitrage)
     for found in recovered(world).values():
+        # A sample of benchmarks/bench_flow.py; both are shares of fills and of their value.
         assert found.precision > 0.95
         assert found.recall > 0.95
 
@@ -56,6 +57,7 @@ def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known):
     assert known.groupby("trade_id")["flow"].nunique().max() == 1
     assert known["flow"].notna().all()
     pools = known[known["account_id"] < 10_000]
+    # Ids below 10,000 are those of pools, which are makers: their fills are named by who took.
     assert {"arbitrage", "user"} <= set(pools["flow"])
 
 

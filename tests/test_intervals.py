@@ -66,7 +66,9 @@ def by_definition(fills: pd.DataFrame) -> dict[str, float]:
     error = (sum(x**2 for x in off.values()) * count / (count - 1)) ** 0.5 / sum(
         weights
     )
+    # Kish's number of orders of equal weight.
     effective = sum(weights) ** 2 / sum(x**2 for x in values.values())
+    # A normal quantile, widened to the t distribution's of as many equal orders (Cornish and Fisher).
     z = NormalDist().inv_cdf(0.975)
     reach = error * (z + (z**3 + z) / 4 / (effective - 1))
     return {
@@ -97,10 +99,12 @@ def test_the_interval_holds_the_true_mean_in_nineteen_of_twenty_samples():
     )
     found = estimated(samples)
     held = ((found["low_all_in_bps"] < 5) & (found["high_all_in_bps"] > 5)).mean()
+    # 300 samples: 95 % but for three errors of 1.26 %, and a little below for skewed weights.
     assert 0.9 < held < 0.985
 
 
 def test_few_fills_few_orders_and_unequal_ones_give_no_interval():
+    # Fewer than 20 fills or orders, or so unequal that few of them decide, allow no interval.
     few = estimated(drawn(8, 7, 1).head(19))
     assert few["low_all_in_bps"].isna().all()
     assert few["weighted_all_in_bps"].notna().all()

@@ -116,6 +116,7 @@ def test_every_vector_is_sent_to_the_byte_and_accepted():
                     vector["request_body"], separators=(",", ":"), ensure_ascii=False
                 )
                 assert body.decode() == compact
+                # What is sent is compact JSON in the order of the vector's members.
                 assert header == vector["x_api_sig"]
                 assert hex(update.l2_key.secret) == hex(int(vector["l2_secret"], 16))
                 setup.finish()
@@ -188,6 +189,7 @@ def test_the_old_api_key_ends_and_the_new_one_works(setup):
     receipt = update.submit()
     setup.finish()
     receipt.wait()
+    # RELAYER.md: an update voids API keys.
     assert refused(lambda: old.count(ACCOUNT), 104002).count("voids the old one") == 1
     refused(lambda: setup.client.api_key(old_key, ACCOUNT), 104005)
     new = setup.client.with_api_key(setup.client.api_key(update.l2_key))
@@ -442,6 +444,7 @@ def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup):
     update.attach(
         bytes(wallet.sign_message(encode_defunct(primitive=digest)).signature)
     )
+    # PROTOCOL.md: the last byte says how it was signed, 02 typed data and 03 personal_sign.
     assert update.body()["ecdsaSignature"][-2:] == "03"
     assert update.submit().status == "received"
 
@@ -617,6 +620,7 @@ def test_a_time_from_now_on(unused_setup, valid_for, seconds):
 
 @pytest.mark.parametrize("zone", [None, UTC])
 def test_a_moment(unused_setup, zone):
+    # The last second of 32 bits.
     until = datetime(2106, 2, 7, 6, 28, 15, tzinfo=zone)
     assert unused_setup.prepare(valid_for=until).body()["validUntil"] == 2**32 - 1
     with pytest.raises(ProtocolError, match="validUntil"):
@@ -689,13 +693,33 @@ NO_TIME = r"valid_for=.*Give text such as '30d'"
 
 
 REFUSED: list[Refused] = [
-    ("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]], KeyUpdateError, NO_SIGNER),
-    ("key_seed", ["", "with key nonce: 99", "with key nonce: 1 "], ProtocolError, NO_SEED),
-    ("valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)], KeyUpdateError, NO_TIME),
+    (
+        "signer",
+        ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]],
+        KeyUpdateError,
+        NO_SIGNER,
+    ),
+    (
+        "key_seed",
+        ["", "with key nonce: 99", "with key nonce: 1 "],
+        ProtocolError,
+        NO_SEED,
+    ),
+    (
+        "valid_for",
+        ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)],
+        KeyUpdateError,
+        NO_TIME,
+    ),
     ("max_fee", [0.1, "a lot", "1E-19", "NaN", True], AmountError, None),
     ("max_fee", ["-1", "79228162514.264337593543950336"], ProtocolError, None),
-    ("fee_token", ["WBTC"], KeyUpdateError, r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"),
-]  # fmt: skip
+    (
+        "fee_token",
+        ["WBTC"],
+        KeyUpdateError,
+        r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$",
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "values", "error", "told"), REFUSED)

@@ -386,6 +386,16 @@ def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say():
     assert 0.92 <= held / 150 <= 0.985
 
 
+# Columns of the table, and whether they add to the sum that a line shows or are taken from it.
+DRAWN = {
+    "lost to arbitrage": ("lost_to_arbitrage", -1),
+    "lost to users": ("lost_to_users", -1),
+    "lost to unknown flow": ("lost_to_unknown", -1),
+    "fees": ("fees", 1),
+    "net": ("net", 1),
+}
+
+
 def test_lines_are_the_sums_so_far():
     figure = lab.figures.liquidity(*answered())
     found = days()

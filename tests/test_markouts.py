@@ -151,12 +151,24 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known, with
     all_fills = oracle.fills_of(prices)
     tolerance = within and f"{within}ms"
     checks = [
-        (lab.fills.all_in_cost(frame, "next", tolerance), oracle.costs(fills, "next", within)),
-        (lab.fills.all_in_cost(frame, "last", tolerance), oracle.costs(fills, "last", within)),
+        (
+            lab.fills.all_in_cost(frame, "next", tolerance),
+            oracle.costs(fills, "next", within),
+        ),
+        (
+            lab.fills.all_in_cost(frame, "last", tolerance),
+            oracle.costs(fills, "last", within),
+        ),
         (lab.fills.price_gap(frame, tolerance), oracle.price_gaps(fills, within)),
-        (lab.fills.all_in_cost(frame, "next", tolerance, prices=prices), oracle.costs(fills, "next", within, all_fills)),
-        (lab.fills.all_in_cost(frame, "last", tolerance, prices=prices), oracle.costs(fills, "last", within, all_fills)),
-    ]  # fmt: skip
+        (
+            lab.fills.all_in_cost(frame, "next", tolerance, prices=prices),
+            oracle.costs(fills, "next", within, all_fills),
+        ),
+        (
+            lab.fills.all_in_cost(frame, "last", tolerance, prices=prices),
+            oracle.costs(fills, "last", within, all_fills),
+        ),
+    ]
     given = lab.fills.all_in_cost(frame, prices, tolerance)
     kinds = set(given["reference"])
     outside = kinds == {"outside prices"}
@@ -202,6 +214,7 @@ def test_a_cost_is_what_was_realized_and_the_impact():
     assert [line["horizon"] for line in second] == ["10s", "1min"]
     assert [line["price_before"] // UNIT for line in second] == [100, 100]
     assert [line["price_after"] // UNIT for line in second] == [95, 99]
+    # A sale at 98 after 100 cost 2 %; at 95 it had gained 3 % of 100, at 99 lost 1 %.
     assert [line["effective_bps"] for line in second] == pytest.approx([200.0, 200.0])
     assert [line["realized_bps"] for line in second] == pytest.approx([-300.0, 100.0])
     assert [line["impact_bps"] for line in second] == pytest.approx([500.0, 100.0])
@@ -253,6 +266,7 @@ def test_fills_are_put_together_into_orders_before_they_are_compared():
     }
     order = found["0xa"]
     assert (order["fills"], order["seconds_to_fill"]) == (2, 2.5)
+    # One at 99 and two at 96, 291 in all.
     assert order["average_price"] == 97 * UNIT
     assert order["arrival_price"] == 100 * UNIT
     assert order["shortfall_bps"] == 300.0

@@ -275,8 +275,6 @@ def test_orders_in_parts_are_counted(world, venues):
     assert said == [sum(1 for count in parts.values() if count > 1), len(parts)]
 
 
-
-
 def test_an_account_s_fills_are_counted(world, fees):
     mine = [f for f in world.fills if 10083 in (f.taker, f.maker)]
     assert fees.text.startswith(f"account 10083: {len(mine):,} fills, fees valued in ")

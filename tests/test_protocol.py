@@ -256,6 +256,7 @@ def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgro
         "0f3bc31e2293ba91ca7ac55cd20a86ae3541d3dfed63896cd474015ec60b8d40"
         "274f98b2d0a87ebf8cd0ee16dc9ec953a229cf0d6b2b61867ca80ba6e8ae1ed3"
     )
+    # Signatures of such a secret are published too.
     assert int(secret, 16) > curve.SUBGROUP_ORDER
     assert protocol.sign_request(secret, message) == signature
     assert protocol.verify_request(*protocol.public_key(secret), message, signature)
@@ -417,6 +418,7 @@ def test_numbers_that_are_no_signature_are_refused(r, s, v):
     signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([v])
     with pytest.raises(ProtocolError, match=r"^X-API-SIG: "):
         protocol.recover_signer(bytes(32), signature + b"\x02")
+    # That 5 is no x of a point shows only when a key is recovered.
     if r != 5:
         with pytest.raises(ProtocolError, match=r"^X-API-SIG: "):
             protocol.x_api_sig(signature)
@@ -491,7 +493,11 @@ NO_SECRET = [
     1.5,
 ]
 WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
-    (lambda value: protocol.key_seed(value, 0), "exchange", [*NO_ADDRESS[1:3], "not an address", b"." * 20]),
+    (
+        lambda value: protocol.key_seed(value, 0),
+        "exchange",
+        [*NO_ADDRESS[1:3], "not an address", b"." * 20],
+    ),
     (typed("exchange"), "exchange", NO_ADDRESS),
     (typed("owner"), "owner", NO_ADDRESS),
     (typed("y"), "publicKey.y", NO_COORDINATE),
@@ -499,17 +505,38 @@ WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
     (lambda value: protocol.pack_public_key(1, value), "publicKey.y", NO_COORDINATE),
     (lambda value: protocol.check_public_key(value, 1), "publicKey.x", NO_COORDINATE),
     (lambda value: protocol.check_public_key(1, value), "publicKey.y", NO_COORDINATE),
-    (lambda value: protocol.x_api_sig(SAMPLE_SIGNATURE[:-2], value), "", [0, 1, 4, 5, 255, -1, "02", None]),
-    (lambda value: protocol.recover_signer(value, SAMPLE_SIGNATURE), "digest",
-     ["", "0x", b"", bytes(31), bytes(33), "zz" * 32, None]),
-    (protocol.l2_key, "signature", ["", "0x", b"", bytes(64), "0x" + "0" * 129, "0x" + " 00" * 65, 5, None, [0] * 65]),
+    (
+        lambda value: protocol.x_api_sig(SAMPLE_SIGNATURE[:-2], value),
+        "",
+        [0, 1, 4, 5, 255, -1, "02", None],
+    ),
+    (
+        lambda value: protocol.recover_signer(value, SAMPLE_SIGNATURE),
+        "digest",
+        ["", "0x", b"", bytes(31), bytes(33), "zz" * 32, None],
+    ),
+    (
+        protocol.l2_key,
+        "signature",
+        [
+            "",
+            "0x",
+            b"",
+            bytes(64),
+            "0x" + "0" * 129,
+            "0x" + " 00" * 65,
+            5,
+            None,
+            [0] * 65,
+        ],
+    ),
     (protocol.public_key, "secret", NO_SECRET),
     (lambda value: protocol.sign_request(value, "GET&a&b"), "secret", NO_SECRET),
     (wallet("factory"), "walletFactory", ["0x12"]),
     (wallet("owner"), "walletOwner", ["x"]),
     (wallet("salt"), "walletSalt", [2**256]),
     (wallet("init_code_hash"), "initCodeHash", [INIT_CODE_HASH[:-2]]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "field", "values"), WRONG)
@@ -524,6 +551,7 @@ def test_what_is_given_wrongly_is_named(call, field, values):
 @given(salt=st.integers(0, 2**256 - 1), owner=st.binary(min_size=20, max_size=20))
 @few
 def test_a_wallet_address_is_create2_of_its_parts(salt, owner):
+    # The wallet factory's source: salt of CREATE2 (EIP-1014) is the hash of owner and salt.
     inner = keccak(b"WALLET_CREATION" + owner + salt.to_bytes(32, "big"))
     whole = keccak(
         b"\xff" + bytes.fromhex(FACTORY[2:]) + inner + bytes.fromhex(INIT_CODE_HASH[2:])
@@ -560,6 +588,7 @@ def test_a_body_is_signed_as_it_is_sent():
     text = '{"z":1,"a":["ü",null,true]}'
     encoded = "%7B%22z%22%3A1%2C%22a%22%3A%5B%22%C3%BC%22%2Cnull%2Ctrue%5D%7D"
     for given_body in (body, text):
+        # JavaScript's JSON.stringify and encodeURIComponent: no spaces, text as it is, UTF-8 in percent signs.
         assert protocol.request_message("PUT", "u", given_body) == f"PUT&u&{encoded}"
 
 
@@ -585,6 +614,7 @@ def test_any_other_bit_is_refused():
     signature = protocol.sign_request(123456789, message)
     number = int(signature, 16)
     assert protocol.verify_request(x, y, message, signature)
+    # Rx, Ry and s of 256 bits each.
     flipped = [f"0x{number ^ 1 << bit:0192x}" for bit in range(768)]
     assert [
         text for text in flipped if protocol.verify_request(x, y, message, text)

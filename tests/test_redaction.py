@@ -28,12 +28,14 @@ def traces_of(number: int) -> list[str]:
     return [
         str(number),
         f"{number:x}",
+        # The curve's code reads scalars as little-endian bytes.
         number.to_bytes(32, "little").hex(),
         repr(number.to_bytes(32, "little"))[2:-1],
     ]
 
 
 def nonce_of(secret: int, message: str) -> int:
+    # PROTOCOL.md, request signatures: the nonce is SHA-512 of secret and digest.
     digest = int(sha256(message.encode()).hexdigest(), 16) % curve.P
     seed = secret.to_bytes(32, "little") + digest.to_bytes(32, "little")
     return int.from_bytes(sha512(seed).digest(), "little") % curve.SUBGROUP_ORDER
@@ -98,6 +100,7 @@ def test_hidden_values_compute_as_usual():
     assert KEY.secret + 1 == NUMBER + 1
     assert bytes(hide(b"\x01\x02")) == b"\x01\x02"
     assert hide("abc") + "d" == "abcd"
+    # What cannot be a secret of ours is not hidden but left out.
     assert [type(hide(value)) for value in (1, "a", b"a", bytearray(b"a"))] == [
         *(Secret, SecretText, SecretBytes, SecretBytes),
     ]
@@ -185,6 +188,7 @@ def test_no_interrupted_calculation_shows_its_secret(
     calculation, name, before, monkeypatch
 ):
     """Stop inside the calculation, as Ctrl-C does, after some calls of a function it uses."""
+    # The table of multiples is made once, so that later calls have steps at the same numbers.
     curve.multiply_base(1)
     original = getattr(curve, name)
     calls = iter(range(before))

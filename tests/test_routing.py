@@ -58,6 +58,7 @@ def test_quotes_are_the_pools_to_the_last_unit(world):
     truth = orders_of(world)
     assert set(quotes["order_hash"]) == set(truth)
     for row in quotes.itertuples():
+        # The world notes what the pool would have given for the whole order just before its first fill.
         first, *others = truth[row.order_hash]
         assert row.fills == 1 + len(others)
         expected = in_units(first.pool_quote, first.market)
@@ -76,6 +77,7 @@ def test_what_an_order_lost_is_the_difference_of_two_costs(world, trades, balanc
         fee = sum(fill.fee for fill in fills)
         if fills[0].side == "BUY":
             book = paid / (size - fee)
+            # The fee of 10 basis points is taken from what is received.
             pool = quote / (size * 0.999)
             expected = (book / pool - 1) * 10_000
         else:
@@ -147,6 +149,7 @@ def test_means_by_group_are_weighted_by_value(trades, balances):
     assert row["fills"] == one["fills"].sum()
     assert row["weighted_opportunity_bps"] == pytest.approx(mean)
     assert row["median_opportunity_bps"] == pytest.approx(np.median(rates))
+    # The error of a weighted mean; the interval is a little wider for weights that are unequal.
     spread = np.sqrt(np.square(weights * (rates - mean)).sum()) / weights.sum()
     reach = (row["high_opportunity_bps"] - row["low_opportunity_bps"]) / 2
     assert reach == pytest.approx(NormalDist().inv_cdf(0.975) * spread, rel=0.1)

@@ -97,6 +97,7 @@ def test_the_secrets_are_those_that_travel(scene):
     signature = bytes.fromhex(header[2:])
     assert scene.leaks(header) == written(signature)[:2]
     assert scene.leaks(body.decode()) == written(signature)[:2]
+    # Each way of writing is found in a text that has it, so that none of the tests below is blind.
     assert scene.leaks(repr(signature)) == written(signature)[2:]
     assert scene.leaks(f"{int(scene.update.l2_key.secret):064x}")
     assert scene.leaks(str(int(scene.update.l2_key.secret)))
@@ -158,6 +159,7 @@ def test_no_pickle_holds_a_secret(scene):
 
 def wrong_texts(scene: Scene) -> list[Any]:
     """Return secrets given where they do not belong, or spoiled."""
+    # Signed by the right account, but not what the update asks to sign.
     signature = (
         "0x" + personal_sign(scene.setup.relayer.signer(ACCOUNT), "another text").hex()
     )

@@ -228,6 +228,7 @@ def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(block, roles, s
 def test_all_accounts_together_tell_every_role_but_those_of_free_book_fills(
     everybody, truth, world
 ):
+    # Where nobody paid, neither side shows who took.
     free = sum(fill.venue == "dex" and not fill.fee for fill in world.fills)
     counts = judge(lab.fills.with_roles(everybody), truth)
     assert counts["amm", None] == 0
@@ -260,6 +261,7 @@ def test_pools_that_are_none_are_refused(pools):
 
 def test_each_fill_of_the_block_is_counted_once_as_its_taker(block, roles):
     once = lab.fills.one_side(block)
+    # The facts name both sides of each fill.
     assert once["trade_id"].tolist() == sorted({number for number, _ in roles})
     assert {roles[key] for key in zip(once["trade_id"], once["side"], strict=True)} == {
         "taker"

@@ -77,6 +77,7 @@ def test_size_and_fee_are_the_wire_s_integers(rows):
         assert got["notional"] == exact.quantize(Decimal("1e-18"), ROUND_DOWN, EXACT)
         most = got["size"]
         if members[2] == "SELL":
+            # The relayer cuts prices to 8 decimals, so a little more may have been received.
             most = EXACT.multiply(most, got["price"] + Decimal("1e-8"))
         if not most or got["fee"] > most:
             listed.add(int(members[1]))
@@ -351,13 +352,19 @@ AFTER = "created_at is after 2099: sent in microseconds?"
         ({"createdAt": "4102444800000"}, AFTER),
         ({"createdAt": "165763845961000"}, AFTER),
         ({"feeAmount": "161864781860000000"}, None),
-        ({"feeAmount": "161864781860001000"}, None),  # the price may have been cut by almost 1e-8
+        (
+            {"feeAmount": "161864781860001000"},
+            None,
+        ),  # the price may have been cut by almost 1e-8
         ({"feeAmount": "161869319800000001"}, "fee is more than the amount received"),
         ({"side": "BUY", "tokenId": "0", "feeAmount": "453794000000000000000"}, None),
-        ({"side": "BUY", "tokenId": "0", "feeAmount": "453794000000000000001"}, "fee is more than the amount received"),
+        (
+            {"side": "BUY", "tokenId": "0", "feeAmount": "453794000000000000001"},
+            "fee is more than the amount received",
+        ),
         ({"feeAmount": "-1"}, "feeAmount '-1' is negative"),
     ],
-)  # fmt: skip
+)
 def test_values_that_cannot_be_are_listed_in_any_part_of_a_frame(members, reason):
     frame = read(page([row(id="1"), row(**members)]))
     expected = [] if reason is None else [reason]
@@ -393,8 +400,11 @@ NO_TRADES: list[tuple[Any, str]] = [
     ([], "expected 7 or more members, got 0: list []"),
     (["1", 2.50], 'expected 7 or more members, got 2: list ["1",2.5]'),
     ([{"a": [1]}] * 6, "expected 7 or more members, got 6: list"),
-    ([str(number) for number in range(19)], "expected a token trade of 7 or more members, got an NFT trade of 19"),
-]  # fmt: skip
+    (
+        [str(number) for number in range(19)],
+        "expected a token trade of 7 or more members, got an NFT trade of 19",
+    ),
+]
 
 
 def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
@@ -423,17 +433,57 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
 @pytest.mark.parametrize(
     ("text", "field", "expected", "got"),
     [
-        (b'{"totalNum": 1, "trades": [["1"', "pages[0]", "JSON", "31 characters that break off or go wrong"),
-        (b'{"totalNum": 1, "trades": {"0": []}}', "pages[0].trades", "a list of rows", 'dict {"0":[]}'),
-        (b'{"totalNum": 1, "trades": [{}]}', "pages[0].trades[0]", "a list of members", "dict {}"),
-        (b'{"totalNum": 1}', "pages[0]", 'an object with "totalNum" and "trades"', 'dict {"totalNum":1}'),
+        (
+            b'{"totalNum": 1, "trades": [["1"',
+            "pages[0]",
+            "JSON",
+            "31 characters that break off or go wrong",
+        ),
+        (
+            b'{"totalNum": 1, "trades": {"0": []}}',
+            "pages[0].trades",
+            "a list of rows",
+            'dict {"0":[]}',
+        ),
+        (
+            b'{"totalNum": 1, "trades": [{}]}',
+            "pages[0].trades[0]",
+            "a list of members",
+            "dict {}",
+        ),
+        (
+            b'{"totalNum": 1}',
+            "pages[0]",
+            'an object with "totalNum" and "trades"',
+            'dict {"totalNum":1}',
+        ),
         (b"[]", "pages[0]", 'an object with "totalNum" and "trades"', "list []"),
-        (b'{"totalNum": 1, "trades": null}', "pages[0].trades", "a list of rows", "nothing (null)"),
-        (b'{"totalNum": 1, "trades": [["1", "2"]]}', "pages[0].trades[0]", "7 or more members", "2: list"),
-        (b'{"totalNum": 2, "trades": [null, {}]}', "pages[0].trades[0]", "a list of members", "nothing (null)"),
-        (b'{"totalNum": 1, "trades": ["\xff"]}', "pages[0]", "JSON", "bytes that are not UTF-8"),
+        (
+            b'{"totalNum": 1, "trades": null}',
+            "pages[0].trades",
+            "a list of rows",
+            "nothing (null)",
+        ),
+        (
+            b'{"totalNum": 1, "trades": [["1", "2"]]}',
+            "pages[0].trades[0]",
+            "7 or more members",
+            "2: list",
+        ),
+        (
+            b'{"totalNum": 2, "trades": [null, {}]}',
+            "pages[0].trades[0]",
+            "a list of members",
+            "nothing (null)",
+        ),
+        (
+            b'{"totalNum": 1, "trades": ["\xff"]}',
+            "pages[0]",
+            "JSON",
+            "bytes that are not UTF-8",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_broken_page_is_refused_with_its_place(text, field, expected, got):
     with pytest.raises(UnexpectedAnswer) as caught:
         read(text)
@@ -449,28 +499,60 @@ NEVER = "1e999999999"
 @pytest.mark.parametrize(
     ("members", "column", "reason"),
     [
-        ({"size": "1.5"}, "size", "size '1.5' is not a whole number of at most 76 digits"),
-        ({"size": "1" + "0" * 40}, "size", "with the 18 decimals of LRC does not fit decimal128(38, 18)"),
+        (
+            {"size": "1.5"},
+            "size",
+            "size '1.5' is not a whole number of at most 76 digits",
+        ),
+        (
+            {"size": "1" + "0" * 40},
+            "size",
+            "with the 18 decimals of LRC does not fit decimal128(38, 18)",
+        ),
         ({"size": "1" * 78}, "size", "is not a whole number of at most 76 digits"),
         ({"feeAmount": "9" * 400}, "fee", "is not a whole number of at most 76 digits"),
         ({"price": "0." + "3" * 400}, "price", "is not a decimal number"),
         ({"size": True}, "size", "size 'true' is not a whole number"),
         ({"size": LARGE}, "size", f"size '{LARGE}' is not a whole number"),
-        ({"feeAmount": "x"}, "fee", "feeAmount 'x' is not a whole number of at most 76 digits"),
-        ({"market": "THIRTY-ETH", "tokenId": "40", "size": "1"}, "size", "size '1' with the 30 decimals of THIRTY"),
+        (
+            {"feeAmount": "x"},
+            "fee",
+            "feeAmount 'x' is not a whole number of at most 76 digits",
+        ),
+        (
+            {"market": "THIRTY-ETH", "tokenId": "40", "size": "1"},
+            "size",
+            "size '1' with the 30 decimals of THIRTY",
+        ),
         ({"price": "cheap"}, "price", "price 'cheap' is not a decimal number"),
         ({"price": "1E-19"}, "price", "price '1E-19' does not fit decimal128(38, 18)"),
         ({"price": "1e20"}, "price", "price '1e20' does not fit decimal128(38, 18)"),
         ({"price": NEVER}, "price", f"price '{NEVER}' is not a decimal number"),
-        ({"price": "1E18", "size": "1" + "0" * 30}, "notional", "size times price does not fit decimal128(38, 18)"),
-        ({"createdAt": "yesterday"}, "created_at", "createdAt 'yesterday' is not a whole number of 64 bits"),
-        ({"createdAt": "-1"}, "created_at", "createdAt '-1' is not between the years 1970 and 9999"),
-        ({"createdAt": str(2**63 - 1)}, "created_at", "is not between the years 1970 and 9999"),
+        (
+            {"price": "1E18", "size": "1" + "0" * 30},
+            "notional",
+            "size times price does not fit decimal128(38, 18)",
+        ),
+        (
+            {"createdAt": "yesterday"},
+            "created_at",
+            "createdAt 'yesterday' is not a whole number of 64 bits",
+        ),
+        (
+            {"createdAt": "-1"},
+            "created_at",
+            "createdAt '-1' is not between the years 1970 and 9999",
+        ),
+        (
+            {"createdAt": str(2**63 - 1)},
+            "created_at",
+            "is not between the years 1970 and 9999",
+        ),
         ({"id": "0xff"}, "trade_id", "id '0xff' is not a whole number of 64 bits"),
         ({"id": "7" * 5_000}, "trade_id", "is not a whole number of 64 bits"),
         ({"storageId": "9" * 4_301}, "storage_id", "is not a whole number of 64 bits"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("step", [-1, 1], ids=["newest first", "oldest first"])
 def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_read(
     members, column, reason, step
@@ -566,6 +648,7 @@ def test_every_token_field_is_there_and_exact(recordings):
     )
     frame = tables.tokens(answer)
     assert_every_field(answer, frame)
+    # More digits than an amount of trades has: limits are wider columns.
     assert frame.loc["LP-USDC-ETH", "order_amounts_maximum"] == Decimal(10) ** 31
     assert str(frame["order_amounts_dust"].dtype) == "decimal256(76, 18)[pyarrow]"
 
@@ -609,13 +692,34 @@ def test_market_status_is_a_mask(status, amm, book):
     [
         ({"symbol": "A", "decimals": 1}, "tokens[0].token_id", "a number"),
         ({"tokenId": 1, "decimals": 1}, "tokens[0].symbol", "a name"),
-        ({"tokenId": 1, "symbol": "A", "decimals": "many"}, "tokens[0].decimals", "a whole number of 64 bits"),
-        ({"tokenId": 1, "symbol": "A", "decimals": 1, "enabled": "yes"}, "tokens[0].enabled", "true or false"),
-        ({"tokenId": 1, "symbol": "A", "decimals": 1, "orderAmounts": []}, "tokens[0].orderAmounts", "an object"),
-        ({"tokenId": 1, "symbol": "A", "decimals": 1, "orderAmounts": {"dust": "-1"}}, "tokens[0].orderAmounts.dust", "an amount of 0 or more, of at most 76 digits"),
+        (
+            {"tokenId": 1, "symbol": "A", "decimals": "many"},
+            "tokens[0].decimals",
+            "a whole number of 64 bits",
+        ),
+        (
+            {"tokenId": 1, "symbol": "A", "decimals": 1, "enabled": "yes"},
+            "tokens[0].enabled",
+            "true or false",
+        ),
+        (
+            {"tokenId": 1, "symbol": "A", "decimals": 1, "orderAmounts": []},
+            "tokens[0].orderAmounts",
+            "an object",
+        ),
+        (
+            {
+                "tokenId": 1,
+                "symbol": "A",
+                "decimals": 1,
+                "orderAmounts": {"dust": "-1"},
+            },
+            "tokens[0].orderAmounts.dust",
+            "an amount of 0 or more, of at most 76 digits",
+        ),
         ("A", "tokens[0]", "a record"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_token_record_is_refused_with_its_place(record, field, expected):
     with pytest.raises(UnexpectedAnswer) as caught:
         tables.tokens([record])

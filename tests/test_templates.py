@@ -126,13 +126,19 @@ def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
         ("zzz my.ipynb", "Choose from first-look, "),
         ("first-look my.txt", "does not end in .ipynb"),
         ("first-look my.ipynb --recording nowhere", "nowhere does not exist"),
-        ("fee-analysis there.ipynb", "already exists. Choose another name, or use --force"),
-        ("fee-analysis my.ipynb --account 1 --account 2", "takes one account, but 2 are given"),
+        (
+            "fee-analysis there.ipynb",
+            "already exists. Choose another name, or use --force",
+        ),
+        (
+            "fee-analysis my.ipynb --account 1 --account 2",
+            "takes one account, but 2 are given",
+        ),
         ("fee-analysis my.ipynb --set every", "give a name and a value"),
         ("fee-analysis my.ipynb --set evry=1w", "Did you mean 'every'"),
         ("key-update my.ipynb --recording .", "has no parameter 'recording'"),
     ],
-)  # fmt: skip
+)
 def test_the_command_refuses_in_one_line(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("there.ipynb").write_text("mine")

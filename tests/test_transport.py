@@ -96,18 +96,35 @@ def test_the_key_is_sent_only_where_it_is_needed():
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "The relayer refused: slow down. Send fewer requests"),
-        (Answer(500, b"oops"), RelayerError, "The relayer failed without a reason. The problem is on the relayer's side"),
+        (
+            Answer(429, b'{"code": 100000, "msg": "slow down"}'),
+            RateLimited,
+            "The relayer refused: slow down. Send fewer requests",
+        ),
+        (
+            Answer(500, b"oops"),
+            RelayerError,
+            "The relayer failed without a reason. The problem is on the relayer's side",
+        ),
         (Answer(503, b""), RelayerError, "The relayer failed without a reason."),
-        (Answer(hang_up=True), RelayerUnreachable, "cannot be reached, or drops the connection. Check base_url"),
-        (Answer(200, b'{"a": 1', announced=900), TransportError, "broke off in the middle"),
+        (
+            Answer(hang_up=True),
+            RelayerUnreachable,
+            "cannot be reached, or drops the connection. Check base_url",
+        ),
+        (
+            Answer(200, b'{"a": 1', announced=900),
+            TransportError,
+            "broke off in the middle",
+        ),
         (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
     ],
-)  # fmt: skip
+)
 def test_what_may_pass_is_tried_again_and_ends_in_its_error(answer, kind, said, pauses):
     body, requests = get(failing(answer, 3))
     assert body == b'{"ok": 1}'
     assert len(requests) == 4
+    # Doubled each time, with some chance so that clients do not come together again.
     assert pauses == pytest.approx([0.1, 0.2, 0.4], abs=0.16)
     with asking(answer, attempts=3) as (client, asked):
         with pytest.raises(kind) as caught:
@@ -198,6 +215,7 @@ def test_retry_after_is_obeyed(pauses):
     assert pauses[0] == 7
     assert 28 <= pauses[1] <= 30
     assert pauses[2] < 1
+    # However long the relayer asks for: a minute at most.
     assert pauses[3] == 60
 
 
@@ -226,13 +244,28 @@ def at_loopback(ports: dict[str, int]) -> Callable[..., list[Any]]:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"https_proxy": "http://127.0.0.1:PORT"}, "The proxy that this machine's settings name cannot be used. Check the environment variables HTTP_PROXY"),
-        ({"https_proxy": "http://"}, "The proxy that this machine's settings name cannot be used."),
-        ({"https_proxy": "what://127.0.0.1:PORT"}, "The proxy that this machine's settings name cannot be used."),
-        ({"REQUESTS_CA_BUNDLE": "/no/such/file.pem"}, "The file of certificates that this machine's settings name cannot be read. Check the environment variables REQUESTS_CA_BUNDLE"),
-        ({"REQUESTS_CA_BUNDLE": __file__}, "No secure connection can be made. Check the address, which may not be one for https. Check the environment variables REQUESTS_CA_BUNDLE"),
+        (
+            {"https_proxy": "http://127.0.0.1:PORT"},
+            "The proxy that this machine's settings name cannot be used. Check the environment variables HTTP_PROXY",
+        ),
+        (
+            {"https_proxy": "http://"},
+            "The proxy that this machine's settings name cannot be used.",
+        ),
+        (
+            {"https_proxy": "what://127.0.0.1:PORT"},
+            "The proxy that this machine's settings name cannot be used.",
+        ),
+        (
+            {"REQUESTS_CA_BUNDLE": "/no/such/file.pem"},
+            "The file of certificates that this machine's settings name cannot be read. Check the environment variables REQUESTS_CA_BUNDLE",
+        ),
+        (
+            {"REQUESTS_CA_BUNDLE": __file__},
+            "No secure connection can be made. Check the address, which may not be one for https. Check the environment variables REQUESTS_CA_BUNDLE",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_environment_names_wrongly_is_named(
     variables, said, monkeypatch, pauses
 ):

@@ -31,9 +31,14 @@ NAME = f"{ACCOUNT}-dex.json"
 API = "https://api3.example.org/api/v3"
 EXPLORER = "Tx ID,Type,From,To,Pair,Side,Amount,Price,Total,Fee,Verified At\n1-2,Trade,a,b,LRC/ETH,Sell,453.7940,0.0003,0.1618,0.0001,2022-07-12\n"
 FLOATS = {
-    "id": "8919527", "symbol": "LRC/ETH", "side": "sell", "amount": 453.794, "price": 3.5669e-4, "cost": 0.16186,
+    "id": "8919527",
+    "symbol": "LRC/ETH",
+    "side": "sell",
+    "amount": 453.794,
+    "price": 3.5669e-4,
+    "cost": 0.16186,
     "fee": {"cost": 0.00161868, "currency": "ETH"},
-}  # fmt: skip
+}
 
 
 def sdk_trade(members: list[str]) -> dict[str, Any]:
@@ -76,37 +81,39 @@ WRAPPED = {
     "pages of bare rows": [[SELL], [BUY], []],
     "SDK's pages": [{"raw_data": {"totalNum": 2, "trades": [one]}} for one in ROWS],
     "ccxt with the row": [FLOATS | {"info": one} for one in ROWS],
-    "HAR": har(entry(asked(), {"totalNum": 2, "trades": [SELL]}),
-               entry(asked(offset=1), {"totalNum": 2, "trades": [BUY]}, encoded=True),
-               entry(asked(), {"resultInfo": {"code": 104002}}, status=400),
-               entry("/user/trades/../nft/trades", "no trades")),
-}  # fmt: skip
+    "HAR": har(
+        entry(asked(), {"totalNum": 2, "trades": [SELL]}),
+        entry(asked(offset=1), {"totalNum": 2, "trades": [BUY]}, encoded=True),
+        entry(asked(), {"resultInfo": {"code": 104002}}, status=400),
+        entry("/user/trades/../nft/trades", "no trades"),
+    ),
+}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the listing of `wire_rows` and no trades."""
-    for name, frame in (("tokens", tokens()), ("markets", markets())):
-        del frame
-        (tmp_path / f"{name}.json").write_text(json.dumps(LISTING[name]))
+    for name, answer in LISTING.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(answer))
     return tmp_path
 
 
 def listing() -> dict[str, Any]:
-    known = tokens()
-    listed = [
-        {
-            "tokenId": int(one.token_id),
-            "symbol": one.Index,
-            "decimals": int(one.decimals),
-        }
-        for one in known.itertuples()
-    ]
-    pairs = [
-        {"market": one.Index, "baseTokenId": int(one.base_token_id), "quoteTokenId": int(one.quote_token_id)}
-        for one in markets().itertuples()
-    ]  # fmt: skip
-    return {"tokens": listed, "markets": {"markets": pairs}}
+    """Return the tokens and markets of `wire_rows`, as an exchange answers."""
+    listed = tokens().reset_index()[["token_id", "symbol", "decimals"]]
+    pairs = markets().reset_index()[["market", "base_token_id", "quote_token_id"]]
+    return {
+        "tokens": [
+            {"tokenId": number, "symbol": symbol, "decimals": decimals}
+            for number, symbol, decimals in listed.to_numpy().tolist()
+        ],
+        "markets": {
+            "markets": [
+                {"market": name, "baseTokenId": base, "quoteTokenId": quote}
+                for name, base, quote in pairs.to_numpy().tolist()
+            ]
+        },
+    }
 
 
 LISTING = listing()
@@ -116,7 +123,14 @@ def read(answer: Any, **how: Any) -> pd.DataFrame:
     return lab.tables.trades(answer, tokens(), markets(), **how)
 
 
-@pytest.mark.parametrize("form", [json.dumps, lambda answer: json.dumps(answer, indent=1).encode(), lambda answer: answer])  # fmt: skip
+@pytest.mark.parametrize(
+    "form",
+    [
+        json.dumps,
+        lambda answer: json.dumps(answer, indent=1).encode(),
+        lambda answer: answer,
+    ],
+)
 @pytest.mark.parametrize("wrapping", WRAPPED)
 def test_tables_read_each_wrapping_as_the_page_in_it(wrapping, form):
     found = read(form(WRAPPED[wrapping]), fill_type="dex")
@@ -137,10 +151,13 @@ def test_files_of_each_wrapping_are_imported_and_served(wrapping, folder):
     assert client.accounts == [ACCOUNT]
     assert client.synthetic is False
     assert_frame_equal(client.trades(ACCOUNT), expected)
+    # A client is named after the file itself.
     assert archive.source != client.source == str(file)
 
 
-@pytest.mark.parametrize("each", [lambda one: one, sdk_trade, lambda one: FLOATS | {"info": one}])  # fmt: skip
+@pytest.mark.parametrize(
+    "each", [lambda one: one, sdk_trade, lambda one: FLOATS | {"info": one}]
+)
 def test_a_file_may_have_one_row_a_line(each, folder):
     file = folder / f"{ACCOUNT}-dex.jsonl"
     file.write_text("\n".join(json.dumps(each(one)) for one in ROWS))
@@ -151,7 +168,18 @@ def test_a_file_may_have_one_row_a_line(each, folder):
 def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say():
     found = read({"totalNum": 2, "userTrades": list(map(sdk_trade, ROWS))})
     whole = read(page(ROWS))
-    known = ["created_at", "trade_id", "side", "size", "price", "notional", "market", "fee", "fee_token", "role"]  # fmt: skip
+    known = [
+        "created_at",
+        "trade_id",
+        "side",
+        "size",
+        "price",
+        "notional",
+        "market",
+        "fee",
+        "fee_token",
+        "role",
+    ]
     assert_frame_equal(found[known], whole[known])
     assert found[["account_id", "order_hash", "block_id"]].isna().all(axis=None)
     assert lab.anomalies(found).empty
@@ -260,11 +288,20 @@ def through(door: str, file: Path) -> Any:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (EXPLORER, "block explorer: amounts of 4 decimals, no smallest units, no account id"),
-        (json.dumps([FLOATS | {"info": {"id": "1"}}]), "trades of ccxt: amount, cost and fee are floats"),
-        (pd.DataFrame([FLOATS | {"info": "{}"}]).to_csv(), "trades of ccxt: amount, cost and fee are floats"),
+        (
+            EXPLORER,
+            "block explorer: amounts of 4 decimals, no smallest units, no account id",
+        ),
+        (
+            json.dumps([FLOATS | {"info": {"id": "1"}}]),
+            "trades of ccxt: amount, cost and fee are floats",
+        ),
+        (
+            pd.DataFrame([FLOATS | {"info": "{}"}]).to_csv(),
+            "trades of ccxt: amount, cost and fee are floats",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_exact_is_named_at_every_door(door, text, named, folder):
     file = folder / ("file.csv" if text[0] != "[" else "file.json")
     file.write_text(text)
@@ -298,11 +335,21 @@ def test_a_saved_frame_leads_to_its_reader(door, folder):
         (har(), "0 requests, none of them with such an answer"),
         (har(entry("/user/orders", {})), "1 requests, none of them"),
         (har(entry(asked(), "")), r"entries\[0\].response.content.text: expected the"),
-        (har(entry(asked(), PAGE), entry(asked(), "{")), r"entries\[1\]: expected JSON"),
-        (har(entry(asked(), PAGE), entry("/../../" + asked(), PAGE) | {"request": {"url": "https://b.example/user/trades"}}), "answers of one relayer"),
+        (
+            har(entry(asked(), PAGE), entry(asked(), "{")),
+            r"entries\[1\]: expected JSON",
+        ),
+        (
+            har(
+                entry(asked(), PAGE),
+                entry("/../../" + asked(), PAGE)
+                | {"request": {"url": "https://b.example/user/trades"}},
+            ),
+            "answers of one relayer",
+        ),
         ({"log": {"entries": [1, None, {"request": []}]}}, "3 requests"),
     ],
-)  # fmt: skip
+)
 def test_a_har_file_without_trades_is_refused_by_its_place(saved, said):
     with pytest.raises(UnexpectedAnswer, match=said) as caught:
         read(saved)

@@ -169,6 +169,7 @@ def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed):
         above += [int(row[1])] if int(row[6]) * 10_000 > received * 30 else []
     found = lab.fees.schedule_check(trades, 30)
     assert found["trade_id"].tolist() == above
+    # The world overcharges each eighth fill of this account, at 45 basis points.
     assert len(above) == len(rows) // 8 == 6
     assert lab.fees.tiers(trades)["tier_bps"].tolist() == [30, 45]
     assert len(lab.anomalies(trades)) == 0
