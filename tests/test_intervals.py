@@ -1,14 +1,18 @@
 """Means with intervals: against their definition, and against the truth over many samples."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from decimal import Decimal
 from statistics import NormalDist, median
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from support.worlds import pool_balances, trades_of
 
 import loopring_lab as lab
+from loopring_lab.relayer import World
 
 PRICES = pd.DataFrame(
     {"created_at": pd.to_datetime([0], unit="ms", utc=True), "market": "X"}
@@ -90,6 +94,50 @@ def test_means_and_intervals_are_those_of_their_definition():
         assert found.loc[group, list(expected)].to_dict() == pytest.approx(
             expected, rel=1e-12
         )
+
+
+SMALL = World(seed=31, size=0.02)
+
+
+# What is asked of the trades of a small world, and the rates of each fill or order in the answer.
+BY_ROW: dict[str, tuple[Callable[..., Any], list[str]]] = {
+    "all_in_cost": (lab.fills.all_in_cost, ["price_bps", "fee_bps", "all_in_bps"]),
+    "markouts": (
+        lambda trades, **by: lab.fills.markouts(trades, horizons=["5min"], **by),
+        ["effective_bps", "realized_bps", "impact_bps"],
+    ),
+    "shortfall": (lab.fills.shortfall, ["shortfall_bps", "fee_bps", "all_in_bps"]),
+    "pool_quotes": (
+        lambda trades, **by: lab.fills.pool_quotes(trades, pool_balances(SMALL), **by),
+        ["before_fees_bps", "opportunity_bps"],
+    ),
+}
+
+
+@pytest.mark.parametrize("function", BY_ROW)
+def test_means_of_groups_are_those_of_their_rows(function):
+    """Rows without one of the rates are counted and left out."""
+    ask, rates = BY_ROW[function]
+    trades = trades_of(SMALL)
+    rows = ask(trades)
+    groups = ask(trades, by="market").set_index("market")
+    left_out = "unquoted" if function == "pool_quotes" else "unpriced"
+    for market, mine in rows.groupby("market", observed=True):
+        group = groups.loc[market]
+        known = mine.dropna(subset=rates)
+        assert group[left_out] == len(mine) - len(known)
+        if known.empty:
+            continue
+        weights = lab.to_float(known["notional"])
+        for rate in rates:
+            mean = np.average(known[rate], weights=weights)
+            assert group[f"mean_{rate}"] == pytest.approx(known[rate].mean())
+            assert group[f"weighted_{rate}"] == pytest.approx(mean)
+            # Medians are of rates rounded to thousandths.
+            middle = pytest.approx(known[rate].median(), abs=0.001)
+            assert group[f"median_{rate}"] == middle
+        if len(known) < 20:
+            assert pd.isna(group[f"low_{rates[0]}"])
 
 
 def test_the_interval_holds_the_true_mean_in_nineteen_of_twenty_samples():

@@ -210,6 +210,7 @@ def test_a_cost_is_what_was_realized_and_the_impact():
         fill(40_000, "99", id="5"),
     )
     found = lab.fills.markouts(frame, horizons=["10s", "1min"])
+    assert "reference pull the difference towards 0" in found.attrs["notes"][0]
     second = result_rows(found[found["trade_id"] == 2])
     assert [line["horizon"] for line in second] == ["10s", "1min"]
     assert [line["price_before"] // UNIT for line in second] == [100, 100]
@@ -223,29 +224,6 @@ def test_a_cost_is_what_was_realized_and_the_impact():
     assert known["effective_bps"].to_numpy() == pytest.approx(
         known["realized_bps"] + known["impact_bps"]
     )
-
-
-def test_groups_of_markouts_rest_on_the_fills_that_have_all_prices():
-    frame = trades_of(World(seed=31, size=0.02))
-    rows = lab.fills.markouts(frame, horizons=["5min", "1h"])
-    found = lab.fills.markouts(frame, horizons=["5min", "1h"], by="fill_type")
-    assert found["horizon"].tolist() == ["5min", "1h"] * 2
-    assert "reference pull the difference towards 0" in found.attrs["notes"][0]
-    for line in found.itertuples():
-        mine = rows[
-            (rows["fill_type"] == line.fill_type) & (rows["horizon"] == line.horizon)
-        ]
-        priced = mine.dropna(subset=["effective_bps", "realized_bps"])
-        assert (line.fills, line.unpriced) == (len(mine), len(mine) - len(priced))
-        for rate in ("effective_bps", "realized_bps", "impact_bps"):
-            assert getattr(line, f"mean_{rate}") == pytest.approx(priced[rate].mean())
-            assert getattr(line, f"median_{rate}") == pytest.approx(
-                priced[rate].median()
-            )
-        assert line.weighted_effective_bps == pytest.approx(
-            line.weighted_realized_bps + line.weighted_impact_bps
-        )
-        assert np.isnan(line.low_realized_bps) == (len(priced) < 20)
 
 
 # Shortfall
@@ -290,6 +268,7 @@ def test_markouts_against_minute_prices_are_the_true_ones():
     marks = minute_marks(world, world.fills, horizons.values())
     rows = lab.fills.markouts(frame, marks, list(horizons))
     found = lab.fills.markouts(frame, marks, list(horizons), by="fill_type")
+    assert found["horizon"].tolist() == list(horizons) * 2
     values = values_of(frame)
     for line in found.itertuples():
         some = rows[

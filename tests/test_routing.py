@@ -1,9 +1,7 @@
 """What orders on the book would have cost at the pool: exact against synthetic worlds, and unknown where it is."""
 
 from decimal import Decimal
-from statistics import NormalDist
 
-import numpy as np
 import pandas as pd
 import pytest
 from support.worlds import pool_balances, trades_of
@@ -135,24 +133,6 @@ def test_unknown_balances_end_what_was_known(trades, balances):
     quotes = lab.fills.pool_quotes(trades, pd.concat([known, ends]))
     assert quotes.loc[quotes["first"] >= gap, "pool_quote"].isna().all()
     assert quotes.loc[quotes["first"] < gap, "pool_quote"].notna().any()
-
-
-def test_means_by_group_are_weighted_by_value(trades, balances):
-    one = lab.fills.pool_quotes(trades, balances)
-    one = one[one["market"] == "ETH-USDC"]
-    found = lab.fills.pool_quotes(trades, balances, by="market").set_index("market")
-    row = found.loc["ETH-USDC"]
-    weights = lab.to_float(one["notional"]).to_numpy()
-    rates = one["opportunity_bps"].to_numpy()
-    mean = np.average(rates, weights=weights)
-    assert row["orders"] == len(one)
-    assert row["fills"] == one["fills"].sum()
-    assert row["weighted_opportunity_bps"] == pytest.approx(mean)
-    assert row["median_opportunity_bps"] == pytest.approx(np.median(rates))
-    # The error of a weighted mean; the interval is a little wider for weights that are unequal.
-    spread = np.sqrt(np.square(weights * (rates - mean)).sum()) / weights.sum()
-    reach = (row["high_opportunity_bps"] - row["low_opportunity_bps"]) / 2
-    assert reach == pytest.approx(NormalDist().inv_cdf(0.975) * spread, rel=0.1)
 
 
 @pytest.mark.parametrize("by", ["size_class", "account_id", ["market", "label"], []])
