@@ -58,7 +58,7 @@ def test_blocks_give_several_accounts_too():
 
 
 def test_outside_prices_join_in_pandas(client):
-    trades = client.trades(71468)
+    trades = client.trades(71468, limit=50)
     prices = client.outside_prices(trades)
     joined = pd.merge_asof(trades, prices, on="created_at", by="market")
     assert len(joined) == len(trades)
