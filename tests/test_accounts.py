@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.clients import client_at
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import Answer, by_path, repeating, scripted
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
@@ -34,7 +34,7 @@ def setup() -> Iterator[KeyUpdateSetup]:
 
 
 def answering(value: object) -> Any:
-    return scripted(lambda number, request: Answer(body=json.dumps(value).encode()))
+    return repeating(Answer(body=json.dumps(value).encode()))
 
 
 def test_an_account_is_found_by_its_number_and_by_its_owner(setup):
@@ -140,14 +140,13 @@ def test_fees_of_another_shape_are_an_unexpected_answer(fees):
 
 
 def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer():
-    def script(number: int, request: Request) -> Answer:
-        listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
-        fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
-        return Answer(
-            body=json.dumps(listed if "tokens" in request.path else fees).encode()
-        )
-
-    with scripted(script) as server, pytest.raises(UnexpectedAnswer, match="PEPE"):
+    listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
+    fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
+    bodies = {"tokens": json.dumps(listed).encode(), "": json.dumps(fees).encode()}
+    with (
+        scripted(by_path(bodies)) as server,
+        pytest.raises(UnexpectedAnswer, match="PEPE"),
+    ):
         client_at(server.base_url).update_fee(7)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from support.clients import client_at, client_of
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import by_path, scripted
 from support.wire_rows import whole
 
 import loopring_lab as lab
@@ -235,14 +235,8 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small):
         rows = relayer.rows(account)[:40]
         body = json.dumps({"totalNum": len(rows), "trades": rows}).encode()
 
-    def script(number: int, request: Request) -> Answer:
-        return Answer(
-            body={"tokens": tokens, "markets": markets}.get(
-                request.path.rpartition("/")[2], body
-            )
-        )
-
-    with scripted(script) as server:
+    bodies = {"tokens": tokens, "markets": markets, "": body}
+    with scripted(by_path(bodies)) as server:
         client = client_at(server.base_url)
         with pytest.raises(
             UnexpectedAnswer,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import Script, by_path, scripted
 from support.wire_rows import row
 
 import loopring_lab as lab
@@ -171,7 +171,7 @@ def through_tables(bodies: dict[str, bytes]) -> pd.DataFrame:
 
 
 def asked(
-    script: Callable[[int, Request], Answer],
+    script: Script,
     ask: Callable[[Client], Any],
     max_seconds: float = 20,
 ) -> Any:
@@ -192,15 +192,14 @@ def asked(
 
 
 def through_http(bodies: dict[str, bytes]) -> pd.DataFrame:
-    def script(number: int, request: Request) -> Answer:
-        if "tokens" in request.path:
-            return Answer(200, bodies["tokens"])
-        if "markets" in request.path:
-            return Answer(200, bodies["markets"])
-        if "fillTypes=dex" in request.path:
-            return Answer(200, bodies["trades"])
-        return Answer(200, b'{"totalNum": 0, "trades": []}')
-
+    script = by_path(
+        {
+            "tokens": bodies["tokens"],
+            "markets": bodies["markets"],
+            "fillTypes=dex": bodies["trades"],
+            "": b'{"totalNum": 0, "trades": []}',
+        }
+    )
     frame = asked(script, lambda client: client.trades(ACCOUNT, progress=False))
     assert isinstance(frame, pd.DataFrame)
     return frame
@@ -354,12 +353,7 @@ def test_a_small_answer_with_a_hostile_member_is_read_or_an_error(name):
     values = list(HOSTILE.values())
     for place, path in enumerate(members(regular)):
         body = with_value(regular, path, values[place % len(values)])
-
-        def script(number: int, request: Request, body: bytes = body) -> Answer:
-            if "tokens" in request.path:
-                return Answer(200, json.dumps(REGULAR["tokens"]).encode())
-            return Answer(200, body)
-
+        script = by_path({"tokens": answers()["tokens"], "": body})
         said = ""
         try:
             repr(asked(script, ask))

@@ -1,7 +1,7 @@
 """Prices of a made-up outside market: the synthetic world's true prices and a little noise, through the client."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from statistics import fmean, pstdev
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.clients import client_at
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import Script, by_path, scripted
 
 import loopring_lab as lab
 from loopring_lab.client import Client
@@ -134,19 +134,14 @@ def test_trades_of_no_market_and_no_time_have_no_prices(client, trades):
         assert found.dtypes["price"] == lab.amounts.AMOUNT
 
 
-def served(
-    world: World, body: bytes, *, synthetic: bool
-) -> Callable[[int, Request], Answer]:
-    tokens = json.dumps(world.tokens())
-    markets = json.dumps({"markets": world.markets()})
-    answers = {
-        "/api/v3/exchange/tokens": tokens.encode(),
-        "/api/v3/mix/markets": markets.encode(),
+def served(world: World, body: bytes, *, synthetic: bool) -> Script:
+    bodies = {
+        "/exchange/tokens": json.dumps(world.tokens()).encode(),
+        "/mix/markets": json.dumps({"markets": world.markets()}).encode(),
+        "": body,
     }
-    headers = {HEADER: json.dumps({"name": "scripted", "synthetic": synthetic})}
-    return lambda _, request: Answer(
-        body=answers.get(request.path, body), headers=headers
-    )
+    stated = json.dumps({"name": "scripted", "synthetic": synthetic})
+    return by_path(bodies, {HEADER: stated})
 
 
 def test_a_recording_has_no_outside_market(world, tmp_path, trades):

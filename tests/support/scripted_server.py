@@ -110,3 +110,13 @@ def talking(
 def repeating(answer: Answer) -> AbstractContextManager[ScriptedServer]:
     """Serve one answer to every request."""
     return scripted(lambda number, request: answer)
+
+
+def by_path(bodies: dict[str, bytes], headers: dict[str, str] | None = None) -> Script:
+    """Answer with the first body whose name is in the path that is asked for; "" is in each."""
+
+    def script(number: int, request: Request) -> Answer:
+        fitting = (body for name, body in bodies.items() if name in request.path)
+        return Answer(body=next(fitting), headers=headers or {})
+
+    return script
