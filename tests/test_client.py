@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from support.clients import client_at, client_of
+from support.recorded import save
 from support.scripted_server import by_path, scripted
-from support.wire_rows import whole
+from support.wire_rows import page, whole
 
 import loopring_lab as lab
 from loopring_lab import tables
@@ -288,13 +289,9 @@ def test_the_embedded_relayer_is_started_once(client):
 
 def saved(folder: Path, trades: dict[str, list[list[str]]]) -> Path:
     """Save the tokens and markets of the synthetic world, and some trades."""
-    (folder / "trades").mkdir(parents=True, exist_ok=True)
-    (folder / "tokens.json").write_text(json.dumps(World().tokens()))
-    (folder / "markets.json").write_text(json.dumps({"markets": World().markets()}))
-    for name, rows in trades.items():
-        page = {"totalNum": len(rows), "trades": rows}
-        (folder / "trades" / f"{name}.json").write_text(json.dumps(page))
-    return folder
+    pages = {f"trades/{name}": page(rows) for name, rows in trades.items()}
+    listings = {"tokens": World().tokens(), "markets": {"markets": World().markets()}}
+    return save(folder, listings | pages)
 
 
 ROW = [

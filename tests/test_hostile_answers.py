@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from support.recorded import save
 from support.scripted_server import Script, by_path, scripted
 from support.wire_rows import row
 
@@ -206,11 +207,8 @@ def through_http(bodies: dict[str, bytes]) -> pd.DataFrame:
 
 
 def laid(folder: Path, bodies: dict[str, bytes]) -> Path:
-    (folder / "trades").mkdir(parents=True)
-    (folder / "tokens.json").write_bytes(bodies["tokens"])
-    (folder / "markets.json").write_bytes(bodies["markets"])
-    (folder / "trades" / f"{ACCOUNT}-dex.json").write_bytes(bodies["trades"])
-    return folder
+    names = {"trades": f"trades/{ACCOUNT}-dex"}
+    return save(folder, {names.get(name, name): body for name, body in bodies.items()})
 
 
 def through_recording(bodies: dict[str, bytes]) -> pd.DataFrame:

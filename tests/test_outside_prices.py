@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.clients import client_at
+from support.recorded import save
 from support.scripted_server import Script, by_path, scripted
 
 import loopring_lab as lab
@@ -144,20 +145,17 @@ def served(world: World, body: bytes, *, synthetic: bool) -> Script:
     return by_path(bodies, {HEADER: stated})
 
 
-def test_a_recording_has_no_outside_market(world, tmp_path, trades):
-    (tmp_path / "trades").mkdir()
-    (tmp_path / "trades" / "7-amm.json").write_text('{"totalNum": 0, "trades": []}')
-    (tmp_path / "tokens.json").write_text(json.dumps(world.tokens()))
-    (tmp_path / "markets.json").write_text(json.dumps({"markets": world.markets()}))
-    for synthetic in (False, True):
-        (tmp_path / "source.json").write_text(
-            json.dumps({"name": "mine", "synthetic": synthetic})
-        )
-        with Relayer(recording=tmp_path) as relayer:
-            assert (
-                lab.connect(relayer.base_url, api_key="x").outside_prices(trades)
-                is None
-            )
+@pytest.mark.parametrize("synthetic", [False, True])
+def test_a_recording_has_no_outside_market(world, tmp_path, trades, synthetic):
+    answers = {
+        "tokens": world.tokens(),
+        "markets": {"markets": world.markets()},
+        "trades/7-amm": {"totalNum": 0, "trades": []},
+        "source": {"name": "mine", "synthetic": synthetic},
+    }
+    with Relayer(recording=save(tmp_path, answers)) as relayer:
+        client = lab.connect(relayer.base_url, api_key="x")
+        assert client.outside_prices(trades) is None
 
 
 def test_a_live_relayer_is_not_asked(world, trades):

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from pandas.testing import assert_frame_equal
+from support.recorded import save
 from support.wire_rows import markets, page, row, tokens
 
 import loopring_lab as lab
@@ -93,9 +94,7 @@ WRAPPED = {
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the listing of `wire_rows` and no trades."""
-    for name, answer in LISTING.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(answer))
-    return tmp_path
+    return save(tmp_path, LISTING)
 
 
 def listing() -> dict[str, Any]:
