@@ -48,7 +48,7 @@ ByHand = Callable[[pd.DataFrame], oracle.Rows]
 @functools.cache
 def odd() -> pd.DataFrame:
     """Many histories, each with its own label, with irregular rows of every kind."""
-    frame = many(200)
+    frame = many(140)
     assert len(frame) > 500
     odd_rows = [
         frame[name].isna().sum()

@@ -261,7 +261,7 @@ def test_fills_are_put_together_into_orders_before_they_are_compared():
 
 
 def test_markouts_against_minute_prices_are_the_true_ones():
-    world = World(seed=31, size=0.05)
+    world = World(seed=31, size=0.03)
     horizons = {"1min": 60 * SECOND, "1h": 3600 * SECOND}
     frame = trades_of(world)
     fills = {fill.id: fill for fill in world.fills}

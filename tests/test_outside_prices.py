@@ -9,7 +9,7 @@ from statistics import fmean, pstdev
 import numpy as np
 import pandas as pd
 import pytest
-from support.clients import client_at
+from support.clients import client_at, client_of
 from support.recorded import save
 from support.scripted_server import Script, by_path, scripted
 
@@ -33,7 +33,7 @@ def world() -> World:
 @pytest.fixture(scope="module")
 def client(world: World) -> Iterator[Client]:
     with Relayer(world) as relayer:
-        yield lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+        yield client_of(relayer)
 
 
 @pytest.fixture(scope="module")
