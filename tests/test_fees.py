@@ -188,7 +188,9 @@ def like_fills(fees: list[tuple[int, int]], **columns: Any) -> pd.DataFrame:
     return frame_of([("amm", one) for one in rows]).assign(**columns)
 
 
-LARGE, SMALL = (10**20, 10**17), (9_000, 9)  # 10 bps for certain; 10 or 11
+# 10 bps for certain; 10 or 11
+LARGE = (10**20, 10**17)
+SMALL = (9_000, 9)
 
 
 def small_ones(*frames: pd.DataFrame) -> set[tuple[int | None, str]]:

@@ -610,7 +610,8 @@ def test_what_cannot_be_signed_is_named(arguments, field):
 
 def test_any_other_bit_is_refused():
     """Flip every bit of a signature, and some bits of the message and the key."""
-    message, (x, y) = "GET&a&b", protocol.public_key(123456789)
+    message = "GET&a&b"
+    (x, y) = protocol.public_key(123456789)
     signature = protocol.sign_request(123456789, message)
     number = int(signature, 16)
     assert protocol.verify_request(x, y, message, signature)

@@ -314,7 +314,8 @@ def test_what_cannot_be_exact_is_named_at_every_door(door, text, named, folder):
 @pytest.mark.parametrize("door", DOORS[:3])
 def test_a_saved_frame_leads_to_its_reader(door, folder):
     trades = read(page(ROWS))
-    csv, parquet = folder / "file.csv", folder / "file.parquet"
+    csv = folder / "file.csv"
+    parquet = folder / "file.parquet"
     trades.to_csv(csv)
     trades.to_parquet(parquet)
     with pytest.raises(UnexpectedAnswer, match=r"lab\.tables\.read_csv\(file\)"):
