@@ -126,7 +126,8 @@ def check_agreement(
         for found in (exact, floats)
     )
     for name in exact.columns.intersection(floats.columns):
-        mine, other = exact[name], floats[name]
+        mine = exact[name]
+        other = floats[name]
         if mine.dtype.kind in "biufmM" or "[pyarrow]" in str(mine.dtype):
             mine, other, is_time = numbers(mine), numbers(other), mine.dtype.kind == "M"
             reach = 1e-10 + CLOSE * np.abs(mine) * (not is_time)

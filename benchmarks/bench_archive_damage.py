@@ -25,10 +25,8 @@ def harm(
     name = list(ways)[number % len(ways)]
     path = folder / f"{number}.duckdb"
     ways[name](path)
-    before, began = (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-        time.process_time(),
-    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
     ended = open_all(path)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     return name, ended, time.process_time() - began, grown >> 10
@@ -49,7 +47,8 @@ def main(flips: int = 1_000, files: int = 300) -> int:
         before = canary.stat()
         Path(folder, "work").mkdir()
         outcomes: Counter[str] = Counter()
-        seconds, megabytes = 0.0, 0
+        seconds = 0.0
+        megabytes = 0
         # A process that crashes fails the whole run.
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=20) as pool:
             for number in range(files):
@@ -57,7 +56,8 @@ def main(flips: int = 1_000, files: int = 300) -> int:
                     harm, (Path(folder, "work"), base, canary, number)
                 ).get(60)
                 outcomes[found[1]] += 1
-                seconds, megabytes = max(seconds, found[2]), max(megabytes, found[3])
+                seconds = max(seconds, found[2])
+                megabytes = max(megabytes, found[3])
         after = canary.stat()
         assert (after.st_mtime_ns, after.st_size, after.st_ino) == (
             before.st_mtime_ns,

@@ -23,7 +23,9 @@ from timing import alone
 from loopring_lab.archive import Archive
 from loopring_lab.relayer import World
 
-ACCOUNTS, LITTLE, LITTLE_TRADES = 40, 10_000, 20_000
+ACCOUNTS = 40
+LITTLE = 10_000
+LITTLE_TRADES = 20_000
 PRICES = {
     "LRC-ETH": (35_669, "3.5669E-4", 1),
     "ETH-USDC": (312_880_508_326, "3128.80508326", 10**12),
@@ -35,14 +37,17 @@ def save(
     folder: Path, account: int, kind: str, trades: int
 ) -> tuple[int, int, Counter[str]]:
     """Write pages of one history, newest first; give bytes of JSON, bytes packed, and fees by token (1e-18)."""
-    dice, fees, size = random.Random(f"{account} {kind}"), Counter[str](), 0
+    dice = random.Random(f"{account} {kind}")
+    fees = Counter[str]()
+    size = 0
     file = folder / f"{account}-{kind}.jsonl.gz"
     prefix = "AMM-" if kind == "amm" else ""
     with gzip.open(file, "wb", compresslevel=6) as out:
         for start in range(trades, 0, -50):
             rows = []
             for number in range(start, max(0, start - 50), -1):
-                market, side = dice.choice(POOLS), dice.choice(("BUY", "SELL"))
+                market = dice.choice(POOLS)
+                side = dice.choice(("BUY", "SELL"))
                 size_ = dice.randrange(10**8, 10**12) * 10**8
                 price, shown, lower = PRICES[market]
                 gross = size_ if side == "BUY" else size_ * price // 10**8 // lower
@@ -102,7 +107,8 @@ def tell(name: str, seconds: float, peak: int, more: str = "") -> None:
 
 def main(trades: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path, saved = Path(folder) / "archive", Path(folder) / "saved"
+        path = Path(folder) / "archive"
+        saved = Path(folder) / "saved"
         saved.mkdir()
         (saved / "tokens.json").write_text(json.dumps(World().tokens()))
         (saved / "markets.json").write_text(json.dumps({"markets": World().markets()}))
@@ -117,7 +123,8 @@ def main(trades: int) -> None:
             sizes = list(
                 pool.map(save, [saved] * len(wanted), *zip(*wanted, strict=True))
             )
-        plain, packed = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
+        plain = sum(size[0] for size in sizes)
+        packed = sum(size[1] for size in sizes)
         truth = sum((size[2] for size in sizes), Counter[str]())
         count = sum(number for _, _, number in wanted)
         held, seconds, peak = alone(fill, path, saved)

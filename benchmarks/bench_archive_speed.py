@@ -102,7 +102,8 @@ def step(name: str, path: str, saved: str) -> None:
 
     taken = []
     for _ in range(1 if name in ("import_pages", "sync", "sync_again") else 4):
-        begun, wall = time.process_time(), time.perf_counter()
+        begun = time.process_time()
+        wall = time.perf_counter()
         found = STEPS[name](Path(path), Path(saved))
         taken.append((time.process_time() - begun, time.perf_counter() - wall))
     print(json.dumps([found, *min(taken)]))

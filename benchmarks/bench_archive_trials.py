@@ -31,7 +31,8 @@ SIZES = [
 
 def full() -> None:
     """Let writing fail at each size that the files pass; what was there before stays, and the next sync goes on."""
-    first, ledger = Ledger(1, 400), Ledger(4, 3_000)
+    first = Ledger(1, 400)
+    ledger = Ledger(4, 3_000)
     outcomes: Counter[str] = Counter()
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder, Relayer(ledger) as relayer:
@@ -78,7 +79,9 @@ def together(seconds: float = 60.0) -> None:
         words = (str(path), relayer.base_url, relayer.api_key[:], ledger.accounts, end)
         with spawn.Pool(2) as pool:
             running = [pool.apply_async(_sync_until, words) for _ in range(2)]
-            last, readings, waits = 0, 0, []
+            last = 0
+            readings = 0
+            waits = []
             while time.time() < end:
                 begun = time.perf_counter()
                 try:
@@ -93,7 +96,8 @@ def together(seconds: float = 60.0) -> None:
                     continue
                 waits.append(time.perf_counter() - begun)
                 assert rows >= last, "rows were lost"
-                last, readings = rows, readings + 1
+                last = rows
+                readings = readings + 1
             syncs = [one.get(120) for one in running]
         truth = ledger.truth()
         for _ in range(settings.growth_reserve):
@@ -115,7 +119,8 @@ def _sync_until(path: str, url: str, key: str, accounts: list[int], end: float) 
     from loopring_lab.client import Client
     from loopring_lab.http.transport import Transport
 
-    sync.BATCH_PAGES, sync.BATCH_SECONDS = 500 // sync.PAGE, 0.2
+    sync.BATCH_PAGES = 500 // sync.PAGE
+    sync.BATCH_SECONDS = 0.2
     client = Client(
         Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True
     )

@@ -17,10 +17,9 @@ from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
 
 RATE = 5.0
-HUNDRED_THOUSAND, FIVE_THOUSAND = (
-    5.0,
-    0.52,
-)  # the busiest account of a world of size 1 has 20,000 trades
+# the busiest account of a world of size 1 has 20,000 trades
+HUNDRED_THOUSAND = 5.0
+FIVE_THOUSAND = 0.52
 
 
 def serve(channel: Connection, size: float, settings: dict[str, float]) -> None:

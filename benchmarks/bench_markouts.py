@@ -22,11 +22,10 @@ RATES = ("effective", "realized", "impact")
 
 def compared(world: World) -> pd.DataFrame:
     """Return the error of each estimate of a world, and whether its interval holds the true value."""
-    frame, fills = trades_of(world), {fill.id: fill for fill in world.fills}
-    marks, values = (
-        minute_marks(world, world.fills, HORIZONS.values()),
-        values_of(frame),
-    )
+    frame = trades_of(world)
+    fills = {fill.id: fill for fill in world.fills}
+    marks = minute_marks(world, world.fills, HORIZONS.values())
+    values = values_of(frame)
     priced = lab.fills.markouts(frame, marks, list(HORIZONS)).dropna(
         subset=["effective_bps", "realized_bps"]
     )

@@ -23,7 +23,9 @@ from loopring_lab import protocol
 from loopring_lab.protocol import curve
 from loopring_lab.protocol.curve import BASE, ORDER, SUBGROUP_ORDER, P
 
-ROUNDS, FASTER, MILLISECONDS = 31, 8, 2.0
+ROUNDS = 31
+FASTER = 8
+MILLISECONDS = 2.0
 SIGNATURE = bytes(range(64)) + b"\x1b"
 MESSAGE = protocol.request_message(
     "GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001}
@@ -63,7 +65,8 @@ def main() -> int:
             taken[turn] = 1000 * seconds(calls[name][i])
     kept = True
     for name in calls:
-        ours, plain = median(times[name, 0]), median(times[name, 1])
+        ours = median(times[name, 0])
+        plain = median(times[name, 1])
         kept &= ours < MILLISECONDS and plain / ours >= FASTER
         print(
             f"{name}: {ours:.2f} ms, affine {plain:.2f} ms, {plain / ours:.1f} times faster"

@@ -24,7 +24,8 @@ from loopring_lab import tables
 from loopring_lab.tables.wire import MEMBERS
 
 TRADES = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
-ROUNDS, LIBRARY_ROUNDS = 7, 5
+ROUNDS = 7
+LIBRARY_ROUNDS = 5
 REPEATED = 10
 """How often we read in a round beside the library, so that both take seconds and what disturbs meets both."""
 TOKENS = {
@@ -49,14 +50,13 @@ def made_up_pages(trades: int) -> list[bytes]:
     chance = random.Random(5)
     rows = []
     for number in range(trades, 0, -1):
-        market, side = chance.choice(MARKETS), chance.choice(["BUY", "SELL"])
+        market = chance.choice(MARKETS)
+        side = chance.choice(["BUY", "SELL"])
         base, quote = market.split("-")
         sold = base if side == "SELL" else quote
         size = chance.randrange(1, 10**6) * 10 ** (TOKENS[base][1] - 4)
-        moment, order = (
-            1_600_000_000_000 + number * 977,
-            f"0x{chance.getrandbits(256):064x}",
-        )
+        moment = 1_600_000_000_000 + number * 977
+        order = f"0x{chance.getrandbits(256):064x}"
         members = [
             moment, 9_000_000 + number * 3, side, size, PRICES[market], chance.choice(["", "AMM-"]) + market,
             chance.randrange(10**6), chance.randrange(30_000), chance.randrange(300), 10083, TOKENS[sold][0],
@@ -142,7 +142,8 @@ def arrow_parser(pages: list[bytes]) -> tuple[Callable[[], Any], Callable[[], An
 
 def both_times(call: Callable[[], Any]) -> tuple[float, float]:
     """Time a call: seconds of the clock, and of the processors that worked on it."""
-    processor, wall = time.process_time(), time.perf_counter()
+    processor = time.process_time()
+    wall = time.perf_counter()
     result = call()
     taken = time.perf_counter() - wall, time.process_time() - processor
     del result

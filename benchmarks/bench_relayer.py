@@ -30,8 +30,10 @@ class Million:
 
     def __init__(self) -> None:
         world = World(size=0.01)
-        self.tokens, self.markets = world.tokens, world.markets
-        self.pool_records, self.pool_owners = world.pool_records, world.pool_owners
+        self.tokens = world.tokens
+        self.markets = world.markets
+        self.pool_records = world.pool_records
+        self.pool_owners = world.pool_owners
         keys = (
             RowKey(
                 ACCOUNT, MARKETS[n % 4], "amm" if n % 3 else "dex", f"0x{n // 3:064x}"

@@ -34,7 +34,9 @@ from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import read
 
 DAMAGED = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-BLOCKS, SIZE, ROUNDS = 100, 384, 9
+BLOCKS = 100
+SIZE = 384
+ROUNDS = 9
 
 
 def cpu_seconds(call: Callable[[], object], times: int = 1) -> float:
@@ -56,10 +58,14 @@ def amount(content: bytes, start: int, width: int, bits: int) -> int:
 
 def trade(slot: bytes) -> tuple[object, ...]:
     """Read a spot trade as one would write it at first: integers, both fees, the tokens of the fees."""
-    sell_a, sell_b = number(slot, 17, 2), number(slot, 19, 2)
-    buy_a, buy_b = number(slot, 29, 2) or sell_b, number(slot, 31, 2) or sell_a
-    fill_a, fill_b = amount(slot, 21, 3, 19), amount(slot, 24, 3, 19)
-    bips_a, bips_b = slot[33] << 6 | slot[27] & 63, slot[34] << 6 | slot[28] & 63
+    sell_a = number(slot, 17, 2)
+    sell_b = number(slot, 19, 2)
+    buy_a = number(slot, 29, 2) or sell_b
+    buy_b = number(slot, 31, 2) or sell_a
+    fill_a = amount(slot, 21, 3, 19)
+    fill_b = amount(slot, 24, 3, 19)
+    bips_a = slot[33] << 6 | slot[27] & 63
+    bips_b = slot[34] << 6 | slot[28] & 63
     fee_a = (fill_a if buy_a >= 32_768 else fill_b) * bips_a // 10_000
     fee_b = (fill_b if buy_b >= 32_768 else fill_a) * bips_b // 10_000
     if buy_a >= 32_768 and sell_a >= 32_768:
@@ -189,7 +195,9 @@ def made_blocks() -> list[bytes]:
 
 
 def damage(sent: list[bytes], rounds: int) -> None:
-    chance, outcomes, slowest = random.Random(99), Counter[str](), 0.0
+    chance = random.Random(99)
+    outcomes = Counter[str]()
+    slowest = 0.0
     for _ in range(rounds):
         content = damaged(chance.choice(sent), chance)
         try:

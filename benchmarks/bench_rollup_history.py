@@ -24,14 +24,16 @@ from loopring_lab.rollup import Store
 from loopring_lab.rollup.stored import Submission
 from loopring_lab.source import Source
 
-BLOCKS, MEMORY = 67_896, 2 << 30
+BLOCKS = 67_896
+MEMORY = 2 << 30
 SOURCE = Source("generated history", True, "0x" + EXCHANGE.hex(), CHAIN_ID)
 TOKENS = 10 + POOLS
 
 
 def write(folder: Path, blocks: int) -> str:
     """Generate the blocks and their events, and add them to a store."""
-    store, history = Store(folder / "store.duckdb"), History(blocks)
+    store = Store(folder / "store.duckdb")
+    history = History(blocks)
     store.stored.bind(SOURCE)
     tokens = ",".join(
         f'{{"symbol": "T{one}", "tokenId": {one}, "decimals": 18}}'
@@ -101,7 +103,8 @@ def size_of(folder: Path) -> float:
 
 def measured(step: int, folder: Path, blocks: int, channel: Any) -> None:
     """Run one step; send what it says, its seconds, those of the processors, and the peak of memory."""
-    begin, worked = time.perf_counter(), time.process_time()
+    begin = time.perf_counter()
+    worked = time.process_time()
     said = STEPS[step](folder, blocks)
     channel.send(
         (

@@ -35,7 +35,8 @@ def speed(blocks: int = 2_000, latency: float = 0.02, rounds: int = 3) -> None:
             store.sync(url, rate=None, to_block=last, progress=False)
             ended = time.perf_counter()
             check(store, truth)
-            theirs, ours = between - began, ended - between
+            theirs = between - began
+            ours = ended - between
             print(
                 f"{len(truth):,} blocks: {theirs:.2f} s one at a time, {ours:.2f} s, {theirs / ours:.1f} times as fast"
             )

@@ -29,7 +29,8 @@ def main(rounds: int) -> None:
         list(
             processes.map(time.sleep, [0.5] * SOURCES)
         )  # so that all are there when the first race begins
-        begin, winners = time.perf_counter(), Counter[int]()
+        begin = time.perf_counter()
+        winners = Counter[int]()
         for number in range(rounds):
             pool = processes if number % 2 else threads
             winners[race_once(racers, truths, Path(folder) / str(number), pool)] += 1

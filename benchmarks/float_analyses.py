@@ -16,11 +16,13 @@ from matplotlib.figure import Figure
 import loopring_lab as lab
 
 AMOUNTS = ["size", "price", "notional", "fee"]
-HOUR, WEEK = pd.Timedelta(hours=1), pd.Timedelta(days=7)
+HOUR = pd.Timedelta(hours=1)
+WEEK = pd.Timedelta(days=7)
 TOKEN = "USDC"
 BY = ["market", "fill_type"]
 RATES = ["price_bps", "fee_bps", "all_in_bps"]
-UNITS, DRAWS = 1 << 12, 1000
+UNITS = 1 << 12
+DRAWS = 1000
 UNIT_OF = {"USDT": 1e-6, "USDC": 1e-6, "WBTC": 1e-8}
 HOPS = 3
 FEWEST = 20
@@ -172,15 +174,14 @@ def estimates(
     for name in rates:
         named |= {f"mean_{name}": (name, "mean"), f"median_{name}": (name, "median")}
     found = groups.agg(**named)
-    group, order = groups.ngroup().to_numpy(), costs["order"].to_numpy()
+    group = groups.ngroup().to_numpy()
+    order = costs["order"].to_numpy()
     drawn = np.random.default_rng(0).poisson(1, (DRAWS, UNITS)).astype(float)
     unit = group * UNITS + order % UNITS
     for name in rates:
         known = costs[name].notna().to_numpy() & ~np.isnan(weight)
-        weighed, product = (
-            np.where(known, weight, 0.0),
-            np.where(known, costs[name] * weight, 0.0),
-        )
+        weighed = np.where(known, weight, 0.0)
+        product = np.where(known, costs[name] * weight, 0.0)
         sums = [
             np.bincount(unit, part, len(found) * UNITS).reshape(-1, UNITS)
             for part in (weighed, product)
@@ -299,10 +300,12 @@ def compare_venues(trades: pd.DataFrame) -> pd.DataFrame:
         ["value", *products, "fills"]
     ].sum()
     cells = sums.unstack().dropna()
-    pool, book = cells["value", "amm"], cells["value", "dex"]
+    pool = cells["value", "amm"]
+    book = cells["value", "dex"]
     gap = gap_of(cells)
     found: dict[str, Any] = {"fills": int(cells["fills"].to_numpy().sum())}
-    weights, differences = {}, {}
+    weights = {}
+    differences = {}
     for name, weight in WEIGHTS.items():
         weights[name] = weight(pool, book)
         found[name] = differences[name] = (weights[name] * gap).sum() / weights[
@@ -380,7 +383,8 @@ def past_own(
     row = {name: rows[name].to_numpy() for name in names}
     unhashed = rows["order_hash"].isna().to_numpy()
     while len(asked):
-        there, mine = at[asked], {name: column[asked] for name, column in row.items()}
+        there = at[asked]
+        mine = {name: column[asked] for name, column in row.items()}
         own = (
             (trade[there] == mine["trade_id"])
             | (order[there] == mine["order"])
@@ -444,7 +448,8 @@ class Markets:
         once = rows[~rows.duplicated("trade_id")].sort_values(
             "group", kind="stable", ignore_index=True
         )
-        self.prices, self.logs = once, np.log(once["price"].to_numpy())
+        self.prices = once
+        self.logs = np.log(once["price"].to_numpy())
         self.times = once["created_at"].to_numpy()
         pairs = once.drop_duplicates("group")[["group", "base", "quote"]].astype(
             {"base": str, "quote": str}
@@ -457,7 +462,8 @@ class Markets:
 
     def paths(self, token: str) -> list[list[tuple[int, bool]]]:
         """Return the ways from a token to `TOKEN` by at most so many markets, short ones first."""
-        found, here = [], [(token, [], {token})]
+        found = []
+        here = [(token, [], {token})]
         for _ in range(HOPS):
             further = []
             for at, path, seen in here:
@@ -482,10 +488,8 @@ class Markets:
             np.searchsorted(self.times[part], rows["created_at"].to_numpy(), "right")
             + part.start
         )
-        last, later = (
-            np.where(at > part.start, at - 1, -1),
-            np.where(at < part.stop, at, -1),
-        )
+        last = np.where(at > part.start, at - 1, -1)
+        later = np.where(at < part.stop, at, -1)
         own = np.flatnonzero(rows["group"].to_numpy() == market)
         if len(own):
             last[own] = past_own(last[own], rows.iloc[own], self.prices, -1)
@@ -519,7 +523,8 @@ def freshest(
     paths: list[list[tuple[int, bool]]], ages: dict[int, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the path whose oldest price is freshest, the shortest of equals, and the age of that price."""
-    best, chosen = np.full(len(next(iter(ages.values()))), 1 << 60), None
+    best = np.full(len(next(iter(ages.values()))), 1 << 60)
+    chosen = None
     for _, alike in groupby(enumerate(paths), lambda one: (len(one[1]), one[1][0])):
         numbers, tails = zip(
             *((number, path[1:]) for number, path in alike), strict=True
@@ -541,10 +546,14 @@ def freshest(
 def in_token(trades: pd.DataFrame) -> pd.DataFrame:
     """Value fees along the freshest path of at most three markets, and say how far sums may be off."""
     markets = Markets(trades)
-    variances, results = markets.variances(), []
+    variances = markets.variances()
+    results = []
     for token, rows in markets.fills.groupby("fee_token", observed=True):
-        count, moments = len(rows), rows["created_at"].to_numpy()
-        rate, change, oldest = np.ones(count), np.zeros(count), moments
+        count = len(rows)
+        moments = rows["created_at"].to_numpy()
+        rate = np.ones(count)
+        change = np.zeros(count)
+        oldest = moments
         uses = []
         if token != TOKEN:
             paths = markets.paths(str(token))
@@ -618,10 +627,8 @@ def with_tiers(trades: pd.DataFrame) -> pd.DataFrame:
     most = np.where(in_base, size, notional + size * 1e-8)
     unit = trades["fee_token"].astype(str).map(UNIT_OF).fillna(1e-18).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = (
-            np.ceil(fee * 1e4 / most - 1e-9) + 0.0,
-            np.ceil((fee + unit) * 1e4 / least + 1e-9) - 1,
-        )
+        low = np.ceil(fee * 1e4 / most - 1e-9) + 0.0
+        high = np.ceil((fee + unit) * 1e4 / least + 1e-9) - 1
     certainty = np.select([low == high, low < high], ["exact", "ambiguous"], "none")
     tier = pd.array(np.where(low == high, low, np.nan)).astype("Int64")
     return trades.assign(tier_bps=tier, certainty=certainty)
@@ -644,7 +651,8 @@ def tiers(trades: pd.DataFrame) -> pd.DataFrame:
 
 def size_profile(trades: pd.DataFrame) -> pd.DataFrame:
     sizes = trades.groupby("quote", observed=True)["notional"]
-    rank, count = sizes.rank("min"), sizes.transform("size")
+    rank = sizes.rank("min")
+    count = sizes.transform("size")
     rows = trades[["quote", "fill_type", "notional"]].assign(
         quantile=((rank - 1) * 10 // count).astype(int) + 1,
         second=trades.duplicated("trade_id"),
@@ -678,7 +686,8 @@ def cost_curve(trades: pd.DataFrame) -> Figure:
     for (name, rows), shift in zip(
         found.groupby("fill_type", observed=True), (-0.1, 0.1), strict=True
     ):
-        middle, at = rows["weighted_all_in_bps"], rows["part"] + shift
+        middle = rows["weighted_all_in_bps"]
+        at = rows["part"] + shift
         axes.errorbar(
             at, middle, np.abs(rows[["low_all_in_bps", "high_all_in_bps"]].to_numpy().T - middle.to_numpy()), fmt="o", label=name
         )  # fmt: skip

@@ -28,12 +28,20 @@ from loopring_lab.tables.rows import COLUMNS
 
 SOURCE = Source("generated large archive", synthetic=True)
 ROWS_OF_A_FILE = 1_000_000
-START, DAYS, DAY = 1_640_995_200_000, 730, 86_400_000
-ACCOUNTS, FIRST_ACCOUNT = 5_000, 10_001
-FILLS_OF_A_BLOCK, FIRST_BLOCK, IDS_OF_A_BLOCK = 150, 30_000, 100_000
-POOLED, ONE_SIDED, RESTING = 0.6, 0.06, 0.005
+START = 1_640_995_200_000
+DAYS = 730
+DAY = 86_400_000
+ACCOUNTS = 5_000
+FIRST_ACCOUNT = 10_001
+FILLS_OF_A_BLOCK = 150
+FIRST_BLOCK = 30_000
+IDS_OF_A_BLOCK = 100_000
+POOLED = 0.6
+ONE_SIDED = 0.06
+RESTING = 0.005
 """Parts of all orders, of all fills, and of the fills at the book."""
-FILLS_OF_AN_ORDER, ORDERS_WITH = (1, 2, 3, 5, 8), (0.8, 0.1, 0.05, 0.03, 0.02)
+FILLS_OF_AN_ORDER = (1, 2, 3, 5, 8)
+ORDERS_WITH = (0.8, 0.1, 0.05, 0.03, 0.02)
 TIERS = np.array([30, 25, 20, 16, 12, 10])
 TOKENS = {
     "ETH": 18, "LRC": 18, "WBTC": 8, "USDT": 6, "DAI": 18, "USDC": 6, "LINK": 18, "UNI": 18, "MATIC": 18,
@@ -105,9 +113,11 @@ def _file_of_trades(
     size = int(count / (2 - ONE_SIDED * (1 - POOLED)) * 1.005) + 50
     fills, level = _fills(file, size, span, level, dice)
     one_sided = (dice.random(size) < ONE_SIDED) & ~fills.pooled
-    places, role = np.repeat(np.arange(size), 2), np.tile([0, 1], size)
+    places = np.repeat(np.arange(size), 2)
+    role = np.tile([0, 1], size)
     kept = np.flatnonzero(~(one_sided[places] & (role == 1)))[:count]
-    places, role = places[kept], role[kept]
+    places = places[kept]
+    role = role[kept]
     order = np.lexsort((places, fills.account[role, places]))
     return level, _rows(fills, _amounts(fills, dice), places[order], role[order])
 
@@ -124,9 +134,11 @@ def _fills(
         first, 0, wait
     ).astype(np.int64)
     by_time = np.argsort(np.minimum(moment, span[1] - 1), kind="stable")
-    moment, order = np.minimum(moment, span[1] - 1)[by_time], order[by_time]
+    moment = np.minimum(moment, span[1] - 1)[by_time]
+    order = order[by_time]
     market = dice.choice(len(NAMES), size, p=SHARES / SHARES.sum())[order]
-    buys, pooled = (dice.random(size) < 0.5)[order], (dice.random(size) < POOLED)[order]
+    buys = (dice.random(size) < 0.5)[order]
+    pooled = (dice.random(size) < POOLED)[order]
     taker = _accounts(dice, size)[order]
     maker, maker_order = _makers(file, moment, market, buys, taker, dice)
     price, level = _prices(moment, market, buys, pooled, span[0], level, dice)
@@ -159,10 +171,12 @@ def _makers(
     dice: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw the maker of each fill at the book and their order, one in five for several fills in a row."""
-    size, book = len(moment), 2 * market + buys
+    size = len(moment)
+    book = 2 * market + buys
     by_book = np.argsort(book, kind="stable")
     begins = (dice.random(size) > 0.25) | (book[by_book] != np.roll(book[by_book], 1))
-    order, account = np.empty(size, np.int64), np.empty(size, np.int64)
+    order = np.empty(size, np.int64)
+    account = np.empty(size, np.int64)
     order[by_book] = np.cumsum(begins)
     account[by_book] = _accounts(dice, size)[order[by_book] % size]
     order = 2 * (file * ROWS_OF_A_FILE + order) + 1
@@ -181,7 +195,8 @@ def _prices(
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Let the price of each market walk at random; takers pay some of the spread, more of it to a pool."""
     by_market = np.argsort(market, kind="stable")
-    at, of = moment[by_market], market[by_market]
+    at = moment[by_market]
+    of = market[by_market]
     begins = of != np.roll(of, 1)
     begins[0] = True
     waited = at - np.where(begins, start, np.roll(at, 1))
@@ -201,7 +216,8 @@ def _prices(
 
 def _amounts(fills: Fills, dice: np.random.Generator) -> dict[str, pa.Array]:
     """Return the size, price and notional of fills, and the fee of each side, all exact."""
-    base, quote = BASES[fills.market], QUOTES[fills.market]
+    base = BASES[fills.market]
+    quote = QUOTES[fills.market]
     units = USUAL_SIZE[fills.market] * np.exp(dice.normal(0, 1.2, len(base)))
     fine = dice.integers(0, 10**12, len(base))
     fine -= np.where(DECIMALS[base] == 8, fine % 10**10, 0)
@@ -232,17 +248,21 @@ def _rows(
     fills: Fills, amounts: dict[str, pa.Array], places: np.ndarray, role: np.ndarray
 ) -> pa.Table:
     """Lay out the rows of the archive: a place among the fills, and 0 for its taker, 1 for its maker."""
-    one, at = fills.select(places), pa.array(places)
+    one = fills.select(places)
+    at = pa.array(places)
     buys = one.buys ^ (role == 1)
-    base, quote = BASES[one.market], QUOTES[one.market]
-    paid_in, sold = np.where(buys, base, quote), np.where(buys, quote, base)
+    base = BASES[one.market]
+    quote = QUOTES[one.market]
+    paid_in = np.where(buys, base, quote)
+    sold = np.where(buys, quote, base)
     size, price, notional, *fees = (amounts[name].take(at) for name in amounts)
     fee = pc.if_else(pa.array(role == 1), fees[1], fees[0])
     gross = pc.if_else(pa.array(buys), size, notional)
     rate = (
         np.asarray(fee.cast(pa.float64())) / np.asarray(gross.cast(pa.float64())) * 1e4
     )
-    order, index = fills.order[role, places], one.number % FILLS_OF_A_BLOCK
+    order = fills.order[role, places]
+    index = one.number % FILLS_OF_A_BLOCK
     block = FIRST_BLOCK + one.number // FILLS_OF_A_BLOCK
     columns = {
         "created_at": pa.array(one.moment * 1000).cast(pa.timestamp("us", "UTC")),

@@ -28,17 +28,18 @@ LAYOUT = {
 USERS = 2_000
 POOLS = 100
 SIGNERS = 256
-FIRST_USER, FIRST_TOKEN, BOOK_TRADES = (
-    10_001,
-    0,
-    26,
-)  # the rest of the trades are with pools
+# the rest of the trades are with pools
+FIRST_USER = 10_001
+FIRST_TOKEN = 0
+BOOK_TRADES = 26
 UNIT_EXPONENT = 9
 INITIAL = 5 * 10**17
 CONDITIONAL = ("deposit", "amm_update", "account_update")
 CHAIN_ID = 1
 VALID_UNTIL = 2**32 - 1
-START, SECONDS = 1_604_000_000, 2_640  # of the first block; between two
+# of the first block; between two
+START = 1_604_000_000
+SECONDS = 2_640
 
 
 def _layout() -> np.ndarray:

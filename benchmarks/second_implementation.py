@@ -44,7 +44,8 @@ UNESCAPED = "-_.!~*'()"  # what JavaScript's encodeURIComponent leaves as it is
 
 
 def add(left: Affine, right: Affine) -> Affine:
-    (x1, y1), (x2, y2) = left, right
+    (x1, y1) = left
+    (x2, y2) = right
     product = D * x1 * x2 * y1 * y2
     x = (x1 * y2 + y1 * x2) * pow(1 + product, -1, P)
     y = (y1 * y2 - A * x1 * x2) * pow(1 - product, -1, P)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.clients import client_at
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import Answer, by_path, repeating, scripted
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
@@ -34,7 +34,7 @@ def setup() -> Iterator[KeyUpdateSetup]:
 
 
 def answering(value: object) -> Any:
-    return scripted(lambda number, request: Answer(body=json.dumps(value).encode()))
+    return repeating(Answer(body=json.dumps(value).encode()))
 
 
 def test_an_account_is_found_by_its_number_and_by_its_owner(setup):
@@ -49,6 +49,7 @@ def test_an_account_is_found_by_its_number_and_by_its_owner(setup):
     ):
         with pytest.raises(RelayerError) as refused:
             setup.client.account(**unknown)  # type: ignore[arg-type]
+        # RELAYER.md, codes of accounts.
         assert refused.value.code == code
 
 
@@ -66,6 +67,7 @@ def test_a_key_is_read_however_it_is_written():
         2,
         ANSWER["keySeed"],
     )
+    # As the relayer writes them: 0x and 64 digits, whatever case and length the answer had.
     assert (account.x, account.y) == (f"{KEY.x:#066x}", f"{KEY.y:#066x}")
     assert account.has_key(KEY)
     assert "<td" in account._repr_html_()
@@ -138,14 +140,13 @@ def test_fees_of_another_shape_are_an_unexpected_answer(fees):
 
 
 def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer():
-    def script(number: int, request: Request) -> Answer:
-        listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
-        fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
-        return Answer(
-            body=json.dumps(listed if "tokens" in request.path else fees).encode()
-        )
-
-    with scripted(script) as server, pytest.raises(UnexpectedAnswer, match="PEPE"):
+    listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
+    fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
+    bodies = {"tokens": json.dumps(listed).encode(), "": json.dumps(fees).encode()}
+    with (
+        scripted(by_path(bodies)) as server,
+        pytest.raises(UnexpectedAnswer, match="PEPE"),
+    ):
         client_at(server.base_url).update_fee(7)
 
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.scripted_server import Answer, scripted
+from support.scripted_server import Answer, repeating
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -232,7 +232,7 @@ def test_secrets_need_https_unless_asked_for(monkeypatch):
 
 def test_a_loopback_address_is_not_asked_through_a_proxy(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    with scripted(lambda number, request: Answer()) as server:
+    with repeating(Answer()) as server:
         assert Transport(server.base_url, attempts=1).get("/exchange/tokens") == b"{}"
 
 
@@ -273,9 +273,3 @@ def test_a_number_too_long_to_be_written_is_an_error_as_any_other(number):
     for call in refused:
         with pytest.raises(LabError, match="a number of too many digits"):
             call()
-
-
-@pytest.mark.parametrize("limit", ["5", 1.5, 0, -1])
-def test_a_limit_is_a_whole_number_above_0(limit):
-    with pytest.raises(LabError, match=r"^limit=.*: give a number of trades above 0"):
-        Client(Transport("http://127.0.0.1:1")).trades(5, limit=limit)

@@ -49,51 +49,49 @@ def test_a_value_is_held_exactly_or_refused(number, decimals):
             to_units([str(number)], decimals, token="TKN")
 
 
+NO_WHOLE_NUMBERS = [
+    "1.5",
+    "",
+    " 1",
+    "1 ",
+    "0x1",
+    "1_0",
+    "٣",
+    "NaN",
+    "Infinity",
+    "-",
+    1.0,
+    True,
+    "ten",
+]
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("values", "decimals", "said"),
     [
-        "1.5",
-        "",
-        " 1",
-        "1 ",
-        "0x1",
-        "1_0",
-        "٣",
-        "NaN",
-        "Infinity",
-        "-",
-        1.0,
-        True,
-        "ten",
+        *(
+            (["1", no], 18, "LRC, value 1: .*not a whole number of smallest units")
+            for no in NO_WHOLE_NUMBERS
+        ),
+        ([10**76], 30, "at most 76 digits"),
+        ([1], -1, "decimals -1 are outside 0 to 30"),
+        ([1], 31, "decimals 31 are outside 0 to 30"),
+        ([10**39], 8, "does not fit"),
     ],
 )
-def test_what_is_not_a_whole_number_is_named(text):
-    with pytest.raises(
-        AmountError, match="LRC, value 1: .*not a whole number of smallest units"
-    ):
-        to_units(["1", text], 18, token="LRC")
+def test_what_is_no_amount_is_named(values, decimals, said):
+    with pytest.raises(AmountError, match=said):
+        to_units(values, decimals, token="LRC")
 
 
-def test_more_digits_than_any_decimal_holds_are_refused():
-    assert (
-        to_units([10**75], 30, dtype=pd.ArrowDtype(pa.decimal256(76, 30)))[0]
-        == Decimal(10) ** 45
-    )
-    with pytest.raises(AmountError, match="at most 76 digits"):
-        to_units([10**76], 30)
-
-
-@pytest.mark.parametrize("decimals", [-1, 31])
-def test_decimals_out_of_range_are_refused(decimals):
-    with pytest.raises(AmountError, match=f"decimals {decimals} are outside 0 to 30"):
-        to_units([1], decimals, token="ODD")
+def test_as_many_digits_as_a_decimal_holds_are_read():
+    found = to_units([10**75], 30, dtype=pd.ArrowDtype(pa.decimal256(76, 30)))
+    assert found[0] == Decimal(10) ** 45
 
 
 def test_limits_hold_the_largest_amount_of_the_contract():
-    limit = to_units([10**39], 8, dtype=LIMIT)
-    assert limit[0] == Decimal(10) ** 31
-    with pytest.raises(AmountError, match="does not fit"):
-        to_units([10**39], 8)
+    assert to_units([10**39], 8, dtype=LIMIT)[0] == Decimal(10) ** 31
+    assert to_units([10**75], 30, dtype=WIDE)[0] == Decimal(10) ** 45
 
 
 def test_null_stays_null_and_the_index_stays():
@@ -120,18 +118,10 @@ def test_totals_equal_the_sums_of_integers(pairs):
         assert found.dtype == AMOUNT
 
 
-def test_a_total_over_unknown_amounts_is_refused():
-    with pytest.raises(
-        AmountError, match=r"1 of 2 amounts in 'fee' are null.*anomalies"
-    ):
-        total(to_units([1, None], 0).rename("fee"))
-
-
-def test_the_total_of_nothing_is_zero():
+def test_nothing_adds_up_to_zero_and_what_is_unknown_to_no_total():
     assert total(to_units([], 18), token="ETH") == Decimal(0)
-
-
-def test_floats_are_no_amounts():
+    with pytest.raises(AmountError, match=r"1 of 2 amounts in 'fee' are null.*anomal"):
+        total(to_units([1, None], 0).rename("fee"))
     with pytest.raises(AmountError, match="'fee' is float64, not an exact amount"):
         total(pd.Series([1.0], name="fee"))
 
@@ -229,25 +219,52 @@ def test_a_group_without_a_name_is_kept():
 @pytest.mark.parametrize(
     ("add_up", "message"),
     [
-        (lambda: total(fills()["fee"]), "nothing says whether the amounts in 'fee' are of one token"),
-        (lambda: total(fills(), "other"), "nothing says whether the amounts in 'other'"),
-        (lambda: total(fills(), "fee", by="market"), "group 'LRC-ETH' of by='market' has amounts of 2 tokens"),
-        (lambda: total(fills(), "fee", by=fills()["market"]), "which do not add up. Group by 'fee_token' as well"),
+        (
+            lambda: total(fills()["fee"]),
+            "nothing says whether the amounts in 'fee' are of one token",
+        ),
+        (
+            lambda: total(fills(), "other"),
+            "nothing says whether the amounts in 'other'",
+        ),
+        (
+            lambda: total(fills(), "fee", by="market"),
+            "group 'LRC-ETH' of by='market' has amounts of 2 tokens",
+        ),
+        (
+            lambda: total(fills(), "fee", by=fills()["market"]),
+            "which do not add up. Group by 'fee_token' as well",
+        ),
         (lambda: total(fills()["fee"], by="market"), "by='market' groups nothing"),
         (lambda: total(fills(), "fee", by="markte"), "by='markte' groups nothing"),
         (lambda: total(fills(), "fee", by=[]), "groups nothing"),
         (lambda: total(fills()["fee"], by=[1, 2]), "groups nothing"),
         (lambda: total(fills(), "fee", by=object()), "by=object groups nothing"),
         (lambda: total(fills(), "feee"), "no column 'feee'. Did you mean 'fee'"),
-        (lambda: total(fills()), "expected a pandas DataFrame with the name of a column"),
-        (lambda: total(fills(), ["fee"]), "expected a pandas DataFrame with the name of a column"),  # type: ignore[arg-type]
-        (lambda: total(fills()["fee"], "fee"), "expected a pandas DataFrame with the name of a column"),
+        (
+            lambda: total(fills()),
+            "expected a pandas DataFrame with the name of a column",
+        ),
+        (
+            lambda: total(fills(), ["fee"]),
+            "expected a pandas DataFrame with the name of a column",
+        ),  # type: ignore[arg-type]
+        (
+            lambda: total(fills()["fee"], "fee"),
+            "expected a pandas DataFrame with the name of a column",
+        ),
         (lambda: total(3), "expected a pandas DataFrame"),  # type: ignore[arg-type]
-        (lambda: total(fills(), "fee", token="ETHH"), "no amount is of token 'ETHH'. Did you mean 'ETH'"),
+        (
+            lambda: total(fills(), "fee", token="ETHH"),
+            "no amount is of token 'ETHH'. Did you mean 'ETH'",
+        ),
         (lambda: total(fills(), "market"), "'market' is"),
-        (lambda: total(fills().assign(fee_token=["ETH", None, "ETH"]), "fee"), "1 of 3 amounts in 'fee' have no fee_token"),
+        (
+            lambda: total(fills().assign(fee_token=["ETH", None, "ETH"]), "fee"),
+            "1 of 3 amounts in 'fee' have no fee_token",
+        ),
     ],
-)  # fmt: skip
+)
 def test_totals_that_would_mix_tokens_or_mean_nothing_are_refused(add_up, message):
     with pytest.raises(AmountError) as caught:
         add_up()

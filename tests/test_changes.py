@@ -6,21 +6,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.worlds import MINUTE, minute_marks, trades_of
+from support.worlds import users_of
 
 import loopring_lab as lab
-from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
 
 # Errors of twelve months of a world.
 ERRORS = np.array([3.0, 3.2, 3.2, 4.4, 3.9, 3.4, 2.3, 3.8, 4.4, 3.5, 4.7, 4.2])
-
-
-def users_of(world: World) -> tuple[pd.DataFrame, pa.Table]:
-    """Return what users took, and prices from outside."""
-    trades = trades_of(world)
-    is_user = ~trades["account_id"].isin(world.arbitrageurs)
-    return trades[is_user], minute_marks(world, world.fills, [MINUTE])
 
 
 @pytest.fixture(scope="module")
@@ -200,24 +192,3 @@ def test_the_answer_is_the_same_each_time():
     table = months_with(np.random.default_rng(3).normal(0, ERRORS))
     first = lab.fills.break_test(table)
     pd.testing.assert_frame_equal(first, lab.fills.break_test(table))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"every": "1 fortnight"}, "is not a period"),
-        ({"by": "period"}, "by= cannot include 'period'"),
-        ({"by": "fill_type"}, "fill_type"),
-        ({"intervals": 2}, "not a level"),
-    ],
-)
-def test_arguments_that_are_refused(switched, arguments, message):
-    with pytest.raises(LabError, match=message):
-        lab.fills.changes(switched[0], **arguments)
-
-
-def test_break_test_asks_for_changes(switched):
-    with pytest.raises(LabError, match="the frame has no column 'period'"):
-        lab.fills.break_test(switched[0])
-    with pytest.raises(LabError, match="not a level"):
-        lab.fills.break_test(months_with(np.zeros(12)), level=5)

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from support.clients import client_at, client_of
-from support.scripted_server import Answer, Request, scripted
-from support.wire_rows import whole
+from support.recorded import save
+from support.scripted_server import by_path, scripted
+from support.wire_rows import page, whole
 
 import loopring_lab as lab
 from loopring_lab import tables
@@ -111,6 +112,15 @@ def test_a_limit_gives_the_newest(small, order):
         )
 
 
+NO_ACCOUNTS = [-1, "10083x", "", "-1", "10083.0", "1e3", "\u0663", "9" * 20]
+
+
+NO_TIMES = ["last week", "2022-13-01", "Apr 12 2023"]
+
+
+ONE = {"account_id": 94680}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -118,45 +128,59 @@ def test_a_limit_gives_the_newest(small, order):
             {},
             "neither an account nor an order is given. Give account_id= or order_hash=.",
         ),
-        (
-            {"account_id": -1},
-            "account_id=-1 is not a valid account id. Give a whole number, such as 10083.",
+        *(
+            (
+                {"account_id": no},
+                f"account_id={no!r} is not a valid account id. Give a whole number, such as 10083.",
+            )
+            for no in NO_ACCOUNTS
         ),
-        (
-            {"account_id": "10083x"},
-            "account_id='10083x' is not a valid account id. Give a whole number",
+        *(
+            ({"account_id": no}, "account_id=")
+            for no in ([], ["x"], [10083, None], (-1,))
         ),
+        *(
+            (ONE | {"market": no}, "is not the name of a market")
+            for no in (["LRC-ETH"], 5, ("LRC-ETH", "ETH-USDT"))
+        ),
+        (ONE | {"market": "amm-lrc-eth"}, "Give market='LRC-ETH' and fill_type='amm'"),
         (
-            {"account_id": 1, "fill_type": "pool"},
+            ONE | {"fill_type": "pool"},
             "fill_type='pool': give 'amm', 'dex', or nothing for both.",
         ),
-        ({"account_id": 1, "limit": 0}, "limit=0: give a number of trades above 0"),
-        (
-            {"account_id": 1, "since": "last week"},
-            "since='last week' is not a time. Give one like '2022-03-31'",
+        *(
+            (ONE | {"limit": no}, f"limit={no!r}: give a number of trades above 0")
+            for no in ("5", 1.5, 0, -1)
+        ),
+        *(
+            (
+                ONE | {"since": no},
+                f"since={no!r} is not a time. Give one like '2022-03-31'",
+            )
+            for no in NO_TIMES
         ),
         (
-            {"account_id": 1, "since": 1648752226000},
+            ONE | {"since": 1648752226000},
             "since=1648752226000 is not a time: a number may count seconds or",
         ),
         (
-            {"account_id": 1, "until": 1648752226.5},
+            ONE | {"until": 1648752226.5},
             "pandas.Timestamp(number, unit='ms', tz='UTC')",
         ),
-        ({"account_id": 1, "until": "2022-13-01"}, "until='2022-13-01' is not a time."),
         (
-            {"account_id": 1, "since": "12.04.2023"},
+            ONE | {"since": "12.04.2023"},
             "that could be 12 April 2023 or 4 December 2023. Give '2023-04-12' or '2023-12-04'.",
         ),
         (
-            {"account_id": 1, "until": "13/04/2023"},
+            ONE | {"until": "13/04/2023"},
             "that could be 13 April 2023. Give '2023-04-13'.",
         ),
         (
-            {"account_id": 1, "since": "Apr 12 2023"},
-            "since='Apr 12 2023' is not a time.",
+            ONE | {"since": "2022-03-01", "until": "2022-02-01"},
+            "since='2022-03-01' is after until='2022-02-01'",
         ),
     ],
+    ids=str,
 )
 def test_an_argument_that_cannot_be_used_is_named(client, arguments, said):
     with pytest.raises(LabError) as caught:
@@ -212,14 +236,8 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_not_believed(small):
         rows = relayer.rows(account)[:40]
         body = json.dumps({"totalNum": len(rows), "trades": rows}).encode()
 
-    def script(number: int, request: Request) -> Answer:
-        return Answer(
-            body={"tokens": tokens, "markets": markets}.get(
-                request.path.rpartition("/")[2], body
-            )
-        )
-
-    with scripted(script) as server:
+    bodies = {"tokens": tokens, "markets": markets, "": body}
+    with scripted(by_path(bodies)) as server:
         client = client_at(server.base_url)
         with pytest.raises(
             UnexpectedAnswer,
@@ -271,13 +289,9 @@ def test_the_embedded_relayer_is_started_once(client):
 
 def saved(folder: Path, trades: dict[str, list[list[str]]]) -> Path:
     """Save the tokens and markets of the synthetic world, and some trades."""
-    (folder / "trades").mkdir(parents=True, exist_ok=True)
-    (folder / "tokens.json").write_text(json.dumps(World().tokens()))
-    (folder / "markets.json").write_text(json.dumps({"markets": World().markets()}))
-    for name, rows in trades.items():
-        page = {"totalNum": len(rows), "trades": rows}
-        (folder / "trades" / f"{name}.json").write_text(json.dumps(page))
-    return folder
+    pages = {f"trades/{name}": page(rows) for name, rows in trades.items()}
+    listings = {"tokens": World().tokens(), "markets": {"markets": World().markets()}}
+    return save(folder, listings | pages)
 
 
 ROW = [
@@ -402,33 +416,18 @@ def test_a_notebook_shows_a_client_in_two_lines():
 def test_an_account_as_text_and_a_market_in_any_case_are_accepted(client):
     wanted = client.trades(94680, market="LRC-ETH")
     assert len(wanted) > 0
-    assert client.trades("94680", market="lrc-eth").equals(wanted)  # type: ignore[arg-type]
-    assert client.account("94680").account_id == 94680  # type: ignore[arg-type]
-    for text in ("", "-1", "10083.0", "1e3", "\u0663", "9" * 20):
-        with pytest.raises(LabError, match="is not a valid account id"):
-            client.trades(text)  # type: ignore[arg-type]
-    with pytest.raises(LabError, match="Give market='LRC-ETH' and fill_type='amm'"):
-        client.trades(94680, market="amm-lrc-eth")
-
-
-def test_reversed_dates_are_refused(client):
-    with pytest.raises(
-        LabError, match="since='2022-03-01' is after until='2022-02-01'.* Swap them"
-    ):
-        client.trades(94680, since="2022-03-01", until="2022-02-01")
-    assert client.trades(94680, since="2022-03-01", until="2022-03-01").empty
+    assert client.trades("94680", market="lrc-eth").equals(wanted)
+    assert client.account("94680").account_id == 94680
 
 
 def test_no_trades_are_said_to_be_none(client):
     empty = client.trades(94680, market="WBTC-ETH")
-    assert empty.attrs["notes"] == [
-        "There are no trades of account_id=94680, market='WBTC-ETH'."
-    ]
-    assert "There are no trades of account_id=94680, market='WBTC-ETH'." in str(
-        lab.show(empty)
-    )
+    said = "There are no trades of account_id=94680, market='WBTC-ETH'."
+    assert empty.attrs["notes"] == [said]
+    assert said in str(lab.show(empty))
     late = client.trades(94680, until="2021-01-01")
     assert late.attrs["notes"] == [
         "There are no trades of account_id=94680 in the time asked for, 40 outside it."
     ]
+    assert client.trades(94680, since="2022-03-01", until="2022-03-01").empty
     assert "notes" not in client.trades(94680).attrs

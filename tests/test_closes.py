@@ -98,6 +98,7 @@ def test_a_price_is_its_text_or_refused(number):
 )
 def test_times_are_read_in_utc(tmp_path, moment, milliseconds):
     found = read(tmp_path, f"{HEAD}{moment},LRC-ETH,1\n")["created_at"]
+    # A time without a zone is in UTC.
     assert found.tolist() == [pd.Timestamp(milliseconds, unit="ms", tz="UTC")]
     assert str(found.dtype) == "datetime64[ms, UTC]"
 
@@ -114,24 +115,84 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
 @pytest.mark.parametrize(
     ("text", "how", "where", "said"),
     [
-        ("", {}, ", line 1", "expected a line of names with created_at, market, price, got ''"),
+        (
+            "",
+            {},
+            ", line 1",
+            "expected a line of names with created_at, market, price, got ''",
+        ),
         ("created_at;market;price\n", {}, ", line 1", "got 'created_at;market;price'"),
-        (HEAD.replace("price", "price,price"), {}, ", line 1", "each column once, got price twice"),
-        (HEAD + LINE + "\n\n" + LINE + "2022-03-31,LRC-ETH\n", {}, ", line 6", "expected 3 columns, got 2"),
-        (HEAD + LINE + "\n" + "soon,LRC-ETH,1\n", {}, ", line 4, created_at", "such as 2022-03-31 18:00:00+00:00, to the millisecond, or unit='ms' for numbers, got 'soon'"),
-        (HEAD + "1648749600000,LRC-ETH,1\n", {}, ", line 2, created_at", "or unit='ms' for numbers, got '1648749600000'"),
-        (HEAD + "2022-03-31 18:00:00.1234Z,LRC-ETH,1\n", {}, ", line 2, created_at", "to the millisecond"),
-        (HEAD + LINE, {"unit": "ms"}, ", line 2, created_at", "a whole number of ms since 1970, got '2022-03-31"),
-        (HEAD + "1,LRC-ETH,1\n1648749600000000,LRC-ETH,1\n", {"unit": "ms"}, ", line 3, created_at", "got '1648749600000000'"),
+        (
+            HEAD.replace("price", "price,price"),
+            {},
+            ", line 1",
+            "each column once, got price twice",
+        ),
+        (
+            HEAD + LINE + "\n\n" + LINE + "2022-03-31,LRC-ETH\n",
+            {},
+            ", line 6",
+            "expected 3 columns, got 2",
+        ),
+        (
+            HEAD + LINE + "\n" + "soon,LRC-ETH,1\n",
+            {},
+            ", line 4, created_at",
+            "such as 2022-03-31 18:00:00+00:00, to the millisecond, or unit='ms' for numbers, got 'soon'",
+        ),
+        (
+            HEAD + "1648749600000,LRC-ETH,1\n",
+            {},
+            ", line 2, created_at",
+            "or unit='ms' for numbers, got '1648749600000'",
+        ),
+        (
+            HEAD + "2022-03-31 18:00:00.1234Z,LRC-ETH,1\n",
+            {},
+            ", line 2, created_at",
+            "to the millisecond",
+        ),
+        (
+            HEAD + LINE,
+            {"unit": "ms"},
+            ", line 2, created_at",
+            "a whole number of ms since 1970, got '2022-03-31",
+        ),
+        (
+            HEAD + "1,LRC-ETH,1\n1648749600000000,LRC-ETH,1\n",
+            {"unit": "ms"},
+            ", line 3, created_at",
+            "got '1648749600000000'",
+        ),
         (HEAD + ",LRC-ETH,1\n", {}, ", line 2, created_at", "got nothing"),
-        (HEAD + LINE + "2022-03-31,,1\n", {}, ", line 3, market", "expected a name, got nothing"),
-        (HEAD + LINE + "2022-03-31,LRC-ETH,cheap\n", {}, ", line 3, price", "fits decimal128(38, 18), got 'cheap'"),
+        (
+            HEAD + LINE + "2022-03-31,,1\n",
+            {},
+            ", line 3, market",
+            "expected a name, got nothing",
+        ),
+        (
+            HEAD + LINE + "2022-03-31,LRC-ETH,cheap\n",
+            {},
+            ", line 3, price",
+            "fits decimal128(38, 18), got 'cheap'",
+        ),
         (HEAD + "2022-03-31,LRC-ETH,1e-19\n", {}, ", line 2, price", "got '1e-19'"),
-        (HEAD + "2022-03-31,LRC-ETH,1e999999999\n", {}, ", line 2, price", "got '1e999999999'"),
-        (HEAD + LINE + LINE + LINE.replace("31\n", "32\n"), {}, ", line 4, price", "0.000320000000000000, but another price of LRC-ETH"),
+        (
+            HEAD + "2022-03-31,LRC-ETH,1e999999999\n",
+            {},
+            ", line 2, price",
+            "got '1e999999999'",
+        ),
+        (
+            HEAD + LINE + LINE + LINE.replace("31\n", "32\n"),
+            {},
+            ", line 4, price",
+            "0.000320000000000000, but another price of LRC-ETH",
+        ),
         (HEAD.encode() + b"2022-03-31,\xff,1\n", {}, "", "expected CSV in UTF-8"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
     tmp_path, text, how, where, said
 ):

@@ -101,8 +101,12 @@ print(time.process_time() - begun)
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    [("client.", "trades"), ("lab.figures.", "fee_rates"), ("lab.figures.fee_", "fee_tiers")],
-)  # fmt: skip
+    [
+        ("client.", "trades"),
+        ("lab.figures.", "fee_rates"),
+        ("lab.figures.fee_", "fee_tiers"),
+    ],
+)
 def test_the_first_tab_is_answered_at_once(code, expected):
     source = f"CODE, EXPECTED = {code!r}, {expected!r}{FIRST_TAB}"
     answer = subprocess.run(

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.worlds import MINUTE, minute_marks, trades_of, true_prices, values_of
+from support.worlds import true_prices, users_of, values_of
 from test_compare_venues import cells_of, closes_after, matched
 
 import loopring_lab as lab
@@ -18,20 +18,19 @@ CLUSTERS = ("order", "account", "day")
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(seed=32, size=0.1)
+def users() -> tuple[pd.DataFrame, pa.Table]:
+    return users_of(World(seed=32, size=0.1))
 
 
 @pytest.fixture(scope="module")
-def trades(world: World) -> pd.DataFrame:
+def trades(users: tuple[pd.DataFrame, pa.Table]) -> pd.DataFrame:
     """Both sides of every fill, but of users as takers only."""
-    both = trades_of(world)
-    return both[~both["account_id"].isin(world.arbitrageurs)]
+    return users[0]
 
 
 @pytest.fixture(scope="module")
-def marks(world: World) -> pa.Table:
-    return minute_marks(world, world.fills, [MINUTE])
+def marks(users: tuple[pd.DataFrame, pa.Table]) -> pa.Table:
+    return users[1]
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +182,7 @@ def test_by_default_the_widest_with_enough_clusters(trades, marks, curves):
 def test_bands_hold_the_curves_of_true_costs(cheaper):
     """A sample of benchmarks/bench_curves.py."""
     world = World(seed=7101, size=0.1, cheaper=cheaper)
-    trades = trades_of(world)
-    users = trades[~trades["account_id"].isin(world.arbitrageurs)]
-    marks = minute_marks(world, world.fills, [MINUTE])
+    users, marks = users_of(world)
     # The true price is known at each fill only, so no later one may count.
     truth = lab.fills.cost_curves(users, true_prices(world), horizon="1ms")
     found = lab.fills.cost_curves(users, marks)
@@ -315,25 +312,7 @@ def test_fills_of_unknown_takers_are_counted_in_a_note(trades, marks):
     assert note.endswith("fills are left out: taker or type unknown.")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"cluster": "week"}, "cluster='week' is not known"),
-        ({"horizon": "0s"}, "leaves no time for a price"),
-        ({"intervals": 95}, "not a level between 0 and 1"),
-    ],
-)
-def test_arguments_that_are_refused(trades, arguments, message):
-    with pytest.raises(LabError, match=message):
-        lab.fills.cost_curves(trades, **arguments)
-
-
 def test_without_statsmodels_the_error_names_the_extra(trades, marks, monkeypatch):
     monkeypatch.setitem(sys.modules, "statsmodels.api", None)
     with pytest.raises(LabError, match=r"pip install 'loopring-lab\[models\]'"):
         lab.fills.cost_curves(trades, marks)
-
-
-def test_crossing_asks_for_curves(trades):
-    with pytest.raises(LabError, match="the frame has no column 'venue'"):
-        lab.fills.crossing(trades)

@@ -64,6 +64,7 @@ def test_the_eight_points_of_low_order_are_refused():
     assert torsion(8) == (0, 1)
     assert not any(curve.is_valid_point(x, y) for x, y in low)
     assert not any(curve.verify(*point, 5, (*BASE, 1)) for point in low)
+    # Such a point as R or as key would let signatures be made without the secret.
     assert not any(curve.verify(*BASE, 5, (*point, 1)) for point in low)
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from matplotlib import style as styles
 from support.figures import lines, words
-from support.worlds import MINUTE, minute_marks, trades_of
+from support.worlds import users_of
 from test_figures import assert_legible
 
 import loopring_lab as lab
@@ -21,12 +21,11 @@ Frames = tuple[pd.DataFrame, Any]
 @pytest.fixture(scope="module")
 def switched() -> Frames:
     world = World(seed=41, size=0.2, switched=("2022-07-01", "book"))
-    trades = trades_of(world)
-    users = trades[~trades["account_id"].isin(world.arbitrageurs)]
+    users, marks = users_of(world)
     # A column that the figure says nothing of: both sides are counted once.
     takers = users[users["role"] == "taker"]
     takers.attrs["synthetic"] = True
-    return takers, minute_marks(world, world.fills, [MINUTE])
+    return takers, marks
 
 
 @pytest.fixture(scope="module")

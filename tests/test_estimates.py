@@ -1,12 +1,9 @@
 """Estimates of fills: what pools earn, against the truth of a world."""
 
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 import pandas as pd
 import pytest
-from support.trade_histories import assert_refused
 from support.wire_rows import page, read, row
 from support.worlds import MINUTE, minute_marks, true_price
 
@@ -14,20 +11,6 @@ import loopring_lab as lab
 from loopring_lab.relayer import World
 from loopring_lab.relayer.mainnet import MARKETS
 from loopring_lab.relayer.world import Fill
-
-REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "no pool": (lambda f: lab.fills.pool_returns(f, 10083), r"account 10083 is no pool: it took liquidity"),
-    "a name": (lambda f: lab.fills.pool_returns(f, "LRC-ETH"), r"pool_account='LRC-ETH' is not a valid account id"),
-    "nobody": (lambda f: lab.fills.pool_returns(f, 7), r"account 7 has no fills in these trades"),
-    "a share": (lambda f: lab.fills.pool_returns(f, 1, pool_fee_bps=0.002), r"pool_fee_bps=0.002 is not a fee"),
-    "no period": (lambda f: lab.fills.pool_returns(f, 1, every="daily"), r"every='daily' is not a period"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(trades, case):
-    assert_refused(*REFUSED[case], trades)
-
 
 # Pools
 
@@ -40,38 +23,21 @@ def of_pool(world: World, market: str) -> list[Fill]:
 
 def test_a_pool_earns_and_loses_what_integers_say():
     """At 2000 USDT a pool sells 1 ETH for 2010, then buys 1 for 1980; later ETH is worth 2100."""
-    members = {
-        "market": "AMM-ETH-USDT",
-        "size": str(10**18),
-        "accountId": "4",
-        "type": "maker",
-        "feeAmount": "0",
-    }
+    fills = [
+        ("SELL", "2010.0", 100_000),
+        ("BUY", "1980.0", 200_000),
+        ("BUY", "1980.0", 90_000_000),
+    ]
     rows = [
         row(
-            **members,
-            id="1",
-            side="SELL",
-            price="2010.0",
-            createdAt="100000",
-            orderHash="0x1",
-        ),
-        row(
-            **members,
-            id="2",
-            side="BUY",
-            price="1980.0",
-            createdAt="200000",
-            orderHash="0x2",
-        ),
-        row(
-            **members,
-            id="3",
-            side="BUY",
-            price="1980.0",
-            createdAt="90000000",
-            orderHash="0x3",
-        ),
+            **MEMBERS,
+            id=str(number),
+            orderHash=f"0x{number}",
+            side=side,
+            price=price,
+            createdAt=str(moment),
+        )
+        for number, (side, price, moment) in enumerate(fills)
     ]
     pool = read([page(rows)], fill_type="amm")
     prices = pd.DataFrame(
@@ -84,10 +50,12 @@ def test_a_pool_earns_and_loses_what_integers_say():
     found = lab.fills.pool_returns(pool, 4, prices)
     assert found["period"].dt.day.tolist() == [1, 2]
     assert found["fills"].tolist() == [2, 1]
-    assert found["unpriced"].tolist() == [0, 1]  # no later price
+    # On the second day there is no later price.
+    assert found["unpriced"].tolist() == [0, 1]
     first = found.iloc[0]
     fees = Decimal(2010 + 2000) * 20 / 10_000
     assert first["fees"] == fees
+    # It sold 10 above and bought 20 below the price.
     assert first["net"] == 10 + 20
     assert first["lvr"] == fees - 30
     assert first["markout"] == (2010 - 2100) + (2100 - 1980)
@@ -97,32 +65,46 @@ def test_a_pool_earns_and_loses_what_integers_say():
 
 
 def test_a_pools_returns_are_those_of_the_true_prices(world, trades):
+    """Fees and losses are those of `liquidity`, which test_liquidity.py holds to the truth of worlds."""
     horizon = 5 * MINUTE
     for market, account in world.pools.items():
         fills = of_pool(world, market)
         if len(fills) < 100:
             continue
-        base = MARKETS[market].base.decimals
-        quote = MARKETS[market].quote.decimals
-        sums = dict.fromkeys(("notional", "fees", "net", "markout"), 0.0)
-        for fill in fills:
-            size = fill.size / 10**base
-            moved = fill.quote / 10**quote
-            now, later = (
-                float(true_price(world, market, fill.time_ms + lag))
-                for lag in (0, horizon)
-            )
-            sign = 1 if fill.side == "BUY" else -1
-            sums["notional"] += moved
-            sums["fees"] += 0.002 * (moved if fill.side == "BUY" else size * now)
-            sums["net"] += sign * (moved - size * now)
-            sums["markout"] += sign * (moved - size * later)
         marks = minute_marks(world, fills, [horizon])
         pool = trades[trades["account_id"] == account]
         found = lab.fills.pool_returns(pool, account, marks, every="1y")
         assert (found["fills"].sum(), found["unpriced"].sum()) == (len(fills), 0)
-        for name, true in sums.items():
-            ours = float(lab.amounts.total(found, name).item())
-            assert abs(ours - true) / sums["notional"] * 10_000 < 0.75, (market, name)
+        same = lab.fills.liquidity(pool, None, marks, every="1y")
+        assert found["notional"].tolist() == same["notional"].tolist()
+        assert found["net"].tolist() == same["net"].tolist()
+        # The fee of each fill is cut to 18 decimals once.
+        reach = Decimal(len(fills)).scaleb(-18)
+        assert ((found["fees"] - same["fees"]).abs() <= reach).all()
         assert (found["fees"] - found["lvr"] == found["net"]).all()
         assert (found["lvr"] > 0).all()
+        gained = true_markout(world, market, fills, horizon)
+        off = float(lab.amounts.total(found, "markout").item()) - gained
+        notional = float(lab.amounts.total(found, "notional").item())
+        assert abs(off) / notional * 10_000 < 0.75, market
+
+
+def true_markout(world: World, market: str, fills: list[Fill], horizon: int) -> float:
+    """Return what a pool gained on its fills at the true prices of later."""
+    base = MARKETS[market].base.decimals
+    quote = MARKETS[market].quote.decimals
+    gained = 0.0
+    for fill in fills:
+        later = float(true_price(world, market, fill.time_ms + horizon))
+        gain = fill.quote / 10**quote - fill.size / 10**base * later
+        gained += gain if fill.side == "BUY" else -gain
+    return gained
+
+
+MEMBERS = {
+    "market": "AMM-ETH-USDT",
+    "size": str(10**18),
+    "accountId": "4",
+    "type": "maker",
+    "feeAmount": "0",
+}

@@ -85,9 +85,7 @@ def assert_legible(figure: Any) -> None:
     "whose", ["long", pytest.param("short", marks=pytest.mark.thorough)]
 )
 @pytest.mark.parametrize("name", GALLERY)
-def test_texts_are_legible_inside_the_figure_and_apart(
-    name: str, whose: str, gallery: Gallery
-) -> None:
+def test_texts_are_legible_inside_the_figure_and_apart(name, whose, gallery):
     assert_legible(gallery(name, whose))
 
 
@@ -109,9 +107,7 @@ def estimates() -> dict[str, Any]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["outside", "own", "later", "later, own", "by size"])
-def test_estimates_are_legible_and_name_their_reference(
-    name: str, estimates: dict[str, Any]
-) -> None:
+def test_estimates_are_legible_and_name_their_reference(name, estimates):
     figure = estimates[name]
     assert_legible(figure)
     assert "synthetic data" in words(figure)
@@ -121,8 +117,8 @@ def test_estimates_are_legible_and_name_their_reference(
 
 @pytest.mark.parametrize("name", GALLERY)
 def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(
-    name: str, gallery: Gallery
-) -> None:
+    name, gallery
+):
     figure = gallery(name)
     axes = figure.axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == (
@@ -133,9 +129,7 @@ def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(
     assert "synthetic data" in words(figure)
 
 
-def test_titles_say_what_is_drawn_and_what_is_left_out(
-    trades: pd.DataFrame, gallery: Gallery
-) -> None:
+def test_titles_say_what_is_drawn_and_what_is_left_out(trades, gallery):
     eth = int((trades["quote"] == "ETH").sum())
     count = f"{len(trades):,}"
     assert (
@@ -156,8 +150,8 @@ def test_titles_say_what_is_drawn_and_what_is_left_out(
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", GALLERY)
 def test_a_picture_is_twice_as_dense_small_a_white_card_and_the_same_each_time(
-    name: str, few: pd.DataFrame, gallery: Gallery
-) -> None:
+    name, few, gallery
+):
     figure = GALLERY[name].drawn(few)
     data, metadata = figure._repr_mimebundle_()
     assert data == gallery(name, "short")._repr_mimebundle_()[0]
@@ -179,9 +173,7 @@ def test_a_picture_is_twice_as_dense_small_a_white_card_and_the_same_each_time(
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(
-    name: str, few: pd.DataFrame
-) -> None:
+def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(name, few):
     before = dict(mpl.rcParams)
     figure = Plain()
     other, mine = figure.subplots(1, 2)
@@ -193,9 +185,7 @@ def test_axes_of_one_s_own_are_drawn_on_and_nothing_is_global(
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(
-    name: str, trades: pd.DataFrame
-) -> None:
+def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(name, trades):
     one = GALLERY[name]
     with pytest.raises(LabError, match=rf"({one.draw.__name__}|in_token).*\.$"):
         one.drawn(trades.head(0))
@@ -209,9 +199,7 @@ def test_what_cannot_be_drawn_is_refused_by_the_figure_s_name(
         )
 
 
-def test_groups_differ_by_more_than_colour(
-    trades: pd.DataFrame, gallery: Gallery
-) -> None:
+def test_groups_differ_by_more_than_colour(trades, gallery):
     for name in ("sizes", "volume"):
         bars = gallery(name).axes[0].containers
         assert (
@@ -240,7 +228,7 @@ def contrast(one: Any, other: Any) -> float:
 
 
 @pytest.mark.parametrize("name", ["default", "dark_background", "Solarize_Light2"])
-def test_colours_follow_the_style_of_the_session(name: str, few: pd.DataFrame) -> None:
+def test_colours_follow_the_style_of_the_session(name, few):
     with styles.context(name):
         figure = figures.fill_shares(few)
         paper = mpl.rcParams["axes.facecolor"]
@@ -261,9 +249,7 @@ def test_colours_follow_the_style_of_the_session(name: str, few: pd.DataFrame) -
 
 @pytest.mark.parametrize("style", ["default", "dark_background"])
 @pytest.mark.parametrize("name", ["shares", "costs", "tiers"])
-def test_every_text_is_legible_on_what_is_behind_it(
-    name: str, style: str, trades: pd.DataFrame
-) -> None:
+def test_every_text_is_legible_on_what_is_behind_it(name, style, trades):
     with styles.context(style):
         figure = GALLERY[name].drawn(trades)
         outside = mpl.rcParams["figure.facecolor"]
@@ -285,9 +271,7 @@ def counted(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_each_figure_keeps_its_table_and_marks_inside_its_axes(
-    name: str, gallery: Gallery
-) -> None:
+def test_each_figure_keeps_its_table_and_marks_inside_its_axes(name, gallery):
     figure = gallery(name)
     assert set(figure.table) >= COLUMNS[name]
     assert list(figure.table.index) == list(range(len(figure.table)))
@@ -302,16 +286,14 @@ def test_each_figure_keeps_its_table_and_marks_inside_its_axes(
 
 
 @pytest.mark.parametrize("name", ["volume", "shares", "sizes", "rates", "tiers"])
-def test_marks_count_every_fill_drawn_once(name: str, gallery: Gallery) -> None:
+def test_marks_count_every_fill_drawn_once(name, gallery):
     figure = gallery(name)
     assert (
         sum(counted(mark.text) for mark in figure.marks) == figure.table["fills"].sum()
     )
 
 
-def test_a_bar_says_the_exact_sum_of_its_week(
-    trades: pd.DataFrame, gallery: Gallery
-) -> None:
+def test_a_bar_says_the_exact_sum_of_its_week(trades, gallery):
     mine = trades[trades["quote"] == "ETH"]
     start = mine["created_at"].min().floor("D")
     sums: dict[Any, int] = defaultdict(int)
@@ -336,8 +318,8 @@ def test_a_bar_says_the_exact_sum_of_its_week(
 
 
 def test_estimates_say_their_interval_and_whether_they_have_one(
-    gallery: Gallery,
-) -> None:
+    gallery,
+):
     figure = gallery("costs")
     table = figure.table.sort_values("fill_type", kind="stable")
     for mark, (_, found) in zip(figure.marks, table.iterrows(), strict=True):
@@ -350,7 +332,7 @@ def test_estimates_say_their_interval_and_whether_they_have_one(
             assert f"(95 %: {mark.y[0]:,.2f} bps to {mark.y[1]:,.2f} bps)" in mark.text
 
 
-def test_names_of_tokens_are_written_as_they_are(trades: pd.DataFrame) -> None:
+def test_names_of_tokens_are_written_as_they_are(trades):
     names = {"LRC": "$\\frac{1}$", "ETH": "<b>$x$</b>"}
     frame = trades.assign(fee_token=trades["fee_token"].astype(object).replace(names))
     assert set(names.values()) <= set(words(figures.fees_by_token(frame)))

@@ -169,16 +169,40 @@ def test_fees_of_no_sure_tier_are_marked_apart():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda t: figures.fee_tiers(t, every="1min"), r"^lab.figures.fee_tiers\(every='1min'\) would draw more than 1,000 periods"),
-        (lambda t: figures.fee_rates(t, by="fee"), r"^lab\.figures\.fee_rates: by=.* 'fee'"),
-        (lambda t: figures.fee_rates(t, fee_token="DOGE"), r"^lab\.figures\.fee_rates: no trade .* fee in DOGE to draw\."),
-        (lambda t: figures.fill_shares(t, of="shares"), r"^lab\.figures\.fill_shares: of='shares' is not known\. Give 'fills'"),
-        (lambda t: figures.fill_shares(t, quote="DOGE"), r"^lab\.figures\.fill_shares: no trade quoted in DOGE to draw\."),
-        (lambda t: figures.cost_curve(t, tolerance="1ms"), r"^lab\.figures\.cost_curve: no fill quoted in \w+ has a reference"),
-        (lambda t: figures.fees_by_token(t, token="DOGE"), r"no price and no fee is in 'DOGE'"),
-        (lambda t: figures.fees_by_token(t, prices=t), r"^lab\.figures\.fees_by_token: prices= has no effect without token=\. Give it"),
+        (
+            lambda t: figures.fee_tiers(t, every="1min"),
+            r"^lab.figures.fee_tiers\(every='1min'\) would draw more than 1,000 periods",
+        ),
+        (
+            lambda t: figures.fee_rates(t, by="fee"),
+            r"^lab\.figures\.fee_rates: by=.* 'fee'",
+        ),
+        (
+            lambda t: figures.fee_rates(t, fee_token="DOGE"),
+            r"^lab\.figures\.fee_rates: no trade .* fee in DOGE to draw\.",
+        ),
+        (
+            lambda t: figures.fill_shares(t, of="shares"),
+            r"^lab\.figures\.fill_shares: of='shares' is not known\. Give 'fills'",
+        ),
+        (
+            lambda t: figures.fill_shares(t, quote="DOGE"),
+            r"^lab\.figures\.fill_shares: no trade quoted in DOGE to draw\.",
+        ),
+        (
+            lambda t: figures.cost_curve(t, tolerance="1ms"),
+            r"^lab\.figures\.cost_curve: no fill quoted in \w+ has a reference",
+        ),
+        (
+            lambda t: figures.fees_by_token(t, token="DOGE"),
+            r"no price and no fee is in 'DOGE'",
+        ),
+        (
+            lambda t: figures.fees_by_token(t, prices=t),
+            r"^lab\.figures\.fees_by_token: prices= has no effect without token=\. Give it",
+        ),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_cannot_be_used_are_named(call, message, trades):
     with pytest.raises(LabError, match=message) as refusal:
         call(trades)

@@ -4,14 +4,13 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.figures import lines, note, stacks, title, words
-from support.settled_block import client_of, settled_of, trades_of
+from support.trade_histories import Drawn, frame_of
 from support.wire_rows import page, read, row, whole
 
 import loopring_lab as lab
@@ -24,11 +23,6 @@ LABELS = {"amm": "AMM pool", "dex": "order book"}
 @pytest.fixture(scope="module")
 def trades() -> pd.DataFrame:
     return lab.connect().trades(10083)
-
-
-@pytest.fixture(scope="module")
-def block(block_folder: Path) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    return trades_of(client_of(block_folder)), list(settled_of(block_folder).values())
 
 
 def monday(moment: Any) -> float:
@@ -50,36 +44,39 @@ def known(values: list[float]) -> list[float]:
     return [value for value in values if not np.isnan(value)]
 
 
-# fee_rates
-
-
 # fee_tiers
-
-
-def test_tiers_are_the_chain_s_basis_points(
-    block,
-):
-    frame, facts = block
-    counts = Counter(fact["fee_bips"] for fact in facts)
-    drawn = stacks(figures.fee_tiers(frame, every="1y"))
-    assert drawn == {
-        f"{tier} bps": [pytest.approx(100 * counts[tier] / len(facts))]
-        for tier in sorted(counts)
-    }
 
 
 def test_tiers_beyond_the_eight_with_most_fills_are_put_together():
     size = 10**21
-    fees = [(tier, 1 + (tier < 8)) for tier in range(11) for _ in range(1 + (tier < 8))]
+    tiers = [*range(8), *range(11)]
     rows = [
         row(id=str(n), side="BUY", size=str(size), feeAmount=str(size * tier // 10_000))
-        for n, (tier, _) in enumerate(fees)
+        for n, tier in enumerate(tiers)
     ]
     drawn = stacks(figures.fee_tiers(read(page(rows), fill_type="dex")))
-    wanted = {f"{tier} bps": [pytest.approx(200 / 19)] for tier in range(8)} | {
-        "other tiers": [pytest.approx(300 / 19)]
-    }
-    assert drawn == wanted
+    wanted = {f"{tier} bps": [pytest.approx(200 / 19)] for tier in range(8)}
+    assert drawn == wanted | {"other tiers": [pytest.approx(300 / 19)]}
+
+
+@pytest.fixture(scope="module", params=["fills", "notional"])
+def shared(
+    request: pytest.FixtureRequest, trades: pd.DataFrame
+) -> tuple[Any, dict[float, list[tuple[Any, int]]]]:
+    """Return a figure of shares, and the fills of each week with what each counts for."""
+    quote = None if request.param == "fills" else "USDC"
+    weeks: dict[float, list[tuple[Any, int]]] = defaultdict(list)
+    for fill in trades.itertuples():
+        if quote is None:
+            weeks[monday(fill.created_at)].append((fill, 1))
+        elif fill.quote == quote:
+            weight = whole(fill.notional, 18)
+            weeks[monday(fill.created_at)].append((fill, weight))
+    return figures.fill_shares(trades, of=request.param, quote=quote), weeks
+
+
+def pool_of(fills: list[tuple[Any, int]]) -> int:
+    return sum(weight for fill, weight in fills if fill.fill_type == "amm")
 
 
 # fees_by_token
@@ -148,30 +145,19 @@ def test_more_than_twelve_tokens_are_put_together(trades):
 # fill_shares
 
 
-@pytest.mark.parametrize("of", ["fills", "notional"])
-def test_shares_are_counts_and_sums_of_each_week(of, trades):
-    sums: dict[tuple[str, float], int] = defaultdict(int)
-    mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
-    for fill in mine.itertuples():
-        sums[LABELS[fill.fill_type], monday(fill.created_at)] += (
-            1 if of == "fills" else whole(fill.notional, 18)
-        )
-    figure = figures.fill_shares(trades, of=of, quote=None if of == "fills" else "USDC")
-    times, shares = lines(figure)["AMM pool"]
-    totals = {
-        week: sum(sums[label, week] for label in LABELS.values())
-        for _, week in list(sums)
+def test_shares_are_counts_and_sums_of_each_week(shared):
+    figure, weeks = shared
+    shares = {
+        week: 100 * pool_of(fills) / sum(weight for _, weight in fills)
+        for week, fills in weeks.items()
     }
-    wanted = [
-        100 * sums["AMM pool", time - 3.5] / totals[time - 3.5]
-        for time in times
-        if time - 3.5 in totals
-    ]
-    assert known(shares) == pytest.approx(wanted)
-    assert len(wanted) == len(totals)
-    pool = sum(
-        count for (label, _), count in sums.items() if label == "AMM pool"
-    ) / sum(totals.values())
+    times, drawn = lines(figure)["AMM pool"]
+    # Marks stand in the middle of their week.
+    wanted = [shares[time - 3.5] for time in times if time - 3.5 in shares]
+    assert known(drawn) == pytest.approx(wanted)
+    assert len(wanted) == len(weeks)
+    every = [pair for fills in weeks.values() for pair in fills]
+    pool = pool_of(every) / sum(weight for _, weight in every)
     assert f"over the whole time AMM pool {100 * pool:.3g} %" in note(figure)
     assert figure.axes[0].get_ylim() == (0, 100)
 
@@ -179,23 +165,17 @@ def test_shares_are_counts_and_sums_of_each_week(of, trades):
 Z = 1.959963984540054  # 97.5 % of a normal distribution lie below
 
 
-@pytest.mark.parametrize("of", ["fills", "notional"])
-def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(of, trades):
+def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(shared):
     """An end lies as far from the share as 95 % of shares of that many orders do, were it the true one."""
-    mine = trades if of == "fills" else trades[trades["quote"] == "USDC"]
-    weights: dict[float, Counter[str]] = defaultdict(Counter)
-    for fill in mine.itertuples():
-        weights[monday(fill.created_at)][fill.order_hash] += (
-            1 if of == "fills" else whole(fill.notional, 18)
-        )
-    table = figures.fill_shares(
-        trades, of=of, quote=None if of == "fills" else "USDC"
-    ).table
-    assert len(table) == len(weights)
-    for week in table.itertuples():
-        orders = weights[monday(week.period)].values()
-        assert week.orders == len(orders)
-        effective = Fraction(sum(orders) ** 2, sum(weight**2 for weight in orders))
+    figure, weeks = shared
+    assert len(figure.table) == len(weeks)
+    for week in figure.table.itertuples():
+        weights: Counter[str] = Counter()
+        for fill, weight in weeks[monday(week.period)]:
+            weights[fill.order_hash] += weight
+        assert week.orders == len(weights)
+        squares = sum(weight**2 for weight in weights.values())
+        effective = Fraction(weights.total() ** 2, squares)
         assert 0 <= week.low <= week.share <= week.high <= 1
         for end in (week.low, week.high):
             assert (week.share - end) ** 2 == pytest.approx(
@@ -226,25 +206,14 @@ def test_periods_suit_the_time_covered(seconds, name):
 # price_gaps
 
 
-def pair(
-    number: int, price: str, kind: str, seconds: int, side: str = "BUY"
-) -> tuple[str, list[Any]]:
-    moment = str(1657638459610 + seconds * 1000)
+def pair(number: int, price: str, kind: str, seconds: int, side: str = "BUY") -> Drawn:
+    """Make a taker's fill of 100 units, of an order of its own."""
     members = {
-        "id": str(number),
         "orderHash": f"0x{number:064x}",
-        "price": price,
-        "createdAt": moment,
+        "createdAt": str(1657638459610 + seconds * 1000),
+        "size": str(10**20),
     }
-    return kind, row(**members, side=side, size=str(10**20), type="taker")
-
-
-def frame_of(*fills: tuple[str, list[Any]]) -> pd.DataFrame:
-    parts = [
-        (kind, page([members for one, members in fills if one == kind]))
-        for kind in ("amm", "dex")
-    ]
-    return read([text for _, text in parts], fill_type=[kind for kind, _ in parts])
+    return kind, row(price=price, side=side, type="taker", **members)
 
 
 def test_a_buyer_who_paid_more_stands_right_of_zero():
@@ -255,11 +224,12 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
             pair(start + 20, "101.0", "amm", start + 30),
             pair(start + 40, "99.99", "dex", start + 80),
         ]
+    # Nothing at the pool is near these.
     fills += [
         pair(50_000 + number, "100.0", "dex", 10**6 + number * 100)
         for number in range(11)
     ]
-    figure = figures.price_gaps(frame_of(*fills), tolerance="60s")
+    figure = figures.price_gaps(frame_of(fills), tolerance="60s")
     up, down = figure.axes[0].containers
     (high,) = [bar for bar in up if bar.get_height()]
     (low,) = [bar for bar in down if bar.get_height()]
@@ -268,7 +238,6 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
     assert low.get_x() <= -100 <= low.get_x() + low.get_width()
     assert note(figure).startswith("60 of 102 trades of known type matched\n")
     legend = figure.axes[0].get_legend()
-    assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == [
         "AMM pool:\n30 matched,\n0 not",
         "order book:\n30 matched,\n42 not",
@@ -281,30 +250,18 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
 # size_profile and cost_curve
 
 
-def by_size(mine: pd.DataFrame, parts: int) -> list[list[Any]]:
-    """Put fills into parts by rank of their size; equal ones into the part of the first."""
-    fills = sorted(mine.itertuples(), key=lambda fill: whole(fill.notional, 18))
-    found: dict[int, list[Any]] = defaultdict(list)
-    part = 0
-    last = None
-    for place, fill in enumerate(fills):
-        part = part if fill.notional == last else place * parts // len(fills)
-        last = fill.notional
-        found[part].append(fill)
-    return [found[part] for part in sorted(found)]
-
-
-def test_parts_by_size_hold_the_shares_of_their_fills(trades):
-    parts = by_size(trades[trades["quote"] == "ETH"], 10)
+def test_parts_by_size_are_drawn_as_their_table_has_them(trades):
+    """`tests/test_engines.py` counts the parts by hand."""
     figure = figures.size_profile(trades, quote="ETH")
+    table = lab.fills.size_profile(trades, 10)
+    table = table[table["quote"] == "ETH"]
     for kind, label in LABELS.items():
-        shares = [
-            100 * sum(fill.fill_type == kind for fill in part) / len(part)
-            for part in parts
-        ]
-        assert stacks(figure)[label] == pytest.approx(shares)
+        shares = table[table["fill_type"] == kind].set_index("quantile")["share"]
+        drawn = 100 * shares.reindex(range(1, 11), fill_value=0)
+        assert stacks(figure)[label] == pytest.approx(drawn.tolist())
+    parts = table.drop_duplicates("quantile")
+    edges = [parts["smallest"].iloc[0], *parts["largest"]]
     axes = figure.axes[0]
-    edges = [parts[0][0].notional, *(part[-1].notional for part in parts)]
     assert list(axes.get_xticks()) == [place - 0.5 for place in range(11)]
     for label, edge in zip(axes.get_xticklabels(), edges, strict=True):
         assert prefix(whole(edge, 18), label.get_text())

@@ -1,15 +1,12 @@
 """Fills: the settled facts of a block, properties that hold for all trades, and errors."""
 
 from collections import Counter
-from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 import pandas as pd
 import pytest
 from support.engines import QUICK, on, result_rows
 from support.settled_block import COUNTS
-from support.trade_histories import assert_refused
 
 import loopring_lab as lab
 
@@ -67,21 +64,3 @@ def test_maker_and_taker_shares_are_the_chain_s(block, settled, engine):
             assert line[f"{role}_share"] == float(
                 Fraction(sizes[line["order_hash"], role], whole)
             )
-
-
-# Refusals
-
-
-REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
-    "no price": (lambda f: lab.fills.price_gap(f.drop(columns="price")), r"no column 'price'. It has .*notional"),
-    "half a period": (lambda f: lab.fills.breakdown(f, "1.5h"), r"every='1.5h' is not a period"),
-    "no parts": (lambda f: lab.fills.size_profile(f, 0), r"quantiles=0 is not valid. Give a whole number from 1 to 1000"),
-    "time backwards": (lambda f: lab.fills.price_gap(f, "-1s"), r"tolerance='-1s' is not a length of time. Give a number"),
-    "a bare number": (lambda f: lab.fills.all_in_cost(f, tolerance=60), r"tolerance=60 is not a length of time"),
-    "unknown reference": (lambda f: lab.fills.all_in_cost(f, "mid"), r"reference='mid' is not known. Give 'next', 'last'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_makes_no_sense_is_refused_in_words(history, case):
-    assert_refused(*REFUSED[case], history.head(20))

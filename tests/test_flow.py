@@ -7,7 +7,6 @@ from support.flows import CHEAPER, recovered
 from support.worlds import minute_marks, trades_of
 
 import loopring_lab as lab
-from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
 
 FEW = [(5025, "pool", False), (5026, "neither", True), (5027, "book", True)]
@@ -49,6 +48,7 @@ def orders(trades: pd.DataFrame) -> pd.DataFrame:
 def test_arbitrageurs_and_users_are_told_apart(seed, cheaper, book_arbitrage):
     world = World(seed, 0.05, cheaper, book_arbitrage=book_arbitrage)
     for found in recovered(world).values():
+        # A sample of benchmarks/bench_flow.py; both are shares of fills and of their value.
         assert found.precision > 0.95
         assert found.recall > 0.95
 
@@ -57,6 +57,7 @@ def test_both_sides_of_a_fill_have_the_flow_of_its_taker(known):
     assert known.groupby("trade_id")["flow"].nunique().max() == 1
     assert known["flow"].notna().all()
     pools = known[known["account_id"] < 10_000]
+    # Ids below 10,000 are those of pools, which are makers: their fills are named by who took.
     assert {"arbitrage", "user"} <= set(pools["flow"])
 
 
@@ -101,22 +102,3 @@ def test_an_own_column_of_that_name_is_replaced(trades, prices):
     known = lab.fills.with_flow(trades.assign(flow="mine"), prices)
     assert "mine" not in set(known["flow"])
     assert known.columns.tolist().count("flow") == 1
-
-
-WRONG = {
-    "no prices": ({"prices": None}, "no prices of an outside market"),
-    "no length of time": ({"tolerance": "soon"}, "tolerance='soon'"),
-    "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_judged_is_refused(wrong, trades, prices):
-    given, named = WRONG[wrong]
-    with pytest.raises(LabError, match=named):
-        lab.fills.with_flow(trades, **{"prices": prices} | given)
-
-
-def test_own_trades_are_no_prices_from_outside(trades):
-    with pytest.raises(LabError, match="no prices of an outside market"):
-        lab.fills.with_flow(trades, trades)

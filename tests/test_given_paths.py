@@ -23,7 +23,7 @@ def test_every_path_argument_takes_it_as_it_is(tmp_path, monkeypatch, name):
     assert len(lab.tables.prices(f"{given}/prices.csv")) == 1
 
     archive = lab.Archive(f"{given}/trades.duckdb")
-    archive.sync(client, 71468)
+    archive.sync(client, 94680)
     archive.export(f"{given}/exported")
     assert len(lab.fees.summary(archive)) > 0
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.scripted_server import Answer, Request, scripted
+from support.recorded import save
+from support.scripted_server import Script, by_path, scripted
 from support.wire_rows import row
 
 import loopring_lab as lab
@@ -171,7 +172,7 @@ def through_tables(bodies: dict[str, bytes]) -> pd.DataFrame:
 
 
 def asked(
-    script: Callable[[int, Request], Answer],
+    script: Script,
     ask: Callable[[Client], Any],
     max_seconds: float = 20,
 ) -> Any:
@@ -192,26 +193,22 @@ def asked(
 
 
 def through_http(bodies: dict[str, bytes]) -> pd.DataFrame:
-    def script(number: int, request: Request) -> Answer:
-        if "tokens" in request.path:
-            return Answer(200, bodies["tokens"])
-        if "markets" in request.path:
-            return Answer(200, bodies["markets"])
-        if "fillTypes=dex" in request.path:
-            return Answer(200, bodies["trades"])
-        return Answer(200, b'{"totalNum": 0, "trades": []}')
-
+    script = by_path(
+        {
+            "tokens": bodies["tokens"],
+            "markets": bodies["markets"],
+            "fillTypes=dex": bodies["trades"],
+            "": b'{"totalNum": 0, "trades": []}',
+        }
+    )
     frame = asked(script, lambda client: client.trades(ACCOUNT, progress=False))
     assert isinstance(frame, pd.DataFrame)
     return frame
 
 
 def laid(folder: Path, bodies: dict[str, bytes]) -> Path:
-    (folder / "trades").mkdir(parents=True)
-    (folder / "tokens.json").write_bytes(bodies["tokens"])
-    (folder / "markets.json").write_bytes(bodies["markets"])
-    (folder / "trades" / f"{ACCOUNT}-dex.json").write_bytes(bodies["trades"])
-    return folder
+    names = {"trades": f"trades/{ACCOUNT}-dex"}
+    return save(folder, {names.get(name, name): body for name, body in bodies.items()})
 
 
 def through_recording(bodies: dict[str, bytes]) -> pd.DataFrame:
@@ -354,12 +351,7 @@ def test_a_small_answer_with_a_hostile_member_is_read_or_an_error(name):
     values = list(HOSTILE.values())
     for place, path in enumerate(members(regular)):
         body = with_value(regular, path, values[place % len(values)])
-
-        def script(number: int, request: Request, body: bytes = body) -> Answer:
-            if "tokens" in request.path:
-                return Answer(200, json.dumps(REGULAR["tokens"]).encode())
-            return Answer(200, body)
-
+        script = by_path({"tokens": answers()["tokens"], "": body})
         said = ""
         try:
             repr(asked(script, ask))
@@ -390,8 +382,8 @@ FILES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", ["tokens.json", f"trades/{ACCOUNT}-dex.json"])
 def test_a_hostile_file_of_a_recording_is_refused_or_read_as_it_is(
-    tmp_path: Path, place: str, name: str
-) -> None:
+    tmp_path, place, name
+):
     path = laid(tmp_path, answers()) / place
     path.unlink()
     FILES[name](path)

@@ -45,6 +45,7 @@ def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(history):
             )
             days[fill.fee_token][fill.created_at // oracle.DAY] += change
             values[fill.fee_token] += row["fee_value"]
+    # The sum itself may be off, and single days by chance: 1.96 errors of a sum of independent days.
     errors = {
         token: abs(sum(changes.values()))
         + 1.96 * sum(one**2 for one in changes.values()) ** 0.5
@@ -59,6 +60,7 @@ def test_how_far_sums_may_be_off_is_their_change_at_the_next_prices(history):
         token: pytest.approx(10_000 * errors[token] / values[token], rel=1e-9, abs=1e-9)
         for token in values
     }
+    # Tokens that need a price.
     assert (found > 0).sum() > 3
 
 

@@ -21,7 +21,7 @@ from support.key_update_setup import (
     sign_typed_data,
 )
 from support.protocol_vectors import every_vector
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import Answer, Request, repeating, scripted
 
 import loopring_lab as lab
 from loopring_lab import protocol
@@ -116,6 +116,7 @@ def test_every_vector_is_sent_to_the_byte_and_accepted():
                     vector["request_body"], separators=(",", ":"), ensure_ascii=False
                 )
                 assert body.decode() == compact
+                # What is sent is compact JSON in the order of the vector's members.
                 assert header == vector["x_api_sig"]
                 assert hex(update.l2_key.secret) == hex(int(vector["l2_secret"], 16))
                 setup.finish()
@@ -188,6 +189,7 @@ def test_the_old_api_key_ends_and_the_new_one_works(setup):
     receipt = update.submit()
     setup.finish()
     receipt.wait()
+    # RELAYER.md: an update voids API keys.
     assert refused(lambda: old.count(ACCOUNT), 104002).count("voids the old one") == 1
     refused(lambda: setup.client.api_key(old_key, ACCOUNT), 104005)
     new = setup.client.with_api_key(setup.client.api_key(update.l2_key))
@@ -206,13 +208,6 @@ def test_an_update_that_expires_on_the_way_fails_with_that_reason(setup):
         match=r"failed: validUntil has passed\. .* prepare a new update\.",
     ):
         receipt.wait()
-
-
-def test_a_token_that_pays_no_fees_is_named_with_those_that_do(setup):
-    with pytest.raises(
-        KeyUpdateError, match=r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$"
-    ):
-        setup.prepare(fee_token="WBTC")
 
 
 def test_a_failed_update_ends_in_the_relayers_reason():
@@ -278,9 +273,7 @@ def test_an_update_that_takes_too_long_is_not_given_up(setup):
 
 def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(setup):
     receipt = setup.prepare().submit()
-    with scripted(
-        lambda number, request: Answer(429, headers={"Retry-After": "20"})
-    ) as server:
+    with repeating(Answer(429, headers={"Retry-After": "20"})) as server:
         with (
             setup.redirected(server.base_url),
             pytest.raises(
@@ -395,7 +388,7 @@ def test_an_answer_is_not_asked_for_twice(setup, answer, error, told):
     update = setup.prepare()
     answer = answer._replace(headers=answer.headers | setup.source)
     with (
-        scripted(lambda number, request: answer) as server,
+        repeating(answer) as server,
         setup.redirected(server.base_url),
     ):
         with pytest.raises(error, match=told):
@@ -451,6 +444,7 @@ def test_a_wallet_that_cannot_sign_typed_data_signs_its_digest(setup):
     update.attach(
         bytes(wallet.sign_message(encode_defunct(primitive=digest)).signature)
     )
+    # PROTOCOL.md: the last byte says how it was signed, 02 typed data and 03 personal_sign.
     assert update.body()["ecdsaSignature"][-2:] == "03"
     assert update.submit().status == "received"
 
@@ -608,23 +602,6 @@ def test_a_preview_signs_and_sends_nothing(setup):
 # What is given
 
 
-@pytest.mark.parametrize("signer", ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]])
-def test_a_private_key_is_never_taken(unused_setup, signer):
-    with pytest.raises(
-        KeyUpdateError, match=r"signer: .* as text is never accepted"
-    ) as caught:
-        unused_setup.prepare(signer=signer)
-    assert "0101" not in str(caught.value)
-
-
-@pytest.mark.parametrize("seed", ["", "with key nonce: 99", "with key nonce: 1 "])
-def test_a_key_seed_must_end_in_the_nonce(unused_setup, seed):
-    with pytest.raises(
-        ProtocolError, match=r"keySeed: does not end in 'with key nonce: 1'"
-    ):
-        unused_setup.prepare(key_seed=seed)
-
-
 @pytest.mark.parametrize(
     ("valid_for", "seconds"),
     [
@@ -643,18 +620,11 @@ def test_a_time_from_now_on(unused_setup, valid_for, seconds):
 
 @pytest.mark.parametrize("zone", [None, UTC])
 def test_a_moment(unused_setup, zone):
+    # The last second of 32 bits.
     until = datetime(2106, 2, 7, 6, 28, 15, tzinfo=zone)
     assert unused_setup.prepare(valid_for=until).body()["validUntil"] == 2**32 - 1
     with pytest.raises(ProtocolError, match="validUntil"):
         unused_setup.prepare(valid_for=until + timedelta(seconds=1))
-
-
-@pytest.mark.parametrize(
-    "valid_for", ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)]
-)
-def test_what_is_no_time_is_refused(unused_setup, valid_for):
-    with pytest.raises(KeyUpdateError, match=r"valid_for=.*Give text such as '30d'"):
-        unused_setup.prepare(valid_for=valid_for)
 
 
 @pytest.mark.parametrize(
@@ -670,23 +640,6 @@ def test_what_is_no_time_is_refused(unused_setup, valid_for):
 def test_fees_are_exact(unused_setup, given, token, volume):
     sent = unused_setup.prepare(max_fee=given, fee_token=token).body()["maxFee"]
     assert sent == {"tokenId": {"ETH": 0, "USDT": 3}[token], "volume": volume}
-
-
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        (0.1, AmountError),
-        ("a lot", AmountError),
-        ("1E-19", AmountError),
-        ("NaN", AmountError),
-        (True, AmountError),
-        ("-1", ProtocolError),
-        ("79228162514.264337593543950336", ProtocolError),
-    ],
-)
-def test_a_fee_that_is_not_exact_or_out_of_range_is_refused(unused_setup, given, error):
-    with pytest.raises(error):
-        unused_setup.prepare(max_fee=given)
 
 
 # What is shown and kept
@@ -725,3 +678,55 @@ def test_updates_and_receipts_are_not_pickled(setup):
     for value in (update, update.submit(), update.body()):
         with pytest.raises(TypeError, match="pickle"):
             pickle.dumps(value)
+
+
+Refused = tuple[str, list[Any], type[LabError], str | None]
+
+
+NO_SIGNER = r"signer: .* as text is never accepted"
+
+
+NO_SEED = r"keySeed: does not end in 'with key nonce: 1'"
+
+
+NO_TIME = r"valid_for=.*Give text such as '30d'"
+
+
+REFUSED: list[Refused] = [
+    (
+        "signer",
+        ["0x" + "01" * 32, b"\x01" * 32, 7, object(), [1]],
+        KeyUpdateError,
+        NO_SIGNER,
+    ),
+    (
+        "key_seed",
+        ["", "with key nonce: 99", "with key nonce: 1 "],
+        ProtocolError,
+        NO_SEED,
+    ),
+    (
+        "valid_for",
+        ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)],
+        KeyUpdateError,
+        NO_TIME,
+    ),
+    ("max_fee", [0.1, "a lot", "1E-19", "NaN", True], AmountError, None),
+    ("max_fee", ["-1", "79228162514.264337593543950336"], ProtocolError, None),
+    (
+        "fee_token",
+        ["WBTC"],
+        KeyUpdateError,
+        r"fee_token='WBTC': .*: ETH, LRC, USDT, DAI, USDC\.$",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "error", "told"), REFUSED)
+def test_what_is_given_wrongly_is_refused_and_no_key_repeated(
+    unused_setup, name, values, error, told
+):
+    for value in values:
+        with pytest.raises(error, match=told) as caught:
+            unused_setup.prepare(**{name: value})
+        assert "0101" not in str(caught.value)

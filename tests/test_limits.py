@@ -81,7 +81,7 @@ def setting(name: str) -> Any:
         ("2TB", "1.8 TiB"),
     ],
 )
-def test_a_limit_is_bytes_or_text_with_a_unit(limit: str | int, expected: str) -> None:
+def test_a_limit_is_bytes_or_text_with_a_unit(limit, expected):
     lab.engine.set_memory(limit)
     assert setting("memory_limit") == expected
     lab.engine.set_memory()
@@ -91,19 +91,19 @@ def test_a_limit_is_bytes_or_text_with_a_unit(limit: str | int, expected: str) -
 @pytest.mark.parametrize(
     "limit", ["much", "1 GX", "", "-1GB", "nan", True, None, "9" * 400, 1 << 20, "0"]
 )
-def test_a_limit_that_is_none_changes_nothing(limit: object) -> None:
+def test_a_limit_that_is_none_changes_nothing(limit):
     lab.engine.set_memory("2GiB")
     with pytest.raises(LabError, match=r"limit=.* such as '(2|1)GiB'\.$"):
         lab.engine.set_memory(limit)  # type: ignore[arg-type]
     assert setting("memory_limit") == "2.0 GiB"
 
 
-def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_none_is_named(tmp_path):
     with pytest.raises(LabError, match="no such folder.* Create it first"):
         lab.engine.set_memory(spill_folder=tmp_path / "missing")
 
 
-def test_the_folder_is_private_and_made_when_it_is_needed(tmp_path: Path) -> None:
+def test_the_folder_is_private_and_made_when_it_is_needed(tmp_path):
     lab.engine.set_memory(spill_folder=tmp_path)
     assert not list(tmp_path.iterdir())
     folder = Path(setting("temp_directory"))
@@ -114,7 +114,7 @@ def test_the_folder_is_private_and_made_when_it_is_needed(tmp_path: Path) -> Non
     assert Path(setting("temp_directory")).parent != tmp_path
 
 
-def test_what_does_not_fit_into_memory_is_put_into_the_folder(tmp_path: Path) -> None:
+def test_what_does_not_fit_into_memory_is_put_into_the_folder(tmp_path):
     lab.engine.set_memory("100MiB", tmp_path)
     connection = session.cursor()
     text = "SELECT hash(a) AS h, a || ' and some text' FROM range(3_000_000) AS t(a) ORDER BY h"
@@ -123,7 +123,7 @@ def test_what_does_not_fit_into_memory_is_put_into_the_folder(tmp_path: Path) ->
     assert any(file.is_file() for file in tmp_path.rglob("*"))
 
 
-def test_a_question_that_needs_more_says_so(trades: pd.DataFrame) -> None:
+def test_a_question_that_needs_more_says_so(trades):
     lab.engine.set_memory("64MiB")
     large = pd.concat(
         [trades.assign(label=str(number) * 500) for number in range(400)],
@@ -138,7 +138,7 @@ def test_a_question_that_needs_more_says_so(trades: pd.DataFrame) -> None:
 
 @pytest.mark.thorough
 @posix
-def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path: Path) -> None:
+def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path):
     for stop in (None, signal.SIGINT):
         words = [
             sys.executable,
@@ -163,9 +163,7 @@ def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_forked_process_asks_on_a_database_of_its_own(
-    trades: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_a_forked_process_asks_on_a_database_of_its_own(trades, tmp_path):
     trades.to_pickle(tmp_path / "trades")
     (tmp_path / "spilled").mkdir()
     # From 3.12 on Python warns of forks beside threads, which is what is tested here.
@@ -184,7 +182,7 @@ def test_a_forked_process_asks_on_a_database_of_its_own(
     assert not list((tmp_path / "spilled").iterdir())
 
 
-def test_threads_ask_at_once(trades: pd.DataFrame) -> None:
+def test_threads_ask_at_once(trades):
     asked = [
         lab.fees.summary,
         lab.fills.breakdown,

@@ -33,7 +33,6 @@ NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 EACH_NOTEBOOK = pytest.mark.parametrize(
     "path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.name
 )
-POOL = 1
 DAYS = 30
 DAY = 86_400_000
 FEE = 6  # its place in a row as the relayer sends it
@@ -99,14 +98,7 @@ WORLDS = {
 
 @pytest.fixture(
     scope="module",
-    params=[
-        "cheaper book",
-        *(
-            pytest.param(name, marks=pytest.mark.thorough)
-            for name in WORLDS
-            if name != "cheaper book"
-        ),
-    ],
+    params=WORLDS,
 )
 def world(request: pytest.FixtureRequest) -> World:
     return WORLDS[request.param]
@@ -164,7 +156,6 @@ def compared(world: World, venues: Run) -> list[Fill]:
     return [fill for fill in taken(world) if fill.id in numbers]
 
 
-@pytest.mark.thorough
 def test_fills_are_counted_once_and_by_their_takers(world, venues):
     accounts = accounts_of(world)
     fills = read(world)
@@ -175,7 +166,6 @@ def test_fills_are_counted_once_and_by_their_takers(world, venues):
     assert said == [rows, len(fills), len(taken(world))]
 
 
-@pytest.mark.thorough
 def test_those_compared_are_users_and_nearly_all_of_them(world, venues):
     fills = compared(world, venues)
     said = venues.numbers("# fills of # accounts are compared.")
@@ -185,7 +175,6 @@ def test_those_compared_are_users_and_nearly_all_of_them(world, venues):
     assert len(fills) > 0.95 * len(users)
 
 
-@pytest.mark.thorough
 def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world, venues):
     numbers = {fill.id for fill in compared(world, venues)}
     costs = [cost for cost in true_costs(world) if cost.fill.id in numbers]
@@ -219,7 +208,6 @@ def test_the_verdict_is_the_true_one_and_rests_on_outside_prices(world, venues):
         assert low < truths[name] < high
 
 
-@pytest.mark.thorough
 def test_classes_of_takers_are_shown_beside_each_other(world, venues):
     rows = venues.names["together"].set_index("flow")
     known = venues.names["taken"].set_index("trade_id")["flow"].to_dict()
@@ -235,7 +223,6 @@ def test_classes_of_takers_are_shown_beside_each_other(world, venues):
     assert rows.loc["user", "verdict"] in (world.cheaper, "undecided")
 
 
-@pytest.mark.thorough
 def test_the_range_without_an_account_and_the_parts_of_the_price_are_said(venues):
     row = venues.names["compared"].iloc[0]
     low, high = venues.numbers(
@@ -257,7 +244,6 @@ def test_without_balances_no_quote_is_made_up(venues):
     assert "opportunity cost" not in venues.text
 
 
-@pytest.mark.thorough
 def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world, venues):
     fills = compared(world, venues)
     numbers = {fill.id for fill in fills}
@@ -283,19 +269,10 @@ def test_the_fills_and_orders_compared_are_those_with_a_counterpart(world, venue
     ]
 
 
-@pytest.mark.thorough
 def test_orders_in_parts_are_counted(world, venues):
     parts = Counter(fill.taker_hash for fill in compared(world, venues))
     said = venues.numbers("# of # orders were filled in several parts.")
     assert said == [sum(1 for count in parts.values() if count > 1), len(parts)]
-
-
-def test_the_pools_fills_are_all_of_its_own(world):
-    with served(world) as address:
-        found = run("07_liquidity.ipynb", base_url=address, blocks=None)
-    own = [f for f in world.fills if f.maker == POOL and f.venue == "amm"]
-    assert found.numbers(f"# fills of account {POOL}.") == [len(own)]
-    assert found.names["earned"]["fills"].sum() == len(own)
 
 
 def test_an_account_s_fills_are_counted(world, fees):
@@ -482,7 +459,7 @@ def one_fill(block: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "source",
-    ["recording", pytest.param("seed 7", marks=pytest.mark.thorough), "one fill"],
+    ["recording", "seed 7", "one fill"],
 )
 def test_copies_say_what_the_library_computes(source, block, one_fill):
     with contextlib.ExitStack() as stack:
@@ -668,7 +645,6 @@ def test_another_account_is_taken_through_an_update(account, token, until):
     assert names["data"]["message"]["feeTokenID"] == {"LRC": 1, "USDC": 6}[token]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("source", ["recording", "seed 7", "one fill"])
 def test_an_archive_says_what_it_holds(source, block, one_fill):
     with contextlib.ExitStack() as stack:
@@ -706,7 +682,6 @@ def test_an_archive_says_what_it_holds(source, block, one_fill):
     assert found.names["with_pandas"]["fills"].sum() == sum(counts)
 
 
-@pytest.mark.thorough
 def test_a_block_of_one_fill_is_described_as_it_is(tmp_path, monkeypatch):
     with Relayer(world=SettledWorld(7, 0.1)) as relayer:
         monkeypatch.setenv("LOOPRING_RPC_URL", relayer.rpc_url)

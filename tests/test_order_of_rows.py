@@ -82,6 +82,7 @@ def block(any_block_folder: Path) -> pd.DataFrame:
 def rearranged(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
     """Shuffle rows, split them into frames that know only their own categories, and put these together."""
     dice = np.random.default_rng(seed)
+    # Categories of a part are only those that occur in it, as frames of several reads have them.
     shuffled = frame.iloc[dice.permutation(len(frame))]
     if not seed:
         return frame[::-1]

@@ -1,7 +1,7 @@
 """Prices of a made-up outside market: the synthetic world's true prices and a little noise, through the client."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from statistics import fmean, pstdev
@@ -9,8 +9,9 @@ from statistics import fmean, pstdev
 import numpy as np
 import pandas as pd
 import pytest
-from support.clients import client_at
-from support.scripted_server import Answer, Request, scripted
+from support.clients import client_at, client_of
+from support.recorded import save
+from support.scripted_server import Script, by_path, scripted
 
 import loopring_lab as lab
 from loopring_lab.client import Client
@@ -32,7 +33,7 @@ def world() -> World:
 @pytest.fixture(scope="module")
 def client(world: World) -> Iterator[Client]:
     with Relayer(world) as relayer:
-        yield lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+        yield client_of(relayer)
 
 
 @pytest.fixture(scope="module")
@@ -134,35 +135,27 @@ def test_trades_of_no_market_and_no_time_have_no_prices(client, trades):
         assert found.dtypes["price"] == lab.amounts.AMOUNT
 
 
-def served(
-    world: World, body: bytes, *, synthetic: bool
-) -> Callable[[int, Request], Answer]:
-    tokens = json.dumps(world.tokens())
-    markets = json.dumps({"markets": world.markets()})
-    answers = {
-        "/api/v3/exchange/tokens": tokens.encode(),
-        "/api/v3/mix/markets": markets.encode(),
+def served(world: World, body: bytes, *, synthetic: bool) -> Script:
+    bodies = {
+        "/exchange/tokens": json.dumps(world.tokens()).encode(),
+        "/mix/markets": json.dumps({"markets": world.markets()}).encode(),
+        "": body,
     }
-    headers = {HEADER: json.dumps({"name": "scripted", "synthetic": synthetic})}
-    return lambda _, request: Answer(
-        body=answers.get(request.path, body), headers=headers
-    )
+    stated = json.dumps({"name": "scripted", "synthetic": synthetic})
+    return by_path(bodies, {HEADER: stated})
 
 
-def test_a_recording_has_no_outside_market(world, tmp_path, trades):
-    (tmp_path / "trades").mkdir()
-    (tmp_path / "trades" / "7-amm.json").write_text('{"totalNum": 0, "trades": []}')
-    (tmp_path / "tokens.json").write_text(json.dumps(world.tokens()))
-    (tmp_path / "markets.json").write_text(json.dumps({"markets": world.markets()}))
-    for synthetic in (False, True):
-        (tmp_path / "source.json").write_text(
-            json.dumps({"name": "mine", "synthetic": synthetic})
-        )
-        with Relayer(recording=tmp_path) as relayer:
-            assert (
-                lab.connect(relayer.base_url, api_key="x").outside_prices(trades)
-                is None
-            )
+@pytest.mark.parametrize("synthetic", [False, True])
+def test_a_recording_has_no_outside_market(world, tmp_path, trades, synthetic):
+    answers = {
+        "tokens": world.tokens(),
+        "markets": {"markets": world.markets()},
+        "trades/7-amm": {"totalNum": 0, "trades": []},
+        "source": {"name": "mine", "synthetic": synthetic},
+    }
+    with Relayer(recording=save(tmp_path, answers)) as relayer:
+        client = lab.connect(relayer.base_url, api_key="x")
+        assert client.outside_prices(trades) is None
 
 
 def test_a_live_relayer_is_not_asked(world, trades):

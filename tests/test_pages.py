@@ -168,12 +168,12 @@ MEMBERS = [
         pytest.param(0, id="createdAt"),
     ],
 )
-def test_a_member_of_any_kind_is_read_alike(member: str, place: int) -> None:
+def test_a_member_of_any_kind_is_read_alike(member, place):
     odd = with_member(member, place)
     assert_same([page([row(id="3")]), odd, page([row(id="4")]), page([])])
 
 
-def test_rows_of_every_length_are_read_alike() -> None:
+def test_rows_of_every_length_are_read_alike():
     for length in range(1, 21):
         members = [*row(), *"abcdef"][:length]
         body = page([members, members])
@@ -233,7 +233,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("text", PAGES)
-def test_a_page_of_any_shape_is_read_alike(text: str) -> None:
+def test_a_page_of_any_shape_is_read_alike(text):
     body = text.replace("ROW", json.dumps(row())).encode()
     assert_same([body, page([row(id="1")])])
     assert_same([page([row(id="1")]), body])
@@ -248,45 +248,21 @@ def test_a_page_of_any_shape_is_read_alike(text: str) -> None:
         b"\xef\xbb\xbf",
     ],
 )
-def test_bytes_that_are_not_text_are_read_alike(body: bytes) -> None:
+def test_bytes_that_are_not_text_are_read_alike(body):
     assert_same([page([row(id="1")]), body])
 
 
 # Text that stands in pages, and text that must not.
 PIECES = [
-    '"',
-    ",",
-    "[",
-    "]",
-    "{",
-    "}",
-    ":",
-    "\\",
+    *"\",[]{}:\\-\n \t'",
     '","',
     '"],["',
     '", "',
     "], [",
-    '\\"',
-    "\\u0022",
-    "\\ud800",
-    "\n",
-    " ",
-    "\t",
-    "",
-    "null",
-    "NaN",
-    "true",
-    "1.50",
-    "12345678901234567890",
-    "1e5",
-    "-",
-    "é",
-    "\x7f",
-    "\x00",
     '"x":1,',
     '"trades":[],',
     "//",
-    "'",
+    *MEMBERS,
 ]
 
 
@@ -303,10 +279,10 @@ PIECES = [
 @example([row()[:8], row(id="1")[:8]], [(40, 0, '],["')], (",", ":"))
 @example([row()[:8], row(id="1")[:8]], [(40, 0, '", "')], (", ", ": "))
 def test_mutated_pages_are_read_alike(
-    some: list[list[Any]],
-    damage: list[tuple[int, int, str]],
-    separators: tuple[str, str],
-) -> None:
+    some,
+    damage,
+    separators,
+):
     text = json.dumps({"totalNum": len(some), "trades": some}, separators=separators)
     for place, removed, piece in damage:
         at = place % (len(text) + 1)
@@ -314,7 +290,7 @@ def test_mutated_pages_are_read_alike(
     assert_same([text.encode(errors="surrogatepass"), page([row(id="77")])])
 
 
-def test_regular_pages_are_read_as_bytes_and_as_text_spaced_or_not() -> None:
+def test_regular_pages_are_read_as_bytes_and_as_text_spaced_or_not():
     body = page([row(), row(id="2"), row(id="3", orderHash="")])
     compact = body.replace(b" ", b"")
     assert body != compact
@@ -329,7 +305,7 @@ def test_regular_pages_are_read_as_bytes_and_as_text_spaced_or_not() -> None:
     ]
 
 
-def test_an_odd_page_leaves_the_others_regular() -> None:
+def test_an_odd_page_leaves_the_others_regular():
     """However many there are, only that page is left to Python."""
     regular = [page([row(id=str(number))]) for number in range(9)]
     odd = page([row(id="50"), row(id="51")]).replace(b'"51"', b"51")
@@ -342,7 +318,7 @@ def test_an_odd_page_leaves_the_others_regular() -> None:
     assert_same(together)
 
 
-def test_the_functions_of_json_are_part_of_duckdb() -> None:
+def test_the_functions_of_json_are_part_of_duckdb():
     """Nothing is loaded from the network: not even where that is forbidden."""
     connection = duckdb.connect(
         config={

@@ -1,7 +1,6 @@
 """Reading a history while it grows, compared with the list behind it."""
 
 import json
-import random
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count, cycle, repeat
@@ -154,6 +153,7 @@ def test_growth_without_end_costs_two_readings_at_most():
         lambda rows: rows.insert(0, fill(next(fresh))),
     )
     assert len(read(ledger)) >= 1_000
+    # 1,000 rows are 20 pages; the rows that came meanwhile are some pages more.
     assert ledger.requests <= 2 * 20 + 10
 
 
@@ -216,8 +216,6 @@ def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them
             b'{"trades": []}',
             "account 5, dex trades, page at 0.totalNum: expected a number of rows, got nothing",
         ),
-        (b'{"totalNum": 1, "trades": {}}', "page at 0.trades: expected a list of rows"),
-        (b"<html>", "page at 0: expected JSON"),
     ],
 )
 def test_an_answer_that_is_no_page_is_refused(body, said):
@@ -267,34 +265,3 @@ def test_a_row_without_a_time_does_not_end_the_reading(odd):
         if isinstance(members, list) and int(members[1]) >= 100
     }
     assert expected <= found
-
-
-@pytest.mark.parametrize("order", ["oldest", "shuffled"])
-def test_without_newest_first_everything_is_read(order):
-    rows = [fill(number) for number in range(400)]
-    if order == "shuffled":
-        random.Random(1).shuffle(rows)
-    assert len(read(Ledger(rows), Window(limit=10))) == 400
-
-
-def test_an_error_of_one_page_is_the_error_of_the_read():
-    ledger = Ledger([fill(number) for number in range(5_000)])
-
-    def breaking(offset: int) -> bytes:
-        if offset == 2_000:
-            raise UnexpectedAnswer(
-                "page", expected="luck", got="none", hint="Try again."
-            )
-        return ledger(offset)
-
-    with pytest.raises(UnexpectedAnswer, match="expected luck"):
-        read(breaking)
-
-
-def test_progress_ends_at_the_whole():
-    seen: list[tuple[int, int]] = []
-    ledger = Ledger([fill(number) for number in range(130)])
-    read(ledger, progress=lambda held, expected: seen.append((held, expected)))
-    assert seen[0] == (50, 130)
-    assert seen[-1] == (130, 130)
-    assert seen == sorted(seen)

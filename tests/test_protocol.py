@@ -61,26 +61,6 @@ def update_of(vector: Vector) -> protocol.AccountUpdate:
     )
 
 
-def body_of(vector: Vector) -> dict[str, Any]:
-    """Build a request body from what the functions give."""
-    key = protocol.l2_key(vector["key_seed_signature"])
-    signed = Account.sign_typed_data(
-        vector["l1_private_key"],
-        full_message=protocol.account_update_typed_data(**update_of(vector)),
-    )
-    return {
-        "exchange": vector["exchange"],
-        "owner": vector["owner"],
-        "accountId": vector["account_id"],
-        "publicKey": {"x": f"{key.x:#066x}", "y": f"{key.y:#066x}"},
-        "maxFee": vector["max_fee"],
-        "validUntil": vector["valid_until"],
-        "nonce": vector["nonce"],
-        "keySeed": vector["key_seed"],
-        "ecdsaSignature": protocol.x_api_sig(signed.signature),
-    }
-
-
 def check_key(vector: Vector, signature: str) -> None:
     key = protocol.l2_key(signature)
     coordinates = vector["public_key"]
@@ -113,8 +93,8 @@ def test_account_update(vector):
     assert "0x" + signable.header.hex() == vector["domain_separator"]
     assert "0x" + signable.body.hex() == vector["struct_hash"]
     assert "0x" + digest.hex() == vector["eip712_digest"]
+    # test_keys.py sends the whole request and compares it with the vector's, byte by byte.
     assert protocol.x_api_sig(vector["ecdsa_signature"]) == vector["x_api_sig"]
-    assert body_of(vector) == vector["request_body"]
 
     personal = personal_sign(vector["l1_private_key"], encode_defunct(primitive=digest))
     assert (
@@ -167,37 +147,26 @@ def test_request_signature(vector):
 @each("counterfactual")
 def test_counterfactual(vector):
     info = vector["counterFactualInfo"]
+    factory = info["walletFactory"]
+    code_hash = vector["init_code_hash"]
     assert info["walletOwner"] == vector["wallet_owner"]
-    assert (
-        protocol.FACTORY_INIT_CODE_HASHES[info["walletFactory"]]
-        == vector["init_code_hash"]
+    assert protocol.FACTORY_INIT_CODE_HASHES[factory] == code_hash
+    address = protocol.wallet_address(
+        factory, info["walletOwner"], info["walletSalt"], code_hash
     )
-    place = (
-        info["walletFactory"],
-        info["walletOwner"],
-        info["walletSalt"],
-        vector["init_code_hash"],
-    )
-    assert protocol.wallet_address(*place) == vector["owner"]
+    assert address == vector["owner"]
     assert protocol.key_seed(vector["exchange"], vector["nonce"]) == vector["key_seed"]
     seed = encode_defunct(text=vector["key_seed"])
     assert personal_sign(vector["l1_private_key"], seed) == vector["key_seed_signature"]
     check_key(vector, vector["key_seed_signature"])
     digest = protocol.account_update_digest(**update_of(vector))
     assert "0x" + digest.hex() == vector["eip712_digest"]
-    assert body_of(vector)["ecdsaSignature"] == vector["x_api_sig"]
-    assert (
-        protocol.recover_signer(digest, vector["x_api_sig"]) == vector["wallet_owner"]
-    )
-    parts = [
-        bytes.fromhex(part[2:])
-        for part in (info["walletFactory"], vector["create2_salt"])
-    ]
-    code = bytes.fromhex(vector["init_code_hash"][2:])
-    assert (
-        keccak(b"\xff" + b"".join(parts) + code)[12:].hex()
-        == vector["owner"][2:].lower()
-    )
+    signer = protocol.recover_signer(digest, vector["x_api_sig"])
+    assert signer == vector["wallet_owner"]
+    # EIP-1014: the last 20 bytes of keccak(ff, factory, salt, hash of the code).
+    parts = ["ff", factory[2:], vector["create2_salt"][2:], code_hash[2:]]
+    created = keccak(bytes.fromhex("".join(parts)))[12:]
+    assert created.hex() == vector["owner"][2:].lower()
 
 
 @each("seed_signature_variants")
@@ -287,6 +256,7 @@ def test_a_published_request_signature_with_a_body_and_a_secret_above_the_subgro
         "0f3bc31e2293ba91ca7ac55cd20a86ae3541d3dfed63896cd474015ec60b8d40"
         "274f98b2d0a87ebf8cd0ee16dc9ec953a229cf0d6b2b61867ca80ba6e8ae1ed3"
     )
+    # Signatures of such a secret are published too.
     assert int(secret, 16) > curve.SUBGROUP_ORDER
     assert protocol.sign_request(secret, message) == signature
     assert protocol.verify_request(*protocol.public_key(secret), message, signature)
@@ -304,33 +274,32 @@ def test_a_published_key_pair():
     assert key.y == 0x29E339A045AF33D5729EAB3B64C617E6A78DCFD0988F95F215D443D77A864B9C
 
 
+# The upper bit of a packed key says that x is above half of the field.
 @pytest.mark.parametrize(
-    ("x", "y", "packed"),
+    ("x", "y", "upper_bit"),
     [
         (
             "0x10440b6de1fc92536e20501e7513b5ca78d4c8c876450d97cfc2a4e24a4c67c7",
             "0x10dfbb7cd80bde2eeedbf9e0fad12819ca20be36b96a7f28c37c6a7550ed366c",
-            "10dfbb7cd80bde2eeedbf9e0fad12819ca20be36b96a7f28c37c6a7550ed366c",
+            0,
         ),
         (
             "0x191f8455196d7c9116065b69a745edbe3f5b6193125f48d818e16101b0ebd13f",
             "0x0729569e74800ba4344767d608ec54f12b14cc4404a8726b5f73ebf8b58f9a09",
-            "8729569e74800ba4344767d608ec54f12b14cc4404a8726b5f73ebf8b58f9a09",
+            1,
         ),
         (
             "0x1ae187c43a6b534be1ac60b335d5cc8c12a9d479339e5ce4134315e20c2940c4",
             "0x16fb785193a8657feb41b7944afde61fe05ea519621fa0f19d872a8fbba83463",
-            "96fb785193a8657feb41b7944afde61fe05ea519621fa0f19d872a8fbba83463",
+            1,
         ),
+        (curve.P // 2, 5, 0),
+        (curve.P // 2 + 1, 5, 1),
     ],
 )
-def test_published_packed_keys(x, y, packed):
-    assert f"{protocol.pack_public_key(x, y):064x}" == packed
-
-
-def test_the_upper_half_starts_above_half_of_p():
-    assert protocol.pack_public_key(curve.P // 2, 5) == 5
-    assert protocol.pack_public_key(curve.P // 2 + 1, 5) == 5 + 2**255
+def test_published_packed_keys(x, y, upper_bit):
+    packed = protocol.pack_public_key(x, y)
+    assert packed == int(str(y), 0) + upper_bit * 2**255
 
 
 def test_a_key_seed_keeps_the_case_of_the_exchange():
@@ -449,6 +418,7 @@ def test_numbers_that_are_no_signature_are_refused(r, s, v):
     signature = r.to_bytes(32, "big") + s.to_bytes(32, "big") + bytes([v])
     with pytest.raises(ProtocolError, match=r"^X-API-SIG: "):
         protocol.recover_signer(bytes(32), signature + b"\x02")
+    # That 5 is no x of a point shows only when a key is recovered.
     if r != 5:
         with pytest.raises(ProtocolError, match=r"^X-API-SIG: "):
             protocol.x_api_sig(signature)
@@ -523,7 +493,11 @@ NO_SECRET = [
     1.5,
 ]
 WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
-    (lambda value: protocol.key_seed(value, 0), "exchange", [*NO_ADDRESS[1:3], "not an address", b"." * 20]),
+    (
+        lambda value: protocol.key_seed(value, 0),
+        "exchange",
+        [*NO_ADDRESS[1:3], "not an address", b"." * 20],
+    ),
     (typed("exchange"), "exchange", NO_ADDRESS),
     (typed("owner"), "owner", NO_ADDRESS),
     (typed("y"), "publicKey.y", NO_COORDINATE),
@@ -531,17 +505,38 @@ WRONG: list[tuple[Callable[[Any], object], str, list[Any]]] = [
     (lambda value: protocol.pack_public_key(1, value), "publicKey.y", NO_COORDINATE),
     (lambda value: protocol.check_public_key(value, 1), "publicKey.x", NO_COORDINATE),
     (lambda value: protocol.check_public_key(1, value), "publicKey.y", NO_COORDINATE),
-    (lambda value: protocol.x_api_sig(SAMPLE_SIGNATURE[:-2], value), "", [0, 1, 4, 5, 255, -1, "02", None]),
-    (lambda value: protocol.recover_signer(value, SAMPLE_SIGNATURE), "digest",
-     ["", "0x", b"", bytes(31), bytes(33), "zz" * 32, None]),
-    (protocol.l2_key, "signature", ["", "0x", b"", bytes(64), "0x" + "0" * 129, "0x" + " 00" * 65, 5, None, [0] * 65]),
+    (
+        lambda value: protocol.x_api_sig(SAMPLE_SIGNATURE[:-2], value),
+        "",
+        [0, 1, 4, 5, 255, -1, "02", None],
+    ),
+    (
+        lambda value: protocol.recover_signer(value, SAMPLE_SIGNATURE),
+        "digest",
+        ["", "0x", b"", bytes(31), bytes(33), "zz" * 32, None],
+    ),
+    (
+        protocol.l2_key,
+        "signature",
+        [
+            "",
+            "0x",
+            b"",
+            bytes(64),
+            "0x" + "0" * 129,
+            "0x" + " 00" * 65,
+            5,
+            None,
+            [0] * 65,
+        ],
+    ),
     (protocol.public_key, "secret", NO_SECRET),
     (lambda value: protocol.sign_request(value, "GET&a&b"), "secret", NO_SECRET),
     (wallet("factory"), "walletFactory", ["0x12"]),
     (wallet("owner"), "walletOwner", ["x"]),
     (wallet("salt"), "walletSalt", [2**256]),
     (wallet("init_code_hash"), "initCodeHash", [INIT_CODE_HASH[:-2]]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "field", "values"), WRONG)
@@ -556,6 +551,7 @@ def test_what_is_given_wrongly_is_named(call, field, values):
 @given(salt=st.integers(0, 2**256 - 1), owner=st.binary(min_size=20, max_size=20))
 @few
 def test_a_wallet_address_is_create2_of_its_parts(salt, owner):
+    # The wallet factory's source: salt of CREATE2 (EIP-1014) is the hash of owner and salt.
     inner = keccak(b"WALLET_CREATION" + owner + salt.to_bytes(32, "big"))
     whole = keccak(
         b"\xff" + bytes.fromhex(FACTORY[2:]) + inner + bytes.fromhex(INIT_CODE_HASH[2:])
@@ -592,6 +588,7 @@ def test_a_body_is_signed_as_it_is_sent():
     text = '{"z":1,"a":["ü",null,true]}'
     encoded = "%7B%22z%22%3A1%2C%22a%22%3A%5B%22%C3%BC%22%2Cnull%2Ctrue%5D%7D"
     for given_body in (body, text):
+        # JavaScript's JSON.stringify and encodeURIComponent: no spaces, text as it is, UTF-8 in percent signs.
         assert protocol.request_message("PUT", "u", given_body) == f"PUT&u&{encoded}"
 
 
@@ -613,10 +610,12 @@ def test_what_cannot_be_signed_is_named(arguments, field):
 
 def test_any_other_bit_is_refused():
     """Flip every bit of a signature, and some bits of the message and the key."""
-    message, (x, y) = "GET&a&b", protocol.public_key(123456789)
+    message = "GET&a&b"
+    (x, y) = protocol.public_key(123456789)
     signature = protocol.sign_request(123456789, message)
     number = int(signature, 16)
     assert protocol.verify_request(x, y, message, signature)
+    # Rx, Ry and s of 256 bits each.
     flipped = [f"0x{number ^ 1 << bit:0192x}" for bit in range(768)]
     assert [
         text for text in flipped if protocol.verify_request(x, y, message, text)

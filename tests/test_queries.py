@@ -229,6 +229,7 @@ def test_the_page_of_one_question_shows_the_query_as_it_is_asked():
     assert queries.one_question() in queries.PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_the_queries_of_every_function_are_shown():
     shown = {call.partition("(")[0] for call, texts in queries.queries() if texts}
     public = {

@@ -14,11 +14,11 @@ from loopring_lab.errors import LabError, UnexpectedAnswer
 read_csv = lab.tables.read_csv
 ODD = [
     row(),
-    row(id="2", market="NEW, \"COIN\"", size=None, createdAt="1500000000000"),
+    row(id="2", market='NEW, "COIN"', size=None, createdAt="1500000000000"),
     row(id="3", size="1", feeAmount="0", price="0.0", type=None, orderHash="0x"),
     row(id="4", createdAt="0", blockId=str(2**62), side="BUY", feeAmount="1"),
     ["odd", "\r\n"],
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_a_frame_comes_back_as_it_was(tmp_path, trades, name, index):
     assert lab.anomalies(found).equals(lab.anomalies(trades))
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(rows=histories())
 def test_amounts_come_back_to_the_last_digit(tmp_path_factory, rows):
     file = tmp_path_factory.mktemp("saved") / "trades.csv"
@@ -92,13 +92,19 @@ def test_a_cell_that_is_wrong_is_named_by_line_and_column(tmp_path, line, column
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a,b\n1,2\n", "a.csv, line 1: expected a line of names with created_at, market, price"),
+        (
+            "a,b\n1,2\n",
+            "a.csv, line 1: expected a line of names with created_at, market, price",
+        ),
         ("", "a line of names"),
         (HEAD + GOOD.replace("10.0", "10.0,1"), "line 2: expected 7 columns, got 8"),
         (HEAD.replace("side", "market") + GOOD, "market twice"),
-        (json.dumps({"trades": [row()]}), "expected CSV, got JSON. .*lab.tables.trades"),
+        (
+            json.dumps({"trades": [row()]}),
+            "expected CSV, got JSON. .*lab.tables.trades",
+        ),
     ],
-)  # fmt: skip
+)
 def test_another_file_is_refused(tmp_path, text, said):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(UnexpectedAnswer, match=said):

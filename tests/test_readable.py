@@ -44,6 +44,7 @@ def test_one_token_for_all_stands_in_the_heading():
     assert "size (LRC)" in shown.frame.columns
     assert "created_at (UTC)" in shown.frame.columns
     assert shown.frame["created_at (UTC)"].tolist() == ["2022-07-12 15:07:39.610"]
+    # Text of an identifier is cut in its middle; its cell tells all of it.
     assert shown.frame["order_hash"].tolist() == ["0x0a417a…1b58"]
     assert shown.notes == ["Empty columns hidden: fill_type, extra."]
 
@@ -195,6 +196,7 @@ def test_columns_that_rows_are_grouped_by_are_never_hidden():
     ]
     assert shown["role"].tolist() == ["-", "-"]
     elsewhere = summary()[["fills", "notional", "quote"]]
+    # A token that stands behind its amount is said in the heading instead.
     assert show(elsewhere).frame.columns.tolist() == ["fills", "notional (USDC)"]
 
 
@@ -235,6 +237,7 @@ def test_what_is_cut_or_rounded_says_so_and_tells_its_exact_value():
     html = show(summary(), precision=3)._repr_html_()
     assert [(title, text) for _, title, text in cells(html, "td")][3:5] == [
         ("1,599.9992", "1,599.999…"),
+        # Rates are rounded to a hundredth of a basis point, amounts are only ever cut.
         ("12.3456", "12.35"),
     ]
     assert [(title, text) for _, title, text in cells(html, "td")][8:] == [
@@ -263,6 +266,7 @@ def test_text_keeps_its_line_and_long_text_wraps():
     frame = pd.DataFrame({"memo": ["a\nb\u202ec", "x" * 1_000]})
     shown = show(frame)
     assert shown.frame["memo"].tolist() == ["a\\nb\\u202ec", "x" * 300 + "…"]
+    # Marks that would break the line or turn the direction of text are written as their escapes.
     assert len(repr(shown).split("\n")) == 3
     assert 'class="ll-long"' in shown._repr_html_()
 

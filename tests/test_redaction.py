@@ -1,6 +1,7 @@
 """Hidden values never show their secret: in no repr, format, error or verbose IPython traceback."""
 
 import copy
+import functools
 import logging
 import pickle
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 from IPython.lib.pretty import pretty
-from support.traces import trace_of
+from support import traces
+from support.traces import forms, trace_of
 
 from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
@@ -17,39 +19,26 @@ from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.protocol import curve
 from loopring_lab.redaction import Secret, SecretBytes, SecretText, hide
 
-SIGNATURE = "0x" + "5a" * 31 + "11" + "3c" * 32 + "1b"
+SIGNATURE = "0x" + bytes(range(7, 71)).hex() + "1b"
 KEY = protocol.l2_key(SIGNATURE)
 NUMBER = int(KEY.secret)
 MESSAGE = "GET&a&b"
 
 
-def traces_of(number: int) -> list[str]:
-    """Return the ways in which a number could be read in a text."""
-    return [
-        str(number),
-        f"{number:x}",
-        number.to_bytes(32, "little").hex(),
-        repr(number.to_bytes(32, "little"))[2:-1],
-    ]
-
-
 def nonce_of(secret: int, message: str) -> int:
+    # PROTOCOL.md, request signatures: the nonce is SHA-512 of secret and digest.
     digest = int(sha256(message.encode()).hexdigest(), 16) % curve.P
     seed = secret.to_bytes(32, "little") + digest.to_bytes(32, "little")
     return int.from_bytes(sha512(seed).digest(), "little") % curve.SUBGROUP_ORDER
 
 
-SECRETS = [
-    *traces_of(NUMBER),
-    *traces_of(nonce_of(NUMBER, MESSAGE)),
-    SIGNATURE[2:],
-    SIGNATURE[2:66],
-    repr(bytes.fromhex(SIGNATURE[2:66]))[2:-1],
-]
-
-
-def leaks(text: str) -> list[str]:
-    return [secret for secret in SECRETS if secret in text]
+SECRETS = {
+    "key": forms(NUMBER),
+    "nonce": forms(nonce_of(NUMBER, MESSAGE)),
+    "signature": forms(SIGNATURE),
+    "its first half": forms(bytes.fromhex(SIGNATURE[2:66])),
+}
+leaks = functools.partial(traces.leaks, secrets=SECRETS)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +87,7 @@ def test_hidden_values_compute_as_usual():
     assert KEY.secret + 1 == NUMBER + 1
     assert bytes(hide(b"\x01\x02")) == b"\x01\x02"
     assert hide("abc") + "d" == "abcd"
+    # What cannot be a secret of ours is not hidden but left out.
     assert [type(hide(value)) for value in (1, "a", b"a", bytearray(b"a"))] == [
         *(Secret, SecretText, SecretBytes, SecretBytes),
     ]
@@ -185,6 +175,7 @@ def test_no_interrupted_calculation_shows_its_secret(
     calculation, name, before, monkeypatch
 ):
     """Stop inside the calculation, as Ctrl-C does, after some calls of a function it uses."""
+    # The table of multiples is made once, so that later calls have steps at the same numbers.
     curve.multiply_base(1)
     original = getattr(curve, name)
     calls = iter(range(before))

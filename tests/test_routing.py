@@ -1,9 +1,7 @@
 """What orders on the book would have cost at the pool: exact against synthetic worlds, and unknown where it is."""
 
 from decimal import Decimal
-from statistics import NormalDist
 
-import numpy as np
 import pandas as pd
 import pytest
 from support.worlds import pool_balances, trades_of
@@ -58,6 +56,7 @@ def test_quotes_are_the_pools_to_the_last_unit(world):
     truth = orders_of(world)
     assert set(quotes["order_hash"]) == set(truth)
     for row in quotes.itertuples():
+        # The world notes what the pool would have given for the whole order just before its first fill.
         first, *others = truth[row.order_hash]
         assert row.fills == 1 + len(others)
         expected = in_units(first.pool_quote, first.market)
@@ -76,6 +75,7 @@ def test_what_an_order_lost_is_the_difference_of_two_costs(world, trades, balanc
         fee = sum(fill.fee for fill in fills)
         if fills[0].side == "BUY":
             book = paid / (size - fee)
+            # The fee of 10 basis points is taken from what is received.
             pool = quote / (size * 0.999)
             expected = (book / pool - 1) * 10_000
         else:
@@ -135,23 +135,6 @@ def test_unknown_balances_end_what_was_known(trades, balances):
     assert quotes.loc[quotes["first"] < gap, "pool_quote"].notna().any()
 
 
-def test_means_by_group_are_weighted_by_value(trades, balances):
-    one = lab.fills.pool_quotes(trades, balances)
-    one = one[one["market"] == "ETH-USDC"]
-    found = lab.fills.pool_quotes(trades, balances, by="market").set_index("market")
-    row = found.loc["ETH-USDC"]
-    weights = lab.to_float(one["notional"]).to_numpy()
-    rates = one["opportunity_bps"].to_numpy()
-    mean = np.average(rates, weights=weights)
-    assert row["orders"] == len(one)
-    assert row["fills"] == one["fills"].sum()
-    assert row["weighted_opportunity_bps"] == pytest.approx(mean)
-    assert row["median_opportunity_bps"] == pytest.approx(np.median(rates))
-    spread = np.sqrt(np.square(weights * (rates - mean)).sum()) / weights.sum()
-    reach = (row["high_opportunity_bps"] - row["low_opportunity_bps"]) / 2
-    assert reach == pytest.approx(NormalDist().inv_cdf(0.975) * spread, rel=0.1)
-
-
 @pytest.mark.parametrize("by", ["size_class", "account_id", ["market", "label"], []])
 def test_groups_are_columns_of_orders_or_of_trades(by, trades, balances):
     labelled = trades.assign(label=trades["account_id"].astype(str).str[:1])
@@ -183,6 +166,7 @@ def test_on_the_recorded_block_only_what_follows_is_quoted():
     assert quoted["before_fees_bps"].abs().max() < 60
 
 
+@pytest.mark.thorough
 def test_the_demo_blocks_give_the_quotes_of_their_world():
     client = lab.connect(blocks="demo")
     quotes = lab.fills.pool_quotes(client.trades(), client.pool_balances())
@@ -196,29 +180,6 @@ def test_the_demo_blocks_give_the_quotes_of_their_world():
     for row in quoted.itertuples():
         fill = truth[row.account_id, row.market, row.side, row.storage_id]
         assert Decimal(str(row.pool_quote)) == in_units(fill.pool_quote, fill.market)
-
-
-WRONG = {
-    "a share": ({"pool_fee_bps": 0.002}, "pool_fee_bps=0.002 is not a fee"),
-    "no fee": ({"taker_fee_bps": "10"}, "taker_fee_bps='10' is not a fee"),
-    "all of it": ({"taker_fee_bps": 10_000}, "taker_fee_bps=10000 is not a fee"),
-    "certainty": ({"intervals": 1}, "intervals=1 is not a level"),
-    "a time": ({"by": "created_at"}, "by= cannot include 'created_at'"),
-    "an answer": ({"by": "unquoted"}, "by= cannot include 'unquoted'"),
-    "nothing known": ({"by": "colour"}, "no column 'colour'"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_asked_is_refused(wrong, trades, balances):
-    given, named = WRONG[wrong]
-    with pytest.raises(LabError, match=named):
-        lab.fills.pool_quotes(trades, balances, **given)
-
-
-def test_balances_need_their_columns(trades, balances):
-    with pytest.raises(LabError, match="balances=: the frame has no column"):
-        lab.fills.pool_quotes(trades, balances.drop(columns="base_decimals"))
 
 
 def test_means_are_said_in_words_and_drawn(trades, balances):

@@ -119,11 +119,13 @@ def test_a_log_says_once_what_takes_long(project):
     lines = said(project, "install", "test").stderr.splitlines()
     assert len(lines) == 4
     assert "setting up .venv" in lines[0]
+    # Both calls of uv take long here: the one for what builds, and the one for everything.
     assert lines[1] == lines[2]
     assert "uv downloads and installs" in lines[1]
     assert lines[3].startswith("run.py: ready after")
 
 
+@pytest.mark.thorough
 def test_a_terminal_shows_for_how_long(project):
     import pty
 

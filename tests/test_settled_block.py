@@ -85,6 +85,7 @@ def test_totals_per_fee_token_equal_the_sums_of_integers(trades, settled, decima
 def test_fee_rates_round_to_the_chain_s_basis_points(trades, settled, block_folder):
     checked = 0
     for row, fact in paired(trades, settled):
+        # A fee of fewer digits is cut too coarsely to round to its basis points.
         if len(fact["fee"]) >= 4 or fact["fee_bips"] == 0:
             assert round(row.fee_bps) == fact["fee_bips"]
             checked += 1
@@ -98,6 +99,7 @@ def test_notional_is_within_the_price_s_cut_of_the_settled_quote(
         exact = int(fact["quote_amount"])
         got = int(row.notional.scaleb(18))
         scaled = exact * 10 ** (18 - decimals[row.quote])
+        # A price cut to 8 decimals is low by less than 1e-8, so the notional by less than size times that.
         assert abs(got - scaled) * int(row.price.scaleb(18)) <= scaled * 10**10
 
 
@@ -124,4 +126,5 @@ def test_the_returns_of_each_pool_cover_its_fills(trades, settled):
         assert found["fills"].sum() == count
         priced = found[found["unpriced"] < found["fills"]]
         assert (priced["fees"] - priced["lvr"] == priced["net"]).all()
+        # A pool keeps 20 basis points of what it receives.
         assert priced["fees_bps"].between(19.5, 20.5).all()

@@ -1,5 +1,6 @@
 """Roles that follow with certainty, fills counted once, and results that say where both sides are counted."""
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from fractions import Fraction
@@ -8,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.engines import assert_same, collected
+from support.engines import collected
 from support.settled_block import Settled
 from support.trade_histories import Drawn, assert_refused, frame_of
 from support.wire_rows import page, row
@@ -96,11 +97,120 @@ def trades_from(*fills: Drawn) -> pd.DataFrame:
     return frame.assign(trade_id=[ids[order] for order in frame["order_hash"]])
 
 
-def roles_of(
-    trades: pd.DataFrame, pools: Any = None
-) -> list[tuple[str | None, str | None]]:
-    found = collected(lab.fills.with_roles(trades, pools)).select(COLUMNS).to_pylist()
-    return [(line["role"], line["role_source"]) for line in found]
+def at_pool(number: int, side: str, account: int, *more: Any, **members: Any) -> Drawn:
+    return drawn(number, side, account, *more, kind="amm", **members)
+
+
+OTHER_MARKET = {"market": "WBTC-ETH", "size": "100000000"}
+
+
+FREE = [at_pool(1, "BUY", 900), at_pool(2, "BUY", 5)]
+
+
+GIVEN = {"1 BUY": "maker pool", "2 BUY": "taker pool"}
+
+
+NOT_GIVEN = {"1 BUY": "unknown", "2 BUY": "unknown"}
+
+
+# Fills, pools as they are given, and the role of each fill by its number and side, with its source where it counts.
+TOLD: dict[str, tuple[list[Drawn], Any, dict[str, str]]] = {
+    "a reported role is kept even if others contradict it": (
+        [
+            at_pool(1, "BUY", 5, "7", "maker"),
+            at_pool(1, "SELL", 6, "9"),
+            drawn(2, "BUY", 5, "0", "taker"),
+            drawn(2, "SELL", 6, "9", "taker"),
+        ],
+        {"LRC-ETH": 6},
+        {
+            "1 BUY": "maker reported",
+            "1 SELL": "maker pool",
+            "2 BUY": "taker reported",
+            "2 SELL": "taker reported",
+        },
+    ),
+    "who paid on the book took": (
+        [drawn(1, "BUY", 5, "7")],
+        None,
+        {"1 BUY": "taker fee"},
+    ),
+    "who paid at a pool took": (
+        [at_pool(1, "BUY", 5, "7")],
+        None,
+        {"1 BUY": "taker fee"},
+    ),
+    "who paid nothing on the book may be either": (
+        [drawn(1, "BUY", 5)],
+        None,
+        {"1 BUY": "unknown"},
+    ),
+    "who paid nothing at a pool may be either": (
+        [at_pool(1, "BUY", 5)],
+        None,
+        {"1 BUY": "unknown"},
+    ),
+    "where both sides paid a fee is no sign of the taker": (
+        [
+            drawn(1, "BUY", 5, "7"),
+            drawn(1, "SELL", 6, "3"),
+            drawn(2, "BUY", 5, "7"),
+        ],
+        None,
+        {"1 BUY": "unknown", "1 SELL": "unknown", "2 BUY": "unknown"},
+    ),
+    "nor where a maker paid, but at pools": (
+        [
+            drawn(3, "SELL", 9, "7", "maker"),
+            drawn(2, "BUY", 5, "7"),
+            at_pool(4, "BUY", 5, "7"),
+        ],
+        None,
+        {"3 SELL": "maker", "2 BUY": "unknown", "4 BUY": "taker"},
+    ),
+    "a proven pool is one in all pool fills of its market": (
+        [
+            at_pool(1, "BUY", 5, "7"),
+            at_pool(1, "SELL", 900),
+            at_pool(2, "BUY", 900),
+            at_pool(3, "SELL", 8),
+            at_pool(4, "BUY", 900, **OTHER_MARKET),
+        ],
+        None,
+        {
+            "1 BUY": "taker",
+            "1 SELL": "maker",
+            "2 BUY": "maker",
+            "3 SELL": "taker",
+            "4 BUY": "unknown",
+        },
+    ),
+    # An account that trades on the book is no pool, so who it meets at a pool is; then all others take there.
+    "what is known of one market tells roles in others": (
+        [
+            drawn(1, "BUY", 5),
+            at_pool(2, "BUY", 5),
+            at_pool(2, "SELL", 900),
+            at_pool(3, "SELL", 6),
+            at_pool(4, "BUY", 6, **OTHER_MARKET),
+            at_pool(4, "SELL", 901, **OTHER_MARKET),
+        ],
+        None,
+        {
+            "1 BUY": "unknown",
+            "2 BUY": "taker",
+            "2 SELL": "maker",
+            "3 SELL": "taker",
+            "4 BUY": "taker",
+            "4 SELL": "maker",
+        },
+    ),
+    "a pool by its market": (FREE, {"LRC-ETH": 900}, GIVEN),
+    "pools by the pool's name": (FREE, {"AMM-LRC-ETH": [900, 901]}, GIVEN),
+    "pools as a list": (FREE, [900], GIVEN),
+    "another pool": (FREE, [7], NOT_GIVEN),
+    "the pool of another market": (FREE, {"WBTC-ETH": 900}, NOT_GIVEN),
+}
 
 
 # Roles
@@ -118,115 +228,32 @@ def test_all_takers_of_pool_fills_are_found_and_no_role_is_wrong(block, roles, s
 def test_all_accounts_together_tell_every_role_but_those_of_free_book_fills(
     everybody, truth, world
 ):
+    # Where nobody paid, neither side shows who took.
     free = sum(fill.venue == "dex" and not fill.fee for fill in world.fills)
     counts = judge(lab.fills.with_roles(everybody), truth)
     assert counts["amm", None] == 0
     assert counts["dex", None] == 2 * free
 
 
-def test_a_reported_role_is_kept_even_if_others_contradict_it():
-    trades = trades_from(
-        drawn(1, "BUY", 5, "7", "maker", kind="amm"),
-        drawn(1, "SELL", 6, "9", None, kind="amm"),
-        drawn(2, "BUY", 5, "0", "taker"),
-        drawn(2, "SELL", 6, "9", "taker"),
-    )
-    found = lab.fills.with_roles(trades, {"LRC-ETH": 6}).set_index(["trade_id", "side"])
-    assert found[COLUMNS].to_dict("index") == {
-        (1, "BUY"): {"role": "maker", "role_source": "reported"},
-        (1, "SELL"): {"role": "maker", "role_source": "pool"},
-        (2, "BUY"): {"role": "taker", "role_source": "reported"},
-        (2, "SELL"): {"role": "taker", "role_source": "reported"},
-    }
+@pytest.mark.parametrize("case", TOLD)
+def test_roles_are_told_where_they_follow(case):
+    fills, pools, expected = TOLD[case]
+    found = {}
+    for line in lab.fills.with_roles(trades_from(*fills), pools).itertuples():
+        known = pd.notna(line.role)
+        role = f"{line.role} {line.role_source}" if known else "unknown"
+        found[f"{line.trade_id} {line.side}"] = role
+    assert found.keys() == expected.keys()
+    for fill, role in found.items():
+        assert role.startswith(expected[fill]), fill
 
 
-def test_a_single_row_that_paid_took_and_one_that_did_not_is_unknown():
-    assert roles_of(trades_from(drawn(1, "BUY", 5, "7"))) == [("taker", "fee")]
-    assert roles_of(trades_from(drawn(1, "BUY", 5, "7", kind="amm"))) == [
-        ("taker", "fee")
-    ]
-    assert roles_of(trades_from(drawn(1, "BUY", 5))) == [(None, None)]
-    assert roles_of(trades_from(drawn(1, "BUY", 5, kind="amm"))) == [(None, None)]
-
-
-def test_fees_prove_nothing_on_a_book_where_a_maker_paid():
-    """Both sides paid for one fill, so that a fee is no sign of the taker in the others."""
-    both = [drawn(1, "BUY", 5, "7"), drawn(1, "SELL", 6, "3")]
-    assert set(roles_of(trades_from(*both, drawn(2, "BUY", 5, "7")))) == {(None, None)}
-    reported = drawn(3, "SELL", 9, "7", "maker")
-    found = lab.fills.with_roles(
-        trades_from(
-            reported, drawn(2, "BUY", 5, "7"), drawn(4, "BUY", 5, "7", kind="amm")
-        )
-    )
-    assert found.set_index("trade_id")["role"].astype(object).fillna("?").to_dict() == {
-        3: "maker",
-        2: "?",
-        4: "taker",
-    }
-
-
-def test_an_account_proven_to_be_a_pool_is_it_in_all_pool_fills_of_its_market():
-    proof = [drawn(1, "BUY", 5, "7", kind="amm"), drawn(1, "SELL", 900, kind="amm")]
-    free = [drawn(2, "BUY", 900, kind="amm"), drawn(3, "SELL", 8, kind="amm")]
-    found = lab.fills.with_roles(trades_from(*proof, *free)).set_index(
-        ["trade_id", "account_id"]
-    )
-    assert found["role"].astype(object).to_dict() == {
-        (1, 5): "taker",
-        (1, 900): "maker",
-        (2, 900): "maker",
-        (3, 8): "taker",
-    }
-    elsewhere = drawn(4, "BUY", 900, kind="amm", market="WBTC-ETH", size="100000000")
-    assert roles_of(trades_from(*proof, elsewhere)).count((None, None)) == 1
-
-
-def test_pools_are_given_by_market_or_as_a_list(everybody):
-    free = trades_from(drawn(1, "BUY", 900, kind="amm"), drawn(2, "BUY", 5, kind="amm"))
-    assert sorted(roles_of(free, {"LRC-ETH": 900})) == [
-        ("maker", "pool"),
-        ("taker", "pool"),
-    ]
-    assert sorted(roles_of(free, {"AMM-LRC-ETH": [900, 901]})) == [
-        ("maker", "pool"),
-        ("taker", "pool"),
-    ]
-    assert sorted(roles_of(free, [900])) == [("maker", "pool"), ("taker", "pool")]
-    assert (
-        roles_of(free, [7]) == roles_of(free, {"WBTC-ETH": 900}) == [(None, None)] * 2
-    )
-    for wrong in ("LRC-ETH", {"LRC-ETH": "x"}, [None], {1: 900}, 1.5):
-        assert_refused(
-            lambda frame, wrong=wrong: lab.fills.with_roles(frame, wrong),
-            "pools=",
-            free,
-        )
-
-
-def test_what_is_known_of_one_market_tells_roles_in_others():
-    """An account that trades on the book is no pool, so who it meets at a pool is; then all others take there."""
-    trades = trades_from(
-        drawn(1, "BUY", 5),
-        drawn(2, "BUY", 5, kind="amm"),
-        drawn(2, "SELL", 900, kind="amm"),
-        drawn(3, "SELL", 6, kind="amm"),
-        drawn(4, "BUY", 6, kind="amm", market="WBTC-ETH", size="100000000"),
-        drawn(4, "SELL", 901, kind="amm", market="WBTC-ETH", size="100000000"),
-    )
-    found = (
-        lab.fills.with_roles(trades)
-        .set_index(["trade_id", "account_id"])["role"]
-        .astype(object)
-    )
-    assert found.drop((1, 5)).to_dict() == {
-        (2, 5): "taker",
-        (2, 900): "maker",
-        (3, 6): "taker",
-        (4, 6): "taker",
-        (4, 901): "maker",
-    }
-    assert pd.isna(found.loc[1, 5])
+@pytest.mark.parametrize(
+    "pools", ["LRC-ETH", {"LRC-ETH": "x"}, [None], {1: 900}, 1.5], ids=str
+)
+def test_pools_that_are_none_are_refused(pools):
+    ask = functools.partial(lab.fills.with_roles, pools=pools)
+    assert_refused(ask, "pools=", trades_from(*FREE))
 
 
 # Each fill once
@@ -234,6 +261,7 @@ def test_what_is_known_of_one_market_tells_roles_in_others():
 
 def test_each_fill_of_the_block_is_counted_once_as_its_taker(block, roles):
     once = lab.fills.one_side(block)
+    # The facts name both sides of each fill.
     assert once["trade_id"].tolist() == sorted({number for number, _ in roles})
     assert {roles[key] for key in zip(once["trade_id"], once["side"], strict=True)} == {
         "taker"
@@ -323,4 +351,3 @@ def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block, name):
     assert note in lab.show(found)._repr_html_()
     if name in ("breakdown", "vwap", "size_profile"):
         assert found["both_sides"].sum() == number
-    assert_same(SUMMARIES[name](block.sample(frac=1, random_state=2)), found)

@@ -10,7 +10,6 @@ import pytest
 
 import loopring_lab as lab
 from loopring_lab import cli, templates
-from loopring_lab.errors import LabError
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,10 +25,6 @@ def set_by(source: str) -> dict[str, object]:
         for node in ast.parse(source).body
         if isinstance(node, ast.Assign)
     }
-
-
-def test_the_notebooks_of_a_source_tree_are_found():
-    assert templates.find_notebooks() == (ROOT / "notebooks", True)
 
 
 def test_each_notebook_is_a_template():
@@ -70,21 +65,6 @@ def test_a_copy_has_no_outputs_and_the_same_cells(template, tmp_path):
     )
 
 
-def test_parameters_are_filled_in_and_comments_stay(tmp_path):
-    target = tmp_path / "my.ipynb"
-    templates.new(
-        "first-look", target, {"account_id": 11519, "base_url": "https://a.example"}
-    )
-    source = first_cell(target)
-    others = {"recording": None, "blocks": None}
-    assert (
-        set_by(source)
-        == {"account_id": 11519, "base_url": "https://a.example"} | others
-    )
-    assert "# a folder of saved responses" in source
-    assert "# " in source.splitlines()[1]
-
-
 def test_a_recording_is_named_as_seen_from_the_copy(tmp_path, monkeypatch):
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "tokens.json").write_text("[]")
@@ -118,93 +98,63 @@ def test_accounts_with_both_fill_types_and_most_trades_are_taken(tmp_path):
     assert templates.accounts_of_recording("fee-analysis", None) == {}
 
 
-def test_a_file_in_the_way_is_kept_unless_forced(tmp_path):
-    target = tmp_path / "my.ipynb"
-    target.write_text("mine")
-    with pytest.raises(
-        LabError, match=r"already exists\. Choose another name, or use --force"
-    ):
-        templates.new("first-look", target)
-    assert target.read_text() == "mine"
-    templates.new("first-look", target, force=True)
-    assert json.loads(target.read_text())["nbformat"] == 4
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "parameters", "words"),
-    [
-        ("fist-look", "a.ipynb", {}, "Did you mean 'first-look'"),
-        ("zzz", "a.ipynb", {}, "Choose from first-look, "),
-        ("first-look", "a.txt", {}, "does not end in .ipynb"),
-        ("first-look", "a.ipynb", {"acount_id": 1}, "Did you mean 'account_id'"),
-        ("first-look", "a.ipynb", {"recording": "nowhere"}, "nowhere does not exist"),
-    ],
-)
-def test_impossible_requests_are_refused_with_the_reason(
-    name, target, parameters, words, tmp_path
-):
-    with pytest.raises(LabError) as refused:
-        templates.new(name, tmp_path / target, parameters)
-    assert words in str(refused.value)
-    assert not (tmp_path / target).exists()
-
-
 def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["new"]) == 0
     listed = capsys.readouterr().out
-    assert all(
-        f"{template.name} " in listed and template.title in listed
-        for template in templates.templates()
+    for template in templates.templates():
+        assert f"{template.name} " in listed
+        assert template.title in listed
+    words = (
+        "new fee-analysis my.ipynb --account 11519 --set every=1w --base-url http://a"
     )
-    words = [
-        "new",
-        "fee-analysis",
-        "my.ipynb",
-        "--account",
-        "11519",
-        "--set",
-        "every=1w",
-        "--base-url",
-        "http://a",
-    ]
-    assert cli.main(words) == 0
-    found = set_by(first_cell(Path("my.ipynb")))
-    assert (found["account_id"], found["every"], found["base_url"]) == (
-        11519,
-        "1w",
-        "http://a",
-    )
-    assert (
-        cli.main(["new", "amm-versus-orderbook", "--account", "1", "--account", "2"])
-        == 0
-    )
+    assert cli.main(words.split()) == 0
+    source = first_cell(Path("my.ipynb"))
+    given = {"account_id": 11519, "every": "1w", "base_url": "http://a"}
+    (usual,) = [one for one in templates.templates() if one.name == "fee-analysis"]
+    assert set_by(source) == usual.parameters | given
+    assert "# a folder of saved responses" in source
+    words = "new amm-versus-orderbook --account 1 --account 2"
+    assert cli.main(words.split()) == 0
     assert set_by(first_cell(Path("amm-versus-orderbook.ipynb")))["accounts"] == [1, 2]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fee-analysis", "there.ipynb"], "already exists"),
+        ("fist-look my.ipynb", "Did you mean 'first-look'"),
+        ("zzz my.ipynb", "Choose from first-look, "),
+        ("first-look my.txt", "does not end in .ipynb"),
+        ("first-look my.ipynb --recording nowhere", "nowhere does not exist"),
         (
-            ["fee-analysis", "my.ipynb", "--account", "1", "--account", "2"],
+            "fee-analysis there.ipynb",
+            "already exists. Choose another name, or use --force",
+        ),
+        (
+            "fee-analysis my.ipynb --account 1 --account 2",
             "takes one account, but 2 are given",
         ),
-        (["fee-analysis", "my.ipynb", "--set", "every"], "give a name and a value"),
-        (["fee-analysis", "my.ipynb", "--set", "evry=1w"], "Did you mean 'every'"),
-        (
-            ["key-update", "my.ipynb", "--recording", "."],
-            "has no parameter 'recording'",
-        ),
+        ("fee-analysis my.ipynb --set every", "give a name and a value"),
+        ("fee-analysis my.ipynb --set evry=1w", "Did you mean 'every'"),
+        ("key-update my.ipynb --recording .", "has no parameter 'recording'"),
     ],
 )
 def test_the_command_refuses_in_one_line(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("there.ipynb").write_text("mine")
-    assert cli.main(["new", *words]) == 2
+    assert cli.main(["new", *words.split()]) == 2
     shown = capsys.readouterr().err
     assert message in shown
     assert shown.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["there.ipynb"]
+    assert Path("there.ipynb").read_text() == "mine"
+
+
+def test_a_file_in_the_way_is_replaced_by_force(tmp_path):
+    target = tmp_path / "my.ipynb"
+    target.write_text("mine")
+    assert cli.main(["new", "first-look", str(target), "--force"]) == 0
+    assert json.loads(target.read_text())["nbformat"] == 4
 
 
 def texts(path: Path) -> str:

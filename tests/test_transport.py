@@ -3,7 +3,8 @@ import itertools
 import logging
 import socket
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.scripted_server import Answer, Request, Script, scripted
+from support.scripted_server import Answer, Request, Script, repeating, scripted
 
 from loopring_lab.errors import (
     LabError,
@@ -63,6 +64,17 @@ def failing(answer: Answer, times: int = 99) -> Script:
     )
 
 
+@contextmanager
+def asking(answer: Answer, **how: Any) -> Iterator[tuple[Transport, list[Request]]]:
+    """Ask a server that repeats an answer; return the client, and the requests that arrived."""
+    with repeating(answer) as server:
+        client = Transport(server.base_url, rate=None, proxies=False, **how)
+        try:
+            yield client, server.requests
+        finally:
+            client.close()
+
+
 def test_the_query_and_the_key_are_sent():
     body, requests = get(failing(Answer(), 0))
     assert body == b'{"ok": 1}'
@@ -82,74 +94,68 @@ def test_the_key_is_sent_only_where_it_is_needed():
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "kind", "said"),
     [
-        Answer(429, b'{"resultInfo": {"code": 100000, "message": "slow down"}}'),
-        Answer(500, b"oops"),
-        Answer(503, b""),
-        Answer(200, b'{"totalNum": 3, "tra', announced=4000),
-        Answer(200, b'{"totalNum": 3, "tra'),
-        Answer(hang_up=True),
+        (
+            Answer(429, b'{"code": 100000, "msg": "slow down"}'),
+            RateLimited,
+            "The relayer refused: slow down. Send fewer requests",
+        ),
+        (
+            Answer(500, b"oops"),
+            RelayerError,
+            "The relayer failed without a reason. The problem is on the relayer's side",
+        ),
+        (Answer(503, b""), RelayerError, "The relayer failed without a reason."),
+        (
+            Answer(hang_up=True),
+            RelayerUnreachable,
+            "cannot be reached, or drops the connection. Check base_url",
+        ),
+        (
+            Answer(200, b'{"a": 1', announced=900),
+            TransportError,
+            "broke off in the middle",
+        ),
+        (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
     ],
 )
-def test_what_may_pass_is_tried_again(answer, pauses):
+def test_what_may_pass_is_tried_again_and_ends_in_its_error(answer, kind, said, pauses):
     body, requests = get(failing(answer, 3))
     assert body == b'{"ok": 1}'
     assert len(requests) == 4
-    assert [round(pause, 1) for pause in pauses] == pytest.approx(
-        [0.1, 0.2, 0.4], abs=0.11
-    )
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind", "said"),
-    [
-        (Answer(429, b'{"code": 100000, "msg": "slow down"}'), RateLimited, "The relayer refused: slow down. Send fewer requests"),
-        (Answer(500, b"oops"), RelayerError, "The relayer failed without a reason. The problem is on the relayer's side"),
-        (Answer(hang_up=True), RelayerUnreachable, "cannot be reached, or drops the connection. Check base_url"),
-        (Answer(200, b'{"a": 1', announced=900), TransportError, "broke off in the middle"),
-        (Answer(200, b'{"a": 1'), TransportError, "breaks off after 7 bytes"),
-    ],
-)  # fmt: skip
-def test_what_does_not_pass_ends_in_its_error(answer, kind, said, pauses):
-    numbers: list[int] = []
-    with pytest.raises(kind) as caught:
-        get(lambda number, request: numbers.append(number) or answer, attempts=3)
+    # Doubled each time, with some chance so that clients do not come together again.
+    assert pauses == pytest.approx([0.1, 0.2, 0.4], abs=0.16)
+    with asking(answer, attempts=3) as (client, asked):
+        with pytest.raises(kind) as caught:
+            client.get("/user/trades")
+        assert len(asked) == 3
     assert type(caught.value) is kind
     assert said in str(caught.value)
-    assert numbers == [0, 1, 2]
 
 
 @pytest.mark.parametrize("code", sorted(HINTS))
 @pytest.mark.parametrize(
-    "shape",
+    ("status", "text"),
     [
-        (400, '{{"resultInfo": {{"code": {code}, "message": "no"}}}}'),
-        (400, '{{"code": {code}, "msg": "no"}}'),
-        (200, '{{"resultInfo": {{"code": {code}, "message": "no"}}}}'),
+        (400, '{"resultInfo": {"code": CODE, "message": "no"}}'),
+        (400, '{"code": CODE, "msg": "no"}'),
+        (200, '{"resultInfo": {"code": CODE, "message": "no"}}'),
     ],
     ids=["result_info", "flat", "inside 200"],
 )
-def test_a_refusal_is_not_tried_again_and_says_what_to_do(code, shape):
-    status, text = shape
-    seen: list[int] = []
-    with pytest.raises(RelayerError) as caught:
-        get(
-            lambda number, request: (
-                seen.append(number) or Answer(status, text.format(code=code).encode())
-            )
-        )
-    assert len(seen) == 1
-    assert (caught.value.status, caught.value.code) == (status, code)
-    assert (caught.value.message, caught.value.endpoint) == (
-        "no",
-        "GET /api/v3/user/trades",
-    )
+def test_a_refusal_is_not_tried_again_and_says_what_to_do(code, status, text):
+    answer = Answer(status, text.replace("CODE", str(code)).encode())
+    with asking(answer) as (client, asked):
+        with pytest.raises(RelayerError) as caught:
+            client.get("/user/trades")
+        assert len(asked) == 1
+    refusal = caught.value
+    assert (refusal.status, refusal.code) == (status, code)
+    assert (refusal.message, refusal.endpoint) == ("no", "GET /api/v3/user/trades")
     details = f"(GET /api/v3/user/trades, code {code}, HTTP {status})"
-    assert (
-        str(caught.value) == f"The relayer refused: no. {HINTS[code][:-1]} {details}."
-    )
-    assert isinstance(caught.value, NotAuthorized) == (code in (104001, 104002))
+    assert str(refusal) == f"The relayer refused: no. {HINTS[code][:-1]} {details}."
+    assert isinstance(refusal, NotAuthorized) == (code in (104001, 104002))
 
 
 def test_code_0_is_no_refusal():
@@ -209,6 +215,7 @@ def test_retry_after_is_obeyed(pauses):
     assert pauses[0] == 7
     assert 28 <= pauses[1] <= 30
     assert pauses[2] < 1
+    # However long the relayer asks for: a minute at most.
     assert pauses[3] == 60
 
 
@@ -237,13 +244,28 @@ def at_loopback(ports: dict[str, int]) -> Callable[..., list[Any]]:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"https_proxy": "http://127.0.0.1:PORT"}, "The proxy that this machine's settings name cannot be used. Check the environment variables HTTP_PROXY"),
-        ({"https_proxy": "http://"}, "The proxy that this machine's settings name cannot be used."),
-        ({"https_proxy": "what://127.0.0.1:PORT"}, "The proxy that this machine's settings name cannot be used."),
-        ({"REQUESTS_CA_BUNDLE": "/no/such/file.pem"}, "The file of certificates that this machine's settings name cannot be read. Check the environment variables REQUESTS_CA_BUNDLE"),
-        ({"REQUESTS_CA_BUNDLE": __file__}, "No secure connection can be made. Check the address, which may not be one for https. Check the environment variables REQUESTS_CA_BUNDLE"),
+        (
+            {"https_proxy": "http://127.0.0.1:PORT"},
+            "The proxy that this machine's settings name cannot be used. Check the environment variables HTTP_PROXY",
+        ),
+        (
+            {"https_proxy": "http://"},
+            "The proxy that this machine's settings name cannot be used.",
+        ),
+        (
+            {"https_proxy": "what://127.0.0.1:PORT"},
+            "The proxy that this machine's settings name cannot be used.",
+        ),
+        (
+            {"REQUESTS_CA_BUNDLE": "/no/such/file.pem"},
+            "The file of certificates that this machine's settings name cannot be read. Check the environment variables REQUESTS_CA_BUNDLE",
+        ),
+        (
+            {"REQUESTS_CA_BUNDLE": __file__},
+            "No secure connection can be made. Check the address, which may not be one for https. Check the environment variables REQUESTS_CA_BUNDLE",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_environment_names_wrongly_is_named(
     variables, said, monkeypatch, pauses
 ):
@@ -286,9 +308,7 @@ def test_what_the_environment_names_wrongly_is_named(
     ids=ascii,
 )
 def test_a_redirect_is_not_followed_but_named(location, named):
-    with scripted(
-        lambda number, request: Answer(302, headers={"Location": location})
-    ) as server:
+    with repeating(Answer(302, headers={"Location": location})) as server:
         with pytest.raises(TransportError) as caught:
             Transport(server.base_url, api_key=KEY, rate=None).get(
                 "/user/trades", {"accountId": 5}, keyed=True
@@ -399,10 +419,8 @@ def test_the_log_has_neither_key_nor_query(caplog):
     ],
 )
 def test_an_error_says_whether_the_relayer_may_have_acted(answer, maybe_received):
-    with scripted(lambda number, request: answer) as server:
-        client = Transport(server.base_url, rate=None, proxies=False)
+    with asking(answer) as (client, asked):
         with pytest.raises((RelayerError, TransportError)) as caught:
             client.post("/account", b"{}", signature="0x1b")
-        client.close()
+        assert len(asked) == 1
     assert caught.value.maybe_received is maybe_received
-    assert len(server.requests) == 1

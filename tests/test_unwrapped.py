@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from pandas.testing import assert_frame_equal
+from support.recorded import save
 from support.wire_rows import markets, page, row, tokens
 
 import loopring_lab as lab
@@ -32,9 +32,14 @@ NAME = f"{ACCOUNT}-dex.json"
 API = "https://api3.example.org/api/v3"
 EXPLORER = "Tx ID,Type,From,To,Pair,Side,Amount,Price,Total,Fee,Verified At\n1-2,Trade,a,b,LRC/ETH,Sell,453.7940,0.0003,0.1618,0.0001,2022-07-12\n"
 FLOATS = {
-    "id": "8919527", "symbol": "LRC/ETH", "side": "sell", "amount": 453.794, "price": 3.5669e-4, "cost": 0.16186,
+    "id": "8919527",
+    "symbol": "LRC/ETH",
+    "side": "sell",
+    "amount": 453.794,
+    "price": 3.5669e-4,
+    "cost": 0.16186,
     "fee": {"cost": 0.00161868, "currency": "ETH"},
-}  # fmt: skip
+}
 
 
 def sdk_trade(members: list[str]) -> dict[str, Any]:
@@ -77,37 +82,37 @@ WRAPPED = {
     "pages of bare rows": [[SELL], [BUY], []],
     "SDK's pages": [{"raw_data": {"totalNum": 2, "trades": [one]}} for one in ROWS],
     "ccxt with the row": [FLOATS | {"info": one} for one in ROWS],
-    "HAR": har(entry(asked(), {"totalNum": 2, "trades": [SELL]}),
-               entry(asked(offset=1), {"totalNum": 2, "trades": [BUY]}, encoded=True),
-               entry(asked(), {"resultInfo": {"code": 104002}}, status=400),
-               entry("/user/trades/../nft/trades", "no trades")),
-}  # fmt: skip
+    "HAR": har(
+        entry(asked(), {"totalNum": 2, "trades": [SELL]}),
+        entry(asked(offset=1), {"totalNum": 2, "trades": [BUY]}, encoded=True),
+        entry(asked(), {"resultInfo": {"code": 104002}}, status=400),
+        entry("/user/trades/../nft/trades", "no trades"),
+    ),
+}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with the listing of `wire_rows` and no trades."""
-    for name, frame in (("tokens", tokens()), ("markets", markets())):
-        del frame
-        (tmp_path / f"{name}.json").write_text(json.dumps(LISTING[name]))
-    return tmp_path
+    return save(tmp_path, LISTING)
 
 
 def listing() -> dict[str, Any]:
-    known = tokens()
-    listed = [
-        {
-            "tokenId": int(one.token_id),
-            "symbol": one.Index,
-            "decimals": int(one.decimals),
-        }
-        for one in known.itertuples()
-    ]
-    pairs = [
-        {"market": one.Index, "baseTokenId": int(one.base_token_id), "quoteTokenId": int(one.quote_token_id)}
-        for one in markets().itertuples()
-    ]  # fmt: skip
-    return {"tokens": listed, "markets": {"markets": pairs}}
+    """Return the tokens and markets of `wire_rows`, as an exchange answers."""
+    listed = tokens().reset_index()[["token_id", "symbol", "decimals"]]
+    pairs = markets().reset_index()[["market", "base_token_id", "quote_token_id"]]
+    return {
+        "tokens": [
+            {"tokenId": number, "symbol": symbol, "decimals": decimals}
+            for number, symbol, decimals in listed.to_numpy().tolist()
+        ],
+        "markets": {
+            "markets": [
+                {"market": name, "baseTokenId": base, "quoteTokenId": quote}
+                for name, base, quote in pairs.to_numpy().tolist()
+            ]
+        },
+    }
 
 
 LISTING = listing()
@@ -117,20 +122,23 @@ def read(answer: Any, **how: Any) -> pd.DataFrame:
     return lab.tables.trades(answer, tokens(), markets(), **how)
 
 
-@pytest.mark.parametrize("form", [json.dumps, lambda answer: json.dumps(answer, indent=1).encode(), lambda answer: answer])  # fmt: skip
+@pytest.mark.parametrize(
+    "form",
+    [
+        json.dumps,
+        lambda answer: json.dumps(answer, indent=1).encode(),
+        lambda answer: answer,
+    ],
+)
 @pytest.mark.parametrize("wrapping", WRAPPED)
-def test_tables_read_each_wrapping_as_the_page_in_it(
-    wrapping: str, form: Callable[[Any], Any]
-) -> None:
+def test_tables_read_each_wrapping_as_the_page_in_it(wrapping, form):
     found = read(form(WRAPPED[wrapping]), fill_type="dex")
     assert_frame_equal(found, read(page(ROWS), fill_type="dex"))
     assert lab.anomalies(found).empty
 
 
 @pytest.mark.parametrize("wrapping", WRAPPED)
-def test_files_of_each_wrapping_are_imported_and_served(
-    wrapping: str, folder: Path
-) -> None:
+def test_files_of_each_wrapping_are_imported_and_served(wrapping, folder):
     file = folder / NAME
     file.write_text(json.dumps(WRAPPED[wrapping], indent=1))
     expected = read(page(ROWS), fill_type="dex")
@@ -142,29 +150,41 @@ def test_files_of_each_wrapping_are_imported_and_served(
     assert client.accounts == [ACCOUNT]
     assert client.synthetic is False
     assert_frame_equal(client.trades(ACCOUNT), expected)
+    # A client is named after the file itself.
     assert archive.source != client.source == str(file)
 
 
-@pytest.mark.parametrize("each", [lambda one: one, sdk_trade, lambda one: FLOATS | {"info": one}])  # fmt: skip
-def test_a_file_may_have_one_row_a_line(
-    each: Callable[[list[str]], Any], folder: Path
-) -> None:
+@pytest.mark.parametrize(
+    "each", [lambda one: one, sdk_trade, lambda one: FLOATS | {"info": one}]
+)
+def test_a_file_may_have_one_row_a_line(each, folder):
     file = folder / f"{ACCOUNT}-dex.jsonl"
     file.write_text("\n".join(json.dumps(each(one)) for one in ROWS))
     client = lab.connect(recording=file)
     assert client.trades(ACCOUNT)["size"].tolist() == read(page(ROWS))["size"].tolist()
 
 
-def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say() -> None:
+def test_the_sdk_s_objects_without_its_rows_are_rows_of_what_they_say():
     found = read({"totalNum": 2, "userTrades": list(map(sdk_trade, ROWS))})
     whole = read(page(ROWS))
-    known = ["created_at", "trade_id", "side", "size", "price", "notional", "market", "fee", "fee_token", "role"]  # fmt: skip
+    known = [
+        "created_at",
+        "trade_id",
+        "side",
+        "size",
+        "price",
+        "notional",
+        "market",
+        "fee",
+        "fee_token",
+        "role",
+    ]
     assert_frame_equal(found[known], whole[known])
     assert found[["account_id", "order_hash", "block_id"]].isna().all(axis=None)
     assert lab.anomalies(found).empty
 
 
-def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder: Path) -> None:
+def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder):
     """Rows of seven members, two fill types, two accounts, tokens and markets: all of it from the requests."""
     pool = ["1657638459611", "5", "SELL", "1" + 18 * "0", "3.5E-4", "AMM-LRC-ETH", "0"]
     other = asked().replace(str(ACCOUNT), "7")
@@ -193,9 +213,7 @@ def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder: Path) -> 
     assert of_folder["rows"].tolist() == report["rows"].tolist()
 
 
-def test_connect_says_what_a_file_rests_on(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_connect_says_what_a_file_rests_on(folder, capsys):
     file = folder / NAME
     file.write_text(json.dumps({"totalNum": 137, "trades": ROWS}))
     lab.connect(recording=file)
@@ -214,7 +232,7 @@ def test_connect_says_what_a_file_rests_on(
         lab.connect(recording=file)
 
 
-def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder: Path) -> None:
+def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder):
     file = folder / "all.json"
     file.write_bytes(page([SELL, row(id="3", market="AMM-LRC-ETH")]))
     client = lab.connect(recording=file)
@@ -227,7 +245,7 @@ def test_pools_and_book_in_one_page_are_told_apart_by_the_prefix(folder: Path) -
         lab.connect(recording=file)
 
 
-def test_a_file_is_served_whatever_its_path(folder: Path) -> None:
+def test_a_file_is_served_whatever_its_path(folder):
     deep = folder / ("x" * 200) / "a [1] ~%*.har"
     deep.parent.mkdir()
     deep.write_text(json.dumps(har(entry(asked(), PAGE))))
@@ -237,7 +255,7 @@ def test_a_file_is_served_whatever_its_path(folder: Path) -> None:
     assert lab.connect(recording=deep, source="mine").source == "mine"
 
 
-def test_made_up_trades_in_a_har_file_stay_made_up(folder: Path) -> None:
+def test_made_up_trades_in_a_har_file_stay_made_up(folder):
     made_up = entry(asked(), PAGE)
     stated = json.dumps({"name": "a world", "synthetic": True})
     header = {"name": "x-loopring-lab-source", "value": stated}
@@ -269,14 +287,21 @@ def through(door: str, file: Path) -> Any:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (EXPLORER, "block explorer: amounts of 4 decimals, no smallest units, no account id"),
-        (json.dumps([FLOATS | {"info": {"id": "1"}}]), "trades of ccxt: amount, cost and fee are floats"),
-        (pd.DataFrame([FLOATS | {"info": "{}"}]).to_csv(), "trades of ccxt: amount, cost and fee are floats"),
+        (
+            EXPLORER,
+            "block explorer: amounts of 4 decimals, no smallest units, no account id",
+        ),
+        (
+            json.dumps([FLOATS | {"info": {"id": "1"}}]),
+            "trades of ccxt: amount, cost and fee are floats",
+        ),
+        (
+            pd.DataFrame([FLOATS | {"info": "{}"}]).to_csv(),
+            "trades of ccxt: amount, cost and fee are floats",
+        ),
     ],
-)  # fmt: skip
-def test_what_cannot_be_exact_is_named_at_every_door(
-    door: str, text: str, named: str, folder: Path
-) -> None:
+)
+def test_what_cannot_be_exact_is_named_at_every_door(door, text, named, folder):
     file = folder / ("file.csv" if text[0] != "[" else "file.json")
     file.write_text(text)
     with pytest.raises(UnexpectedAnswer) as caught:
@@ -287,9 +312,10 @@ def test_what_cannot_be_exact_is_named_at_every_door(
 
 
 @pytest.mark.parametrize("door", DOORS[:3])
-def test_a_saved_frame_leads_to_its_reader(door: str, folder: Path) -> None:
+def test_a_saved_frame_leads_to_its_reader(door, folder):
     trades = read(page(ROWS))
-    csv, parquet = folder / "file.csv", folder / "file.parquet"
+    csv = folder / "file.csv"
+    parquet = folder / "file.parquet"
     trades.to_csv(csv)
     trades.to_parquet(parquet)
     with pytest.raises(UnexpectedAnswer, match=r"lab\.tables\.read_csv\(file\)"):
@@ -309,23 +335,29 @@ def test_a_saved_frame_leads_to_its_reader(door: str, folder: Path) -> None:
         (har(), "0 requests, none of them with such an answer"),
         (har(entry("/user/orders", {})), "1 requests, none of them"),
         (har(entry(asked(), "")), r"entries\[0\].response.content.text: expected the"),
-        (har(entry(asked(), PAGE), entry(asked(), "{")), r"entries\[1\]: expected JSON"),
-        (har(entry(asked(), PAGE), entry("/../../" + asked(), PAGE) | {"request": {"url": "https://b.example/user/trades"}}), "answers of one relayer"),
+        (
+            har(entry(asked(), PAGE), entry(asked(), "{")),
+            r"entries\[1\]: expected JSON",
+        ),
+        (
+            har(
+                entry(asked(), PAGE),
+                entry("/../../" + asked(), PAGE)
+                | {"request": {"url": "https://b.example/user/trades"}},
+            ),
+            "answers of one relayer",
+        ),
         ({"log": {"entries": [1, None, {"request": []}]}}, "3 requests"),
     ],
-)  # fmt: skip
-def test_a_har_file_without_trades_is_refused_by_its_place(
-    saved: Any, said: str
-) -> None:
+)
+def test_a_har_file_without_trades_is_refused_by_its_place(saved, said):
     with pytest.raises(UnexpectedAnswer, match=said) as caught:
         read(saved)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"fill_type": "amm"}, {"account_id": 3}])
-def test_an_argument_that_contradicts_the_request_is_refused(
-    wrong: dict[str, Any], folder: Path
-) -> None:
+def test_an_argument_that_contradicts_the_request_is_refused(wrong, folder):
     saved = har(entry(asked(), PAGE))
     with pytest.raises(UnexpectedAnswer, match="Leave .*= out"):
         read(saved, **wrong)
@@ -334,7 +366,7 @@ def test_an_argument_that_contradicts_the_request_is_refused(
         lab.Archive(folder / "a.duckdb").import_pages(folder / "a.har", **wrong)
 
 
-def test_pages_before_a_file_s_fault_are_imported(folder: Path) -> None:
+def test_pages_before_a_file_s_fault_are_imported(folder):
     file = folder / f"{ACCOUNT}-dex.jsonl"
     file.write_text(f"{json.dumps(ROWS)}\n{EXPLORER.splitlines()[0]}\n")
     archive = lab.Archive(folder / "a.duckdb")
@@ -343,7 +375,7 @@ def test_pages_before_a_file_s_fault_are_imported(folder: Path) -> None:
     assert len(archive.trades()) == 2
 
 
-def test_a_relayer_of_a_file_says_who_reads_it(tmp_path: Path) -> None:
+def test_a_relayer_of_a_file_says_who_reads_it(tmp_path):
     (tmp_path / NAME).write_bytes(page(ROWS))
     with pytest.raises(UnexpectedAnswer, match=r"got a file.*lab\.connect\(recording"):
         Relayer(recording=tmp_path / NAME)

@@ -6,6 +6,7 @@ from statistics import fmean, median
 
 import pandas as pd
 import pytest
+from support.clients import client_of
 from support.worlds import trades_of, valued_accounts
 
 import loopring_lab as lab
@@ -152,7 +153,7 @@ def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed):
     world = World(seed, size=0.05)
     overcharged, irregular = world.planted
     with Relayer(world) as relayer:
-        client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
+        client = client_of(relayer)
         rows = relayer.rows(overcharged)[::-1]
         trades = client.trades(overcharged)
         odd = client.trades(irregular)
@@ -169,6 +170,7 @@ def test_the_planted_overcharge_is_what_the_schedule_check_finds(seed):
         above += [int(row[1])] if int(row[6]) * 10_000 > received * 30 else []
     found = lab.fees.schedule_check(trades, 30)
     assert found["trade_id"].tolist() == above
+    # The world overcharges each eighth fill of this account, at 45 basis points.
     assert len(above) == len(rows) // 8 == 6
     assert lab.fees.tiers(trades)["tier_bps"].tolist() == [30, 45]
     assert len(lab.anomalies(trades)) == 0

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
@@ -105,3 +105,18 @@ def talking(
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             listener.shutdown(socket.SHUT_RDWR)
+
+
+def repeating(answer: Answer) -> AbstractContextManager[ScriptedServer]:
+    """Serve one answer to every request."""
+    return scripted(lambda number, request: answer)
+
+
+def by_path(bodies: dict[str, bytes], headers: dict[str, str] | None = None) -> Script:
+    """Answer with the first body whose name is in the path that is asked for; "" is in each."""
+
+    def script(number: int, request: Request) -> Answer:
+        fitting = (body for name, body in bodies.items() if name in request.path)
+        return Answer(body=next(fitting), headers=headers or {})
+
+    return script

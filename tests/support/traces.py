@@ -15,8 +15,11 @@ SHORTEST = 12
 """Letters of a secret that are searched for, because tracebacks cut long values in the middle."""
 
 
-def forms(secret: str | bytes) -> set[str]:
-    """Return how a secret may be written, each form by its beginning and its end."""
+def forms(secret: str | bytes | int) -> set[str]:
+    """Return how a secret may be written, each form by its beginning and its end; numbers of 32 bytes."""
+    if isinstance(secret, int):
+        numbers = forms(str(secret)) | forms(f"{secret:064x}")
+        return numbers | forms(secret.to_bytes(32, "little"))
     raw = (
         secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogatepass")
     )

@@ -301,3 +301,10 @@ def _pool_state(moment: int, pool: Pool, name: str) -> dict[str, Any]:
         "base_decimals": base.decimals,
         "quote_decimals": quote.decimals,
     }
+
+
+def users_of(world: World) -> tuple[pd.DataFrame, pa.Table]:
+    """Read both sides of the fills of all but arbitrageurs, and minute closes of an outside market."""
+    trades = trades_of(world)
+    is_user = ~trades["account_id"].isin(world.arbitrageurs)
+    return trades[is_user], minute_marks(world, world.fills, [MINUTE])
