@@ -257,8 +257,8 @@ class BlocksClient:
     def pool_balances(self) -> pd.DataFrame:
         """Return what each pool held after each change of its balances: the reserves for `fills.pool_quotes`.
 
-        AMM updates state the balances of pools. From the first such statement on, what blocks do to a balance is
-        known, as long as no block is missing.
+        AMM updates state the balances of pools, and blocks have everything else that changes them. So one statement
+        tells a balance at any time before and after it, as far as no block is missing between.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class BlocksClient:
             One row per transaction that changed a balance of a pool, in block order: ``block`` (position among the
             blocks of the store), ``block_id``, ``index_in_block``, ``created_at`` (UTC, of the block), ``account_id``
             (the pool), ``market``, ``base_balance`` and ``quote_balance`` after it (`AMOUNT`, in tokens; null where
-            not stated yet), ``base_decimals`` and ``quote_decimals``. Where blocks are missing, a row with unknown
+            no block between two gaps states it), ``base_decimals`` and ``quote_decimals``. Where blocks are missing, a row with unknown
             balances begins the next block that is there. Pools of markets without any fill are left out.
 
         Raises
@@ -278,10 +278,10 @@ class BlocksClient:
         --------
         >>> blocks = lab.connect(blocks="sample")
         Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf...
-        >>> blocks.pool_balances()[["index_in_block", "market", "base_balance", "quote_balance"]].dropna().head(2)
-            index_in_block    market  base_balance   quote_balance
-        31              50  LRC-USDC  6558651.3461  7349988.044072
-        32              52  LRC-USDC  6558743.6031  7349988.044072
+        >>> blocks.pool_balances()[["index_in_block", "market", "base_balance", "quote_balance"]].head(2)
+           index_in_block    market       base_balance       quote_balance
+        0               0   LRC-ETH  9209809.624218137  3339.7654744838743
+        1               1  LRC-USDC       6525438.5011      7387322.564072
         """
         found = reserves.pool_balances(self._batches(), self._markets, self._tokens)
         return self._labelled(found)

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import Watching, track
 from loopring_lab.rollup import auxiliary
 from loopring_lab.rollup.auxiliary import Entry, NotCheckable
-from loopring_lab.rollup.balances import PoolBalances
+from loopring_lab.rollup.balances import NOTHING, statements
 from loopring_lab.rollup.blocks import Blocks
 
 MOST_PROBLEMS = 10_000  # listed of each check, some 1 MB; all are counted
@@ -217,7 +216,7 @@ class _Work:
         self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
         self._ends: list[int] = []  # the first number and the last, once there are any
-        self._balances = PoolBalances()
+        self._balances = NOTHING  # those known at the end of the batch before
 
     def add(self, blocks: Blocks) -> None:
         headers = blocks.headers_table.to_pylist()
@@ -408,18 +407,19 @@ class _Work:
     ) -> None:
         # A block that does not follow the one before begins another run.
         runs = np.cumsum(~follows)
+        carried = self._balances if follows[0] else NOTHING
         try:
-            changes = self._balances.add(blocks, runs, bool(follows[0]))
+            stated, self._balances = statements(blocks, runs, carried)
         except AmountError:
             # DuckDB ends with the first sum that is too large; the next statements begin anew.
-            self._balances.forget()
+            self._balances = NOTHING
             for _ in range(blocks.table("amm_update").num_rows):
                 self.tally.cannot(
                     "balances",
                     "among amounts of more than 38 digits, which no exchange settles",
                 )
             return
-        for one in changes.filter(pc.field("published").is_valid()).to_pylist():
+        for one in stated.to_pylist():
             expected = one["recomputed"]
             found = one["published"]
             if expected is None:
