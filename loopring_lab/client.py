@@ -306,7 +306,7 @@ class Client:
             order_hash,
             window,
         )
-        label = f"{fill_type} trades" if fill_type else "trades"
+        label = paging.TRADES_OF[fill_type] if fill_type else "trades"
         try:
             with track(label, progress) as report:
                 # One history after the other, so that the newest rows of each take few pages.
@@ -375,7 +375,7 @@ class Client:
         --------
         >>> for page in client.pages([(71468, "dex")]):
         ...     print(page.history.name, page.offset, page.batch.counts)
-        account 71468, dex trades 0 [11]
+        account 71468, order-book trades 0 [11]
         """
         budget = new_budget(self)
         planned = (_planned(one, budget) for one in histories)

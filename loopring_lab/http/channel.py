@@ -37,7 +37,6 @@ FIRST_DELAY = 0.1  # seconds before the second attempt, doubled before each furt
 LONGEST_DELAY = 8.0
 # Seconds: what a server asks for beyond that is not waited for in one piece.
 LONGEST_RETRY_AFTER = 60.0
-SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 
 # Spreads attempts of several clients; of its own, so that the caller's `random` stays as it is.
 _dice = random.Random()  # noqa: S311 - not a secret
@@ -68,9 +67,10 @@ class Secrets(AuthBase):
         send: bool = True,
     ) -> None:
         self._headers: dict[str, SecretText] = {}
-        for name, secret in zip(SECRET_HEADERS, (key, signature), strict=True):
-            if send and secret is not None:
-                self._headers[name] = secret
+        if send and key is not None:
+            self._headers["X-API-KEY"] = key
+        if send and signature is not None:
+            self._headers["X-API-SIG"] = signature
         self.is_signed = signature is not None
         self.redactor = Redactor(key, signature)
 
@@ -274,7 +274,7 @@ class Channel:
         is_json = body.lstrip()[:1] in (b"{", b"[")
         if is_json and not body.rstrip().endswith((b"}", b"]")):
             return failures.broken_off(
-                request, f"the answer breaks off after {len(body)} bytes"
+                request, f"The answer breaks off after {len(body)} bytes"
             )
         self._check_source(response, request)
         return Outcome(SecretBytes(body) if request.auth.is_signed else body)

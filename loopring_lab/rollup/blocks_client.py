@@ -266,8 +266,9 @@ class BlocksClient:
             One row per transaction that changed a balance of a pool, in block order: ``block`` (position among the
             blocks of the store), ``block_id``, ``index_in_block``, ``created_at`` (UTC, of the block), ``account_id``
             (the pool), ``market``, ``base_balance`` and ``quote_balance`` after it (`AMOUNT`, in tokens; null where
-            no block between two gaps states it), ``base_decimals`` and ``quote_decimals``. Where blocks are missing, a row with unknown
-            balances begins the next block that is there. Pools of markets without any fill are left out.
+            no block between two gaps states it), ``base_decimals`` and ``quote_decimals``. Where blocks are
+            missing, a row with unknown balances begins the next block that is there. Pools of markets without any
+            fill are left out.
 
         Raises
         ------
