@@ -5,6 +5,7 @@ Only AMM updates state balances. Between two of them, what blocks do to a balanc
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -138,7 +139,7 @@ def balances(
 ) -> pd.DataFrame:
     """Return every change of an account's balances, and every balance published, in block order."""
     found = _of_account(blocks, account_id)
-    frame = frames.places(blocks, *(found[name].to_numpy() for name in PLACE))
+    frame = frames.places(blocks, found)
     frame["kind"] = found["kind"].to_pandas().astype("str")
     frame["token_id"] = as_series(found["token_id"])
     for name in ("change", "published", "recomputed"):
@@ -154,18 +155,16 @@ def pool_fills(
     """Return a pool's fills, its balances before each, and what it kept beyond a constant product."""
     changes = _of_account(blocks, account_id).to_pylist()
     # A pool's fill changes two of its balances: one row each.
-    by_place: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    by_place: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for change in changes:
         if change["kind"] == "spot_trade":
-            by_place.setdefault((change["block"], change["index_in_block"]), []).append(
-                change
-            )
+            by_place[change["block"], change["index_in_block"]].append(change)
     # A fill of one token against itself has one net change, and is no fill of a pool.
     fills = {
         place: _pool_fill(*legs) for place, legs in by_place.items() if len(legs) == 2
     }
-    position = np.array(list(fills), np.int32).reshape(-1, 2)
-    frame = frames.places(blocks, position[:, 0], position[:, 1])
+    at = pd.DataFrame(list(fills), columns=PLACE, dtype=np.int32)
+    frame = frames.places(blocks, at)
     for name in PoolFill._fields:
         column = [getattr(fill, name) for fill in fills.values()]
         kind = NUMBERS if name.startswith("token") else WHOLE

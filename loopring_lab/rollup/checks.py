@@ -163,7 +163,6 @@ class _Tally:
             return
         number = header["block_id"]
         # The block of a problem is in a column of its own, unless it has no number.
-        problem = problem.removeprefix(f"{header.get('name')}, ")
         if number is None:
             problem = f"{header['name']}: {problem}"
         self._problems.append((check, number, index, problem))
@@ -181,14 +180,7 @@ class _Tally:
                     f"{count:,} {reason}" for reason, count in reasons.most_common()
                 )
                 what += f" Not checkable: {listed}."
-            rows.append(
-                (
-                    self.checked[name],
-                    self.wrong[name],
-                    reasons.total(),
-                    what,
-                )
-            )
+            rows.append((self.checked[name], self.wrong[name], reasons.total(), what))
         columns = ["checked", "wrong", "not_checkable", "what"]
         summary = pd.DataFrame(rows, pd.Index(CHECKS, name="check"), columns)
         problems = pd.DataFrame(
@@ -365,7 +357,7 @@ class _Work:
             self.tally.judge("auxiliary", header, "")
             return None
         try:
-            entries = auxiliary.read(raw, header["name"])
+            entries = auxiliary.read(raw)
         except BlockError as error:
             self.tally.judge("auxiliary", header, str(error))
             return None

@@ -158,23 +158,21 @@ class Rpc(Channel):
 
     def _ask_some(self, calls: list[Call]) -> dict[int, Any]:
         """Ask together; what is not in the answer is to be asked again, in a smaller batch."""
-        is_one = len(calls) == 1
+        if len(calls) == 1:
+            [call] = calls
+            try:
+                return {0: self.ask(call.method, *call.parameters)}
+            except RpcError as error:
+                return {0: error.with_traceback(None)}
         try:
-            if is_one:
-                return {0: self.ask(calls[0].method, *calls[0].parameters)}
             return self._ask_batch(calls)
         except RelayerUnreachable:
             # Smaller batches do not help where nobody answers.
             raise
-        except TransportError:
-            if is_one:
-                raise
-        except RpcError as error:
-            if is_one:
-                return {0: error.with_traceback(None)}
-        # Some endpoints refuse batches, or end where one is too long for them.
-        self._shrink(len(calls))
-        return {}
+        except (TransportError, RpcError):
+            # Some endpoints refuse batches, or end where one is too long for them.
+            self._shrink(len(calls))
+            return {}
 
     def _ask_batch(self, calls: list[Call]) -> dict[int, Any]:
         endpoint = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -433,9 +433,8 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
             strict=True,
         )
     )
-    by_hash = _unambiguous([one for one, _ in stated], [one for _, one in stated])
+    by_hash = _unambiguous(stated)
     given = blocks["block_id"].to_pylist()
-    places = range(len(given))
     known: dict[int, int] = {}
     for place, digest in enumerate(blocks["data_sha256"].to_pylist()):
         told = by_hash.get(digest, given[place])
@@ -443,8 +442,8 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
             known[place] = told
     if len(known) == len(given):
         return list(known.values())
-    begins = _unambiguous(blocks["merkle_root_before"].to_pylist(), places)
-    ends = _unambiguous(blocks["merkle_root_after"].to_pylist(), places)
+    begins = _place_of(blocks["merkle_root_before"])
+    ends = _place_of(blocks["merkle_root_after"])
     after = {end: begins[root] for root, end in ends.items() if root in begins}
     before = {begin: end for end, begin in after.items()}
     # From each known number to the neighbours, and on to theirs, with numbers that no other block has.
@@ -459,12 +458,15 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
                 known[neighbour] = value
                 taken.add(value)
                 waiting.append(neighbour)
-    return [known.get(place) for place in places]
+    return [known.get(place) for place in range(len(given))]
 
 
-def _unambiguous(keys: Sequence[Any], values: Iterable[Any]) -> dict[Any, Any]:
-    """Map keys to values, without keys that occur twice."""
-    counts = Counter(keys)
-    return {
-        key: value for key, value in zip(keys, values, strict=True) if counts[key] == 1
-    }
+def _place_of(roots: pa.ChunkedArray) -> dict[bytes, int]:
+    """Return where each root stands, without those of several blocks."""
+    return _unambiguous([(root, at) for at, root in enumerate(roots.to_pylist())])
+
+
+def _unambiguous(pairs: Collection[tuple[bytes, int]]) -> dict[bytes, int]:
+    """Map the first of each pair to the second, without those that occur in several pairs."""
+    counts = Counter(first for first, _ in pairs)
+    return {first: second for first, second in pairs if counts[first] == 1}
