@@ -25,7 +25,7 @@ from loopring_lab.relayer.chain import Endpoint
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.network import API, RPC, NetworkConditions, RequestCounts
 from loopring_lab.relayer.pages import Pager, Source, TradeQuery
-from loopring_lab.relayer.rows import FILL_TYPES, POOL_PREFIX
+from loopring_lab.relayer.rows import POOL_PREFIX
 from loopring_lab.relayer.schemas import (
     MAX_TIME,
     AccountId,
@@ -236,7 +236,7 @@ async def read_trades(
             Code.INVALID_ARGUMENT,
             f"market: Input should be {expected}, got {printable(params.market)}",
         )
-    fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
+    fill_types = tuple(params.fill_types.split(","))
     query = TradeQuery(
         params.account_id,
         params.market,

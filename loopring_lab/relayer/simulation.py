@@ -18,6 +18,7 @@ from loopring_lab.relayer.venues import (
     Book,
     LatentPrices,
     Match,
+    Placed,
     Pool,
     RandomBits,
     truncate_digits,
@@ -210,13 +211,6 @@ class _Order(NamedTuple):
 
     def pool_quote(self, pool: Pool) -> int:
         return pool.quote_for(self.buys, self.size)
-
-
-class _Placed(NamedTuple):
-    """What tells one order of an account from all others."""
-
-    hash: str
-    storage: int
 
 
 class Simulation:
@@ -445,19 +439,19 @@ class Simulation:
                 size,
                 quote,
                 taken,
-                _Placed(*level.order),
+                level.order,
                 pool_quote,
             )
             self._now += 1 + self._bits(4)
         return len(matches)
 
-    def _new_order(self, account: int, sold: Token, step: int) -> _Placed:
+    def _new_order(self, account: int, sold: Token, step: int) -> Placed:
         """Place an account's next order selling a token."""
         self._orders += 1
         storage = self._next_storage.get((account, sold.id), account % 40 * 2)
         self._next_storage[account, sold.id] = storage + step
         order_hash = sha256(f"{self._name}{self._orders}".encode()).hexdigest()
-        return _Placed("0x" + order_hash, storage)
+        return Placed("0x" + order_hash, storage)
 
     def _fill(
         self,
@@ -466,8 +460,8 @@ class Simulation:
         maker: int,
         size: int,
         quote: int,
-        taken: _Placed,
-        made: _Placed,
+        taken: Placed,
+        made: Placed,
         pool_quote: int | None = None,
     ) -> None:
         # Ids have gaps, as those of the real exchange.
