@@ -156,6 +156,10 @@ class Channel:
         """Return what one operation may take; its bytes may be left to its parts."""
         return Budget(self._max_seconds, self._max_bytes if of_bytes else None)
 
+    def budget(self) -> Budget:
+        """Return the budget of the operation under way, or else one of its own for a request."""
+        return Budget.active() or self.new_budget()
+
     @property
     def source(self) -> Source | None:
         """What the server's first answer states as its identity, if anything."""
