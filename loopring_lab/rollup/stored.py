@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -227,8 +228,13 @@ class StoredBlocks:
                 self._index = stamp, _read_index(connection)
         return self._index[1]
 
-    def raw(self, rows: pa.Table) -> list[RawBlock]:
+    def raw(self, rows: pa.Table) -> Iterator[RawBlock]:
         """Read blocks, given by rows of the index, with their data."""
+        # A part at a time: the compressed and the expanded data of all blocks would be in memory at once.
+        for start in range(0, len(rows), READ_AT_ONCE):
+            yield from self._read(rows.slice(start, READ_AT_ONCE))
+
+    def _read(self, rows: pa.Table) -> list[RawBlock]:
         ends = pc.min_max(rows["held_row"]).as_py()
         with self.file.reading() as connection:
             connection.register("wanted", rows.select(["data_sha256"]))
@@ -249,15 +255,10 @@ class StoredBlocks:
     def batches(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
         """Read blocks, given by rows of the index, in batches."""
         count_from = index.next_number
-        at_once = size * max(1, READ_AT_ONCE // size)
-        for at in range(0, len(rows), at_once):
-            raw = self.raw(rows.slice(at, at_once))
-            for start in range(0, len(raw), size):
-                batch = Blocks(
-                    raw[start : start + size], index.pools, index.attrs, count_from
-                )
-                count_from += sum(one.block_id is None for one in batch.raw)
-                yield batch
+        rest = self.raw(rows)
+        while raw := tuple(islice(rest, size)):
+            yield Blocks(raw, index.pools, index.attrs, count_from)
+            count_from += sum(one.block_id is None for one in raw)
 
     def scanned(self) -> list[tuple[int, int]]:
         """Return the ranges of Ethereum blocks whose events were read, those that touch as one."""
