@@ -469,9 +469,8 @@ class Client:
             try:
                 found[market] = self._transport.get("/lab/outsidePrices", asked)
             except RelayerError as error:
-                if (
-                    error.status == NOT_FOUND
-                ):  # of an embedded relayer that serves a recording
+                # Of an embedded relayer that serves a recording.
+                if error.status == NOT_FOUND:
                     return None
                 raise
         prices = models.read_outside_prices(found, self._markets)

@@ -207,7 +207,8 @@ class _Work:
         # Owners whose signature was right: no contracts.
         self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
-        self._ends: list[int] = []  # the first number and the last, once there are any
+        # From the first number held to the highest so far; empty while there is none.
+        self._numbers = range(0)
         self._balances = NOTHING  # those known at the end of the batch before
 
     def add(self, blocks: Blocks) -> None:
@@ -235,10 +236,7 @@ class _Work:
     def result(self) -> Check:
         """Name the blocks whose events were seen before the first or after the last held, and sum up."""
         # Those between are known to be missing since the block after them came.
-        first_held, last_held = self._ends or (0, -1)
-        beyond = [
-            number for number in self.events if not first_held <= number <= last_held
-        ]
+        beyond = [number for number in self.events if number not in self._numbers]
         for first, last in _runs(sorted(beyond)):
             self._missing(
                 first,
@@ -282,16 +280,16 @@ class _Work:
             if not follows and self._last and self._last["block_id"] is None:
                 self.tally.note("indices", header, GAP)
             return
-        if not self._ends:
+        if not self._numbers:
             # As if the block before had been the last, so that the first one follows it.
-            self._ends = [number, number - 1]
-        before = self._ends[1]
+            self._numbers = range(number, number)
+        before = self._numbers.stop - 1
         # Batches come in order, so a number that is not higher is held twice, or is wrong.
         if number <= before:
             self.tally.judge("indices", header, f"comes after block {before}")
             return
         self.tally.judge("indices", header, "")
-        self._ends[1] = number
+        self._numbers = range(self._numbers.start, number + 1)
         if number > before + 1:
             self._missing(before + 1, number - 1, "is missing")
 

@@ -88,7 +88,8 @@ def sync(
     progress: Watching,
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
-    for name, value in wanted._replace(exchange=None)._asdict().items():
+    for name in ("from_block", "to_block", "confirmations"):
+        value = getattr(wanted, name)
         if value is not None and (type(value) is not int or value < 0):
             raise LabError(
                 f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer."
@@ -257,16 +258,11 @@ class Sync:
                 continue
             is_asked_for = log.address == self._exchange and log.l1_block in span
             if log.event is None or not is_asked_for:
-                problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
-                asked = (
-                    f"which is not among those of {self._exchange} that were asked for"
+                problem = (
+                    f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}, which "
+                    f"is not among those of {self._exchange} that were asked for. Use another endpoint."
                 )
-                raise RpcError(
-                    with_details(
-                        f"{problem}, {asked}. Use another endpoint.",
-                        where,
-                    )
-                )
+                raise RpcError(with_details(problem, where))
             if isinstance(log.event, Submission):
                 self._note_submission(log.event, where)
             else:
