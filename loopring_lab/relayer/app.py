@@ -155,10 +155,6 @@ async def existing_account(
     return account_id
 
 
-async def read_body(request: Request) -> bytes:
-    return await read_bytes(request, MAX_BODY_BYTES)
-
-
 async def read_bytes(request: Request, most: int) -> bytes:
     """Read one byte more than allowed, and drop the rest, so that the sender gets a response."""
     data = b""
@@ -172,7 +168,6 @@ def signature_header(description: str) -> Any:
 
 
 ExistingAccount = Annotated[int, Depends(existing_account)]
-Body = Annotated[bytes, Depends(read_body)]
 OwnerSignature = Annotated[
     str,
     signature_header(
@@ -305,9 +300,9 @@ UPDATE_SCHEMA = {
 async def update_key(
     request: Request,
     backend: AnyBackend,
-    body: Body,
     signature: OwnerSignature,
 ) -> schemas.UpdateResponse:
+    body = await read_bytes(request, MAX_BODY_BYTES)
     # Of several, Starlette would take the first, and a proxy perhaps another.
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")

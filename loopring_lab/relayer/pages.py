@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -132,12 +132,9 @@ class History:
         """Return the fill type of a row."""
         return self._keys[number].fill_type
 
-    def rows_of_order(self, order_hash: str) -> list[tuple[int, RowKey]]:
-        """Return the rows of an order, each with its number and its key."""
-        return self._orders.get(order_hash, [])
-
     @cached_property
-    def _orders(self) -> dict[str, list[tuple[int, RowKey]]]:
+    def orders(self) -> Mapping[str, list[tuple[int, RowKey]]]:
+        """The rows of each order, by its hash: their numbers and keys."""
         orders: defaultdict[str, list[tuple[int, RowKey]]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if key.order_hash is not None:
@@ -219,7 +216,7 @@ class Pager:
 
     def _matching_order(self, query: TradeQuery, order_hash: str) -> Iterator[int]:
         """Yield the numbers of the rows of an order that a query selects."""
-        for number, key in self._history.rows_of_order(order_hash):
+        for number, key in self._history.orders.get(order_hash, ()):
             is_visible = number < self._horizon(key.account, key.fill_type)
             is_of_account = query.account_id in (0, key.account)
             is_in_market = query.market in (None, key.market)

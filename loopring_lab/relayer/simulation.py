@@ -239,8 +239,10 @@ class Simulation:
         self._name = f"synthetic exchange {seed} order "
         self._takers = TAKERS
         if drawn_accounts:
+            # Each does all year as one of the list does, drawn with replacement.
             self._takers = tuple(
-                _with_drawn_habits(self._bits, taker) for taker in TAKERS
+                TAKERS[_random_below(self._bits, len(TAKERS))]._replace(id=taker.id)
+                for taker in TAKERS
             )
         self.latent = LatentPrices(self._bits, START, DAYS)
         self._pools = {
@@ -539,12 +541,6 @@ def _tier(tiers: tuple[tuple[int, int], ...], time_ms: int) -> int:
 def _random_below(bits: RandomBits, end: int) -> int:
     """Draw an integer from 0 to `end` - 1; random's own methods differ between Python versions."""
     return bits(48) * end >> 48
-
-
-def _with_drawn_habits(bits: RandomBits, taker: Taker) -> Taker:
-    """Return an account that does all year as one of the list does, drawn with replacement."""
-    habits = TAKERS[_random_below(bits, len(TAKERS))]
-    return habits._replace(id=taker.id)
 
 
 def _trading_times(bits: RandomBits, count: int) -> list[int]:
