@@ -50,16 +50,19 @@ held AS (
         account, market, base, quote, base_decimals, quote_decimals,
         base_total + coalesce(
             last_value(base_before IGNORE NULLS) OVER so_far,
-            last_value(base_before IGNORE NULLS) OVER to_come
+            first_value(base_before IGNORE NULLS) OVER to_come
         ) AS base_balance,
         quote_total + coalesce(
             last_value(quote_before IGNORE NULLS) OVER so_far,
-            last_value(quote_before IGNORE NULLS) OVER to_come
+            first_value(quote_before IGNORE NULLS) OVER to_come
         ) AS quote_balance
     FROM totals
     WINDOW
         so_far AS (PARTITION BY account, run ORDER BY block, index_in_block),
-        to_come AS (PARTITION BY account, run ORDER BY block DESC, index_in_block DESC)
+        to_come AS (
+            PARTITION BY account, run ORDER BY block, index_in_block
+            RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+        )
 ),
 -- Where a run ends, what was known is known no more.
 ended AS (
