@@ -143,9 +143,9 @@ class Channel:
         self._lock = threading.Lock()
         self._limiters: dict[str, RateLimiter] = {}
         self._sessions: dict[int, Session] = {}
-        # What the first answer stated, as sent and as read. A list, as copies with another key share it; so they do
-        # the lock, the pacing and the connections.
-        self._first_source: list[tuple[str, Source | None]] = []
+        # What the first answer stated: as sent, and as read. Copies with another key share this dictionary, as they
+        # do the lock, the pacing and the connections.
+        self._stated: dict[str, Source | None] = {}
         for name in ("urllib3.connectionpool", "urllib3.connection"):
             logging.getLogger(name).addFilter(_drop_what_is_private)
 
@@ -163,7 +163,7 @@ class Channel:
     @property
     def source(self) -> Source | None:
         """What the server's first answer states as its identity, if anything."""
-        return self._first_source[0][1] if self._first_source else None
+        return next(iter(self._stated.values()), None)
 
     def close(self) -> None:
         for session in self._sessions.values():
@@ -286,13 +286,13 @@ class Channel:
     def _check_source(self, response: requests.Response, request: Request) -> None:
         """Accept the answers of one source only, that of the first."""
         stated = response.headers.get(HEADER, "")
-        if self._first_source and self._first_source[0][0] == stated:
+        if stated in self._stated:
             return
         stated = request.auth.redactor(stated.encode("latin-1")).decode("latin-1")
         found = Source.read(stated, HEADER) if stated else None
         with self._lock:
-            if not self._first_source:
-                self._first_source.append((stated, found))
+            if not self._stated:
+                self._stated[stated] = found
         first = self.source
         if found != first:
             hint = f"Another {self.server.kind} answers at this address now: {self.server.function} again."

@@ -196,11 +196,9 @@ def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
     out, into = sorted((one, other), key=lambda leg: int(leg["change"]))
     amount_in = int(into["change"])
     amount_out = -int(out["change"])
-    balance_in = balance_out = kept = None
-    if into["recomputed"] is not None:
-        balance_in = int(into["recomputed"]) - amount_in
-    if out["recomputed"] is not None:
-        balance_out = int(out["recomputed"]) + amount_out
+    balance_in = _before(into)
+    balance_out = _before(out)
+    kept = None
     if (
         balance_in is not None
         and balance_out is not None
@@ -220,6 +218,13 @@ def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
         balance_out,
         kept,
     )
+
+
+def _before(leg: dict[str, Any]) -> int | None:
+    """Return a balance before a change, if it is known after it."""
+    after = leg["recomputed"]
+    # Whole numbers first: decimals of Python would be rounded to 28 digits.
+    return None if after is None else int(after) - int(leg["change"])
 
 
 def statements(
