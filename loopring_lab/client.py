@@ -23,6 +23,7 @@ from loopring_lab.redaction import SecretText, hide
 from loopring_lab.source import Source
 from loopring_lab.tables import rows, wire
 from loopring_lab.tables.listings import POOL_PREFIX
+from loopring_lab.trade_source import labelled
 
 __all__ = ["Client"]
 
@@ -190,7 +191,7 @@ class Client:
         ETH            0        18
         USDC           6         6
         """
-        return self._labelled(self._tokens)
+        return labelled(self._tokens, self)
 
     @one_operation
     def markets(self) -> pd.DataFrame:
@@ -208,7 +209,7 @@ class Client:
         market
         LRC-ETH  LRC   ETH      True            True
         """
-        return self._labelled(self._markets)
+        return labelled(self._markets, self)
 
     @query.of_each_account
     @one_operation
@@ -306,7 +307,7 @@ class Client:
             order_hash,
             window,
         )
-        label = f"{fill_type} trades" if fill_type else "trades"
+        label = paging.TRADES_OF[fill_type] if fill_type else "trades"
         try:
             with track(label, progress) as report:
                 # One history after the other, so that the newest rows of each take few pages.
@@ -339,7 +340,7 @@ class Client:
             "fill_type": fill_type,
         }
         selected = query.filter_trades(frame, start, end, limit, **asked)
-        return self._labelled(selected)
+        return labelled(selected, self)
 
     def pages(
         self,
@@ -375,7 +376,7 @@ class Client:
         --------
         >>> for page in client.pages([(71468, "dex")]):
         ...     print(page.history.name, page.offset, page.batch.counts)
-        account 71468, dex trades 0 [11]
+        account 71468, order-book trades 0 [11]
         """
         budget = new_budget(self)
         planned = (_planned(one, budget) for one in histories)
@@ -468,9 +469,8 @@ class Client:
             try:
                 found[market] = self._transport.get("/lab/outsidePrices", asked)
             except RelayerError as error:
-                if (
-                    error.status == NOT_FOUND
-                ):  # of an embedded relayer that serves a recording
+                # Of an embedded relayer that serves a recording.
+                if error.status == NOT_FOUND:
                     return None
                 raise
         prices = models.read_outside_prices(found, self._markets)
@@ -482,7 +482,7 @@ class Client:
         in_order = prices.sort_values(
             ["created_at", "market"], kind="stable", ignore_index=True
         )
-        return self._labelled(in_order)
+        return labelled(in_order, self)
 
     def account(
         self, account_id: int | None = None, owner: str | None = None
@@ -725,12 +725,6 @@ class Client:
 
     def _market_names(self) -> pd.Index:
         return self._markets.index
-
-    def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
-        # The listings are kept, and the caller may change what it gets.
-        labelled = frame.copy()
-        labelled.attrs |= {"source": self.source, "synthetic": self.synthetic}
-        return labelled
 
 
 def _planned(

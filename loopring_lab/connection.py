@@ -37,9 +37,8 @@ BUNDLED = {
     "demo": Path(__file__).parent / "relayer" / "demo",
     "sample": Path(__file__).parent / "rollup" / "sample",
 }
-MARK_OF_OLD_STORE = (
-    "blocks.json"  # in folders that earlier versions wrote; `Store` says what to do
-)
+# In folders that earlier versions wrote; `Store` says what to do with them.
+MARK_OF_OLD_STORE = "blocks.json"
 
 
 def connect(
@@ -220,20 +219,23 @@ def _read_blocks(
 
     if source is not None:
         raise LabError("connect: blocks name their own source. Leave source= out.")
+    if isinstance(blocks, Store):
+        return BlocksClient(blocks)
     if isinstance(blocks, str) and blocks in BUNDLED:
-        folder = BUNDLED[blocks]
-        client = BlocksClient(_store_of_exported(folder, _names_in(folder)))
+        client = BlocksClient(_imported(BUNDLED[blocks]))
         note = " Nothing here is real market data." if client.synthetic else ""
         print(f"{blocks.capitalize()} blocks: {client.source}.{note}")  # noqa: T201
         return client
-    if not isinstance(blocks, Store):
-        path = given_path(blocks)
-        is_old_store = (path / MARK_OF_OLD_STORE).exists()
-        if path.is_dir() and not is_old_store:
-            exported = _store_of_exported(path, _names_in(path))
-            return BlocksClient(exported)
-        blocks = Store(blocks)
-    return BlocksClient(blocks)
+    path = given_path(blocks)
+    if path.is_dir() and not (path / MARK_OF_OLD_STORE).exists():
+        return BlocksClient(_imported(path))
+    return BlocksClient(Store(blocks))
+
+
+def _imported(folder: Path) -> Store:
+    """Return the store of a folder of exported files, which are imported once."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return _store_of_exported(folder, _sizes(files))
 
 
 @functools.cache
@@ -250,11 +252,6 @@ def _store_of_exported(folder: Path, names: Fingerprint) -> Store:
         folder, tokens=tokens if tokens.is_file() else None, progress=False
     )
     return store
-
-
-def _names_in(folder: Path) -> Fingerprint:
-    """Return which files a folder of exported ones has."""
-    return _sizes(sorted(file for file in folder.iterdir() if file.is_file()))
 
 
 def _sizes(files: Iterable[Path]) -> Fingerprint:

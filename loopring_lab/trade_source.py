@@ -61,6 +61,13 @@ class TradeSource(Protocol):
         """Close what is kept open."""
 
 
+def labelled(frame: pd.DataFrame, client: TradeSource) -> pd.DataFrame:
+    """Return a copy of a frame that says where it is from: clients keep listings, and callers change what they get."""
+    copy = frame.copy()
+    copy.attrs |= {"source": client.source, "synthetic": client.synthetic}
+    return copy
+
+
 MEMBERS = [name for name in vars(TradeSource) if not name.startswith("_")]
 
 

@@ -371,7 +371,7 @@ def test_progress_appears_when_it_takes_longer_than_a_second(
     with Relayer(small) as relayer:
         busiest = max(relayer.accounts, key=lambda account: len(relayer.rows(account)))
         client_of(relayer, rate=6.0).trades(busiest, limit=450, fill_type="amm")
-    assert "amm trades" in capsys.readouterr().err
+    assert "pool trades" in capsys.readouterr().err
 
 
 def test_a_function_is_told_of_both_fill_types_together(client):

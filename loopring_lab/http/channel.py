@@ -37,7 +37,6 @@ FIRST_DELAY = 0.1  # seconds before the second attempt, doubled before each furt
 LONGEST_DELAY = 8.0
 # Seconds: what a server asks for beyond that is not waited for in one piece.
 LONGEST_RETRY_AFTER = 60.0
-SECRET_HEADERS = ("X-API-KEY", "X-API-SIG")
 
 # Spreads attempts of several clients; of its own, so that the caller's `random` stays as it is.
 _dice = random.Random()  # noqa: S311 - not a secret
@@ -68,9 +67,10 @@ class Secrets(AuthBase):
         send: bool = True,
     ) -> None:
         self._headers: dict[str, SecretText] = {}
-        for name, secret in zip(SECRET_HEADERS, (key, signature), strict=True):
-            if send and secret is not None:
-                self._headers[name] = secret
+        if send and key is not None:
+            self._headers["X-API-KEY"] = key
+        if send and signature is not None:
+            self._headers["X-API-SIG"] = signature
         self.is_signed = signature is not None
         self.redactor = Redactor(key, signature)
 
@@ -143,9 +143,9 @@ class Channel:
         self._lock = threading.Lock()
         self._limiters: dict[str, RateLimiter] = {}
         self._sessions: dict[int, Session] = {}
-        # What the first answer stated, as sent and as read. A list, as copies with another key share it; so they do
-        # the lock, the pacing and the connections.
-        self._first_source: list[tuple[str, Source | None]] = []
+        # What the first answer stated: as sent, and as read. Copies with another key share this dictionary, as they
+        # do the lock, the pacing and the connections.
+        self._stated: dict[str, Source | None] = {}
         for name in ("urllib3.connectionpool", "urllib3.connection"):
             logging.getLogger(name).addFilter(_drop_what_is_private)
 
@@ -156,10 +156,14 @@ class Channel:
         """Return what one operation may take; its bytes may be left to its parts."""
         return Budget(self._max_seconds, self._max_bytes if of_bytes else None)
 
+    def budget(self) -> Budget:
+        """Return the budget of the operation under way, or else one of its own for a request."""
+        return Budget.active() or self.new_budget()
+
     @property
     def source(self) -> Source | None:
         """What the server's first answer states as its identity, if anything."""
-        return self._first_source[0][1] if self._first_source else None
+        return next(iter(self._stated.values()), None)
 
     def close(self) -> None:
         for session in self._sessions.values():
@@ -274,7 +278,7 @@ class Channel:
         is_json = body.lstrip()[:1] in (b"{", b"[")
         if is_json and not body.rstrip().endswith((b"}", b"]")):
             return failures.broken_off(
-                request, f"the answer breaks off after {len(body)} bytes"
+                request, f"The answer breaks off after {len(body)} bytes"
             )
         self._check_source(response, request)
         return Outcome(SecretBytes(body) if request.auth.is_signed else body)
@@ -282,13 +286,13 @@ class Channel:
     def _check_source(self, response: requests.Response, request: Request) -> None:
         """Accept the answers of one source only, that of the first."""
         stated = response.headers.get(HEADER, "")
-        if self._first_source and self._first_source[0][0] == stated:
+        if stated in self._stated:
             return
         stated = request.auth.redactor(stated.encode("latin-1")).decode("latin-1")
         found = Source.read(stated, HEADER) if stated else None
         with self._lock:
-            if not self._first_source:
-                self._first_source.append((stated, found))
+            if not self._stated:
+                self._stated[stated] = found
         first = self.source
         if found != first:
             hint = f"Another {self.server.kind} answers at this address now: {self.server.function} again."

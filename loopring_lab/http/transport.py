@@ -9,7 +9,6 @@ from typing import Any, Self
 from loopring_lab.bounded import MAX_ANSWER
 from loopring_lab.errors import LabError
 from loopring_lab.http.addresses import check_base_url, check_header, is_confidential
-from loopring_lab.http.budget import Budget
 from loopring_lab.http.channel import (
     TRANSIENT_STATUSES,
     Channel,
@@ -98,9 +97,8 @@ class Transport(Channel):
     ) -> Request:
         endpoint = f"{method} /api/v3{path}"
         url = f"{self.base_url}/api/v3{path}"
-        budget = Budget.active() or self.new_budget()
         return Request(
-            self.server, endpoint, method, url, auth, payload, largest, budget
+            self.server, endpoint, method, url, auth, payload, largest, self.budget()
         )
 
     def _read_error(

@@ -6,6 +6,7 @@ several side by side. `loopring_lab.client` puts them together.
 """
 
 from loopring_lab.paging.histories import (
+    TRADES_OF,
     FetchedPage,
     History,
     count_shared,
@@ -13,24 +14,17 @@ from loopring_lab.paging.histories import (
     plan_histories,
     read_histories,
 )
-from loopring_lab.paging.plan import (
-    EVERYTHING,
-    MAX_READINGS,
-    PAGE,
-    PageScheduler,
-    Window,
-)
+from loopring_lab.paging.plan import EVERYTHING, PAGE, Window
 from loopring_lab.paging.reader import WORKERS, PageReader
 
 __all__ = [
     "EVERYTHING",
-    "MAX_READINGS",
     "PAGE",
+    "TRADES_OF",
     "WORKERS",
     "FetchedPage",
     "History",
     "PageReader",
-    "PageScheduler",
     "Window",
     "count_shared",
     "now_ms",

@@ -22,6 +22,9 @@ from loopring_lab.paging.plan import (
 from loopring_lab.tables import wire
 from loopring_lab.tables.identity import RowKeys
 
+# As messages call the trades of a fill type, whose names are those of the wire.
+TRADES_OF = {"amm": "pool trades", "dex": "order-book trades"}
+
 
 class FetchedPage(NamedTuple):
     """A page of a history: its bytes, when they arrived (milliseconds), and its rows, parsed."""
@@ -63,7 +66,7 @@ class History:
         self.name = (
             f"order {order_hash}" if account_id is None else f"account {account_id}"
         )
-        self.name += f", {fill_type} trades"
+        self.name += f", {TRADES_OF[fill_type]}"
         if order_hash:
             self.query["orderHash"] = order_hash
         if market:
@@ -74,9 +77,8 @@ class History:
         self.requests = 0
         self.ended = False
         self.error: LabError | None = None
-        # Pages that wait for an earlier one of their wave, and the offset of the one that is yielded next.
+        # Pages that wait for an earlier one of their wave.
         self._arrived: dict[int, FetchedPage] = {}
-        self._awaited: int | None = None
         self._steps = self.scheduler.steps(window)
         self._begin_wave(next(self._steps))
 
@@ -99,9 +101,10 @@ class History:
     def accept(self, page: FetchedPage) -> Iterator[FetchedPage]:
         """Take a page, and yield those that no longer wait for an earlier one."""
         self._arrived[page.offset] = page
-        while self._awaited in self._arrived:
-            ready = self._arrived.pop(self._awaited)
-            self._awaited = next(self._to_await, None)
+        for offset in self._offsets[len(self._wave) :]:
+            if offset not in self._arrived:
+                return
+            ready = self._arrived.pop(offset)
             total = wire.read_total(ready.batch)
             self.scheduler.count(ready.offset, ready.keys, total, _no_trades(ready))
             self._wave.append(ready.keys)
@@ -109,7 +112,7 @@ class History:
 
     def advance(self) -> None:
         """Begin the next wave of pages once all of this one have arrived."""
-        if self._awaited is not None:
+        if len(self._wave) < len(self._offsets):
             return
         try:
             self._begin_wave(self._steps.send(self._wave))
@@ -122,11 +125,9 @@ class History:
         self.error = self.error or error
 
     def _begin_wave(self, offsets: range) -> None:
-        # Offsets not requested yet, and those whose pages come after the one awaited.
+        self._offsets = offsets
         self._to_request = iter(offsets)
-        self._to_await = iter(offsets)
-        self._awaited = next(self._to_await, None)
-        self._wave: Wave = []
+        self._wave: Wave = []  # keys of the pages that were yielded, in the order of their offsets
 
 
 def _no_trades(page: FetchedPage) -> list[int]:
@@ -185,6 +186,7 @@ def read_histories(
         if not check or contents == contents_before:
             return histories, batches
         contents_before = contents
+    # All histories are of one account or order, with which their names begin.
     raise IncompleteHistory(
         histories[0].name.partition(",")[0],
         expected="two readings that agree",

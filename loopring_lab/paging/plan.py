@@ -165,12 +165,13 @@ class PageScheduler:
 
     def _read_around_held(self, window: Window, first: Wave) -> Attempt:
         """Read the rows before those held, then those behind them; tell whether that is enough."""
-        if (yield from self._read_before_held(window, first)):
-            return not self._has_hole
+        is_past_window = yield from self._read_before_held(window, first)
         counted = self.total
-        if (yield from self._read_behind_held(window, counted)):
+        if not is_past_window:
+            is_past_window = yield from self._read_behind_held(window, counted)
+        if is_past_window:
             return not self._has_hole
-        return self.complete or (yield from self._read_ends(counted))
+        return (yield from self._read_ends(counted))
 
     def _read_before_held(self, window: Window, first: Wave) -> Attempt:
         """Read on from the first page to a row that is held; tell whether the window ended before."""

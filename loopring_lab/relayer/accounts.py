@@ -92,9 +92,9 @@ class Accounts:
     @cached_property
     def store(self) -> Store:
         """The store, to which the source's accounts are added on first use: deriving their keys takes a while."""
-        if not all(
-            self._store.account(account_id) for account_id in self._source.accounts[:1]
-        ):
+        # All are added together, so that the first tells of the others.
+        first = next(iter(self._source.accounts), None)
+        if first is not None and self._store.account(first) is None:
             self._store.add(map(self._first_state, self._owned))
         return self._store
 

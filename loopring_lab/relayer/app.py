@@ -25,7 +25,7 @@ from loopring_lab.relayer.chain import Endpoint
 from loopring_lab.relayer.key_updates import MAX_BODY_BYTES, KeyUpdates, read_update
 from loopring_lab.relayer.network import API, RPC, NetworkConditions, RequestCounts
 from loopring_lab.relayer.pages import Pager, Source, TradeQuery
-from loopring_lab.relayer.rows import FILL_TYPES, POOL_PREFIX
+from loopring_lab.relayer.rows import POOL_PREFIX
 from loopring_lab.relayer.schemas import (
     MAX_TIME,
     AccountId,
@@ -155,10 +155,6 @@ async def existing_account(
     return account_id
 
 
-async def read_body(request: Request) -> bytes:
-    return await read_bytes(request, MAX_BODY_BYTES)
-
-
 async def read_bytes(request: Request, most: int) -> bytes:
     """Read one byte more than allowed, and drop the rest, so that the sender gets a response."""
     data = b""
@@ -172,7 +168,6 @@ def signature_header(description: str) -> Any:
 
 
 ExistingAccount = Annotated[int, Depends(existing_account)]
-Body = Annotated[bytes, Depends(read_body)]
 OwnerSignature = Annotated[
     str,
     signature_header(
@@ -236,7 +231,7 @@ async def read_trades(
             Code.INVALID_ARGUMENT,
             f"market: Input should be {expected}, got {printable(params.market)}",
         )
-    fill_types = tuple(each for each in FILL_TYPES if each in params.fill_types)
+    fill_types = tuple(params.fill_types.split(","))
     query = TradeQuery(
         params.account_id,
         params.market,
@@ -305,9 +300,9 @@ UPDATE_SCHEMA = {
 async def update_key(
     request: Request,
     backend: AnyBackend,
-    body: Body,
     signature: OwnerSignature,
 ) -> schemas.UpdateResponse:
+    body = await read_bytes(request, MAX_BODY_BYTES)
     # Of several, Starlette would take the first, and a proxy perhaps another.
     if len(request.headers.getlist(SIGNATURE_HEADER)) > 1:
         raise ApiError(Code.INVALID_ARGUMENT, f"{SIGNATURE_HEADER}: send it once")

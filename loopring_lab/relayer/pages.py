@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -28,6 +28,7 @@ NEVER = 1 << 40
 SHUFFLE = 0x9E3779B1
 
 Filter = tuple[int, str | None, tuple[str, ...]]
+"""What of a query `History.row_numbers` selects by: account, market without prefix, fill types."""
 
 
 class RowKey(NamedTuple):
@@ -131,12 +132,9 @@ class History:
         """Return the fill type of a row."""
         return self._keys[number].fill_type
 
-    def rows_of_order(self, order_hash: str) -> list[tuple[int, RowKey]]:
-        """Return the rows of an order, each with its number and its key."""
-        return self._orders.get(order_hash, [])
-
     @cached_property
-    def _orders(self) -> dict[str, list[tuple[int, RowKey]]]:
+    def orders(self) -> Mapping[str, list[tuple[int, RowKey]]]:
+        """The rows of each order, by its hash: their numbers and keys."""
         orders: defaultdict[str, list[tuple[int, RowKey]]] = defaultdict(list)
         for number, key in enumerate(self._keys):
             if key.order_hash is not None:
@@ -152,10 +150,8 @@ class Pager:
         self._history = history
         self._settings = settings
         self._visible_counts: dict[tuple[int, str], int] = {}
-        # Row numbers of a filter in shuffled order.
-        self._shuffled: dict[
-            tuple[int, str | None, tuple[str, ...]], Sequence[int]
-        ] = {}
+        # Row numbers in shuffled order, by queries without their place in the history.
+        self._shuffled: dict[TradeQuery, Sequence[int]] = {}
 
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
@@ -190,55 +186,48 @@ class Pager:
 
     def _matching(self, query: TradeQuery) -> Sequence[int]:
         """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
-        market = query.market
-        fill_types = query.fill_types
-        # The contract does not say whether LRC-ETH includes the pool's fills, AMM-LRC-ETH; a setting decides.
-        if market is not None and market.startswith(POOL_PREFIX):
-            market = market.removeprefix(POOL_PREFIX)
-            fill_types = tuple(each for each in fill_types if each == POOL)
-        elif market is not None and self._settings.market_filter == "exact":
-            fill_types = tuple(each for each in fill_types if each == BOOK)
-        if query.order_hash is not None:
-            found = list(self._matching_order(query, market, fill_types))
-            return self._arranged(found)
-        visible = self._visible(query.account_id, market, fill_types)
+        query = self._without_prefix(query)
+        if query.order_hash is None:
+            found = self._visible(query)
+        else:
+            found = list(self._matching_order(query, query.order_hash))
         if self._settings.order != "shuffled":
-            return visible
+            return found
         # Shuffling sorts every row, so the result is kept until the history has grown.
-        key = (query.account_id, market, fill_types)
-        if len(self._shuffled.get(key, ())) != len(visible):
-            self._shuffled[key] = self._arranged(visible)
-        return self._shuffled.get(key, ())
+        whole = query._replace(offset=0)
+        if len(self._shuffled.get(whole, ())) != len(found):
+            shuffled = sorted(found, key=lambda number: number * SHUFFLE & 0xFFFFFFFF)
+            self._shuffled[whole] = array("I", shuffled)
+        return self._shuffled.get(whole, ())
 
-    def _arranged(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Shuffle numbers if the settings say so; newest first or oldest first is `_rows`' own."""
-        if self._settings.order != "shuffled":
-            return numbers
-        shuffled = sorted(numbers, key=lambda number: number * SHUFFLE & 0xFFFFFFFF)
-        return array("I", shuffled)
+    def _without_prefix(self, query: TradeQuery) -> TradeQuery:
+        """Return a query of a market as one of fill types, which is what the name's prefix stands for."""
+        name = query.market
+        # The contract does not say whether LRC-ETH includes the pool's fills, AMM-LRC-ETH; a setting decides.
+        if name is not None and name.startswith(POOL_PREFIX):
+            only = POOL
+        elif name is not None and self._settings.market_filter == "exact":
+            only = BOOK
+        else:
+            return query
+        fill_types = tuple(each for each in query.fill_types if each == only)
+        market = name.removeprefix(POOL_PREFIX)
+        return query._replace(market=market, fill_types=fill_types)
 
-    def _matching_order(
-        self,
-        query: TradeQuery,
-        market: str | None,
-        fill_types: tuple[str, ...],
-    ) -> Iterator[int]:
-        """Yield the numbers of the rows of the order that a query names."""
-        for number, key in self._history.rows_of_order(query.order_hash or ""):
+    def _matching_order(self, query: TradeQuery, order_hash: str) -> Iterator[int]:
+        """Yield the numbers of the rows of an order that a query selects."""
+        for number, key in self._history.orders.get(order_hash, ()):
             is_visible = number < self._horizon(key.account, key.fill_type)
             is_of_account = query.account_id in (0, key.account)
-            is_in_market = market in (None, key.market)
-            is_of_type = key.fill_type in fill_types
+            is_in_market = query.market in (None, key.market)
+            is_of_type = key.fill_type in query.fill_types
             if is_visible and is_of_account and is_in_market and is_of_type:
                 yield number
 
-    def _visible(
-        self,
-        account: int,
-        market: str | None,
-        fill_types: tuple[str, ...],
-    ) -> Sequence[int]:
-        numbers = self._history.row_numbers(account, market, fill_types)
+    def _visible(self, query: TradeQuery) -> Sequence[int]:
+        account = query.account_id
+        fill_types = query.fill_types
+        numbers = self._history.row_numbers(account, query.market, fill_types)
         # The common case, without a new list for each request.
         if not self._settings.growth:
             return numbers

@@ -40,9 +40,7 @@ FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
 TYPES = {"symbol": str, "market": str, "tokenId": int}
 TYPE_NAMES = {str: "text", int: "a whole number"}
 
-LP_PREFIX = (
-    "LP-"  # of the symbol of a pool's liquidity token, before the name of the market
-)
+LP_PREFIX = "LP-"  # of the symbol of a pool's liquidity token, before the market's name
 LONGEST_NAME = 200  # a name is sent with every response
 # A row of another time is served in the place where it was saved.
 MILLISECONDS = re.compile("[0-9]{1,15}")
@@ -57,16 +55,14 @@ class Recording:
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self._folder = given_path(folder)
         if not self._folder.is_dir():
-            is_file = self._folder.is_file()
+            got = "no such folder"
             hint = f"Give the folder that holds {FILES}."
-            raise UnexpectedAnswer(
-                f"recording {folder}",
-                expected="a folder of saved responses",
-                got="a file" if is_file else "no such folder",
-                hint=f"{hint} lab.connect(recording=...) reads a single file."
-                if is_file
-                else hint,
-            )
+            if self._folder.is_file():
+                got = "a file"
+                hint += " lab.connect(recording=...) reads a single file."
+            expected = "a folder of saved responses"
+            where = f"recording {folder}"
+            raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
         self._tokens = _records("tokens.json", _load(self._folder / "tokens.json"))
         markets = _member(_load(self._folder / "markets.json"), "markets")
         self._markets = _records("markets.json, member markets", markets)

@@ -29,14 +29,19 @@ MEMBERS = (
     "role",
 )
 CREATED_AT = MEMBERS.index("createdAt")
+SIZE = MEMBERS.index("size")
+PRICE = MEMBERS.index("price")
 MARKET = MEMBERS.index("market")
 FEE = MEMBERS.index("feeAmount")
+ACCOUNT = MEMBERS.index("accountId")
+TOKEN = MEMBERS.index("tokenId")
+STORAGE = MEMBERS.index("storageId")
 ORDER_HASH = MEMBERS.index("orderHash")
 ROLE = MEMBERS.index("role")
 
 SHORTEST = 7  # rows until early 2022; all later layouts begin with the same members
 # The members of the documented layout of 10: without block and place, and without what follows storageId.
-SHORT_LAYOUT = (*range(SHORTEST), 9, 10, 11)
+SHORT_LAYOUT = (*range(SHORTEST), ACCOUNT, TOKEN, STORAGE)
 # The 15th member of a layout that nobody has seen yet; a reader has to keep it.
 UNKNOWN_MEMBER = "0"
 

@@ -18,6 +18,7 @@ from loopring_lab.relayer.venues import (
     Book,
     LatentPrices,
     Match,
+    Placed,
     Pool,
     RandomBits,
     truncate_digits,
@@ -212,13 +213,6 @@ class _Order(NamedTuple):
         return pool.quote_for(self.buys, self.size)
 
 
-class _Placed(NamedTuple):
-    """What tells one order of an account from all others."""
-
-    hash: str
-    storage: int
-
-
 class Simulation:
     """One run of the exchange: its pools and books as they are now, and the fills so far.
 
@@ -245,8 +239,10 @@ class Simulation:
         self._name = f"synthetic exchange {seed} order "
         self._takers = TAKERS
         if drawn_accounts:
+            # Each does all year as one of the list does, drawn with replacement.
             self._takers = tuple(
-                _with_drawn_habits(self._bits, taker) for taker in TAKERS
+                TAKERS[_random_below(self._bits, len(TAKERS))]._replace(id=taker.id)
+                for taker in TAKERS
             )
         self.latent = LatentPrices(self._bits, START, DAYS)
         self._pools = {
@@ -445,19 +441,19 @@ class Simulation:
                 size,
                 quote,
                 taken,
-                _Placed(*level.order),
+                level.order,
                 pool_quote,
             )
             self._now += 1 + self._bits(4)
         return len(matches)
 
-    def _new_order(self, account: int, sold: Token, step: int) -> _Placed:
+    def _new_order(self, account: int, sold: Token, step: int) -> Placed:
         """Place an account's next order selling a token."""
         self._orders += 1
         storage = self._next_storage.get((account, sold.id), account % 40 * 2)
         self._next_storage[account, sold.id] = storage + step
         order_hash = sha256(f"{self._name}{self._orders}".encode()).hexdigest()
-        return _Placed("0x" + order_hash, storage)
+        return Placed("0x" + order_hash, storage)
 
     def _fill(
         self,
@@ -466,8 +462,8 @@ class Simulation:
         maker: int,
         size: int,
         quote: int,
-        taken: _Placed,
-        made: _Placed,
+        taken: Placed,
+        made: Placed,
         pool_quote: int | None = None,
     ) -> None:
         # Ids have gaps, as those of the real exchange.
@@ -545,12 +541,6 @@ def _tier(tiers: tuple[tuple[int, int], ...], time_ms: int) -> int:
 def _random_below(bits: RandomBits, end: int) -> int:
     """Draw an integer from 0 to `end` - 1; random's own methods differ between Python versions."""
     return bits(48) * end >> 48
-
-
-def _with_drawn_habits(bits: RandomBits, taker: Taker) -> Taker:
-    """Return an account that does all year as one of the list does, drawn with replacement."""
-    habits = TAKERS[_random_below(bits, len(TAKERS))]
-    return habits._replace(id=taker.id)
 
 
 def _trading_times(bits: RandomBits, count: int) -> list[int]:

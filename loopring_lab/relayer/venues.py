@@ -215,14 +215,21 @@ def _units_worth(dollars: int, token: Token) -> int:
     return dollars * 1000 * token.units // token.milli_dollars
 
 
+class Placed(NamedTuple):
+    """What tells one order of an account from all others."""
+
+    hash: str
+    storage: int
+
+
 @dataclass(slots=True)
 class Level:
-    """A maker's resting order: a price and the size left at it; hash and storage id once it was filled."""
+    """A maker's resting order: a price and the size left at it; what identifies it, once it was filled."""
 
     ticks: int
     left: int
     maker: int
-    order: tuple[str, int] | None = None
+    order: Placed | None = None
 
 
 class Match(NamedTuple):

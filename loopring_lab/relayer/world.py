@@ -17,10 +17,18 @@ from loopring_lab.errors import LabError
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
 from loopring_lab.relayer.pages import History, RowKey
 from loopring_lab.relayer.rows import (
+    ACCOUNT,
     BOOK,
+    CREATED_AT,
+    FEE,
+    MARKET,
+    ORDER_HASH,
     POOL,
     POOL_PREFIX,
+    PRICE,
     PRICE_SCALE,
+    SIZE,
+    TOKEN,
     RawJson,
     Row,
     price_text,
@@ -56,9 +64,8 @@ PLANTED = {
 }
 PLANTED_FILLS = 48  # one page
 WRONG_BPS = 45
-NFT_MEMBERS = (
-    19  # the length of the layout of NFT trades, which is not documented further
-)
+# The length of the layout of NFT trades, which is not documented further.
+NFT_MEMBERS = 19
 NFT = RowKey(IRREGULAR, "", BOOK, None)
 
 
@@ -405,7 +412,9 @@ def _keys(fills: tuple[Fill, ...]) -> Iterator[RowKey]:
 
 
 def _planted_key(row: Row) -> RowKey:
-    return NFT if len(row) == 1 else RowKey(int(row[9]), row[5], BOOK, row[12])
+    if len(row) == 1:
+        return NFT
+    return RowKey(int(row[ACCOUNT]), row[MARKET], BOOK, row[ORDER_HASH])
 
 
 def _row(fill: Fill, is_maker: bool) -> Row:
@@ -504,14 +513,15 @@ def _irregular(fills: tuple[Fill, ...]) -> Iterator[Row]:
     planted = _planted(fills, IRREGULAR)
     rows = [list(_row(fill, is_maker=False)) for fill in planted]
     if len(rows) > 5:
-        rows[1][0] = rows[1][0][:-3]  # seconds instead of milliseconds
-        rows[2][4] = "0.0"  # no price, and no fee
-        rows[2][6] = "0"
-        rows[3][3] = "n/a"  # no size
-        rows[4] = list(
-            _row(_charged(planted[4], 2 * BPS), is_maker=False)
-        )  # a fee of twice what was received
-        rows[5][10] = "999"  # a token that the market does not have
+        in_seconds, without_price, without_size, twice_paid, of_other_token = rows[1:6]
+        in_seconds[CREATED_AT] = in_seconds[CREATED_AT][:-3]
+        without_price[PRICE] = "0.0"
+        without_price[FEE] = "0"
+        without_size[SIZE] = "n/a"
+        # A fee of twice what was received.
+        twice_paid[FEE] = str(_charged(planted[4], 2 * BPS).fee)
+        # A token that the market does not have.
+        of_other_token[TOKEN] = "999"
     for row in rows:
         yield tuple(row)
     yield (RawJson(json.dumps(["nft", *map(str, range(1, NFT_MEMBERS))])),)

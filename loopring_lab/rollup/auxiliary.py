@@ -20,9 +20,8 @@ from loopring_lab.protocol import (
 )
 from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock, Words, refuse
 
-SIGNATURE_BYTES = (
-    66  # r and s of 32 each, v, and the type of the signature: SignatureUtil.sol
-)
+# Of the words r and s, of v, and of the type of the signature: SignatureUtil.sol.
+SIGNATURE_BYTES = 66
 # Of each form of `calldata.SUBMIT_BLOCKS`: where its array starts (inside of `bytes` it follows their length and an
 # offset), and whether its entries say that a contract has approved the transaction.
 FORMS = {
@@ -30,7 +29,6 @@ FORMS = {
     "66ac492e": (0, True),
     "53228430": (2 * WORD, True),
 }
-SIGNED_BY = "signed by"
 
 
 class Entry(NamedTuple):
@@ -51,7 +49,7 @@ class Consent(NamedTuple):
 
 
 class NotCheckable(Exception):
-    """Why blocks do not tell whether a key update was authorised, and what is odd about it, if anything."""
+    """Why blocks do not tell whether a key update was authorised; and the problem if it is wrong, where known."""
 
     def __init__(self, reason: str, problem: str = "") -> None:
         self.reason = reason
@@ -59,9 +57,9 @@ class NotCheckable(Exception):
         super().__init__(reason)
 
 
-def read(raw: RawBlock, where: str) -> list[Entry]:
+def read(raw: RawBlock) -> list[Entry]:
     """Read the auxiliary data of a block, or raise a `BlockError` that names the place."""
-    where = f"{where}, auxiliary data"
+    where = "auxiliary data"
     if raw.form not in FORMS:
         refuse(where, f"unknown form {raw.form!r}")
     array, has_approvals = FORMS[raw.form]
@@ -90,9 +88,8 @@ def _entry(words: Words, start: int, has_approvals: bool) -> Entry:
         is_approved = bool(words.word(at, "approval", bits=32))
         at += WORD
     begin, end = words.extent(start + words.offset(at, "data"), "data")
-    content = memoryview(words.call)[
-        begin:end
-    ]  # not copied: entries may name the same bytes
+    # Not copied: entries may name the same bytes.
+    content = memoryview(words.call)[begin:end]
     return Entry(slot, is_approved, content, f"{words.where}, transaction {slot}")
 
 
@@ -133,19 +130,13 @@ def judge(
     except BlockError as error:
         problem = str(error)
     except NotCheckable as error:
-        if not entry.is_approved:
-            raise
-        problem = str(error)
-    # A contract signs in its own way, which looks like a signature of somebody else.
-    is_other_signer = problem.startswith(SIGNED_BY)
-    odd = problem if is_other_signer else ""
+        if entry.is_approved:
+            raise NotCheckable("approved by another contract", error.problem) from None
+        if error.problem and update["owner"] in signers:
+            return error.problem
+        raise
     if problem and entry.is_approved:
-        raise NotCheckable("approved by another contract", odd)
-    if is_other_signer and update["owner"] not in signers:
-        raise NotCheckable(
-            "not signed by the owner, which is right if that is a contract",
-            odd,
-        )
+        raise NotCheckable("approved by another contract")
     return problem
 
 
@@ -181,7 +172,11 @@ def _fault(
         signer = "nobody, as no key makes this signature"
     if signer.lower() == owner:
         return ""
-    return f"{SIGNED_BY} {signer}, not by the owner, {owner}"
+    # A contract signs in its own way, which looks like a signature of somebody else.
+    raise NotCheckable(
+        "not signed by the owner, which is right if that is a contract",
+        f"signed by {signer}, not by the owner, {owner}",
+    )
 
 
 def _digest(
@@ -202,9 +197,8 @@ def _digest(
     words.append(consent.valid_until.to_bytes(WORD))
     words.append(update["nonce"].to_bytes(WORD))
     struct_hash = keccak(type_hash + b"".join(words))
-    return keccak(
-        b"\x19\x01" + domain + struct_hash
-    )  # EIP-712: the prefix of all typed data
+    prefix = b"\x19\x01"  # EIP-712: of all typed data
+    return keccak(prefix + domain + struct_hash)
 
 
 @functools.lru_cache

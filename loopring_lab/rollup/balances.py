@@ -5,6 +5,8 @@ Only AMM updates state balances. Between two of them, what blocks do to a balanc
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -77,30 +79,27 @@ movements AS (
         any_value(published) AS published
     FROM entries
     JOIN runs USING (block)
-    SEMI JOIN wanted USING (account, token)
+    SEMI JOIN wanted USING (account)
     GROUP BY ALL
-),
--- The balance stated last before each, and how many were: the number of the stretch between two statements.
-stretches AS (
+)
+"""
+RECOMPUTED = """,
+-- All changes of each balance so far, and what a statement leaves of it: what was held before the run.
+totals AS (
     SELECT
         *,
-        last_value(published IGNORE NULLS) OVER before AS stated_before,
-        count(published) OVER before AS stretch
+        coalesce(sum(change) OVER so_far, 0) AS total,
+        published - total AS held_before
     FROM movements
-    WINDOW before AS (
+    WINDOW so_far AS (PARTITION BY run, account, token ORDER BY block, index_in_block)
+),
+-- Each balance as it follows from the statement before it and all changes since.
+recomputed AS (
+    SELECT *, total + last_value(held_before IGNORE NULLS) OVER earlier AS recomputed
+    FROM totals
+    WINDOW earlier AS (
         PARTITION BY run, account, token ORDER BY block, index_in_block
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    )
-),
--- Each balance as it follows from the statement before and all changes since.
-recomputed AS (
-    SELECT
-        *,
-        stated_before + coalesce(sum(change) OVER stretch_so_far, 0) AS recomputed
-    FROM stretches
-    WINDOW stretch_so_far AS (
-        PARTITION BY run, account, token, stretch ORDER BY block, index_in_block
-        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
     )
 )
 """
@@ -110,27 +109,29 @@ FROM recomputed
 WHERE published IS NOT NULL OR change <> 0
 ORDER BY block, index_in_block, kind, token
 """
-# Every change with the balance after it, and whether it is the last that is known of this balance.
-EVERY_CHANGE = """
+# Every statement, and of each balance the last that is known in the last run, which goes on in the blocks to come.
+STATEMENTS = """
 SELECT
-    run, block, index_in_block, account, token,
+    block, index_in_block, account, token,
     published,
     recomputed,
     coalesce(published, recomputed) AS balance,
-    row_number() OVER newest_first = 1 AS is_last
+    row_number() OVER newest_first = 1 AND run = (SELECT max(run) FROM runs) AS is_last
 FROM recomputed
 WINDOW newest_first AS (PARTITION BY account, token ORDER BY block DESC, index_in_block DESC)
+QUALIFY published IS NOT NULL OR is_last
 ORDER BY block, index_in_block
 """
 PLACE = ["block", "index_in_block"]
 NUMBERS = pa.int64()
-BALANCE = pa.schema(
+# Balances that are known at some point: none.
+NOTHING = pa.schema(
     [
         ("account", NUMBERS),
         ("token", NUMBERS),
         ("balance", pa.decimal128(38, 0)),
     ]
-)
+).empty_table()
 
 
 def balances(
@@ -138,7 +139,7 @@ def balances(
 ) -> pd.DataFrame:
     """Return every change of an account's balances, and every balance published, in block order."""
     found = _of_account(blocks, account_id)
-    frame = frames.places(blocks, *(found[name].to_numpy() for name in PLACE))
+    frame = frames.places(blocks, found)
     frame["kind"] = found["kind"].to_pandas().astype("str")
     frame["token_id"] = as_series(found["token_id"])
     for name in ("change", "published", "recomputed"):
@@ -154,18 +155,16 @@ def pool_fills(
     """Return a pool's fills, its balances before each, and what it kept beyond a constant product."""
     changes = _of_account(blocks, account_id).to_pylist()
     # A pool's fill changes two of its balances: one row each.
-    by_place: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    by_place: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for change in changes:
         if change["kind"] == "spot_trade":
-            by_place.setdefault((change["block"], change["index_in_block"]), []).append(
-                change
-            )
+            by_place[change["block"], change["index_in_block"]].append(change)
     # A fill of one token against itself has one net change, and is no fill of a pool.
     fills = {
         place: _pool_fill(*legs) for place, legs in by_place.items() if len(legs) == 2
     }
-    position = np.array(list(fills), np.int32).reshape(-1, 2)
-    frame = frames.places(blocks, position[:, 0], position[:, 1])
+    at = pd.DataFrame(list(fills), columns=PLACE, dtype=np.int32)
+    frame = frames.places(blocks, at)
     for name in PoolFill._fields:
         column = [getattr(fill, name) for fill in fills.values()]
         kind = NUMBERS if name.startswith("token") else WHOLE
@@ -197,11 +196,9 @@ def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
     out, into = sorted((one, other), key=lambda leg: int(leg["change"]))
     amount_in = int(into["change"])
     amount_out = -int(out["change"])
-    balance_in = balance_out = kept = None
-    if into["recomputed"] is not None:
-        balance_in = int(into["recomputed"]) - amount_in
-    if out["recomputed"] is not None:
-        balance_out = int(out["recomputed"]) + amount_out
+    balance_in = _before(into)
+    balance_out = _before(out)
+    kept = None
     if (
         balance_in is not None
         and balance_out is not None
@@ -223,53 +220,52 @@ def _pool_fill(one: dict[str, Any], other: dict[str, Any]) -> PoolFill:
     )
 
 
-class PoolBalances:
-    """The balances that AMM updates have stated so far, with the changes since then."""
+def _before(leg: dict[str, Any]) -> int | None:
+    """Return a balance before a change, if it is known after it."""
+    after = leg["recomputed"]
+    # Whole numbers first: decimals of Python would be rounded to 28 digits.
+    return None if after is None else int(after) - int(leg["change"])
 
-    def __init__(self) -> None:
-        self._carried = BALANCE.empty_table()
 
-    def forget(self) -> None:
-        """Forget all balances, where blocks are missing."""
-        self._carried = BALANCE.empty_table()
+def statements(
+    blocks: Blocks, runs: np.ndarray, carried: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """Return every balance that AMM updates state, beside the one ``recomputed``, and what is known at the end.
 
-    def add(self, blocks: Blocks, runs: np.ndarray, resumes: bool) -> pa.Table:
-        """Add blocks in order; return every change, with the balance ``published`` or ``recomputed``.
+    `runs` numbers the unbroken sequences of these blocks. `carried` is what was known at the end of the blocks
+    before: `NOTHING` where blocks between are missing.
+    """
+    stated = blocks.table(AMM_UPDATE)["account"].to_pylist()
+    accounts = {*stated, *carried["account"].to_pylist()}
+    found = _ask(RECOMPUTED + STATEMENTS, blocks, runs, accounts, carried)
+    # Only what was stated can be carried over.
+    known = found.filter(pc.field("is_last") & pc.field("balance").is_valid())
+    is_here = pc.field("block") != BEFORE_ALL
+    return (
+        found.filter(is_here & pc.field("published").is_valid()),
+        known.select(NOTHING.column_names).cast(NOTHING.schema),
+    )
 
-        `runs` numbers the blocks' unbroken sequences; `resumes` says whether the first goes on from before.
-        """
-        if not resumes:
-            self.forget()
-        stated = blocks.table(AMM_UPDATE).select(["account", "token"])
-        wanted = pa.concat_tables([stated, self._carried.select(["account", "token"])])
-        found = _ask(EVERY_CHANGE, blocks, runs, self._carried, wanted)
-        # Only the last run goes on in the blocks that follow, and only what was stated can be carried over.
-        is_last = pc.field("is_last") & (pc.field("run") == int(runs[-1]))
-        last = found.filter(is_last & pc.field("balance").is_valid())
-        self._carried = last.select(BALANCE.names).cast(BALANCE)
-        return found.filter(pc.field("block") != BEFORE_ALL)
+
+def movements(blocks: Blocks, runs: np.ndarray, first: int) -> pa.Table:
+    """Return what transactions change or state of the balances of known pools; blocks are numbered from `first`."""
+    numbered = f"SELECT * REPLACE (block + {first} AS block) FROM movements"
+    return _ask(numbered, blocks, runs, blocks.known_pools)
 
 
 def _of_account(blocks: Blocks, account_id: int) -> pa.Table:
-    account = parse_account_id(account_id)
-    tokens = pa.array(range(1 << 16), NUMBERS)  # token ids have two bytes
-    wanted = pa.table(
-        {
-            "account": pa.repeat(pa.scalar(account, NUMBERS), len(tokens)),
-            "token": tokens,
-        }
-    )
     # Frames of one account take the blocks as they are, with gaps: `Blocks.balances` says so.
     one_run = np.zeros(len(blocks.raw), np.int64)
-    return _ask(OF_ACCOUNT, blocks, one_run, BALANCE.empty_table(), wanted)
+    account = parse_account_id(account_id)
+    return _ask(RECOMPUTED + OF_ACCOUNT, blocks, one_run, [account])
 
 
 def _ask(
-    last_step: str,
+    last_steps: str,
     blocks: Blocks,
     runs: np.ndarray,
-    carried: pa.Table,
-    wanted: pa.Table,
+    accounts: Collection[int],
+    carried: pa.Table = NOTHING,
 ) -> pa.Table:
     # What is carried over stands before all blocks, in the run of the first.
     run_of = np.concatenate([runs[:1], runs])
@@ -278,9 +274,9 @@ def _ask(
         kind: _needed(blocks, kind) for kind in (*CHANGES, AMM_UPDATE)
     }
     tables["carried"] = carried
-    tables["wanted"] = wanted
+    tables["wanted"] = pa.table({"account": pa.array(accounts, NUMBERS)})
     tables["runs"] = pa.table({"block": numbers, "run": run_of})
-    return query.run(STEPS + last_step, "balances", **tables)
+    return query.run(STEPS + last_steps, "balances", **tables)
 
 
 def _needed(blocks: Blocks, kind: str) -> pa.Table:

@@ -83,9 +83,8 @@ class Blocks:
         self.known_pools = frozenset(known_pools)
         self.attrs = dict(attrs or {})
         self._slots = slots.Slots(self.raw)  # sorted by type, once
-        self._tables: dict[
-            str, pa.Table
-        ] = {}  # columns are made when a type is first asked for
+        # Columns are made when a type is first asked for.
+        self._tables: dict[str, pa.Table] = {}
 
     def __len__(self) -> int:
         return len(self.raw)
@@ -476,11 +475,7 @@ class Blocks:
         )
         # Of each column the first value that is there: the owner may become known later than the account.
         first = named.groupby("account_id").first()
-        frame = frames.places(
-            self,
-            first["block"].to_numpy(),
-            first["index_in_block"].to_numpy(),
-        )
+        frame = frames.places(self, first)
         accounts = first.index.to_numpy(np.int64)
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
         frame.insert(
@@ -499,11 +494,7 @@ class Blocks:
     ) -> pd.DataFrame:
         """Make the frame of one type."""
         table = self.table(kind)
-        begin = frames.places(
-            self,
-            table["block"].to_numpy(),
-            table["index_in_block"].to_numpy(),
-        )
+        begin = frames.places(self, table)
         fields = frames.renamed(table.drop_columns(["block", "index_in_block"]), names)
         return frames.finished(pd.concat([begin, fields], axis=1), self, tokens)
 

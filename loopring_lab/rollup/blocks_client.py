@@ -23,6 +23,7 @@ from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
 from loopring_lab.tables.listings import POOL_PREFIX
+from loopring_lab.trade_source import labelled
 
 AT_ONCE = 1_000  # blocks, some 26 MB of data
 LARGEST = 384  # slots of a block, as far as blocks do not say their size: the largest ever submitted
@@ -135,7 +136,7 @@ class BlocksClient:
         >>> lab.connect(blocks=store).tokens().index.tolist()
         ['ETH']
         """
-        return self._labelled(self._tokens)
+        return labelled(self._tokens, self)
 
     def markets(self) -> pd.DataFrame:
         """Return the markets in which the blocks have fills.
@@ -153,7 +154,7 @@ class BlocksClient:
         >>> len(lab.connect(blocks=store).markets())
         0
         """
-        return self._labelled(self._markets)
+        return labelled(self._markets, self)
 
     def close(self) -> None:
         """Close nothing: the file of the store is open only while it is read.
@@ -237,9 +238,9 @@ class BlocksClient:
                 )
                 held += len(frame)
                 report(held, self._census.rows(account_id))
-                parts.append(
-                    frame if market is None else frame[frame["market"] == market]
-                )
+                if market is not None:
+                    frame = frame[frame["market"] == market]
+                parts.append(frame)
         frame = pd.concat(
             parts or [settled.trades(Blocks([]), self._tokens, self._markets)]
         )
@@ -252,13 +253,13 @@ class BlocksClient:
             "market": market,
             "fill_type": fill_type,
         }
-        return self._labelled(query.filter_trades(frame, start, end, limit, **asked))
+        return labelled(query.filter_trades(frame, start, end, limit, **asked), self)
 
     def pool_balances(self) -> pd.DataFrame:
         """Return what each pool held after each change of its balances: the reserves for `fills.pool_quotes`.
 
-        AMM updates state the balances of pools. From the first such statement on, what blocks do to a balance is
-        known, as long as no block is missing.
+        AMM updates state the balances of pools, and blocks have everything else that changes them. So one statement
+        tells a balance at any time before and after it, as far as no block is missing between.
 
         Returns
         -------
@@ -266,8 +267,9 @@ class BlocksClient:
             One row per transaction that changed a balance of a pool, in block order: ``block`` (position among the
             blocks of the store), ``block_id``, ``index_in_block``, ``created_at`` (UTC, of the block), ``account_id``
             (the pool), ``market``, ``base_balance`` and ``quote_balance`` after it (`AMOUNT`, in tokens; null where
-            not stated yet), ``base_decimals`` and ``quote_decimals``. Where blocks are missing, a row with unknown
-            balances begins the next block that is there. Pools of markets without any fill are left out.
+            no block between two gaps states it), ``base_decimals`` and ``quote_decimals``. Where blocks are
+            missing, a row with unknown balances begins the next block that is there. Pools of markets without any
+            fill are left out.
 
         Raises
         ------
@@ -278,13 +280,13 @@ class BlocksClient:
         --------
         >>> blocks = lab.connect(blocks="sample")
         Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf...
-        >>> blocks.pool_balances()[["index_in_block", "market", "base_balance", "quote_balance"]].dropna().head(2)
-            index_in_block    market  base_balance   quote_balance
-        31              50  LRC-USDC  6558651.3461  7349988.044072
-        32              52  LRC-USDC  6558743.6031  7349988.044072
+        >>> blocks.pool_balances()[["index_in_block", "market", "base_balance", "quote_balance"]].head(2)
+           index_in_block    market       base_balance       quote_balance
+        0               0   LRC-ETH  9209809.624218137  3339.7654744838743
+        1               1  LRC-USDC       6525438.5011      7387322.564072
         """
         found = reserves.pool_balances(self._batches(), self._markets, self._tokens)
-        return self._labelled(found)
+        return labelled(found, self)
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Return how many trades of an account the blocks hold.
@@ -371,14 +373,6 @@ class BlocksClient:
         if self._kept is None or self._kept[0] is not held:
             self._kept = (held, list(self._store.batches(AT_ONCE)))
         return self._kept[1]
-
-    def _labelled(self, frame: pd.DataFrame) -> pd.DataFrame:
-        labelled = frame.copy()
-        labelled.attrs |= {
-            "source": self.source,
-            "synthetic": self.synthetic,
-        }
-        return labelled
 
     @cached_property
     def _census(self) -> Census:

@@ -16,9 +16,8 @@ from loopring_lab.errors import BlockError, LabError
 
 WORD = 32  # bytes: everything in the ABI stands in words
 SELECTOR = 4  # bytes that name the function of a call, before its arguments
-LAST_BLOCK = (
-    1 << 63
-) // 100_000 - 1  # trade ids, of 64 bits, are this number times 100,000 and more
+# Trade ids, of 64 bits, are this number times 100,000 and more.
+LAST_BLOCK = (1 << 63) // 100_000 - 1
 HEADER = 98  # bytes at the start of block data
 SLOT = 68  # bytes of block data for each transaction
 # Bytes of a call, as sent and expanded. Ethereum's own clients relay no transaction above 128 KiB, and a block of
@@ -84,16 +83,14 @@ def read(calldata: bytes, where: str = "calldata") -> list[RawBlock]:
 
 def expand(packed: bytes, where: str) -> bytes:
     """Undo the compression of zeros, up to `MAX_CALL` bytes."""
+    cut = f"compressed data ends within a segment at byte {len(packed):,}"
     expanded = bytearray()
     at = 0
     while at < len(packed):
         try:
             literals, zeros = SEGMENT.unpack_from(packed, at)
         except struct.error:
-            refuse(
-                where,
-                f"compressed data ends within a segment at byte {len(packed):,}",
-            )
+            refuse(where, cut)
         start = at + SEGMENT.size
         at = start + literals
         expanded += packed[start:at]
@@ -104,10 +101,7 @@ def expand(packed: bytes, where: str) -> bytes:
                 f"compressed data expands to more than {MAX_CALL >> 20} MiB",
             )
     if at > len(packed):
-        refuse(
-            where,
-            f"compressed data ends within a segment at byte {len(packed):,}",
-        )
+        refuse(where, cut)
     return bytes(expanded)
 
 

@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.errors import AmountError, BlockError
 from loopring_lab.preview import Line, Sheet
 from loopring_lab.progress import Watching, track
 from loopring_lab.rollup import auxiliary
 from loopring_lab.rollup.auxiliary import Entry, NotCheckable
-from loopring_lab.rollup.balances import PoolBalances
+from loopring_lab.rollup.balances import NOTHING, statements
 from loopring_lab.rollup.blocks import Blocks
 
 MOST_PROBLEMS = 10_000  # listed of each check, some 1 MB; all are counted
@@ -164,7 +163,6 @@ class _Tally:
             return
         number = header["block_id"]
         # The block of a problem is in a column of its own, unless it has no number.
-        problem = problem.removeprefix(f"{header.get('name')}, ")
         if number is None:
             problem = f"{header['name']}: {problem}"
         self._problems.append((check, number, index, problem))
@@ -182,14 +180,7 @@ class _Tally:
                     f"{count:,} {reason}" for reason, count in reasons.most_common()
                 )
                 what += f" Not checkable: {listed}."
-            rows.append(
-                (
-                    self.checked[name],
-                    self.wrong[name],
-                    reasons.total(),
-                    what,
-                )
-            )
+            rows.append((self.checked[name], self.wrong[name], reasons.total(), what))
         columns = ["checked", "wrong", "not_checkable", "what"]
         summary = pd.DataFrame(rows, pd.Index(CHECKS, name="check"), columns)
         problems = pd.DataFrame(
@@ -216,8 +207,9 @@ class _Work:
         # Owners whose signature was right: no contracts.
         self._signers: set[bytes] = set()
         self._last: Header | None = None  # the block before, also of the batch before
-        self._ends: list[int] = []  # the first number and the last, once there are any
-        self._balances = PoolBalances()
+        # From the first number held to the highest so far; empty while there is none.
+        self._numbers = range(0)
+        self._balances = NOTHING  # those known at the end of the batch before
 
     def add(self, blocks: Blocks) -> None:
         headers = blocks.headers_table.to_pylist()
@@ -244,10 +236,7 @@ class _Work:
     def result(self) -> Check:
         """Name the blocks whose events were seen before the first or after the last held, and sum up."""
         # Those between are known to be missing since the block after them came.
-        first_held, last_held = self._ends or (0, -1)
-        beyond = [
-            number for number in self.events if not first_held <= number <= last_held
-        ]
+        beyond = [number for number in self.events if number not in self._numbers]
         for first, last in _runs(sorted(beyond)):
             self._missing(
                 first,
@@ -291,16 +280,16 @@ class _Work:
             if not follows and self._last and self._last["block_id"] is None:
                 self.tally.note("indices", header, GAP)
             return
-        if not self._ends:
+        if not self._numbers:
             # As if the block before had been the last, so that the first one follows it.
-            self._ends = [number, number - 1]
-        before = self._ends[1]
+            self._numbers = range(number, number)
+        before = self._numbers.stop - 1
         # Batches come in order, so a number that is not higher is held twice, or is wrong.
         if number <= before:
             self.tally.judge("indices", header, f"comes after block {before}")
             return
         self.tally.judge("indices", header, "")
-        self._ends[1] = number
+        self._numbers = range(self._numbers.start, number + 1)
         if number > before + 1:
             self._missing(before + 1, number - 1, "is missing")
 
@@ -366,7 +355,7 @@ class _Work:
             self.tally.judge("auxiliary", header, "")
             return None
         try:
-            entries = auxiliary.read(raw, header["name"])
+            entries = auxiliary.read(raw)
         except BlockError as error:
             self.tally.judge("auxiliary", header, str(error))
             return None
@@ -408,18 +397,19 @@ class _Work:
     ) -> None:
         # A block that does not follow the one before begins another run.
         runs = np.cumsum(~follows)
+        carried = self._balances if follows[0] else NOTHING
         try:
-            changes = self._balances.add(blocks, runs, bool(follows[0]))
+            stated, self._balances = statements(blocks, runs, carried)
         except AmountError:
             # DuckDB ends with the first sum that is too large; the next statements begin anew.
-            self._balances.forget()
+            self._balances = NOTHING
             for _ in range(blocks.table("amm_update").num_rows):
                 self.tally.cannot(
                     "balances",
                     "among amounts of more than 38 digits, which no exchange settles",
                 )
             return
-        for one in changes.filter(pc.field("published").is_valid()).to_pylist():
+        for one in stated.to_pylist():
             expected = one["recomputed"]
             found = one["published"]
             if expected is None:

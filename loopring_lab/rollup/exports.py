@@ -144,8 +144,8 @@ class Import:
                 for item in _items(file):
                     self._take(file, item)
                 # As many blocks as in the files so far are expected of each byte of the others.
-                share_read = sum(sizes[:number]) / max(1, sum(sizes))
-                self._progress(self._read, round(self._read / (share_read or 1)))
+                bytes_read = max(1, sum(sizes[:number]))
+                self._progress(self._read, self._read * sum(sizes) // bytes_read)
         finally:
             self._commit()
         if text is not None:

@@ -53,9 +53,7 @@ FIRST_L1_BLOCK = 11_149_814  # just before the exchange's first block, of Octobe
 CONFIRMATIONS = 64  # two epochs of Ethereum, after which a block is final
 
 WORKERS = 4  # requests under way; the rate of 5 a second is reached with answers of 0.8 seconds
-MOST_L1_BLOCKS = (
-    10_000  # in one eth_getLogs: the longest range that public endpoints answer
-)
+MOST_L1_BLOCKS = 10_000  # in one eth_getLogs: the most that public endpoints answer
 GROWS_AFTER = 8  # answers in a row, until a range that was halved is doubled again
 GAPS_AT_ONCE = 200  # asked for before what was found is committed
 # What is committed together, and after how many seconds at the latest: that much an interruption may cost.
@@ -65,9 +63,8 @@ BATCH_SECONDS = 5.0
 
 _ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
 
-Fetched = tuple[
-    list["RawBlock"], list[LabError]
-]  # the blocks of a transaction, and what is wrong with others
+Fetched = tuple[list["RawBlock"], list[LabError]]
+"""The blocks of a transaction, and what is wrong with others."""
 
 
 class MissingBlocks(RpcError):
@@ -91,7 +88,8 @@ def sync(
     progress: Watching,
 ) -> None:
     """Add to a store the blocks that an endpoint has and the store has not."""
-    for name, value in wanted._replace(exchange=None)._asdict().items():
+    for name in ("from_block", "to_block", "confirmations"):
+        value = getattr(wanted, name)
         if value is not None and (type(value) is not int or value < 0):
             raise LabError(
                 f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer."
@@ -260,16 +258,11 @@ class Sync:
                 continue
             is_asked_for = log.address == self._exchange and log.l1_block in span
             if log.event is None or not is_asked_for:
-                problem = f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}"
-                asked = (
-                    f"which is not among those of {self._exchange} that were asked for"
+                problem = (
+                    f"The endpoint answered with an event of {log.address} in L1 block {log.l1_block:,}, which "
+                    f"is not among those of {self._exchange} that were asked for. Use another endpoint."
                 )
-                raise RpcError(
-                    with_details(
-                        f"{problem}, {asked}. Use another endpoint.",
-                        where,
-                    )
-                )
+                raise RpcError(with_details(problem, where))
             if isinstance(log.event, Submission):
                 self._note_submission(log.event, where)
             else:
@@ -310,10 +303,8 @@ class Sync:
             Call("eth_call", [{"to": contracts[one], "data": function}, "latest"])
             for one, function in product(asked, (SYMBOL, DECIMALS))
         ]
-        found = self._rpc.ask_many(calls)
-        answers = dict(
-            zip(asked, zip(found[::2], found[1::2], strict=True), strict=True)
-        )
+        found = iter(self._rpc.ask_many(calls))
+        answers = {one: (next(found), next(found)) for one in asked}
         records = [
             token_record(one, contracts[one], answers.get(one)) for one in unknown
         ]

@@ -57,8 +57,10 @@ HEX = np.frombuffer(
 ).reshape(256, 2)
 
 
-def places(blocks: Blocks, block: np.ndarray, within: np.ndarray) -> pd.DataFrame:
-    """Return the columns that all frames of transactions begin with."""
+def places(blocks: Blocks, rows: Any) -> pd.DataFrame:
+    """Return the columns that all frames of transactions begin with, for rows that name ``block`` and place."""
+    block = np.asarray(rows["block"])
+    within = np.asarray(rows["index_in_block"])
     frame = pd.DataFrame(
         {
             "block": as_series(pa.array(block.astype(np.int32))),
@@ -103,9 +105,8 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
     check_frame("tokens", tokens, {"token_id", "decimals"})
     listed = pd.Index(tokens["token_id"])
     known = tokens["decimals"].fillna(-1).to_numpy(np.int64)
-    decimals = np.append(
-        known, -1
-    )  # the last is what the code of an unlisted token, -1, finds
+    # The last is what the code of an unlisted token, -1, finds.
+    decimals = np.append(known, -1)
     # Of a listing's own order, as in frames of trades.
     symbols = pd.CategoricalDtype(pd.Index(tokens.index, dtype=TEXT))
     columns: dict[str, Any] = {}

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from loopring_lab.amounts.series import as_series
 from loopring_lab.engine import query
-from loopring_lab.rollup import frames
-from loopring_lab.rollup.balances import PoolBalances
+from loopring_lab.rollup import balances, frames
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.tables.listings import to_utc
-
-# Blocks are numbered from 0 through all batches; those of a run follow each other without a gap.
-HEADERS = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("block", pa.int64()),
-        ("block_id", pa.int64()),
-        ("created_at", pa.timestamp("ms", "UTC")),
-    ]
-)
-# Each change of a pool's balance in one token, with the balance after it.
-STATES = pa.schema(
-    [
-        ("run", pa.int64()),
-        ("block", pa.int64()),
-        ("index_in_block", pa.int64()),
-        ("account", pa.int64()),
-        ("token", pa.int64()),
-        ("balance", pa.decimal128(38, 0)),
-    ]
-)
 
 # Of each pool its two tokens in their market; then both balances after each transaction that changed one of them.
 STEPS = """
@@ -45,25 +23,46 @@ listed AS (
     SELECT account, market, base, quote, base_decimals, quote_decimals
     FROM (
         SELECT account, min(token) AS one, max(token) AS other
-        FROM states
+        FROM movements
+        WHERE published IS NOT NULL
         GROUP BY account
         HAVING count(DISTINCT token) = 2
     )
     JOIN markets ON one = least(base, quote) AND other = greatest(base, quote)
 ),
--- The newest balance of each token so far; blocks of one run follow each other without a gap.
+-- What changed both balances so far; blocks of one run follow each other without a gap.
+totals AS (
+    SELECT
+        run, block, index_in_block, token, published, l.*,
+        coalesce(sum(change) FILTER (token = base) OVER so_far, 0) AS base_total,
+        coalesce(sum(change) FILTER (token = quote) OVER so_far, 0) AS quote_total,
+        if(token = base, published - base_total, NULL) AS base_before,
+        if(token = quote, published - quote_total, NULL) AS quote_before
+    FROM movements
+    JOIN listed AS l USING (account)
+    WHERE token IN (base, quote)
+    WINDOW so_far AS (PARTITION BY account, run ORDER BY block, index_in_block)
+),
+-- With what was held before the run, by the last statement so far or else by the first to come: both balances.
 held AS (
     SELECT DISTINCT
-        run, block, index_in_block, l.*,
-        last_value(if(token = base, balance, NULL) IGNORE NULLS) OVER so_far AS base_balance,
-        last_value(if(token = quote, balance, NULL) IGNORE NULLS) OVER so_far AS quote_balance
-    FROM states
-    JOIN listed AS l USING (account)
-    WINDOW so_far AS (
-        PARTITION BY account, run
-        ORDER BY block, index_in_block
-        RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
-    )
+        run, block, index_in_block,
+        account, market, base, quote, base_decimals, quote_decimals,
+        base_total + coalesce(
+            last_value(base_before IGNORE NULLS) OVER so_far,
+            first_value(base_before IGNORE NULLS) OVER to_come
+        ) AS base_balance,
+        quote_total + coalesce(
+            last_value(quote_before IGNORE NULLS) OVER so_far,
+            first_value(quote_before IGNORE NULLS) OVER to_come
+        ) AS quote_balance
+    FROM totals
+    WINDOW
+        so_far AS (PARTITION BY account, run ORDER BY block, index_in_block),
+        to_come AS (
+            PARTITION BY account, run ORDER BY block, index_in_block
+            RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+        )
 ),
 -- Where a run ends, what was known is known no more.
 ended AS (
@@ -94,47 +93,38 @@ def pool_balances(
     batches: Iterable[Blocks], markets: pd.DataFrame, tokens: pd.DataFrame
 ) -> pd.DataFrame:
     """Return both balances of each pool after each change, in block order; see `BlocksClient.pool_balances`."""
-    known = PoolBalances()
-    states = [STATES.empty_table()]
-    of_blocks = [HEADERS.empty_table()]
+    moved = []
+    of_blocks = []
     root = None
     run = 0
     first = 0
-    for blocks in batches:
+    # The first batch, without a block, has the columns in any case.
+    for blocks in chain([Blocks([])], batches):
         headers = blocks.headers_table
         # A block that does not begin with the state in which the one before it ended begins another run.
         ends = [root, *headers["merkle_root_after"].to_pylist()]
         begins = np.array(headers["merkle_root_before"].to_pylist(), object)
-        joined = begins == np.array(ends[:-1], object)
-        runs = run + np.cumsum(~joined)
-        changes = known.add(blocks, runs, bool(joined[0]))
-        # Blocks of a batch are numbered from 0, too.
-        place = changes.column_names.index("block")
-        numbered = changes.set_column(place, "block", pc.add(changes["block"], first))
-        states.append(numbered.select(STATES.names).cast(STATES))
+        runs = run + np.cumsum(begins != np.array(ends[:-1], object))
+        moved.append(balances.movements(blocks, runs, first))
         numbers = np.arange(len(runs))
-        of_blocks.append(
-            pa.table(
-                {
-                    "run": runs,
-                    "block": first + numbers,
-                    "block_id": headers["block_id"],
-                    "created_at": pa.array(frames.created_at(blocks, numbers)),
-                }
-            ).cast(HEADERS)
-        )
+        of_batch = {
+            "run": runs,
+            "block": first + numbers,
+            "block_id": headers["block_id"],
+            "created_at": pa.array(frames.created_at(blocks, numbers)),
+        }
+        of_blocks.append(pa.table(of_batch))
         root = ends[-1]
-        run = int(runs[-1])
+        run = int(runs.max(initial=run))
         first += len(runs)
-    return _in_units(
-        query.run(
-            STEPS,
-            "pool_balances",
-            states=pa.concat_tables(states),
-            headers=pa.concat_tables(of_blocks),
-            markets=_listing(markets, tokens),
-        )
+    found = query.run(
+        STEPS,
+        "pool_balances",
+        movements=pa.concat_tables(moved),
+        headers=pa.concat_tables(of_blocks),
+        markets=_listing(markets, tokens),
     )
+    return _in_units(found)
 
 
 def _listing(markets: pd.DataFrame, tokens: pd.DataFrame) -> pa.Table:

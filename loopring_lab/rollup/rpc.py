@@ -31,7 +31,6 @@ from loopring_lab.errors import (
     with_details,
 )
 from loopring_lab.http.addresses import is_confidential, split_rpc_address
-from loopring_lab.http.budget import Budget
 from loopring_lab.http.channel import (
     TRANSIENT_STATUSES,
     Channel,
@@ -99,7 +98,6 @@ class Rpc(Channel):
         address: str,
         *,
         allow_http: bool = False,
-        batch: int = BATCH,
         **limits: Any,
     ) -> None:
         secret = hide(address)
@@ -112,8 +110,8 @@ class Rpc(Channel):
             "sync",
             "run sync again to resume",
         )
-        super().__init__(server, **{"attempts": ATTEMPTS} | limits)
-        self.batch = batch  # calls at once; workers share it, and it only shrinks
+        super().__init__(server, attempts=ATTEMPTS, **limits)
+        self.batch = BATCH  # calls at once; workers share it, and it only shrinks
         self._ids = itertools.count(1)
 
     def ask(self, method: str, *parameters: Any) -> Any:
@@ -153,28 +151,26 @@ class Rpc(Channel):
                 else:
                     answers[place] = found[at]
             if is_busy:
-                self._budget().pause(min(MOST_PAUSE, FIRST_PAUSE * 2 ** (refusals - 1)))
+                self.budget().pause(min(MOST_PAUSE, FIRST_PAUSE * 2 ** (refusals - 1)))
         return answers
 
     def _ask_some(self, calls: list[Call]) -> dict[int, Any]:
         """Ask together; what is not in the answer is to be asked again, in a smaller batch."""
-        is_one = len(calls) == 1
+        if len(calls) == 1:
+            [call] = calls
+            try:
+                return {0: self.ask(call.method, *call.parameters)}
+            except RpcError as error:
+                return {0: error.with_traceback(None)}
         try:
-            if is_one:
-                return {0: self.ask(calls[0].method, *calls[0].parameters)}
             return self._ask_batch(calls)
         except RelayerUnreachable:
             # Smaller batches do not help where nobody answers.
             raise
-        except TransportError:
-            if is_one:
-                raise
-        except RpcError as error:
-            if is_one:
-                return {0: error.with_traceback(None)}
-        # Some endpoints refuse batches, or end where one is too long for them.
-        self._shrink(len(calls))
-        return {}
+        except (TransportError, RpcError):
+            # Some endpoints refuse batches, or end where one is too long for them.
+            self._shrink(len(calls))
+            return {}
 
     def _ask_batch(self, calls: list[Call]) -> dict[int, Any]:
         endpoint = (
@@ -211,9 +207,6 @@ class Rpc(Channel):
         with self._lock:
             self.batch = min(self.batch, max(1, refused // 2))
 
-    def _budget(self) -> Budget:
-        return Budget.active() or self.new_budget()
-
     def _exchange_json(self, endpoint: str, content: Any) -> Any:
         request = Request(
             self.server,
@@ -226,7 +219,7 @@ class Rpc(Channel):
                 "headers": {"Content-Type": "application/json"},
             },
             MAX_ANSWER,
-            self._budget(),
+            self.budget(),
             private=True,
         )
         return _parse(self._retry(request), endpoint)

@@ -18,7 +18,7 @@ from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import check_number
-from loopring_lab.rollup.stored import READ_AT_ONCE, StoredBlocks
+from loopring_lab.rollup.stored import StoredBlocks
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.checks import Check
@@ -403,10 +403,7 @@ class Store:
             raise LabError(
                 f"{self.stored.file.shown}: holds no block from {first} to {last}. store.report() shows what it holds."
             )
-        # A part at a time: the compressed and the expanded data of all blocks would be in memory at once.
-        raw = []
-        for start in range(0, len(rows), READ_AT_ONCE):
-            raw += self.stored.raw(rows.slice(start, READ_AT_ONCE))
+        raw = tuple(self.stored.raw(rows))
         return Blocks(raw, index.pools, index.attrs, index.next_number)
 
     def batches(self, size: int = 100) -> Iterator[Blocks]:

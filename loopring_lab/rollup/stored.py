@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -227,8 +228,13 @@ class StoredBlocks:
                 self._index = stamp, _read_index(connection)
         return self._index[1]
 
-    def raw(self, rows: pa.Table) -> list[RawBlock]:
+    def raw(self, rows: pa.Table) -> Iterator[RawBlock]:
         """Read blocks, given by rows of the index, with their data."""
+        # A part at a time: the compressed and the expanded data of all blocks would be in memory at once.
+        for start in range(0, len(rows), READ_AT_ONCE):
+            yield from self._read(rows.slice(start, READ_AT_ONCE))
+
+    def _read(self, rows: pa.Table) -> list[RawBlock]:
         ends = pc.min_max(rows["held_row"]).as_py()
         with self.file.reading() as connection:
             connection.register("wanted", rows.select(["data_sha256"]))
@@ -249,15 +255,10 @@ class StoredBlocks:
     def batches(self, index: Index, rows: pa.Table, size: int) -> Iterator[Blocks]:
         """Read blocks, given by rows of the index, in batches."""
         count_from = index.next_number
-        at_once = size * max(1, READ_AT_ONCE // size)
-        for at in range(0, len(rows), at_once):
-            raw = self.raw(rows.slice(at, at_once))
-            for start in range(0, len(raw), size):
-                batch = Blocks(
-                    raw[start : start + size], index.pools, index.attrs, count_from
-                )
-                count_from += sum(one.block_id is None for one in batch.raw)
-                yield batch
+        rest = self.raw(rows)
+        while raw := tuple(islice(rest, size)):
+            yield Blocks(raw, index.pools, index.attrs, count_from)
+            count_from += sum(one.block_id is None for one in raw)
 
     def scanned(self) -> list[tuple[int, int]]:
         """Return the ranges of Ethereum blocks whose events were read, those that touch as one."""
@@ -433,9 +434,8 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
             strict=True,
         )
     )
-    by_hash = _unambiguous([one for one, _ in stated], [one for _, one in stated])
+    by_hash = _unambiguous(stated)
     given = blocks["block_id"].to_pylist()
-    places = range(len(given))
     known: dict[int, int] = {}
     for place, digest in enumerate(blocks["data_sha256"].to_pylist()):
         told = by_hash.get(digest, given[place])
@@ -443,8 +443,8 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
             known[place] = told
     if len(known) == len(given):
         return list(known.values())
-    begins = _unambiguous(blocks["merkle_root_before"].to_pylist(), places)
-    ends = _unambiguous(blocks["merkle_root_after"].to_pylist(), places)
+    begins = _place_of(blocks["merkle_root_before"])
+    ends = _place_of(blocks["merkle_root_after"])
     after = {end: begins[root] for root, end in ends.items() if root in begins}
     before = {begin: end for end, begin in after.items()}
     # From each known number to the neighbours, and on to theirs, with numbers that no other block has.
@@ -459,12 +459,15 @@ def number(blocks: pa.Table, events: pa.Table) -> list[int | None]:
                 known[neighbour] = value
                 taken.add(value)
                 waiting.append(neighbour)
-    return [known.get(place) for place in places]
+    return [known.get(place) for place in range(len(given))]
 
 
-def _unambiguous(keys: Sequence[Any], values: Iterable[Any]) -> dict[Any, Any]:
-    """Map keys to values, without keys that occur twice."""
-    counts = Counter(keys)
-    return {
-        key: value for key, value in zip(keys, values, strict=True) if counts[key] == 1
-    }
+def _place_of(roots: pa.ChunkedArray) -> dict[bytes, int]:
+    """Return where each root stands, without those of several blocks."""
+    return _unambiguous([(root, at) for at, root in enumerate(roots.to_pylist())])
+
+
+def _unambiguous(pairs: Collection[tuple[bytes, int]]) -> dict[bytes, int]:
+    """Map the first of each pair to the second, without those that occur in several pairs."""
+    counts = Counter(first for first, _ in pairs)
+    return {first: second for first, second in pairs if counts[first] == 1}

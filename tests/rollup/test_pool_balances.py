@@ -33,7 +33,7 @@ def test_blocks_are_read_a_few_at_a_time(demo, monkeypatch):
     pd.testing.assert_frame_equal(lab.connect(blocks="demo").pool_balances(), demo)
 
 
-def test_where_a_block_is_missing_nothing_is_known_until_it_is_stated_again(
+def test_where_a_block_is_missing_balances_come_from_statements_of_their_own_side(
     demo, monkeypatch
 ):
     client = lab.connect(blocks="demo")
@@ -49,12 +49,16 @@ def test_where_a_block_is_missing_nothing_is_known_until_it_is_stated_again(
     assert set(ends["market"]) == set(before["market"])
     assert set(ends["block_id"]) == {missing + 1}
     assert ends[AMOUNTS].isna().all(axis=None)
-    # What is known after the gap is what is known with the block.
+    # What is known after the gap is what is known with the block, also before the next statement of a pool.
     place = ["market", "block_id", "index_in_block"]
-    after = found[(found["block_id"] > missing) & found["base_balance"].notna()]
+    after = found[(found["block_id"] > missing) & found["index_in_block"].notna()]
     both = after.merge(demo, on=place, suffixes=("", "_whole"))
     assert len(both) == len(after) > 0
-    assert (both["base_balance"] == both["base_balance_whole"]).all()
+    for name in AMOUNTS:
+        assert (both[name] == both[f"{name}_whole"]).all()
+    stated = store.blocks(first=missing + 1).amm_updates()
+    first = after["account_id"].map(stated.groupby("account_id")["block_id"].min())
+    assert (after["block_id"] < first).sum() > 40
 
 
 def test_no_blocks_have_no_balances(demo, monkeypatch):

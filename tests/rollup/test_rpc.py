@@ -43,8 +43,10 @@ def doubling(count: int, asked: Any) -> Answer:
     return body(list(map(double, asked)) if isinstance(asked, list) else double(asked))
 
 
-def open_rpc(url: str, **how: Any) -> Rpc:
-    return Rpc(url, **{"rate": None, "proxies": False} | how)
+def open_rpc(url: str, batch: int | None = None, **how: Any) -> Rpc:
+    rpc = Rpc(url, **{"rate": None, "proxies": False} | how)
+    rpc.batch = batch or rpc.batch
+    return rpc
 
 
 def calls(count: int) -> list[Call]:
