@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from loopring_lab import fills
-from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
 from loopring_lab.figures.marks import Figure, keep
 from loopring_lab.figures.style import as_pandas, drawing, format_count, format_estimate
-from loopring_lab.fills.routing import OF_ORDERS
+from loopring_lab.fills.routing import check_fees, compared, quoted_orders
+
+LEVEL = 0.95
 
 
 def routing(
@@ -63,20 +63,16 @@ def routing(
     """
     caller = "lab.figures.routing"
     given = [by] if isinstance(by, str) else list(by)
-    # Orders have some columns of their own; others are those of their trades.
-    keys_of(trades, [name for name in given if name not in OF_ORDERS], caller)
-    fees: dict[str, Any] = {
-        "pool_fee_bps": pool_fee_bps,
-        "taker_fee_bps": taker_fee_bps,
-    }
-    answers = [
-        as_pandas(fills.pool_quotes(trades, balances, keys, **fees))
-        for keys in ([], given)
-    ]
-    overall, table = (
-        answer.assign(quoted=answer["orders"] - answer["unquoted"])
-        for answer in answers
-    )
+    check_fees(pool_fee_bps, taker_fee_bps, caller)
+    # Orders are looked up once, and averaged twice, as `fills.pool_quotes` would do either.
+    orders = quoted_orders(trades, balances, given, pool_fee_bps)
+
+    def averaged(by: list[str]) -> pd.DataFrame:
+        answer = as_pandas(compared(trades, orders, by, taker_fee_bps, LEVEL))
+        return answer.assign(quoted=answer["orders"] - answer["unquoted"])
+
+    overall = averaged([])
+    table = averaged(given)
     # A group without any quote has nothing to draw.
     known = table[table["quoted"] > 0]
     if known.empty:
