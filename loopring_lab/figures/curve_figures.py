@@ -26,7 +26,7 @@ from loopring_lab.figures.style import (
 )
 
 VENUES = ("pool", "book")
-# Sizes of ticks, times a power of ten.
+# Sizes of ticks, times a power of ten: the usual ones of an axis that is a logarithm.
 TICKS = (1, 2, 5)
 # Chosen by eye: two bands, one over the other, leave the grid and both lines in sight.
 BAND_STRENGTH = 0.18
@@ -167,15 +167,16 @@ def _crossing_words(crossing: pd.Series, unit: str) -> str:
     """Say where curves cross, or why that is not known."""
     if pd.isna(crossing["size"]):
         return str(crossing["reason"])
-    low, high = (
-        "?" if pd.isna(crossing[end]) else _size(crossing[end])
-        for end in ("low_size", "high_size")
-    )
-    return f"the curves cross at {_size(crossing['size'])} {unit} ({low} to {high})"
+    size = _size(crossing["size"])
+    low = _size(crossing["low_size"])
+    high = _size(crossing["high_size"])
+    return f"the curves cross at {size} {unit} ({low} to {high})"
 
 
 def _size(size: float) -> str:
-    """Write an estimated size with few digits."""
+    """Write an estimated size with few digits, and one that is not known as a question mark."""
+    if pd.isna(size):
+        return "?"
     return format_number(float(f"{size:.{SIZE_DIGITS}g}"))
 
 
