@@ -54,6 +54,8 @@ INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
 # Percent from the line at 0 where single fills stand.
 DOTS_AT = 5
+# How far the line at a mean reaches, in parts of the highest bar: its text stands above that.
+MEAN_HEIGHT = 1.15
 # Columns between points of different groups.
 APART = 0.1
 
@@ -97,10 +99,9 @@ def price_gaps(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.price_gaps"
-    gaps = fills.price_gap(trades, tolerance, prices=prices)
-    table = as_pandas(gaps)
-    averages = fills.price_gap(trades, tolerance, [], prices=prices)
-    means = as_pandas(averages)
+    table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
+    averages = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices))
+    means = style.weighted(averages, "worse_bps").set_index("fill_type")
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
         raise LabError(
@@ -146,27 +147,19 @@ def price_gaps(
                     **group.bar,
                 )
                 marks += bar_marks(bars, texts)
-                mean = style.weighted(means[means["fill_type"] == name], "worse_bps")
-                _draw_mean(axes, mean.iloc[0], 1.15 * direction * heights.max(), group)
+                top = direction * MEAN_HEIGHT * heights.max()
+                _draw_mean(axes, means.loc[name], top, group)
             else:
                 # Too few for shares or a mean.
                 height = direction * DOTS_AT
-                axes.plot(
-                    values,
-                    np.full(len(values), height),
-                    **group.line | {"linestyle": "none"},
-                )
+                look = group.line | {"linestyle": "none"}
+                axes.plot(values, np.full(len(values), height), **look)
                 marks += _dot_marks(drawn[drawn["fill_type"] == name], height)
         axes.axhline(0, **zero_line())
         axes.axvline(0, **zero_line(), linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
         axes.set_ylabel("share of matched fills (%)" if has_bars else "single fills")
-        # Both halves count upwards from the middle.
-        axes.yaxis.set_major_formatter(
-            lambda share, _: (
-                style.format_number(abs(share)) if abs(share) <= 100 else ""
-            )
-        )
+        axes.yaxis.set_major_formatter(_format_share)
         if not has_bars:
             axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
             numbers = [f"n = {len(values)}" for values in matched.values()]
@@ -230,13 +223,13 @@ def cost_curve(
         trades = trades.scan("duckdb")
     overview = overview_of(trades, caller)
     if controls:
-        given = prices
-        if not isinstance(reference, str):
-            given = reference
-        if (reference == "last") or (tolerance, quantiles, quote) != ("1h", None, None):
+        is_frame = not isinstance(reference, str)
+        has_others = (tolerance, quantiles, quote) != ("1h", None, None)
+        if has_others or (not is_frame and reference != "next"):
             raise LabError(
                 f"{caller}: controls=True takes only prices=, or a frame as reference=, and ax=. Leave out the others."
             )
+        given = reference if is_frame else prices
         return draw_cost_curves(trades, given, ax, caller, overview.note)
     # Passed on as they are: `fills.all_in_cost` checks them.
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
@@ -467,6 +460,11 @@ def markouts(
     )
 
 
+def _format_share(share: float, _: object) -> str:
+    """Write a percentage above or below the middle: both halves count from there, and none exceeds 100."""
+    return style.format_number(abs(share)) if abs(share) <= 100 else ""
+
+
 def _histogram(
     values: np.ndarray, edges: np.ndarray, label: str
 ) -> tuple[np.ndarray, list[str]]:
@@ -474,14 +472,11 @@ def _histogram(
     counts, _ = np.histogram(values, edges)
     shares = 100 * counts / len(values)
     borders = [style.format_number(edge) for edge in edges]
+    bins = zip(pairwise(borders), counts, shares, strict=True)
     texts = []
-    for (low, high), count, share in zip(
-        pairwise(borders), counts, shares, strict=True
-    ):
-        bin_share = f"{share:.1f} % of {len(values):,} matched"
-        texts.append(
-            f"{label}, {low} to {high} bps\n{bin_share}\n{format_count(count)}"
-        )
+    for (low, high), count, share in bins:
+        of_all = f"{share:.1f} % of {len(values):,} matched"
+        texts.append(f"{label}, {low} to {high} bps\n{of_all}\n{format_count(count)}")
     return shares, texts
 
 
@@ -624,29 +619,19 @@ def _costs_by_size(
     profile = as_pandas(quantile_bounds(trades, parts, "lab.fills.size_profile"))
     of_quote, token = axis.quantiles_of(profile, quote, caller)
     sizes = axis.bounds_of(of_quote)
-    # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
+    # Queries have amounts as integers of 1e-18, and frames write them with all 18 places: without the point they are
+    # those integers.
     ends = [f"{size:f}".replace(".", "") for size in sizes["largest"]]
-    up_to = " ".join(
-        f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends)
-    )
+    cases = [f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends)]
     keys = Keys(("place", "fill_type"), added=("place",))
     placed = f"""
 -- fills quoted in one token, at the place of their quantile; those of unknown size at none
-SELECT *, CASE {up_to} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
-    costs = as_pandas(
-        cost_of(
-            ["all_in_bps"],
-            trades,
-            by=keys,
-            rows={"placed": placed},
-            **reference,
-        )
-    )
-    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(
-        subset=["place"]
-    )
-    costs = style.label_unknown_types(costs[costs["priced"] > 0])
-    return costs.astype({"place": int}), sizes, token
+SELECT *, CASE {" ".join(cases)} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
+    rows = {"placed": placed}
+    answer = cost_of(["all_in_bps"], trades, by=keys, rows=rows, **reference)
+    costs = as_pandas(answer).dropna(subset=["place"]).astype({"place": int})
+    costs["priced"] = costs["fills"] - costs["unpriced"]
+    return style.label_unknown_types(costs[costs["priced"] > 0]), sizes, token
 
 
 def _frame(prices: Any) -> str:

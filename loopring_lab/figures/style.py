@@ -48,7 +48,7 @@ SYNTHETIC = "synthetic data"
 # Characters of a group's name; an address or a hash has more.
 LONGEST_LABEL = 20
 
-# Part of its column that a bar fills.
+# Chosen by eye, here and below, where no source is named. Part of its column that a bar fills.
 BAR_WIDTH = 0.92
 POINTS_PER_INCH = 72
 # Points between axes, or what stands above them, and the title; and of a line of notes, which are 10 points high.
@@ -204,8 +204,9 @@ def drawing(
         axes.xaxis.set_major_formatter(_format_tick)
         axes.yaxis.set_major_formatter(_format_tick)
         if rows:
+            # Row 0 is the highest; half a row and a little more is left at both ends.
             shown = max(rows, FEWEST_ROWS) if ax else rows
-            axes.set_ylim(shown - 0.4, -0.6)
+            axes.set_ylim(shown - 1 + 0.6, -0.6)
             axes.grid(visible=False, axis="y")
         yield axes
         _write_title(axes, title, small_print, counts_above)
@@ -217,11 +218,11 @@ def drawing(
 
 def _new_axes(rows: int, more_notes: int) -> Axes:
     """Return the axes of a figure of ours, which is lower if it has few rows."""
-    # Rows that are too many become lower instead.
     height = HEIGHT
     if rows:
         notes = more_notes * NOTE_LINE / POINTS_PER_INCH
         needed = AROUND + notes + ROW * max(rows, 2)
+        # Of more rows than fit, each becomes lower instead.
         height = min(HEIGHT, round(needed, 2))
     # Inches between what is drawn and the edge of the figure.
     layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
@@ -450,14 +451,8 @@ def draw_estimates(
 ) -> None:
     """Draw each ``mean``, joined by a line, with its interval from ``low`` to ``high``; hollow without one."""
     places = np.asarray(places, np.float64)
-    mean, low, high = (
-        rows[["mean", "low", "high"]]
-        .to_numpy(
-            np.float64,
-            na_value=np.nan,
-        )
-        .T
-    )
+    numbers = rows[["mean", "low", "high"]].to_numpy(np.float64, na_value=np.nan)
+    mean, low, high = numbers.T
     is_sure = ~np.isnan(low)
     # Callers may draw smaller marks.
     filled = group.line | line

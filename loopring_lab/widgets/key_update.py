@@ -51,10 +51,6 @@ NO_DEMO = (
     "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Sign with "
     "the account's wallet."
 )
-TEXTS_TO_SIGN = (
-    "update.key_seed_message()",
-    "json.dumps(update.typed_data())",
-)
 # What exported code imports, by what in it needs that.
 IMPORTS = {
     "getpass.": "import getpass",
@@ -405,40 +401,42 @@ class KeyUpdateFlow:
 
     def export(self) -> str:
         """Write code for the steps so far."""
-        choices = self.choices
-        terms = {"account_id": choices.account, **self._terms}
-        if self.held.by_demo:
-            del terms["counterfactual"]
-        arguments = [
-            f"{name}={value!r}" for name, value in terms.items() if value is not None
-        ]
-        texts: tuple[str, ...] = ()
-        if self.held.by_demo:
-            arguments.append(f"signer=relayer.signer({choices.account})")
-            if self._terms["counterfactual"]:
-                code = f"counterfactual=relayer.counterfactual({choices.account})"
-                arguments.append(code)
-        # Code that is saved holds no secret: it asks, as the widget did.
-        elif choices.way == "key":
-            key = "getpass.getpass('Private key: ')"
-            arguments.append(f"signer=Account.from_key({key})")
-        elif self.step != "account":
-            is_signed = self.step in ("submit", "follow")
-            texts = TEXTS_TO_SIGN if is_signed else TEXTS_TO_SIGN[:1]
-        if self.held.own_seed:
-            arguments.append("key_seed=getpass.getpass('Key seed: ')")
         lines = [
             *self._code_of_client(),
             "update = lab.KeyUpdate.prepare(",
             "    client,",
-            *(f"    {argument}," for argument in arguments),
+            *(f"    {argument}," for argument in self._code_of_terms()),
             ")",
-            *(f"update.attach(getpass.getpass({text}))" for text in texts),
-            "update.submit().wait()" if self.step == "follow" else "update.preview()",
         ]
-        code = "\n".join(lines)
+        # Code that is saved holds no secret: it asks for signatures, as the widget did.
+        signs_elsewhere = self.choices.way == "wallet" and not self.held.by_demo
+        if signs_elsewhere and self.step != "account":
+            lines.append("update.attach(getpass.getpass(update.key_seed_message()))")
+            if self.step in ("submit", "follow"):
+                text = "json.dumps(update.typed_data())"
+                lines.append(f"update.attach(getpass.getpass({text}))")
+        last = "update.submit().wait()" if self.step == "follow" else "update.preview()"
+        code = "\n".join([*lines, last])
         imports = [line for name, line in IMPORTS.items() if name in code]
         return "\n".join([*imports, "", code])
+
+    def _code_of_terms(self) -> list[str]:
+        """Write the arguments of `KeyUpdate.prepare`; what is secret is asked for, as the widget did."""
+        account = self.choices.account
+        terms = {"account_id": account, **self._terms}
+        written = {
+            name: repr(value) for name, value in terms.items() if value is not None
+        }
+        if self.held.by_demo:
+            if "counterfactual" in written:
+                written["counterfactual"] = f"relayer.counterfactual({account})"
+            written["signer"] = f"relayer.signer({account})"
+        elif self.choices.way == "key":
+            key = "getpass.getpass('Private key: ')"
+            written["signer"] = f"Account.from_key({key})"
+        if self.held.own_seed:
+            written["key_seed"] = "getpass.getpass('Key seed: ')"
+        return [f"{name}={code}" for name, code in written.items()]
 
     def _code_of_client(self) -> list[str]:
         """Write code that makes the client, and the embedded relayer where that is needed."""
