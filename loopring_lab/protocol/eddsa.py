@@ -176,8 +176,11 @@ def pack_public_key(x: int | str, y: int | str) -> int:
     >>> pack_public_key(1, 5), pack_public_key(curve.P - 1, 5) == 5 + 2**255
     (5, True)
     """
-    sign = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
-    return parse_coordinate("publicKey.y", y) | sign << _SIGN_BIT
+    is_larger = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
+    packed = parse_coordinate("publicKey.y", y)
+    if is_larger:
+        packed |= 1 << _SIGN_BIT
+    return packed
 
 
 def unpack_public_key(packed: int | str | bytes) -> tuple[int, int]:

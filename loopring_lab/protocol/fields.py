@@ -34,11 +34,13 @@ def parse_bytes(
     field: str, value: bytes | str | None, length: int | None = None
 ) -> SecretBytes:
     """Parse bytes, given as such or as hex."""
+    start = 0
+    if isinstance(value, str) and value[:2] in ("0x", "0X"):
+        start = 2
     try:
-        if isinstance(value, str):  # unlike bytes.fromhex, unhexlify refuses spaces
-            data = SecretBytes(
-                unhexlify(value[2:] if value[:2] in ("0x", "0X") else value)
-            )
+        if isinstance(value, str):
+            # Unlike bytes.fromhex, unhexlify refuses spaces. The digits get no name, as tracebacks show variables.
+            data = SecretBytes(unhexlify(value[start:]))
         else:
             data = SecretBytes(memoryview(value or b""))
     except (TypeError, ValueError):
