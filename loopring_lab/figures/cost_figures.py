@@ -101,7 +101,9 @@ def price_gaps(
     caller = "lab.figures.price_gaps"
     table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
     averages = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices))
-    means = style.weighted(averages, "worse_bps").set_index("fill_type")
+    means = (
+        style.weighted(averages, "worse_bps").set_index("fill_type").to_dict("index")
+    )
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
         raise LabError(
@@ -148,7 +150,7 @@ def price_gaps(
                 )
                 marks += bar_marks(bars, texts)
                 top = direction * MEAN_HEIGHT * heights.max()
-                _draw_mean(axes, means.loc[name], top, group)
+                _draw_mean(axes, means[name], top, group)
             else:
                 # Too few for shares or a mean.
                 height = direction * DOTS_AT
@@ -543,7 +545,7 @@ def _caveats(points: pd.DataFrame) -> str:
 
 def _draw_mean(
     axes: Axes,
-    row: pd.Series,
+    row: Mapping[Any, Any],
     top: float,
     group: GroupStyle,
 ) -> None:
