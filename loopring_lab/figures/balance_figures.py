@@ -15,7 +15,8 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.style import COLOURS, drawing, format_count
+from loopring_lab.figures.style import COLOURS, drawing
+from loopring_lab.figures.words import format_count
 
 # What `pool_balance` reads; without tokens= balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}

@@ -18,6 +18,15 @@ from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.answers import (
+    ESTIMATE,
+    MOST_LINES,
+    all_and_groups,
+    as_pandas,
+    interval_of,
+    pulled,
+    weighted,
+)
 from loopring_lab.figures.curve_figures import draw_cost_curves
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import overview_of
@@ -25,13 +34,15 @@ from loopring_lab.figures.style import (
     COUNT_HEIGHT,
     FILL_TYPES,
     GroupStyle,
-    as_pandas,
     drawing,
+    zero_line,
+)
+from loopring_lab.figures.words import (
     format_bps,
     format_count,
     format_estimate,
+    format_number,
     trade_count,
-    zero_line,
 )
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY
 from loopring_lab.fills.markouts import HORIZONS
@@ -101,9 +112,7 @@ def price_gaps(
     caller = "lab.figures.price_gaps"
     table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
     averages = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices))
-    means = (
-        style.weighted(averages, "worse_bps").set_index("fill_type").to_dict("index")
-    )
+    means = weighted(averages, "worse_bps").set_index("fill_type").to_dict("index")
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
         raise LabError(
@@ -256,7 +265,7 @@ def cost_curve(
     if isinstance(reference, str):
         other = f"the market's {reference} trade in {_frame(prices)}"
     counted = trade_count(costs["priced"].sum(), overview.trades)
-    points = style.weighted(costs, "all_in_bps")
+    points = weighted(costs, "all_in_bps")
     note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
     note += _caveats(points)
     ranges = [
@@ -328,7 +337,7 @@ def venue_differences(
             f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
         )
-    rows = style.all_and_groups(overall, _with_simultaneous(known), names, "fills")
+    rows = all_and_groups(overall, _with_simultaneous(known), names, "fills")
     with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
     clusters = " or ".join(dict.fromkeys(with_interval)) or "order"
     note = f"by all value of a cell, with 95 % interval (clustered by {clusters}); hollow: undecided"
@@ -337,9 +346,9 @@ def venue_differences(
     if whose not in (ALL_TAKERS, EVERYBODY):
         whose = f"takers of class {whose}"
     note += f"\n{whose}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
-    if len(known) > style.MOST_LINES:
-        note += f"; the {style.MOST_LINES} of {len(known)} with most fills"
-    note += style.pulled(rows)
+    if len(known) > MOST_LINES:
+        note += f"; the {MOST_LINES} of {len(known)} with most fills"
+    note += pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
 
     def say(row: dict[Any, Any]) -> str:
@@ -371,7 +380,7 @@ def venue_differences(
             color=style.GREY,
             linewidth=1.6,
         )
-        marks = style.draw_rows(axes, rows.rename(columns=style.ESTIMATE), say)
+        marks = style.draw_rows(axes, rows.rename(columns=ESTIMATE), say)
         axes.set_xlabel(
             "difference in all-in cost (basis points; left of 0: the pool is cheaper)"
         )
@@ -441,7 +450,7 @@ def markouts(
     # As the caller wrote them.
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map(names.index)
-    points = style.weighted(table, "realized_bps")
+    points = weighted(table, "realized_bps")
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
     note += _caveats(points)
     headings = [f"{name} after the fill" for name in names]
@@ -464,7 +473,7 @@ def markouts(
 
 def _format_share(share: float, _: object) -> str:
     """Write a percentage above or below the middle: both halves count from there, and none exceeds 100."""
-    return style.format_number(abs(share)) if abs(share) <= 100 else ""
+    return format_number(abs(share)) if abs(share) <= 100 else ""
 
 
 def _histogram(
@@ -473,7 +482,7 @@ def _histogram(
     """Return the percent of the values in each bin, and what is said of it."""
     counts, _ = np.histogram(values, edges)
     shares = 100 * counts / len(values)
-    borders = [style.format_number(edge) for edge in edges]
+    borders = [format_number(edge) for edge in edges]
     bins = zip(pairwise(borders), counts, shares, strict=True)
     texts = []
     for (low, high), count, share in bins:
@@ -520,7 +529,7 @@ def _draw_by_type(
         for x, row in zip(places, rows.to_dict("records"), strict=True):
             heading = f"{group.label}, {headings[row['place']]}"
             text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
-            marks.append(Mark(text, (x, x), style.ends(row)))
+            marks.append(Mark(text, (x, x), interval_of(row)))
     # Above all points, a line of counts for each type.
     low, high = axes.get_ylim()
     axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
@@ -540,7 +549,7 @@ def _draw_by_type(
 def _caveats(points: pd.DataFrame) -> str:
     """Return what a note says of estimates without an interval, and of those against the exchange's own trades."""
     hollow = f"; {HOLLOW}" if points["low"].isna().any() else ""
-    return hollow + style.pulled(points)
+    return hollow + pulled(points)
 
 
 def _draw_mean(
@@ -644,5 +653,5 @@ def _age_limit(tolerance: Any) -> str:
     if tolerance is None:
         return "of any age"
     if isinstance(tolerance, pd.Timedelta):
-        tolerance = f"{style.format_number(tolerance.total_seconds())} s"
+        tolerance = f"{format_number(tolerance.total_seconds())} s"
     return f"at most {tolerance} old"

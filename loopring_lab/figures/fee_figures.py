@@ -20,19 +20,24 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.answers import as_pandas
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
     COLOURS,
     FILL_TYPES,
     GroupStyle,
-    as_pandas,
     drawing,
-    format_bps,
-    format_count,
     percent_axis,
     stacked_bars,
+)
+from loopring_lab.figures.words import (
+    format_bps,
+    format_count,
+    format_number,
+    group_label,
     trade_count,
+    truncate_digits,
 )
 
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
@@ -355,7 +360,7 @@ def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
         if token and pd.isna(row["fee_value"]):
             lines.append("no price")
         elif token:
-            lines.append(f"value {style.format_number(row['fee_value'])} {token}")
+            lines.append(f"value {format_number(row['fee_value'])} {token}")
         yield Mark(
             "\n".join(lines),
             (0, float(row["length"])),
@@ -381,7 +386,7 @@ def _top_lines(
     styles = {}
     order = sorted(top) if by_type else top
     for line, colour, dash in zip(order, colours, DASHES, strict=False):
-        label = style.group_label(tuple(values.loc[line]) or "all fills")
+        label = group_label(tuple(values.loc[line]) or "all fills")
         # A number by itself could be anything.
         if names == ["account_id"]:
             label = f"account {label}"
@@ -518,9 +523,9 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
         ascending=False,
         kind="stable",
     )
-    table["name"] = table["fee_token"].astype(object).map(style.group_label)
+    table["name"] = table["fee_token"].astype(object).map(group_label)
     is_known = table["fee"].notna() & table["fee_token"].notna()
-    cut = table["fee"].fillna(0).map(lambda fee: style.truncate_digits(fee, DIGITS))
+    cut = table["fee"].fillna(0).map(lambda fee: truncate_digits(fee, DIGITS))
     amounts = cut.astype(object) + " " + table["name"]
     table["fees"] = amounts.where(is_known, MISSING)
     rest = table.iloc[MOST_TOKENS:]

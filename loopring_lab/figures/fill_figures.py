@@ -18,19 +18,17 @@ from loopring_lab.engine.groups import period_sql
 from loopring_lab.engine.query import ORDER_COLUMNS, Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.answers import as_pandas, select_quote
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import (
     FILL_TYPES,
-    as_pandas,
     drawing,
-    format_count,
     percent_axis,
-    select_quote,
     stacked_bars,
-    trade_count,
     write_counts,
 )
+from loopring_lab.figures.words import format_count, format_number, trade_count
 
 # Bars of equal length in days in place of calendar periods, so that heights compare.
 EQUAL_PERIODS = {
@@ -189,9 +187,7 @@ def fill_shares(
     pooled = to_float(table[f"pool_{of}"]).sum()
     overall = float(pooled / to_float(table[of]).sum() * 100)
     counted = trade_count(table["fills"].sum(), overview.trades)
-    note = (
-        f"{counted}; over the whole time AMM pool {style.format_number(overall, 3)} %"
-    )
+    note = f"{counted}; over the whole time AMM pool {format_number(overall, 3)} %"
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
     title = f"AMM pool's share of {of}, per {periods.name}{markets}"
 

@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
+from loopring_lab.figures.answers import MOST_LINES, all_and_groups, as_pandas, weighted
 from loopring_lab.figures.marks import Figure, keep
-from loopring_lab.figures.style import as_pandas, drawing, format_count, format_estimate
+from loopring_lab.figures.style import drawing
+from loopring_lab.figures.words import format_count, format_estimate
 from loopring_lab.fills.routing import check_fees, compared, quoted_orders
 
 LEVEL = 0.95
@@ -80,17 +82,17 @@ def routing(
             f"{caller}: no order on the book has a quote, as no reserves of a pool are known just before one. Pass "
             "the balances of the same blocks as the trades."
         )
-    shown = style.all_and_groups(overall, known, given, "quoted")
+    shown = all_and_groups(overall, known, given, "quoted")
     everything = shown.iloc[0]
     quoted = (
         f"{everything['quoted']:,} of {format_count(everything['orders'], 'order')}"
     )
     note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
     note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
-    if len(known) > style.MOST_LINES:
-        note += f"; the {style.MOST_LINES} groups of {len(known)} with most orders"
+    if len(known) > MOST_LINES:
+        note += f"; the {MOST_LINES} groups of {len(known)} with most orders"
     title = f"Orders on the book against the pool's quote, by {', '.join(given)}"
-    estimates = style.weighted(shown, "opportunity_bps")
+    estimates = weighted(shown, "opportunity_bps")
     estimates["verdict"] = "undecided"
     estimates.loc[estimates["low"] > 0, "verdict"] = "pool"
     estimates.loc[estimates["high"] < 0, "verdict"] = "book"

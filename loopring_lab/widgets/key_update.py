@@ -18,6 +18,7 @@ from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.models import FINAL_STATES, UPDATE_STATES, Account
 from loopring_lab.preview import Sheet
+from loopring_lab.protocol.fields import SECP256K1_ORDER
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
@@ -60,8 +61,6 @@ IMPORTS = {
     "embedded()": "from loopring_lab.relayer import embedded",
     "running(": "from loopring_lab.relayer import running",
 }
-# Order of secp256k1 (SEC 2, section 2.4.1): private keys lie between 0 and it.
-CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 Value = TypeVar("Value")
 
@@ -492,7 +491,7 @@ def signer_from_private_key(private_key: SecretText) -> Signer:
     except ValueError:
         data = SecretBytes()
     # The message repeats nothing of what was typed.
-    if len(data) != 32 or not 0 < int.from_bytes(data, "big") < CURVE_ORDER:
+    if len(data) != 32 or not 0 < int.from_bytes(data, "big") < SECP256K1_ORDER:
         raise KeyUpdateError(
             "private key: expected 64 hex digits, with or without 0x. Type it again."
         )
