@@ -58,6 +58,7 @@ IMPORTS = {
     "json.": "import json",
     "Account.": "from eth_account import Account",
     "lab.": "import loopring_lab as lab",
+    "Counterfactual(": "from loopring_lab.keys import Counterfactual",
     "embedded()": "from loopring_lab.relayer import embedded",
     "running(": "from loopring_lab.relayer import running",
 }
