@@ -346,7 +346,8 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
     def _send_csv(self) -> None:
         """Send the matching rows in their order, with all columns and digits."""
         values = [_csv_values(one.values.iloc[self._rows]) for one in self._columns]
-        names = [column.name for column in self._columns]
+        # A name may be that of a token, which its issuer chose.
+        names = [re.sub(FORMULA, "'", column.name) for column in self._columns]
         # By number, because two columns may have one name.
         frame = pd.DataFrame(dict(enumerate(values)), dtype=object)
         text = frame.to_csv(header=names, index=False, lineterminator="\r\n")
