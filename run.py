@@ -24,10 +24,8 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
-SUFFIX = ".exe" if os.name == "nt" else ""
+PYTHON = str(BIN / "python")
 HOME_NOTE = VENV / "made-in.txt"
-PYTHON = BIN / ("python" + SUFFIX)
-OWN_UV = BIN / ("uv" + SUFFIX)
 OLDEST = (3, 11)
 TOO_NEW = (3, 15)
 TASKS = {
@@ -41,7 +39,7 @@ TASKS = {
 WHOLE_SUITE = ["-n", "2", "--dist", "loadfile"]
 REFUSED = (
     "If hashes do not match, the package index offers another file than the one that was locked: install "
-    "nothing from it before you know why."
+    "nothing from it before you know why. Otherwise"
 )
 # Annotations are quoted: an old Python must get far enough to be told that it is too old.
 
@@ -67,7 +65,7 @@ def main(words: "list[str]") -> int:
         arguments = WHOLE_SUITE
     if task != "lab":
         os.chdir(str(ROOT))
-    return become([str(PYTHON), *TASKS[task], *arguments])
+    return become([PYTHON, *TASKS[task], *arguments])
 
 
 def install(extras: "list[str]") -> None:
@@ -81,43 +79,42 @@ def install(extras: "list[str]") -> None:
     if is_first:
         say("setting up .venv: usually a minute, three on a slow network")
     start = time.monotonic()
-    sync = [uv(), "sync", "--quiet", "--frozen", "--inexact", "--python", base_python()]
-    chosen = [word for extra in extras for word in ("--extra", extra)]
+    chosen = [f"--extra={extra}" for extra in extras]
     # First what builds packages, so that nothing is built by what an index happens to offer.
-    for part in (
-        ["--only-group", "build"],
-        ["--group", "build", "--no-build-isolation", *chosen],
-    ):
-        if not works(
-            [*sync, *part],
-            "uv downloads and installs the packages of uv.lock; usually a minute",
-        ):
-            stop(
-                f"uv could not install the locked packages (see above). {REFUSED} Otherwise update uv."
-            )
+    sync("--only-group", "build")
+    sync("--group", "build", "--no-build-isolation", *chosen)
     HOME_NOTE.write_text(str(ROOT), encoding="utf-8")
     if is_first:
         say(f"ready after {time.monotonic() - start:.0f} s")
 
 
+def sync(*which: str) -> None:
+    """Have uv install a part of uv.lock; what is there already takes no time."""
+    doing = "uv downloads and installs the packages of uv.lock; usually a minute"
+    options = ["--quiet", "--frozen", "--inexact", "--python", base_python()]
+    if not works([uv(), "sync", *options, *which], doing):
+        stop(
+            f"uv could not install the locked packages (see above). {REFUSED} update uv."
+        )
+
+
 def uv() -> str:
     """Return uv's path: the one of this machine, or else the locked one, which pip installs into VENV."""
-    found = shutil.which("uv")
-    if found:
-        return found
-    if not OWN_UV.exists():
-        locked = VENV / "uv.txt"
+    path = environment()["PATH"]
+    found = shutil.which("uv", path=path)
+    if not found:
         pip = venv_with_pip()
+        # pip takes hashes from a file only.
+        locked = VENV / "uv.txt"
         locked.write_text(locked_uv(), encoding="utf-8")
         options = ["--quiet", "--no-deps", "--require-hashes", "--requirement"]
-        if not works(
-            [*pip, "install", *options, str(locked)],
-            "pip downloads uv, which installs the rest; usually 10 s",
-        ):
+        doing = "pip downloads uv, which installs the rest; usually 10 s"
+        if not works([*pip, "install", *options, str(locked)], doing):
             stop(
-                f"pip could not install uv (see above). {REFUSED} Otherwise install uv yourself and try again."
+                f"pip could not install uv (see above). {REFUSED} install uv yourself and try again."
             )
-    return str(OWN_UV)
+        found = shutil.which("uv", path=path)
+    return found or "uv"
 
 
 def locked_uv() -> str:
@@ -132,18 +129,16 @@ def locked_uv() -> str:
 
 def venv_with_pip() -> "list[str]":
     """Create VENV if missing; return the command line of a pip that installs into it."""
-    if not PYTHON.exists():
+    if not VENV.exists():
+        create = [base_python(), "-m", "venv", str(VENV)]
         # Debian and Ubuntu ship venv without ensurepip; another pip then installs into it.
-        has_pip = works([base_python(), "-m", "ensurepip", "--version"])
-        options = [] if has_pip else ["--without-pip"]
-        words = [base_python(), "-m", "venv", *options, str(VENV)]
-        if not works(words, "Python creates .venv; usually 10 s"):
+        if not works([base_python(), "-m", "ensurepip", "--version"]):
+            create.append("--without-pip")
+        if not works(create, "Python creates .venv; usually 10 s"):
             stop(f"Python could not create {VENV} (see above). Fix that and try again.")
-    pips = (
-        [str(PYTHON), "-m", "pip"],
-        [sys.executable, "-m", "pip", "--python", str(PYTHON)],
-    )
-    usable = [pip for pip in pips if works([*pip, "--version"])]
+    own = [PYTHON, "-m", "pip"]
+    other = [sys.executable, "-m", "pip", "--python", PYTHON]
+    usable = [pip for pip in (own, other) if works([*pip, "--version"])]
     if not usable:
         stop(
             "pip is missing. Install uv, or python3-venv or python3-pip, and try again."
@@ -158,13 +153,14 @@ def base_python() -> str:
 
 def environment() -> "dict[str, str]":
     """Return the environment variables of an activated VENV."""
-    variables = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONHOME", "PYTHONPATH")
-    }
-    variables["PATH"] = os.pathsep.join([str(BIN), os.environ.get("PATH", os.defpath)])
-    variables["VIRTUAL_ENV"] = variables["UV_PROJECT_ENVIRONMENT"] = str(VENV)
+    variables = dict(os.environ)
+    # They would bring modules from elsewhere.
+    variables.pop("PYTHONHOME", None)
+    variables.pop("PYTHONPATH", None)
+    path = os.environ.get("PATH", os.defpath)
+    variables["PATH"] = os.pathsep.join([str(BIN), path])
+    variables["VIRTUAL_ENV"] = str(VENV)
+    variables["UV_PROJECT_ENVIRONMENT"] = str(VENV)
     return variables
 
 
@@ -187,8 +183,7 @@ def works(words: "list[str]", doing: str = "") -> bool:
     """
     output = None if doing else subprocess.DEVNULL
     is_terminal = sys.stderr.isatty()
-    is_said = False
-    start = time.monotonic()
+    seconds = 0
     with subprocess.Popen(
         words, cwd=str(ROOT), stdout=output, stderr=output, env=environment()
     ) as child:
@@ -196,43 +191,30 @@ def works(words: "list[str]", doing: str = "") -> bool:
             try:
                 child.wait(timeout=1)
             except subprocess.TimeoutExpired:
-                # A log keeps every line, so there it is said once.
-                if doing and (is_terminal or not is_said):
-                    is_said = True
-                    say_seconds(doing, time.monotonic() - start)
-    if is_said and is_terminal:
+                seconds += 1
+                if doing and is_terminal:
+                    # One line, which the next one is written over.
+                    say(f"{doing} ... {seconds} s", end="\r")
+                elif doing and seconds == 1:
+                    # A log keeps every line, so there it is said once.
+                    say(f"{doing} ...")
+    if doing and is_terminal and seconds:
         print(file=sys.stderr)
     return child.returncode == 0
 
 
 def wrong_python(words: "list[str]") -> str:
     """Return a message for an unsupported Python that names a supported one on this machine."""
-    names = [f"python3.{minor}" for minor in range(TOO_NEW[1] - 1, OLDEST[1] - 1, -1)]
-    found = [name for name in names if shutil.which(name)]
-    advice = (
-        f"run `{found[0]} run.py {' '.join(words)}`"
-        if found
-        else "install one of those and try again"
-    )
+    advice = "install one of those and try again"
+    for minor in range(OLDEST[1], TOO_NEW[1]):
+        if shutil.which(f"python3.{minor}"):
+            advice = f"run `python3.{minor} run.py {' '.join(words)}`"
     return f"needs Python 3.11 to 3.14, this is {sys.version.split()[0]}; {advice}."
 
 
-def say(text: str) -> None:
+def say(text: str, end: str = "\n") -> None:
     """Print a progress message."""
-    print(f"run.py: {text}", file=sys.stderr, flush=True)
-
-
-def say_seconds(doing: str, seconds: float) -> None:
-    """Print what is being done, and on a terminal for how long, in one line that the next one is written over."""
-    if sys.stderr.isatty():
-        print(
-            f"run.py: {doing} ... {seconds:.0f} s",
-            end="\r",
-            file=sys.stderr,
-            flush=True,
-        )
-    else:
-        say(f"{doing} ...")
+    print(f"run.py: {text}", end=end, file=sys.stderr, flush=True)
 
 
 def stop(text: str) -> NoReturn:

@@ -18,12 +18,13 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "pydata_sphinx_theme"
 html_title = project
-html_sidebars = {
-    page: [] for page in ("index", "start", "gallery", "changelog", "search")
-}  # of no section
+# They are of no section.
+without_sidebar = ("index", "start", "gallery", "changelog", "search")
+html_sidebars: dict[str, list[str]] = {page: [] for page in without_sidebar}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
-html_domain_indices = False  # the reference has a line for each module
+# The reference has a line for each module.
+html_domain_indices = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_theme_options = {
@@ -31,14 +32,12 @@ html_theme_options = {
     "header_links_before_dropdown": 4,
     "navigation_with_keys": False,
 }
-nb_execution_mode = (
-    "off"  # the saved outputs, which nbval keeps true; only the gallery is run
-)
+# The saved outputs, which nbval keeps true; only the gallery is run.
+nb_execution_mode = "off"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
-nb_ipywidgets_js: dict[
-    str, object
-] = {}  # nothing is loaded from elsewhere; notebooks have saved copies of widgets
+# Nothing is loaded from elsewhere; notebooks have saved copies of widgets.
+nb_ipywidgets_js: dict[str, object] = {}
 myst_heading_anchors = 3
 add_module_names = False
 autodoc_default_options = {
@@ -47,12 +46,14 @@ autodoc_default_options = {
     "inherited-members": True,
     "no-value": True,  # the repr of a choice has an address
 }
-autodoc_typehints = "none"  # the docstrings say them in words
-templates_path = ["_templates"]  # of a module's page
-autosummary_imported_members = (
-    True  # modules list names that are defined in modules of their own
-)
+# The docstrings say them in words.
+autodoc_typehints = "none"
+# Of a module's page.
+templates_path = ["_templates"]
+# Modules list names that are defined in modules of their own.
+autosummary_imported_members = True
 numpydoc_show_class_members = False
 copybutton_prompt_text = ">>> "
 suppress_warnings = ["misc.highlighting_failure"]
-smartquotes = False  # code and names are copied from here
+# Code and names are copied from here.
+smartquotes = False

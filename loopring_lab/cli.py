@@ -40,8 +40,6 @@ INCOMPLETE = 1
 FAILED = 2
 # As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
 INTERRUPTED = 130
-# What commands commit as they go, so that a stop loses nothing of it.
-RESUMABLE = {"sync": "trades", "import": "trades", "blocks": "blocks"}
 # Ids of accounts are 32 bits on the exchange; 18 digits are what an int64 column surely holds.
 ACCOUNT_ID = re.compile("[0-9]{1,18}")
 # What may be an address in an error of click's.
@@ -79,12 +77,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"loopring-lab: {error}", file=sys.stderr)
         return FAILED
     except click.Abort:
-        what = RESUMABLE.get(words.own[0])
-        if what is not None:
-            resume = f"Resume with: loopring-lab {shlex.join(words.own)}"
-            print(f"Stopped; {what} read so far are safe. {resume}", file=sys.stderr)
+        print_how_to_resume(words.own)
         return INTERRUPTED
     return code or DONE
+
+
+def print_how_to_resume(words: list[str]) -> None:
+    """Say how to go on with a command that was stopped, if it commits as it goes, so that nothing is lost."""
+    match words:
+        case ["sync" | "import", *_]:
+            what = "trades"
+        case ["blocks", "sync" | "import", *_]:
+            what = "blocks"
+        case _:
+            return
+    resume = f"Resume with: loopring-lab {shlex.join(words)}"
+    print(f"Stopped; {what} read so far are safe. {resume}", file=sys.stderr)
 
 
 def split_arguments(argv: Sequence[str]) -> Words:
@@ -176,12 +184,9 @@ def open_lab(
     if folder is None:
         folder = bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER
     kept = templates.copy_notebooks(bundled, folder)
-    print(
-        f"Notebooks are copied to {folder}",
-        *(f"  kept yours: {name}" for name in kept),
-        sep="\n",
-        flush=True,
-    )
+    said = [f"Notebooks are copied to {folder}"]
+    said += [f"  kept yours: {name}" for name in kept]
+    print("\n".join(said), flush=True)
     first_notebook = min(folder.glob("*.ipynb"), default=folder)
     # Without a screen nobody would see the browser.
     options = []
@@ -233,13 +238,11 @@ def _launcher() -> Callable[[list[str]], object]:
     class Lab(LabApp):  # type: ignore[misc]
         @classmethod
         def initialize_server(cls, argv: Any = None, **options: Any) -> ServerApp:
-            logging.captureWarnings(
-                True
-            )  # Voila shows a warning of its own about deprecated settings
+            # Voila shows a warning of its own about deprecated settings.
+            logging.captureWarnings(True)
             server: ServerApp = super().initialize_server(argv, **options)
-            server.identity_provider.token_generated = (
-                False  # else it prints an address without a notebook
-            )
+            # Else it prints an address of its own, without a notebook.
+            server.identity_provider.token_generated = False
             print(lab_address(server, server.open_browser), flush=True)
             return server
 
@@ -292,18 +295,16 @@ def new(
     values |= templates.account_parameters(template, accounts)
     values |= {name: value for name, value in sources.items() if value is not None}
     chosen = _chosen_for_source(template, values)
+    source = values.get("blocks") or values.get("recording")
     for name, value in chosen.items():
-        print(
-            f"{name} = {value!r}, chosen for {values.get('blocks') or values['recording']}"
-        )
+        print(f"{name} = {value!r}, chosen for {source}")
     target = target or Path(f"{template}.ipynb")
     templates.new(template, target, chosen | values, force=force)
-    jupyter = (
-        "jupyter"
-        if shutil.which("jupyter")
-        else Path(sys.executable).with_name("jupyter")
-    )
-    command = shlex.join([str(jupyter), "lab", str(target)])
+    jupyter = "jupyter"
+    # Where this environment is not activated, its own one has to be named in full.
+    if shutil.which(jupyter) is None:
+        jupyter = str(Path(sys.executable).with_name(jupyter))
+    command = shlex.join([jupyter, "lab", str(target)])
     print(f"Wrote {target}. Open it with: {command}")
     return DONE
 
@@ -410,11 +411,9 @@ def serve(
 def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
     """Describe where a running relayer is and how to query it."""
     api = f"{relayer.base_url}/api/v3"
-    key = (
-        relayer.api_key
-        if show_key
-        else "not shown; trades need it: start with --show-key to see it"
-    )
+    key = "not shown; trades need it: start with --show-key to see it"
+    if show_key:
+        key = relayer.api_key
     return "\n".join(
         [
             f"address   {relayer.base_url}  (API reference: {relayer.base_url}/docs)",
@@ -617,17 +616,14 @@ def format_report(report: pd.DataFrame) -> str:
     table = _as_table(report, "first", "last", "synced_at", "checked_at")
     total = f"{report['rows'].sum():,} trades"
     # A history counts as complete by its source's own count.
-    lacking = report.loc[~report["complete"]]
+    lacking = report.loc[~report["complete"], "missing"]
     if lacking.empty:
         return f"{table}\n{total}, complete per the source's count"
-    missing = int(lacking["missing"].fillna(0).sum())
-    unfinished = int(lacking["missing"].isna().sum())
-    note = (
-        f"; {unfinished} histories have not been read completely yet"
-        if unfinished
-        else ""
-    )
-    return f"{table}\n{total}, {missing:,} missing{note}. Run sync to download them."
+    missing = f"{int(lacking.fillna(0).sum()):,} missing"
+    unfinished = int(lacking.isna().sum())
+    if unfinished:
+        missing += f"; {unfinished} histories have not been read completely yet"
+    return f"{table}\n{total}, {missing}. Run sync to download them."
 
 
 def _as_table(report: pd.DataFrame, *times: str) -> str:

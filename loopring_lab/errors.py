@@ -9,11 +9,11 @@ LabError
 │   └── NotAuthorized
 ├── UnexpectedAnswer       the answer breaks the contract      .field .expected .got
 │   └── IncompleteHistory  rows are missing
-├── ArchiveError           an archive on disk is not usable as it is
-│   ├── NotAnArchive       the folder is empty, or not an archive
-│   ├── DamagedArchive     a log or a file is missing or unreadable
+├── ArchiveError           a file of trades or of blocks is not usable as it is
+│   ├── NotAnArchive       there is no such file, or it is another one
+│   ├── DamagedArchive     a part of it is not as it was written
 │   ├── NewerArchive       a later version of loopring_lab wrote it
-│   └── DiskRefused        the disk is full, or the folder is read-only
+│   └── DiskRefused        the disk is full or read-only, or another process has the file
 ├── BlockError             calldata or block data that cannot be read
 ├── RpcError               an Ethereum endpoint refuses a request, or answers other than documented
 ├── AmountError            an amount cannot be held exactly (also a ValueError)
@@ -110,21 +110,18 @@ class RelayerError(LabError):
         hint: str,
         endpoint: str = "",
     ) -> None:
-        self.status, self.code, self.message, self.endpoint = (
-            status,
-            code,
-            message,
-            endpoint,
-        )
-        refused = f"The relayer {'failed' if status >= 500 else 'refused'}"
-        problem = (
-            f"{refused}: {message.rstrip('.')}."
-            if message
-            else f"{refused} without a reason."
-        )
-        known = [endpoint] if endpoint else []
-        known += [] if code is None else [f"code {code}"]
-        super().__init__(with_details(f"{problem} {hint}", *known, f"HTTP {status}"))
+        self.status = status
+        self.code = code
+        self.message = message
+        self.endpoint = endpoint
+        verb = "failed" if status >= 500 else "refused"
+        reason = f": {message.rstrip('.')}." if message else " without a reason."
+        details = [f"HTTP {status}"]
+        if code is not None:
+            details.insert(0, f"code {code}")
+        if endpoint:
+            details.insert(0, endpoint)
+        super().__init__(with_details(f"The relayer {verb}{reason} {hint}", *details))
 
     @property
     def maybe_received(self) -> bool:
@@ -154,7 +151,9 @@ class UnexpectedAnswer(LabError):
     """
 
     def __init__(self, field: str, *, expected: object, got: object, hint: str) -> None:
-        self.field, self.expected, self.got = field, expected, got
+        self.field = field
+        self.expected = expected
+        self.got = got
         super().__init__(f"{field}: expected {expected}, got {got}. {hint}")
 
 
@@ -163,23 +162,23 @@ class IncompleteHistory(UnexpectedAnswer):
 
 
 class ArchiveError(LabError):
-    """An archive on disk cannot be used as it is; the message says which data is safe."""
+    """A file of trades or of blocks cannot be used as it is; the message says which data is safe."""
 
 
 class NotAnArchive(ArchiveError):
-    """The folder is empty, or holds something other than an archive."""
+    """There is no such file, nothing is stored in it, or it is something else."""
 
 
 class DamagedArchive(ArchiveError):
-    """A log or a file of the archive is missing or cannot be read."""
+    """A part of the file is not as it was written."""
 
 
 class NewerArchive(ArchiveError):
-    """A later version of the toolkit wrote the archive."""
+    """A later version of the toolkit, or of DuckDB, wrote the file."""
 
 
 class DiskRefused(ArchiveError):
-    """The disk is full, or the folder is read-only."""
+    """The disk is full or read-only, or another process has the file."""
 
 
 class BlockError(LabError):
@@ -227,19 +226,24 @@ def _restored(
 
 def with_details(message: str, *details: str) -> str:
     """Add what only helps an engineer, in parentheses, before the last full stop."""
-    text, stop = (message[:-1], ".") if message.endswith(".") else (message, "")
+    text = message.removesuffix(".")
+    stop = message[len(text) :]
     return f"{text} ({', '.join(details)}){stop}"
 
 
 def in_any_case(name: Any, known: Iterable[str]) -> str | None:
     """Return the known name that equals a name, or the only one that does in another case; else None."""
     listed = list(known)
-    folded = [one for one in listed if one.casefold() == str(name).casefold()]
-    return name if name in listed else folded[0] if len(folded) == 1 else None
+    if name in listed:
+        return str(name)
+    alike = [one for one in listed if one.casefold() == str(name).casefold()]
+    return alike[0] if len(alike) == 1 else None
 
 
 def did_you_mean(name: Any, known: Iterable[Any], otherwise: str) -> str:
     """Suggest the known name closest to a wrong one in any case; say `otherwise` where none is close."""
-    folded = {str(one).casefold(): one for one in known}
-    near = difflib.get_close_matches(str(name).casefold(), folded, 1)
-    return f"Did you mean {folded[near[0]]!r}?" if near else otherwise
+    in_lower_case = {str(one).casefold(): one for one in known}
+    nearest = difflib.get_close_matches(str(name).casefold(), in_lower_case, n=1)
+    if not nearest:
+        return otherwise
+    return f"Did you mean {in_lower_case[nearest[0]]!r}?"

@@ -51,10 +51,7 @@ def copy_notebooks(bundled: Path, folder: Path) -> list[str]:
         raise LabError(
             f"{folder} is a file, so notebooks cannot be copied into it. Name a folder."
         )
-    folder.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
+    folder.mkdir(parents=True, exist_ok=True)
     kept = []
     for source in sorted(bundled.glob("*.ipynb")):
         target = folder / source.name
@@ -91,10 +88,7 @@ def new(
     notebook = _load(template.path)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            cell |= {
-                "outputs": [],
-                "execution_count": None,
-            }
+            cell |= {"outputs": [], "execution_count": None}
         else:
             # The other notebooks are not beside the copy.
             text = "".join(cell["source"])
@@ -102,19 +96,9 @@ def new(
     # The first cell of code has the parameters and nothing else.
     first = _first_code(notebook["cells"])
     first["source"] = _with_values("".join(first["source"]), values)
-    target.parent.mkdir(
-        parents=True,
-        exist_ok=True,
-    )
-    target.write_text(
-        json.dumps(
-            notebook,
-            indent=1,
-            ensure_ascii=False,
-        )
-        + "\n",
-        encoding="utf-8",
-    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(notebook, indent=1, ensure_ascii=False)
+    target.write_text(f"{text}\n", encoding="utf-8")
     return template
 
 
@@ -141,7 +125,7 @@ def account_parameters(template: str, accounts: Sequence[int]) -> dict[str, Any]
 
 def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any]:
     """Choose accounts of a recording: those with both fill types first, then those with most trades."""
-    if not recording:
+    if not recording or not _names_accounts(template, "recording"):
         return {}
     sizes: dict[int, list[int]] = defaultdict(list)
     # A file for each account and fill type: <accountId>-<amm or dex>.json.
@@ -149,23 +133,19 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
         account, _, _ = path.stem.partition("-")
         if account.isdigit():
             sizes[int(account)].append(path.stat().st_size)
-    ranked = sorted(
-        sizes,
-        key=lambda account: (-len(sizes[account]), -sum(sizes[account]), account),
-    )
-    parameters = _find(template).parameters
-    takes_all = parameters.get("accounts", 0) is None
-    if "recording" not in parameters or takes_all:
-        return {}
-    count = 3 if "accounts" in parameters else 1
+
+    def rank(account: int) -> tuple[int, int, int]:
+        return -len(sizes[account]), -sum(sizes[account]), account
+
+    ranked = sorted(sizes, key=rank)
+    # Three show how accounts differ, and each takes a while to read.
+    count = 3 if "accounts" in _find(template).parameters else 1
     return account_parameters(template, ranked[:count])
 
 
 def account_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
     """Choose the account with most fills in a store of blocks, if the template needs one."""
-    parameters = _find(template).parameters
-    needs = parameters.get("accounts", parameters.get("account_id")) is not None
-    if not blocks or "blocks" not in parameters or not needs:
+    if not blocks or not _names_accounts(template, "blocks"):
         return {}
     from loopring_lab.connection import connect
 
@@ -178,6 +158,13 @@ def horizon_on_blocks(template: str, blocks: str | None) -> dict[str, Any]:
     if not blocks or "horizon" not in _find(template).parameters:
         return {}
     return {"horizon": HORIZON_ON_BLOCKS}
+
+
+def _names_accounts(template: str, source: str) -> bool:
+    """Return whether a template takes this kind of source, and names accounts of it; None stands for all."""
+    parameters = _find(template).parameters
+    accounts = parameters.get("accounts", parameters.get("account_id"))
+    return source in parameters and accounts is not None
 
 
 def _read(path: Path) -> Template:
@@ -237,12 +224,10 @@ def _checked_values(
         if folder is None or (name == "blocks" and folder in BUNDLED):
             continue
         place = given_path(folder)
-        # A notebook with this parameter makes its folder.
-        is_made = "files" in template.parameters
         # Blocks are in one file, or exported to a folder.
-        is_file_of_blocks = name == "blocks" and place.is_file()
-        is_there = place.is_dir() or is_file_of_blocks
-        if not is_made and not is_there:
+        is_there = place.is_dir() or (name == "blocks" and place.is_file())
+        # A notebook with this parameter makes its folder.
+        if not is_there and "files" not in template.parameters:
             raise LabError(f"{folder} does not exist. Name the place of {meaning}.")
         if name == "recording" and not (place / "tokens.json").is_file():
             raise LabError(

@@ -69,7 +69,7 @@ def test_everything_comes_from_the_lock_and_what_builds_comes_first(project):
         assert asked.startswith("sync --quiet --frozen --inexact --python")
     assert build.endswith("--only-group build")
     assert everything.endswith(
-        "--group build --no-build-isolation --extra spark --extra browser"
+        "--group build --no-build-isolation --extra=spark --extra=browser"
     )
     assert "setting up .venv" in done.stderr
     assert "setting up .venv" not in said(project, "install", "spark").stderr
@@ -88,7 +88,7 @@ def test_a_task_runs_in_the_environment(project, words, asked, is_in_project):
     done = said(project, *words)
     folder = project if is_in_project else project.parent
     assert done.stdout == f"{folder} | {asked}\n"
-    assert f"--extra {words[0]}" in (project / "asked").read_text()
+    assert f"--extra={words[0]}" in (project / "asked").read_text()
 
 
 def test_a_moved_project_gets_another_environment(project):
@@ -189,7 +189,7 @@ def test_without_uv_pip_brings_the_locked_one_and_no_other(project, monkeypatch)
     (project / "uv.lock").write_text(lock)
     brought = said(project, "install", "test")
     assert brought.returncode == 0, brought.stderr
-    assert "--extra test" in (project / "asked").read_text()
+    assert "--extra=test" in (project / "asked").read_text()
 
 
 def test_a_python_that_does_not_fit_is_told_which_one_here_does(monkeypatch):

@@ -2,6 +2,8 @@
 
 Amounts in different tokens are never added up: an amount is null where its group mixes tokens. The functions
 take pandas, pyarrow, Polars, DuckDB and Spark frames and archives, and return the same numbers for all of them.
+Start with `summary`, which is one short question. `tiers` infers at which tier a fee was charged, `schedule` compares
+fees with what was promised, `valuation` values them in one token, and `sentences` says it in words.
 """
 
 from loopring_lab.fees.schedule import schedule_check, schedule_lines

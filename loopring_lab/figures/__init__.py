@@ -3,9 +3,9 @@
 Each takes trades of any engine, asks `fees` or `fills`, and draws the small table that comes back: on `ax`
 where one is given, else on a `Figure` of its own, which keeps that table as `Figure.table`. Start with
 `fill_figures.size_profile`, which is short: all have its steps, which are ask, choose, name, draw, and keep.
-Modules called `…_figures` have a subject each. `style` has colours,
-title, bars and how numbers are written; `axis` the periods and sizes below a figure; `marks` what each bar or point
-says; `overview` what every figure asks of its trades.
+Modules called `…_figures` have a subject each; a new figure goes there, and `CONTRIBUTING.md` has the steps. What
+they share: `overview` and `answers` (what is asked, and the table that comes back), `style` (colours, title, bars,
+rows), `axis` (the periods and sizes below), `words` (numbers and names) and `marks` (what each bar or point says).
 """
 
 from loopring_lab.figures.balance_figures import pool_balance

@@ -11,12 +11,9 @@ from matplotlib.axes import Axes
 
 from loopring_lab.engine.groups import DAY, FIXED, MONTHS, count_and_unit
 from loopring_lab.errors import LabError
-from loopring_lab.figures.style import (
-    column_width,
-    every_nth,
-    select_quote,
-    truncate_digits,
-)
+from loopring_lab.figures.answers import select_quote
+from loopring_lab.figures.style import column_width, every_nth
+from loopring_lab.figures.words import truncate_digits
 
 # The longest time in days for which each period is chosen: about ten to sixty periods of each, which at 900 pixels
 # are bars wide enough to point at.

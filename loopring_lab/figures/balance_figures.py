@@ -15,7 +15,8 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.style import COLOURS, drawing, format_count
+from loopring_lab.figures.style import COLOURS, drawing
+from loopring_lab.figures.words import format_count
 
 # What `pool_balance` reads; without tokens= balances are in smallest units.
 NEEDED = {"created_at", "token", "published_units", "recomputed_units"}
@@ -79,12 +80,11 @@ def pool_balance(
         )
     # All transactions of a block have its time.
     is_one_block = line["block"].nunique() == 1
-    along = (
-        line["index_in_block"].to_numpy(np.float64)
-        if is_one_block
+    if is_one_block:
+        along = line["index_in_block"].to_numpy(np.float64)
+    else:
         # In days since 1970, as matplotlib has times.
-        else np.asarray(date2num(line["created_at"].dt.tz_convert(None)))  # type: ignore[no-untyped-call]
-    )
+        along = np.asarray(date2num(line["created_at"].dt.tz_convert(None)))  # type: ignore[no-untyped-call]
     account = balances.attrs.get("account_id")
     whose = "the pool" if account is None else f"account {account}"
     with drawing(
@@ -115,14 +115,8 @@ def pool_balance(
             axes.set_xlabel("transaction in the block")
         else:
             every = axis.period_for(along.max() - along.min())
-            axis.format_dates(
-                axes,
-                axis.timeline(
-                    line["created_at"],
-                    every,
-                    caller,
-                ),
-            )
+            periods = axis.timeline(line["created_at"], every, caller)
+            axis.format_dates(axes, periods)
         axes.set_ylabel(f"balance ({token})")
     return keep(
         axes,
@@ -138,7 +132,8 @@ def _note(line: pd.DataFrame, published: pd.DataFrame) -> str:
     same = int((known["published"] == known["recomputed"]).sum())
     equal = f"{same:,} of the {len(known):,} that can be recomputed are equal"
     if len(known) == 1:
-        equal = f"the one that can be recomputed {'is equal' if same else 'differs'}"
+        verdict = "is equal" if same else "differs"
+        equal = f"the one that can be recomputed {verdict}"
     changes = format_count(line["change"].count(), "change")
     return (
         f"{changes}; {format_count(len(published), 'balance')} published, and {equal}"

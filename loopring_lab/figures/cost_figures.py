@@ -17,6 +17,15 @@ from loopring_lab.engine.estimates import FEWEST, quantile
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.answers import (
+    ESTIMATE,
+    MOST_LINES,
+    all_and_groups,
+    as_pandas,
+    interval_of,
+    pulled,
+    weighted,
+)
 from loopring_lab.figures.curve_figures import draw_cost_curves
 from loopring_lab.figures.marks import Figure, Mark, bar_marks, keep
 from loopring_lab.figures.overview import overview_of
@@ -24,13 +33,15 @@ from loopring_lab.figures.style import (
     COUNT_HEIGHT,
     FILL_TYPES,
     GroupStyle,
-    as_pandas,
     drawing,
+    zero_line,
+)
+from loopring_lab.figures.words import (
     format_bps,
     format_count,
     format_estimate,
+    format_number,
     trade_count,
-    zero_line,
 )
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY
 from loopring_lab.fills.markouts import HORIZONS
@@ -53,6 +64,8 @@ INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
 HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
 # Percent from the line at 0 where single fills stand.
 DOTS_AT = 5
+# How far the line at a mean reaches, in parts of the highest bar: its text stands above that.
+MEAN_HEIGHT = 1.15
 # Columns between points of different groups.
 APART = 0.1
 
@@ -96,10 +109,9 @@ def price_gaps(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.price_gaps"
-    gaps = fills.price_gap(trades, tolerance, prices=prices)
-    table = as_pandas(gaps)
-    averages = fills.price_gap(trades, tolerance, [], prices=prices)
-    means = as_pandas(averages)
+    table = as_pandas(fills.price_gap(trades, tolerance, prices=prices))
+    averages = as_pandas(fills.price_gap(trades, tolerance, [], prices=prices))
+    means = weighted(averages, "worse_bps").set_index("fill_type").to_dict("index")
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
         raise LabError(
@@ -145,27 +157,19 @@ def price_gaps(
                     **group.bar,
                 )
                 marks += bar_marks(bars, texts)
-                mean = style.weighted(means[means["fill_type"] == name], "worse_bps")
-                _draw_mean(axes, mean.iloc[0], 1.15 * direction * heights.max(), group)
+                top = direction * MEAN_HEIGHT * heights.max()
+                _draw_mean(axes, means[name], top, group)
             else:
                 # Too few for shares or a mean.
                 height = direction * DOTS_AT
-                axes.plot(
-                    values,
-                    np.full(len(values), height),
-                    **group.line | {"linestyle": "none"},
-                )
+                look = group.line | {"linestyle": "none"}
+                axes.plot(values, np.full(len(values), height), **look)
                 marks += _dot_marks(drawn[drawn["fill_type"] == name], height)
         axes.axhline(0, **zero_line())
         axes.axvline(0, **zero_line(), linestyle=":")
         axes.set_xlabel("difference (basis points; right of 0: worse for the account)")
         axes.set_ylabel("share of matched fills (%)" if has_bars else "single fills")
-        # Both halves count upwards from the middle.
-        axes.yaxis.set_major_formatter(
-            lambda share, _: (
-                style.format_number(abs(share)) if abs(share) <= 100 else ""
-            )
-        )
+        axes.yaxis.set_major_formatter(_format_share)
         if not has_bars:
             axes.set_ylim(-2 * DOTS_AT, 2 * DOTS_AT)
             numbers = [f"n = {len(values)}" for values in matched.values()]
@@ -226,13 +230,13 @@ def cost_curve(
     caller = "lab.figures.cost_curve"
     overview = overview_of(trades, caller)
     if controls:
-        given = prices
-        if not isinstance(reference, str):
-            given = reference
-        if (reference == "last") or (tolerance, quantiles, quote) != ("1h", None, None):
+        is_frame = not isinstance(reference, str)
+        has_others = (tolerance, quantiles, quote) != ("1h", None, None)
+        if has_others or (not is_frame and reference != "next"):
             raise LabError(
                 f"{caller}: controls=True takes only prices=, or a frame as reference=, and ax=. Leave out the others."
             )
+        given = reference if is_frame else prices
         return draw_cost_curves(trades, given, ax, caller, overview.note)
     # Passed on as they are: `fills.all_in_cost` checks them.
     against = {"reference": reference, "tolerance": tolerance, "prices": prices}
@@ -257,7 +261,7 @@ def cost_curve(
     if isinstance(reference, str):
         other = f"the market's {reference} trade in {_frame(prices)}"
     counted = trade_count(costs["priced"].sum(), overview.trades)
-    points = style.weighted(costs, "all_in_bps")
+    points = weighted(costs, "all_in_bps")
     note = f"fee plus price difference to {other}; {counted}, counted above each point\n{INTERVAL}"
     note += _caveats(points)
     ranges = [
@@ -329,7 +333,7 @@ def venue_differences(
             f"{caller}: no taker fills of both venues in the same market, side and size class. Combine the "
             "trades of several accounts, with lab.fills.with_roles where roles are not known."
         )
-    rows = style.all_and_groups(overall, _with_simultaneous(known), names, "fills")
+    rows = all_and_groups(overall, _with_simultaneous(known), names, "fills")
     with_interval = rows.loc[rows["low_bps"].notna(), "cluster"]
     clusters = " or ".join(dict.fromkeys(with_interval)) or "order"
     note = f"by all value of a cell, with 95 % interval (clustered by {clusters}); hollow: undecided"
@@ -338,9 +342,9 @@ def venue_differences(
     if whose not in (ALL_TAKERS, EVERYBODY):
         whose = f"takers of class {whose}"
     note += f"\n{whose}; at {rows['reference'].iloc[0]} {horizon} after the end of each order"
-    if len(known) > style.MOST_LINES:
-        note += f"; the {style.MOST_LINES} of {len(known)} with most fills"
-    note += style.pulled(rows)
+    if len(known) > MOST_LINES:
+        note += f"; the {MOST_LINES} of {len(known)} with most fills"
+    note += pulled(rows)
     title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
 
     def say(row: dict[Any, Any]) -> str:
@@ -372,7 +376,7 @@ def venue_differences(
             color=style.GREY,
             linewidth=1.6,
         )
-        marks = style.draw_rows(axes, rows.rename(columns=style.ESTIMATE), say)
+        marks = style.draw_rows(axes, rows.rename(columns=ESTIMATE), say)
         axes.set_xlabel(
             "difference in all-in cost (basis points; left of 0: the pool is cheaper)"
         )
@@ -442,7 +446,7 @@ def markouts(
     # As the caller wrote them.
     names = [str(horizon) for horizon in horizons]
     table["place"] = table["horizon"].map(names.index)
-    points = style.weighted(table, "realized_bps")
+    points = weighted(table, "realized_bps")
     note = f"{INTERVAL}; faint: effective cost; counted above each point\nat {table['reference'].iloc[0]}"
     note += _caveats(points)
     headings = [f"{name} after the fill" for name in names]
@@ -463,21 +467,23 @@ def markouts(
     )
 
 
+def _format_share(share: float, _: object) -> str:
+    """Write a percentage above or below the middle: both halves count from there, and none exceeds 100."""
+    return format_number(abs(share)) if abs(share) <= 100 else ""
+
+
 def _histogram(
     values: np.ndarray, edges: np.ndarray, label: str
 ) -> tuple[np.ndarray, list[str]]:
     """Return the percent of the values in each bin, and what is said of it."""
     counts, _ = np.histogram(values, edges)
     shares = 100 * counts / len(values)
-    borders = [style.format_number(edge) for edge in edges]
+    borders = [format_number(edge) for edge in edges]
+    bins = zip(pairwise(borders), counts, shares, strict=True)
     texts = []
-    for (low, high), count, share in zip(
-        pairwise(borders), counts, shares, strict=True
-    ):
-        bin_share = f"{share:.1f} % of {len(values):,} matched"
-        texts.append(
-            f"{label}, {low} to {high} bps\n{bin_share}\n{format_count(count)}"
-        )
+    for (low, high), count, share in bins:
+        of_all = f"{share:.1f} % of {len(values):,} matched"
+        texts.append(f"{label}, {low} to {high} bps\n{of_all}\n{format_count(count)}")
     return shares, texts
 
 
@@ -519,7 +525,7 @@ def _draw_by_type(
         for x, row in zip(places, rows.to_dict("records"), strict=True):
             heading = f"{group.label}, {headings[row['place']]}"
             text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
-            marks.append(Mark(text, (x, x), style.ends(row)))
+            marks.append(Mark(text, (x, x), interval_of(row)))
     # Above all points, a line of counts for each type.
     low, high = axes.get_ylim()
     axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
@@ -539,12 +545,12 @@ def _draw_by_type(
 def _caveats(points: pd.DataFrame) -> str:
     """Return what a note says of estimates without an interval, and of those against the exchange's own trades."""
     hollow = f"; {HOLLOW}" if points["low"].isna().any() else ""
-    return hollow + style.pulled(points)
+    return hollow + pulled(points)
 
 
 def _draw_mean(
     axes: Axes,
-    row: pd.Series,
+    row: Mapping[Any, Any],
     top: float,
     group: GroupStyle,
 ) -> None:
@@ -620,29 +626,19 @@ def _costs_by_size(
     profile = as_pandas(quantile_bounds(trades, parts, "lab.fills.size_profile"))
     of_quote, token = axis.quantiles_of(profile, quote, caller)
     sizes = axis.bounds_of(of_quote)
-    # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
+    # Queries have amounts as integers of 1e-18, and frames write them with all 18 places: without the point they are
+    # those integers.
     ends = [f"{size:f}".replace(".", "") for size in sizes["largest"]]
-    up_to = " ".join(
-        f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends)
-    )
+    cases = [f"WHEN notional <= {end} THEN {place}" for place, end in enumerate(ends)]
     keys = Keys(("place", "fill_type"), added=("place",))
     placed = f"""
 -- fills quoted in one token, at the place of their quantile; those of unknown size at none
-SELECT *, CASE {up_to} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
-    costs = as_pandas(
-        cost_of(
-            ["all_in_bps"],
-            trades,
-            by=keys,
-            rows={"placed": placed},
-            **reference,
-        )
-    )
-    costs = costs.assign(priced=costs["fills"] - costs["unpriced"]).dropna(
-        subset=["place"]
-    )
-    costs = style.label_unknown_types(costs[costs["priced"] > 0])
-    return costs.astype({"place": int}), sizes, token
+SELECT *, CASE {" ".join(cases)} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
+    rows = {"placed": placed}
+    answer = cost_of(["all_in_bps"], trades, by=keys, rows=rows, **reference)
+    costs = as_pandas(answer).dropna(subset=["place"]).astype({"place": int})
+    costs["priced"] = costs["fills"] - costs["unpriced"]
+    return style.label_unknown_types(costs[costs["priced"] > 0]), sizes, token
 
 
 def _frame(prices: Any) -> str:
@@ -653,5 +649,5 @@ def _age_limit(tolerance: Any) -> str:
     if tolerance is None:
         return "of any age"
     if isinstance(tolerance, pd.Timedelta):
-        tolerance = f"{style.format_number(tolerance.total_seconds())} s"
+        tolerance = f"{format_number(tolerance.total_seconds())} s"
     return f"at most {tolerance} old"

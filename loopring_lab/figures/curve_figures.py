@@ -13,20 +13,18 @@ from matplotlib.ticker import FixedLocator
 from loopring_lab import fills
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.answers import ESTIMATE, as_pandas, interval_of, pulled
 from loopring_lab.figures.marks import Figure, Mark, keep
-from loopring_lab.figures.style import (
-    VERDICTS,
-    as_pandas,
-    drawing,
+from loopring_lab.figures.style import VERDICTS, drawing, zero_line
+from loopring_lab.figures.words import (
     format_bps,
     format_count,
     format_estimate,
     format_number,
-    zero_line,
 )
 
 VENUES = ("pool", "book")
-# Sizes of ticks, times a power of ten.
+# Sizes of ticks, times a power of ten: the usual ones of an axis that is a logarithm.
 TICKS = (1, 2, 5)
 # Chosen by eye: two bands, one over the other, leave the grid and both lines in sight.
 BAND_STRENGTH = 0.18
@@ -40,7 +38,7 @@ def draw_cost_curves(
     """Draw the curves of `fills.cost_curves` with their bands, and where they cross."""
     curves = fills.cost_curves(trades, prices)
     crossing = as_pandas(fills.crossing(curves)).iloc[0]
-    table = as_pandas(curves).rename(columns=style.ESTIMATE)
+    table = as_pandas(curves).rename(columns=ESTIMATE)
     drawn = table[table["venue"].isin(VENUES)].dropna(subset=["mean"])
     if drawn.empty:
         raise LabError(
@@ -52,7 +50,7 @@ def draw_cost_curves(
     crossed = _crossing_words(crossing, unit)
     note = f"other things equal: market, side and hour; band: 95 % at each size (clustered by {first['cluster']})"
     note += f"\n{first['reference']} 1 min after each order; {crossed}"
-    note += style.pulled(drawn)
+    note += pulled(drawn)
     marks = []
     with drawing(
         trades, ax, "All-in cost by size, fitted with controls", note, overview_note
@@ -82,7 +80,7 @@ def draw_cost_curves(
             )
             for place, row in zip(places, rows.to_dict("records"), strict=True):
                 text = f"{group.label}, {_size(row['size'])} {unit}\n{format_estimate(row)}"
-                marks.append(Mark(text, (place, place), style.ends(row)))
+                marks.append(Mark(text, (place, place), interval_of(row)))
         _draw_crossing(axes, crossing)
         _format_logarithms(axes, f"size of the order ({unit}, logarithmic)")
         axes.set_ylabel("all-in cost (basis points)")
@@ -139,12 +137,12 @@ def changes(
             "the trades of several accounts, or give a longer period, such as every='1q'."
         )
     periods = axis.timeline(known["period"], every, caller)
-    points = periods.located(known).rename(columns=style.ESTIMATE)
+    points = periods.located(known).rename(columns=ESTIMATE)
     points["x"] = periods.middle[points["place"]]
     note = "thick: 95 % interval of the period; thin: band of all periods at once (Bonferroni); hollow: undecided"
     reference = points["reference"].iloc[0]
     note += f"\n{_break_words(tested, periods.name)}; at {reference} {horizon} after the end of each order"
-    note += style.pulled(points)
+    note += pulled(points)
     title = f"AMM pool minus order book, like with like, per {periods.name}"
     with drawing(trades, ax, title, note, counts_above=True) as axes:
         axes.axhline(0, **zero_line())
@@ -167,15 +165,16 @@ def _crossing_words(crossing: pd.Series, unit: str) -> str:
     """Say where curves cross, or why that is not known."""
     if pd.isna(crossing["size"]):
         return str(crossing["reason"])
-    low, high = (
-        "?" if pd.isna(crossing[end]) else _size(crossing[end])
-        for end in ("low_size", "high_size")
-    )
-    return f"the curves cross at {_size(crossing['size'])} {unit} ({low} to {high})"
+    size = _size(crossing["size"])
+    low = _size(crossing["low_size"])
+    high = _size(crossing["high_size"])
+    return f"the curves cross at {size} {unit} ({low} to {high})"
 
 
 def _size(size: float) -> str:
-    """Write an estimated size with few digits."""
+    """Write an estimated size with few digits, and one that is not known as a question mark."""
+    if pd.isna(size):
+        return "?"
     return format_number(float(f"{size:.{SIZE_DIGITS}g}"))
 
 
@@ -203,8 +202,8 @@ def _format_logarithms(axes: Axes, label: str) -> None:
 def _draw_period(axes: Axes, row: Mapping[Any, Any]) -> Mark:
     """Draw the difference in one period with its interval and its band."""
     marker = style.verdict_marker(row["verdict"])
-    band = style.ends(row, "band_low_bps", "band_high_bps")
-    for (low, high), width in [(band, 0.9), (style.ends(row), 2.4)]:
+    band = interval_of(row, "band_low_bps", "band_high_bps")
+    for (low, high), width in [(band, 0.9), (interval_of(row), 2.4)]:
         axes.vlines(row["x"], low, high, linewidth=width, color=marker["color"])
     axes.plot(row["x"], row["mean"], **marker)
     text = f"{row['when']}: {format_estimate(row)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,19 +20,24 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.answers import as_pandas
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
     COLOURS,
     FILL_TYPES,
     GroupStyle,
-    as_pandas,
     drawing,
-    format_bps,
-    format_count,
     percent_axis,
     stacked_bars,
+)
+from loopring_lab.figures.words import (
+    format_bps,
+    format_count,
+    format_number,
+    group_label,
     trade_count,
+    truncate_digits,
 )
 
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
@@ -56,6 +61,7 @@ TEXT_COLUMNS = ["fees", "rate in bps", "without fee"]
 # What tables of figures do not keep.
 DRAWN_ONLY = ["length", "label", "name", *TEXT_COLUMNS]
 LIKELY = ", likely"
+# How fills of no certain tier are drawn, by their certainty in `fees.tiers`, and those of rare tiers.
 UNCERTAIN = {
     "other": {"label": "other tiers", "facecolor": "#B8B8B8", "hatch": "..."},
     "ambiguous": {"label": "ambiguous", "facecolor": "#D9D9D9", "hatch": "///"},
@@ -289,16 +295,14 @@ def fees_by_token(
         raise LabError(
             f"{caller}: prices= has no effect without token=. Give it too, such as token='USDT'."
         )
-    if token is None:
-        table, unit, title, note = _by_count(trades)
-    else:
-        table, unit, title, note = _by_value(trades, token, prices)
+    by_token = _by_count(trades) if token is None else _by_value(trades, token, prices)
+    table = by_token.table
     places = np.arange(len(table))
     with drawing(
         trades,
         ax,
-        title,
-        note,
+        by_token.title,
+        by_token.note,
         overview_of(trades, caller).note,
         rows=len(table),
     ) as axes:
@@ -316,7 +320,7 @@ def fees_by_token(
         )
         axes.set_yticks(places, list(table["name"]))
         axes.set_xlim(0, 1.15 * table["length"].max() or 1)
-        axes.set_xlabel(unit)
+        axes.set_xlabel(by_token.unit)
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(
             MaxNLocator(
@@ -335,6 +339,7 @@ def _rate_marks(
     styles: dict[int, GroupStyle],
     periods: axis.Timeline,
 ) -> Iterator[Mark]:
+    """Say of each step its rate, the amounts that this is of, and how many fills it stands for."""
     for row in steps.to_dict("records"):
         heading = f"{styles[row['line']].label}, {row['when']}"
         amounts = f"{format_amount(row['fee'])} of {format_amount(row['received'])} {row['fee_token']}"
@@ -355,7 +360,7 @@ def _token_marks(table: pd.DataFrame, token: str | None) -> Iterator[Mark]:
         if token and pd.isna(row["fee_value"]):
             lines.append("no price")
         elif token:
-            lines.append(f"value {style.format_number(row['fee_value'])} {token}")
+            lines.append(f"value {format_number(row['fee_value'])} {token}")
         yield Mark(
             "\n".join(lines),
             (0, float(row["length"])),
@@ -381,7 +386,7 @@ def _top_lines(
     styles = {}
     order = sorted(top) if by_type else top
     for line, colour, dash in zip(order, colours, DASHES, strict=False):
-        label = style.group_label(tuple(values.loc[line]) or "all fills")
+        label = group_label(tuple(values.loc[line]) or "all fills")
         # A number by itself could be anything.
         if names == ["account_id"]:
             label = f"account {label}"
@@ -440,8 +445,17 @@ def _label_tiers(axes: Axes, columns: int) -> None:
             )
 
 
-def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
-    """Return a bar for each token, as long as its number of fills; the label of the axis, title and note."""
+class ByToken(NamedTuple):
+    """A bar for each token, of a ``length`` in some unit and with a ``label`` at its end; and what is said of them."""
+
+    table: pd.DataFrame
+    unit: str
+    title: str
+    note: str
+
+
+def _by_count(trades: Any) -> ByToken:
+    """Return bars as long as the number of fills."""
     table = as_pandas(fees.summary(trades))
     shown = _largest(table.assign(length=table["fills"]))
     shown["label"] = shown["length"].map("{:,.0f}".format)
@@ -452,17 +466,17 @@ def _by_count(trades: Any) -> tuple[pd.DataFrame, str, str, str]:
     unknown = int(table["unknown"].sum())
     if unknown:
         note += f", {unknown:,} with an amount that is not known"
-    return shown, "number of fills", "Fills by the token their fee was paid in", note
+    return ByToken(
+        shown,
+        unit="number of fills",
+        title="Fills by the token their fee was paid in",
+        note=note,
+    )
 
 
-def _by_value(
-    trades: Any,
-    token: str,
-    prices: Any,
-) -> tuple[pd.DataFrame, str, str, str]:
-    """Return the same with bars as long as the value of their fees."""
-    answer = fees.in_token(trades, token, prices, by=[])
-    table = as_pandas(answer)
+def _by_value(trades: Any, token: str, prices: Any) -> ByToken:
+    """Return bars as long as the value of the fees."""
+    table = as_pandas(fees.in_token(trades, token, prices, by=[]))
     values = to_float(table["fee_value"])
     if values.isna().all():
         hint = "Pass trades to take prices from as prices=."
@@ -472,9 +486,11 @@ def _by_value(
     # A fee without a price still has a bar, of no length.
     lengths = values.fillna(0)
     shown = _largest(table.assign(fee_value=values, length=lengths))
-    # All bars have as many places as DIGITS of their sum.
     whole = values.sum()
-    places = max(0, DIGITS - 1 - Decimal(whole).adjusted()) if whole else 0
+    # All bars have as many places as DIGITS of their sum; Decimal's `adjusted` is the place of its first digit.
+    places = 0
+    if whole:
+        places = max(0, DIGITS - 1 - Decimal(whole).adjusted())
 
     def cut(value: Any) -> str:
         return f"{truncate(Decimal(str(value)), places):,.{places}f}"
@@ -488,12 +504,8 @@ def _by_value(
     lost = int(table["unpriced"].sum())
     if lost:
         title += f", {format_count(lost)} without a price"
-    return (
-        shown,
-        f"value ({token})",
-        title,
-        f"{trade_count(count - lost, count)} valued",
-    )
+    note = f"{trade_count(count - lost, count)} valued"
+    return ByToken(shown, f"value ({token})", title, note)
 
 
 def _texts(values: pd.Series, form: str) -> list[str]:
@@ -511,12 +523,11 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
         ascending=False,
         kind="stable",
     )
-    table["name"] = table["fee_token"].astype(object).map(style.group_label)
+    table["name"] = table["fee_token"].astype(object).map(group_label)
     is_known = table["fee"].notna() & table["fee_token"].notna()
-    digits = [style.truncate_digits(fee, DIGITS) for fee in table["fee"].fillna(0)]
-    table["fees"] = (pd.Series(digits, table.index) + " " + table["name"]).where(
-        is_known, MISSING
-    )
+    cut = table["fee"].fillna(0).map(lambda fee: truncate_digits(fee, DIGITS))
+    amounts = cut.astype(object) + " " + table["name"]
+    table["fees"] = amounts.where(is_known, MISSING)
     rest = table.iloc[MOST_TOKENS:]
     # A bar for one other token would say less than its own.
     if len(rest) < 2:

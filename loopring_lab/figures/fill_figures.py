@@ -18,19 +18,17 @@ from loopring_lab.engine.groups import period_sql
 from loopring_lab.engine.query import ORDER_COLUMNS, Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
+from loopring_lab.figures.answers import as_pandas, select_quote
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import overview_of
 from loopring_lab.figures.style import (
     FILL_TYPES,
-    as_pandas,
     drawing,
-    format_count,
     percent_axis,
-    select_quote,
     stacked_bars,
-    trade_count,
     write_counts,
 )
+from loopring_lab.figures.words import format_count, format_number, trade_count
 
 # Bars of equal length in days in place of calendar periods, so that heights compare.
 EQUAL_PERIODS = {
@@ -41,6 +39,7 @@ EQUAL_PERIODS = {
 # Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
 
+# Of each market by itself, as Spark has them; `_in_equal_periods` adds markets up.
 DAILY_VOLUMES = {
     "sums": f"""
 -- what was traded on each day, by quote token and fill type
@@ -48,7 +47,6 @@ SELECT {period_sql("1d")} AS period, quote, fill_type, count(*) AS fills, sum(no
 FROM trades
 WHERE created_at IS NOT NULL AND quote IS NOT NULL AND fill_type IS NOT NULL AND notional IS NOT NULL
 GROUP BY period, quote, fill_type""",
-    # Spark has sums of each market; the figure adds them up.
 }
 
 
@@ -169,17 +167,8 @@ def fill_shares(
     of_one_token = of == "notional" or bool(quote)
     steps = _shares_by_period(every, of, "quote" if of_one_token else "NULL")
     needed = ("created_at", "quote", "fill_type", "notional")
-    sums = as_pandas(
-        ask(
-            Question(
-                caller,
-                steps,
-                needed,
-                may_have=ORDER_COLUMNS,
-            ),
-            trades,
-        )
-    )
+    question = Question(caller, steps, needed, may_have=ORDER_COLUMNS)
+    sums = as_pandas(ask(question, trades))
     markets = ""
     keys = ["period"]
     if of_one_token:
@@ -198,9 +187,7 @@ def fill_shares(
     pooled = to_float(table[f"pool_{of}"]).sum()
     overall = float(pooled / to_float(table[of]).sum() * 100)
     counted = trade_count(table["fills"].sum(), overview.trades)
-    note = (
-        f"{counted}; over the whole time AMM pool {style.format_number(overall, 3)} %"
-    )
+    note = f"{counted}; over the whole time AMM pool {format_number(overall, 3)} %"
     note += "\nfills counted above the points, with 95 % intervals (Wilson, by order)"
     title = f"AMM pool's share of {of}, per {periods.name}{markets}"
 
@@ -338,19 +325,10 @@ def _with_shares(
     of: str,
 ) -> pd.DataFrame:
     """Return the fills, or the notional, of each period in all and of the pool, and the pool's share."""
+    # `of` may be the fills themselves.
     amounts = list(dict.fromkeys(["fills", of, f"pool_{of}"]))
-    table = (
-        sums.groupby(keys)[
-            [
-                *amounts,
-                "orders",
-                "weight",
-                "squares",
-            ]
-        ]
-        .sum()
-        .reset_index()
-    )
+    added = [*amounts, "orders", "weight", "squares"]
+    table = sums.groupby(keys)[added].sum().reset_index()
     share = to_float(table[f"pool_{of}"]) / to_float(table[of])
     # Kish: how many orders of equal size would say as much.
     low, high = _wilson(share, table["weight"] ** 2 / table["squares"])

@@ -8,13 +8,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from loopring_lab import fills
-from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
+from loopring_lab.figures.answers import MOST_LINES, all_and_groups, as_pandas, weighted
 from loopring_lab.figures.marks import Figure, keep
-from loopring_lab.figures.style import as_pandas, drawing, format_count, format_estimate
-from loopring_lab.fills.routing import OF_ORDERS
+from loopring_lab.figures.style import drawing
+from loopring_lab.figures.words import format_count, format_estimate
+from loopring_lab.fills.routing import check_fees, compared, quoted_orders
+
+LEVEL = 0.95
 
 
 def routing(
@@ -63,20 +65,16 @@ def routing(
     """
     caller = "lab.figures.routing"
     given = [by] if isinstance(by, str) else list(by)
-    # Orders have some columns of their own; others are those of their trades.
-    keys_of(trades, [name for name in given if name not in OF_ORDERS], caller)
-    fees: dict[str, Any] = {
-        "pool_fee_bps": pool_fee_bps,
-        "taker_fee_bps": taker_fee_bps,
-    }
-    answers = [
-        as_pandas(fills.pool_quotes(trades, balances, keys, **fees))
-        for keys in ([], given)
-    ]
-    overall, table = (
-        answer.assign(quoted=answer["orders"] - answer["unquoted"])
-        for answer in answers
-    )
+    check_fees(pool_fee_bps, taker_fee_bps, caller)
+    # Orders are looked up once, and averaged twice, as `fills.pool_quotes` would do either.
+    orders = quoted_orders(trades, balances, given, pool_fee_bps)
+
+    def averaged(by: list[str]) -> pd.DataFrame:
+        answer = as_pandas(compared(trades, orders, by, taker_fee_bps, LEVEL))
+        return answer.assign(quoted=answer["orders"] - answer["unquoted"])
+
+    overall = averaged([])
+    table = averaged(given)
     # A group without any quote has nothing to draw.
     known = table[table["quoted"] > 0]
     if known.empty:
@@ -84,17 +82,17 @@ def routing(
             f"{caller}: no order on the book has a quote, as no reserves of a pool are known just before one. Pass "
             "the balances of the same blocks as the trades."
         )
-    shown = style.all_and_groups(overall, known, given, "quoted")
+    shown = all_and_groups(overall, known, given, "quoted")
     everything = shown.iloc[0]
     quoted = (
         f"{everything['quoted']:,} of {format_count(everything['orders'], 'order')}"
     )
     note = f"{quoted} on the book have a quote; value-weighted mean with 95 % interval"
     note += f"\nhollow: may be 0; fees: {pool_fee_bps:g} bps to the pool, {taker_fee_bps:g} bps to the exchange"
-    if len(known) > style.MOST_LINES:
-        note += f"; the {style.MOST_LINES} groups of {len(known)} with most orders"
+    if len(known) > MOST_LINES:
+        note += f"; the {MOST_LINES} groups of {len(known)} with most orders"
     title = f"Orders on the book against the pool's quote, by {', '.join(given)}"
-    estimates = style.weighted(shown, "opportunity_bps")
+    estimates = weighted(shown, "opportunity_bps")
     estimates["verdict"] = "undecided"
     estimates.loc[estimates["low"] > 0, "verdict"] = "pool"
     estimates.loc[estimates["high"] < 0, "verdict"] = "book"

@@ -1,10 +1,9 @@
-"""What all figures share: style, title, legend, axes, and how numbers and names are written."""
+"""How all figures look: colours, title, notes, legend, and what they are drawn of: bars, rows, estimates, counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +16,9 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.engine import frames
-from loopring_lab.engine.query import collected
-from loopring_lab.errors import LabError
+from loopring_lab.figures.answers import interval_of
 from loopring_lab.figures.marks import Figure, Mark, bar_marks
-from loopring_lab.fills.prices import OWN_TRADES
+from loopring_lab.figures.words import UNKNOWN, format_count, format_number
 
 # Read once, as matplotlib would read the file again for each figure.
 STYLE: dict[Any, Any] = dict(
@@ -43,12 +39,9 @@ NOTE_STRENGTH = 2 / 3
 TEXT_CONTRAST = 4.5
 GRID_STRENGTH = 2 / 15
 
-UNKNOWN = "unknown"
 SYNTHETIC = "synthetic data"
-# Characters of a group's name; an address or a hash has more.
-LONGEST_LABEL = 20
 
-# Part of its column that a bar fills.
+# Chosen by eye, here and below, where no source is named. Part of its column that a bar fills.
 BAR_WIDTH = 0.92
 POINTS_PER_INCH = 72
 # Points between axes, or what stands above them, and the title; and of a line of notes, which are 10 points high.
@@ -60,8 +53,6 @@ HEIGHT = 4.2
 # Inches of a figure around its rows, and of each row.
 AROUND = 1.35
 ROW = 0.34
-# Groups with a row each: as many as fit a figure of 420 pixels below the row for all.
-MOST_LINES = 11
 # Rows that axes have at least on a page with others, where their height is given.
 FEWEST_ROWS = 5
 # Points between columns of text, and of an average letter and of a digit at their sizes, of DejaVu Sans, which
@@ -74,15 +65,6 @@ AXES_WIDTH = 0.93
 # Parts of the height of axes: for a line of counts, and beyond its edges for marks on them.
 COUNT_HEIGHT = 0.065
 EDGE = 0.03
-# What estimates are called by everything that draws or writes one.
-ESTIMATE = {
-    "difference_bps": "mean",
-    "cost_bps": "mean",
-    "low_bps": "low",
-    "high_bps": "high",
-}
-# In two lines: one would end above the headings of columns beside the axes.
-PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
 
 
 def ink(strength: float = 1.0) -> str:
@@ -204,8 +186,9 @@ def drawing(
         axes.xaxis.set_major_formatter(_format_tick)
         axes.yaxis.set_major_formatter(_format_tick)
         if rows:
+            # Row 0 is the highest; half a row and a little more is left at both ends.
             shown = max(rows, FEWEST_ROWS) if ax else rows
-            axes.set_ylim(shown - 0.4, -0.6)
+            axes.set_ylim(shown - 1 + 0.6, -0.6)
             axes.grid(visible=False, axis="y")
         yield axes
         _write_title(axes, title, small_print, counts_above)
@@ -217,11 +200,11 @@ def drawing(
 
 def _new_axes(rows: int, more_notes: int) -> Axes:
     """Return the axes of a figure of ours, which is lower if it has few rows."""
-    # Rows that are too many become lower instead.
     height = HEIGHT
     if rows:
         notes = more_notes * NOTE_LINE / POINTS_PER_INCH
         needed = AROUND + notes + ROW * max(rows, 2)
+        # Of more rows than fit, each becomes lower instead.
         height = min(HEIGHT, round(needed, 2))
     # Inches between what is drawn and the edge of the figure.
     layout = ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
@@ -315,31 +298,6 @@ def write(
     )
 
 
-def as_pandas(table: Any) -> pd.DataFrame:
-    """Convert an answer of `fees` or `fills` of any kind to pandas."""
-    if isinstance(table, pd.DataFrame):
-        return table
-    return frames.to_pandas(collected(table, "lab.figures"))
-
-
-def select_quote(
-    table: pd.DataFrame,
-    quote: str | None,
-    caller: str,
-) -> tuple[pd.DataFrame, str]:
-    """Select the rows of one quote token, by default the one with the most fills."""
-    # The token with most fills says most about the account.
-    if not quote and table["quote"].notna().any():
-        counts = table.groupby("quote", observed=True)["fills"].sum()
-        quote = str(counts.idxmax())
-    selected = table[table["quote"] == quote]
-    if selected.empty:
-        raise LabError(
-            f"{caller}: no trade quoted in {quote or 'any token'} to draw. Pass other trades, or another quote=."
-        )
-    return selected, str(quote)
-
-
 def label_unknown_types(table: pd.DataFrame) -> pd.DataFrame:
     """Replace missing fill types by a label, so that they are drawn too."""
     types = table["fill_type"].astype(object)
@@ -362,22 +320,6 @@ def verdict_marker(verdict: str) -> dict[str, Any]:
     return marker | group.hollow if verdict == "undecided" else marker
 
 
-def all_and_groups(
-    overall: pd.DataFrame,
-    groups: pd.DataFrame,
-    names: list[str],
-    counted: str,
-) -> pd.DataFrame:
-    """Return the row for all, then those of groups with the most counted, each with the name of its ``group``."""
-    labels = [group_label(tuple(row)) for row in groups[names].itertuples(index=False)]
-    ranked = groups.assign(group=labels).sort_values(
-        counted, ascending=False, kind="stable"
-    )
-    return pd.concat(
-        [overall.assign(group="all"), ranked.head(MOST_LINES)], ignore_index=True
-    )
-
-
 def draw_rows(
     axes: Axes,
     rows: pd.DataFrame,
@@ -398,7 +340,7 @@ def draw_rows(
             linewidth=1.6,
         )
         axes.plot(row["mean"], place, **marker)
-        marks.append(Mark(say(row), ends(row), (place, place), "y"))
+        marks.append(Mark(say(row), interval_of(row), (place, place), "y"))
     return marks
 
 
@@ -450,14 +392,8 @@ def draw_estimates(
 ) -> None:
     """Draw each ``mean``, joined by a line, with its interval from ``low`` to ``high``; hollow without one."""
     places = np.asarray(places, np.float64)
-    mean, low, high = (
-        rows[["mean", "low", "high"]]
-        .to_numpy(
-            np.float64,
-            na_value=np.nan,
-        )
-        .T
-    )
+    numbers = rows[["mean", "low", "high"]].to_numpy(np.float64, na_value=np.nan)
+    mean, low, high = numbers.T
     is_sure = ~np.isnan(low)
     # Callers may draw smaller marks.
     filled = group.line | line
@@ -578,74 +514,3 @@ def percent_axis(axes: Axes, unit: str) -> None:
 
 def _format_tick(value: float, _: object) -> str:
     return format_number(value)
-
-
-def format_number(value: float, digits: int = 10) -> str:
-    """Write a number with thousands separators, without an exponent or trailing zeros."""
-    # All digits before the point, as fewer of them would need an exponent.
-    whole = len(f"{abs(value):.0f}")
-    return format_amount(Decimal(f"{value:.{max(digits, whole)}g}"))
-
-
-def format_count(count: Any, name: str = "fill") -> str:
-    """Count things in words, such as ``1,200 fills``."""
-    return f"{int(count):,} {name}{'' if count == 1 else 's'}"
-
-
-def format_bps(rate: Any, places: int = 2) -> str:
-    """Write a rate in basis points, and 0 without a sign."""
-    return f"{round(float(rate), places) + 0.0:,.{places}f}"
-
-
-def weighted(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Call a mean weighted by value, and the ends of its interval, by the names in `ESTIMATE`."""
-    columns = {f"weighted_{name}": "mean", f"low_{name}": "low", f"high_{name}": "high"}
-    return table.rename(columns=columns)
-
-
-def ends(
-    row: Mapping[Any, Any],
-    low: str = "low",
-    high: str = "high",
-) -> tuple[float, float]:
-    """Return the ends of an interval; without one, the estimate."""
-    if pd.isna(row[low]):
-        return row["mean"], row["mean"]
-    return row[low], row[high]
-
-
-def pulled(table: pd.DataFrame) -> str:
-    """Return a line for the note of a figure that measures against trades of the exchange itself."""
-    return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""
-
-
-def format_estimate(row: Mapping[Any, Any]) -> str:
-    """Write an estimate in basis points with its 95 % interval, if it has one."""
-    mean = f"{format_bps(row['mean'])} bps"
-    if pd.isna(row["low"]):
-        return f"{mean}, no interval"
-    return (
-        f"{mean} (95 %: {format_bps(row['low'])} bps to {format_bps(row['high'])} bps)"
-    )
-
-
-def truncate_digits(amount: Decimal, digits: int) -> str:
-    """Write an exact amount with this many significant digits; further ones are cut, never rounded."""
-    shown = truncate(amount, max(0, digits - 1 - amount.adjusted()))
-    return format_amount(amount) if shown == amount else f"{shown:,f}"
-
-
-def group_label(value: Any) -> str:
-    """Name a group by its value, shortened in the middle if it is long, such as a hash."""
-    if isinstance(value, tuple):
-        return ", ".join(map(group_label, value))
-    text = UNKNOWN if pd.isna(value) else str(value)
-    return text if len(text) <= LONGEST_LABEL else f"{text[:8]}…{text[-4:]}"
-
-
-def trade_count(drawn: float, total: float) -> str:
-    """Say how many trades are drawn, such as ``12 of 50 trades``."""
-    # Both counts, wherever something is left out.
-    if drawn != total:
-        return f"{int(drawn):,} of {int(total):,} trades"
-    return f"all {int(total):,} trades" if total > 1 else "one trade"

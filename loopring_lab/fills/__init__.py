@@ -1,6 +1,10 @@
 """Fills: AMM pool against order book, prices, orders. Trades in, a frame of the same kind out.
 
 As in `fees`, amounts in different tokens are never added up, and every kind of frame gives the same numbers.
+Start with `breakdown`, which is one short question. What others build on: `sides` (takers, makers, each fill once),
+`orders`, `sizes`, `prices` (the price to compare with), `flow` (arbitrage or user). Which venue is cheaper:
+`comparison`, whose estimates are in `estimands`, `changes` over time, `curves` by size (fitted in `curve_fit`),
+`routing` at the pool's quote, `markouts` afterwards. What pools earn: `pools`, `liquidity`, `earnings`, `reserves`.
 """
 
 from loopring_lab.fills.averages import vwap

@@ -142,16 +142,9 @@ def pool_quotes(
     """
     caller = "lab.fills.pool_quotes"
     check_level(intervals, caller)
-    _check_fees(pool_fee_bps, taker_fee_bps, caller)
-    frames.check_columns(
-        BALANCES, frames.column_names(balances, caller), f"{caller}: balances="
-    )
-    # Orders have some columns of their own; others are those of their trades.
-    given = [by] if isinstance(by, str) else list(by or ())
-    own = [name for name in given if name not in OF_ORDERS]
-    found = _with_reserves(orders, balances, keys_of(orders, own, caller, *TAKEN))
-    quoted = _with_quotes(found, pool_fee_bps)
-    answer = _compared(orders, quoted, by, taker_fee_bps, intervals)
+    check_fees(pool_fee_bps, taker_fee_bps, caller)
+    quoted = quoted_orders(orders, balances, by, pool_fee_bps)
+    answer = compared(orders, quoted, by, taker_fee_bps, intervals)
     unquoted = quoted["pool_quote"].null_count
     note = ""
     if unquoted:
@@ -162,7 +155,25 @@ def pool_quotes(
     return with_note(frames.like(orders, answer), note)
 
 
-def _check_fees(pool_fee_bps: Any, taker_fee_bps: Any, caller: str) -> None:
+def quoted_orders(
+    trades: Any,
+    balances: Any,
+    by: str | Sequence[str] | None,
+    pool_fee_bps: int,
+) -> pa.Table:
+    """Return each taker's order on the book with the pool's quote, and the columns that it is grouped by."""
+    caller = "lab.fills.pool_quotes"
+    frames.check_columns(
+        BALANCES, frames.column_names(balances, caller), f"{caller}: balances="
+    )
+    # Orders have some columns of their own; others are those of their trades.
+    given = [by] if isinstance(by, str) else list(by or ())
+    own = [name for name in given if name not in OF_ORDERS]
+    found = _with_reserves(trades, balances, keys_of(trades, own, caller, *TAKEN))
+    return _with_quotes(found, pool_fee_bps)
+
+
+def check_fees(pool_fee_bps: Any, taker_fee_bps: Any, caller: str) -> None:
     check_fee(pool_fee_bps, caller)
     is_number = isinstance(taker_fee_bps, (int, float)) and taker_fee_bps is not True
     if not is_number or not 0 <= taker_fee_bps < BPS:
@@ -306,7 +317,7 @@ def _round_down(amount: int) -> int:
     return max(amount // unit * unit, MANTISSA * (unit // 10))
 
 
-def _compared(
+def compared(
     trades: Any,
     orders: pa.Table,
     by: str | Sequence[str] | None,

@@ -20,7 +20,7 @@ from loopring_lab.amounts.display import format_amount
 from loopring_lab.bounded import shown
 from loopring_lab.errors import AmountError, KeyUpdateError
 from loopring_lab.models import Exchange
-from loopring_lab.protocol.fields import parse_address, parse_uint
+from loopring_lab.protocol.fields import FIRST_NFT_SLOT, parse_address, parse_uint
 
 Trust = Mapping[str, Any] | str | None
 """What the caller states of an exchange, the name of a known one, `RELAYER`, or None."""
@@ -30,8 +30,6 @@ RELAYER = "relayer"
 # Who vouches for a fact.
 BY_RELAYER = "the relayer alone"
 BY_CALLER = "the caller (trust=)"
-# Ids of tokens that are not slots of NFTs (protocol 3.6).
-_TOKEN_IDS = 1 << 15
 _MOST_DECIMALS = 77  # of a uint256: no token has more
 # Shifting a number by its decimals never rounds: all digits before the point, and as many after it.
 _EXACT = Context(prec=2 * (_MOST_DECIMALS + 1))
@@ -52,7 +50,7 @@ class FeeToken:
         are_integers = type(self.id) is int and type(self.decimals) is int
         if not (
             are_integers
-            and 0 <= self.id < _TOKEN_IDS
+            and 0 <= self.id < FIRST_NFT_SLOT
             and 0 <= self.decimals <= _MOST_DECIMALS
         ):
             raise KeyUpdateError(

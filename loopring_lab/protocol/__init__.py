@@ -26,7 +26,14 @@ from loopring_lab.protocol.eddsa import (
     unpack_public_key,
     verify_request,
 )
-from loopring_lab.protocol.fields import parse_address, parse_bytes, parse_uint
+from loopring_lab.protocol.fields import (
+    FIRST_NFT_SLOT,
+    SECP256K1_ORDER,
+    SIGNATURE_BYTES,
+    parse_address,
+    parse_bytes,
+    parse_uint,
+)
 from loopring_lab.redaction import SecretBytes, hide
 
 __all__ = [
@@ -49,13 +56,8 @@ FACTORY_INIT_CODE_HASHES: Mapping[str, str] = {
 }
 """Init code hashes of known wallet factories: the ``init_code_hash`` of :func:`wallet_address`."""
 
-# Order of the curve of Ethereum's signatures (SEC 2, secp256k1).
-_SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
-# Token ids from here on are an account's slots for NFTs (protocol 3.6).
-_FIRST_NFT_SLOT = 1 << 15
-# r and s of 32 bytes each and v; then what was signed.
-_SIGNATURE_BYTES = 65
-_HEADER_BYTES = 66
+# A signature, and a byte that says what was signed.
+_HEADER_BYTES = SIGNATURE_BYTES + 1
 # The members of both types, in the order that their hashes depend on.
 _TYPES = {
     "EIP712Domain": "string name,string version,uint256 chainId,address verifyingContract",
@@ -174,7 +176,7 @@ def account_update_typed_data(
     '1000000000000000'
     """
     fee_token = parse_uint("feeTokenID", fee_token_id, 16)
-    if fee_token >= _FIRST_NFT_SLOT:
+    if fee_token >= FIRST_NFT_SLOT:
         problem = f"{fee_token} is an NFT slot, which pays no fees"
         raise ProtocolError("feeTokenID", problem, hint="Use an id below 32768.")
     message = {
@@ -264,7 +266,7 @@ def x_api_sig(signature: bytes | str, kind: int = KIND_EIP712) -> str:
     '00021b02'
     """
     signature = hide(signature)
-    signature = parse_bytes("ecdsaSignature", signature, _SIGNATURE_BYTES)
+    signature = parse_bytes("ecdsaSignature", signature, SIGNATURE_BYTES)
     _split_signature(signature)
     return "0x" + (signature + bytes([_check_kind(kind)])).hex()
 
@@ -308,11 +310,11 @@ def recover_signer(
 
     x_api_sig = hide(x_api_sig)
     sent = parse_bytes("X-API-SIG", x_api_sig)
-    if accept_bare and len(sent) == _SIGNATURE_BYTES:
+    if accept_bare and len(sent) == SIGNATURE_BYTES:
         sent = SecretBytes(sent + bytes([KIND_EIP712]))
     vrs = _split_signature(parse_bytes("X-API-SIG", sent, _HEADER_BYTES))
     signed = bytes(parse_bytes("digest", digest, 32))
-    if _check_kind(sent[_SIGNATURE_BYTES]) == KIND_PERSONAL:
+    if _check_kind(sent[SIGNATURE_BYTES]) == KIND_PERSONAL:
         signed = keccak(b"\x19Ethereum Signed Message:\n32" + signed)
     try:
         return (
@@ -382,7 +384,7 @@ def _split_signature(signature: bytes) -> tuple[int, int, int]:
     if v not in (27, 28):
         raise _invalid_signature(f"v is {v}, expected 27 or 28")
     # EIP-2: of s and n - s, only the smaller is valid, so that nobody can make a second signature out of one.
-    if not (0 < r < _SECP256K1_ORDER and 0 < s <= _SECP256K1_ORDER // 2):
+    if not (0 < r < SECP256K1_ORDER and 0 < s <= SECP256K1_ORDER // 2):
         raise _invalid_signature("r or s is out of range, or s is in the upper half")
     return v - 27, r, s
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol import curve
 from loopring_lab.protocol.fields import (
+    SIGNATURE_BYTES,
     parse_bytes,
     parse_coordinate,
     parse_l2_secret,
@@ -23,8 +24,6 @@ from loopring_lab.protocol.fields import (
 )
 from loopring_lab.redaction import Secret, hide
 
-# r and s of 32 bytes each, and v.
-_SIGNATURE_BYTES = 65
 # y needs 254 bits, so the highest of 256 is free for the sign of x.
 _SIGN_BIT = 255
 
@@ -84,7 +83,7 @@ def l2_key(signature: bytes | str) -> L2Key:
     """
     signature = hide(signature)
     data = parse_bytes("signature", signature)
-    if len(data) < _SIGNATURE_BYTES:
+    if len(data) < SIGNATURE_BYTES:
         problem = f"expected at least 65 bytes (r, s, v), got {len(data)}"
         hint = "Pass what personal_sign of the key seed returned, unchanged."
         raise ProtocolError("signature", problem, hint=hint)
@@ -176,8 +175,11 @@ def pack_public_key(x: int | str, y: int | str) -> int:
     >>> pack_public_key(1, 5), pack_public_key(curve.P - 1, 5) == 5 + 2**255
     (5, True)
     """
-    sign = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
-    return parse_coordinate("publicKey.y", y) | sign << _SIGN_BIT
+    is_larger = parse_coordinate("publicKey.x", x) > (curve.P - 1) // 2
+    packed = parse_coordinate("publicKey.y", y)
+    if is_larger:
+        packed |= 1 << _SIGN_BIT
+    return packed
 
 
 def unpack_public_key(packed: int | str | bytes) -> tuple[int, int]:

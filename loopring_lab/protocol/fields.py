@@ -15,6 +15,12 @@ from loopring_lab.errors import ProtocolError
 from loopring_lab.protocol.curve import SUBGROUP_ORDER, P
 from loopring_lab.redaction import Secret, SecretBytes
 
+# r and s of a wallet's signature, 32 bytes each, and v.
+SIGNATURE_BYTES = 65
+# Order of the curve of Ethereum's signatures (SEC 2, section 2.4.1: secp256k1). Private keys lie between 0 and it.
+SECP256K1_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+# Token ids from here on are an account's slots for NFTs (protocol 3.6).
+FIRST_NFT_SLOT = 1 << 15
 # A uint256 has at most 78 decimal digits, or 64 of hex.
 _NUMBER = re.compile("[0-9]{1,78}|0[xX][0-9a-fA-F]{1,64}", re.ASCII)
 _HEX = re.compile("(0[xX])?[0-9a-fA-F]{1,64}", re.ASCII)
@@ -34,11 +40,13 @@ def parse_bytes(
     field: str, value: bytes | str | None, length: int | None = None
 ) -> SecretBytes:
     """Parse bytes, given as such or as hex."""
+    start = 0
+    if isinstance(value, str) and value[:2] in ("0x", "0X"):
+        start = 2
     try:
-        if isinstance(value, str):  # unlike bytes.fromhex, unhexlify refuses spaces
-            data = SecretBytes(
-                unhexlify(value[2:] if value[:2] in ("0x", "0X") else value)
-            )
+        if isinstance(value, str):
+            # Unlike bytes.fromhex, unhexlify refuses spaces. The digits get no name, as tracebacks show variables.
+            data = SecretBytes(unhexlify(value[start:]))
         else:
             data = SecretBytes(memoryview(value or b""))
     except (TypeError, ValueError):

@@ -184,21 +184,22 @@ class Selection:
 
         What could not be read is not asked for again until something else is chosen.
         """
-        wanted: object = None
-        begin = self.read
-        if not self.is_read:
-            wanted = self.accounts
-        elif self._lacks_prices:
-            wanted = self._prices_key
-            begin = self.read_prices
-        elif self._lacks_balances:
-            wanted = "balances"
-            begin = self.read_balances
-        # Without an account `read` raises, and says so each time.
-        if wanted is not None and (not wanted or wanted != self._tried):
+        missing, begin = self._missing()
+        # Without an account `read` raises before anything counts as tried, and so says it each time.
+        if begin is not None and missing != self._tried:
             begin()
-        self._tried = wanted
-        return wanted is not None and bool(self.background.doing)
+        self._tried = missing
+        return begin is not None and bool(self.background.doing)
+
+    def _missing(self) -> tuple[object, Callable[[], None] | None]:
+        """Return what is to be read next, to be told from other things, and what reads it."""
+        if not self.is_read:
+            return self.accounts, self.read
+        if self._lacks_prices:
+            return self._prices_key, self.read_prices
+        if self._lacks_balances:
+            return "balances", self.read_balances
+        return None, None
 
     def read(self) -> None:
         """Read the trades of the accounts in the background."""
@@ -336,8 +337,9 @@ class Selection:
 
     def check_dates(self) -> None:
         """Raise a LabError if the first day is after the last."""
-        days = (self.choices.since, self.choices.until)
-        parse_span(*(day and day.isoformat() for day in days))
+        days = [self.choices.since, self.choices.until]
+        since, until = (None if day is None else day.isoformat() for day in days)
+        parse_span(since, until)
 
     @property
     def _conditions(self) -> list[Condition]:

@@ -47,17 +47,22 @@ function render({ model, el }) {
   let from = null; // where a drag began
 
   const hide = () => {
-    tip.hidden = band.hidden = true;
+    tip.hidden = true;
+    band.hidden = true;
   };
   const draw = () => {
-    const { svg, label, zoomed, ...more } = model.get("page");
-    ({ marks, panel, axis } = more);
-    drawing.innerHTML = svg.replace(/(\bid="|href="#|url\(#)/g, `$1${prefix}`);
+    const page = model.get("page");
+    marks = page.marks;
+    panel = page.panel;
+    axis = page.axis;
+    const ids = /(\bid="|href="#|url\(#)/g;
+    drawing.innerHTML = page.svg.replace(ids, `$1${prefix}`);
     const help =
       "Arrow keys read the values, plus and minus zoom, 0 shows all.";
-    picture.ariaLabel = `${label}. ${help}`;
+    picture.ariaLabel = `${page.label}. ${help}`;
+    // Of a figure that is whole, there is nothing to move to or to show.
     for (const one of tools.children)
-      one.disabled = one !== plus && !zoomed;
+      one.disabled = one !== plus && !page.zoomed;
     shown = -1;
     hide();
   };

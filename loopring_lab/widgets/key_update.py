@@ -18,6 +18,7 @@ from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.models import FINAL_STATES, UPDATE_STATES, Account
 from loopring_lab.preview import Sheet
+from loopring_lab.protocol.fields import SECP256K1_ORDER
 from loopring_lab.redaction import SecretBytes, SecretText, hide
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
@@ -51,21 +52,16 @@ NO_DEMO = (
     "There is no demo wallet for this account: only the embedded relayer's own accounts have one. Sign with "
     "the account's wallet."
 )
-TEXTS_TO_SIGN = (
-    "update.key_seed_message()",
-    "json.dumps(update.typed_data())",
-)
 # What exported code imports, by what in it needs that.
 IMPORTS = {
     "getpass.": "import getpass",
     "json.": "import json",
     "Account.": "from eth_account import Account",
     "lab.": "import loopring_lab as lab",
+    "Counterfactual(": "from loopring_lab.keys import Counterfactual",
     "embedded()": "from loopring_lab.relayer import embedded",
     "running(": "from loopring_lab.relayer import running",
 }
-# Order of secp256k1 (SEC 2, section 2.4.1): private keys lie between 0 and it.
-CURVE_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 Value = TypeVar("Value")
 
@@ -405,40 +401,42 @@ class KeyUpdateFlow:
 
     def export(self) -> str:
         """Write code for the steps so far."""
-        choices = self.choices
-        terms = {"account_id": choices.account, **self._terms}
-        if self.held.by_demo:
-            del terms["counterfactual"]
-        arguments = [
-            f"{name}={value!r}" for name, value in terms.items() if value is not None
-        ]
-        texts: tuple[str, ...] = ()
-        if self.held.by_demo:
-            arguments.append(f"signer=relayer.signer({choices.account})")
-            if self._terms["counterfactual"]:
-                code = f"counterfactual=relayer.counterfactual({choices.account})"
-                arguments.append(code)
-        # Code that is saved holds no secret: it asks, as the widget did.
-        elif choices.way == "key":
-            key = "getpass.getpass('Private key: ')"
-            arguments.append(f"signer=Account.from_key({key})")
-        elif self.step != "account":
-            is_signed = self.step in ("submit", "follow")
-            texts = TEXTS_TO_SIGN if is_signed else TEXTS_TO_SIGN[:1]
-        if self.held.own_seed:
-            arguments.append("key_seed=getpass.getpass('Key seed: ')")
         lines = [
             *self._code_of_client(),
             "update = lab.KeyUpdate.prepare(",
             "    client,",
-            *(f"    {argument}," for argument in arguments),
+            *(f"    {argument}," for argument in self._code_of_terms()),
             ")",
-            *(f"update.attach(getpass.getpass({text}))" for text in texts),
-            "update.submit().wait()" if self.step == "follow" else "update.preview()",
         ]
-        code = "\n".join(lines)
+        # Code that is saved holds no secret: it asks for signatures, as the widget did.
+        signs_elsewhere = self.choices.way == "wallet" and not self.held.by_demo
+        if signs_elsewhere and self.step != "account":
+            lines.append("update.attach(getpass.getpass(update.key_seed_message()))")
+            if self.step in ("submit", "follow"):
+                text = "json.dumps(update.typed_data())"
+                lines.append(f"update.attach(getpass.getpass({text}))")
+        last = "update.submit().wait()" if self.step == "follow" else "update.preview()"
+        code = "\n".join([*lines, last])
         imports = [line for name, line in IMPORTS.items() if name in code]
         return "\n".join([*imports, "", code])
+
+    def _code_of_terms(self) -> list[str]:
+        """Write the arguments of `KeyUpdate.prepare`; what is secret is asked for, as the widget did."""
+        account = self.choices.account
+        terms = {"account_id": account, **self._terms}
+        written = {
+            name: repr(value) for name, value in terms.items() if value is not None
+        }
+        if self.held.by_demo:
+            if "counterfactual" in written:
+                written["counterfactual"] = f"relayer.counterfactual({account})"
+            written["signer"] = f"relayer.signer({account})"
+        elif self.choices.way == "key":
+            key = "getpass.getpass('Private key: ')"
+            written["signer"] = f"Account.from_key({key})"
+        if self.held.own_seed:
+            written["key_seed"] = "getpass.getpass('Key seed: ')"
+        return [f"{name}={code}" for name, code in written.items()]
 
     def _code_of_client(self) -> list[str]:
         """Write code that makes the client, and the embedded relayer where that is needed."""
@@ -494,7 +492,7 @@ def signer_from_private_key(private_key: SecretText) -> Signer:
     except ValueError:
         data = SecretBytes()
     # The message repeats nothing of what was typed.
-    if len(data) != 32 or not 0 < int.from_bytes(data, "big") < CURVE_ORDER:
+    if len(data) != 32 or not 0 < int.from_bytes(data, "big") < SECP256K1_ORDER:
         raise KeyUpdateError(
             "private key: expected 64 hex digits, with or without 0x. Type it again."
         )

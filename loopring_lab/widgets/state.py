@@ -140,7 +140,9 @@ class MarketChoice(Choice):
         market = super().validate(obj, value)
         # The first choices are set before there is a model.
         known = obj.model.market_names if hasattr(obj, "model") else []
-        return known_name("market", market, known) if market and known else market
+        if market and known:
+            market = known_name("market", market, known)
+        return market
 
 
 def one_of(*allowed: str | None) -> Parser:
@@ -158,7 +160,9 @@ def columns_of(*allowed: str) -> Parser:
     """Return a parser that accepts columns to group by, as one name or several."""
 
     def parse(name: str, value: Any) -> tuple[str, ...]:
-        columns = [value] if isinstance(value, str) else value or []
+        columns = value or []
+        if isinstance(value, str):
+            columns = [value]
         for column in columns:
             if column not in allowed:
                 raise unknown_value(name, column, allowed)

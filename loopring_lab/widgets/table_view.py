@@ -308,26 +308,18 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
     def _total(self, column: TextColumn) -> Cell:
         """Return a column's total over the matching rows, if they are all in one unit."""
         nothing = Cell("", is_number=column.is_number)
-        known = column.described
-        if known is None or not known.adds:
-            return nothing
+        unit = self._unit_of_total(column)
         values = column.values.iloc[self._rows].dropna()
-        symbol = ""
-        unit_columns = [one for one in self._columns if one.name == column.unit_column]
-        if unit_columns:
-            units = unit_columns[0].values.iloc[self._rows]
-            found = units[column.values.iloc[self._rows].notna()].unique()
-            # Amounts of two tokens, or of an unknown one, do not add up.
-            if len(found) != 1 or pd.isna(found[0]):
-                return nothing
-            if not column.heading.endswith(f"({found[0]})"):
-                symbol = f" {found[0]}"
-        elif known.kind != "count":
+        if unit is None or values.empty:
             return nothing
         with localcontext(EXACT):
             total = sum(map(Decimal, map(str, values)), Decimal(0))
-        if values.empty or not total.is_finite():
+        if not total.is_finite():
             return nothing
+        # The unit may stand in the heading already.
+        symbol = f" {unit}"
+        if not unit or column.heading.endswith(f"({unit})"):
+            symbol = ""
         exact = format_amount(total) + symbol
         # As long as the longest fraction on screen; where no row is cut, nothing of the total is.
         numbers = [text.split(" ")[0].rstrip(CUT) for text in column.texts]
@@ -337,10 +329,25 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
             return Cell(exact, is_number=True)
         return Cell(cut + CUT + symbol, exact, True)
 
+    def _unit_of_total(self, column: TextColumn) -> str | None:
+        """Return the token of a column's matching values, empty for counts; None where they do not add up."""
+        known = column.described
+        if known is None or not known.adds:
+            return None
+        for other in self._columns:
+            if other.name == column.unit_column:
+                is_known = column.values.iloc[self._rows].notna()
+                units = other.values.iloc[self._rows][is_known].unique()
+                # Amounts of two tokens, or of an unknown one, do not add up.
+                is_one = len(units) == 1 and pd.notna(units[0])
+                return str(units[0]) if is_one else None
+        return "" if known.kind == "count" else None
+
     def _send_csv(self) -> None:
         """Send the matching rows in their order, with all columns and digits."""
         values = [_csv_values(one.values.iloc[self._rows]) for one in self._columns]
-        names = [column.name for column in self._columns]
+        # A name may be that of a token, which its issuer chose.
+        names = [re.sub(FORMULA, "'", column.name) for column in self._columns]
         # By number, because two columns may have one name.
         frame = pd.DataFrame(dict(enumerate(values)), dtype=object)
         text = frame.to_csv(header=names, index=False, lineterminator="\r\n")

@@ -60,6 +60,21 @@ def test_ctrl_c_says_how_to_resume(
     assert f"blocks read so far are safe. {resume}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["check", "report"])
+def test_ctrl_c_in_a_command_that_only_reads_has_nothing_to_resume(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, command, interrupted)
+    assert main(["blocks", command, str(tmp_path / "blocks")]) == 130
+    assert "Resume" not in capsys.readouterr().err
+
+
 def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(tmp_path / "blocks")
     bounds = ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)]

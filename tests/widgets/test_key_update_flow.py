@@ -354,6 +354,17 @@ def test_a_wallet_that_is_not_deployed_yet_walks_through(setup: KeyUpdateSetup) 
     assert wizard.held.finished
 
 
+def test_the_code_imports_what_it_was_given(setup: KeyUpdateSetup) -> None:
+    account = max(setup.relayer.accounts)
+    wire = setup.relayer.counterfactual(account)
+    how = lab.keys.Counterfactual(
+        wire["walletFactory"], wire["walletOwner"], wire["walletSalt"]
+    )
+    wizard = KeyUpdateWizard(setup.client, account=account, counterfactual=how)
+    (preview,) = values(wizard.export())
+    assert how.factory in str(preview)
+
+
 def test_the_code_does_what_the_steps_did(
     wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

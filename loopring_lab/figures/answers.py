@@ -1,0 +1,87 @@
+"""Answers of `fees` and `fills` as figures take them: in pandas, with one name for an estimate and its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from loopring_lab.engine import frames
+from loopring_lab.engine.query import collected
+from loopring_lab.errors import LabError
+from loopring_lab.figures.words import group_label
+from loopring_lab.fills.prices import OWN_TRADES
+
+# Groups with a row each: as many as fit a figure of 420 pixels below the row for all.
+MOST_LINES = 11
+# What estimates are called by everything that draws or writes one.
+ESTIMATE = {
+    "difference_bps": "mean",
+    "cost_bps": "mean",
+    "low_bps": "low",
+    "high_bps": "high",
+}
+# In two lines: one would end above the headings of columns beside the axes.
+PULLED = "own trades as reference: intervals cover sampling only,\ndifferences are pulled towards 0"
+
+
+def as_pandas(table: Any) -> pd.DataFrame:
+    """Convert an answer of `fees` or `fills` of any kind to pandas."""
+    if isinstance(table, pd.DataFrame):
+        return table
+    return frames.to_pandas(collected(table, "lab.figures"))
+
+
+def select_quote(
+    table: pd.DataFrame,
+    quote: str | None,
+    caller: str,
+) -> tuple[pd.DataFrame, str]:
+    """Select the rows of one quote token, by default the one with the most fills."""
+    # The token with most fills says most about the account.
+    if not quote and table["quote"].notna().any():
+        counts = table.groupby("quote", observed=True)["fills"].sum()
+        quote = str(counts.idxmax())
+    selected = table[table["quote"] == quote]
+    if selected.empty:
+        raise LabError(
+            f"{caller}: no trade quoted in {quote or 'any token'} to draw. Pass other trades, or another quote=."
+        )
+    return selected, str(quote)
+
+
+def all_and_groups(
+    overall: pd.DataFrame,
+    groups: pd.DataFrame,
+    names: list[str],
+    counted: str,
+) -> pd.DataFrame:
+    """Return the row for all, then those of groups with the most counted, each with the name of its ``group``."""
+    values = groups[names].itertuples(index=False, name=None)
+    named = groups.assign(group=[group_label(row) for row in values])
+    ranked = named.sort_values(counted, ascending=False, kind="stable")
+    rows = [overall.assign(group="all"), ranked.head(MOST_LINES)]
+    return pd.concat(rows, ignore_index=True)
+
+
+def weighted(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Call a mean weighted by value, and the ends of its interval, by the names in `ESTIMATE`."""
+    columns = {f"weighted_{name}": "mean", f"low_{name}": "low", f"high_{name}": "high"}
+    return table.rename(columns=columns)
+
+
+def interval_of(
+    row: Mapping[Any, Any],
+    low: str = "low",
+    high: str = "high",
+) -> tuple[float, float]:
+    """Return the ends of an interval; without one, the estimate."""
+    if pd.isna(row[low]):
+        return row["mean"], row["mean"]
+    return row[low], row[high]
+
+
+def pulled(table: pd.DataFrame) -> str:
+    """Return a line for the note of a figure that measures against trades of the exchange itself."""
+    return f"\n{PULLED}" if (table["reference"] == OWN_TRADES).any() else ""

@@ -1,0 +1,67 @@
+"""How figures write numbers and names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+
+from loopring_lab.amounts.display import format_amount, truncate
+
+UNKNOWN = "unknown"
+# Characters of a group's name; an address or a hash has more.
+LONGEST_LABEL = 20
+
+
+def format_number(value: float, digits: int = 10) -> str:
+    """Write a number with thousands separators, without an exponent or trailing zeros."""
+    # All digits before the point, as fewer of them would need an exponent.
+    whole = len(f"{abs(value):.0f}")
+    return format_amount(Decimal(f"{value:.{max(digits, whole)}g}"))
+
+
+def format_count(count: Any, name: str = "fill") -> str:
+    """Count things in words, such as ``1,200 fills``."""
+    ending = "" if count == 1 else "s"
+    return f"{int(count):,} {name}{ending}"
+
+
+def format_bps(rate: Any, places: int = 2) -> str:
+    """Write a rate in basis points, and 0 without a sign."""
+    # Adding 0.0 makes 0.0 of the -0.0 that a small loss is rounded to.
+    rounded = round(float(rate), places) + 0.0
+    return f"{rounded:,.{places}f}"
+
+
+def format_estimate(row: Mapping[Any, Any]) -> str:
+    """Write an estimate in basis points with its 95 % interval, if it has one."""
+    mean = f"{format_bps(row['mean'])} bps"
+    if pd.isna(row["low"]):
+        return f"{mean}, no interval"
+    low = format_bps(row["low"])
+    high = format_bps(row["high"])
+    return f"{mean} (95 %: {low} bps to {high} bps)"
+
+
+def truncate_digits(amount: Decimal, digits: int) -> str:
+    """Write an exact amount with this many significant digits; further ones are cut, never rounded."""
+    shown = truncate(amount, max(0, digits - 1 - amount.adjusted()))
+    return format_amount(amount) if shown == amount else f"{shown:,f}"
+
+
+def group_label(value: Any) -> str:
+    """Name a group by its value, shortened in the middle if it is long, such as a hash."""
+    if isinstance(value, tuple):
+        return ", ".join(map(group_label, value))
+    text = UNKNOWN if pd.isna(value) else str(value)
+    return text if len(text) <= LONGEST_LABEL else f"{text[:8]}…{text[-4:]}"
+
+
+def trade_count(drawn: float, total: float) -> str:
+    """Say how many trades are drawn, such as ``12 of 50 trades``."""
+    # Both counts, wherever something is left out.
+    if drawn != total:
+        return f"{int(drawn):,} of {int(total):,} trades"
+    return f"all {int(total):,} trades" if total > 1 else "one trade"
