@@ -347,6 +347,43 @@ def test_only_takers_count_and_each_fill_once(trades, marks):
     assert lab.fills.compare_venues(makers, marks).empty
 
 
+def with_whale(seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Draw fills at both venues, all but a trace of their value from account 1, and outside prices, which are all 1."""
+    fills = drawn(1500, seed, 1)
+    order = fills["order_hash"].astype(int)
+    dice = np.random.default_rng(seed)
+    scale = np.where(order % 40 == 0, 10 ** dice.integers(5, 9, len(fills)), 1)
+    sizes = [one * int(times) for one, times in zip(fills["size"], scale, strict=True)]
+    size = pd.array(sizes, lab.amounts.AMOUNT)
+    fills = fills.assign(
+        fill_type=dice.choice(["amm", "dex"], 1500)[order],
+        side=dice.choice(["BUY", "SELL"], 1500)[order],
+        account_id=1 + order % 40,
+        created_at=fills["created_at"] + pd.to_timedelta(order * 1999, unit="s"),
+        size=size,
+        notional=size,
+    )
+    prices = fills[["created_at", "market", "price"]]
+    earlier = prices["created_at"] - pd.Timedelta("7ms")
+    return fills, prices.assign(created_at=earlier)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_left_without_nearly_all_is_exact_in_any_order(seed):
+    """Without account 1 a ten-millionth of the values is left; taken from sums of doubles it had 8 digits."""
+    fills, prices = with_whale(seed)
+    found = lab.fills.compare_venues(fills, prices, cluster="account")
+    both = matched(cells_of(fills, np.ones(len(fills)), fills["notional"]))
+    without_one = differences_without_one(both, "account")["difference_bps"]
+    shown = found[["without_one_low_bps", "without_one_high_bps"]]
+    expected = [min(without_one), max(without_one)]
+    assert shown.iloc[0].tolist() == pytest.approx(expected, rel=1e-11)
+    for shuffle in range(4):
+        shuffled = fills.sample(frac=1, random_state=shuffle)
+        again = lab.fills.compare_venues(shuffled, prices, cluster="account")
+        assert_frame_equal(again, found, rtol=1e-12, atol=1e-11)
+
+
 def test_what_cannot_be_matched_is_undecided(trades, marks):
     pool = trades[trades["fill_type"] == "amm"]
     alone = lab.fills.compare_venues(pool, marks).iloc[0]

@@ -57,7 +57,7 @@ def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]
 DAILY_PRICES = f"""
 -- the mean price of each market on each day: what was paid for all that was bought
 SELECT base, quote, {day_sql()} AS day, count(*) AS fills,
-    sum(notional::DOUBLE) / sum(size::DOUBLE) AS price
+    sum(notional)::DOUBLE / sum(size)::DOUBLE AS price
 FROM trades
 WHERE price > 0 AND size > 0 AND notional > 0 AND ms IS NOT NULL AND base IS NOT NULL AND quote IS NOT NULL
 GROUP BY ALL

@@ -65,7 +65,7 @@ CROSSING = {
 CELLS = """
 -- orders of each cell; then each account and each day that has any at a venue, and how many fills count nowhere
 SELECT market, side, hour, fill_type, step,
-    count(*) AS orders, sum(cost) AS cost, sum(cost * cost) AS squares
+    count(*) AS orders, fsum(cost) AS cost, fsum(cost * cost) AS squares
 FROM orders
 GROUP BY ALL
 UNION ALL BY NAME
@@ -81,7 +81,7 @@ WITH rests AS (
     SELECT o.*, {cluster} AS cluster, cost - expected AS rest
     FROM orders AS o JOIN fitted AS f USING (market, side, hour, fill_type, step)
 )
-SELECT cluster, market, side, hour, fill_type, step, sum(rest) AS rest
+SELECT cluster, market, side, hour, fill_type, step, fsum(rest) AS rest
 FROM rests
 GROUP BY GROUPING SETS ((cluster, market), (cluster, side), (cluster, hour), (cluster, fill_type, step))"""
 
@@ -167,7 +167,8 @@ def cost_curves(
         question = question_of_prices(caller, {**steps, "sums": last}, NEEDS, Keys())
         answer = ask(question, trades, prices, **tables, **more)
         table: pd.DataFrame = collected(answer, caller).to_pandas()
-        return table
+        # In one order on all kinds of frames, so that a fit adds up in the same one.
+        return table.sort_values(list(table), ignore_index=True)
 
     found = asked(CELLS)
     cells = _cells_with_curves(found)
@@ -335,8 +336,8 @@ SELECT market, side, fill_type, order_id AS "order",
     coalesce(min(account_id), -1 - (order_id % {1 << 62})::BIGINT) AS account,
     min({day_sql()}) AS day,
     min(ms) // {HOUR} % 24 AS hour,
-    round({STEPS} * ln(sum(value)))::BIGINT AS step,
-    sum(value * cost) / sum(value) AS cost
+    round({STEPS} * ln(fsum(value)))::BIGINT AS step,
+    fsum(value * cost) / fsum(value) AS cost
 FROM costs
 WHERE value > 0 AND isfinite(cost)
 GROUP BY market, side, fill_type, order_id""",
@@ -344,12 +345,12 @@ GROUP BY market, side, fill_type, order_id""",
 
 
 def _cells_with_curves(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of venues with enough orders, in one order on all kinds of frames."""
+    """Return the cells of venues with enough orders."""
     cells = found[found["step"].notna()].astype(
         {"step": int, "hour": int, "orders": int}
     )
     orders = cells.groupby("fill_type")["orders"].transform("sum")
-    return cells[orders >= FEWEST].sort_values(list(CELL), ignore_index=True)
+    return cells[orders >= FEWEST].reset_index(drop=True)
 
 
 def _widest(found: pd.DataFrame) -> str:

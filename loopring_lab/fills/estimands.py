@@ -49,8 +49,11 @@ LEAST_CLUSTERS = 5
 # Where a size class of a market has no orders of a venue, a tenth as many are expected as the class below has: there
 # book orders thin out at about this rate. Chosen on worlds 4001 to 4024, at which a twelfth or an eighth does as well.
 THINNING = 0.1
-# Without a cluster nothing is left of a sum that is smaller than this share of it: doubles round by less.
-NOTHING = 1e-9
+# A cluster may be all but a trace of a sum, and what is left without it would be rounding if doubles were taken away
+# from doubles. So sums are of whole numbers: of orders as parts of the largest one, which leaves room for 2**27
+# such orders in the 127 bits of a HUGEINT; of cells as parts of the weight of all, times up to 10**14 basis points.
+PARTS_OF_ORDER = 2.0**100
+PARTS_OF_WEIGHT = 2.0**80
 # Columns of the answer that no key may be called.
 RESULTS = (
     "fills",
@@ -175,10 +178,24 @@ guesses AS (  -- a venue without orders might have one as large as those of the 
         coalesce(pool_mean, pool_bps) - coalesce(book_mean, book_bps) AS guessed_gap,
         {_estimands("{weight} AS guessed_{name}", "guess")}
     FROM differences
+),
+shared AS (  -- with what each cell has of the weight, and adds to the difference
+    SELECT *,
+        {_estimands(_whole("weight_{name} / total_{name}") + " AS share_{name}")},
+        {_estimands(_whole("weight_{name} / total_{name} * (gap - difference_{name})") + " AS offset_{name}")}
+    FROM guesses
 )
 SELECT *,
+    {_estimands("sum(share_{name}) OVER whole AS shares_{name}")},
+    {_estimands("sum(offset_{name}) OVER whole AS offsets_{name}")},
     {_estimands(unseen)}
-FROM guesses"""
+FROM shared
+WINDOW whole AS (PARTITION BY {group})"""
+
+
+def _whole(part: str) -> str:
+    """Return a part of the weight of all cells as a whole number, as SQL."""
+    return f"({part} * {PARTS_OF_WEIGHT!r})::HUGEINT"
 
 
 def _expected_sql(venue: str) -> str:
@@ -194,37 +211,58 @@ def _without_each_sql(keys: Keys, group: str) -> str:
     levels = ", ".join(
         f"{{level: '{level}', cluster: {sql}}}" for level, sql in CLUSTERS.items()
     )
-    rest = f"""CASE WHEN {{venue}}_value - {{venue}}_part > {NOTHING} * {{venue}}_value
-            THEN {{venue}}_value - {{venue}}_part END AS {{venue}}_rest"""
-    pull = """sum(coalesce(rest_{name} * (rest_gap - difference_{name}), 0)
-            - weight_{name} * (gap - difference_{name})) AS pull_{name}"""
+    left = _whole("rest_{name} / total_{name}")
+    pulled = _whole("rest_{name} / total_{name} * (rest_gap - difference_{name})")
     return f"""
 -- how far accounts and days pull the differences, each a row; orders, which are of one market, as sums of squares
-WITH clustered AS (
-    SELECT *, unnest([{levels}], recursive := true) FROM orders
+WITH scale AS (  -- how many parts of the largest order there are to a unit of value, and of what was paid
+    SELECT {PARTS_OF_ORDER!r} / max(value) AS unit, {PARTS_OF_ORDER!r} / greatest(max(abs(paid)), 1) AS paid_unit
+    FROM orders
+),
+whole AS (  -- orders, in these parts
+    SELECT * REPLACE ((value * unit)::HUGEINT AS value, (paid * paid_unit)::HUGEINT AS paid)
+    FROM orders CROSS JOIN scale
+),
+clustered AS (  -- each order three times, as part of each of its clusters
+    SELECT *, unnest([{levels}], recursive := true) FROM whole
+),
+cells AS (  -- the cells with both venues, with what each has in these parts
+    SELECT m.*, c.* EXCLUDE ({group}, market, side, class)
+    FROM (
+        SELECT {group}, market, side, class,
+            {_venues("sum(value) FILTER ({is_there}) AS {venue}_whole")},
+            {_venues("sum(paid) FILTER ({is_there}) AS {venue}_whole_paid")}
+        FROM whole
+        GROUP BY {group}, market, side, class
+    ) AS c
+    JOIN means AS m ON {keys.same("c", "m", "flow_class", "market", "side", "class")}
+    WHERE is_matched
 ),
 parts AS (  -- what each cluster has in each cell
     SELECT {group}, market, side, class, level, cluster,
-        {_venues("coalesce(sum(value) FILTER ({is_there}), 0) AS {venue}_part")},
-        {_venues("coalesce(sum(paid) FILTER ({is_there}), 0) AS {venue}_part_paid")}
+        {_venues("coalesce(sum(value) FILTER ({is_there}), 0) AS {venue}_own")},
+        {_venues("coalesce(sum(paid) FILTER ({is_there}), 0) AS {venue}_own_paid")}
     FROM clustered
     GROUP BY {group}, market, side, class, level, cluster
 ),
 rests AS (  -- what the cells with both venues have without it, null where that is nothing
     SELECT m.*, level, cluster,
-        {_venues("{venue}_part, {venue}_part_paid")},
-        {_venues(rest)},
-        (pool_paid - pool_part_paid) / pool_rest - (book_paid - book_part_paid) / book_rest AS rest_gap,
+        {_venues("{venue}_own / unit AS {venue}_part, {venue}_own_paid / paid_unit AS {venue}_part_paid")},
+        {_venues("nullif({venue}_whole - {venue}_own, 0) / unit AS {venue}_rest")},
+        {_venues("({venue}_whole_paid - {venue}_own_paid) / paid_unit AS {venue}_rest_paid")},
+        pool_rest_paid / pool_rest - book_rest_paid / book_rest AS rest_gap,
         {_estimands("CASE WHEN rest_gap IS NOT NULL THEN {weight} END AS rest_{name}", "rest")}
-    FROM parts AS p JOIN means AS m
+    FROM parts AS p JOIN cells AS m
         ON {keys.same("p", "m", "flow_class", "market", "side", "class")}
-    WHERE is_matched
+    CROSS JOIN scale
 ),
 pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to that of a regression with cell effects
     SELECT {group}, level, cluster,
-        {_estimands("max(total_{name}) AS total_{name}")},
-        {_estimands("sum(coalesce(rest_{name}, 0) - weight_{name}) AS weight_change_{name}")},
-        {_estimands(pull)},
+        max(total_all) AS total_all,
+        {_estimands("max(shares_{name}) AS shares_{name}")},
+        {_estimands("max(offsets_{name}) AS offsets_{name}")},
+        {_estimands(f"sum(coalesce({left}, 0) - share_{{name}}) AS change_{{name}}")},
+        {_estimands(f"sum(coalesce({pulled}, 0) - offset_{{name}}) AS pull_{{name}}")},
         {_venues("nullif(sum(weight_all * {venue}_part / {venue}_value), 0) AS {venue}_weight")},
         sum(weight_overlap * ((pool_part_paid - pool_mean * pool_part) / pool_value
                 - (book_part_paid - book_mean * book_part) / book_value)
@@ -242,8 +280,8 @@ SELECT * REPLACE (cluster::VARCHAR AS cluster) FROM pulls WHERE level <> 'order'
 def _squares_sql(group: str, pulls: str, where: str) -> str:
     """Return sums over clusters as SQL: of squares of how far the differences are from themselves without a cluster."""
     # Without a cluster a difference moves by its pull over the weight that is left. Where it is all, none is left.
-    moved = f"""CASE WHEN total_{{name}} + weight_change_{{name}} > {NOTHING} * total_{{name}}
-        THEN pull_{{name}} / (total_{{name}} + weight_change_{{name}}) ELSE 'inf'::DOUBLE END"""
+    moved = """coalesce((offsets_{name} + pull_{name})::DOUBLE
+        / nullif(shares_{name} + change_{name}, 0)::DOUBLE, 'inf'::DOUBLE)"""
     moved_all = moved.format(name="all")
     return f"""SELECT {group}, level,
     count(*) AS clusters,
@@ -309,8 +347,8 @@ venues AS (  -- both venues over the same cells
 ),
 pulls AS (  -- accounts and days over all markets
     SELECT {group}, level, cluster,
-        max(COLUMNS('total_.*')),
-        sum(COLUMNS('(weight_change|pull)_.*|score|(pool|book)_weight'))
+        max(COLUMNS('total_all|(shares|offsets)_.*')),
+        sum(COLUMNS('(change|pull)_.*|score|(pool|book)_weight'))
     FROM spreads WHERE level <> 'order' GROUP BY {group}, level, cluster
 ),
 levels AS (  -- how much clusters of each level vary
