@@ -4,7 +4,6 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, data_of
@@ -18,19 +17,17 @@ KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
 
 @pytest.fixture(autouse=True)
-def no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_bar(monkeypatch):
     monkeypatch.setenv("TQDM_DISABLE", "1")
 
 
-def run(chain: ScriptedChain, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def run(chain, monkeypatch, *words):
     with chain.served() as url:
         monkeypatch.setenv("LOOPRING_RPC_URL", f"{url}/v3/{KEY}")
         return main(["blocks", *words])
 
 
-def test_sync_report_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sync_report_check(tmp_path, monkeypatch, capsys):
     folder = str(tmp_path / "blocks")
     assert run(ScriptedChain(12), monkeypatch, "sync", folder, "--rate", "1000") == 0
     said = capsys.readouterr()
@@ -42,13 +39,8 @@ def test_sync_report_check(
 
 
 @pytest.mark.parametrize("words", [["sync"], ["import", "."]])
-def test_ctrl_c_says_how_to_resume(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+def test_ctrl_c_says_how_to_resume(words, tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Store, "sync", interrupted)
@@ -60,7 +52,7 @@ def test_ctrl_c_says_how_to_resume(
     assert f"blocks read so far are safe. {resume}\n" in capsys.readouterr().err
 
 
-def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_of_a_part(tmp_path, monkeypatch):
     folder = str(tmp_path / "blocks")
     bounds = ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)]
     chain = ScriptedChain(12, chain_id=5)
@@ -69,9 +61,7 @@ def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [raw.block_id for raw in Store(folder).blocks().raw] == [3, 4]
 
 
-def test_missing_blocks_are_exit_code_1_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_blocks_are_exit_code_1_and_named(tmp_path, monkeypatch, capsys):
     folder = str(tmp_path / "blocks")
     chain = ScriptedChain(12)
     lost = [
@@ -95,7 +85,7 @@ def test_missing_blocks_are_exit_code_1_and_named(
     assert run(ScriptedChain(12), monkeypatch, "sync", folder) == 0
 
 
-def test_import_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_and_check(tmp_path, capsys):
     folder = str(tmp_path / "blocks")
     for number in (5, 6, 8):
         (tmp_path / f"{number}.hex").write_text(data_of(number, 16).hex())
@@ -134,16 +124,12 @@ def test_import_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("words", [["report"], ["check"], ["import", "no-such-file"]])
-def test_what_cannot_be_done_is_exit_code_2(
-    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_done_is_exit_code_2(tmp_path, words, capsys):
     assert main(["blocks", words[0], str(tmp_path / "blocks"), *words[1:]]) == 2
     assert capsys.readouterr().err.startswith("loopring-lab: ")
 
 
-def test_an_address_that_is_refused_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_address_that_is_refused_is_not_shown(tmp_path, monkeypatch, capsys):
     chain = ScriptedChain(3)
     chain.trouble = lambda number, asked: Answer(401, KEY.encode())
     assert run(chain, monkeypatch, "sync", str(tmp_path / "blocks")) == 2
@@ -156,7 +142,7 @@ def test_an_address_that_is_refused_is_not_shown(
     assert KEY not in said
 
 
-def on_a_terminal(env: dict[str, str], folder: Path, typed: bytes) -> tuple[int, bytes]:
+def on_a_terminal(env, folder, typed):
     """Run a sync on a terminal, and type an answer to its question."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
@@ -190,7 +176,7 @@ def on_a_terminal(env: dict[str, str], folder: Path, typed: bytes) -> tuple[int,
     return code, seen
 
 
-def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path) -> None:
+def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path):
     env = {
         name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
     }
@@ -206,7 +192,7 @@ def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path) ->
 
 
 @pytest.mark.thorough
-def test_no_address_means_the_embedded_chain(tmp_path: Path) -> None:
+def test_no_address_means_the_embedded_chain(tmp_path):
     env = {
         name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
     }
@@ -219,9 +205,7 @@ def test_no_address_means_the_embedded_chain(tmp_path: Path) -> None:
     assert b"none missing between" in seen
 
 
-def test_an_address_that_no_option_takes_is_not_repeated(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_address_that_no_option_takes_is_not_repeated(capsys):
     for option in (
         ["--rpc", f"https://host.example/{KEY}"],
         [f"--rpc=https://user:{KEY}@host.example"],
