@@ -1,24 +1,21 @@
 """The archive commands: arguments, exit codes, output, Ctrl-C, and where the API key comes from."""
 
 import os
-import pty
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 from support.archive_kills import check
+from support.child_output import PROGRAM, on_a_terminal
 from support.ledger import Ledger
 from support.settled_block import COUNTS
 
 from loopring_lab.archive import Archive
 from loopring_lab.cli import format_report, main
 from loopring_lab.relayer import Relayer, Settings
-
-PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab"]
 
 
 def words(path, relayer, ledger):
@@ -201,32 +198,14 @@ def test_an_interrupted_import_resumes_with_the_options_it_was_given(
 
 @pytest.mark.thorough
 def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path, small):
-    ours, theirs = pty.openpty()
     with Relayer(small) as relayer:
-        env = {
-            name: value
-            for name, value in os.environ.items()
-            if name != "LOOPRING_API_KEY"
-        }
-        process = subprocess.Popen(
-            [*PROGRAM, *words(tmp_path / "a", relayer, small)],
-            env=env | {"TQDM_DISABLE": "1"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
+        key = relayer.api_key[:].encode()
+        code, seen = on_a_terminal(
+            words(tmp_path / "a", relayer, small),
+            prompt=b"API key (not shown): ",
+            typed=key,
+            without="LOOPRING_API_KEY",
         )
-        os.close(theirs)
-        seen = b""
-        while b"API key (not shown): " not in seen:
-            seen += os.read(ours, 1024)
-        os.write(ours, relayer.api_key[:].encode() + b"\n")
-        try:
-            while chunk := os.read(ours, 4096):
-                seen += chunk
-        except OSError:
-            pass  # the terminal is closed when the program ends
-        assert process.wait(60) == 0
-        assert relayer.api_key[:].encode() not in seen
-    os.close(ours)
+    assert code == 0
+    assert key not in seen
     assert b"240 trades, complete per the source's count" in seen

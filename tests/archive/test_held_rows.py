@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.wire_rows import page, row
 
-from loopring_lab.paging import EVERYTHING, PAGE, History, PageReader, Window
+from loopring_lab.paging import PAGE, History, PageReader
 from loopring_lab.tables.identity import hash_identities
 
 Rows = list[list[Any]]
@@ -32,15 +32,15 @@ def identities(numbers):
     )
 
 
-def read(rows, held, gone=0, window=EVERYTHING):
+def read(rows, held, gone=0):
     """Read rows that stay as they are; return the numbers read and the count of requests."""
-    history = History(5, "dex", window=window, held=held, gone=gone)
+    history = History(5, "dex", held=held, gone=gone)
 
     def fetch(_, offset):
         return page(rows[offset : offset + PAGE], len(rows))
 
     pages = list(PageReader(fetch, [history], lambda known, total: None))
-    assert history.scheduler.complete or window != EVERYTHING
+    assert history.scheduler.complete
     found = {int(one[1]) for page in pages for one in json.loads(page.body)["trades"]}
     return found, history.requests
 
@@ -76,16 +76,6 @@ def test_new_rows_cost_their_pages_and_two_at_most(order, held):
         assert asked <= -(-fresh // PAGE) + 2
 
 
-def test_an_interrupted_reading_that_grew_meanwhile_is_resumed_at_both_ends():
-    rows = arranged(5_000, "newest")
-    held = identities(
-        range(2_000, 4_900)
-    )  # the first reading got down to 2,000, then 100 came on top
-    found, asked = read(rows, held)
-    assert found >= {*range(2_000), *range(4_900, 5_000)}
-    assert asked <= (2_000 + 100) // PAGE + 6
-
-
 def test_what_the_relayer_dropped_is_not_looked_for_again():
     rows = arranged(500, "newest")
     held = identities([*range(500), *range(9_000, 9_040)])
@@ -98,12 +88,3 @@ def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest():
     held = identities([*range(499), 9_000])  # one was dropped and one came
     assert 499 in read(rows, held)[0]
     assert read(arranged(500, "oldest"), identities(range(500)))[1] == 2
-
-
-def test_since_is_read_down_to_and_no_further():
-    rows = arranged(3_000, "newest")
-    found, asked = read(
-        rows, identities(range(2_900, 3_000)), window=Window(since=1_000 + 2_700)
-    )
-    assert found >= set(range(2_700, 2_900))
-    assert asked <= 12

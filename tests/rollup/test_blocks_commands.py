@@ -1,18 +1,13 @@
 """The commands on stores of blocks: arguments, exit codes, output, Ctrl-C, and where the address comes from."""
 
-import os
-import pty
-import subprocess
-import sys
-
 import pytest
+from support.child_output import on_a_terminal
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, data_of
 from support.scripted_server import Answer
 
 from loopring_lab.cli import main
 from loopring_lab.rollup import Store
 
-PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab", "blocks"]
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
 
@@ -142,61 +137,28 @@ def test_an_address_that_is_refused_is_not_shown(tmp_path, monkeypatch, capsys):
     assert KEY not in said
 
 
-def on_a_terminal(env, folder, typed):
-    """Run a sync on a terminal, and type an answer to its question."""
-    ours, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [
-            *PROGRAM,
-            "sync",
-            str(folder),
-            "--rate",
-            "1000",
-            "--to-block",
-            str(FIRST_L1 + 1_000),
-        ],
-        env=env,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
+def asked(folder, typed):
+    """Sync a store on a terminal, and type an answer to the question for an address."""
+    bounds = ["--rate", "1000", "--to-block", str(FIRST_L1 + 1_000)]
+    return on_a_terminal(
+        ["blocks", "sync", str(folder), *bounds],
+        prompt=b"Address of an Ethereum endpoint (not shown; empty for the embedded chain): ",
+        typed=typed,
+        without="LOOPRING_RPC_URL",
     )
-    os.close(theirs)
-    seen = b""
-    while b"embedded chain): " not in seen:
-        seen += os.read(ours, 1024)
-    os.write(ours, typed + b"\n")
-    try:
-        while chunk := os.read(ours, 4096):
-            seen += chunk
-    except OSError:
-        pass  # the terminal is closed when the program ends
-    code = child.wait(60)
-    os.close(ours)
-    return code, seen
 
 
 def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path):
-    env = {
-        name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
-    }
     with ScriptedChain(9).served() as url:
-        code, seen = on_a_terminal(env, tmp_path / "blocks", f"{url}/{KEY}".encode())
+        code, seen = asked(tmp_path / "blocks", f"{url}/{KEY}".encode())
     assert code == 0
-    assert (
-        b"Address of an Ethereum endpoint (not shown; empty for the embedded chain): "
-        in seen
-    )
     assert KEY.encode() not in seen
     assert b"9 blocks, none missing between" in seen
 
 
 @pytest.mark.thorough
 def test_no_address_means_the_embedded_chain(tmp_path):
-    env = {
-        name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
-    }
-    code, seen = on_a_terminal(env, tmp_path / "blocks", b"")
+    code, seen = asked(tmp_path / "blocks", b"")
     assert code == 0
     assert (
         b"Embedded chain: synthetic world, seed 1. Nothing here is real market data."
