@@ -2,7 +2,6 @@
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ PLAIN = pa.decimal128(38, 18)
 
 
 @pytest.fixture(scope="module")
-def trades() -> pd.DataFrame:
+def trades():
     return lab.connect().trades(10083, limit=300, progress=False)
 
 
@@ -115,7 +114,7 @@ def test_totals_of_the_page(trades):
         assert lab.amounts.total(trades, "fee", by=tokens).equals(expected)
 
 
-def values_of(limits: pd.Series) -> list[Any]:
+def values_of(limits):
     return limits.dropna().tolist()
 
 

@@ -18,12 +18,12 @@ PLAIN = pa.decimal128(38, 18)
 
 
 @pytest.fixture
-def frame() -> pd.DataFrame:
+def frame():
     return trades()
 
 
 @pytest.fixture
-def known(frame: pd.DataFrame) -> pd.DataFrame:
+def known(frame):
     return frame.dropna(subset=AMOUNTS)
 
 

@@ -1,9 +1,7 @@
 """Operations that somebody who knows pandas tries first, on amounts and on the same values as floats."""
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pytest
@@ -21,22 +19,22 @@ ON_FLOATS_TOO = {"t.cov(numeric_only=True)"}
 
 
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def exact(tmp_path_factory):
     return names(True, tmp_path_factory.mktemp("exact"))
 
 
 @pytest.fixture(scope="module")
-def floats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def floats(tmp_path_factory):
     return names(False, tmp_path_factory.mktemp("floats"))
 
 
 @pytest.fixture(autouse=True)
-def no_figures() -> Iterator[None]:
+def no_figures():
     yield
     plt.close("all")
 
 
-def run(operation: str, known: dict[str, Any]) -> tuple[Any, set[str]]:
+def run(operation, known):
     """Return what an operation gives, as numbers, and what it warns of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -29,7 +29,7 @@ SIZES = [
 ]
 
 
-def units_of(random_: random.Random, bits: list[int]) -> int:
+def units_of(random_, bits):
     """Draw units of any size, often near what floats, 64 bits or 128 bits can hold."""
     size = random_.getrandbits(random_.choice(bits))
     if random_.random() < 0.3:
@@ -39,20 +39,20 @@ def units_of(random_: random.Random, bits: list[int]) -> int:
     return min(size, LARGEST) * random_.choice([1, -1])
 
 
-def decimal(units: int, scale: int = 18) -> Decimal:
+def decimal(units, scale=18):
     return EXACT.scaleb(Decimal(units), -scale)
 
 
-def amounts(units: list[int]) -> pd.Series:
+def amounts(units):
     return pd.Series(AmountArray([decimal(one) for one in units]))
 
 
-def units(found: Any) -> list[int | None]:
+def units(found):
     assert found.dtype == "amount"
     return [None if pd.isna(one) else int(EXACT.scaleb(one, 18)) for one in found]
 
 
-def ulps(found: Any, expected: list[Fraction]) -> float:
+def ulps(found, expected):
     """Return the largest error in units of the last place."""
     errors = [
         abs(Fraction(one) - true) / Fraction(math.ulp(float(true)))
@@ -64,7 +64,7 @@ def ulps(found: Any, expected: list[Fraction]) -> float:
 class Drawn:
     """Values of all sizes: any, small enough that all of them can be added up, and near the any."""
 
-    def __init__(self, count: int, seed: int) -> None:
+    def __init__(self, count, seed):
         self.random = random.Random(seed)
         any_size = [3, 10, 30, 52, 53, 54, 62, 63, 64, 65, 80, 100, 126]
         fitting = [3, 10, 30, 52, 53, 54, 62, 63, 64, 65, 80, 100]
@@ -80,11 +80,11 @@ class Drawn:
 
 
 @pytest.fixture(scope="module", params=SIZES)
-def drawn(request: pytest.FixtureRequest) -> Drawn:
+def drawn(request):
     return Drawn(*request.param)
 
 
-def by_group(drawn: Drawn, compute: Callable[[list[int]], Any]) -> list[Any]:
+def by_group(drawn, compute):
     return [
         compute(
             [
@@ -97,7 +97,7 @@ def by_group(drawn: Drawn, compute: Callable[[list[int]], Any]) -> list[Any]:
     ]
 
 
-def running_sums_by_group(drawn: Drawn) -> list[int]:
+def running_sums_by_group(drawn):
     sums = dict.fromkeys(range(50), 0)
     found = []
     for one, group in zip(drawn.first, drawn.group, strict=True):

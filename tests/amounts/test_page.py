@@ -24,14 +24,14 @@ SETUP = next(
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, Any]:
+def known():
     lab = SimpleNamespace(amounts=SimpleNamespace(multiply=multiply))
     found: dict[str, Any] = {"pd": pd, "np": np, "lab": lab}
     exec(SETUP, found)
     return found
 
 
-def written(found: Any) -> tuple[str, str]:
+def written(found):
     """Return a result as the page writes it, and its dtype."""
     if isinstance(found, (pd.Series, np.ndarray)):
         return ", ".join(map(str, found)), str(found.dtype)

@@ -2,7 +2,6 @@
 
 from decimal import Decimal
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,54 +17,54 @@ from loopring_lab.amounts.scalar import Amount
 EXACT_REDUCTIONS = {"sum": sum, "min": min, "max": max}
 
 
-def amounts(values: list[Any]) -> AmountArray:
+def amounts(values):
     return AmountArray(values)
 
 
 @pytest.fixture(autouse=True)
-def known_to_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+def known_to_matplotlib(monkeypatch):
     """The tests of plots look for a scalar's own class; matplotlib itself takes its base class, Decimal."""
     monkeypatch.setitem(units.registry, Amount, units.DecimalConverter())
 
 
 @pytest.fixture
-def dtype() -> AmountDtype:
+def dtype():
     return AmountDtype()
 
 
 @pytest.fixture
-def data() -> AmountArray:
+def data():
     return amounts([Decimal(i) / 4 for i in range(1, 11)])
 
 
 @pytest.fixture
-def data_for_twos() -> AmountArray:
+def data_for_twos():
     return amounts([2] * 10)
 
 
 @pytest.fixture
-def data_missing() -> AmountArray:
+def data_missing():
     return amounts([None, Decimal(1)])
 
 
 @pytest.fixture
-def data_for_sorting() -> AmountArray:
+def data_for_sorting():
     # Two of these are one float.
     return amounts([Decimal("1.000000000000000001"), 2, 1])
 
 
 @pytest.fixture
-def data_missing_for_sorting() -> AmountArray:
+def data_missing_for_sorting():
     return amounts([1, None, 0])
 
 
 @pytest.fixture
-def data_for_grouping() -> AmountArray:
+def data_for_grouping():
     return amounts([1, 1, None, None, 0, 0, 1, 2])
 
 
 @pytest.fixture
-def na_cmp() -> Any:
+def na_cmp():
     return lambda left, right: pd.isna(left) and pd.isna(right)
 
 
@@ -86,16 +85,16 @@ class TestAmount(base.ExtensionTests):
     series_array_exc = None
     divmod_exc = None
 
-    def _get_expected_exception(self, op_name: str, obj: Any, other: Any) -> Any:
+    def _get_expected_exception(self, op_name, obj, other):
         return TypeError if isinstance(other, str) else None
 
-    def _supports_accumulation(self, ser: pd.Series, op_name: str) -> bool:
+    def _supports_accumulation(self, ser, op_name):
         return True
 
-    def _supports_reduction(self, ser: pd.Series, op_name: str) -> bool:
+    def _supports_reduction(self, ser, op_name):
         return True
 
-    def check_accumulate(self, ser: pd.Series, op_name: str, skipna: bool) -> None:
+    def check_accumulate(self, ser, op_name, skipna):
         found = getattr(ser, op_name)(skipna=skipna)
         if op_name != "cumsum":
             expected = getattr(ser.astype(float), op_name)(skipna=skipna)
@@ -109,7 +108,7 @@ class TestAmount(base.ExtensionTests):
             expected[first:] = [None] * (len(ser) - first)
         assert [None if pd.isna(one) else Decimal(one) for one in found] == expected
 
-    def check_reduce(self, ser: pd.Series, op_name: str, skipna: bool) -> None:
+    def check_reduce(self, ser, op_name, skipna):
         if op_name == "count":
             super().check_reduce(ser, op_name, skipna)
             return
@@ -121,9 +120,7 @@ class TestAmount(base.ExtensionTests):
         expected = getattr(ser.astype(float), op_name)(skipna=skipna)
         tm.assert_almost_equal(float(found), float(expected))
 
-    def _get_expected_reduction_dtype(
-        self, arr: Any, op_name: str, skipna: bool
-    ) -> Any:
+    def _get_expected_reduction_dtype(self, arr, op_name, skipna):
         if op_name == "count":
             return np.dtype("int64")
         return AmountDtype() if op_name in EXACT_REDUCTIONS else np.dtype("float64")

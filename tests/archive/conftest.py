@@ -1,7 +1,6 @@
 """Fixtures of the archive tests: a small archive of two accounts, and the ledger it was synced from."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from support.ledger import Ledger, client_of
@@ -11,12 +10,12 @@ from loopring_lab.relayer import Relayer
 
 
 @pytest.fixture(scope="session")
-def small() -> Ledger:
+def small():
     return Ledger(accounts=2, trades=120, seed=3)
 
 
 @pytest.fixture(scope="session")
-def synced(small: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def synced(small, tmp_path_factory):
     file = tmp_path_factory.mktemp("synced") / "archive.duckdb"
     with Relayer(small) as relayer:
         Archive(file).sync(client_of(relayer), accounts=small.accounts)
@@ -24,6 +23,6 @@ def synced(small: Ledger, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def archive(synced: Path, tmp_path: Path) -> Archive:
+def archive(synced, tmp_path):
     """An archive of all of `small`, the test's own."""
     return Archive(shutil.copy(synced, tmp_path / "my archive, ü.duckdb"))

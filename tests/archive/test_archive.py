@@ -3,10 +3,7 @@
 import json
 import multiprocessing
 import random
-from collections.abc import Callable, Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -30,27 +27,23 @@ PAGE = 50
 
 
 @pytest.fixture(scope="module")
-def ledger() -> Ledger:
+def ledger():
     return Ledger(accounts=3, trades=420)
 
 
 @pytest.fixture(scope="module")
-def filled(
-    ledger: Ledger, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Archive, Client]]:
+def filled(ledger, tmp_path_factory):
     with Relayer(ledger) as relayer:
         archive = Archive(tmp_path_factory.mktemp("archive") / "filled")
         archive.sync(client_of(relayer), accounts=ledger.accounts)
         yield archive, client_of(relayer)
 
 
-def table(path: Path) -> pd.DataFrame:
+def table(path):
     return Archive(path).query("FROM rows")
 
 
-def test_the_archive_gives_the_frame_that_the_client_gives(
-    filled: tuple[Archive, Client], ledger: Ledger
-) -> None:
+def test_the_archive_gives_the_frame_that_the_client_gives(filled, ledger):
     archive, client = filled
     for account in ledger.accounts:
         ours, theirs = archive.trades(account), client.trades(account)
@@ -68,18 +61,14 @@ def test_the_archive_gives_the_frame_that_the_client_gives(
         {"since": "2021-12-20T11:40", "until": "2021-12-20T11:45"},
     ],
 )
-def test_spans_are_the_client_s(
-    filled: tuple[Archive, Client], ledger: Ledger, span: dict[str, str]
-) -> None:
+def test_spans_are_the_client_s(filled, ledger, span):
     archive, client = filled
     ours = archive.trades(ledger.accounts[0], **span)
     assert 0 < len(ours) < 420
     assert_frame_equal(ours, client.trades(ledger.accounts[0], **span))
 
 
-def test_every_member_of_every_row_is_kept_verbatim(
-    filled: tuple[Archive, Client], ledger: Ledger
-) -> None:
+def test_every_member_of_every_row_is_kept_verbatim(filled, ledger):
     archive, _ = filled
     rows = table(archive._file.path)
     each = zip(
@@ -91,9 +80,7 @@ def test_every_member_of_every_row_is_kept_verbatim(
     assert count_rows(each) == ledger.truth()
 
 
-def test_the_report_says_what_is_held(
-    filled: tuple[Archive, Client], ledger: Ledger
-) -> None:
+def test_the_report_says_what_is_held(filled, ledger):
     archive, client = filled
     report = archive.report().set_index(["account_id", "fill_type"])
     for account in ledger.accounts:
@@ -118,8 +105,15 @@ def test_the_report_says_what_is_held(
 # Economy
 
 
-@pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path: Path, order: str) -> None:
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param("newest", marks=pytest.mark.thorough),
+        pytest.param("oldest", marks=pytest.mark.thorough),
+        "shuffled",
+    ],
+)
+def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path, order):
     ledger = Ledger(accounts=2, trades=420)
     with Relayer(ledger, Settings(order=order)) as relayer:
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
@@ -140,7 +134,7 @@ def test_a_sync_with_nothing_new_asks_at_most_twice(tmp_path: Path, order: str) 
 class Growing(Ledger):
     """A ledger of which only the oldest rows are shown at first."""
 
-    def __init__(self, trades: int, shown: int) -> None:
+    def __init__(self, trades, shown):
         super().__init__(1, trades)
         self.keys = [
             key._replace(fill_type="dex", market="LRC-ETH") for key in self.keys
@@ -152,7 +146,7 @@ class Growing(Ledger):
         ]
         self.all_keys, self.keys = self.keys, self.keys[:shown]
 
-    def show(self, shown: int) -> "Growing":
+    def show(self, shown):
         self.keys = self.all_keys[:shown]
         vars(self).pop("history", None)
         return self
@@ -162,8 +156,8 @@ class Growing(Ledger):
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("fresh", [1, 49, 50, 51, 120, 700])
 def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
-    tmp_path: Path, order: str, fresh: int
-) -> None:
+    tmp_path, order, fresh
+):
     ledger = Growing(1_000, 273)
     archive = Archive(tmp_path / "a")
     for shown in (273, 273 + fresh):
@@ -179,7 +173,7 @@ def test_so_many_new_trades_cost_no_more_than_their_pages_and_two(
     check(tmp_path / "a", *truth)
 
 
-def test_an_interrupted_sync_is_resumed_at_both_ends(tmp_path: Path) -> None:
+def test_an_interrupted_sync_is_resumed_at_both_ends(tmp_path):
     ledger = Growing(3_000, 2_000)
     archive = Archive(tmp_path / "a")
     with Relayer(ledger) as relayer:
@@ -197,11 +191,11 @@ def test_an_interrupted_sync_is_resumed_at_both_ends(tmp_path: Path) -> None:
     check(tmp_path / "a", *truth)
 
 
-def stop_after(client: Client, pages: int) -> None:
+def stop_after(client, pages):
     """Interrupt a client's pages as Ctrl-C would."""
     get, left = client._transport.get, [pages]
 
-    def counted(path: str, *words: Any, **how: Any) -> bytes:
+    def counted(path, *words, **how):
         if path == "/user/trades":
             left[0] -= 1
             if left[0] < 0:
@@ -211,9 +205,7 @@ def stop_after(client: Client, pages: int) -> None:
     client._transport.get = counted  # type: ignore[method-assign]
 
 
-def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(
-    tmp_path: Path,
-) -> None:
+def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(tmp_path):
     ledger = Growing(2_000, 2_000)
     archive = Archive(tmp_path / "a")
     moment = pd.Timestamp(1_640_000_000_000 + 977 * 1_900, unit="ms", tz="UTC")
@@ -230,7 +222,7 @@ def test_since_reads_no_further_than_it_must_and_the_rest_comes_later(
         check(tmp_path / "a", *count_rows(served(relayer, [20_000])))
 
 
-def test_a_number_is_no_time(archive: Archive) -> None:
+def test_a_number_is_no_time(archive):
     for call in (
         archive.trades,
         lambda **how: archive.sync(lab.connect(), account_id=1, **how),
@@ -245,7 +237,7 @@ def test_a_number_is_no_time(archive: Archive) -> None:
 # Changes, growth, two at once
 
 
-def test_a_changed_row_is_kept_as_a_second_version(tmp_path: Path) -> None:
+def test_a_changed_row_is_kept_as_a_second_version(tmp_path):
     ledger = Growing(120, 120)
     archive = Archive(tmp_path / "a")
     with Relayer(ledger) as relayer:
@@ -276,20 +268,20 @@ class Relisted(Ledger):
 
     decimals, token_id = 15, 77
 
-    def __init__(self, trades: int, start: int) -> None:
+    def __init__(self, trades, start):
         super().__init__(1, trades)
         for place, row in enumerate(self.rows[start:], start):
             token = str(self.token_id) if row[10] == "1" else row[10]
             self.rows[place] = (*row[:10], token, *row[11:])
 
-    def tokens(self) -> list[dict[str, Any]]:
+    def tokens(self):
         changed = {"tokenId": self.token_id, "decimals": self.decimals}
         return [
             token | changed if token["symbol"] == "LRC" else token
             for token in super().tokens()
         ]
 
-    def markets(self) -> list[dict[str, Any]]:
+    def markets(self):
         changed = {"baseTokenId": self.token_id}
         return [
             one | changed if one["market"].startswith("LRC-") else one
@@ -297,7 +289,7 @@ class Relisted(Ledger):
         ]
 
 
-def test_rows_keep_the_decimals_and_ids_of_their_time(tmp_path: Path) -> None:
+def test_rows_keep_the_decimals_and_ids_of_their_time(tmp_path):
     earlier, later = Ledger(1, 40), Relisted(60, start=40)
     account = earlier.accounts
     for source in (earlier, later):
@@ -318,7 +310,7 @@ def test_rows_keep_the_decimals_and_ids_of_their_time(tmp_path: Path) -> None:
     assert archive.report()["second_versions"].sum() == 0
 
 
-def test_what_the_relayer_lists_no_more_stays(tmp_path: Path) -> None:
+def test_what_the_relayer_lists_no_more_stays(tmp_path):
     ledger = Growing(300, 300)
     archive = Archive(tmp_path / "a")
     with Relayer(ledger) as relayer:
@@ -337,9 +329,7 @@ def test_what_the_relayer_lists_no_more_stays(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(
-    tmp_path: Path, order: str
-) -> None:
+def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(tmp_path, order):
     ledger = Ledger(accounts=3, trades=400, seed=4)
     with Relayer(ledger, Settings(order=order, growth=1, growth_reserve=15)) as relayer:
         archive, client = Archive(tmp_path / "a"), client_of(relayer)
@@ -350,7 +340,7 @@ def test_a_relayer_that_grows_while_it_is_read_is_whole_in_the_end(
     check(tmp_path / "a", *ledger.truth())
 
 
-def sync_alone(path: Path, url: str, key: str, accounts: list[int], seed: int) -> None:
+def sync_alone(path, url, key, accounts, seed):
     random.Random(seed).shuffle(accounts)
     client = Client(
         Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True
@@ -359,7 +349,7 @@ def sync_alone(path: Path, url: str, key: str, accounts: list[int], seed: int) -
 
 
 @pytest.mark.thorough
-def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) -> None:
+def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path):
     ledger = Ledger(accounts=3, trades=600)
     spawn = multiprocessing.get_context("spawn")
     with Relayer(ledger) as relayer:
@@ -377,7 +367,7 @@ def test_concurrent_syncs_both_succeed_and_create_no_duplicates(tmp_path: Path) 
 
 
 @pytest.mark.thorough
-def test_pages_fail_and_rows_are_right(tmp_path: Path) -> None:
+def test_pages_fail_and_rows_are_right(tmp_path):
     ledger = Ledger(accounts=2, trades=1_000)
     faults = {
         "429": 0.1,
@@ -400,14 +390,12 @@ def test_pages_fail_and_rows_are_right(tmp_path: Path) -> None:
 # Refusals
 
 
-def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(
-    tmp_path: Path, ledger: Ledger
-) -> None:
+def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(tmp_path, ledger):
     with Relayer(ledger) as relayer:
         client = client_of(relayer)
         get = client._transport.get
 
-        def short(path: str, params: Any = None, **how: Any) -> bytes:
+        def short(path, params=None, **how):
             body = get(path, params, **how)
             if params and params.get("accountId") == ledger.accounts[0]:
                 answer = json.loads(body)
@@ -427,7 +415,7 @@ def test_one_history_that_cannot_be_read_does_not_keep_others_from_it(
     assert report["rows"].sum() == 3 * 420
 
 
-def test_a_wrong_key_stops_at_once(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_wrong_key_stops_at_once(tmp_path, ledger):
     with Relayer(ledger) as relayer:
         with pytest.raises(NotAuthorized):
             Archive(tmp_path / "a").sync(
@@ -436,11 +424,11 @@ def test_a_wrong_key_stops_at_once(tmp_path: Path, ledger: Ledger) -> None:
         assert relayer.counts.requests["/user/trades"] <= 12
 
 
-def changed(client: Client, change: Callable[[dict[str, Any], Any], None]) -> Client:
+def changed(client, change):
     """Change a client's pages on their way."""
     get = client._transport.get
 
-    def get_changed(path: str, params: Any = None, **how: Any) -> bytes:
+    def get_changed(path, params=None, **how):
         answer = json.loads(get(path, params, **how))
         if path == "/user/trades":
             change(answer, params)
@@ -450,8 +438,8 @@ def changed(client: Client, change: Callable[[dict[str, Any], Any], None]) -> Cl
     return client
 
 
-def test_rows_of_another_account_are_refused(tmp_path: Path, ledger: Ledger) -> None:
-    def another(answer: dict[str, Any], params: Any) -> None:
+def test_rows_of_another_account_are_refused(tmp_path, ledger):
+    def another(answer, params):
         answer["trades"][0][9] = "77"
 
     with (
@@ -463,12 +451,10 @@ def test_rows_of_another_account_are_refused(tmp_path: Path, ledger: Ledger) -> 
         )
 
 
-def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(tmp_path):
     ledger = Ledger(1, 20)
 
-    def same(answer: dict[str, Any], params: Any) -> None:
+    def same(answer, params):
         rows = relayer.rows(ledger.accounts[0])
         answer |= {"totalNum": len(rows), "trades": rows}
 
@@ -489,14 +475,12 @@ def test_a_relayer_that_does_not_tell_fill_types_apart_is_refused(
         ({"account_id": 1, "since": "soon"}, "is not a time"),
     ],
 )
-def test_arguments_that_cannot_be_used_are_refused(
-    filled: tuple[Archive, Client], words: Any, said: str
-) -> None:
+def test_arguments_that_cannot_be_used_are_refused(filled, words, said):
     with pytest.raises(LabError, match=said):
         filled[0].sync(filled[1], **words)
 
 
-def test_progress_ends_at_the_whole(tmp_path: Path, ledger: Ledger) -> None:
+def test_progress_ends_at_the_whole(tmp_path, ledger):
     seen: list[tuple[int, int]] = []
     with Relayer(ledger) as relayer:
         words = {
@@ -508,8 +492,8 @@ def test_progress_ends_at_the_whole(tmp_path: Path, ledger: Ledger) -> None:
 
 
 def test_what_is_shown_of_an_archive_is_short_and_says_what_is_missing(
-    tmp_path: Path, filled: tuple[Archive, Client]
-) -> None:
+    tmp_path, filled
+):
     archive, _ = filled
     assert repr(archive) == f"Archive('{archive._file.path}')"
     assert "1,260 trades of 3 accounts, nothing is missing" in archive._repr_html_()
@@ -518,7 +502,7 @@ def test_what_is_shown_of_an_archive_is_short_and_says_what_is_missing(
     assert "&lt;a&gt;: empty" in empty._repr_html_()
 
 
-def test_importing_the_package_does_not_load_duckdb() -> None:
+def test_importing_the_package_does_not_load_duckdb():
     import subprocess
     import sys
 
@@ -531,7 +515,7 @@ def test_importing_the_package_does_not_load_duckdb() -> None:
     )
 
 
-def test_the_key_is_in_no_file_of_the_archive(tmp_path: Path, ledger: Ledger) -> None:
+def test_the_key_is_in_no_file_of_the_archive(tmp_path, ledger):
     with Relayer(ledger) as relayer:
         Archive(tmp_path / "a").sync(client_of(relayer), account_id=ledger.accounts[0])
         key = relayer.api_key[:].encode()
@@ -541,7 +525,7 @@ def test_the_key_is_in_no_file_of_the_archive(tmp_path: Path, ledger: Ledger) ->
 
 
 @pytest.mark.parametrize("accounts", [10083, "10083"])
-def test_one_account_where_several_go_is_refused(tmp_path: Path, accounts: Any) -> None:
+def test_one_account_where_several_go_is_refused(tmp_path, accounts):
     with (
         Relayer(World(size=0.01)) as relayer,
         pytest.raises(LabError, match=r"give a list of account ids, such as \[10083\]"),

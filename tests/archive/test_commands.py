@@ -1,17 +1,15 @@
 """The archive commands: arguments, exit codes, output, Ctrl-C, and where the API key comes from."""
 
 import os
-import pty
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from support.archive_kills import check
+from support.child_output import PROGRAM, on_a_terminal
 from support.ledger import Ledger
 from support.settled_block import COUNTS
 
@@ -19,22 +17,15 @@ from loopring_lab.archive import Archive
 from loopring_lab.cli import format_report, main
 from loopring_lab.relayer import Relayer, Settings
 
-PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab"]
 
-
-def words(path: Path, relayer: Relayer, ledger: Ledger) -> list[str]:
+def words(path, relayer, ledger):
     accounts = [
         word for account in ledger.accounts for word in ("--account", str(account))
     ]
     return ["sync", str(path), *accounts, "--base-url", relayer.base_url]
 
 
-def test_sync_report_and_report_again(
-    tmp_path: Path,
-    small: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_sync_report_and_report_again(tmp_path, small, monkeypatch, capsys):
     with Relayer(small) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
         assert main(words(tmp_path / "a", relayer, small)) == 0
@@ -48,12 +39,7 @@ def test_sync_report_and_report_again(
     check(tmp_path / "a", *small.truth())
 
 
-def test_accounts_are_read_from_a_file(
-    tmp_path: Path,
-    small: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_accounts_are_read_from_a_file(tmp_path, small, monkeypatch, capsys):
     file = tmp_path / "accounts.txt"
     file.write_text(
         f"# mine\n{small.accounts[0]}\n\n{small.accounts[1]}  # the other\n"
@@ -74,9 +60,7 @@ def test_accounts_are_read_from_a_file(
     )
 
 
-def test_a_recording_is_synced_and_imported(
-    any_block_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_is_synced_and_imported(any_block_folder, tmp_path, capsys):
     block = any_block_folder
     assert main(["import", str(tmp_path / "a"), str(block / "trades")]) == 0
     assert f"{COUNTS[block.name][0]} trades, complete" in capsys.readouterr().out
@@ -96,9 +80,7 @@ def test_a_recording_is_synced_and_imported(
     )
 
 
-def test_what_is_missing_is_exit_code_1(
-    any_block_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_exit_code_1(any_block_folder, tmp_path, capsys):
     block = any_block_folder
     [file, *_] = [
         file
@@ -130,9 +112,7 @@ def test_what_is_missing_is_exit_code_1(
         ),
     ],
 )
-def test_what_is_refused_is_one_line_and_exit_code_2(
-    tmp_path: Path, line: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_refused_is_one_line_and_exit_code_2(tmp_path, line, said, capsys):
     assert main([word.format(none=tmp_path / "none") for word in line]) == 2
     err = capsys.readouterr().err
     assert said in err
@@ -140,9 +120,7 @@ def test_what_is_refused_is_one_line_and_exit_code_2(
     assert err.count("\n") == 1
 
 
-def test_what_was_never_counted_is_shown_as_unknown(
-    archive: Archive, small: Ledger
-) -> None:
+def test_what_was_never_counted_is_shown_as_unknown(archive, small):
     [first, *_] = small.accounts
     report = archive.report()
     report.loc[report["account_id"] == first, ["total", "missing", "synced_at"]] = None
@@ -158,15 +136,13 @@ def test_what_was_never_counted_is_shown_as_unknown(
     )
 
 
-def test_there_is_no_word_for_the_key(
-    small: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_there_is_no_word_for_the_key(small, tmp_path, capsys):
     assert main(["sync", str(tmp_path / "a"), "--account", "5", "--api-key", "x"]) == 2
     assert "No such option '--api-key'" in capsys.readouterr().err
 
 
 @pytest.mark.thorough
-def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path):
     ledger = Ledger(accounts=2, trades=420)
     with Relayer(ledger, Settings(latency=0.01)) as relayer:
         line = words(tmp_path / "my archive", relayer, ledger)
@@ -200,9 +176,9 @@ def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path: Path) -> 
 
 
 def test_an_interrupted_import_resumes_with_the_options_it_was_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **how: object) -> None:
+    tmp_path, capsys, monkeypatch
+):
+    def interrupted(*_, **how):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Archive, "import_pages", interrupted)
@@ -221,35 +197,15 @@ def test_an_interrupted_import_resumes_with_the_options_it_was_given(
 
 
 @pytest.mark.thorough
-def test_the_key_is_asked_for_on_a_terminal_and_not_shown(
-    tmp_path: Path, small: Ledger
-) -> None:
-    ours, theirs = pty.openpty()
+def test_the_key_is_asked_for_on_a_terminal_and_not_shown(tmp_path, small):
     with Relayer(small) as relayer:
-        env = {
-            name: value
-            for name, value in os.environ.items()
-            if name != "LOOPRING_API_KEY"
-        }
-        process = subprocess.Popen(
-            [*PROGRAM, *words(tmp_path / "a", relayer, small)],
-            env=env | {"TQDM_DISABLE": "1"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
+        key = relayer.api_key[:].encode()
+        code, seen = on_a_terminal(
+            words(tmp_path / "a", relayer, small),
+            prompt=b"API key (not shown): ",
+            typed=key,
+            without="LOOPRING_API_KEY",
         )
-        os.close(theirs)
-        seen = b""
-        while b"API key (not shown): " not in seen:
-            seen += os.read(ours, 1024)
-        os.write(ours, relayer.api_key[:].encode() + b"\n")
-        try:
-            while chunk := os.read(ours, 4096):
-                seen += chunk
-        except OSError:
-            pass  # the terminal is closed when the program ends
-        assert process.wait(60) == 0
-        assert relayer.api_key[:].encode() not in seen
-    os.close(ours)
+    assert code == 0
+    assert key not in seen
     assert b"240 trades, complete per the source's count" in seen

@@ -1,9 +1,6 @@
 """What a count does not show: rows changed, inserted or removed inside a history, and versions in order of commits."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,22 +20,22 @@ ACCOUNT, TRADES, PLANTED = 20_000, 500, 30
 NOW = "loopring_lab.archive.sync.now_ms"
 
 
-def ledger(change: Callable[[Ledger], None] = lambda _: None) -> Ledger:
+def ledger(change=lambda _: None):
     made = Ledger(1, TRADES)
     change(made)
     return made
 
 
-def sync(archive: Archive, source: Ledger, **how: Any) -> pd.DataFrame:
+def sync(archive, source, **how):
     with Relayer(source) as relayer:
         return archive.sync(client_of(relayer), account_id=ACCOUNT, **how)
 
 
-def with_member(row: tuple[str, ...], place: int, text: str) -> tuple[str, ...]:
+def with_member(row, place, text):
     return (*row[:place], text, *row[place + 1 :])
 
 
-def exchanged(source: Ledger) -> None:
+def exchanged(source):
     """Remove rows from inside of both histories, and insert as many others there."""
     for number in range(150, 150 + PLANTED):
         order = f"0x{number:064x}"
@@ -49,21 +46,19 @@ def exchanged(source: Ledger) -> None:
         source.keys[number] = RowKey(key.account, key.market, key.fill_type, order)
 
 
-def rewritten(source: Ledger) -> None:
+def rewritten(source):
     for number in range(100, 200):  # ten times as far from the newest as a page reaches
         source.rows[number] = with_member(source.rows[number], 6, "7")
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Archive:
+def archive(tmp_path):
     made = Archive(tmp_path / "a")
     assert sync(made, ledger())["complete"].all()
     return made
 
 
-def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(
-    archive: Archive,
-) -> None:
+def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(archive):
     before = archive.report()
     assert (
         sync(archive, ledger(exchanged))["rows"].sum() == TRADES
@@ -84,9 +79,7 @@ def test_rows_exchanged_inside_a_history_are_found_by_a_full_sync(
     assert again["checked_at"].equals(report["checked_at"])
 
 
-def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(
-    archive: Archive,
-) -> None:
+def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(archive):
     assert sync(archive, ledger(rewritten))["second_versions"].sum() == 0
     report = sync(archive, ledger(rewritten), full=True)
     assert report["second_versions"].sum() == 100
@@ -103,7 +96,7 @@ def test_rows_rewritten_beyond_the_first_page_are_found_by_a_full_sync(
     pd.testing.assert_frame_equal(archive.query("FROM rows"), before)
 
 
-def test_a_full_sync_reads_each_page_once(archive: Archive) -> None:
+def test_a_full_sync_reads_each_page_once(archive):
     with Relayer(ledger()) as relayer:
         archive.sync(client_of(relayer), account_id=ACCOUNT, full=True)
         pages = sum(
@@ -113,7 +106,7 @@ def test_a_full_sync_reads_each_page_once(archive: Archive) -> None:
     check(archive._file.path, *ledger().truth())
 
 
-def test_only_a_whole_reading_counts_as_a_check(tmp_path: Path) -> None:
+def test_only_a_whole_reading_counts_as_a_check(tmp_path):
     archive = Archive(tmp_path / "a")
     assert sync(archive, ledger(), since="2021-12-20T12:30")["checked_at"].isna().all()
     report = sync(archive, ledger())
@@ -126,11 +119,7 @@ def test_only_a_whole_reading_counts_as_a_check(tmp_path: Path) -> None:
         sync(archive, ledger(), full=True, since="2022-01-01")
 
 
-def test_the_command_reads_everything_too(
-    archive: Archive,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_reads_everything_too(archive, monkeypatch, capsys):
     with Relayer(ledger(rewritten)) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
         monkeypatch.setattr(
@@ -152,22 +141,22 @@ def test_the_command_reads_everything_too(
 # Versions in the order of commits
 
 
-def newest(text: str) -> Callable[[Ledger], None]:
+def newest(text):
     """Give the newest row another block."""
 
-    def change(source: Ledger) -> None:
+    def change(source):
         source.rows[-1] = with_member(source.rows[-1], 7, text)
 
     return change
 
 
-def block_of_newest(archive: Archive) -> int:
+def block_of_newest(archive):
     found: int = archive.trades()["block_id"].iloc[-1]
     return found
 
 
 @pytest.mark.thorough
-def test_a_content_that_comes_back_is_current_again(archive: Archive) -> None:
+def test_a_content_that_comes_back_is_current_again(archive):
     first = block_of_newest(archive)
     for change, block, versions in (
         (newest("77"), 77, 1),
@@ -183,7 +172,7 @@ def test_a_content_that_comes_back_is_current_again(archive: Archive) -> None:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def clock(monkeypatch):
     """Set this machine's clock, in milliseconds."""
     now = [1_700_000_000_000]
     for name in (NOW, "loopring_lab.paging.reader.now_ms"):
@@ -191,9 +180,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-def test_no_clock_decides_which_version_is_current(
-    tmp_path: Path, clock: list[int]
-) -> None:
+def test_no_clock_decides_which_version_is_current(tmp_path, clock):
     archive = Archive(tmp_path / "a")
     year = 365 * 86_400_000
     for offset, change in (
@@ -219,9 +206,7 @@ def test_no_clock_decides_which_version_is_current(
         ).all()
 
 
-def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(
-    tmp_path: Path, clock: list[int]
-) -> None:
+def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(tmp_path, clock):
     archive, shown = Archive(tmp_path / "a"), ledger()
     sync(archive, shown)
     clock[0] -= 10**10
@@ -232,7 +217,7 @@ def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(
 # Saved pages
 
 
-def save(source: Ledger, folder: Path) -> Path:
+def save(source, folder):
     (folder / "trades").mkdir(parents=True)
     (folder / "source.json").write_text('{"name": "ledger", "synthetic": true}')
     (folder / "tokens.json").write_text(json.dumps(source.tokens()))
@@ -247,9 +232,7 @@ def save(source: Ledger, folder: Path) -> Path:
     return folder
 
 
-def test_saved_pages_never_replace_what_a_sync_saw(
-    archive: Archive, tmp_path: Path
-) -> None:
+def test_saved_pages_never_replace_what_a_sync_saw(archive, tmp_path):
     seen = block_of_newest(archive)
     report = archive.import_pages(save(ledger(newest("5")), tmp_path / "old"))
     assert block_of_newest(archive) == seen
@@ -260,7 +243,7 @@ def test_saved_pages_never_replace_what_a_sync_saw(
     assert report["complete"].all()
 
 
-def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path: Path) -> None:
+def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path):
     archive = Archive(tmp_path / "a")
     folders = [
         save(ledger(newest(str(block))), tmp_path / str(block)) for block in (5, 6)
@@ -273,9 +256,7 @@ def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path: Path) 
     assert block_of_newest(archive) == 6
 
 
-def test_an_old_saved_count_does_not_replace_a_newer_one(
-    archive: Archive, tmp_path: Path
-) -> None:
+def test_an_old_saved_count_does_not_replace_a_newer_one(archive, tmp_path):
     folder = save(Ledger(1, TRADES - 40), tmp_path / "old")
     report = archive.import_pages(folder)
     assert (report["total"].sum(), bool(report["complete"].all())) == (TRADES, True)

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -11,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.wire_rows import page, row
 
-from loopring_lab.paging import EVERYTHING, PAGE, History, PageReader, Window
+from loopring_lab.paging import PAGE, History, PageReader
 from loopring_lab.tables.identity import hash_identities
 
 Rows = list[list[Any]]
 
 
-def fill(number: int) -> list[Any]:
+def fill(number):
     return row(id=str(number), createdAt=str(1_000 + number), orderHash=f"0x{number:x}")
 
 
-def identities(numbers: Iterable[int]) -> set[int]:
+def identities(numbers):
     ids = list(numbers)
     orders = pa.array([f"0x{number:x}" for number in ids], pa.string())
     return set(
@@ -34,22 +33,20 @@ def identities(numbers: Iterable[int]) -> set[int]:
     )
 
 
-def read(
-    rows: Rows, held: set[int], gone: int = 0, window: Window = EVERYTHING
-) -> tuple[set[int], int]:
+def read(rows, held, gone=0):
     """Read rows that stay as they are; return the numbers read and the count of requests."""
-    history = History(5, "dex", window=window, held=held, gone=gone)
+    history = History(5, "dex", held=held, gone=gone)
 
-    def fetch(_: History, offset: int) -> bytes:
+    def fetch(_, offset):
         return page(rows[offset : offset + PAGE], len(rows))
 
     pages = list(PageReader(fetch, [history], lambda known, total: None))
-    assert history.scheduler.complete or window != EVERYTHING
+    assert history.scheduler.complete
     found = {int(one[1]) for page in pages for one in json.loads(page.body)["trades"]}
     return found, history.requests
 
 
-def arranged(count: int, order: str) -> Rows:
+def arranged(count, order):
     rows = [fill(number) for number in range(count)]
     if order == "shuffled":
         random.Random(count).shuffle(rows)
@@ -60,9 +57,7 @@ def arranged(count: int, order: str) -> Rows:
 @given(
     st.integers(0, 400), st.data(), st.sampled_from(["newest", "oldest", "shuffled"])
 )
-def test_whatever_is_held_the_rest_is_found(
-    count: int, data: st.DataObject, order: str
-) -> None:
+def test_whatever_is_held_the_rest_is_found(count, data, order):
     held = (
         data.draw(st.sets(st.integers(0, max(0, count - 1)), max_size=count))
         if count
@@ -75,41 +70,22 @@ def test_whatever_is_held_the_rest_is_found(
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("held", [1, 50, 333, 1_000])
-def test_new_rows_cost_their_pages_and_two_at_most(order: str, held: int) -> None:
+def test_new_rows_cost_their_pages_and_two_at_most(order, held):
     for fresh in (0, 1, 49, 50, 51, 99, 100, 101, 1_234):
         found, asked = read(arranged(held + fresh, order), identities(range(held)))
         assert found >= set(range(held, held + fresh))
         assert asked <= -(-fresh // PAGE) + 2
 
 
-def test_an_interrupted_reading_that_grew_meanwhile_is_resumed_at_both_ends() -> None:
-    rows = arranged(5_000, "newest")
-    held = identities(
-        range(2_000, 4_900)
-    )  # the first reading got down to 2,000, then 100 came on top
-    found, asked = read(rows, held)
-    assert found >= {*range(2_000), *range(4_900, 5_000)}
-    assert asked <= (2_000 + 100) // PAGE + 6
-
-
-def test_what_the_relayer_dropped_is_not_looked_for_again() -> None:
+def test_what_the_relayer_dropped_is_not_looked_for_again():
     rows = arranged(500, "newest")
     held = identities([*range(500), *range(9_000, 9_040)])
     assert read(rows, held, gone=40) == (set(range(450, 500)), 1)
     assert read(rows, held)[0] == set(range(500))
 
 
-def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest() -> None:
+def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest():
     rows = arranged(500, "oldest")
     held = identities([*range(499), 9_000])  # one was dropped and one came
     assert 499 in read(rows, held)[0]
     assert read(arranged(500, "oldest"), identities(range(500)))[1] == 2
-
-
-def test_since_is_read_down_to_and_no_further() -> None:
-    rows = arranged(3_000, "newest")
-    found, asked = read(
-        rows, identities(range(2_900, 3_000)), window=Window(since=1_000 + 2_700)
-    )
-    assert found >= set(range(2_700, 2_900))
-    assert asked <= 12

@@ -35,7 +35,7 @@ KEYS = st.tuples(
 ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
 
 
-def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
+def rows(some):
     """Make rows of identities, contents and pages; what else a row holds does not matter here."""
     every = [
         dict.fromkeys(COLUMNS)
@@ -64,9 +64,7 @@ def rows(some: list[tuple[Any, str, int]]) -> pa.Table:
     return pa.Table.from_pylist(every, schema)
 
 
-def plain(
-    held: dict[Any, list[list[Any]]], some: list[tuple[Any, str, int]], imported: bool
-) -> None:
+def plain(held, some, imported):
     """Add rows as the archive promises to, in plain Python: versions are [text, current, live]."""
     for key in {key: None for key, *_ in some}:
         mine = [(text, page) for other, text, page in some if other == key]
@@ -82,11 +80,9 @@ def plain(
             version[2] |= not imported and version[0] in last_seen
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.lists(st.tuples(st.lists(ROW, max_size=8), st.booleans()), max_size=4))
-def test_batches_settle_as_a_plain_model_does(
-    batches: list[tuple[list[tuple[Any, str, int]], bool]],
-) -> None:
+def test_batches_settle_as_a_plain_model_does(batches):
     model: dict[Any, list[list[Any]]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         archive = Archive(Path(folder, "a"))
@@ -111,7 +107,7 @@ def test_batches_settle_as_a_plain_model_does(
 
 
 @functools.cache
-def listed() -> ListingSnapshot:
+def listed():
     records = [
         {"tokenId": i, "symbol": symbol, "decimals": int(decimals)}
         for symbol, i, decimals in zip(
@@ -125,7 +121,7 @@ def listed() -> ListingSnapshot:
     return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), 0)
 
 
-def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table:
+def typed_rows(body, *further, fill_type="dex"):
     key = (147661, fill_type)
     places = ["page 7"] * (1 + len(further))
     batch = wire.read([body, *further], places)
@@ -141,9 +137,7 @@ def typed_rows(body: bytes, *further: bytes, fill_type: str = "dex") -> pa.Table
 @given(
     st.lists(wire_rows(), max_size=12), st.sampled_from(["amm", "dex"]), st.booleans()
 )
-def test_rows_come_back_as_the_client_reads_them(
-    some: list[list[Any]], kind: str, spaced: bool
-) -> None:
+def test_rows_come_back_as_the_client_reads_them(some, kind, spaced):
     for one in some:
         if len(one) > 9:
             one[7 if len(one) == 10 else 9] = "147661"
@@ -170,17 +164,17 @@ def test_rows_come_back_as_the_client_reads_them(
     assert_same(to_frame(as_shown(unique), listed()), expected)
 
 
-def as_shown(table: pa.Table) -> pa.Table:
+def as_shown(table):
     """Return amounts as the archive hands them over."""
     with duckdb.connect() as connection:
         return connection.from_arrow(table).project(SHOWN).to_arrow_table()
 
 
-def assert_same(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
+def assert_same(ours, theirs):
     pd.testing.assert_frame_equal(ours.assign(account_id=theirs["account_id"]), theirs)
 
 
-def row_texts(body: bytes) -> list[str]:
+def row_texts(body):
     [page] = wire.read_each([body], ["page 7"])
     assert isinstance(page, wire.Batch)
     return wire.texts_of(page.columns).to_pylist()
@@ -195,11 +189,11 @@ def row_texts(body: bytes) -> list[str]:
         ('{"trades":[["1","2"]],"more":[["3"]]}', '["1","2"]'),
     ],
 )  # fmt: skip
-def test_members_are_kept_as_they_were_sent(text: str, kept: str) -> None:
+def test_members_are_kept_as_they_were_sent(text, kept):
     assert row_texts(text.encode()) == [kept]
 
 
-def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
+def test_text_that_looks_like_a_border_between_rows_is_kept_whole():
     odd = row(orderHash='0x1"],["2')
     odd_rows = [[*row()[:12], "0x1"], ["2", "taker"]]
     compact = (
@@ -228,14 +222,14 @@ def test_text_that_looks_like_a_border_between_rows_is_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("size", ["1.5", "9" * 60])
-def test_a_size_that_cannot_be_held_costs_its_row_only(size: str) -> None:
+def test_a_size_that_cannot_be_held_costs_its_row_only(size):
     table = typed_rows(page([row(), row(size=size)]))
     assert table["size"].is_null().to_pylist() == [False, True]
     assert size in table["extra"][1].as_py()
     assert json.loads(table["verbatim"][1].as_py())[3] == size
 
 
-def test_a_row_of_another_account_is_refused() -> None:
+def test_a_row_of_another_account_is_refused():
     with pytest.raises(
         UnexpectedAnswer,
         match="account 147661, which was asked for, got 1 rows of other .* account 5",
@@ -243,7 +237,7 @@ def test_a_row_of_another_account_is_refused() -> None:
         typed_rows(page([row(), row(accountId="5")]))
 
 
-def test_a_row_keeps_the_listing_of_its_time(tmp_path: Path, small: Ledger) -> None:
+def test_a_row_keeps_the_listing_of_its_time(tmp_path, small):
     archive = Archive(tmp_path / "a")
     first, second = small.accounts
     with Relayer(small) as relayer:
@@ -263,6 +257,6 @@ def test_a_row_keeps_the_listing_of_its_time(tmp_path: Path, small: Ledger) -> N
     assert len(archive.query("FROM listings")) == 2
 
 
-def test_rows_are_kept_as_sent_without_white_space() -> None:
+def test_rows_are_kept_as_sent_without_white_space():
     body = b'{"totalNum": 1, "trades": [["1657638459610", 8919527, "SELL"]]}'
     assert row_texts(body) == ['["1657638459610",8919527,"SELL"]']

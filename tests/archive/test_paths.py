@@ -14,9 +14,7 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.relayer import Relayer
 
 
-def test_a_relative_path_stays_where_it_was(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_stays_where_it_was(archive, tmp_path, monkeypatch):
     monkeypatch.chdir(archive._file.path.parent)
     relative = Archive(archive._file.path.name)
     (tmp_path / "elsewhere").mkdir()
@@ -25,9 +23,7 @@ def test_a_relative_path_stays_where_it_was(
     assert repr(relative) == "Archive('my archive, ü.duckdb')"
 
 
-def test_a_link_to_an_archive_is_the_archive(
-    archive: Archive, small: Ledger, tmp_path: Path
-) -> None:
+def test_a_link_to_an_archive_is_the_archive(archive, small, tmp_path):
     (tmp_path / "link").symlink_to(archive._file.path)
     linked = Archive(tmp_path / "link")
     with Relayer(Ledger(2, 140, seed=3)) as relayer:
@@ -37,9 +33,7 @@ def test_a_link_to_an_archive_is_the_archive(
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 300, "loop", "a\udcffb", "a\\b", "a?b"])
-def test_a_path_that_no_file_can_have_is_refused(
-    tmp_path: Path, small: Ledger, name: str
-) -> None:
+def test_a_path_that_no_file_can_have_is_refused(tmp_path, small, name):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with (
         Relayer(small) as relayer,
@@ -48,12 +42,15 @@ def test_a_path_that_no_file_can_have_is_refused(
         Archive(f"{tmp_path}/{name}").sync(client_of(relayer), accounts=small.accounts)
 
 
+FAST = ("a'b", "*", ":memory:")
+THOROUGH = ("a%20b", "a[b]", "a|b", "a\nb", 'a"b', "é.duckdb")
+
+
 @pytest.mark.parametrize(
-    "name", ["a%20b", "a[b]", "a|b", "a\nb", "a'b", 'a"b', "*", ":memory:", "é.duckdb"]
+    "name",
+    [*FAST, *(pytest.param(name, marks=pytest.mark.thorough) for name in THOROUGH)],
 )
-def test_any_other_name_is_as_good_as_another(
-    tmp_path: Path, small: Ledger, name: str
-) -> None:
+def test_any_other_name_is_as_good_as_another(tmp_path, small, name):
     with Relayer(small) as relayer:
         Archive(tmp_path / name).sync(client_of(relayer), accounts=small.accounts[:1])
     assert [file.name for file in tmp_path.iterdir()] == [name]
@@ -61,12 +58,7 @@ def test_any_other_name_is_as_good_as_another(
 
 
 @pytest.mark.parametrize("path", ["/proc/no-such-folder/a", f"{__file__}/a"])
-def test_a_place_where_no_folder_can_be_made_is_named(
-    path: str,
-    small: Ledger,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_place_where_no_folder_can_be_made_is_named(path, small, capsys, monkeypatch):
     if path.startswith("/proc") and not Path("/proc/self").exists():
         pytest.skip("needs /proc: run on Linux")
     with Relayer(small) as relayer:
@@ -86,9 +78,7 @@ def test_a_place_where_no_folder_can_be_made_is_named(
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: run on Linux or macOS")
 @pytest.mark.parametrize("state", ["used", "unused", "open"])
-def test_a_forked_process_reads_as_its_parent_does(
-    archive: Archive, state: str
-) -> None:
+def test_a_forked_process_reads_as_its_parent_does(archive, state):
     code = """
 import contextlib, os, sys
 from loopring_lab.archive import Archive

@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -27,7 +26,7 @@ DECIMALS = {"ETH": 18, "LRC": 18, "USDC": 6}
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest) -> str:
+def engine(request):
     name: str = request.param
     package_or_skip({"spark": "pyspark"}.get(name, name))
     if name == "spark":
@@ -35,7 +34,7 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def collected(frame: Any) -> pd.DataFrame:
+def collected(frame):
     """Take any engine's frame as pandas, times as whole milliseconds."""
     table = as_table(frame, "test")
     assert table.schema.field("size").type == pa.decimal128(38, 18)
@@ -48,7 +47,7 @@ def collected(frame: Any) -> pd.DataFrame:
     )
 
 
-def sums(frame: Any, engine: str) -> dict[tuple[str, str], int]:
+def sums(frame, engine):
     """Add up fees by market and fee token with the engine's own means, as integers of 1e-18."""
     if engine == "duckdb":
         rows = frame.aggregate("market, fee_token, sum(fee)").fetchall()
@@ -79,7 +78,7 @@ def sums(frame: Any, engine: str) -> dict[tuple[str, str], int]:
     }
 
 
-def truth(ledger: Ledger) -> dict[tuple[str, str], int]:
+def truth(ledger):
     found: Counter[tuple[str, str]] = Counter()
     for row in ledger.rows:
         market = row[5].removeprefix("AMM-")
@@ -89,17 +88,13 @@ def truth(ledger: Ledger) -> dict[tuple[str, str], int]:
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_every_engine_gives_the_same_digits(
-    archive: Archive, small: Ledger, engine: str
-) -> None:
+def test_every_engine_gives_the_same_digits(archive, small, engine):
     frame = archive.scan(engine)
     assert sums(frame, engine) == truth(small)
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_every_engine_has_every_column_of_every_row(
-    archive: Archive, engine: str
-) -> None:
+def test_every_engine_has_every_column_of_every_row(archive, engine):
     expected = portable(archive.trades())
     moments = expected["created_at"].cast(pa.int64())
     ours = (
@@ -113,7 +108,7 @@ def test_every_engine_has_every_column_of_every_row(
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
+def test_summaries_are_those_of_pandas(archive, engine):
     expected = lab.fees.summary(archive.trades(), by=["market"])
     found = lab.fees.summary(archive.scan(engine), by=["market"])
     table = as_table(found, "test")
@@ -122,9 +117,7 @@ def test_summaries_are_those_of_pandas(archive: Archive, engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_only_current_versions_are_given(
-    archive: Archive, small: Ledger, engine: str
-) -> None:
+def test_only_current_versions_are_given(archive, small, engine):
     changed = Ledger(2, 120, seed=3)
     changed.rows[-1] = (*changed.rows[-1][:7], "777777", *changed.rows[-1][8:])
     with Relayer(changed) as relayer:
@@ -135,7 +128,7 @@ def test_only_current_versions_are_given(
     assert (rows["block_id"] == 777_777).sum() == 1
 
 
-def ids(frame: Any) -> list[int]:
+def ids(frame):
     """Take any engine's frame as sorted trade ids."""
     return sorted(int(one) for one in collected(frame)["trade_id"])
 
@@ -173,9 +166,7 @@ ASKED: list[tuple[dict[str, Any], int, int, set[int]]] = [
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_a_scan_gives_the_time_and_the_accounts_asked_for(
-    archive: Archive, small: Ledger, engine: str
-) -> None:
+def test_a_scan_gives_the_time_and_the_accounts_asked_for(archive, small, engine):
     for asked, first, end, accounts in ASKED:
         expected = [
             int(row[1])
@@ -198,16 +189,14 @@ def test_a_scan_gives_the_time_and_the_accounts_asked_for(
         ({"since": "2022", "until": "2021"}, "since='2022' is after until='2021'"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused(
-    archive: Archive, asked: Any, message: str
-) -> None:
+def test_what_cannot_be_asked_for_is_refused(archive, asked, message):
     with pytest.raises(LabError, match=message):
         archive.scan("duckdb", **asked)
 
 
 def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
-    archive: Archive, small: Ledger
-) -> None:
+    archive, small
+):
     with pytest.raises(LabError, match="does not hold account 99; archive.report"):
         archive.trades(99)
     assert archive.trades(20_001, until="2021").empty
@@ -219,8 +208,8 @@ def test_an_account_that_is_not_held_is_refused_and_one_without_trades_is_not(
 
 
 def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
-    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    archive, tmp_path, monkeypatch
+):
     package_or_skip("duckdb")
     (tmp_path / "here").mkdir()
     (tmp_path / "spilled").mkdir()
@@ -243,7 +232,7 @@ def test_duckdb_works_within_the_limit_and_spills_into_a_folder_of_its_own(
         set_memory()
 
 
-def test_frames_of_two_archives_join(archive: Archive, tmp_path: Path) -> None:
+def test_frames_of_two_archives_join(archive, tmp_path):
     shutil.copy(archive._file.path, tmp_path / "copy")
     one, two = archive.scan("duckdb"), Archive(tmp_path / "copy").scan("duckdb")
     joined = one.set_alias("one").join(
@@ -252,9 +241,7 @@ def test_frames_of_two_archives_join(archive: Archive, tmp_path: Path) -> None:
     assert len(joined.project("one.trade_id").fetchall()) == 240
 
 
-def test_a_scan_never_mixes_two_states_of_an_archive(
-    archive: Archive, small: Ledger
-) -> None:
+def test_a_scan_never_mixes_two_states_of_an_archive(archive, small):
     frames = {name: archive.scan(name) for name in ("duckdb", "polars", "pyarrow")}
     more = Ledger(3, 120, seed=9)
     with Relayer(more) as relayer:
@@ -269,9 +256,7 @@ def test_a_scan_never_mixes_two_states_of_an_archive(
     assert archive.scan("duckdb").aggregate("count(*)").fetchall() == [(360,)]
 
 
-def test_a_scan_keeps_nobody_from_writing_and_opened_does(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_scan_keeps_nobody_from_writing_and_opened_does(archive, monkeypatch, caplog):
     monkeypatch.setattr(storage, "PATIENCE", 0.3)
     monkeypatch.setattr(storage, "QUIET", 0.1)
     relation = archive.scan("duckdb")
@@ -289,9 +274,7 @@ def test_a_scan_keeps_nobody_from_writing_and_opened_does(
         pass
 
 
-def test_sql_gives_exact_amounts_and_reaches_nothing_else(
-    archive: Archive, tmp_path: Path
-) -> None:
+def test_sql_gives_exact_amounts_and_reaches_nothing_else(archive, tmp_path):
     found = archive.query(
         "SELECT sum(fee) AS fee, sum(trade_id) AS ids, count(*) AS rows FROM trades"
     )
@@ -318,9 +301,7 @@ def test_sql_gives_exact_amounts_and_reaches_nothing_else(
     assert canary.read_text() == "a\n1\n"
 
 
-def test_grouped_answers_carry_the_notes_that_those_of_frames_have(
-    archive: Archive, tmp_path: Path
-) -> None:
+def test_grouped_answers_carry_the_notes_that_those_of_frames_have(archive, tmp_path):
     both = Archive(tmp_path / "both")
     trades = archive.trades(20_000)
     with archive._file.reading() as connection:
@@ -343,9 +324,7 @@ def test_grouped_answers_carry_the_notes_that_those_of_frames_have(
     assert "notes" not in lab.fees.summary(archive, by="market").attrs
 
 
-def test_an_export_is_read_by_others_and_is_whole_or_absent(
-    archive: Archive, tmp_path: Path
-) -> None:
+def test_an_export_is_read_by_others_and_is_whole_or_absent(archive, tmp_path):
     assert archive.export(tmp_path / "out", accounts=[20_000]) == 120
     files = list((tmp_path / "out").rglob("*.parquet"))
     assert {file.parent.parent.name for file in files} == {"account_id=20000"}
@@ -368,7 +347,7 @@ def test_an_export_is_read_by_others_and_is_whole_or_absent(
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
-def test_an_archive_of_no_trades_scans_as_no_rows(tmp_path: Any, engine: str) -> None:
+def test_an_archive_of_no_trades_scans_as_no_rows(tmp_path, engine):
     with Relayer(Ledger(1, 0)) as relayer:
         archive = Archive(tmp_path / "a")
         archive.sync(client_of(relayer), account_id=20_000)
@@ -376,7 +355,7 @@ def test_an_archive_of_no_trades_scans_as_no_rows(tmp_path: Any, engine: str) ->
     assert archive.report()["rows"].sum() == 0
 
 
-def test_an_unknown_engine_is_refused(archive: Archive) -> None:
+def test_an_unknown_engine_is_refused(archive):
     with pytest.raises(
         LabError,
         match="'duckdb', 'polars', 'spark', 'pyarrow'; for pandas there is trades",
@@ -384,9 +363,7 @@ def test_an_unknown_engine_is_refused(archive: Archive) -> None:
         archive.scan("excel")
 
 
-def test_an_engine_that_is_not_installed_is_named(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_is_not_installed_is_named(archive, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(LabError, match="engine='polars' needs the package polars"):
         archive.scan("polars")

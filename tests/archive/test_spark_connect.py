@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from support.optional import package_or_skip, skip_without_java
 from support.trade_histories import many
@@ -59,7 +58,7 @@ print("the same digits")
 """
 
 
-def test_spark_connect_gives_the_same_digits(synced: Path, tmp_path: Path) -> None:
+def test_spark_connect_gives_the_same_digits(synced, tmp_path):
     for module in ("pyspark", "grpc", "grpc_status", "zstandard"):
         package_or_skip(module)
     skip_without_java()

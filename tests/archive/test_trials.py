@@ -16,8 +16,6 @@ from support.file_trials import (
 )
 from support.power_loss import compiled
 
-from loopring_lab.archive import Archive
-
 SECONDS, MEGABYTES = 5, 200
 
 
@@ -25,32 +23,46 @@ SECONDS, MEGABYTES = 5, 200
 @pytest.mark.parametrize(
     "kind", ["syncs", "page_imports", "block_syncs", "block_imports"]
 )
-def test_killed_work_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
+def test_killed_work_loses_and_doubles_nothing(tmp_path, kind):
     tally = getattr(kill_rig, kind)(tmp_path, kills=3, longest=0.5)
     assert tally.lives_with_commits > 0
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc: run on Linux")
-def test_what_was_reported_survives_a_power_cut(tmp_path: Path) -> None:
+def test_what_was_reported_survives_a_power_cut(tmp_path):
     library = compiled(tmp_path)
     if library is None:
         pytest.skip("needs a C compiler")
-    assert cut_power_again_and_again(tmp_path, library, cuts=5, most_syncs=15) > 0
+    assert cut_power_again_and_again(tmp_path, library, cuts=3, most_syncs=15) > 0
 
 
-def test_flipped_bits_never_give_wrong_values(tmp_path: Path) -> None:
+def test_flipped_bits_never_give_wrong_values(tmp_path):
     make_archive(tmp_path / "a.duckdb")
-    tally = flip_bits(tmp_path / "a.duckdb", flips=12, seed=5)
-    assert tally.total() == 12
+    tally = flip_bits(tmp_path / "a.duckdb", flips=6, seed=5)
+    assert tally.total() == 6
 
 
-NAMES = list(hostile_files(Path(), Path("good"), Path("canary"), random.Random()))
+# One of each kind of harm; the others are thorough.
+KINDS = {
+    "noise",
+    "log of noise",
+    "linked log",
+    "rows is a view that reads",
+    "a view without end",
+    "macros in the place of functions",
+    "a schema of the same name",
+    "another type",
+    "two sources",
+    "rows without numbers",
+}
+NAMES = [
+    name if name in KINDS else pytest.param(name, marks=pytest.mark.thorough)
+    for name in hostile_files(Path(), Path("good"), Path("canary"), random.Random())
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_files_made_to_do_harm_do_none(
-    archive: Archive, tmp_path: Path, name: str
-) -> None:
+def test_files_made_to_do_harm_do_none(archive, tmp_path, name):
     canary = tmp_path / "canary" / "secret.txt"
     canary.parent.mkdir()
     canary.write_text("a secret of the user\n")

@@ -15,7 +15,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +53,13 @@ HEIGHT = """() => Math.max(document.body.scrollHeight,
 TO_THE_TOP = """() => document.querySelectorAll('.jp-Notebook, .jp-Notebook *').forEach(e => e.scrollTop = 0)"""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
 
 
-def stripped(source: Path, folder: Path) -> Path:
+def stripped(source, folder):
     """Copy a notebook without outputs, so that no old one is taken for a new one."""
     notebook = nbformat.read(source, as_version=4)
     for cell in notebook.cells:
@@ -72,9 +71,7 @@ def stripped(source: Path, folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def serving(
-    words: list[str], home: Path, probe: str, overrides: dict[str, Any] | None = None
-) -> Iterator[str]:
+def serving(words, home, probe, overrides=None):
     """Run a Jupyter server on a free port of this machine; give its address; end it and its kernels."""
     config = home / "config" / "labconfig"
     config.mkdir(parents=True)
@@ -114,7 +111,7 @@ def serving(
             assert left == [], "kernels outlived their server"
 
 
-def processes_of(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def processes_of(server):
     """Return what a server has started: its kernels."""
     try:
         return psutil.Process(server.pid).children(recursive=True)
@@ -122,7 +119,7 @@ def processes_of(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
-def free_port() -> int:
+def free_port():
     """Find a port that the system gives to nobody by itself, as it does to kernels, before the server takes it."""
     while True:
         port = random.SystemRandom().randrange(20_000, 32_000)
@@ -131,7 +128,7 @@ def free_port() -> int:
             return port
 
 
-def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(address, server, log):
     end = time.monotonic() + 60
     while True:
         assert server.poll() is None, f"the server ended: {log.read_text()[-3000:]}"
@@ -149,7 +146,7 @@ def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium():
     """Open a browser for one file of tests: while it is there, this thread has a running event loop."""
     sync_api = package_or_skip("playwright.sync_api")
     found = next(
@@ -168,7 +165,7 @@ def chromium() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def opened(chromium: Any, width: int = 1280) -> Iterator[Any]:
+def opened(chromium, width=1280):
     """Open a page that reaches this machine only, and whose script errors fail the test."""
     context = chromium.new_context(
         viewport={"width": width, "height": 1600},
@@ -181,7 +178,7 @@ def opened(chromium: Any, width: int = 1280) -> Iterator[Any]:
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
 
-    def loopback_only(route: Any) -> None:
+    def loopback_only(route):
         here = re.match(
             r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", route.request.url
         )
@@ -194,12 +191,12 @@ def opened(chromium: Any, width: int = 1280) -> Iterator[Any]:
 
 
 @pytest.fixture
-def page(chromium: Any) -> Iterator[Any]:
+def page(chromium):
     with opened(chromium) as page:
         yield page
 
 
-def taken(page: Any, name: str) -> Path:
+def taken(page, name):
     """Take a picture of a page, as tall as its notebook, into the folder of this run's pictures."""
     SHOTS.mkdir(parents=True, exist_ok=True)
     width = page.viewport_size["width"]
@@ -213,19 +210,17 @@ def taken(page: Any, name: str) -> Path:
 
 
 @pytest.fixture
-def shot(page: Any, request: pytest.FixtureRequest) -> Callable[[str], Path]:
+def shot(page, request):
     return lambda name: taken(page, name)
 
 
 @pytest.fixture(scope="module", params=list(THEMES))
-def theme(request: pytest.FixtureRequest) -> str:
+def theme(request):
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def jupyterlab(
-    theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path]]:
+def jupyterlab(theme, chromium, tmp_path_factory):
     """A JupyterLab server in a theme, and the folder it shows, with every notebook in it."""
     home = tmp_path_factory.mktemp(f"lab-{theme}")
     for source in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -235,7 +230,7 @@ def jupyterlab(
 
 
 @contextlib.contextmanager
-def in_lab(home: Path, theme: str, **more: dict[str, Any]) -> Iterator[str]:
+def in_lab(home, theme, **more):
     """Run a JupyterLab server in a theme over the folder notebooks of a home; give its address."""
     words = ["jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=PORT",
              "--ServerApp.port_retries=0", "--IdentityProvider.token=", "--ServerApp.allow_root=True",
@@ -247,13 +242,13 @@ def in_lab(home: Path, theme: str, **more: dict[str, Any]) -> Iterator[str]:
 
 
 @pytest.fixture
-def run_all(page: Any, jupyterlab: tuple[str, Path]) -> Callable[[str], None]:
+def run_all(page, jupyterlab):
     """Open a notebook in JupyterLab, run all its cells, and wait until they are done."""
     yield lambda name: run_cells(page, f"{jupyterlab[0]}lab/tree/{name}")
     end_kernels(jupyterlab[0])
 
 
-def run_cells(page: Any, address: str) -> None:
+def run_cells(page, address):
     """Open a notebook at its address, run all its cells, and wait until they are done."""
     from playwright.sync_api import expect
 
@@ -271,7 +266,7 @@ def run_cells(page: Any, address: str) -> None:
     ).to_have_count(0)
 
 
-def end_kernels(base: str) -> None:
+def end_kernels(base):
     """End the kernels of a server, so that one test's do not slow down the next."""
     for session in json.load(urllib.request.urlopen(f"{base}api/sessions")):
         urllib.request.urlopen(
@@ -282,12 +277,12 @@ def end_kernels(base: str) -> None:
 
 
 @pytest.fixture
-def voila(page: Any, tmp_path: Path) -> Iterator[Callable[[Path], str]]:
+def voila(page, tmp_path):
     """Serve a notebook as a page with Voila, open it, and wait until it is there."""
     package_or_skip("voila")
     with contextlib.ExitStack() as stack:
 
-        def open_page(source: Path) -> str:
+        def open_page(source):
             copy = stripped(source, tmp_path / "notebooks")
             words = [
                 "voila",

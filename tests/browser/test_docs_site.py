@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browser.conftest import SHOTS, opened, serving
@@ -25,7 +23,7 @@ PAGES = (
 
 
 @pytest.fixture(scope="module")
-def site(docs_html: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def site(docs_html, tmp_path_factory):
     """Serve the documentation on this machine."""
     server = [
         "http.server",
@@ -39,16 +37,14 @@ def site(docs_html: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield base
 
 
-def shown(page: Any, address: str, theme: str) -> None:
+def shown(page, address, theme):
     page.emulate_media(color_scheme=theme)
     page.goto(address, wait_until="load")
     assert page.evaluate("document.documentElement.dataset.theme") == theme
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_start_page_has_no_serious_fault_of_accessibility(
-    chromium: Any, site: str, theme: str
-) -> None:
+def test_the_start_page_has_no_serious_fault_of_accessibility(chromium, site, theme):
     axe = package_or_skip("axe_playwright_python.sync_playwright").Axe()
     with opened(chromium) as page:
         for name in ("index", "start"):
@@ -64,7 +60,7 @@ def test_the_start_page_has_no_serious_fault_of_accessibility(
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_pages_fit_the_window(chromium: Any, site: str, theme: str, width: int) -> None:
+def test_pages_fit_the_window(chromium, site, theme, width):
     with opened(chromium, width) as page:
         for name in PAGES:
             shown(page, f"{site}{name}.html", theme)
@@ -77,7 +73,7 @@ def test_pages_fit_the_window(chromium: Any, site: str, theme: str, width: int) 
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_figures_stand_on_the_page(chromium: Any, site: str, theme: str) -> None:
+def test_figures_stand_on_the_page(chromium, site, theme):
     with opened(chromium) as page:
         shown(page, f"{site}gallery.html", theme)
         picture = page.locator(".cell_output img").first
@@ -93,7 +89,7 @@ def test_figures_stand_on_the_page(chromium: Any, site: str, theme: str) -> None
         assert max(brightest - paper, paper - darkest) > 150
 
 
-def test_search_finds_a_function(chromium: Any, site: str) -> None:
+def test_search_finds_a_function(chromium, site):
     with opened(chromium) as page:
         page.goto(f"{site}search.html?q=schedule_check")
         page.locator("#search-results a", has_text="schedule_check").first.wait_for()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import nbformat
-import pandas as pd
 import pytest
 from browser.conftest import SHOTS, THEMES, in_lab, opened, run_cells
 
@@ -27,14 +23,12 @@ INK = "([view]) => getComputedStyle(document.querySelectorAll('.ll-picture svg')
 
 
 @pytest.fixture(scope="module")
-def trades() -> pd.DataFrame:
+def trades():
     return lab.connect().trades(10083)
 
 
 @pytest.fixture(scope="module")
-def notebook(
-    theme: str, chromium: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
+def notebook(theme, chromium, tmp_path_factory):
     """A notebook with figures to look into, run in JupyterLab in a theme."""
     home = tmp_path_factory.mktemp(f"figures-{theme}")
     (home / "notebooks").mkdir()
@@ -48,7 +42,7 @@ def notebook(
         yield page
 
 
-def place(mark: Any, figure: Any) -> tuple[float, float]:
+def place(mark, figure):
     """Return where a mark is in its picture, by the limits of the axes drawn in the page."""
     axes = figure.axes[0]
     figure.draw_without_rendering()
@@ -56,13 +50,11 @@ def place(mark: Any, figure: Any) -> tuple[float, float]:
     return float(x / figure.bbox.width), float(1 - y / figure.bbox.height)
 
 
-def tip(page: Any, view: int) -> str:
+def tip(page, view):
     return str(page.locator(".ll-picture").nth(view).locator(".ll-tip").text_content())
 
 
-def test_hover_says_what_the_library_computes(
-    notebook: Any, trades: pd.DataFrame
-) -> None:
+def test_hover_says_what_the_library_computes(notebook, trades):
     for view, figure in enumerate(
         (lab.figures.volume(trades), lab.figures.fees_by_token(trades))
     ):
@@ -71,7 +63,7 @@ def test_hover_says_what_the_library_computes(
             assert tip(notebook, view) == mark.text
 
 
-def test_arrow_keys_read_the_values_aloud(notebook: Any, trades: pd.DataFrame) -> None:
+def test_arrow_keys_read_the_values_aloud(notebook, trades):
     figure = lab.figures.volume(trades)
     picture = notebook.locator(".ll-picture").nth(0)
     live = notebook.locator(".ll-live").nth(0)
@@ -97,11 +89,11 @@ def test_arrow_keys_read_the_values_aloud(notebook: Any, trades: pd.DataFrame) -
     )  # no key reached the notebook
 
 
-def drawn(page: Any, view: int) -> str:
+def drawn(page, view):
     return str(page.locator(".ll-drawing").nth(view).inner_html())
 
 
-def changed(page: Any, view: int, before: str) -> str:
+def changed(page, view, before):
     page.wait_for_function(
         "([view, before]) => document.querySelectorAll('.ll-drawing')[view].innerHTML !== before",
         arg=[view, before],
@@ -109,7 +101,7 @@ def changed(page: Any, view: int, before: str) -> str:
     return drawn(page, view)
 
 
-def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook: Any) -> None:
+def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook):
     whole = drawn(notebook, 0)
     other = drawn(notebook, 1)
     picture = notebook.locator(".ll-picture").nth(0)
@@ -139,7 +131,7 @@ def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook: Any) 
     assert tools.nth(4).is_disabled()
 
 
-def test_views_on_one_page_share_no_id_and_letters_are_found(notebook: Any) -> None:
+def test_views_on_one_page_share_no_id_and_letters_are_found(notebook):
     twice, lost = notebook.evaluate("""() => {
         const ids = [...document.querySelectorAll('.ll-drawing [id]')].map(e => e.id);
         const links = [...document.querySelectorAll('.ll-drawing use')].map(e => e.getAttribute('xlink:href').slice(1));
@@ -148,7 +140,7 @@ def test_views_on_one_page_share_no_id_and_letters_are_found(notebook: Any) -> N
     assert (twice, lost) == (0, 0)
 
 
-def test_another_theme_needs_no_new_drawing(notebook: Any, theme: str) -> None:
+def test_another_theme_needs_no_new_drawing(notebook, theme):
     before = drawn(notebook, 0)
     ink = notebook.evaluate(INK, [0])
     other = next(name for key, name in THEMES.items() if key != theme)

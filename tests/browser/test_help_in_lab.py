@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
 
 import nbformat
 import pytest
@@ -19,7 +17,7 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def page(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def page(chromium, tmp_path_factory):
     """Open a notebook whose last cell is empty; the tests type into that."""
     home = tmp_path_factory.mktemp("help")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
@@ -34,13 +32,13 @@ def page(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
         yield page
 
 
-def sync_api_timeout() -> type[Exception]:
+def sync_api_timeout():
     from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
     return PlaywrightTimeout
 
 
-def typed(page: Any, text: str) -> Any:
+def typed(page, text):
     """Type into the last cell, in place of what is there."""
     cell = page.locator(".jp-CodeCell").last
     cell.locator(".cm-content").click()
@@ -56,7 +54,7 @@ def typed(page: Any, text: str) -> Any:
 @pytest.mark.parametrize(
     "name", ["fees.summary", "fills.all_in_cost", "figures.cost_curve", "Archive.sync"]
 )
-def test_a_tooltip_holds_what_is_asked_for_and_an_example(page: Any, name: str) -> None:
+def test_a_tooltip_holds_what_is_asked_for_and_an_example(page, name):
     typed(page, f"lab.{name}(")
     page.keyboard.press("Shift+Tab")
     tooltip = page.locator(".jp-Tooltip")
@@ -79,9 +77,7 @@ def test_a_tooltip_holds_what_is_asked_for_and_an_example(page: Any, name: str) 
         ('lab.Archive("nothing").trades()', "Fill it first: archive.sync(client"),
     ],
 )
-def test_the_last_line_of_an_error_says_what_to_do(
-    page: Any, code: str, hint: str
-) -> None:
+def test_the_last_line_of_an_error_says_what_to_do(page, code, hint):
     cell = typed(page, code)
     last = cell.locator(".jp-OutputArea-output").get_by_text(hint)
     for _ in range(

@@ -3,9 +3,7 @@
 import json
 import re
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -16,13 +14,7 @@ WIDGET = ".jp-OutputArea-output .jupyter-widgets.widget-vbox >> nth=0"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_run_all_ends_without_an_error(
-    name: str,
-    theme: str,
-    page: Any,
-    run_all: Callable[[str], None],
-    shot: Callable[[str], Path],
-) -> None:
+def test_run_all_ends_without_an_error(name, theme, page, run_all, shot):
     run_all(name)
     picture = shot(f"{Path(name).stem}-{theme}")
     errors = page.locator('[data-mime-type="application/vnd.jupyter.error"]')
@@ -37,7 +29,7 @@ def test_run_all_ends_without_an_error(
         )
 
 
-def test_kernels_end_with_their_test(tmp_path: Path) -> None:
+def test_kernels_end_with_their_test(tmp_path):
     (tmp_path / "notebooks").mkdir()
     session = {
         "name": "a",
@@ -54,8 +46,8 @@ def test_kernels_end_with_their_test(tmp_path: Path) -> None:
 
 
 def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(
-    chromium: Any, tmp_path: Path
-) -> None:
+    chromium, tmp_path
+):
     (tour,) = re.findall(
         r"```python\n(.*?)```",
         (ROOT / "README.md").read_text(encoding="utf-8"),

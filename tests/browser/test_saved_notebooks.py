@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import nbformat
 import pytest
 from browser.conftest import end_kernels, in_lab, opened, run_cells, taken
@@ -31,9 +27,7 @@ PAUSE = 6_000
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
-def saved(
-    request: Any, chromium: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Any, Path, str]]:
+def saved(request, chromium, tmp_path_factory):
     """A page on which a notebook was run and saved, and opened again without its kernel."""
     expect = package_or_skip("playwright.sync_api").expect
     home = tmp_path_factory.mktemp("saved")
@@ -62,14 +56,12 @@ def saved(
         yield page, path, request.param
 
 
-def visible(page: Any, selector: str) -> int:
+def visible(page, selector):
     found = page.locator(selector).all()
     return sum(one.is_visible() for one in found)
 
 
-def test_jupyterlab_shows_figures_and_tables_of_widgets_without_a_kernel(
-    saved: tuple[Any, Path, str],
-) -> None:
+def test_jupyterlab_shows_figures_and_tables_of_widgets_without_a_kernel(saved):
     page, _, theme = saved
     taken(page, f"reopened-{theme}")
     assert visible(page, COPY) == len(CELLS)
@@ -78,9 +70,7 @@ def test_jupyterlab_shows_figures_and_tables_of_widgets_without_a_kernel(
     assert visible(page, "text=Error displaying widget") == 0
 
 
-def test_a_page_of_nbconvert_shows_them_too(
-    saved: tuple[Any, Path, str], chromium: Any
-) -> None:
+def test_a_page_of_nbconvert_shows_them_too(saved, chromium):
     _, path, theme = saved
     notebook = nbformat.read(path, as_version=4)
     html, _ = HTMLExporter(theme=theme).from_notebook_node(notebook)
@@ -94,7 +84,7 @@ def test_a_page_of_nbconvert_shows_them_too(
         assert visible(page, f"{COPY} img") == PICTURES
 
 
-def test_no_bar_is_saved(saved: tuple[Any, Path, str]) -> None:
+def test_no_bar_is_saved(saved):
     _, path, _ = saved
     first = nbformat.read(path, as_version=4).cells[0]
     contents = [output.get("data", {}) for output in first.outputs]

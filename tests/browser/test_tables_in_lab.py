@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pandas as pd
@@ -48,11 +46,7 @@ odd""",
 
 
 @pytest.fixture(scope="module", params=list(THEMES))
-def page(
-    request: pytest.FixtureRequest,
-    chromium: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Any]:
+def page(request, chromium, tmp_path_factory):
     """Open a notebook with tables, in a theme, with all its cells run."""
     home = tmp_path_factory.mktemp(f"tables-{request.param}")
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
@@ -70,15 +64,15 @@ def page(
 
 
 @pytest.fixture(scope="module")
-def trades() -> pd.DataFrame:
+def trades():
     return lab.connect().trades(10083, limit=ROWS, progress=False)
 
 
-def view(page: Any, number: int = 0) -> Any:
+def view(page, number=0):
     return page.locator(".ll-view").nth(number)
 
 
-def shows_column(view: Any, name: str, texts: list[str]) -> None:
+def shows_column(view, name, texts):
     """Wait until a column on the page of a table has some texts."""
     names = [one.strip(" ▲▼") for one in view.locator("thead th").all_inner_texts()]
     expect(
@@ -86,7 +80,7 @@ def shows_column(view: Any, name: str, texts: list[str]) -> None:
     ).to_have_text(texts)
 
 
-def saved(page: Any, view: Any) -> list[list[str]]:
+def saved(page, view):
     with page.expect_download() as download:
         view.get_by_role("button", name="Save CSV").click()
     return list(
@@ -94,7 +88,7 @@ def saved(page: Any, view: Any) -> list[list[str]]:
     )
 
 
-def test_each_call_of_show_displays_its_table_once(page: Any) -> None:
+def test_each_call_of_show_displays_its_table_once(page):
     tables = page.locator(".jp-CodeCell").nth(0).locator("table.ll-table")
     assert tables.count() == 5
     heads = [tables.nth(n).locator("thead th").first.inner_text() for n in range(5)]
@@ -102,9 +96,7 @@ def test_each_call_of_show_displays_its_table_once(page: Any) -> None:
     taken(page, f"tables-{page.theme}")
 
 
-def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(
-    page: Any, trades: pd.DataFrame
-) -> None:
+def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(page, trades):
     one = view(page)
     size = one.get_by_role("button", name="size")
     for is_down in (False, True):
@@ -124,9 +116,7 @@ def test_a_click_sorts_by_exact_value_and_missing_ones_come_last(
     assert heading.get_attribute("title") == "Number of the fill; both sides share it."
 
 
-def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(
-    page: Any, trades: pd.DataFrame
-) -> None:
+def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(page, trades):
     one = view(page)
     one.get_by_label("Filter").fill("dex")
     one.get_by_role("button", name="notional").click()
@@ -144,7 +134,7 @@ def test_the_csv_holds_all_digits_of_the_rows_on_screen_in_their_order(
     shows_column(one, "trade_id", [str(value) for value in trades["trade_id"].head(50)])
 
 
-def test_help_on_a_heading_is_reached_by_keyboard(page: Any) -> None:
+def test_help_on_a_heading_is_reached_by_keyboard(page):
     one = view(page)
     # Where the test before left the pointer, another heading may scroll under it.
     page.mouse.move(0, 0)
@@ -163,7 +153,7 @@ def test_help_on_a_heading_is_reached_by_keyboard(page: Any) -> None:
     )  # no key reached JupyterLab's commands
 
 
-def test_a_row_is_chosen_by_click_and_by_key(page: Any) -> None:
+def test_a_row_is_chosen_by_click_and_by_key(page):
     one = view(page, 1)
     one.get_by_role("button", name="fills").click()
     expect(one.locator("[aria-sort=ascending]")).to_have_count(1)
@@ -178,7 +168,7 @@ def test_a_row_is_chosen_by_click_and_by_key(page: Any) -> None:
     taken(page, f"table-view-{page.theme}")
 
 
-def ask(page: Any, expression: str) -> str:
+def ask(page, expression):
     """Evaluate an expression in the notebook's kernel, in a new cell."""
     page.locator(".jp-CodeCell").last.locator(".cm-content").click()
     page.keyboard.press("Escape")
@@ -195,7 +185,7 @@ def ask(page: Any, expression: str) -> str:
     return answer
 
 
-def test_hostile_text_is_text_and_no_formula(page: Any) -> None:
+def test_hostile_text_is_text_and_no_formula(page):
     one = view(page, 2)
     shows_column(one, "memo", [HOSTILE, "-2+3", "b"])
     assert one.locator("img").count() == 0
@@ -211,7 +201,7 @@ def test_hostile_text_is_text_and_no_formula(page: Any) -> None:
 
 
 @pytest.mark.parametrize("width", [700, 2560])
-def test_tables_fit_narrow_and_wide_pages(page: Any, width: int) -> None:
+def test_tables_fit_narrow_and_wide_pages(page, width):
     page.set_viewport_size({"width": width, "height": 1600})
     one = view(page)
     assert one.evaluate("one => one.scrollWidth <= one.clientWidth + 1")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,7 +14,7 @@ import loopring_lab as lab
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
-def of_fees(client: Any) -> tuple[str, Any, Any]:
+def of_fees(client):
     trades = lab.fills.with_roles(client.trades(10083, progress=False))
     trades = trades[trades["role"] == "taker"]
     return (
@@ -26,7 +24,7 @@ def of_fees(client: Any) -> tuple[str, Any, Any]:
     )
 
 
-def of_fills(client: Any) -> tuple[str, Any, Any]:
+def of_fills(client):
     trades = pd.concat(
         [client.trades(one, progress=False) for one in client.accounts],
         ignore_index=True,
@@ -47,13 +45,7 @@ def of_fills(client: Any) -> tuple[str, Any, Any]:
     ("name", "expected"),
     [("02_fee_analysis", of_fees), ("03_amm_versus_orderbook", of_fills)],
 )
-def test_a_page_is_rendered_and_its_explorer_follows(
-    name: str,
-    expected: Callable[[Any], tuple[str, Any, Any]],
-    page: Any,
-    voila: Callable[[Path], str],
-    shot: Callable[[str], Path],
-) -> None:
+def test_a_page_is_rendered_and_its_explorer_follows(name, expected, page, voila, shot):
     voila(NOTEBOOKS / f"{name}.ipynb")
     figure, before, after = expected(lab.connect())
     explorer = DrivenWidget(page, page.locator(".loopring-lab"), [])

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import nbformat
-import pandas as pd
 import pytest
 from browser.conftest import in_lab, opened, run_cells, taken
 from support.driven_widget import DrivenWidget
@@ -20,7 +17,6 @@ from support.optional import package_or_skip
 
 import loopring_lab as lab
 from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.client import Client
 from loopring_lab.relayer import Relayer, Settings, World
 from loopring_lab.widgets import check_amount
 from loopring_lab.widgets.figure_view import FigureView
@@ -82,24 +78,24 @@ PLAIN = "this-one-was-typed-into-a-plain-field"
 
 
 @pytest.fixture(scope="module")
-def relayer() -> Iterator[Relayer]:
+def relayer():
     """A relayer in this process, whose key updates move only when a test says so."""
     with Relayer(World(), Settings(update_seconds=None)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def client(relayer: Relayer) -> Client:
+def client(relayer):
     return lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
 
 
 @pytest.fixture(scope="module")
-def trades(client: Client) -> pd.DataFrame:
+def trades(client):
     return client.trades(READ, progress=False)
 
 
 @pytest.fixture(scope="module")
-def signed(relayer: Relayer) -> dict[str, str]:
+def signed(relayer):
     """What is typed as a secret, by what it is."""
     signer = relayer.signer(UPDATED)
     client = lab.connect(relayer.base_url, rate=None)
@@ -114,23 +110,23 @@ def signed(relayer: Relayer) -> dict[str, str]:
 class Lab:
     """A notebook with the widgets, open in JupyterLab."""
 
-    def __init__(self, page: Any, home: Path) -> None:
+    def __init__(self, page, home):
         self.page = page
         self.home = home
         self.typed: list[str] = []
 
-    def widget(self, name: str) -> DrivenWidget:
+    def widget(self, name):
         return DrivenWidget(
             self.page, self.cell(CLASSES[name]).locator(".loopring-lab"), self.typed
         )
 
-    def cell(self, code: str) -> Any:
+    def cell(self, code):
         """Return the cell with some code."""
         return self.page.locator(".jp-CodeCell").filter(
             has=self.page.locator(".cm-content", has_text=code)
         )
 
-    def run(self, cell: Any) -> None:
+    def run(self, cell):
         """Run a cell again, and wait until it is done."""
         prompt = cell.locator(".jp-InputPrompt").first
         before = prompt.inner_text()
@@ -143,9 +139,7 @@ class Lab:
 
 
 @pytest.fixture(scope="module")
-def place(
-    chromium: Any, relayer: Relayer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Lab]:
+def place(chromium, relayer, tmp_path_factory):
     """Open the notebook and run it; the widgets' state is saved with it."""
     home = tmp_path_factory.mktemp("widgets")
     names = {"base_url": relayer.base_url, "read": READ, "updated": UPDATED}
@@ -166,7 +160,7 @@ def place(
             yield Lab(page, home)
 
 
-def test_market_explorer(place: Lab, client: Client) -> None:
+def test_market_explorer(place, client):
     widget = place.widget("market")
     markets = client.markets()
     tokens = client.tokens()
@@ -199,18 +193,16 @@ def test_market_explorer(place: Lab, client: Client) -> None:
     assert findings == check_amount(client, "LRC-USDC", "12.5", "quote")
 
 
-def fees(chosen: pd.DataFrame, *by: str) -> Any:
+def fees(chosen, *by):
     table = lab.fees.summary(chosen, by=list(by))
     return lab.show(table[list(dict.fromkeys([*by, *FEES]))], precision=8, rows=50)
 
 
-def takers(trades: pd.DataFrame) -> pd.DataFrame:
+def takers(trades):
     return trades[trades["role"] == "taker"]
 
 
-def test_fee_explorer(
-    place: Lab, client: Client, trades: pd.DataFrame, signed: dict[str, str]
-) -> None:
+def test_fee_explorer(place, client, trades, signed):
     widget = place.widget("fees")
     everyone = trades
     trades = takers(trades)
@@ -281,7 +273,7 @@ def test_fee_explorer(
     widget.shows_drawing(before)
 
 
-def test_code_is_copied_and_becomes_the_next_cell(place: Lab) -> None:
+def test_code_is_copied_and_becomes_the_next_cell(place):
     widget = place.widget("fees")
     page = place.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -304,7 +296,7 @@ def test_code_is_copied_and_becomes_the_next_cell(place: Lab) -> None:
     inserted.wait_for(state="detached")
 
 
-def test_a_cell_run_again_keeps_the_choices(place: Lab, trades: pd.DataFrame) -> None:
+def test_a_cell_run_again_keeps_the_choices(place, trades):
     widget = place.widget("fills")
     for label, option in {
         "Market": "LRC-ETH",
@@ -326,7 +318,7 @@ def test_a_cell_run_again_keeps_the_choices(place: Lab, trades: pd.DataFrame) ->
         widget.choose(label, option)
 
 
-def test_fill_explorer(place: Lab, trades: pd.DataFrame) -> None:
+def test_fill_explorer(place, trades):
     widget = place.widget("fills")
     shown = partial(lab.show, precision=8, rows=50)
     widget.shows_table(shown(lab.fills.breakdown(trades, by=[])))
@@ -361,21 +353,19 @@ def test_fill_explorer(place: Lab, trades: pd.DataFrame) -> None:
     widget.shows_picture(figure)
 
 
-def error_of(call: Callable[[], object]) -> str:
+def error_of(call):
     """Return the message of the library's error."""
     with pytest.raises(lab.LabError) as refused:
         call()
     return str(refused.value)
 
 
-def on_page(call: Callable[[], object]) -> str:
+def on_page(call):
     """Return the message as the wizard words it."""
     return worded(error_of(call), ON_PAGE)
 
 
-def test_key_update_wizard(
-    place: Lab, relayer: Relayer, client: Client, signed: dict[str, str]
-) -> None:
+def test_key_update_wizard(place, relayer, client, signed):
     from playwright.sync_api import expect
 
     widget = place.widget("update")
@@ -422,7 +412,7 @@ def test_key_update_wizard(
     followed_to_its_end(widget, relayer, client, signed)
 
 
-def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> None:
+def signed_in_the_page(place, client, signed):
     """Compare the preview, then sign with a typed private key."""
     widget = place.widget("update")
     update = prepared(client, key_seed=signed["key seed"]).attach(signed["signature"])
@@ -447,9 +437,7 @@ def signed_in_the_page(place: Lab, client: Client, signed: dict[str, str]) -> No
     widget.submit_secret("Private key:", signed["private key"])
 
 
-def followed_to_its_end(
-    widget: DrivenWidget, relayer: Relayer, client: Client, signed: dict[str, str]
-) -> None:
+def followed_to_its_end(widget, relayer, client, signed):
     """Submit, stop waiting, wait on, and find the new key."""
     key = lab.protocol.l2_key(bytes.fromhex(signed["signature"][2:]))
     widget.press("Submit the update")
@@ -473,14 +461,14 @@ def followed_to_its_end(
     assert widget.code().endswith("update.submit().wait()")
 
 
-def prepared(client: Client, **terms: Any) -> lab.KeyUpdate:
+def prepared(client, **terms):
     return lab.KeyUpdate.prepare(
         client, account_id=UPDATED, **{"fee_token": "LRC", "max_fee": "2.5"} | terms
     )
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
-def test_widgets_fit_every_window_and_are_accessible(place: Lab, theme: str) -> None:
+def test_widgets_fit_every_window_and_are_accessible(place, theme):
     page = place.page
     page.get_by_role("menuitem", name="Settings", exact=True).click()
     for entry in ("Theme", f"JupyterLab {theme}"):
@@ -515,7 +503,7 @@ def test_widgets_fit_every_window_and_are_accessible(place: Lab, theme: str) -> 
     assert violations(page, ".loopring-lab") == []
 
 
-def violations(page: Any, within: str) -> list[str]:
+def violations(page, within):
     """Return what axe-core finds that is serious or worse."""
     axe = package_or_skip("axe_playwright_python")
     page.evaluate(Path(axe.__file__).with_name("axe.min.js").read_text())
@@ -528,7 +516,7 @@ def violations(page: Any, within: str) -> list[str]:
     ]
 
 
-def test_nothing_typed_as_a_secret_is_saved(place: Lab, signed: dict[str, str]) -> None:
+def test_nothing_typed_as_a_secret_is_saved(place, signed):
     """The control is a plain password field, which JupyterLab does save."""
     assert set(signed.values()) <= set(place.typed), (
         "run this file as a whole: the tests above type them"
@@ -537,9 +525,7 @@ def test_nothing_typed_as_a_secret_is_saved(place: Lab, signed: dict[str, str]) 
     page.get_by_label("Plain:").fill(PLAIN)
     page.get_by_label("Plain:").press("Tab")
 
-    def is_checkpoint_made(
-        answer: Any,
-    ) -> bool:  # listing the checkpoints has the same address
+    def is_checkpoint_made(answer):  # listing the checkpoints has the same address
         return (
             f"{NOTEBOOK}/checkpoints" in answer.url
             and answer.request.method == "POST"
@@ -565,7 +551,7 @@ def test_nothing_typed_as_a_secret_is_saved(place: Lab, signed: dict[str, str]) 
     assert found(secrets, page.content().encode()) == []
 
 
-def found(secrets: list[str], content: bytes) -> list[str]:
+def found(secrets, content):
     """Return the secrets whose beginning, middle or end stands in a file, in upper or lower case."""
     text = content.decode(errors="replace").lower()
     parts = {one: (one[2:18], one[20:36], one[-16:]) for one in secrets}

@@ -1,8 +1,6 @@
 """A relayer with chosen settings, and a plain way to ask it."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,21 +15,21 @@ TRADES = "/user/trades"
 class ApiClient:
     """A plain client of one relayer."""
 
-    def __init__(self, relayer: Relayer) -> None:
+    def __init__(self, relayer):
         self.relayer = relayer
         self.session = requests.Session()
 
-    def get(self, path: str, key: str | None = None, **query: Any) -> requests.Response:
+    def get(self, path, key=None, **query):
         headers = {"X-API-KEY": self.relayer.api_key if key is None else key}
         url = self.relayer.base_url + "/api/v3" + path
         return self.session.get(url, headers=headers, params=query, timeout=10)
 
-    def trades(self, **query: Any) -> tuple[int, list[list[Any]]]:
+    def trades(self, **query):
         answer = self.get(TRADES, **query)
         assert answer.status_code == 200, answer.text
         return answer.json()["totalNum"], answer.json()["trades"]
 
-    def pages(self, **query: Any) -> list[list[Any]]:
+    def pages(self, **query):
         rows: list[list[Any]] = []
         while True:
             total, page = self.trades(offset=len(rows), limit=50, **query)
@@ -41,18 +39,16 @@ class ApiClient:
 
 
 @pytest.fixture(scope="session")
-def world() -> World:
+def world():
     return World(seed=1, size=0.05)
 
 
 @pytest.fixture
-def serve(world: World) -> Iterator[Callable[..., ApiClient]]:
+def serve(world):
     """Start relayers of the small world, or of a recording, with any settings, and give clients of them."""
     made: list[ApiClient] = []
 
-    def make(
-        *, recording: Path | None = None, clock: Any = None, **settings: Any
-    ) -> ApiClient:
+    def make(*, recording=None, clock=None, **settings):
         more = {} if clock is None else {"clock": clock}
         source = world if recording is None else None
         relayer = Relayer(source, Settings(**settings), recording=recording, **more)
@@ -66,7 +62,7 @@ def serve(world: World) -> Iterator[Callable[..., ApiClient]]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A recording of two accounts, one of them with an empty history."""
     (tmp_path / "tokens.json").write_text(
         '[{"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": true}]'
@@ -115,12 +111,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def relayers() -> Iterator[Callable[..., Relayer]]:
+def relayers():
     """Make relayers whose key updates move only when a test says so, and stop them afterwards."""
     made: list[Relayer] = []
     small = World(size=0.002)  # in which no pool has the account id of a vector
 
-    def make(*, store: Path | None = None, now: Any = None, **settings: Any) -> Relayer:
+    def make(*, store=None, now=None, **settings):
         more = {} if now is None else {"now": now}
         relayer = Relayer(
             small, Settings(**{"update_seconds": None, **settings}), store=store, **more
@@ -134,11 +130,11 @@ def relayers() -> Iterator[Callable[..., Relayer]]:
 
 
 @pytest.fixture
-def posters() -> Iterator[Callable[[Relayer], Poster]]:
+def posters():
     """Make senders of POST /account, and close them afterwards."""
     made: list[Poster] = []
 
-    def make(relayer: Relayer) -> Poster:
+    def make(relayer):
         made.append(Poster(relayer))
         return made[-1]
 

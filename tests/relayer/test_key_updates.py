@@ -13,15 +13,13 @@ from support.key_update_requests import (
     stored,
 )
 
-from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer
 
 ACCOUNT = 10083
 OTHER = 11519
 
 
-def get_json(relayer: Relayer, path: str, key: str = "", **query) -> dict:
+def get_json(relayer, path, key="", **query):
     answer = requests.get(
         relayer.base_url + "/api/v3" + path,
         params=query,
@@ -32,7 +30,7 @@ def get_json(relayer: Relayer, path: str, key: str = "", **query) -> dict:
     return body["resultInfo"] if answer.status_code == 400 else body
 
 
-def api_key(relayer: Relayer, account_id: int, key: protocol.L2Key) -> dict:
+def api_key(relayer, account_id, key):
     signature = request_signature(relayer.base_url, key, account_id)
     url = f"{relayer.base_url}/api/v3/apiKey?accountId={account_id}"
     return requests.get(url, headers={"X-API-SIG": signature}, timeout=5).json()

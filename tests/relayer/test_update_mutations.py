@@ -2,13 +2,10 @@
 
 import copy
 import json
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 from support.key_update_requests import signature_of, signed_update, stored
-
-from loopring_lab.relayer import Relayer
 
 ACCOUNT = 10083
 OTHER = 11519
@@ -52,18 +49,14 @@ WRONG: list[Any] = [
 ]
 
 
-def paths(
-    body: dict[str, Any], outer: tuple[str, ...] = ()
-) -> Iterator[tuple[str, ...]]:
+def paths(body, outer=()):
     for name, value in body.items():
         yield (*outer, name)
         if isinstance(value, dict):
             yield from paths(value, (*outer, name))
 
 
-def changed(
-    body: dict[str, Any], path: tuple[str, ...], value: Any = ...
-) -> dict[str, Any]:
+def changed(body, path, value=...):
     """Copy a body with one member replaced, or left out."""
     made = copy.deepcopy(body)
     inner = made
@@ -75,11 +68,11 @@ def changed(
     return made
 
 
-def encoded(body: Any) -> bytes:
+def encoded(body):
     return json.dumps(body).encode()
 
 
-def other_values(body: dict[str, Any]) -> Iterator[bytes]:
+def other_values(body):
     """Return bodies with a member of another type, out of range, or of another value than was signed."""
     for path in paths(body):
         for value in WRONG:
@@ -98,7 +91,7 @@ def other_values(body: dict[str, Any]) -> Iterator[bytes]:
     )
 
 
-def other_members(body: dict[str, Any]) -> Iterator[bytes]:
+def other_members(body):
     """Return bodies that lack a member, have one too many, or one twice."""
     for path in paths(body):
         if path[0] not in OPTIONAL or len(path) > 1:
@@ -123,7 +116,7 @@ def other_members(body: dict[str, Any]) -> Iterator[bytes]:
             yield encoded({**body, outer: {**body[outer], name: 1}})
 
 
-def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
+def broken_bytes(body, random):
     """Return bodies that are cut, are no UTF-8, no JSON, or far too long or deep."""
     data = encoded(body)
     for bad in (b"\xff", b"\xc3(", b"\x00", b"\xed\xa0\x80", b"\x1b"):
@@ -156,14 +149,12 @@ def broken_bytes(body: dict[str, Any], random: Random) -> Iterator[bytes]:
         yield data.replace(b'"nonce": 1', b'"nonce": ' + number)
 
 
-def other_headers(
-    body: dict[str, Any], relayer: Relayer, random: Random
-) -> Iterator[Request]:
+def other_headers(body, relayer, random):
     """Return requests whose signature is missing, broken, somebody else's, or not that of the body."""
     right = body["ecdsaSignature"].encode()
     bare = encoded(changed(body, ("ecdsaSignature",)))
 
-    def with_header(value: bytes) -> Request:
+    def with_header(value):
         return bare, [("X-API-SIG", value)]
 
     for byte in range(0, 66, 6):
@@ -191,7 +182,7 @@ def other_headers(
     yield bare, [("Authorization", right)]
 
 
-def mutations(relayer: Relayer) -> Iterator[Request]:
+def mutations(relayer):
     random = Random(1)
     body = signed_update(relayer, ACCOUNT)
     header = [("X-API-SIG", body["ecdsaSignature"].encode())]

@@ -1,7 +1,6 @@
 """Which key updates the relayer accepts: the vectors, the documented sample, and every rule one by one."""
 
 import json
-from typing import Any
 
 import pytest
 from support.key_update_requests import (
@@ -15,7 +14,7 @@ from support.protocol_vectors import every_vector
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer, World
+from loopring_lab.relayer import World
 
 pytestmark = pytest.mark.contract
 
@@ -27,14 +26,14 @@ ARGUMENT = 100001
 BAD_SIGNATURE = 104005
 
 
-def vectors(section: str) -> Any:
+def vectors(section):
     cases = [
         pytest.param(vector, id=vector["id"]) for vector in every_vector()[section]
     ]
     return pytest.mark.parametrize("vector", cases)
 
 
-def relayer_of(relayers, vector, **settings) -> Relayer:
+def relayer_of(relayers, vector, **settings):
     """Make a relayer of the vector's exchange that knows the vector's account, an hour before its end."""
     settings = {
         "update_fees": FREE,
@@ -47,7 +46,7 @@ def relayer_of(relayers, vector, **settings) -> Relayer:
     return relayer
 
 
-def check_processed(relayer: Relayer, body: dict[str, Any]) -> None:
+def check_processed(relayer, body):
     relayer.step()
     relayer.step()
     account = relayer._accounts.find(body["accountId"], body["owner"])

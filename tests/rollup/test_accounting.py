@@ -153,5 +153,5 @@ def test_the_figure_says_what_it_draws(block, tokens):
         lab.figures.pool_balance(block.balances(58344, tokens))
 
 
-def texts(axes) -> str:
+def texts(axes):
     return "\n".join(text.get_text() for text in axes.texts)

@@ -1,36 +1,28 @@
 """The commands on stores of blocks: arguments, exit codes, output, Ctrl-C, and where the address comes from."""
 
-import os
-import pty
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from support.child_output import on_a_terminal
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, data_of
 from support.scripted_server import Answer
 
 from loopring_lab.cli import main
 from loopring_lab.rollup import Store
 
-PROGRAM = [sys.executable, "-W", "ignore", "-m", "loopring_lab", "blocks"]
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
 
 @pytest.fixture(autouse=True)
-def no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_bar(monkeypatch):
     monkeypatch.setenv("TQDM_DISABLE", "1")
 
 
-def run(chain: ScriptedChain, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def run(chain, monkeypatch, *words):
     with chain.served() as url:
         monkeypatch.setenv("LOOPRING_RPC_URL", f"{url}/v3/{KEY}")
         return main(["blocks", *words])
 
 
-def test_sync_report_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sync_report_check(tmp_path, monkeypatch, capsys):
     folder = str(tmp_path / "blocks")
     assert run(ScriptedChain(12), monkeypatch, "sync", folder, "--rate", "1000") == 0
     said = capsys.readouterr()
@@ -42,13 +34,8 @@ def test_sync_report_check(
 
 
 @pytest.mark.parametrize("words", [["sync"], ["import", "."]])
-def test_ctrl_c_says_how_to_resume(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+def test_ctrl_c_says_how_to_resume(words, tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Store, "sync", interrupted)
@@ -62,12 +49,9 @@ def test_ctrl_c_says_how_to_resume(
 
 @pytest.mark.parametrize("command", ["check", "report"])
 def test_ctrl_c_in_a_command_that_only_reads_has_nothing_to_resume(
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def interrupted(_: object) -> None:
+    command, tmp_path, monkeypatch, capsys
+):
+    def interrupted(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Store, command, interrupted)
@@ -75,7 +59,7 @@ def test_ctrl_c_in_a_command_that_only_reads_has_nothing_to_resume(
     assert "Resume" not in capsys.readouterr().err
 
 
-def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_of_a_part(tmp_path, monkeypatch):
     folder = str(tmp_path / "blocks")
     bounds = ["--from-block", str(FIRST_L1 + 300), "--to-block", str(FIRST_L1 + 400)]
     chain = ScriptedChain(12, chain_id=5)
@@ -84,9 +68,7 @@ def test_a_sync_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [raw.block_id for raw in Store(folder).blocks().raw] == [3, 4]
 
 
-def test_missing_blocks_are_exit_code_1_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_blocks_are_exit_code_1_and_named(tmp_path, monkeypatch, capsys):
     folder = str(tmp_path / "blocks")
     chain = ScriptedChain(12)
     lost = [
@@ -110,7 +92,7 @@ def test_missing_blocks_are_exit_code_1_and_named(
     assert run(ScriptedChain(12), monkeypatch, "sync", folder) == 0
 
 
-def test_import_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_and_check(tmp_path, capsys):
     folder = str(tmp_path / "blocks")
     for number in (5, 6, 8):
         (tmp_path / f"{number}.hex").write_text(data_of(number, 16).hex())
@@ -149,16 +131,12 @@ def test_import_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("words", [["report"], ["check"], ["import", "no-such-file"]])
-def test_what_cannot_be_done_is_exit_code_2(
-    tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_done_is_exit_code_2(tmp_path, words, capsys):
     assert main(["blocks", words[0], str(tmp_path / "blocks"), *words[1:]]) == 2
     assert capsys.readouterr().err.startswith("loopring-lab: ")
 
 
-def test_an_address_that_is_refused_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_address_that_is_refused_is_not_shown(tmp_path, monkeypatch, capsys):
     chain = ScriptedChain(3)
     chain.trouble = lambda number, asked: Answer(401, KEY.encode())
     assert run(chain, monkeypatch, "sync", str(tmp_path / "blocks")) == 2
@@ -171,61 +149,28 @@ def test_an_address_that_is_refused_is_not_shown(
     assert KEY not in said
 
 
-def on_a_terminal(env: dict[str, str], folder: Path, typed: bytes) -> tuple[int, bytes]:
-    """Run a sync on a terminal, and type an answer to its question."""
-    ours, theirs = pty.openpty()
-    child = subprocess.Popen(
-        [
-            *PROGRAM,
-            "sync",
-            str(folder),
-            "--rate",
-            "1000",
-            "--to-block",
-            str(FIRST_L1 + 1_000),
-        ],
-        env=env,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
+def asked(folder, typed):
+    """Sync a store on a terminal, and type an answer to the question for an address."""
+    bounds = ["--rate", "1000", "--to-block", str(FIRST_L1 + 1_000)]
+    return on_a_terminal(
+        ["blocks", "sync", str(folder), *bounds],
+        prompt=b"Address of an Ethereum endpoint (not shown; empty for the embedded chain): ",
+        typed=typed,
+        without="LOOPRING_RPC_URL",
     )
-    os.close(theirs)
-    seen = b""
-    while b"embedded chain): " not in seen:
-        seen += os.read(ours, 1024)
-    os.write(ours, typed + b"\n")
-    try:
-        while chunk := os.read(ours, 4096):
-            seen += chunk
-    except OSError:
-        pass  # the terminal is closed when the program ends
-    code = child.wait(60)
-    os.close(ours)
-    return code, seen
 
 
-def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path: Path) -> None:
-    env = {
-        name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
-    }
+def test_the_address_is_asked_for_on_a_terminal_and_not_shown(tmp_path):
     with ScriptedChain(9).served() as url:
-        code, seen = on_a_terminal(env, tmp_path / "blocks", f"{url}/{KEY}".encode())
+        code, seen = asked(tmp_path / "blocks", f"{url}/{KEY}".encode())
     assert code == 0
-    assert (
-        b"Address of an Ethereum endpoint (not shown; empty for the embedded chain): "
-        in seen
-    )
     assert KEY.encode() not in seen
     assert b"9 blocks, none missing between" in seen
 
 
 @pytest.mark.thorough
-def test_no_address_means_the_embedded_chain(tmp_path: Path) -> None:
-    env = {
-        name: value for name, value in os.environ.items() if name != "LOOPRING_RPC_URL"
-    }
-    code, seen = on_a_terminal(env, tmp_path / "blocks", b"")
+def test_no_address_means_the_embedded_chain(tmp_path):
+    code, seen = asked(tmp_path / "blocks", b"")
     assert code == 0
     assert (
         b"Embedded chain: synthetic world, seed 1. Nothing here is real market data."
@@ -234,9 +179,7 @@ def test_no_address_means_the_embedded_chain(tmp_path: Path) -> None:
     assert b"none missing between" in seen
 
 
-def test_an_address_that_no_option_takes_is_not_repeated(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_address_that_no_option_takes_is_not_repeated(capsys):
     for option in (
         ["--rpc", f"https://host.example/{KEY}"],
         [f"--rpc=https://user:{KEY}@host.example"],

@@ -25,9 +25,7 @@ PLACE = re.compile(
 DATA = [varied_data(seed, size) for seed, size in ((1, 16), (2, 0), (3, 40))]
 
 
-def parts(
-    raw: list[calldata.RawBlock],
-) -> list[tuple[int | None, int | None, int | None, bytes]]:
+def parts(raw):
     return [
         (one.block_type, one.block_size, one.block_version, one.data) for one in raw
     ]
@@ -179,7 +177,7 @@ def test_longer_than_the_limit():
             lab.rollup.decode(given)
 
 
-def damaged(calldata: bytes, chance: random.Random) -> bytes:
+def damaged(calldata, chance):
     """Cut calldata, flip bits of it, or replace one of its first words, which are offsets and lengths."""
     way = chance.choice(("cut", "bits", "word"))
     if way == "cut":
@@ -208,7 +206,7 @@ def test_damage_is_refused_by_place_or_gives_whole_blocks():
     ] == []
 
 
-def outcome(sent: bytes) -> str:
+def outcome(sent):
     """Decode calldata; return why it is refused where it is."""
     try:
         found = calldata.read(sent)

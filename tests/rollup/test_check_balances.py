@@ -1,7 +1,6 @@
 """Balances of pools recomputed by `check`, against Python's own integers, and on the recorded block."""
 
 from collections import defaultdict
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -94,11 +93,11 @@ EVENTS = st.one_of(
 )
 
 
-def value(bits: int, mantissa: int) -> int:
+def value(bits, mantissa):
     return (bits & (1 << mantissa) - 1) * 10 ** (bits >> mantissa)
 
 
-def apply(event: dict[str, Any], balances: dict[tuple[int, int], int]) -> None:
+def apply(event, balances):
     """Change balances as the exchange does."""
     match event["kind"]:
         case "spot_trade":
@@ -131,7 +130,7 @@ def apply(event: dict[str, Any], balances: dict[tuple[int, int], int]) -> None:
             balances[event["minter"], event["fee_token"]] -= value(event["fee"], 11)
 
 
-def written(event: dict[str, Any]) -> bytes:
+def written(event):
     fields = {
         name: each for name, each in event.items() if name not in ("kind", "is_wrong")
     }
@@ -187,11 +186,11 @@ def test_every_statement_is_compared_with_the_one_before_it(events, data):
     )
 
 
-def statement(balance: int) -> bytes:
+def statement(balance):
     return slot("amm_update", account=7, token=1, balance=balance)
 
 
-def deposit(amount: int) -> bytes:
+def deposit(amount):
     return slot("deposit", account=7, token=1, amount=amount)
 
 
@@ -240,7 +239,7 @@ def test_changes_after_the_last_statement_of_a_batch_are_carried_over():
     assert (row["checked"], row["wrong"], row["not_checkable"]) == (1, 0, 1)
 
 
-def named_changes() -> list[tuple[int, int, int]]:
+def named_changes():
     """Return the fields of fills in block A that change a balance which is stated before and after."""
     seen: dict[tuple[int, int], list[int]] = defaultdict(list)
     facts = recorded_facts()

@@ -18,7 +18,7 @@ from loopring_lab.relayer import Settings, World
 from loopring_lab.relayer.accounts import demo_owner
 from loopring_lab.rollup import Blocks
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.checks import Check, check
+from loopring_lab.rollup.checks import check
 
 CHAIN_ID = 1
 TIME = 1_648_179_367
@@ -36,9 +36,7 @@ TERMS: dict[str, Any] = {
 NOT_BY_OWNER = "not signed by the owner, which is right if that is a contract"
 
 
-def signed(
-    terms: dict[str, Any], kind: int = protocol.KIND_EIP712, chain_id: int = CHAIN_ID
-) -> bytes:
+def signed(terms, kind=protocol.KIND_EIP712, chain_id=CHAIN_ID):
     """Sign as a wallet does, with eth-account."""
     typed = protocol.account_update_typed_data(
         exchange="0x" + EXCHANGE.hex(),
@@ -59,7 +57,7 @@ def signed(
     return bytes(OWNER.sign_message(encode_defunct(digest)).signature) + b"\3"
 
 
-def float16(value: int) -> int:
+def float16(value):
     exponent = 0
     while value >> 11:
         value = value // 10
@@ -67,7 +65,7 @@ def float16(value: int) -> int:
     return exponent << 11 | value
 
 
-def update_slot(terms: dict[str, Any], kind: int = 1) -> bytes:
+def update_slot(terms, kind=1):
     key = protocol.pack_public_key(X, Y).to_bytes(32)
     start = bytes([TYPES.index("account_update"), kind]) + bytes.fromhex(
         OWNER.address[2:]
@@ -81,14 +79,12 @@ def update_slot(terms: dict[str, Any], kind: int = 1) -> bytes:
     return (start + middle + key + terms["nonce"].to_bytes(4)).ljust(68, b"\0")
 
 
-def consent(terms: dict[str, Any], signature: bytes) -> bytes:
+def consent(terms, signature):
     fields = (signature, terms["max_fee"], terms["valid_until"])
     return encode(["(bytes,uint96,uint32)"], [fields])
 
 
-def calldata(
-    slot: bytes, content: bytes, form: str = "8dadd3af", times: int = 1
-) -> bytes:
+def calldata(slot, content, form="8dadd3af", times=1):
     data = block_data(
         [bytes(68)] * SLOT + [slot] * times, size=16, timestamp=TIME, conditional=times
     )
@@ -96,14 +92,12 @@ def calldata(
     return submit([data], form=form, entries=[entries])
 
 
-def found_in(
-    call: bytes, chain_id: int | None = CHAIN_ID
-) -> tuple[int, int, int, list[str]]:
+def found_in(call, chain_id=CHAIN_ID):
     """Return how many signatures were checked, wrong and not checkable, and the problems named."""
     return figures(check([lab.rollup.decode(call, first_block=5)], None, chain_id))
 
 
-def figures(found: Check) -> tuple[int, int, int, list[str]]:
+def figures(found):
     row = found.summary.loc["signatures"]
     return (
         int(row["checked"]),
@@ -261,9 +255,7 @@ def test_a_signature_by_a_wallet_s_owner_is_listed_but_not_wrong(form, reason):
         word(32) + word(2**31) + word(1) + word(1),
     ],
 )
-def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(
-    content,
-):
+def test_consent_that_cannot_be_read_is_a_problem_that_names_the_place(content):
     checked, wrong, not_checkable, problems = found_in(
         calldata(update_slot(TERMS), content)
     )
@@ -295,12 +287,12 @@ def test_many_updates_over_one_large_text_stay_cheap():
 
 
 @cache
-def settlement() -> Settlement:
+def settlement():
     return Settlement(World(seed=3, size=0.02), Settings())
 
 
 @cache
-def updates() -> list[tuple[int, int, int]]:
+def updates():
     """Return block, index and account of key updates of the world that are signed on layer 1."""
     world = settlement()
     return [

@@ -24,7 +24,7 @@ from support.settled_world import FIRST_L1_BLOCK, L1_BLOCKS
 import loopring_lab as lab
 from loopring_lab.rollup import Blocks, Store
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.checks import Check, check
+from loopring_lab.rollup.checks import check
 
 CHAIN_ID = 1  # of the recorded block
 BLOCKS = 120
@@ -32,7 +32,7 @@ TRANSACTIONS = ("conditional", "auxiliary", "signatures", "balances")
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(tmp_path_factory):
     """The first blocks of the embedded chain, with their events."""
     store = Store(tmp_path_factory.mktemp("chain") / "blocks")
     last = FIRST_L1_BLOCK + L1_BLOCKS * (BLOCKS + 3)
@@ -41,20 +41,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def history(store: Store) -> list[RawBlock]:
+def history(store):
     return list(store.blocks().raw)[:BLOCKS]
 
 
 @pytest.fixture(scope="module")
-def submissions(store: Store, history: list[RawBlock]) -> pa.Table:
+def submissions(store, history):
     events = store.stored.index().events
     last = history[-1].block_id
     return events.filter(pc.field("block_id") <= last)
 
 
-def checked(
-    raw: list[RawBlock], submissions: pa.Table | None = None, *, batch: int = 50
-) -> Check:
+def checked(raw, submissions=None, *, batch=50):
     """Check everything but signatures, for which the chain's id is needed."""
     batches = (
         Blocks(raw[start : start + batch]) for start in range(0, len(raw), batch)
@@ -62,17 +60,17 @@ def checked(
     return check(batches, submissions)
 
 
-def counts(found: Check) -> dict[str, tuple[int, int, int]]:
+def counts(found):
     rows = found.summary[["checked", "wrong", "not_checkable"]].itertuples(name=None)
     return {name: tuple(numbers) for name, *numbers in rows}
 
 
-def listed(found: Check) -> list[tuple[str, int]]:
+def listed(found):
     """Return the check and the block of each problem."""
     return list(zip(found.problems["check"], found.problems["block_id"], strict=True))
 
 
-def changed(raw: RawBlock, at: int, to: bytes) -> RawBlock:
+def changed(raw, at, to):
     return raw._replace(data=raw.data[:at] + to + raw.data[at + len(to) :])
 
 
@@ -152,9 +150,7 @@ def test_events_that_contradict_each_other_are_named(history, submissions):
     assert list(found.problems["problem"]) == ["events state different roots or hashes"]
 
 
-def test_blocks_without_numbers_are_joined_by_their_roots(
-    history,
-):
+def test_blocks_without_numbers_are_joined_by_their_roots(history):
     unnumbered = [raw._replace(block_id=None) for raw in history[:60]]
     found = counts(checked(unnumbered))
     assert (found["indices"], found["roots"]) == ((0, 0, 60), (59, 0, 1))
@@ -172,7 +168,7 @@ def test_blocks_without_numbers_are_joined_by_their_roots(
     )
 
 
-def is_conditional(content: bytes) -> bool:
+def is_conditional(content):
     kind = TYPES[content[0]]
     return kind in ("deposit", "withdrawal", "amm_update") or (
         kind in ("transfer", "account_update", "nft_mint") and content[1] > 0

@@ -1,7 +1,7 @@
 """Slots and frames against a slow second reader, for every type, at random and at the extremes."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ MADE = (
 )  # floats where they are two or three bytes wide
 
 
-def slow_rows(data: bytes) -> Iterator[dict[str, Any]]:
+def slow_rows(data):
     """Read each slot of a block as the protocol's fields, by hand."""
     size = (len(data) - 98) // 68
     for place in range(size):
@@ -62,7 +62,7 @@ def slow_rows(data: bytes) -> Iterator[dict[str, Any]]:
         )(fields(kind, content), content)
 
 
-def fields(kind: str, content: bytes) -> dict[str, Any]:
+def fields(kind, content):
     row: dict[str, Any] = {}
     for name, (start, width) in WIDTHS[kind].items():
         raw = content[start : start + width]
@@ -78,11 +78,11 @@ def fields(kind: str, content: bytes) -> dict[str, Any]:
     return row
 
 
-def transfer(row: dict[str, Any], _: bytes) -> dict[str, Any]:
+def transfer(row, _):
     return row | {"to_token": row["to_token"] or row["token"]}
 
 
-def spot_trade(row: dict[str, Any], _: bytes) -> dict[str, Any]:
+def spot_trade(row, _):
     for own, other in ("ab", "ba"):
         data = row.pop(f"data_{own}")
         high = row.pop(f"high_{own}")
@@ -104,7 +104,7 @@ def spot_trade(row: dict[str, Any], _: bytes) -> dict[str, Any]:
     return row
 
 
-def nft_mint(row: dict[str, Any], content: bytes) -> dict[str, Any]:
+def nft_mint(row, content):
     if row["kind"] == 0:
         return row | {"receiver": row["minter"], "to": bytes(20)}
     start, width = MINT_TO["receiver"]
@@ -124,7 +124,7 @@ FIXED: dict[str, Callable[[dict[str, Any], bytes], dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def blocks() -> lab.rollup.Blocks:
+def blocks():
     return lab.rollup.decode_data(DATA, first_block=100)
 
 

@@ -1,7 +1,6 @@
 """The recorded block: every field of every transaction, from block data and from both forms of calldata."""
 
 import json
-from typing import Any
 
 import pytest
 from support.rollup_blocks import TYPES, recorded, recorded_facts
@@ -14,7 +13,7 @@ FILES = ("data.hex", "calldata_plain.hex", "calldata_packed.hex")
 
 
 @pytest.fixture(scope="module", params=FILES)
-def blocks(request: pytest.FixtureRequest) -> lab.rollup.Blocks:
+def blocks(request):
     text = (recorded() / request.param).read_text()
     return (
         lab.rollup.decode_data(text)
@@ -23,7 +22,7 @@ def blocks(request: pytest.FixtureRequest) -> lab.rollup.Blocks:
     )
 
 
-def as_fact(value: Any, like: Any) -> Any:
+def as_fact(value, like):
     """Write a value of a table as the recorded facts do: hex text, and wide integers as text."""
     if isinstance(value, bytes):
         return "0x" + value.hex()

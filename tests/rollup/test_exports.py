@@ -4,8 +4,6 @@ import contextlib
 import csv
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,11 +24,11 @@ DEPOSIT = "0x" + "ab" * 100  # a call of the exchange that submits no block
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-def transaction(*numbers: int, **known: Any) -> dict[str, Any]:
+def transaction(*numbers, **known):
     """Return a transaction as eth_getTransactionByHash does."""
     return {
         "blockNumber": hex(11_000_000 + numbers[0]),
@@ -43,7 +41,7 @@ def transaction(*numbers: int, **known: Any) -> dict[str, Any]:
     } | known
 
 
-def log_of(number: int, **known: Any) -> dict[str, Any]:
+def log_of(number, **known):
     """Return the event of a block as eth_getLogs does."""
     one = event(number)
     return {
@@ -57,7 +55,7 @@ def log_of(number: int, **known: Any) -> dict[str, Any]:
     } | known
 
 
-def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
+def write_table(path, rows):
     """Write rows as the ending of the path says."""
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
@@ -75,14 +73,14 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def submitted(store: Store) -> list[tuple[Any, ...]]:
+def submitted(store):
     return [
         (raw.l1_block, raw.transaction_hash, raw.place, raw.data)
         for raw in store.blocks().raw
     ]
 
 
-def expected(*calls: tuple[int, ...]) -> list[tuple[Any, ...]]:
+def expected(*calls):
     return [
         (11_000_000 + call[0], f"0x{call[0]:064x}", place, made_data(number))
         for call in calls

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,23 +26,23 @@ KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch):
     monkeypatch.setattr(Budget, "pause", lambda self, seconds: None)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store(tmp_path / "blocks")
 
 
-def held(store: Store) -> dict[int, bytes]:
+def held(store):
     """Return the data of each block by its number, without the first 32 bytes being trusted."""
     raw = store.blocks().raw
     assert len({one.block_id for one in raw}) == len(raw)
     return {one.block_id: one.data for one in raw}
 
 
-def sync(store: Store, chain: ScriptedChain, **how: Any) -> Any:
+def sync(store, chain, **how):
     with chain.served() as url:
         return store.sync(**unpaced(url) | how)
 
@@ -151,9 +150,7 @@ def test_events_left_out_are_found_by_the_next_sync(store, omitted):
     assert report["missing"].sum() == 0
 
 
-def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(
-    store,
-):
+def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(store):
     chain = ScriptedChain(40)
     lost = {
         log["transactionHash"]
@@ -178,7 +175,7 @@ def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(
     assert held(store) == chain.data
 
 
-def other_input(chain: ScriptedChain, number: int, content: bytes) -> None:
+def other_input(chain, number, content):
     [log] = [log for log in chain.logs if int(log["topics"][1], 16) == number]
     chain.transactions[log["transactionHash"]]["input"] = "0x" + content.hex()
 
@@ -342,7 +339,7 @@ def test_two_syncs_at_once_store_each_block_once(tmp_path):
     chain.most_in_batch = 5
     errors: list[BaseException] = []
 
-    def run(url: str) -> None:
+    def run(url):
         try:
             Store(tmp_path / "blocks").sync(**unpaced(url))
         except BaseException as error:  # noqa: BLE001 - shown below
@@ -361,10 +358,7 @@ def test_two_syncs_at_once_store_each_block_once(tmp_path):
 @pytest.mark.thorough
 @pytest.mark.parametrize("where", [f"/v3/{KEY}", f"/?key={KEY}"])
 def test_the_key_of_an_address_is_stored_and_shown_nowhere(
-    tmp_path,
-    where,
-    monkeypatch,
-    caplog,
+    tmp_path, where, monkeypatch, caplog
 ):
     """An endpoint repeats the key in every error; it is given as an argument, and by the environment."""
     caplog.set_level("DEBUG")

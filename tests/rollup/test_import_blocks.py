@@ -1,7 +1,6 @@
 """Blocks in an archive: every account's fills as the blocks give them, each once, whatever happens."""
 
 import random
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -24,12 +23,12 @@ TOKENS = (
 LATE_POOL = 20_007  # beyond the ids that the exchange reserves for pools
 
 
-def amount(dice: random.Random) -> int:
+def amount(dice):
     """Return a number of 24 bits that is an amount from 10**9 to 10**20 smallest units."""
     return dice.randrange(9, 15) << 19 | dice.randrange(1, 1 << 19)
 
 
-def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> RawBlock:
+def fills_block(number, *, fills=12, pool=None):
     """Return a block of fills among a few accounts; some are odd. `pool` is named by an amm update."""
     dice = random.Random(number)
     slots = [
@@ -61,7 +60,7 @@ def fills_block(number: int, *, fills: int = 12, pool: int | None = None) -> Raw
     return RawBlock(content, block_id=number)
 
 
-def filled(path: Path, *numbers: int) -> Store:
+def filled(path, *numbers):
     store = opened(path)
     store.stored.store_tokens(TOKENS)
     store.stored.add([fills_block(number) for number in numbers])
@@ -69,7 +68,7 @@ def filled(path: Path, *numbers: int) -> Store:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     made = filled(tmp_path / "store, ü", *range(100, 120))
     made.stored.add(
         [made_block(number) for number in range(120, 124)]
@@ -81,23 +80,23 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def archive(store: Store, tmp_path: Path) -> Archive:
+def archive(store, tmp_path):
     made = Archive(tmp_path / "my archive, ü")
     made.import_blocks(store, progress=False)
     return made
 
 
 @pytest.fixture
-def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_transactions(monkeypatch):
     monkeypatch.setattr(from_blocks, "ROWS_OF_A_TRANSACTION", 60)
     monkeypatch.setattr(from_blocks, "BLOCKS_AT_ONCE", 2)
 
 
-def expected(store: Store, account_id: int | None = None) -> pd.DataFrame:
+def expected(store, account_id=None):
     return settled.trades(store.blocks(), store.tokens(), account_id=account_id)
 
 
-def check_equal(archive: Archive, store: Store) -> None:
+def check_equal(archive, store):
     pd.testing.assert_frame_equal(archive.trades(), expected(store))
 
 
@@ -149,9 +148,7 @@ def test_report_is_per_account_and_type(archive, store):
     assert "nothing is missing" in archive._repr_html_()
 
 
-def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(
-    tmp_path,
-):
+def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path):
     store = filled(tmp_path / "store", 10, 11, 14)
     archive = Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
@@ -168,7 +165,7 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
     archive = Archive(tmp_path / "a")
     seen = list[int]()
 
-    def stop(held: int, of: int) -> None:
+    def stop(held, of):
         assert of == 27
         seen.append(held)
         if len(seen) == 3:
@@ -225,9 +222,7 @@ def test_other_sources_and_other_rows_are_refused(archive, tmp_path):
         archive.import_blocks("my-blocks")
 
 
-def test_blocks_without_a_number_and_stores_without_tokens_are_refused(
-    tmp_path,
-):
+def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path):
     archive = Archive(tmp_path / "a")
     store = opened(tmp_path / "store")
     with pytest.raises(NotAnArchive, match="no blocks here yet"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import papermill
 import pytest
 from support.rollup_blocks import recorded
-from test_notebook_claims import Run, run
+from test_notebook_claims import run
 
 import loopring_lab as lab
 from loopring_lab import cli, templates
@@ -20,14 +20,14 @@ MONTH = 11_365_814
 
 
 @pytest.fixture(scope="module")
-def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def month(tmp_path_factory):
     folder = tmp_path_factory.mktemp("month") / "blocks"
     lab.rollup.Store(folder).sync(to_block=MONTH, progress=False)
     return folder
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def real(tmp_path_factory):
     folder = tmp_path_factory.mktemp("real") / "blocks"
     block = recorded()
     listing = block.parent / "mainnet_registered_tokens_v36.json"
@@ -40,16 +40,16 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(
     scope="module", params=[pytest.param("month", marks=pytest.mark.thorough), "real"]
 )
-def blocks(request: pytest.FixtureRequest) -> Path:
+def blocks(request):
     return request.getfixturevalue(request.param)
 
 
-def facts(blocks: Path) -> list[dict[str, int]]:
+def facts(blocks):
     """Return spot trades as they are in the blocks."""
     return lab.rollup.Store(blocks).blocks().table("spot_trade").to_pylist()
 
 
-def busiest(blocks: Path) -> tuple[int, int]:
+def busiest(blocks):
     counts = Counter(fact[f"account_{side}"] for fact in facts(blocks) for side in "ab")
     return max(
         ((a, n) for a, n in counts.items() if a > 10_000),
@@ -90,7 +90,7 @@ def test_fees_are_those_of_the_blocks(blocks):
 
 
 @pytest.fixture(scope="module")
-def venues(blocks: Path) -> Run:
+def venues(blocks):
     return run("03_amm_versus_orderbook.ipynb", blocks=str(blocks), horizon="1h")
 
 
@@ -140,9 +140,7 @@ def test_orders_are_put_together_without_hashes(blocks, venues):
     assert several == sum(count > 1 for count in parts.values())
 
 
-def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(
-    venues,
-):
+def test_no_venue_is_named_cheaper_on_own_trades_alone_without_saying_so(venues):
     (sentence,) = [
         line
         for line in venues.text.splitlines()
@@ -176,7 +174,7 @@ def test_explorers_read_blocks(blocks, explorer):
 
 
 @pytest.fixture(scope="module")
-def trades_of_blocks(blocks: Path) -> Run:
+def trades_of_blocks(blocks):
     return run("06_real_trades.ipynb", blocks=str(blocks))
 
 
@@ -212,7 +210,7 @@ def test_fills_makers_and_owners_are_counted(blocks, trades_of_blocks):
     assert said == [len(traders & owners), len(traders)]
 
 
-def owners_in(blocks: Path) -> set[int]:
+def owners_in(blocks):
     """Return accounts whose owner some transaction names, read from the slots by the protocol's names."""
     chain = lab.rollup.Store(blocks).blocks()
     found = set()
@@ -295,7 +293,7 @@ def test_key_updates_unpack_and_their_signatures_are_counted(blocks, trades_of_b
     assert said == [signed["checked"] - signed["wrong"], signed["wrong"]]
 
 
-def test_exported_transactions_and_parts_of_a_store_are_read(month):
+def test_exported_transactions_are_read():
     block = recorded()
     listing = str(block.parent / "mainnet_registered_tokens_v36.json")
     found = run(
@@ -304,6 +302,10 @@ def test_exported_transactions_and_parts_of_a_store_are_read(month):
     assert found.numbers(
         "# fills, # of them at a pool; the maker paid no fee in #."
     ) == [183, 156, 182]
+
+
+@pytest.mark.thorough
+def test_parts_of_a_store_are_read(month):
     part = run(
         "06_real_trades.ipynb", blocks=str(month), numbers=[20_099, 20_101], fewest=1
     )
@@ -319,10 +321,7 @@ def test_exported_transactions_and_parts_of_a_store_are_read(month):
     "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
 )
 def test_a_template_runs_on_blocks_under_papermill(
-    month,
-    tmp_path,
-    monkeypatch,
-    capsys,
+    month, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
     assert (
@@ -343,13 +342,8 @@ def test_a_template_runs_on_blocks_under_papermill(
     )
 
 
-def test_new_takes_a_folder_of_blocks(
-    month,
-    tmp_path,
-    monkeypatch,
-    capsys,
-):
-    monkeypatch.chdir(month.parent)
+def test_new_takes_a_folder_of_blocks(real, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(real.parent)
     assert (
         cli.main(
             [
@@ -368,7 +362,7 @@ def test_new_takes_a_folder_of_blocks(
     assert "horizon = '1h'" in source
     assert "accounts = None" in source
     line = next(line for line in source.splitlines() if line.startswith("blocks = "))
-    assert (tmp_path / line.split("'")[1]).resolve() == month
+    assert (tmp_path / line.split("'")[1]).resolve() == real
     assert (
         cli.main(
             ["new", "first-look", str(tmp_path / "b.ipynb"), "--blocks", "nowhere"]

@@ -12,7 +12,7 @@ AMOUNTS = ["base_balance", "quote_balance"]
 
 
 @pytest.fixture(scope="module")
-def demo() -> pd.DataFrame:
+def demo():
     return lab.connect(blocks="demo").pool_balances()
 
 

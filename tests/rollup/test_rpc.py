@@ -1,11 +1,9 @@
 """JSON-RPC over loopback: batches and their refusals, retries, addresses that hold keys."""
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from support.scripted_server import Answer, Request, scripted
+from support.scripted_server import Answer, scripted
 from support.traces import forms, leaks, shown
 
 from loopring_lab.errors import LabError, RpcError, TransportError
@@ -16,14 +14,14 @@ KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def quick(monkeypatch):
     """Record the pauses before retries instead of waiting."""
     pauses: list[float] = []
     monkeypatch.setattr(Budget, "pause", lambda self, seconds: pauses.append(seconds))
     return pauses
 
 
-def double(call: dict[str, Any]) -> dict[str, Any]:
+def double(call):
     return {
         "jsonrpc": "2.0",
         "id": call["id"],
@@ -31,35 +29,33 @@ def double(call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def body(value: Any) -> Answer:
+def body(value):
     return Answer(body=json.dumps(value).encode())
 
 
-def endpoint(answer: Callable[[int, Any], Answer]) -> Callable[[int, Request], Answer]:
+def endpoint(answer):
     return lambda count, request: answer(count, json.loads(request.body))
 
 
-def doubling(count: int, asked: Any) -> Answer:
+def doubling(count, asked):
     return body(list(map(double, asked)) if isinstance(asked, list) else double(asked))
 
 
-def open_rpc(url: str, batch: int | None = None, **how: Any) -> Rpc:
+def open_rpc(url, batch=None, **how):
     rpc = Rpc(url, **{"rate": None, "proxies": False} | how)
     rpc.batch = batch or rpc.batch
     return rpc
 
 
-def calls(count: int) -> list[Call]:
+def calls(count):
     return [Call("double", [hex(one)]) for one in range(count)]
 
 
-def doubled(count: int) -> list[str]:
+def doubled(count):
     return [hex(2 * one) for one in range(count)]
 
 
-def ask_all(
-    answer: Callable[[int, Any], Answer], count: int = 7, **how: Any
-) -> tuple[list[Any], list[int]]:
+def ask_all(answer, count=7, **how):
     """Ask for some numbers doubled; return the answers, and how many were asked for in each request."""
     with scripted(endpoint(answer)) as server:
         rpc = open_rpc(server.base_url, **how)
@@ -116,7 +112,7 @@ REFUSALS = {
 def test_refused_batches_become_smaller(refusal, most):
     """An endpoint that takes batches of `most` calls is asked with no more once it is known."""
 
-    def answer(count: int, asked: Any) -> Answer:
+    def answer(count, asked):
         return (
             refusal(asked)
             if isinstance(asked, list) and len(asked) > most
@@ -130,7 +126,7 @@ def test_refused_batches_become_smaller(refusal, most):
 
 
 def test_answers_left_out_or_contradictory_are_asked_for_again():
-    def partly(count: int, asked: Any) -> Answer:
+    def partly(count, asked):
         if count:
             return doubling(count, asked)
         answers = list(map(double, asked))
@@ -144,7 +140,7 @@ def test_answers_left_out_or_contradictory_are_asked_for_again():
 
 
 def test_an_error_in_a_batch_concerns_its_own_call():
-    def refusing(count: int, asked: Any) -> Answer:
+    def refusing(count, asked):
         answers = [double(one) for one in asked]
         answers[2] = {
             "id": answers[2]["id"],
@@ -166,10 +162,8 @@ def test_an_error_in_a_batch_concerns_its_own_call():
     assert "expected a result or an error" in str(found[4])
 
 
-def test_a_call_that_is_limited_inside_a_batch_is_asked_again(
-    quick,
-):
-    def limiting(count: int, asked: Any) -> Answer:
+def test_a_call_that_is_limited_inside_a_batch_is_asked_again(quick):
+    def limiting(count, asked):
         many = asked if isinstance(asked, list) else [asked]
         answers = [double(one) for one in many]
         for one in answers[2:] if count < 3 else ():

@@ -12,7 +12,7 @@ from loopring_lab.connection import BUNDLED
 
 
 @pytest.fixture(scope="module")
-def client() -> lab.rollup.BlocksClient:
+def client():
     return lab.connect(blocks="sample")
 
 

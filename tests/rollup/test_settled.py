@@ -4,7 +4,6 @@ import json
 import os
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -34,14 +33,14 @@ SAME = [
 ]
 
 
-def recording(name: str) -> Any:
+def recording(name):
     if not RECORDINGS.is_dir():
         pytest.skip("needs recordings: set LOOPRING_LAB_RECORDINGS to their folder")
     return json.loads((RECORDINGS / name).read_text())
 
 
 @pytest.fixture(scope="module")
-def tokens() -> pd.DataFrame:
+def tokens():
     listed = recording("mainnet_registered_tokens_v36.json")
     names = ("tokenId", "symbol", "decimals")
     return lab.tables.tokens(
@@ -50,23 +49,23 @@ def tokens() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def blocks() -> lab.rollup.Blocks:
+def blocks():
     return lab.rollup.decode_data(recorded_bytes("data.hex"), first_block=20_000)
 
 
 @pytest.fixture(scope="module")
-def every(blocks: lab.rollup.Blocks, tokens: pd.DataFrame) -> pd.DataFrame:
+def every(blocks, tokens):
     """All rows; one fill is of an NFT."""
     return blocks.trades(tokens)
 
 
 @pytest.fixture(scope="module")
-def trades(every: pd.DataFrame) -> pd.DataFrame:
+def trades(every):
     return every[every["extra"].isna()].reset_index(drop=True)
 
 
 @pytest.fixture(scope="module")
-def served() -> pd.DataFrame:
+def served():
     """The same fills as the relayer would have served them, in the blocks' order, with roles."""
     recording("mainnet_block_a/tokens.json")
     frame = lab.fills.with_roles(trades_of(client_of(RELAYER)))
@@ -75,7 +74,7 @@ def served() -> pd.DataFrame:
     )
 
 
-def small_tokens() -> pd.DataFrame:
+def small_tokens():
     listed = {
         0: ("ETH", 18),
         1: ("LRC", 18),
@@ -89,7 +88,7 @@ def small_tokens() -> pd.DataFrame:
     )
 
 
-def fill(**fields: int) -> bytes:
+def fill(**fields):
     regular = {
         "account_a": 20_001,
         "account_b": 20_002,
@@ -103,16 +102,14 @@ def fill(**fields: int) -> bytes:
     return slot("spot_trade", **regular | fields)
 
 
-def read(*fills: bytes, **how: Any) -> pd.DataFrame:
+def read(*fills, **how):
     return lab.rollup.decode_data(block_data(fills)).trades(small_tokens(), **how)
 
 
 # Against the relayer
 
 
-def test_every_regular_row_is_the_relayer_s(
-    trades: pd.DataFrame, served: pd.DataFrame
-) -> None:
+def test_every_regular_row_is_the_relayer_s(trades, served):
     assert len(trades) == len(served) == 364
     assert trades.columns.tolist() == served.columns.drop("role_source").tolist()
     assert trades["role"].tolist() == served["role"].tolist()
@@ -123,9 +120,7 @@ def test_every_regular_row_is_the_relayer_s(
     assert (trades["block_id"] == 20_000).all()
 
 
-def test_notionals_are_what_was_settled(
-    trades: pd.DataFrame, served: pd.DataFrame, tokens: pd.DataFrame
-) -> None:
+def test_notionals_are_what_was_settled(trades, served, tokens):
     facts = settled_of(RELAYER)
     decimals = tokens["decimals"].to_dict()
     for row, trade_id in zip(trades.itertuples(), served["trade_id"], strict=True):
@@ -142,9 +137,7 @@ def test_notionals_are_what_was_settled(
 # Against plain integers
 
 
-def test_all_columns_are_recomputed_from_integers(
-    every: pd.DataFrame, tokens: pd.DataFrame
-) -> None:
+def test_all_columns_are_recomputed_from_integers(every, tokens):
     facts = [fact for fact in recorded_facts() if fact["type"] == "spot_trade"]
     decimals = dict(zip(tokens["token_id"], tokens["decimals"], strict=True))
     symbols = dict(zip(tokens["token_id"], tokens.index, strict=True))
@@ -182,7 +175,7 @@ def test_all_columns_are_recomputed_from_integers(
     assert checked == 364
 
 
-def test_prices_are_exact_at_any_decimals_and_sizes() -> None:
+def test_prices_are_exact_at_any_decimals_and_sizes():
     cases = [
         {
             "sell_a": sell,
@@ -224,7 +217,7 @@ def test_prices_are_exact_at_any_decimals_and_sizes() -> None:
 # Markets
 
 
-def listed_pairs() -> list[tuple[int, int]]:
+def listed_pairs():
     listed = [
         *recording("mainnet_block_a/markets.json")["markets"],
         *recording("mainnet_amm_pools_v36.json"),
@@ -232,7 +225,7 @@ def listed_pairs() -> list[tuple[int, int]]:
     return [(one["baseTokenId"], one["quoteTokenId"]) for one in listed]
 
 
-def all_tokens() -> pd.DataFrame:
+def all_tokens():
     """Every registered token, 18 decimals where they are not known."""
     records = recording("mainnet_registered_tokens_v36.json")
     known = [
@@ -242,7 +235,7 @@ def all_tokens() -> pd.DataFrame:
     return lab.tables.tokens(known)
 
 
-def test_the_order_of_quote_tokens_gives_every_listed_market_and_pool() -> None:
+def test_the_order_of_quote_tokens_gives_every_listed_market_and_pool():
     pairs = listed_pairs()
     fills = [fill(sell_a=base, sell_b=quote) for base, quote in pairs]
     frame = lab.rollup.decode_data(block_data(fills)).trades(all_tokens()).iloc[::2]
@@ -254,7 +247,7 @@ def test_the_order_of_quote_tokens_gives_every_listed_market_and_pool() -> None:
     assert [*frame["side"]] == ["SELL"] * len(pairs)
 
 
-def test_a_listing_comes_before_the_order_and_a_market_before_its_pool() -> None:
+def test_a_listing_comes_before_the_order_and_a_market_before_its_pool():
     listed = [
         {"market": "AMM-ETH-LRC", "baseTokenId": 0, "quoteTokenId": 1},
         {"market": "ETH-LRC", "baseTokenId": 0, "quoteTokenId": 1},
@@ -274,9 +267,7 @@ def test_a_listing_comes_before_the_order_and_a_market_before_its_pool() -> None
 # Rows
 
 
-def test_block_order_is_kept_and_ids_follow_the_position_where_the_number_is_unknown() -> (
-    None
-):
+def test_block_order_is_kept_and_ids_follow_the_position_where_the_number_is_unknown():
     data = [
         block_data([fill(), fill(sell_a=0, sell_b=1)], timestamp=moment)
         for moment in (2000, 1000)
@@ -290,7 +281,7 @@ def test_block_order_is_kept_and_ids_follow_the_position_where_the_number_is_unk
     assert [*numbered["trade_id"].iloc[::4]] == [700_000, 800_000]
 
 
-def test_pools_can_be_given_instead() -> None:
+def test_pools_can_be_given_instead():
     assert [*read(fill())["fill_type"]] == ["dex", "dex"]
     assert [*read(fill(account_b=9_000))["fill_type"]] == ["amm", "amm"]
     assert [*read(fill(account_b=9_000), pools=[20_001])["fill_type"]] == ["amm", "amm"]
@@ -300,9 +291,7 @@ def test_pools_can_be_given_instead() -> None:
             read(fill(), pools=pools)
 
 
-def test_accounts_up_to_10_000_are_pools_that_the_exchange_lists(
-    blocks: lab.rollup.Blocks,
-) -> None:
+def test_accounts_up_to_10_000_are_pools_that_the_exchange_lists(blocks):
     """AMM updates name few of the pools that trade in a block, so that fill types rest on the ids."""
     listed = {one["ammAccountId"] for one in recording("mainnet_amm_pools_v36.json")}
     fills = blocks.fills()
@@ -315,7 +304,7 @@ def test_accounts_up_to_10_000_are_pools_that_the_exchange_lists(
     assert low & {*blocks.amm_updates()["account_id"]} == {1, 108}
 
 
-def test_an_nft_s_fill_keeps_what_can_be_typed() -> None:
+def test_an_nft_s_fill_keeps_what_can_be_typed():
     frame = read(
         fill(
             sell_a=0,
@@ -342,7 +331,7 @@ def test_an_nft_s_fill_keeps_what_can_be_typed() -> None:
     assert lab.anomalies(frame)["reason"].tolist() == [f"token {NFT + 3} is an NFT"] * 2
 
 
-def test_odd_fills_are_listed_and_lose_no_digit() -> None:
+def test_odd_fills_are_listed_and_lose_no_digit():
     odd = [
         fill(sell_b=999),
         fill(sell_a=998, sell_b=999),
@@ -387,7 +376,7 @@ def test_odd_fills_are_listed_and_lose_no_digit() -> None:
     assert listed.loc[12, "reason"] == "size is 0"
 
 
-def test_an_empty_block_gives_an_empty_frame() -> None:
+def test_an_empty_block_gives_an_empty_frame():
     frame = read()
     full = read(fill())
     assert len(frame) == 0
@@ -395,7 +384,7 @@ def test_an_empty_block_gives_an_empty_frame() -> None:
     assert [str(one) for one in frame.dtypes] == [str(one) for one in full.dtypes]
 
 
-def test_other_frames_are_refused(blocks: lab.rollup.Blocks) -> None:
+def test_other_frames_are_refused(blocks):
     with pytest.raises(lab.LabError, match="tokens: expected the frame"):
         blocks.trades(pd.DataFrame())
 
@@ -403,9 +392,7 @@ def test_other_frames_are_refused(blocks: lab.rollup.Blocks) -> None:
 # The same analyses on both
 
 
-def test_orders_are_told_apart_without_a_hash_as_with_it(
-    trades: pd.DataFrame, served: pd.DataFrame
-) -> None:
+def test_orders_are_told_apart_without_a_hash_as_with_it(trades, served):
     expected = lab.fills.orders(served)
     found = lab.fills.orders(trades)
     assert len(found) == len(expected) == served["order_hash"].nunique() == 353
@@ -429,9 +416,7 @@ def test_orders_are_told_apart_without_a_hash_as_with_it(
     assert rows[0] == rows[1]
 
 
-def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(
-    trades: pd.DataFrame,
-) -> None:
+def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(trades):
     """Every fill has one time here, so that places in the block alone tell what came before."""
     found = lab.fills.markouts(trades, horizons=["1h"])
     known = trades[
@@ -465,8 +450,6 @@ def test_a_reference_is_never_of_the_fill_its_order_or_what_comes_later(
     ] == after
 
 
-def test_prices_cut_to_eight_decimals_are_the_relayer_s(
-    trades: pd.DataFrame, served: pd.DataFrame
-) -> None:
+def test_prices_cut_to_eight_decimals_are_the_relayer_s(trades, served):
     for exact, cut in zip(trades["price"], served["price"], strict=True):
         assert int(exact.scaleb(18)) // 10**10 * 10**10 == int(cut.scaleb(18))

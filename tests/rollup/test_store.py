@@ -1,7 +1,6 @@
 """The store of blocks: each once, in order, with the numbers that events, callers and state roots tell."""
 
 import random
-from pathlib import Path
 
 import pytest
 from support.rollup_blocks import block_data, slot
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.contract
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return opened(tmp_path / "my blocks, ü.duckdb")
 
 
@@ -40,9 +39,7 @@ def test_what_is_added_is_read_back_and_only_once(store):
     assert list(again.blocks().raw) == [*blocks, made_block(8)]
 
 
-def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(
-    store,
-):
+def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(store):
     bare = RawBlock(made_data(3))
     assert store.stored.add([bare]) == 1
     assert store.blocks().raw == (bare,)
@@ -55,9 +52,7 @@ def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(
     assert len(store.stored.index().blocks) == 1
 
 
-def test_numbers_come_from_events_and_spread_along_the_state_roots(
-    store,
-):
+def test_numbers_come_from_events_and_spread_along_the_state_roots(store):
     store.stored.add(
         [made_block(number, block_id=None) for number in (1, 2, 3, 4, 6, 7)]
     )
@@ -91,9 +86,7 @@ def test_a_root_that_two_blocks_share_tells_no_number(store):
     assert numbers_of(store) == [2, 3, 4, None]
 
 
-def test_blocks_without_a_number_are_in_the_order_of_time_and_place(
-    store,
-):
+def test_blocks_without_a_number_are_in_the_order_of_time_and_place(store):
     facts = [(50, 7, 0), (50, 7, 1), (50, 9, 0), (51, 3, 0), (52, None, 0)]
     blocks = [
         RawBlock(
@@ -154,9 +147,7 @@ def test_blocks_of_another_exchange_are_refused_by_name(store):
         Store(store.stored.file.path).stored.bind(Source("synthetic", True, ADDRESS, 1))
 
 
-def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(
-    store,
-):
+def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(store):
     bad = bytearray(made_data(2))
     bad[98] = 77
     with pytest.raises(lab.errors.BlockError, match="unknown transaction type 77"):
@@ -186,9 +177,7 @@ def test_report_shows_ranges_gaps_and_what_events_name(store):
     assert "7 blocks, numbers 4 to 13, 6 missing" in store._repr_html_()
 
 
-def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(
-    store,
-):
+def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(store):
     store.stored.add_events([event(1), event(2)], (100, 199), {7: "0x" + "ab" * 20})
     store.stored.add_events([event(2), event(3)], (200, 300), {7: "0x" + "ab" * 20})
     store.stored.add_events([], (500, 600))
@@ -199,9 +188,7 @@ def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(
     assert store.stored.contracts() == {7: "0x" + "ab" * 20}
 
 
-def test_blocks_are_read_by_number_and_batches_are_the_whole_store(
-    store,
-):
+def test_blocks_are_read_by_number_and_batches_are_the_whole_store(store):
     every = [made_block(number) for number in range(1, 31)]
     for start in (20, 0, 10):
         store.stored.add(every[start : start + 10])
@@ -262,7 +249,7 @@ def test_an_archive_is_no_block_store_and_a_block_store_no_archive(store, tmp_pa
         Store(tmp_path / "old")
 
 
-def filled(store: Store) -> Store:
+def filled(store):
     store.stored.add([made_block(1)])
     store.stored.store_tokens('[{"symbol": "USDC", "tokenId": 6, "decimals": 6}]')
     return store

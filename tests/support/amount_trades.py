@@ -108,7 +108,7 @@ def names(exact: bool, folder: Path) -> dict[str, Any]:
     return found
 
 
-def change(frame: pd.DataFrame, how: Any) -> pd.DataFrame:
+def change(frame: pd.DataFrame, how) -> pd.DataFrame:
     changed = frame.copy()
     how(changed)
     return changed
@@ -120,7 +120,7 @@ def back(frame: pd.DataFrame, kind: str, path: Path) -> pd.DataFrame:
     return getattr(pd, f"read_{kind}")(path)
 
 
-def sql(frame: pd.DataFrame) -> Any:
+def sql(frame: pd.DataFrame):
     connection = sqlite3.connect(":memory:")
     plain = frame.astype({"created_at": str, "trade_id": int, "account_id": int})
     plain.to_sql("trades", connection, index=False)
@@ -138,25 +138,25 @@ def excel(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     return pd.read_excel(path)
 
 
-def regress(features: Any, target: Any) -> Any:
+def regress(features, target):
     from sklearn.linear_model import LinearRegression
 
     return LinearRegression().fit(features, target).coef_
 
 
-def scale(features: Any) -> Any:
+def scale(features):
     from sklearn.preprocessing import StandardScaler
 
     return StandardScaler().fit_transform(features)
 
 
-def cluster(features: Any) -> Any:
+def cluster(features):
     from sklearn.cluster import KMeans
 
     return KMeans(2, n_init=1, random_state=1).fit(features).labels_
 
 
-def forest(features: Any, target: Any) -> Any:
+def forest(features, target):
     from sklearn.ensemble import RandomForestClassifier
 
     return (
@@ -167,13 +167,13 @@ def forest(features: Any, target: Any) -> Any:
     )
 
 
-def split(frame: Any) -> Any:
+def split(frame):
     from sklearn.model_selection import train_test_split
 
     return train_test_split(frame, random_state=1)[0]
 
 
-def as_numbers(found: Any) -> Any:  # noqa: C901 - one line for each kind of result
+def as_numbers(found):  # noqa: C901 - one line for each kind of result
     """Return a result so that those of amounts and of floats can be compared."""
     if isinstance(found, pd.DataFrame):
         return [
@@ -202,7 +202,7 @@ def as_numbers(found: Any) -> Any:  # noqa: C901 - one line for each kind of res
     return None
 
 
-def differences(ours: Any, theirs: Any) -> list[str]:
+def differences(ours, theirs) -> list[str]:
     """Name numbers that differ by more than a billionth."""
     if isinstance(ours, float) and isinstance(theirs, float):
         near = math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)

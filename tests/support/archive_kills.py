@@ -57,7 +57,7 @@ def ask(process: subprocess.Popen[bytes]) -> str:
     return say(process)
 
 
-def check(path: Path, truth: Counter[Any], sums: Counter[Any]) -> None:
+def check(path: Path, truth: Counter[Any], sums: Counter[Any]):
     """Compare the stored rows with the truth, row by row and by integer sums, and the report with both."""
     table = Archive(path).query(
         "SELECT account_id, fill_type, verbatim, current FROM rows"

@@ -4,7 +4,7 @@ import ast
 from typing import Any
 
 
-def values(code: str, **names: Any) -> list[Any]:
+def values(code: str, **names) -> list[Any]:
     """Return what every line that is an expression gives, in order."""
     found = []
     for node in ast.parse(code).body:

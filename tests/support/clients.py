@@ -1,15 +1,13 @@
 """Clients of relayers and of scripted servers that neither wait for a turn nor ask a proxy."""
 
-from typing import Any
-
 from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
 
 
-def client_at(base_url: str, **how: Any) -> Client:
+def client_at(base_url: str, **how) -> Client:
     return Client(Transport(base_url, **{"rate": None, "proxies": False} | how))
 
 
-def client_of(relayer: Relayer, **how: Any) -> Client:
+def client_of(relayer: Relayer, **how) -> Client:
     return client_at(relayer.base_url, **{"api_key": relayer.api_key} | how)

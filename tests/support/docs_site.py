@@ -26,7 +26,7 @@ def built(factory: pytest.TempPathFactory) -> Path:
     return home / "docs" / "html"
 
 
-def _build(folder: Path) -> None:
+def _build(folder):
     words = [
         "-W",
         "--keep-going",

@@ -72,23 +72,23 @@ class DrivenWidget:
     Every `shows` waits until it is so, and fails with what is there instead.
     """
 
-    def __init__(self, page: Any, box: Any, typed: list[str]) -> None:
+    def __init__(self, page, box, typed: list[str]):
         self.page = page
         self.box = box
         self.typed = typed
 
-    def control(self, label: str) -> Any:
+    def control(self, label: str):
         return self.box.get_by_label(label, exact=True)
 
-    def choose(self, label: str, option: str) -> None:
+    def choose(self, label: str, option: str):
         self.control(label).select_option(label=option)
 
-    def enter(self, label: str, words: str) -> None:
+    def enter(self, label: str, words: str):
         """Type over what a field holds, and leave it."""
         self.control(label).fill(words)
         self.control(label).blur()
 
-    def submit_secret(self, label: str, secret: str) -> None:
+    def submit_secret(self, label: str, secret: str):
         """Type a secret and submit it; it vanishes from the page at once."""
         self.typed.append(secret)
         self.control(label).press_sequentially(secret)
@@ -98,16 +98,16 @@ class DrivenWidget:
         field.press("Enter")
         assert field.evaluate("field => field.value") == ""
 
-    def press(self, name: str) -> None:
+    def press(self, name: str):
         self.box.get_by_role("button", name=name, exact=True).click()
 
-    def shows_table(self, table: Any, place: int = 0) -> None:
+    def shows_table(self, table, place: int = 0):
         """Wait for a table of the library, cell by cell."""
         wanted = self.page.evaluate(WRITTEN, table._repr_html_())
         assert wanted, "the library gave no table"
         self._wait_for(f"box => ({SHOWN})(box)[{place}]", wanted)
 
-    def shows_picture(self, figure: Any) -> None:
+    def shows_picture(self, figure):
         """Wait for a figure of the library, every line and letter of it."""
         drawn = re.findall(r'<path[^>]*?\bd="([^"]*)"', FigureView(figure).page["svg"])
         self.shows_drawing(" ".join(" ".join(drawn).split()))
@@ -116,28 +116,28 @@ class DrivenWidget:
         """Return what is drawn."""
         return str(self.box.evaluate(PICTURE))
 
-    def shows_drawing(self, drawn: str) -> None:
+    def shows_drawing(self, drawn: str):
         """Wait for what was drawn before."""
         self._wait_for(PICTURE, drawn)
 
-    def shows_other_picture_than(self, drawn: str) -> None:
+    def shows_other_picture_than(self, drawn: str):
         """Wait until something else is drawn."""
         self._wait_for(f"box => ({PICTURE})(box) === {json.dumps(drawn)}", False)
 
-    def shows_no_picture(self) -> None:
+    def shows_no_picture(self):
         self._wait_for(PICTURE, "none")
 
-    def shows(self, words: str | re.Pattern[str]) -> None:
+    def shows(self, words: str | re.Pattern[str]):
         """Wait for words anywhere in the widget."""
         pattern = re.compile(re.escape(words)) if isinstance(words, str) else words
         self.box.get_by_text(pattern).filter(visible=True).first.wait_for()
 
-    def shows_problem(self, words: str) -> None:
+    def shows_problem(self, words: str):
         """Wait for an error in place, in words."""
         script = "box => box.querySelector('[role=alert]')?.innerText ?? ''"
         self._wait_for(script, words)
 
-    def shows_no_problem(self) -> None:
+    def shows_no_problem(self):
         self.shows_problem("")
 
     def too_wide(self) -> list[str]:
@@ -171,7 +171,7 @@ class DrivenWidget:
         found: list[list[str]] = self.box.evaluate(f"box => ({SHOWN})(box)[{place}]")
         return found
 
-    def fold_code(self) -> None:
+    def fold_code(self):
         """Open the code, or close it."""
         self.box.locator("summary").click()
 
@@ -180,13 +180,13 @@ class DrivenWidget:
         self.fold_code()
         return str(self.box.get_by_role("region", name="Code", exact=True).inner_text())
 
-    def exported(self, **names: Any) -> list[Any]:
+    def exported(self, **names) -> list[Any]:
         """Run the code that the widget shows, here: what each of its expressions gives."""
         code = self.code()
         self.fold_code()
         return values(code, **names)
 
-    def _wait_for(self, script: str, wanted: Any) -> None:
+    def _wait_for(self, script, wanted):
         text = json.dumps(wanted, ensure_ascii=False, separators=(",", ":"))
         seen = self.box.evaluate(UNTIL.replace("SCRIPT", script), text)
         assert json.loads(seen) == wanted

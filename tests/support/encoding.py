@@ -34,7 +34,7 @@ CALLBACKS = "((uint16,(uint16,uint16,uint16,bytes)[])[],address[])"
 LONGEST_RUN = 0xFFFF
 
 
-def _kind(name: str, kind: str, without: str = "") -> type:
+def _kind(name, kind, without=""):
     """Make the type of a transaction, with the fields of its slot."""
     fields = [field for field in WIDTHS[kind] if field not in without.split()]
     return namedtuple(name, fields)
@@ -172,7 +172,7 @@ def compress(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _order_fields(trade: SpotTrade) -> dict[str, int]:
+def _order_fields(trade):
     """Return the fields of a fill as they are stored: flags and fees share bytes, defaults are 0."""
     shared = WIDTHS["spot_trade"].keys() & set(trade._fields)
     fields = {name: getattr(trade, name) for name in shared}
@@ -186,13 +186,13 @@ def _order_fields(trade: SpotTrade) -> dict[str, int]:
     return fields
 
 
-def _unless_same(token: int, default: int) -> int:
+def _unless_same(token, default):
     """Return 0, which stands for the default, where a token is the default; token 0 cannot be any other."""
     assert token or not default, "token 0 stands for the default"
     return 0 if token == default else token
 
 
-def _block_argument(block: Submission, form: str) -> tuple[object, ...]:
+def _block_argument(block, form):
     size = (len(block.data) - HEADER) // SLOT
     proof = [1] * 8  # nothing here verifies proofs, and equal ones compress well
     auxiliary: object = block.auxiliary

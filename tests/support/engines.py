@@ -34,10 +34,10 @@ EQUAL_DIGITS = 12
 class InArchive:
     """Rows as a question finds them in an `Archive`: on a connection to the engine's own database."""
 
-    def __init__(self, frame: pd.DataFrame) -> None:
+    def __init__(self, frame: pd.DataFrame):
         self.rows = portable(frame)
 
-    def scan(self, engine: str) -> Any:
+    def scan(self, engine: str):
         assert engine == "duckdb"
         connection = session.cursor()
         connection.execute("SET python_enable_replacements = true")
@@ -51,7 +51,7 @@ class InArchive:
         yield connection.from_arrow(self.rows)
 
 
-def on(engine: str, frame: pd.DataFrame) -> Any:
+def on(engine: str, frame: pd.DataFrame):
     """Convert a pandas frame to another kind."""
     if engine == "pandas":
         return frame
@@ -62,7 +62,7 @@ def on(engine: str, frame: pd.DataFrame) -> Any:
     return from_arrow(engine, portable(frame))
 
 
-def from_arrow(engine: str, table: pa.Table) -> Any:
+def from_arrow(engine: str, table: pa.Table):
     """Convert an Arrow table to a frame of Polars, DuckDB or Spark."""
     if engine == "duckdb":
         return duckdb_session().from_arrow(table)
@@ -73,7 +73,7 @@ def from_arrow(engine: str, table: pa.Table) -> Any:
     return made.lazy() if engine == "polars, lazy" else made
 
 
-def read_from(engine: str, folder: Path) -> Any:
+def read_from(engine: str, folder: Path):
     """Open the Parquet files of a folder with the engine's own reader."""
     files = f"{folder}/*.parquet"
     if engine == "pandas":
@@ -94,7 +94,7 @@ def read_from(engine: str, folder: Path) -> Any:
     )
 
 
-def assert_same_rows(found: oracle.Rows, expected: oracle.Rows) -> None:
+def assert_same_rows(found: oracle.Rows, expected: oracle.Rows):
     """Compare rows in their order: floats to 12 digits, everything else exactly."""
     assert len(found) == len(expected)
     for number, (row, other) in enumerate(zip(found, expected, strict=True)):
@@ -105,7 +105,7 @@ def assert_same_rows(found: oracle.Rows, expected: oracle.Rows) -> None:
             )
 
 
-def assert_same(found: Any, expected: Any) -> None:
+def assert_same(found, expected):
     """Compare answers of any kind in any order of rows: floats to 12 digits, everything else exactly."""
     if isinstance(found, str):
         assert found == expected
@@ -117,7 +117,7 @@ def assert_same(found: Any, expected: Any) -> None:
     )
 
 
-def alike(value: Any, other: Any) -> bool:
+def alike(value, other) -> bool:
     """Tell whether values are equal, floats to 12 digits; rates of 0 may differ by a billionth of a basis point."""
     if isinstance(value, float) and isinstance(other, float):
         return math.isclose(value, other, rel_tol=10**-EQUAL_DIGITS, abs_tol=1e-9)
@@ -131,7 +131,7 @@ def order_of_row(row: dict[str, Any]) -> tuple[list[str], list[str]]:
     return exact, [f"{row[name]:.6g}" for name in floats]
 
 
-def collected(frame: Any) -> pa.Table:
+def collected(frame) -> pa.Table:
     """Collect a frame of any engine as Arrow: exact amounts as 128-bit decimals, times in UTC."""
     table = _collected(frame)
     for place, field in enumerate(table.schema):
@@ -159,12 +159,12 @@ def length(interval: pa.MonthDayNano | None) -> timedelta | None:
     return timedelta(days=interval.days, microseconds=interval.nanoseconds // 1000)
 
 
-def result_rows(frame: Any) -> oracle.Rows:
+def result_rows(frame) -> oracle.Rows:
     """Collect a result of any engine as rows, to compare with the oracle's."""
     return oracle.to_rows(collected(frame))
 
 
-def _collected(frame: Any) -> pa.Table:
+def _collected(frame):
     if isinstance(frame, pa.Table):
         return frame
     if hasattr(
@@ -178,7 +178,7 @@ def _collected(frame: Any) -> pa.Table:
     return frame.lazy().collect().to_arrow()
 
 
-def without_warnings(work: Callable[..., Any], *arguments: Any) -> Any:
+def without_warnings(work: Callable[..., Any], *arguments):
     """Call a function without the warnings of engines that do not know pandas 3.1 yet."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
@@ -191,14 +191,14 @@ def without_warnings(work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @functools.cache
-def duckdb_session() -> Any:
+def duckdb_session():
     session = package_or_skip("duckdb").connect()
     session.execute(f"SET TimeZone = '{ZONE}'")
     return session
 
 
 @functools.cache
-def spark_session() -> Any:
+def spark_session():
     package_or_skip("pyspark")
     skip_without_java()
     os.environ.setdefault(
@@ -207,7 +207,7 @@ def spark_session() -> Any:
     return without_warnings(_spark_session)
 
 
-def _spark_session() -> Any:
+def _spark_session():
     from pyspark.sql import SparkSession
 
     folder = tempfile.TemporaryDirectory(prefix="loopring-lab-spark-")

@@ -1,6 +1,6 @@
 """A gallery of every figure, and how to inspect one: its texts and their boxes, the numbers of bars and lines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ class Kind(NamedTuple):
     up: str
     options: dict[str, Any] = {}  # noqa: RUF012
 
-    def drawn(self, trades: Any, **more: Any) -> Any:
+    def drawn(self, trades, **more):
         return self.draw(trades, **self.options, **more)
 
 
@@ -75,14 +75,14 @@ def rendered(figure: Figure) -> dict[Text, Box]:
     }
 
 
-def _all_tick_labels(figure: Figure) -> Iterator[Text]:
+def _all_tick_labels(figure):
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
                 yield from (tick.label1, tick.label2)
 
 
-def _drawn_tick_labels(figure: Figure) -> Iterator[Text]:
+def _drawn_tick_labels(figure):
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())

@@ -58,7 +58,7 @@ def made_rows(first: int, count: int = BATCH) -> pa.Table:
     return as_stored(portable(pa.table(columns)))
 
 
-def add_host(path: str) -> None:
+def add_host(path: str):
     """Fork, for every line that comes in, a process that adds rows until it dies, and tells each commit."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
@@ -135,7 +135,7 @@ def check_made(path: Path, reported: int) -> int:
 # Flipped bits
 
 
-def make_archive(path: Path) -> None:
+def make_archive(path: Path):
     """Make an archive of several transactions, the last of which are still in the log."""
     ledger = Ledger(2, 300, seed=3)
     with Relayer(ledger) as relayer:
@@ -214,8 +214,8 @@ def hostile_files(  # noqa: C901 - a list
 ) -> dict[str, Callable[[Path], None]]:
     """Return ways to make files that do harm if they are trusted, by name."""
 
-    def altered(*statements: str) -> Callable[[Path], None]:
-        def make(path: Path) -> None:
+    def altered(*statements):
+        def make(path):
             shutil.copy(good, path)
             with duckdb.connect(str(path)) as connection:
                 for statement in statements:
@@ -223,27 +223,27 @@ def hostile_files(  # noqa: C901 - a list
 
         return make
 
-    def noise(path: Path) -> None:
+    def noise(path):
         path.write_bytes(dice.randbytes(dice.randrange(1, 200_000)))
 
-    def cut(path: Path) -> None:
+    def cut(path):
         path.write_bytes(good.read_bytes()[: dice.randrange(good.stat().st_size)])
 
-    def spoiled(path: Path) -> None:
+    def spoiled(path):
         body = bytearray(good.read_bytes())
         for _ in range(dice.randrange(1, 500)):
             body[dice.randrange(len(body))] = dice.randrange(256)
         path.write_bytes(body)
 
-    def log_of_noise(path: Path) -> None:
+    def log_of_noise(path):
         shutil.copy(good, path)
         Path(f"{path}.wal").write_bytes(dice.randbytes(dice.randrange(1, 50_000)))
 
-    def linked_log(path: Path) -> None:
+    def linked_log(path):
         shutil.copy(good, path)
         Path(f"{path}.wal").symlink_to(canary)
 
-    def linked_folder(path: Path) -> None:
+    def linked_folder(path):
         shutil.copy(good, path)
         Path(f"{path}.tmp").symlink_to(canary.parent)
 

@@ -15,13 +15,13 @@ LATER = 4_000_000_000
 """Seconds since the epoch, in 2096."""
 
 
-def new_key(signer: Any, seed: str) -> protocol.L2Key:
+def new_key(signer, seed: str) -> protocol.L2Key:
     return protocol.l2_key(
         bytes(signer.sign_message(encode_defunct(text=seed)).signature)
     )
 
 
-def signature_of(body: dict[str, Any], signer: Any, chain_id: int = CHAIN) -> str:
+def signature_of(body: dict[str, Any], signer, chain_id: int = CHAIN) -> str:
     """Sign what a body says."""
     typed = protocol.account_update_typed_data(
         exchange=body["exchange"],
@@ -40,7 +40,7 @@ def signature_of(body: dict[str, Any], signer: Any, chain_id: int = CHAIN) -> st
 
 
 def signed_update(
-    relayer: Relayer, account_id: int, nonce: int = 1, **changes: Any
+    relayer: Relayer, account_id: int, nonce: int = 1, **changes
 ) -> dict[str, Any]:
     """Make the body of an update by the account's owner; changes come before the signature."""
     signer = relayer.signer(account_id)
@@ -81,7 +81,7 @@ def stored(relayer: Relayer) -> str:
 class Poster:
     """Sends any bytes as body and headers of POST /account, over one connection where that lasts."""
 
-    def __init__(self, relayer: Relayer) -> None:
+    def __init__(self, relayer: Relayer):
         self._address = relayer.base_url.removeprefix("http://")
         self._connection = http.client.HTTPConnection(self._address, timeout=10)
 
@@ -101,7 +101,7 @@ class Poster:
             json.dumps(body).encode(), [("X-API-SIG", str(signature).encode())]
         )
 
-    def close(self) -> None:
+    def close(self):
         self._connection.close()
 
 

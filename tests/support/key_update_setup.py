@@ -26,7 +26,7 @@ class Sent(NamedTuple):
 class RecordingTransport(Transport):
     """A transport that records what it posts."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.sent: list[Sent] = []
 
@@ -39,16 +39,16 @@ class RecordingTransport(Transport):
 class CountingSigner:
     """A signer that counts the signatures it makes."""
 
-    def __init__(self, signer: Any) -> None:
+    def __init__(self, signer):
         self.address = signer.address
         self._signer = signer
         self.signatures = 0
 
-    def sign_message(self, signable_message: Any) -> Any:
+    def sign_message(self, signable_message):
         self.signatures += 1
         return self._signer.sign_message(signable_message)
 
-    def sign_typed_data(self, *, full_message: dict[str, Any]) -> Any:
+    def sign_typed_data(self, *, full_message: dict[str, Any]):
         self.signatures += 1
         return self._signer.sign_typed_data(full_message=full_message)
 
@@ -56,12 +56,12 @@ class CountingSigner:
 class KeyUpdateSetup:
     """A relayer, its clock, and a client of it."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings):
         self.now = NOW.timestamp()
         merged = Settings(**{"update_seconds": None} | settings)
         self.relayer = Relayer(World(seed=2, size=0.001), merged, now=lambda: self.now)
 
-    def connect(self, **options: Any) -> None:
+    def connect(self, **options):
         options = {
             "api_key": self.relayer.api_key,
             "rate": None,
@@ -70,7 +70,7 @@ class KeyUpdateSetup:
         self.transport = RecordingTransport(self.relayer.base_url, **options)
         self.client = Client(self.transport)
 
-    def prepare(self, account: int = ACCOUNT, **options: Any) -> lab.KeyUpdate:
+    def prepare(self, account: int = ACCOUNT, **options) -> lab.KeyUpdate:
         if "signer" not in options:
             options["signer"] = self.relayer.signer(account)
         return lab.KeyUpdate.prepare(
@@ -92,14 +92,14 @@ class KeyUpdateSetup:
         finally:
             self.transport.base_url = self.relayer.base_url
 
-    def finish(self) -> None:
+    def finish(self):
         """Process every pending update."""
         while self.relayer.step():
             pass
 
 
 @contextmanager
-def key_update_setup(**settings: Any) -> Iterator[KeyUpdateSetup]:
+def key_update_setup(**settings) -> Iterator[KeyUpdateSetup]:
     """Start a relayer with these settings, and a client of it."""
     setup = KeyUpdateSetup(**settings)
     with setup.relayer:
@@ -110,11 +110,11 @@ def key_update_setup(**settings: Any) -> Iterator[KeyUpdateSetup]:
             setup.client.close()
 
 
-def personal_sign(signer: Any, text: str) -> bytes:
+def personal_sign(signer, text: str) -> bytes:
     """Sign as a wallet does with personal_sign."""
     return bytes(signer.sign_message(encode_defunct(text=text)).signature)
 
 
-def sign_typed_data(signer: Any, data: dict[str, Any]) -> bytes:
+def sign_typed_data(signer, data: dict[str, Any]) -> bytes:
     """Sign as a wallet does with eth_signTypedData_v4."""
     return bytes(signer.sign_typed_data(full_message=data).signature)

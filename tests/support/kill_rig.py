@@ -79,20 +79,20 @@ def keys_of(table: pa.Table) -> list[Any]:
 class Recording:
     """A connection that remembers the tables which it is given to store."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection):
         self.connection = connection
         self.sent: list[pa.Table] = []
 
-    def register(self, name: str, table: pa.Table) -> None:
+    def register(self, name: str, table: pa.Table):
         if name == "sent":
             self.sent.append(table)
         self.connection.register(name, table)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str):
         return getattr(self.connection, name)
 
 
-def host(run: str, *words: Any) -> None:
+def host(run: str, *words):
     """Fork, for every line with a path, a process that works on that file; tell its id, commits and end."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     sync.BATCH_PAGES, sync.BATCH_SECONDS = 1_000 // sync.PAGE, 0.2
@@ -102,7 +102,7 @@ def host(run: str, *words: Any) -> None:
     writing = storage.StoredFile.writing
 
     @contextmanager
-    def noted(file: storage.StoredFile, source: Any = None) -> Iterator[Any]:
+    def noted(file, source=None):
         with writing(file, source) as connection:
             recording = Recording(connection)
             yield recording
@@ -125,7 +125,7 @@ def host(run: str, *words: Any) -> None:
             os._exit(0)
 
 
-def sync_trades(path: Path, url: str, key: str, accounts: int) -> None:
+def sync_trades(path: Path, url: str, key: str, accounts: int):
     client = Client(
         Transport(url, api_key=key, rate=None, proxies=False), "ledger", synthetic=True
     )
@@ -134,15 +134,15 @@ def sync_trades(path: Path, url: str, key: str, accounts: int) -> None:
     )
 
 
-def import_trades(path: Path, saved: str) -> None:
+def import_trades(path: Path, saved: str):
     Archive(path).import_pages(saved, progress=False)
 
 
-def sync_blocks(path: Path, url: str, last: int) -> None:
+def sync_blocks(path: Path, url: str, last: int):
     Store(path).sync(url, rate=None, to_block=last, progress=False)
 
 
-def import_blocks(path: Path, store: str) -> None:
+def import_blocks(path: Path, store: str):
     Archive(path).import_blocks(Store(store), progress=False)
 
 
@@ -152,7 +152,7 @@ RUNS: dict[str, Callable[..., None]] = {
 }
 
 
-def relayer_host(accounts: int, trades: int) -> None:
+def relayer_host(accounts: int, trades: int):
     """Serve a ledger until stdin ends; tell address and key, and for every line the faults so far."""
     settings = Settings(faults=FAULTS, slow_seconds=0.1)
     with Relayer(Ledger(accounts, trades), settings) as relayer:
@@ -250,7 +250,7 @@ def lives_on(
     return False
 
 
-def resume(process: subprocess.Popen[bytes], path: Path) -> None:
+def resume(process: subprocess.Popen[bytes], path: Path):
     begin(process, path)
     assert lives_on(process, PATIENCE), "the last resume hangs"
     Path(f"{path}.notes").unlink(missing_ok=True)
@@ -377,7 +377,7 @@ def block_imports(
     counts = "SELECT block_id, rows FROM blocks ORDER BY ALL"
     blocks_of_whole = Archive(folder / "whole").query(counts)
 
-    def compare(path: Path) -> None:
+    def compare(path):
         assert Archive(path).trades().equals(whole)
         assert Archive(path).query(counts).equals(blocks_of_whole)
 

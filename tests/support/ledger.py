@@ -24,7 +24,7 @@ class Ledger:
     label = name = "ledger"
     synthetic = True
 
-    def __init__(self, accounts: int, trades: int, seed: int = 1) -> None:
+    def __init__(self, accounts: int, trades: int, seed: int = 1):
         self.accounts = [20_000 + number for number in range(accounts)]
         self.rows = []
         self.keys = []
@@ -85,7 +85,7 @@ class Ledger:
         )
 
 
-def count_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
+def count_rows(rows) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
     """Count identities, and add up the integers of wire rows, in plain Python."""
     identities: Counter[Identity] = Counter()
     sums: Counter[tuple[Any, ...]] = Counter()
@@ -96,7 +96,7 @@ def count_rows(rows: Any) -> tuple[Counter[Identity], Counter[tuple[Any, ...]]]:
     return identities, sums
 
 
-def served(relayer: Any, accounts: Sequence[int]) -> Any:
+def served(relayer, accounts: Sequence[int]):
     """Give what a relayer shows now, as `count_rows` takes it."""
     return (
         (one, kind, row)
@@ -106,6 +106,6 @@ def served(relayer: Any, accounts: Sequence[int]) -> Any:
     )
 
 
-def client_of(relayer: Relayer, **how: Any) -> Client:
+def client_of(relayer: Relayer, **how) -> Client:
     settings = {"api_key": relayer.api_key, "rate": None, "proxies": False} | how
     return Client(Transport(relayer.base_url, **settings), "ledger", synthetic=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import requests
 from support.clients import client_at
 from support.ledger import Ledger, count_rows
-from support.scripted_server import Answer, Request, ScriptedServer, scripted
+from support.scripted_server import Answer, ScriptedServer, scripted
 
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
@@ -32,7 +32,7 @@ class Named(Ledger):
         accounts: int = 1,
         trades: int = 30,
         synthetic: bool = True,
-    ) -> None:
+    ):
         super().__init__(accounts, trades, seed)
         self.name = name
         self.synthetic = synthetic
@@ -58,7 +58,7 @@ def silent(
 ) -> Iterator[ScriptedServer]:
     """Serve what a relayer serves, at another address, without its identity or with another one."""
 
-    def script(number: int, request: Request) -> Answer:
+    def script(number, request):
         passed = {
             name: text for name, text in request.headers.items() if name == "x-api-key"
         }

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ EXTRAS |= dict.fromkeys(("sphinx", "myst_nb", "pydata_sphinx_theme"), "docs") | 
 }
 
 
-def package_or_skip(module: str) -> Any:
+def package_or_skip(module: str):
     """Import a module; skip the test where it is not installed."""
     extra = EXTRAS.get(module.partition(".")[0], "test")
     return pytest.importorskip(
@@ -22,7 +21,7 @@ def package_or_skip(module: str) -> Any:
     )
 
 
-def skip_without_java() -> None:
+def skip_without_java():
     if not (shutil.which("java") or "JAVA_HOME" in os.environ):
         pytest.skip(
             "needs Java 17 for Spark: install it (Debian: apt-get install default-jre-headless)"

@@ -40,7 +40,7 @@ def to_rows(table: pa.Table) -> Rows:
     ]
 
 
-def _to_python(value: Any) -> Any:
+def _to_python(value):
     if isinstance(value, datetime):
         return (value - EPOCH) // MILLISECOND
     if isinstance(value, timedelta):
@@ -226,8 +226,8 @@ def fitting(fill: Fill, unit: int) -> list[int] | None:
 
 
 @functools.cache
-def _between(least: int, most: int, fee: int, unit: int) -> list[int]:
-    def charged(gross: int, tier: int) -> int:
+def _between(least, most, fee, unit):
+    def charged(gross, tier):
         return gross * tier // 10_000 // unit * unit
 
     return [
@@ -237,9 +237,7 @@ def _between(least: int, most: int, fee: int, unit: int) -> list[int]:
     ]
 
 
-def _tier(
-    fill: Fill, fits: list[int] | None, found: list[tuple[Fill, list[int] | None]]
-) -> tuple[int | None, str]:
+def _tier(fill, fits, found):
     if fits is None:
         return None, "unknown"
     if len(fits) < 2:
@@ -327,7 +325,7 @@ def in_token(fills: list[Fill], token: str, tolerance: int | None = 7 * DAY) -> 
 Path = list[tuple[str, str]]
 
 
-def _busiest(prices: list[Fill], token: str) -> dict[str, Path]:
+def _busiest(prices, token):
     """Return the markets that lead from each token to one: the busiest that leads to one more is added first."""
     counts = Counter((one.base, one.quote) for one in prices)
     paths: dict[str, Path] = {token: []}
@@ -338,13 +336,7 @@ def _busiest(prices: list[Fill], token: str) -> dict[str, Path]:
     return paths
 
 
-def _valued(
-    fill: Fill,
-    fills: list[Fill],
-    prices: list[Fill],
-    paths: dict[str, Path],
-    tolerance: int | None,
-) -> dict[str, Any]:
+def _valued(fill, fills, prices, paths, tolerance):
     nothing = {"fee_value": None, "value_path": None, "priced_at": None}
     if fill.fee is None or fill.fee_token not in paths or fill.created_at is None:
         return nothing
@@ -400,7 +392,7 @@ def breakdown(fills: list[Fill], around: Sequence[str]) -> Rows:
 
 
 def vwap(fills: list[Fill], by: Sequence[str]) -> Rows:
-    def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
+    def columns(some, _):
         sure = [fill for fill in some if clear(fill)]
         volume = total(fill.size for fill in sure)
         notional = total(fill.notional for fill in sure)
@@ -416,7 +408,7 @@ def vwap(fills: list[Fill], by: Sequence[str]) -> Rows:
 
 
 def orders(fills: list[Fill]) -> Rows:
-    def columns(some: list[Fill], _: list[Fill]) -> dict[str, Any]:
+    def columns(some, _):
         shared, (price,) = (
             amounts(some),
             vwap([Fill(**vars(f) | {"base": 0, "quote": 0}) for f in some], []),
@@ -453,7 +445,7 @@ def size_profile(fills: list[Fill], quantiles: int, by: Sequence[str]) -> Rows:
             )
             placed.append(Fill(**vars(fill), quantile=first))
 
-    def columns(some: list[Fill], part: list[Fill]) -> dict[str, Any]:
+    def columns(some, part):
         sizes = known(fill.notional for fill in part)
         mine = total(fill.notional for fill in some)
         return {
@@ -629,13 +621,13 @@ def order_in_market(fill: Fill, fills: list[Fill]) -> list[Fill]:
     return same if name and fill.market else []
 
 
-def order_or_side(fill: Fill) -> Any:
+def order_or_side(fill: Fill):
     """Return what tells a fill's order apart; of one without, its id and side."""
     side = tuple(getattr(fill, name, None) for name in ("trade_id", "side"))
     return order_name(fill) or (None if None in side else side)
 
 
-def _known_before(first: Moment | None, prices: list[Fill]) -> Moment | None:
+def _known_before(first, prices):
     """Return what prices before an order are older than; without places none of its millisecond is."""
     has_places = all(
         hasattr(one, "block_id") and hasattr(one, "index_in_block") for one in prices
@@ -673,14 +665,12 @@ def first_after(
     return min(near, key=lambda one: (moment_of(one), *_by_id(one)), default=None)
 
 
-def _by_id(fill: Fill) -> tuple[bool, int, int]:
+def _by_id(fill):
     number = getattr(fill, "trade_id", None)
     return number is None, number or 0, fill.price
 
 
-def _cost_bps(
-    fill: Fill, paid: Fill | None, origin: Fill | None, base: Fill | None
-) -> float | None:
+def _cost_bps(fill, paid, origin, base):
     if not (paid and origin and base) or (paid.price or 0) <= 0:
         return None
     return _against(fill, ratio(paid.price - origin.price, base.price, 10_000))
@@ -709,7 +699,7 @@ def shortfalls(fills: list[Fill], known: list[Fill], tolerance: int | None) -> R
     return rows
 
 
-def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
+def _shortfall(parts, before):
     sums = amounts(parts)
     complete = all(map(clear, parts))
     moments = known(part.created_at for part in parts)
@@ -740,7 +730,7 @@ def _shortfall(parts: list[Fill], before: Fill | None) -> dict[str, Any]:
     }
 
 
-def order_name(fill: Fill) -> Any:
+def order_name(fill: Fill):
     """Return what tells a fill's order apart: the hash, or account, token sold and storage id; None if unknown."""
     sold = tuple(
         getattr(fill, name, None) for name in ("account_id", "token_id", "storage_id")
@@ -763,11 +753,11 @@ def order_of(fill: Fill, fills: list[Fill]) -> list[Fill]:
     ]
 
 
-def _usable(fill: Fill) -> bool:
+def _usable(fill):
     return fill.created_at is not None and fill.price is not None and fill.price > 0
 
 
-def _relative(fill: Fill, other: Fill | None) -> float | None:
+def _relative(fill, other):
     return (
         ratio(fill.price - other.price, other.price, 10_000)
         if other and (fill.price or 0) > 0
@@ -775,7 +765,7 @@ def _relative(fill: Fill, other: Fill | None) -> float | None:
     )
 
 
-def _against(fill: Fill, higher: float | None) -> float | None:
+def _against(fill, higher):
     return (
         None
         if higher is None or fill.side is None

@@ -82,7 +82,7 @@ def watched(library: Path, root: Path, notes: Path) -> dict[str, str]:
     return os.environ | names
 
 
-def cut_power(root: Path, notes: Path, dice: random.Random) -> None:
+def cut_power(root: Path, notes: Path, dice: random.Random):
     """Turn files into what a power cut may have left of them; what is left is durable from then on."""
     for file in root.iterdir():
         durable = notes / file.name
@@ -96,7 +96,7 @@ def cut_power(root: Path, notes: Path, dice: random.Random) -> None:
     shutil.copytree(root, notes)
 
 
-def _cut(file: Path, durable: bytes, dice: random.Random) -> None:
+def _cut(file, durable, dice):
     now = file.read_bytes()
     if file.name.endswith(".wal"):
         # A log only grows: more or less of its end is lost. It may also be the log before it was begun anew.
@@ -121,7 +121,7 @@ def _cut(file: Path, durable: bytes, dice: random.Random) -> None:
     file.write_bytes(b"".join(parts))
 
 
-def _borders(length: int) -> list[int]:
+def _borders(length):
     """Return where the headers and blocks of a file begin, and where it ends."""
     starts = [
         *range(0, HEADERS * HEADER, HEADER),

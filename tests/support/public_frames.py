@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -31,9 +30,7 @@ def public_frames(folder: Path) -> dict[str, Callable[[], pd.DataFrame]]:
     }
 
 
-def _of_clients(
-    client: Any, by_blocks: Any, trades: pd.DataFrame, saved: Path
-) -> dict[str, Callable[[], pd.DataFrame]]:
+def _of_clients(client, by_blocks, trades, saved):
     tokens, markets = client.listings()
     found = {
         "Client.tokens": client.tokens,
@@ -63,12 +60,12 @@ def _of_clients(
     return found | {"anomalies": lambda: lab.anomalies(trades)}
 
 
-def _read_back(trades: pd.DataFrame, file: Path) -> pd.DataFrame:
+def _read_back(trades, file):
     trades.to_csv(file)
     return lab.tables.read_csv(file)
 
 
-def _pool_quotes(by_blocks: Any, **named: Any) -> pd.DataFrame:
+def _pool_quotes(by_blocks, **named):
     trades = by_blocks.trades(progress=False)
     found: pd.DataFrame = lab.fills.pool_quotes(
         trades, by_blocks.pool_balances(), **named
@@ -76,9 +73,7 @@ def _pool_quotes(by_blocks: Any, **named: Any) -> pd.DataFrame:
     return found
 
 
-def _of_archive(
-    archive: Any, client: Any, store: Any, folder: Path
-) -> dict[str, Callable[[], pd.DataFrame]]:
+def _of_archive(archive, client, store, folder):
     return {
         "Archive.sync": lambda: archive.sync(
             client, account_id=POOL_ACCOUNT, progress=False
@@ -92,7 +87,7 @@ def _of_archive(
     }
 
 
-def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
+def _of_store(store, client):
     blocks = store.blocks()
     tokens = client.tokens()
     pool = min(store.pools())
@@ -123,7 +118,7 @@ def _of_store(store: Any, client: Any) -> dict[str, Callable[[], pd.DataFrame]]:
     }
 
 
-def _of_trades(trades: pd.DataFrame) -> dict[str, Callable[[], pd.DataFrame]]:
+def _of_trades(trades):
     fees = lab.fees
     fills = lab.fills
     per_fill = (fills.price_gap, fills.all_in_cost, fills.markouts, fills.shortfall)
@@ -155,7 +150,5 @@ def _of_trades(trades: pd.DataFrame) -> dict[str, Callable[[], pd.DataFrame]]:
     return found
 
 
-def _call(
-    function: Callable[..., pd.DataFrame], *given: Any, **named: Any
-) -> Callable[[], pd.DataFrame]:
+def _call(function, *given, **named):
     return lambda: function(*given, **named)

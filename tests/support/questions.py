@@ -107,12 +107,12 @@ def about(
     asked_first: Callable[..., Any],
     frame: pd.DataFrame,
     give: Give = unchanged,
-) -> Any:
+):
     """Ask about the answer of another function."""
     return function(asked_first(give(frame)))
 
 
-def compare_classes(frame: pd.DataFrame, give: Give = unchanged) -> Any:
+def compare_classes(frame: pd.DataFrame, give: Give = unchanged):
     """Compare venues in trades that say of which class each taker is; of some it is not known."""
     classes = {0: "arbitrage", 1: "user", 2: None}
     flow = (frame["trade_id"].fillna(0).astype(int) % 3).map(classes)
@@ -127,7 +127,7 @@ def plainly(
     made: list[str],
     frame: pd.DataFrame,
     give: Give = unchanged,
-) -> Any:
+):
     frames = {name: give(MADE[name](frame)) for name in made}
     return function(give(frame), **arguments, **frames)
 
@@ -137,7 +137,7 @@ def with_prices(
     arguments: dict[str, Any],
     frame: pd.DataFrame,
     give: Give = unchanged,
-) -> Any:
+):
     """Ask about every other account, with all rows as prices."""
     return function(
         give(frame[frame["account_id"].isin(SOME)]), **arguments, prices=give(frame)

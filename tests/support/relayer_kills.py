@@ -31,7 +31,7 @@ TIMEOUT = 20  # seconds
 NONCE_USED = 102021
 
 
-def fork_relayers(path: str) -> None:
+def fork_relayers(path: str):
     """Fork a relayer with a file store for every line that comes in, and print its process and port."""
     import eth_account  # noqa: F401
     import uvicorn  # noqa: F401
@@ -62,7 +62,7 @@ class Tally:
 class Desk:
     """Asks the relayer of one run."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str):
         self.url = url + "/api/v3"
         self.session = requests.Session()
 
@@ -90,7 +90,7 @@ class Desk:
         return self.session.post(url, json=body, headers=headers, timeout=5)
 
 
-def send(desk: Desk, tally: Tally, account_id: int) -> None:
+def send(desk: Desk, tally: Tally, account_id: int):
     """Send the request of an account that has no answer yet; it may have been sent before a kill."""
     answer = desk.post(tally.unanswered[account_id])
     body = answer.json()
@@ -106,7 +106,7 @@ def send(desk: Desk, tally: Tally, account_id: int) -> None:
 
 def update_until_killed(
     desk: Desk, tally: Tally, owners: Relayer, killer: threading.Timer
-) -> None:
+):
     """Update keys until the relayer is gone, which the killer sees to after the first was accepted."""
     deadline = time.monotonic() + TIMEOUT
     with contextlib.suppress(
@@ -154,7 +154,7 @@ def kill_repeatedly(path: Path, kills: int, seed: int = 1) -> Tally:
     return tally
 
 
-def check(desk: Desk, tally: Tally, owners: Relayer) -> None:
+def check(desk: Desk, tally: Tally, owners: Relayer):
     """Each accepted request was processed once, and no other."""
     deadline = time.monotonic() + TIMEOUT
     while any(desk.account(each)["frozen"] for each in ACCOUNTS):

@@ -193,9 +193,7 @@ def balances_of(pools: Iterable[Drawn]) -> pd.DataFrame:
     return frame
 
 
-def _state(
-    pool: Drawn, event: Event, place: int, base: int, quote: int
-) -> dict[str, Any]:
+def _state(pool, event, place, base, quote):
     base_scale, quote_scale = (10 ** (18 - decimals) for decimals in pool.decimals)
     return {
         "account_id": pool.account,
@@ -257,7 +255,7 @@ def prices_of(pools: Iterable[Drawn]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _in_units(numbers: pa.Array) -> pd.Series:
+def _in_units(numbers):
     """Return whole numbers of 1e-18 as amounts."""
     text = [
         None if number is None else f"{int(number)}e-18"
@@ -274,7 +272,7 @@ def earned(pool: Drawn, length: int) -> list[dict[str, Any]]:
     scales = [Fraction(1, 10**decimals) for decimals in pool.decimals]
     times = [ms for ms, _ in pool.prices]
 
-    def price(ms: int) -> Fraction:
+    def price(ms):
         return Fraction(pool.prices[bisect_right(times, ms) - 1][1], UNIT)
 
     first = pool.events[0]
@@ -284,7 +282,7 @@ def earned(pool: Drawn, length: int) -> list[dict[str, Any]]:
     untouched = base
     rows = [_empty(first.ms // length, base * last_price + quote)]
 
-    def move_to(ms: int) -> Fraction:
+    def move_to(ms):
         now = price(ms)
         rows[-1]["rebalanced"] += base * (now - last_price)
         rows[-1]["held"] += untouched * (now - last_price)
@@ -318,7 +316,7 @@ def earned(pool: Drawn, length: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _empty(period: int, opened: Fraction) -> dict[str, Any]:
+def _empty(period, opened):
     names = (*PARTS, *LOSSES.values(), "held", "base_fees", "quote_fees")
     row: dict[str, Any] = dict.fromkeys(names, Fraction(0))
     return row | {"period": period, "opened": opened, "fills": 0}

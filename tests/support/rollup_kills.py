@@ -21,7 +21,7 @@ def last_l1_block(blocks: int) -> int:
     return FIRST_L1 + APART * blocks
 
 
-def chain_host(settings: dict[str, Any]) -> None:
+def chain_host(settings: dict[str, Any]):
     """Serve a small world's chain until stdin ends; tell its address, and for every line the faults so far."""
     with Relayer(SettledWorld(size=0.02), Settings(**settings)) as relayer:
         print(relayer.rpc_url, relayer.settings.exchange, flush=True)
@@ -34,7 +34,7 @@ def one_at_a_time(url: str, exchange: str, last: int) -> dict[int, bytes]:
     session = requests.Session()
     found = dict[int, bytes]()
 
-    def call(method: str, *parameters: Any) -> Any:
+    def call(method, *parameters):
         asked = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
         return session.post(url, json=asked).json()["result"]
 
@@ -55,7 +55,7 @@ def one_at_a_time(url: str, exchange: str, last: int) -> dict[int, bytes]:
     return found
 
 
-def check(store: Store, truth: dict[int, bytes]) -> None:
+def check(store: Store, truth: dict[int, bytes]):
     """Compare a store with the truth, block by block; each must be in one row, with its bytes."""
     raw = [one for batch in store.batches() for one in batch.raw]
     assert [one.block_id for one in raw] == sorted(truth)

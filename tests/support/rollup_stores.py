@@ -2,7 +2,6 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from support.rollup_blocks import (
     EXCHANGE,
@@ -50,7 +49,7 @@ def pool_data(number: int, pools: list[int]) -> bytes:
     )
 
 
-def made_block(number: int, **known: Any) -> RawBlock:
+def made_block(number: int, **known) -> RawBlock:
     """Return a block as a call submitted it."""
     data = made_data(number)
     facts = {
@@ -68,7 +67,7 @@ def made_call(*numbers: int, compress: bool = True) -> bytes:
     return wrapped(submit([made_data(number) for number in numbers]), compress=compress)
 
 
-def event(number: int, data: bytes | None = None, **known: Any) -> Submission:
+def event(number: int, data: bytes | None = None, **known) -> Submission:
     """Return the event of a block."""
     digest = hashlib.sha256(made_data(number) if data is None else data).digest()
     facts = {

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pandas as pd
 
 
-def assert_all_digits(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+def assert_all_digits(found: pd.DataFrame, expected: pd.DataFrame):
     """Compare the text of saved trades with the trades, row by row."""
     for name in ("size", "price", "notional", "fee"):
         assert [Decimal(value) for value in found[name]] == expected[name].tolist()

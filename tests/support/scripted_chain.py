@@ -57,7 +57,7 @@ class ScriptedChain:
         apart: int = 100,
         chain_id: int = 1,
         exchange: str = CONTRACT,
-    ) -> None:
+    ):
         self.chain_id = chain_id
         self.exchange = exchange
         self.apart = apart
@@ -81,7 +81,7 @@ class ScriptedChain:
             self._submit(numbers)
             at += len(numbers)
 
-    def _submit(self, numbers: list[int]) -> None:
+    def _submit(self, numbers):
         l1_block = FIRST_L1 + self.apart * numbers[0]
         found = "0x" + hashlib.sha256(f"transaction {numbers}".encode()).hexdigest()
         content = wrapped(submit([self.data[number] for number in numbers]))
@@ -95,14 +95,7 @@ class ScriptedChain:
             topics = [SUBMITTED, "0x" + word(number).hex()]
             self._log(topics, root(number) + digest, l1_block, found, place)
 
-    def _log(
-        self,
-        topics: list[str],
-        data: bytes,
-        l1_block: int,
-        transaction: str,
-        place: int,
-    ) -> None:
+    def _log(self, topics, data, l1_block, transaction, place):
         self.logs.append(
             {
                 "address": self.exchange,
@@ -117,7 +110,7 @@ class ScriptedChain:
 
     def register(
         self, token_id: int, address: int, symbol: bytes | None, decimals: int | None
-    ) -> None:
+    ):
         """Announce a token; its symbol is what the contract answers, as the ABI encodes it."""
         place = bytes(12) + address.to_bytes(20, "big")
         self._log(
@@ -156,7 +149,7 @@ class ScriptedChain:
             )
         return Answer(200, json.dumps(found).encode(), self.headers)
 
-    def _reply(self, call: dict[str, Any]) -> dict[str, Any]:
+    def _reply(self, call):
         method = getattr(self, call["method"])
         try:
             return {

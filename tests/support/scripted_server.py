@@ -40,7 +40,7 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             with lock:
                 number = len(requests)
                 headers = {name.lower(): value for name, value in self.headers.items()}
@@ -63,7 +63,7 @@ def scripted(script: Script) -> Iterator[ScriptedServer]:
 
         do_POST = do_GET  # noqa: N815 - the name that http.server looks for
 
-        def log_message(self, *words: object) -> None:
+        def log_message(self, *words):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -86,13 +86,13 @@ def talking(
 ) -> Iterator[str]:
     """Let `talk` answer each connection, byte by byte, once a request has arrived; it may never return."""
 
-    def serve(connection: socket.socket) -> None:
+    def serve(connection):
         with connection, suppress(OSError):
             if not at_once:
                 connection.recv(1 << 16)
             talk(connection)
 
-    def accept() -> None:
+    def accept():
         with suppress(OSError):
             while True:
                 threading.Thread(

@@ -56,7 +56,7 @@ class SettledWorld(World):
 class SettledChain(Chain):
     """The chain of a world, in the exchange and the chain of the default settings."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World):
         self.settings = Settings()
         self.settlement = Settlement(world, self.settings)
         self.exchange = self.settings.exchange.lower()
@@ -101,9 +101,7 @@ class SettledChain(Chain):
                 )
         return found
 
-    def _log(
-        self, topics: list[str], data: str, l1_block: int, transaction: str, place: int
-    ) -> dict[str, Any]:
+    def _log(self, topics, data, l1_block, transaction, place):
         return {
             "address": self.exchange,
             "topics": topics,
@@ -138,7 +136,7 @@ class SettledChain(Chain):
             "input": "0x" + encode_calldata(blocks, form, wrapper, compressed).hex(),
         }
 
-    def _all_calls(self) -> list[Call]:
+    def _all_calls(self):
         """Return every transaction that submits blocks, in order."""
         calls = []
         block = self.settlement.first
@@ -154,7 +152,7 @@ class SettledChain(Chain):
                 block += count
         return calls
 
-    def _form(self, call: Call) -> tuple[str, str | None, bool]:
+    def _form(self, call):
         """Return how a transaction is encoded: one in four in a way of the exchange's first years."""
         old, form, wrapper, compressed = self._digest(f"form {call.hash}")[:4]
         if old >= 64:
@@ -165,8 +163,8 @@ class SettledChain(Chain):
             compressed < 128,
         )
 
-    def _digest(self, what: str) -> bytes:
+    def _digest(self, what):
         return sha256(f"{self._name} {what}".encode()).digest()
 
-    def _hash(self, what: str) -> str:
+    def _hash(self, what):
         return "0x" + self._digest(what).hex()

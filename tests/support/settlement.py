@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
 from functools import cached_property
 from hashlib import sha256
 from typing import NamedTuple
@@ -33,7 +32,7 @@ from support.encoding import (
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer.accounts import Owner, demo_owner
+from loopring_lab.relayer.accounts import demo_owner
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, Market
 from loopring_lab.relayer.settings import UPDATE_FEES, Settings
 from loopring_lab.relayer.simulation import BLOCK_MS, FIRST_BLOCK, START, Fill
@@ -70,7 +69,7 @@ class _PoolState(NamedTuple):
 class Settlement:
     """The blocks of a world, each made when it is asked for; the world's last fills are in none."""
 
-    def __init__(self, world: World, settings: Settings) -> None:
+    def __init__(self, world: World, settings: Settings):
         self._world = world
         self._settings = settings
         self._storage: Counter[tuple[int, int]] = Counter()
@@ -101,7 +100,7 @@ class Settlement:
             )
         return self._encode(block, self.transactions(block))
 
-    def _encode(self, block: int, transactions: list[Transaction]) -> bytes:
+    def _encode(self, block, transactions):
         exchange = int(self._settings.exchange, 16)
         roots = (self.root(block - 1), self.root(block))
         header = Header(exchange, *roots, self.timestamp(block), 0, 0, OPERATOR)
@@ -136,13 +135,13 @@ class Settlement:
             placed.get(index, Noop()) for index in range(max(placed, default=-1) + 1)
         ]
 
-    def _digest(self, what: str, number: int) -> bytes:
+    def _digest(self, what, number):
         return sha256(
             f"{self._world.name} {self._settings.exchange} {what} {number}".encode()
         ).digest()
 
     @cached_property
-    def _fills(self) -> dict[int, list[Fill]]:
+    def _fills(self):
         found: defaultdict[int, list[Fill]] = defaultdict(list)
         for fill in self._world.fills:
             if fill.block_id:
@@ -150,7 +149,7 @@ class Settlement:
         return dict(found)
 
     @cached_property
-    def _pools(self) -> dict[int, _PoolState]:
+    def _pools(self):
         pools = {}
         for market in MARKETS.values():
             if market.has_pool and market.pool:
@@ -168,7 +167,7 @@ class Settlement:
                     )
         return pools
 
-    def _pool_updates(self, block: int) -> Iterator[Transaction]:
+    def _pool_updates(self, block):
         """Yield the updates that publish a pool's balances: at the opening, then once a day."""
         for phase, (account, pool) in enumerate(self._pools.items(), 1):
             days, rest = divmod(block - OPENING - phase, BLOCKS_A_DAY)
@@ -181,7 +180,7 @@ class Settlement:
                         owner, account, token.id, POOL_FEE_BPS, POOL_WEIGHT, nonce, 0
                     )
 
-    def _published(self, update: AmmUpdate, block: int, index: int) -> AmmUpdate:
+    def _published(self, update, block, index):
         pool = self._pools[update.account]
         base, quote = pool.before(block, index)
         return update._replace(
@@ -189,7 +188,7 @@ class Settlement:
         )
 
     @cached_property
-    def _plan(self) -> dict[int, list[Transaction]]:
+    def _plan(self):
         """What happens besides fills and updates of pools, by block."""
         opened = self._openings()
         plan: defaultdict[int, list[Transaction]] = defaultdict(list)
@@ -221,7 +220,7 @@ class Settlement:
             ]
         return dict(plan)
 
-    def _openings(self) -> dict[int, int]:
+    def _openings(self):
         """Return the block of each user's first deposits and key, within a day before the first fill."""
         first: dict[int, int] = {}
         for block, fills in self._fills.items():
@@ -236,7 +235,7 @@ class Settlement:
             if account not in self._pools
         }
 
-    def _chores(self, users: list[int], dice: bytes) -> Iterator[Transaction]:
+    def _chores(self, users, dice):
         """Yield the few transfers, withdrawals and further deposits of a block."""
         sender = users[dice[0] % len(users)]
         receiver = users[(dice[0] + 1 + dice[1] % (len(users) - 1)) % len(users)]
@@ -283,9 +282,7 @@ class Settlement:
         if dice[9] < 3:
             yield Deposit(self._address(receiver), receiver, token.id, amount + dice[8])
 
-    def _add_savers(
-        self, plan: dict[int, list[Transaction]], sender: int, after: int
-    ) -> None:
+    def _add_savers(self, plan, sender, after):
         """Add accounts opened by a transfer, whose keys change twice: first as signed on L1, then on L2."""
         ether = TOKENS["ETH"]
         fee = TOKENS["ETH"].worth(1, 10)
@@ -320,9 +317,7 @@ class Settlement:
                 self._withdrawal(saver, ether.id, amount // 2, fee)
             )
 
-    def _withdrawal(
-        self, account: int, token: int, amount: int, fee: int
-    ) -> Withdrawal:
+    def _withdrawal(self, account, token, amount, fee):
         owner = self._address(account)
         storage = self._next_storage(account, token)
         details = int.from_bytes(sha256(owner.to_bytes(20)).digest()[:20])
@@ -330,21 +325,21 @@ class Settlement:
             0, owner, account, token, amount, token, fee, storage, details
         )
 
-    def _next_storage(self, account: int, token: int) -> int:
+    def _next_storage(self, account, token):
         """Return the next odd storage id: the even ones are those of orders."""
         self._storage[account, token] += 2
         return self._storage[account, token] - 1
 
-    def _owner(self, account: int) -> Owner:
+    def _owner(self, account):
         has_wallet = account == max(self._world.accounts)
         return demo_owner(
             self._world.label, account, self._settings.exchange, has_wallet
         )
 
-    def _address(self, account: int) -> int:
+    def _address(self, account):
         return int(self._owner(account).address, 16)
 
-    def _key(self, account: int, nonce: int) -> protocol.L2Key:
+    def _key(self, account, nonce):
         """Return the key that an account's owner derives at a nonce."""
         from eth_account import messages
 
@@ -354,14 +349,14 @@ class Settlement:
         )
         return protocol.l2_key(bytes(signed.signature))
 
-    def _key_update(self, account: int, nonce: int) -> AccountUpdate:
+    def _key_update(self, account, nonce):
         key = self._key(account, nonce)
         packed = protocol.pack_public_key(key.x, key.y)
         return AccountUpdate(
             1, self._address(account), account, 0, UPDATE_FEES["ETH"], packed, nonce
         )
 
-    def _needs(self, others: Iterable[Transaction]) -> dict[tuple[int, int], int]:
+    def _needs(self, others):
         """Return what each user must have of each token so that no fill and no fee overdraws it."""
         balances: Counter[tuple[int, int]] = Counter()
         needs: Counter[tuple[int, int]] = Counter()
@@ -386,7 +381,7 @@ class Settlement:
                 needs[each.account, each.fee_token] += each.fee
         return {key: amount for key, amount in needs.items() if amount}
 
-    def _auxiliary(self, block: int, transaction: Transaction) -> bytes:
+    def _auxiliary(self, block, transaction):
         """Return what the contract needs to know of a transaction beyond its slot; a deposit's is empty."""
         valid_until = self.timestamp(block) + MONTH_SECONDS
         if isinstance(transaction, AccountUpdate):
@@ -403,7 +398,7 @@ class Settlement:
             return encode_auxiliary(WITHDRAWAL_TYPES, values)
         return b""
 
-    def _sign(self, update: AccountUpdate, max_fee: int, valid_until: int) -> bytes:
+    def _sign(self, update, max_fee, valid_until):
         """Sign a key update as the account's owner; every third account's wallet knows personal_sign only."""
         from eth_account import messages
         from eth_typing import Hash32
@@ -430,7 +425,7 @@ class Settlement:
         return bytes.fromhex(protocol.x_api_sig(bytes(signed.signature), kind)[2:])
 
 
-def _spot_trade(fill: Fill) -> SpotTrade:
+def _spot_trade(fill):
     """Return a fill as it is settled: the taker, who pays the fee, is A."""
     market = MARKETS[fill.market]
     buys = fill.side == "BUY"
@@ -455,7 +450,7 @@ def _spot_trade(fill: Fill) -> SpotTrade:
     )
 
 
-def _rounded_up(amount: int) -> int:
+def _rounded_up(amount):
     """Round an amount up to two significant digits, as people deposit."""
     unit: int = 10 ** max(0, len(str(amount)) - 2)
     return -(-amount // unit) * unit

@@ -53,7 +53,7 @@ ODD: list[dict[str, Any]] = [
 
 def assert_refused(
     call: Callable[[pd.DataFrame], Any], message: str, frame: pd.DataFrame
-) -> None:
+):
     """Check that a call raises an error that matches, shows no cause and ends with a next step."""
     with pytest.raises(LabError, match=message) as refused:
         call(frame)
@@ -145,7 +145,7 @@ def many(number: int, most: int = 12) -> pd.DataFrame:
 
     @settings(max_examples=number, phases=[Phase.generate], database=None)
     @given(histories(most))
-    def draw(history: list[Drawn]) -> None:
+    def draw(history):
         found.append(history)
 
     draw()

@@ -48,11 +48,11 @@ def page(rows: list[Any], total: int | None = None) -> bytes:
     ).encode()
 
 
-def read(pages: Any, **how: Any) -> pd.DataFrame:
+def read(pages, **how) -> pd.DataFrame:
     return tables.trades(pages, tokens(), markets(), **how)
 
 
-def row(**members: Any) -> list[Any]:
+def row(**members) -> list[Any]:
     """Make a regular row of 14 members; any of them can be given by its wire name."""
     regular = {
         "createdAt": "1657638459610", "id": "8919527", "side": "SELL", "size": "453794000000000000000",
@@ -108,7 +108,7 @@ def wire_rows(draw: st.DrawFn, numbers: bool = False) -> list[Any]:
     return members
 
 
-def histories(**how: Any) -> st.SearchStrategy[list[list[Any]]]:
+def histories(**how) -> st.SearchStrategy[list[list[Any]]]:
     """Make rows of distinct ids."""
     return st.lists(
         wire_rows(**how), max_size=12, unique_by=lambda members: str(members[1])

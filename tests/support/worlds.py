@@ -82,7 +82,7 @@ def true_markouts(world: World, fills: Iterable[Fill], horizon: int) -> pd.DataF
     return pd.DataFrame([_true_markout(world, fill, horizon) for fill in fills])
 
 
-def _true_markout(world: World, fill: Fill, horizon: int) -> dict[str, float]:
+def _true_markout(world, fill, horizon):
     market = MARKETS[fill.market]
     price = Fraction(
         fill.quote * 10**market.base.decimals, fill.size * 10**market.quote.decimals
@@ -238,7 +238,7 @@ class Valued(NamedTuple):
 
 
 def valued_accounts(
-    world: World, trades: pd.DataFrame, token: str, prices: Any = None, **arguments: Any
+    world: World, trades: pd.DataFrame, token: str, prices=None, **arguments
 ) -> list[Valued]:
     """Value the fees of each account of a world, by its own trades or `prices`, and compare with the truth."""
     found = []
@@ -260,7 +260,7 @@ def valued_accounts(
     return found
 
 
-def _true_value(world: World, fill: Any, token: str) -> Fraction:
+def _true_value(world, fill, token):
     moment = fill.created_at.value // 1_000_000
     dollars = (
         world.latent_dollars(symbol, moment) for symbol in (fill.fee_token, token)
@@ -290,7 +290,7 @@ def pool_balances(world: World) -> pd.DataFrame:
     return frame
 
 
-def _pool_state(moment: int, pool: Pool, name: str) -> dict[str, Any]:
+def _pool_state(moment, pool, name):
     base = MARKETS[name].base
     quote = MARKETS[name].quote
     return {

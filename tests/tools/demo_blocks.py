@@ -47,11 +47,11 @@ def listings() -> dict[str, str]:
     }
 
 
-def _compact(record: object) -> str:
+def _compact(record):
     return json.dumps(record, separators=(",", ":")) + "\n"
 
 
-def main() -> None:
+def main():
     BLOCKS.parent.mkdir(exist_ok=True)
     for name, text in listings().items():
         (BLOCKS.parent / name).write_text(text, encoding="utf-8")

@@ -70,7 +70,7 @@ def licence(package: metadata.Distribution) -> str:
     return expression or ", ".join(sorted(kinds)) or (lines[0].strip() if lines else "")
 
 
-def main(wheels: list[str]) -> None:
+def main(wheels: list[str]):
     known = listed()
     have = found([*sys.path, *wheels])
     rows = []

@@ -6,7 +6,6 @@ Those of widgets are taken in JupyterLab and Chromium, and differ in a few pixel
 import io
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pandas as pd
@@ -58,7 +57,7 @@ def drawn() -> dict[str, bytes]:
     return {name: figure._repr_png_() for name, figure in figures.items()}  # type: ignore[attr-defined]
 
 
-def taken(page: Any, base: str, home: Path) -> dict[str, bytes]:
+def taken(page, base: str, home: Path) -> dict[str, bytes]:
     """Return each widget's name and picture, from a page of JupyterLab."""
     from browser.conftest import run_cells
 
@@ -93,7 +92,7 @@ def taken(page: Any, base: str, home: Path) -> dict[str, bytes]:
     return found
 
 
-def main() -> None:
+def main():
     import shutil
     import sys
 

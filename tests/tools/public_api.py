@@ -27,7 +27,7 @@ def public_names() -> Iterator[str]:
         yield from lines(f"loopring_lab.relayer.{name}", getattr(relayer, name))
 
 
-def lines(name: str, member: object) -> Iterator[str]:
+def lines(name: str, member) -> Iterator[str]:
     if inspect.ismodule(member):
         for inner in getattr(member, "__all__", None) or defined_in(member):
             yield from lines(f"{name}.{inner}", getattr(member, inner))
@@ -60,7 +60,7 @@ def members(name: str, owner: type) -> Iterator[str]:
             yield f"{name}.{inner}{signature(member)}"
 
 
-def is_ours(member: object) -> bool:
+def is_ours(member) -> bool:
     """Tell what the package defines from what it inherits, which changes with other packages' versions."""
     if isinstance(member, TraitType):
         member = member.this_class
@@ -73,7 +73,7 @@ def is_ours(member: object) -> bool:
     return "loopring_lab" in str(getattr(member, "__module__", ""))
 
 
-def signature(member: object) -> str:
+def signature(member) -> str:
     """Return a signature; of annotations only those written as text, as Python versions show others differently."""
     made = (member.__init__, member.__new__) if inspect.isclass(member) else (member,)
     fields = getattr(member, "_fields", None) or sorted(

@@ -35,11 +35,11 @@ ALSO_BY_GROUP = ("price_gap", "all_in_cost", "in_token")
 
 
 class _Kept(logging.Handler):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.texts: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record: logging.LogRecord):
         self.texts.append(record.getMessage())
 
 
@@ -82,7 +82,7 @@ def queries() -> Iterator[tuple[str, list[str]]]:
                 )
 
 
-def _reserves(trades: pd.DataFrame) -> pd.DataFrame:
+def _reserves(trades):
     """Return balances of pools in the markets of trades; which they are does not change the query."""
     known = trades[["created_at", "market"]].drop_duplicates("market")
     balances = known.assign(base_decimals=18, quote_decimals=18)
@@ -90,9 +90,7 @@ def _reserves(trades: pd.DataFrame) -> pd.DataFrame:
     return balances.assign(**amounts).astype(dict.fromkeys(amounts, "amount"))
 
 
-def _asked(
-    name: str, function: Callable[..., Any], trades: Any, given: dict[str, Any]
-) -> Iterator[tuple[str, list[str]]]:
+def _asked(name, function, trades, given):
     texts = logged(lambda: function(trades, **given))
     if texts:
         arguments = "".join(

@@ -24,7 +24,7 @@ METADATA = {
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def refresh(path: Path) -> None:
+def refresh(path: Path):
     """Run one notebook in its own folder and rewrite it."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
@@ -41,7 +41,7 @@ def refresh(path: Path) -> None:
     nbformat.write(notebook, path)
 
 
-def steady(notebook: nbformat.NotebookNode) -> None:
+def steady(notebook: nbformat.NotebookNode):
     """Take out what differs from run to run: random ids, times, the machine's Python."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for place, cell in enumerate(notebook.cells):
@@ -54,7 +54,7 @@ def steady(notebook: nbformat.NotebookNode) -> None:
                 output.data[WIDGET]["model_id"] = f"{place:032x}"
 
 
-def quiet_environment(home: Path) -> None:
+def quiet_environment(home: Path):
     """Pass kernels the environment variables that tests pass them (see the root conftest.py)."""
     for name in [n for n in os.environ if n.startswith("LOOPRING_")]:
         del os.environ[name]
@@ -66,7 +66,7 @@ def quiet_environment(home: Path) -> None:
     )
 
 
-def main(words: list[str]) -> None:
+def main(words: list[str]):
     """Refresh every notebook named."""
     if not words:
         sys.exit(__doc__)

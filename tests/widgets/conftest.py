@@ -1,12 +1,9 @@
 """Fixtures of the widget tests: a client and its trades, and a widget as it is on the page."""
 
 import threading
-from collections.abc import Callable, Iterator
 from html import unescape
-from typing import Any
 
 import ipywidgets
-import pandas as pd
 import pytest
 from ipywidgets.widgets.widget import _instances
 
@@ -14,7 +11,7 @@ import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.widgets.figure_view import FigureView
-from loopring_lab.widgets.panel import CodePanel, SecretField
+from loopring_lab.widgets.panel import CodePanel
 from loopring_lab.widgets.table_view import TableView
 
 SMALL = 10083
@@ -24,12 +21,12 @@ SECONDS = 30
 class Gated(Transport):
     """A transport whose pages of trades wait until a test lets them through."""
 
-    def __init__(self, *words: Any, **named: Any) -> None:
+    def __init__(self, *words, **named):
         super().__init__(*words, **named)
         self.asked = threading.Event()
         self.let = threading.Event()
 
-    def get(self, path: str, params: Any = None, **how: Any) -> bytes:
+    def get(self, path, params=None, **how):
         if path == "/user/trades":
             self.asked.set()
             assert self.let.wait(20)
@@ -39,21 +36,21 @@ class Gated(Transport):
 class OnPage:
     """A widget as a notebook displays it: found and used by labels, as somebody at the page would."""
 
-    def __init__(self, widget: Any) -> None:
+    def __init__(self, widget):
         self.widget = widget
         bundle, _ = widget._repr_mimebundle_()
         model = bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
         self.box = _instances[model]
 
-    def wait(self) -> "OnPage":
+    def wait(self):
         self.widget.wait(SECONDS)
         return self
 
-    def parts(self, kind: type = ipywidgets.Widget) -> list[Any]:
+    def parts(self, kind=ipywidgets.Widget):
         """Return everything of a kind that is displayed, in order."""
         return [part for part in displayed_parts(self.box) if isinstance(part, kind)]
 
-    def control(self, label: str) -> Any:
+    def control(self, label):
         """Return the control with a label that is displayed."""
         found = [
             part for part in self.parts() if getattr(part, "description", None) == label
@@ -61,32 +58,32 @@ class OnPage:
         assert len(found) == 1, f"{label}: {len(found)} controls"
         return found[0]
 
-    def offers(self, label: str) -> bool:
+    def offers(self, label):
         """Tell whether a control with a label is displayed."""
         return any(getattr(part, "description", None) == label for part in self.parts())
 
-    def enter(self, label: str, value: Any) -> "OnPage":
+    def enter(self, label, value):
         """Choose or type a value, and wait for what follows."""
         self.control(label).value = value
         return self.wait()
 
-    def press(self, label: str) -> "OnPage":
+    def press(self, label):
         """Press a button, and wait for what follows."""
         self.control(label).click()
         return self.wait()
 
-    def type_secret(self, label: str, secret: str) -> "OnPage":
+    def type_secret(self, label, secret):
         """Send the message that the page sends when a secret is submitted, and wait for what follows."""
         type_into(self.control(label), secret)
         return self.wait()
 
     @property
-    def text(self) -> str:
+    def text(self):
         """All HTML that is displayed."""
         return "\n".join(unescape(part.value) for part in self.parts(ipywidgets.HTML))
 
     @property
-    def problem(self) -> str:
+    def problem(self):
         """The error that is displayed, if any."""
         found = [
             unescape(part.value)
@@ -97,23 +94,23 @@ class OnPage:
         return found[0].partition(">")[2].removesuffix("</div>") if found else ""
 
     @property
-    def code(self) -> str:
+    def code(self):
         """The code that is displayed."""
         (panel,) = self.parts(CodePanel)
         return str(panel.value)
 
     @property
-    def figure(self) -> FigureView | None:
+    def figure(self):
         """The figure that is displayed, if any."""
         return next(iter(self.parts(FigureView)), None)
 
     @property
-    def table(self) -> TableView | None:
+    def table(self):
         """The table that is displayed, if any."""
         return next(iter(self.parts(TableView)), None)
 
 
-def displayed_parts(widget: Any) -> Iterator[Any]:
+def displayed_parts(widget):
     """Return a widget and everything in it, without what is hidden."""
     if widget.layout.display == "none":
         return
@@ -122,7 +119,7 @@ def displayed_parts(widget: Any) -> Iterator[Any]:
         yield from displayed_parts(child)
 
 
-def type_into(field: SecretField, secret: Any) -> None:
+def type_into(field, secret):
     """Send the message that the page sends when a secret is submitted."""
     field.comm.handle_msg(
         {
@@ -133,21 +130,21 @@ def type_into(field: SecretField, secret: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def client() -> Client:
+def client():
     return lab.connect()
 
 
 @pytest.fixture(scope="session")
-def trades(client: Client) -> pd.DataFrame:
+def trades(client):
     return client.trades(SMALL)
 
 
 @pytest.fixture
-def gated(client: Client) -> Iterator[Callable[[], tuple[Client, Gated]]]:
+def gated(client):
     """Make clients of the same relayer whose trades wait."""
     made = []
 
-    def make() -> tuple[Client, Gated]:
+    def make():
         base = client._transport
         transport = Gated(base.base_url, api_key=base._key, rate=None, proxies=False)
         made.append(transport)

@@ -3,12 +3,11 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from loopring_lab.errors import LabError
-from loopring_lab.widgets.background import Background, ReportProgress
+from loopring_lab.widgets.background import Background
 
 SECONDS = 20
 
@@ -16,32 +15,30 @@ SECONDS = 20
 class Keeping(Background):
     """A state that records delivered results."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.taken: list[object] = []
         self.threads: list[threading.Thread] = []
 
-    def start(self, work: Callable[[ReportProgress], object]) -> None:
-        def remembered(report: ReportProgress) -> object:
+    def start(self, work):
+        def remembered(report):
             self.threads.append(threading.current_thread())
             return work(report)
 
         self.begin("Counting", remembered, self.taken.append)
 
-    def join(self) -> None:
+    def join(self):
         for thread in self.threads:
             thread.join(SECONDS)
             assert not thread.is_alive()
 
 
-def held_back(
-    result: object,
-) -> tuple[Callable[[ReportProgress], object], threading.Event, threading.Event]:
+def held_back(result):
     """Make work that waits for the second event after it set the first."""
     started = threading.Event()
     let = threading.Event()
 
-    def work(report: ReportProgress) -> object:
+    def work(report):
         report(1, 4)
         started.set()
         assert let.wait(SECONDS)
@@ -51,9 +48,7 @@ def held_back(
     return work, started, let
 
 
-def test_a_fault_of_ours_is_reported_and_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fault_of_ours_is_reported_and_raised(monkeypatch):
     raised = []
     monkeypatch.setattr(
         threading, "excepthook", lambda found: raised.append(found.exc_type)
@@ -66,7 +61,7 @@ def test_a_fault_of_ours_is_reported_and_raised(
     assert state.doing == ""
 
 
-def test_waiting_too_long_says_what_for() -> None:
+def test_waiting_too_long_says_what_for():
     state, (work, started, let) = Keeping(), held_back(1)
     state.start(work)
     assert started.wait(SECONDS)
@@ -77,7 +72,7 @@ def test_waiting_too_long_says_what_for() -> None:
     assert state.taken == [1]
 
 
-def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
+def test_with_a_running_loop_the_state_changes_on_its_thread_only():
     """As in a notebook: cells and widget messages run on one thread, background work on others."""
     state = Keeping()
     threads = set()
@@ -86,12 +81,12 @@ def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
         ["doing", "done", "whole", "problem"],
     )
 
-    def count(report: ReportProgress) -> int:
+    def count(report):
         for done in range(200):
             report(done, 200)
         return threading.get_ident()
 
-    async def notebook() -> None:
+    async def notebook():
         state.begin("Counting", count, state.taken.append)
         while state.doing:
             await asyncio.sleep(0)
@@ -102,11 +97,11 @@ def test_with_a_running_loop_the_state_changes_on_its_thread_only() -> None:
     assert state.taken[0] != threading.get_ident()
 
 
-def test_waiting_in_a_cell_does_not_lock_up() -> None:
+def test_waiting_in_a_cell_does_not_lock_up():
     """A waiting cell blocks the event loop; the result is still delivered, once."""
     state = Keeping()
 
-    async def cell() -> None:
+    async def cell():
         state.start(lambda report: "there")
         state.wait(SECONDS)
         assert state.taken == ["there"]
@@ -116,11 +111,11 @@ def test_waiting_in_a_cell_does_not_lock_up() -> None:
     assert state.taken == ["there"]
 
 
-def test_work_that_begins_more_work_can_be_waited_for_at_any_moment() -> None:
+def test_work_that_begins_more_work_can_be_waited_for_at_any_moment():
     state = Background()
     left = [0]
 
-    def again(_: object) -> None:
+    def again(_):
         left[0] -= 1
         if left[0]:
             state.begin("Again", lambda report: None, again)

@@ -3,9 +3,7 @@
 import datetime as dt
 import subprocess
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import IPython
 import pandas as pd
@@ -15,7 +13,6 @@ from support.cells import values
 from widgets.conftest import SECONDS, OnPage
 
 import loopring_lab as lab
-from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.widgets import FeeExplorer, FillExplorer
 from loopring_lab.widgets.figure_view import FigureView
@@ -32,30 +29,30 @@ WITHOUT_PRICES = [
 ]
 FILTERED = {"market": MARKET, "side": "BUY", "every": "1w", "by": ("fill_type", "side")}
 FILTERED_FILLS = {"market": MARKET, "every": "1mo", "by": "side", "tolerance": "1d"}
-EVERYTHING: list[tuple[type, str, dict[str, Any]]] = [
+# Each figure as it begins, and with filters. One of each explorer is fast, the others are thorough.
+BEGUN = [
     *((FeeExplorer, figure, {}) for figure in FeeExplorer.FIGURES),
     *((FillExplorer, figure, {}) for figure in WITHOUT_PRICES),
-    (FeeExplorer, "fee_rates", FILTERED),
-    (FillExplorer, "price_gaps", FILTERED_FILLS),
-    *(
-        pytest.param(kind, figure, how, marks=pytest.mark.thorough)
-        for kind, figures, how in (
-            (FeeExplorer, FeeExplorer.FIGURES, FILTERED),
-            (FillExplorer, WITHOUT_PRICES, FILTERED_FILLS),
-        )
-        for figure in figures
-    ),
+]
+NARROWED = [
+    *((FeeExplorer, figure, FILTERED) for figure in FeeExplorer.FIGURES),
+    *((FillExplorer, figure, FILTERED_FILLS) for figure in WITHOUT_PRICES),
+]
+FAST = {"fee_tiers", "price_gaps"}
+EVERYTHING = [
+    one if one[1] in FAST else pytest.param(*one, marks=pytest.mark.thorough)
+    for one in BEGUN + NARROWED
 ]
 
 
-def shows(page: OnPage, figure: Any, table: Any) -> None:
+def shows(page, figure, table):
     """Compare what is on the page with a figure and a table of the library."""
     assert page.problem == ""
     assert page.figure.page["svg"] == FigureView(figure).page["svg"]
     assert page.table.page == TableView(table, precision=8).page
 
 
-def shows_its_code(page: OnPage, **names: Any) -> None:
+def shows_its_code(page, **names):
     """Compare what is on the page with what its code gives."""
     table, figure = values(page.widget.export(), **names)
     assert page.figure.page["svg"] == FigureView(figure).page["svg"]
@@ -65,7 +62,7 @@ def shows_its_code(page: OnPage, **names: Any) -> None:
 # What is chosen
 
 
-def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
+def test_trades_are_chosen_as_plain_python_would(trades):
     explorer = FillExplorer(
         trades,
         market=MARKET,
@@ -93,7 +90,7 @@ def test_trades_are_chosen_as_plain_python_would(trades: pd.DataFrame) -> None:
     )
 
 
-def test_the_table_is_the_librarys(trades: pd.DataFrame) -> None:
+def test_the_table_is_the_librarys(trades):
     mine = trades[trades["market"] == MARKET]
     fees = FeeExplorer(trades, market=MARKET, by="side", role=None)
     assert_frame_equal(fees.table, lab.fees.summary(mine, by=["side"]))
@@ -102,17 +99,13 @@ def test_the_table_is_the_librarys(trades: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(("kind", "figure", "how"), EVERYTHING, ids=str)
-def test_the_code_gives_what_is_on_the_page(
-    kind: type, figure: str, how: dict[str, Any], trades: pd.DataFrame
-) -> None:
+def test_the_code_gives_what_is_on_the_page(kind, figure, how, trades):
     page = OnPage(kind(trades, since="2022-01-01", figure=figure, **how))
     shows_its_code(page, trades=trades)
     assert page.widget.export().count("\n") < 10
 
 
-def test_the_code_has_the_names_of_the_notebook(
-    trades: pd.DataFrame, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_has_the_names_of_the_notebook(trades, client, monkeypatch):
     prices = client.outside_prices(trades, every="1h")
     known = {"prices": None, "_2": trades, "trades": trades.head(3), "taken": trades}
     known |= {"reference": prices, "source": client}
@@ -133,9 +126,7 @@ def test_the_code_has_the_names_of_the_notebook(
     assert "chosen = trades\n" in FeeExplorer(trades.tail(3), role=None).export()
 
 
-def test_no_table_is_computed_twice_for_the_same_choices(
-    trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_table_is_computed_twice_for_the_same_choices(trades, monkeypatch):
     explorer = FeeExplorer(trades, market=MARKET)
     computed = []
     summary = lab.fees.summary
@@ -152,9 +143,7 @@ def test_no_table_is_computed_twice_for_the_same_choices(
     assert len(computed) == 2
 
 
-def test_a_market_without_trades_is_refused_with_the_nearest(
-    trades: pd.DataFrame,
-) -> None:
+def test_a_market_without_trades_is_refused_with_the_nearest(trades):
     explorer = FeeExplorer(trades)
     with pytest.raises(LabError, match="Did you mean 'LRC-ETH'?"):
         explorer.market = "lrc-ehh"
@@ -163,9 +152,7 @@ def test_a_market_without_trades_is_refused_with_the_nearest(
         FeeExplorer(trades, market="lrc-ehh")
 
 
-def test_a_market_is_understood_in_any_case(
-    trades: pd.DataFrame, client: Client
-) -> None:
+def test_a_market_is_understood_in_any_case(trades, client):
     assert FeeExplorer(trades, market="lrc-eth").market == MARKET
     explorer = FeeExplorer(client, account=ACCOUNT, market="Lrc-Eth")
     explorer.read()
@@ -179,9 +166,7 @@ def test_a_market_is_understood_in_any_case(
         FeeExplorer(two, market="Lrc-Eth")
 
 
-def test_rates_are_of_takers_unless_another_role_is_chosen(
-    trades: pd.DataFrame,
-) -> None:
+def test_rates_are_of_takers_unless_another_role_is_chosen(trades):
     """Makers pay nothing here: drawn together with takers, the rate falls to 0 where makers trade."""
     explorer = FeeExplorer(trades)
     assert (explorer.role, FillExplorer(trades).role) == ("taker", None)
@@ -197,9 +182,7 @@ def test_rates_are_of_takers_unless_another_role_is_chosen(
     assert len(explorer.chosen) == len(trades)
 
 
-def test_unknown_roles_are_named_and_found_where_they_follow(
-    trades: pd.DataFrame,
-) -> None:
+def test_unknown_roles_are_named_and_found_where_they_follow(trades):
     early = trades.assign(role=None)
     explorer = FeeExplorer(early)
     page = OnPage(explorer)
@@ -218,7 +201,7 @@ def test_unknown_roles_are_named_and_found_where_they_follow(
     assert f"By role: taker {len(takers):,}, unknown {len(unknown):,}." in page.problem
 
 
-def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) -> None:
+def test_sizes_are_of_one_quote_token_in_figure_and_table(trades):
     explorer = FillExplorer(trades, figure="size_profile")
     page = OnPage(explorer)
     counts = trades["quote"].value_counts()
@@ -236,7 +219,7 @@ def test_sizes_are_of_one_quote_token_in_figure_and_table(trades: pd.DataFrame) 
 # What cannot be shown
 
 
-def test_choices_that_fit_no_trade_are_named_and_fixed(trades: pd.DataFrame) -> None:
+def test_choices_that_fit_no_trade_are_named_and_fixed(trades):
     explorer = FeeExplorer(trades, market=MARKET)
     page = OnPage(explorer).enter("Before", dt.date(1999, 1, 1))
     said = r"None of [\d,]+ trades matches \(market LRC-ETH, role taker, before 1999-01-01\)\. Widen the filters\."
@@ -252,7 +235,7 @@ def test_choices_that_fit_no_trade_are_named_and_fixed(trades: pd.DataFrame) -> 
     assert page.table
 
 
-def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) -> None:
+def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades):
     page = OnPage(FillExplorer(trades, figure="price_gaps", tolerance="1d"))
     assert page.figure
     page.enter("Fills", "amm")
@@ -262,14 +245,14 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades: pd.DataFrame) ->
 
 
 @pytest.mark.parametrize("source", [None, 10083, pd.DataFrame({"fee": [1]}), "client"])
-def test_what_is_no_source_is_refused(source: Any) -> None:
+def test_what_is_no_source_is_refused(source):
     with pytest.raises(
         LabError, match="expected a client, or trades as a pandas DataFrame"
     ):
         FeeExplorer(source)
 
 
-def test_an_account_needs_a_client(trades: pd.DataFrame) -> None:
+def test_an_account_needs_a_client(trades):
     with pytest.raises(LabError, match="account= needs a client"):
         FeeExplorer(trades, account=ACCOUNT)
     with pytest.raises(LabError, match="Give a client"):
@@ -279,7 +262,7 @@ def test_an_account_needs_a_client(trades: pd.DataFrame) -> None:
 # Controls
 
 
-def test_each_control_changes_table_and_figure(trades: pd.DataFrame) -> None:
+def test_each_control_changes_table_and_figure(trades):
     page = OnPage(FeeExplorer(trades))
     page.enter("Market", MARKET).enter("Side", "SELL").enter("Fills", "dex").enter(
         "Role", ""
@@ -322,7 +305,7 @@ def test_each_control_changes_table_and_figure(trades: pd.DataFrame) -> None:
     ) == (None,) * 4
 
 
-def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
+def test_a_period_sets_the_dates_and_follows_them(trades):
     explorer = FeeExplorer(trades)
     page = OnPage(explorer)
     period = page.control("Period")
@@ -356,9 +339,7 @@ def test_a_period_sets_the_dates_and_follows_them(trades: pd.DataFrame) -> None:
 # Reading
 
 
-def test_a_client_is_read_when_shown_and_begins_with_a_known_account(
-    client: Client,
-) -> None:
+def test_a_client_is_read_when_shown_and_begins_with_a_known_account(client):
     explorer = FillExplorer(client)
     assert explorer.account == client.accounts[0]
     with pytest.raises(LabError, match="No trades are read yet"):
@@ -370,7 +351,7 @@ def test_a_client_is_read_when_shown_and_begins_with_a_known_account(
     shows_its_code(OnPage(explorer), client=client)
 
 
-def test_several_accounts_are_read_into_one_frame(client: Client) -> None:
+def test_several_accounts_are_read_into_one_frame(client):
     explorer = FeeExplorer(client, account="11519, 10083", role=None)
     page = OnPage(explorer).wait()
     assert_frame_equal(explorer.chosen, client.trades([11519, 10083]))
@@ -383,7 +364,7 @@ def test_several_accounts_are_read_into_one_frame(client: Client) -> None:
     assert FeeExplorer(client, account=[10083]).account == 10083
 
 
-def test_an_account_that_is_taken_away_leaves_nothing(client: Client) -> None:
+def test_an_account_that_is_taken_away_leaves_nothing(client):
     explorer = FeeExplorer(client, account=ACCOUNT)
     page = OnPage(explorer).wait()
     page.enter("Account", "")
@@ -396,7 +377,7 @@ def test_an_account_that_is_taken_away_leaves_nothing(client: Client) -> None:
             ask()
 
 
-def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client: Client) -> None:
+def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client):
     page = OnPage(FeeExplorer(client, account=ACCOUNT)).wait()
     page.enter("Account", "1oo83")
     assert "account='1oo83' is not a valid account id" in page.problem
@@ -405,9 +386,7 @@ def test_a_wrong_account_is_said_in_place_and_stays_to_be_fixed(client: Client) 
     assert "there is no account 2." in page.enter("Account", "2").problem
 
 
-def test_reading_shows_progress_and_is_cancelled_by_its_button(
-    gated: Callable[[], Any],
-) -> None:
+def test_reading_shows_progress_and_is_cancelled_by_its_button(gated):
     client, transport = gated()
     page = OnPage(FeeExplorer(client, account=ACCOUNT))
     assert transport.asked.wait(SECONDS)
@@ -425,7 +404,7 @@ def test_reading_shows_progress_and_is_cancelled_by_its_button(
     }
 
 
-def test_a_late_reading_never_overwrites_a_newer_one(gated: Callable[[], Any]) -> None:
+def test_a_late_reading_never_overwrites_a_newer_one(gated):
     client, transport = gated()
     page = OnPage(FeeExplorer(client, account=ACCOUNT, market=MARKET))
     assert transport.asked.wait(SECONDS)
@@ -437,7 +416,7 @@ def test_a_late_reading_never_overwrites_a_newer_one(gated: Callable[[], Any]) -
     shows_its_code(page, client=client)
 
 
-def test_an_api_key_is_asked_for_where_one_is_missing(client: Client) -> None:
+def test_an_api_key_is_asked_for_where_one_is_missing(client):
     page = OnPage(FeeExplorer(client.with_api_key("not-a-key"), account=ACCOUNT)).wait()
     assert "API key" in page.problem
     assert "not-a-key" not in page.problem
@@ -451,9 +430,7 @@ def test_an_api_key_is_asked_for_where_one_is_missing(client: Client) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("figure", ["venue_differences", "markouts"])
-def test_venues_and_markouts_are_compared_with_prices_from_outside(
-    client: Client, figure: str
-) -> None:
+def test_venues_and_markouts_are_compared_with_prices_from_outside(client, figure):
     explorer = FillExplorer(client, account=ACCOUNT, market=MARKET)
     page = OnPage(explorer).wait().enter("Figure", figure)
     assert page.problem == ""
@@ -474,13 +451,13 @@ def test_venues_and_markouts_are_compared_with_prices_from_outside(
     ("figure", "reference"),
     [
         ("cost_curve", "outside prices"),
-        ("price_gaps", "the other venue's last fill"),
+        pytest.param(
+            "price_gaps", "the other venue's last fill", marks=pytest.mark.thorough
+        ),
         ("fill_shares", ""),
     ],
 )
-def test_one_reference_serves_all_figures_and_is_named(
-    client: Client, figure: str, reference: str
-) -> None:
+def test_one_reference_serves_all_figures_and_is_named(client, figure, reference):
     page = OnPage(FillExplorer(client, account=ACCOUNT, market=MARKET)).wait()
     page.enter("Figure", figure)
     assert page.problem == ""
@@ -491,9 +468,7 @@ def test_one_reference_serves_all_figures_and_is_named(
     assert (outside in page.code) is (figure == "cost_curve")
 
 
-def test_without_prices_from_outside_the_choice_says_what_is_missing(
-    trades: pd.DataFrame, client: Client
-) -> None:
+def test_without_prices_from_outside_the_choice_says_what_is_missing(trades, client):
     page = OnPage(FillExplorer(trades, market=MARKET)).enter(
         "Figure", "venue_differences"
     )
@@ -509,7 +484,7 @@ def test_without_prices_from_outside_the_choice_says_what_is_missing(
 # Flow and routing
 
 
-def test_tables_by_flow_judge_takers_by_prices_from_outside(client: Client) -> None:
+def test_tables_by_flow_judge_takers_by_prices_from_outside(client):
     accounts = [ACCOUNT, ARBITRAGEUR]
     since = "2022-11-01"
     explorer = FillExplorer(client, account=accounts, market=MARKET, since=since)
@@ -524,9 +499,7 @@ def test_tables_by_flow_judge_takers_by_prices_from_outside(client: Client) -> N
     shows_its_code(page, client=client)
 
 
-def test_without_prices_flow_is_not_known_and_the_choice_says_so(
-    trades: pd.DataFrame,
-) -> None:
+def test_without_prices_flow_is_not_known_and_the_choice_says_so(trades):
     page = OnPage(FillExplorer(trades, market=MARKET)).enter("Table by", ("flow",))
     assert (
         "Flow needs prices from outside the exchange. Give prices=, a frame"
@@ -541,9 +514,7 @@ def test_without_prices_flow_is_not_known_and_the_choice_says_so(
     shows_its_code(known, trades=judged)
 
 
-def test_orders_on_the_book_are_routed_where_balances_are_known(
-    trades: pd.DataFrame,
-) -> None:
+def test_orders_on_the_book_are_routed_where_balances_are_known(trades):
     blocks = lab.connect(blocks="demo")
     explorer = FillExplorer(blocks, account=11_519, figure="routing")
     page = OnPage(explorer).wait()
@@ -561,7 +532,7 @@ def test_orders_on_the_book_are_routed_where_balances_are_known(
     assert lacking.figure is None
 
 
-def test_the_widgets_load_no_front_end_and_no_figures_before_they_are_shown() -> None:
+def test_the_widgets_load_no_front_end_and_no_figures_before_they_are_shown():
     code = "import sys, loopring_lab.widgets; print(*sorted({'ipywidgets', 'anywidget', 'matplotlib'} & set(sys.modules)))"
     assert (
         subprocess.check_output([sys.executable, "-c", code], text=True).split() == []

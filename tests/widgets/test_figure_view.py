@@ -1,10 +1,8 @@
 """A view of a figure without a browser: what it holds, and what a zoom and another figure change."""
 
 import re
-from typing import Any
 from xml.etree import ElementTree
 
-import pandas as pd
 import pytest
 
 import loopring_lab as lab
@@ -19,16 +17,16 @@ PAPER = "#ffffff"
 
 
 @pytest.fixture(scope="module")
-def trades() -> pd.DataFrame:
+def trades():
     return lab.connect().trades(10083)
 
 
 @pytest.fixture
-def view(trades: pd.DataFrame) -> FigureView:
+def view(trades):
     return FigureView(figures.volume(trades))
 
 
-def zoom(view: FigureView, *part: Any) -> None:
+def zoom(view, *part):
     """Send the message that the page sends."""
     content = {"zoom": list(part) or None}
     view.comm.handle_msg(
@@ -36,7 +34,7 @@ def zoom(view: FigureView, *part: Any) -> None:
     )
 
 
-def luminance(colour: str) -> float:
+def luminance(colour):
     parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
     linear = [
         part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4
@@ -45,14 +43,12 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(one, other):
     low, high = sorted(luminance(colour) for colour in (one, other))
     return (high + 0.05) / (low + 0.05)
 
 
-def test_a_view_says_what_its_figure_says(
-    view: FigureView, trades: pd.DataFrame
-) -> None:
+def test_a_view_says_what_its_figure_says(view, trades):
     figure = figures.volume(trades)
     assert [mark[-1] for mark in view.page["marks"]] == [
         mark.text for mark in figure.marks
@@ -68,9 +64,7 @@ def test_a_view_says_what_its_figure_says(
     assert view.page["marks"][7][0] == pytest.approx(wanted, abs=1e-4)
 
 
-def test_the_saved_copy_is_a_picture_beside_a_text_that_does_not_change(
-    view: FigureView,
-) -> None:
+def test_the_saved_copy_is_a_picture_beside_a_text_that_does_not_change(view):
     data, _ = view._repr_mimebundle_()
     assert data["text/plain"] == repr(view)
     assert repr(view).startswith(
@@ -82,9 +76,7 @@ def test_the_saved_copy_is_a_picture_beside_a_text_that_does_not_change(
     assert data["application/vnd.jupyter.widget-view+json"]["model_id"] == view.model_id
 
 
-def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(
-    view: FigureView,
-) -> None:
+def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(view):
     whole = view.page["svg"]
     marks = view.page["marks"]
     panel = view.page["panel"]
@@ -106,7 +98,7 @@ def test_a_zoom_shows_a_part_with_its_own_ticks_and_showing_all_restores_it(
     )
 
 
-def test_a_zoom_stays_inside_the_whole_and_moves_on(view: FigureView) -> None:
+def test_a_zoom_stays_inside_the_whole_and_moves_on(view):
     """Beyond either end, the zoom shows the quarter next to it."""
     for far, near in (((2, 3), (0.75, 1)), ((-9, -8), (0, 0.25))):
         zoom(view)
@@ -118,7 +110,7 @@ def test_a_zoom_stays_inside_the_whole_and_moves_on(view: FigureView) -> None:
         assert view.page["svg"] == nearest
 
 
-def test_another_figure_is_shown_whole(view: FigureView, trades: pd.DataFrame) -> None:
+def test_another_figure_is_shown_whole(view, trades):
     zoom(view, 0.25, 0.5)
     view.show(figures.fee_tiers(trades))
     assert repr(view) == "FigureView: Fills by fee tier, per week"
@@ -126,9 +118,7 @@ def test_another_figure_is_shown_whole(view: FigureView, trades: pd.DataFrame) -
     assert view.page["svg"] == FigureView(figures.fee_tiers(trades)).page["svg"]
 
 
-def test_colours_follow_the_theme_and_read_on_light_and_dark(
-    trades: pd.DataFrame,
-) -> None:
+def test_colours_follow_the_theme_and_read_on_light_and_dark(trades):
     svgs = [
         FigureView(draw(trades)).page["svg"]
         for draw in (
@@ -149,9 +139,7 @@ def test_colours_follow_the_theme_and_read_on_light_and_dark(
     assert min(contrast(ink, COLOURS[0]) for ink in INKS) > 3
 
 
-def test_the_svg_is_one_element_without_script_style_or_comment(
-    trades: pd.DataFrame,
-) -> None:
+def test_the_svg_is_one_element_without_script_style_or_comment(trades):
     name = '--><img src=x onerror="alert(1)"><script>$x$'
     hostile = trades.assign(
         fee_token=trades["fee_token"].astype(object).replace({"LRC": name})
@@ -164,9 +152,7 @@ def test_the_svg_is_one_element_without_script_style_or_comment(
     assert any(mark[-1].startswith(name[:8]) for mark in view.page["marks"])
 
 
-def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(
-    trades: pd.DataFrame,
-) -> None:
+def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(trades):
     figure = figures.volume(trades)
     before = figure._repr_png_()
     view = FigureView(figure)
@@ -175,7 +161,7 @@ def test_a_figure_drawn_again_in_a_notebook_is_not_changed_by_its_view(
 
 
 @pytest.mark.parametrize("thing", [None, [1], "volume"])
-def test_what_is_not_to_be_looked_into_is_refused(thing: Any) -> None:
+def test_what_is_not_to_be_looked_into_is_refused(thing):
     with pytest.raises(
         LabError,
         match=r"^look: expected a figure of lab\.figures or a pandas frame, got ",
@@ -183,9 +169,7 @@ def test_what_is_not_to_be_looked_into_is_refused(thing: Any) -> None:
         lab.look(thing)
 
 
-def test_an_empty_figure_and_one_of_several_panels_are_refused(
-    trades: pd.DataFrame,
-) -> None:
+def test_an_empty_figure_and_one_of_several_panels_are_refused(trades):
     several = Figure(figsize=(9, 8), layout="constrained")
     first, second = several.subplots(2)
     figures.volume(trades, ax=first)

@@ -5,14 +5,11 @@ import json
 import re
 import time
 import weakref
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from support.cells import values
 from support.key_update_setup import (
     ACCOUNT,
-    KeyUpdateSetup,
     key_update_setup,
     personal_sign,
     sign_typed_data,
@@ -31,58 +28,56 @@ STRANGER = 11375
 class Walk(KeyUpdateFlow):
     """The steps of a wizard, without its view."""
 
-    def __init__(
-        self, client: Any, counterfactual: Any = None, trust: Any = None, **choices: Any
-    ) -> None:
+    def __init__(self, client, counterfactual=None, trust=None, **choices):
         wizard = KeyUpdateWizard(client, **choices)
         super().__init__(
             wizard, client, {"counterfactual": counterfactual, "trust": trust}
         )
 
     @property
-    def problem(self) -> str:
+    def problem(self):
         return self.choices.background.problem
 
     @property
-    def receipt(self) -> Any:
+    def receipt(self):
         # Under the lock, whoever sees the receipt also sees the step that it led to.
         with self.choices.background.lock:
             return self.held.receipt
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout):
         self.choices.wait(timeout)
 
-    def cancel(self) -> None:
+    def cancel(self):
         self.choices.background.cancel()
 
 
 @pytest.fixture
-def setup() -> Iterator[KeyUpdateSetup]:
+def setup():
     with key_update_setup() as made:
         yield made
 
 
 @pytest.fixture
-def wizard(setup: KeyUpdateSetup) -> Walk:
+def wizard(setup):
     return Walk(setup.client, account=ACCOUNT)
 
 
-def after(wizard: Walk, call: Any, *words: Any) -> str:
+def after(wizard, call, *words):
     """Take a step, wait for it, and return where the wizard is."""
     call(*words)
     wizard.wait(SECONDS)
     return wizard.step
 
 
-def signature(signer: Any, text: str) -> str:
+def signature(signer, text):
     return "0x" + personal_sign(signer, text).hex()
 
 
-def data_signature(signer: Any, wizard: Walk) -> str:
+def data_signature(signer, wizard):
     return "0x" + sign_typed_data(signer, json.loads(wizard.to_sign)).hex()
 
 
-def signed(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def signed(wizard, setup):
     """Walk as far as a wallet's second signature."""
     signer = setup.relayer.signer(wizard.choices.account)
     assert after(wizard, wizard.next) == "key"
@@ -96,7 +91,7 @@ def signed(wizard: Walk, setup: KeyUpdateSetup) -> None:
     )
 
 
-def follow(wizard: Walk, setup: KeyUpdateSetup, begin: Any = None) -> None:
+def follow(wizard, setup, begin=None):
     (begin or wizard.next)()
     while wizard.receipt is None:
         time.sleep(0.01)
@@ -104,7 +99,7 @@ def follow(wizard: Walk, setup: KeyUpdateSetup, begin: Any = None) -> None:
     wizard.wait(SECONDS)
 
 
-def test_a_wallet_elsewhere_walks_through(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_a_wallet_elsewhere_walks_through(wizard, setup):
     before = setup.client.account(ACCOUNT)
     signed(wizard, setup)
     assert setup.transport.sent == []
@@ -118,9 +113,7 @@ def test_a_wallet_elsewhere_walks_through(wizard: Walk, setup: KeyUpdateSetup) -
     assert wizard.new_client().count(ACCOUNT) > 0
 
 
-def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(wizard, setup):
     wizard.choices.way = "key"
     after(wizard, wizard.next)
     assert (
@@ -138,7 +131,7 @@ def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(
     assert wizard.held.finished
 
 
-def test_the_preview_is_the_updates_own(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_the_preview_is_the_updates_own(wizard, setup):
     signed(wizard, setup)
     update = wizard.held.update
     assert [line.field for line in wizard.preview.lines] == [
@@ -150,9 +143,7 @@ def test_the_preview_is_the_updates_own(wizard: Walk, setup: KeyUpdateSetup) -> 
     assert shown["maxFee.volume"] == update.body()["maxFee"]["volume"]
 
 
-def test_going_back_keeps_choices_and_forgets_secrets(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_going_back_keeps_choices_and_forgets_secrets(wizard, setup):
     wizard.choices.way, wizard.choices.valid_for, wizard.choices.max_fee = (
         "key",
         "12h",
@@ -187,9 +178,7 @@ def test_going_back_keeps_choices_and_forgets_secrets(
     )
 
 
-def test_an_own_seed_makes_the_key_and_is_not_shown(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_an_own_seed_makes_the_key_and_is_not_shown(wizard, setup):
     nonce = setup.client.account(ACCOUNT).nonce
     own = f"a sentence of my own with key nonce: {nonce}"
     after(wizard, wizard.next)
@@ -219,9 +208,7 @@ def test_an_own_seed_makes_the_key_and_is_not_shown(
 @pytest.mark.parametrize(
     "text", ["", "0x12", "zz" * 32, "00" * 32, "ff" * 32, "0x" + "1" * 63]
 )
-def test_an_invalid_private_key_is_refused_and_not_repeated(
-    wizard: Walk, text: str
-) -> None:
+def test_an_invalid_private_key_is_refused_and_not_repeated(wizard, text):
     after(wizard, wizard.next)
     assert after(wizard, wizard.give_key, text) == "key"
     assert (
@@ -230,9 +217,7 @@ def test_an_invalid_private_key_is_refused_and_not_repeated(
     )
 
 
-def test_a_strangers_signatures_are_refused_at_both_steps(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_a_strangers_signatures_are_refused_at_both_steps(wizard, setup):
     owner = setup.relayer.signer(ACCOUNT)
     stranger = setup.relayer.signer(STRANGER)
     after(wizard, wizard.next)
@@ -253,7 +238,7 @@ def test_a_strangers_signatures_are_refused_at_both_steps(
     assert "65 bytes" in wizard.problem
 
 
-def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: Walk) -> None:
+def test_what_comes_too_early_is_refused_with_what_comes_first(wizard):
     early = [
         lambda: wizard.give_key("00"),
         lambda: wizard.give_signature("0x"),
@@ -271,9 +256,7 @@ def test_what_comes_too_early_is_refused_with_what_comes_first(wizard: Walk) -> 
         wizard.next()
 
 
-def test_a_fee_token_or_account_that_does_not_work_is_refused_at_the_first_step(
-    wizard: Walk,
-) -> None:
+def test_a_fee_token_or_account_that_does_not_work_is_refused_at_the_first_step(wizard):
     wizard.choices.fee_token = "LINK"
     assert after(wizard, wizard.next) == "account"
     assert "LINK" in wizard.problem
@@ -287,7 +270,7 @@ def test_a_fee_token_or_account_that_does_not_work_is_refused_at_the_first_step(
         wizard.choices.valid_for = "soon"
 
 
-def test_another_exchange_needs_trust_which_the_preview_and_the_code_show() -> None:
+def test_another_exchange_needs_trust_which_the_preview_and_the_code_show():
     place = {"exchange": "0x2e76EBd1c7c0C8e7c2B875b6d505a260C525d25e", "chain_id": 5}
     with key_update_setup(**place) as setup:
         wizard = Walk(setup.client, account=ACCOUNT)
@@ -308,7 +291,7 @@ def test_another_exchange_needs_trust_which_the_preview_and_the_code_show() -> N
         assert wizard.held.finished
 
 
-def test_a_refusal_at_submit_stays_there(wizard: Walk, setup: KeyUpdateSetup) -> None:
+def test_a_refusal_at_submit_stays_there(wizard, setup):
     signed(wizard, setup)
     other = setup.prepare()
     other.submit()
@@ -318,9 +301,7 @@ def test_a_refusal_at_submit_stays_there(wizard: Walk, setup: KeyUpdateSetup) ->
     assert wizard.receipt is None
 
 
-def test_waiting_is_cancelled_and_taken_up_again(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_waiting_is_cancelled_and_taken_up_again(wizard, setup):
     signed(wizard, setup)
     wizard.next()
     while wizard.receipt is None:
@@ -335,7 +316,7 @@ def test_waiting_is_cancelled_and_taken_up_again(
     assert wizard.held.finished
 
 
-def test_an_update_that_fails_is_reported_with_the_relayers_reason() -> None:
+def test_an_update_that_fails_is_reported_with_the_relayers_reason():
     with key_update_setup(fail_updates={1: "fee too low by now"}) as setup:
         wizard = Walk(setup.client, account=ACCOUNT)
         signed(wizard, setup)
@@ -344,7 +325,7 @@ def test_an_update_that_fails_is_reported_with_the_relayers_reason() -> None:
         assert not wizard.held.finished
 
 
-def test_a_wallet_that_is_not_deployed_yet_walks_through(setup: KeyUpdateSetup) -> None:
+def test_a_wallet_that_is_not_deployed_yet_walks_through(setup):
     account = max(setup.relayer.accounts)
     how = setup.relayer.counterfactual(account)
     assert how
@@ -354,7 +335,7 @@ def test_a_wallet_that_is_not_deployed_yet_walks_through(setup: KeyUpdateSetup) 
     assert wizard.held.finished
 
 
-def test_the_code_imports_what_it_was_given(setup: KeyUpdateSetup) -> None:
+def test_the_code_imports_what_it_was_given(setup):
     account = max(setup.relayer.accounts)
     wire = setup.relayer.counterfactual(account)
     how = lab.keys.Counterfactual(
@@ -365,13 +346,11 @@ def test_the_code_imports_what_it_was_given(setup: KeyUpdateSetup) -> None:
     assert how.factory in str(preview)
 
 
-def test_the_code_does_what_the_steps_did(
-    wizard: Walk, setup: KeyUpdateSetup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_does_what_the_steps_did(wizard, setup, monkeypatch):
     signed(wizard, setup)
     signer = setup.relayer.signer(ACCOUNT)
 
-    def wallet(text: str) -> str:
+    def wallet(text):
         return (
             "0x"
             + (
@@ -385,20 +364,18 @@ def test_the_code_does_what_the_steps_did(
     assert run(wizard.export()) == fields(wizard.preview)
 
 
-def run(code: str) -> dict[str, object]:
+def run(code):
     """Run exported code where no name is known; return what its preview shows."""
     return fields(values(code)[-1])
 
 
-def fields(sheet: Any) -> dict[str, object]:
+def fields(sheet):
     return {
         line.field: line.value for line in sheet.lines if line.field != "validUntil"
     }
 
 
-def test_the_code_connects_to_the_relayer_that_was_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_code_connects_to_the_relayer_that_was_used(monkeypatch):
     monkeypatch.delenv("LOOPRING_API_KEY", raising=False)
     assert "client = lab.connect()\n" in Walk(lab.connect(), account=ACCOUNT).export()
     live = lab.connect("https://relayer.example", api_key="not shown")
@@ -413,9 +390,7 @@ def test_the_code_connects_to_the_relayer_that_was_used(
     assert "not shown" not in code
 
 
-def test_a_demo_wallet_signs_at_its_step_and_no_further(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_a_demo_wallet_signs_at_its_step_and_no_further(wizard, setup):
     with pytest.raises(KeyUpdateError, match="Choose an account"):
         wizard.use_demo_wallet()
     assert after(wizard, wizard.next) == "key"
@@ -429,9 +404,7 @@ def test_a_demo_wallet_signs_at_its_step_and_no_further(
     assert f"signer=relayer.signer({ACCOUNT})" in wizard.export()
 
 
-def test_a_demo_wallet_signs_what_another_wallet_began(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_a_demo_wallet_signs_what_another_wallet_began(wizard, setup):
     signer = setup.relayer.signer(ACCOUNT)
     after(wizard, wizard.next)
     after(wizard, wizard.give_signature, signature(signer, wizard.to_sign))
@@ -439,9 +412,7 @@ def test_a_demo_wallet_signs_what_another_wallet_began(
     assert after(wizard, wizard.use_demo_wallet) == "submit"
 
 
-def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(
-    wizard: Walk, setup: KeyUpdateSetup
-) -> None:
+def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard, setup):
     assert wizard.has_demo_wallet
     live = Walk(lab.connect("https://relayer.example"), account=ACCOUNT)
     unknown = Walk(setup.client, account=2)
@@ -454,7 +425,7 @@ def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(
             refused.use_demo_wallet()
 
 
-def test_a_wizard_needs_a_client() -> None:
+def test_a_wizard_needs_a_client():
     with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
         KeyUpdateWizard(None)  # type: ignore[arg-type]
 
@@ -462,7 +433,7 @@ def test_a_wizard_needs_a_client() -> None:
 # On the page
 
 
-def test_the_wizard_walks_by_its_buttons(setup: KeyUpdateSetup) -> None:
+def test_the_wizard_walks_by_its_buttons(setup):
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
     signer = setup.relayer.signer(ACCOUNT)
     page = OnPage(wizard).enter("Valid for", "12h").press("Continue")
@@ -494,11 +465,11 @@ def test_the_wizard_walks_by_its_buttons(setup: KeyUpdateSetup) -> None:
     assert wizard.export().endswith("update.submit().wait()")
 
 
-def text_to_sign(page: OnPage) -> str:
+def text_to_sign(page):
     return page.text.partition("<pre")[2].partition(">")[2].partition("</pre>")[0]
 
 
-def test_the_wizard_signs_with_a_typed_key_and_goes_back(setup: KeyUpdateSetup) -> None:
+def test_the_wizard_signs_with_a_typed_key_and_goes_back(setup):
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT, way="key")
     page = OnPage(wizard).press("Continue")
     page.type_secret("Private key:", setup.relayer.signer(ACCOUNT).key.hex())
@@ -512,7 +483,7 @@ def test_the_wizard_signs_with_a_typed_key_and_goes_back(setup: KeyUpdateSetup) 
     assert page.control("Account").value == str(ACCOUNT)
 
 
-def test_a_refused_entry_returns_to_the_value_in_force(setup: KeyUpdateSetup) -> None:
+def test_a_refused_entry_returns_to_the_value_in_force(setup):
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
     page = OnPage(wizard).enter("Valid for", "12h").enter("Valid for", "soon")
     assert page.problem.startswith("Valid for 'soon': expected a duration above zero")
@@ -525,18 +496,14 @@ def test_a_refused_entry_returns_to_the_value_in_force(setup: KeyUpdateSetup) ->
 @pytest.mark.parametrize(
     ("label", "entry"), [("Max fee", "abc"), ("Max fee", "-1"), ("Fee in", "DOGE")]
 )
-def test_errors_name_what_is_on_the_page(
-    setup: KeyUpdateSetup, label: str, entry: str
-) -> None:
+def test_errors_name_what_is_on_the_page(setup, label, entry):
     page = OnPage(KeyUpdateWizard(setup.client, account=ACCOUNT))
     page.enter(label, entry).press("Continue")
     assert page.problem.startswith(label)
     assert not re.search(r"uint|\w_\w|\w\(|=", page.problem)
 
 
-def test_the_demo_wallet_is_marked_and_signs_step_by_step(
-    setup: KeyUpdateSetup,
-) -> None:
+def test_the_demo_wallet_is_marked_and_signs_step_by_step(setup):
     account = max(setup.relayer.accounts)
     assert setup.relayer.counterfactual(account)
     page = OnPage(KeyUpdateWizard(setup.client, account=account)).press("Continue")

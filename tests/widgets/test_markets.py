@@ -2,7 +2,6 @@
 
 import json
 from html import unescape
-from typing import Any
 
 import eth_account  # noqa: F401 - raises the recursion limit, of which hypothesis warns if a test does it
 import pytest
@@ -12,18 +11,17 @@ from support.cells import values
 from widgets.conftest import OnPage
 
 import loopring_lab as lab
-from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
 from loopring_lab.relayer import Relayer
 from loopring_lab.widgets import MarketExplorer, check_amount
 
 
-def wire(client: Client, path: str) -> Any:
+def wire(client, path):
     """Return the relayer's raw response."""
     return json.loads(client._transport.get(path))
 
 
-def units(number: int, decimals: int) -> str:
+def units(number, decimals):
     """Write smallest units as units, with integers and text only."""
     text = str(number).zfill(decimals + 1)
     return (
@@ -34,15 +32,13 @@ def units(number: int, decimals: int) -> str:
 
 
 @pytest.fixture
-def page(client: Client) -> OnPage:
+def page(client):
     return OnPage(MarketExplorer(client)).wait()
 
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_amounts_are_refused_as_integers_say(
-    client: Client, data: st.DataObject
-) -> None:
+def test_amounts_are_refused_as_integers_say(client, data):
     tokens = {token["symbol"]: token for token in wire(client, "/exchange/tokens")}
     open_ = [
         m
@@ -119,9 +115,7 @@ def test_amounts_are_refused_as_integers_say(
         ),
     ],
 )
-def test_findings_are_full_sentences(
-    client: Client, market: str, amount: str, of: str, kind: str, words: str
-) -> None:
+def test_findings_are_full_sentences(client, market, amount, of, kind, words):
     found = check_amount(client, market, amount, of)
     assert [
         finding for finding in found if finding.kind == kind and words in finding.words
@@ -132,14 +126,14 @@ def test_findings_are_full_sentences(
     "amount",
     ["", "abc", "-1", "-0", "1,5", "1_000", "nan", "inf", "1e999999", "١٢", "1e-400"],
 )
-def test_what_is_no_amount_is_refused_not_guessed(client: Client, amount: str) -> None:
+def test_what_is_no_amount_is_refused_not_guessed(client, amount):
     with pytest.raises(
         AmountError, match="is not a valid amount. Give units of the token"
     ):
         check_amount(client, "LRC-ETH", amount)
 
 
-def test_an_unknown_market_or_side_is_named(client: Client) -> None:
+def test_an_unknown_market_or_side_is_named(client):
     with pytest.raises(LabError, match="Did you mean 'LRC-ETH'?"):
         check_amount(client, "lrc-ehh", "5")
     with pytest.raises(LabError, match="of='sell' is not known"):
@@ -148,9 +142,7 @@ def test_an_unknown_market_or_side_is_named(client: Client) -> None:
 
 @pytest.mark.parametrize("status", ["amm", "orderbook", "both", "closed", None])
 @pytest.mark.parametrize("search", ["eth", "USDC", "no such", None])
-def test_markets_are_found_by_the_bits_of_their_status(
-    page: OnPage, client: Client, status: str | None, search: str | None
-) -> None:
+def test_markets_are_found_by_the_bits_of_their_status(page, client, status, search):
     bits = {
         "amm": [1, 3],
         "orderbook": [2, 3],
@@ -172,7 +164,7 @@ def test_markets_are_found_by_the_bits_of_their_status(
         assert "No matching markets; broaden the search" in page.text
 
 
-def test_tokens_are_found_by_symbol_and_name(page: OnPage, client: Client) -> None:
+def test_tokens_are_found_by_symbol_and_name(page, client):
     page.enter("List", "tokens").enter("Search", "ether")
     expected = [
         token["symbol"]
@@ -184,7 +176,7 @@ def test_tokens_are_found_by_symbol_and_name(page: OnPage, client: Client) -> No
     assert not page.offers("Status")
 
 
-def test_the_limits_are_those_of_both_tokens(page: OnPage) -> None:
+def test_the_limits_are_those_of_both_tokens(page):
     page.enter("Market", "LRC-USDC")
     rows = [row.split("</tr>")[0] for row in page.text.split("<tr>")]
     limits = {row.partition(">")[2].partition("<")[0]: row for row in rows}
@@ -196,9 +188,7 @@ def test_the_limits_are_those_of_both_tokens(page: OnPage) -> None:
 
 @pytest.mark.parametrize("listing", ["markets", "tokens"])
 @pytest.mark.parametrize("status", ["", "amm", "closed"])
-def test_the_code_gives_what_is_on_the_page(
-    page: OnPage, client: Client, listing: str, status: str
-) -> None:
+def test_the_code_gives_what_is_on_the_page(page, client, listing, status):
     page.enter("Status", status).enter("Search", "eth").enter("List", listing)
     page.enter("Market", "LRC-ETH").enter("Amount", "0.0001").enter("of the", "quote")
     listed, limits, findings = values(page.widget.export(), client=client)
@@ -214,7 +204,7 @@ def test_the_code_gives_what_is_on_the_page(
     assert "<b>Refused.</b>" in page.text
 
 
-def test_a_row_chooses_the_market_and_follows_it(page: OnPage) -> None:
+def test_a_row_chooses_the_market_and_follows_it(page):
     page.enter("Search", "usdc").enter("Status", "orderbook")
     assert page.table.frame.index.tolist() == [
         "ETH-USDC",
@@ -231,12 +221,12 @@ def test_a_row_chooses_the_market_and_follows_it(page: OnPage) -> None:
     assert page.problem == ""
 
 
-def test_a_client_is_needed() -> None:
+def test_a_client_is_needed():
     with pytest.raises(LabError, match="expected a client"):
         MarketExplorer("https://relayer.example")  # type: ignore[arg-type]
 
 
-def test_a_relayer_that_is_gone_is_reported() -> None:
+def test_a_relayer_that_is_gone_is_reported():
     relayer = Relayer().start()
     client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)
     client._transport._attempts = 1
@@ -247,7 +237,7 @@ def test_a_relayer_that_is_gone_is_reported() -> None:
     assert page.table is None
 
 
-def test_a_market_is_understood_in_any_case(client: Client, page: OnPage) -> None:
+def test_a_market_is_understood_in_any_case(client, page):
     assert check_amount(client, "lrc-eth", "0.5") == check_amount(
         client, "LRC-ETH", "0.5"
     )

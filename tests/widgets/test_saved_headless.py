@@ -45,7 +45,7 @@ STEP = re.compile(r"<li><b>(\w+)</b>(.*?)</li>(?=<li><b>|</ol>)", re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def notebook() -> nbformat.NotebookNode:
+def notebook():
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
@@ -53,7 +53,7 @@ def notebook() -> nbformat.NotebookNode:
 
 
 @pytest.fixture(scope="module")
-def copies(notebook: nbformat.NotebookNode) -> dict[str, str]:
+def copies(notebook):
     """What each cell keeps for readers without a kernel."""
     texts = [
         "".join(output.get("data", {}).get("text/html", "") for output in cell.outputs)
@@ -62,7 +62,7 @@ def copies(notebook: nbformat.NotebookNode) -> dict[str, str]:
     return dict(zip(CELLS, texts, strict=True))
 
 
-def test_explorers_keep_their_figure_and_table(copies: dict[str, str]) -> None:
+def test_explorers_keep_their_figure_and_table(copies):
     for name in ("fees", "fills"):
         assert len(IMAGE.findall(copies[name])) == 1
         assert copies[name].count("<table") == 1
@@ -70,14 +70,12 @@ def test_explorers_keep_their_figure_and_table(copies: dict[str, str]) -> None:
     assert "reference: outside prices" in copies["fills"]
 
 
-def test_the_market_explorer_keeps_its_list_and_what_it_says_of_an_amount(
-    copies: dict[str, str],
-) -> None:
+def test_the_market_explorer_keeps_its_list_and_what_it_says_of_an_amount(copies):
     assert "Order limits" in copies["markets"]
     assert "0.5 LRC" in copies["markets"]
 
 
-def test_the_wizard_keeps_what_each_step_has_shown(copies: dict[str, str]) -> None:
+def test_the_wizard_keeps_what_each_step_has_shown(copies):
     shown = dict(STEP.findall(copies["wizard"]))
     assert [*shown] == ["account", "key", "preview", "sign", "submit", "follow"]
     assert "0.01" in shown["account"]
@@ -88,14 +86,14 @@ def test_the_wizard_keeps_what_each_step_has_shown(copies: dict[str, str]) -> No
     assert shown["follow"] == ""
 
 
-def test_the_wizard_keeps_no_secret(notebook: nbformat.NotebookNode) -> None:
+def test_the_wizard_keeps_no_secret(notebook):
     key = bytes(Relayer(World(size=0.001)).signer(10083).key).hex()
     kept = nbformat.writes(notebook)
     assert kept.count(SEED) == STEPS.count(SEED)
     assert key not in kept
 
 
-def test_a_copy_follows_later_cells(copies: dict[str, str]) -> None:
+def test_a_copy_follows_later_cells(copies):
     assert "Fee tiers over time" in copies["fees"]
     # The explorer draws fills of takers, as all of this account are.
     assert IMAGE.findall(copies["fees"]) == IMAGE.findall(copies["look"])

@@ -19,27 +19,27 @@ from loopring_lab.amounts.display import format_amount, readable
 from loopring_lab.widgets.table_view import MOST_ROWS, TableView
 
 
-def ask(view: TableView, **content: Any) -> None:
+def ask(view, **content):
     """Send the message that the page sends."""
     view.comm.handle_msg(
         {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
     )
 
 
-def headings(view: TableView) -> list[str]:
+def headings(view):
     found = re.findall(
         r"<th scope=.col.[^>]*><button[^>]*>(.*?)<span", view.page["html"]
     )
     return [unescape(one) for one in found]
 
 
-def order(view: TableView, number: int) -> str:
+def order(view, number):
     """Return how a column is sorted, as a screen reader is told."""
     heads = re.findall(r"<th scope=.col.([^>]*)>", view.page["html"])
     return heads[number].partition('aria-sort="')[2].strip('"')
 
 
-def totals(view: TableView) -> dict[str, list[str]]:
+def totals(view):
     """Return the totals that are shown, by the heading above them."""
     foot = view.page["html"].partition("<tfoot>")[2]
     cells = re.findall(r"<td ([^>]*)>(.*?)</td>", foot)
@@ -53,7 +53,7 @@ def totals(view: TableView) -> dict[str, list[str]]:
     return found
 
 
-def saved(view: TableView, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def saved(view, monkeypatch):
     """Return the CSV file that the page saves."""
     sent: list[Any] = []
     monkeypatch.setattr(view, "send", lambda content, buffers: sent.extend(buffers))
@@ -61,12 +61,12 @@ def saved(view: TableView, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return list(csv.reader(io.StringIO(gzip.decompress(sent[0]).decode())))
 
 
-def test_the_page_is_what_show_displays(trades: pd.DataFrame) -> None:
+def test_the_page_is_what_show_displays(trades):
     frame = trades.head(30)
     shown = readable(frame, precision=4, rows=30)._repr_html_()
     view = TableView(frame, precision=4)
 
-    def rows(html: str) -> str:
+    def rows(html):
         return html.partition("<tbody>")[2].partition("</tbody>")[0].strip()
 
     assert rows(view.page["html"]) == rows(shown)
@@ -74,9 +74,7 @@ def test_the_page_is_what_show_displays(trades: pd.DataFrame) -> None:
     assert headings(view) == [unescape(one) for one in wanted]
 
 
-def test_a_click_sorts_by_exact_value_up_then_down_then_not(
-    trades: pd.DataFrame,
-) -> None:
+def test_a_click_sorts_by_exact_value_up_then_down_then_not(trades):
     view = TableView(trades)
     size = headings(view).index("size")
     for way in ("ascending", "descending"):
@@ -100,9 +98,7 @@ def test_a_click_sorts_by_exact_value_up_then_down_then_not(
         ("created_at < 2022-03-01", lambda t: t["created_at"] < "2022-03-01"),
     ],
 )
-def test_a_filter_compares_exact_values_of_a_column(
-    trades: pd.DataFrame, typed: str, wanted: Any
-) -> None:
+def test_a_filter_compares_exact_values_of_a_column(trades, typed, wanted):
     view = TableView(trades)
     ask(view, filter=typed)
     expected = trades[wanted(trades).fillna(False)]
@@ -112,18 +108,14 @@ def test_a_filter_compares_exact_values_of_a_column(
 
 
 @pytest.mark.parametrize("typed", ["size > much", "sizes > 1", "created_at > 3.4.2022"])
-def test_a_filter_that_matches_nothing_says_how_to_filter(
-    trades: pd.DataFrame, typed: str
-) -> None:
+def test_a_filter_that_matches_nothing_says_how_to_filter(trades, typed):
     view = TableView(trades)
     ask(view, filter=typed)
     assert view.page["matching"] == 0
     assert "Filter by text, such as ETH, or by a column" in view.page["status"]
 
 
-def test_a_filter_leaves_matching_rows_and_their_exact_totals(
-    trades: pd.DataFrame,
-) -> None:
+def test_a_filter_leaves_matching_rows_and_their_exact_totals(trades):
     view = TableView(trades)
     ask(view, filter="lrc-ETH")
     matching = trades[trades["market"] == "LRC-ETH"]
@@ -140,7 +132,7 @@ def test_a_filter_leaves_matching_rows_and_their_exact_totals(
     assert totals(view) == {}
 
 
-def test_only_what_can_be_added_up_is(trades: pd.DataFrame) -> None:
+def test_only_what_can_be_added_up_is(trades):
     five = trades[trades["market"] == "LRC-ETH"].head(5)
     assert {"size", "notional"} <= {
         name.split(" ")[0] for name in totals(TableView(five))
@@ -155,7 +147,7 @@ def test_only_what_can_be_added_up_is(trades: pd.DataFrame) -> None:
     assert not {"bps", "median_bps", "zero_fee_share"} & summary
 
 
-def test_totals_of_76_digits_are_exact() -> None:
+def test_totals_of_76_digits_are_exact():
     digits = "9" * 76
     volume = to_units([digits, digits], 0, dtype=pd.ArrowDtype(pa.decimal256(76, 0)))
     view = TableView(
@@ -165,7 +157,7 @@ def test_totals_of_76_digits_are_exact() -> None:
     assert total.replace(",", "") == str(2 * int(digits))
 
 
-def test_digits_that_are_cut_are_marked_also_in_totals(trades: pd.DataFrame) -> None:
+def test_digits_that_are_cut_are_marked_also_in_totals(trades):
     frame = trades[trades["market"] == "LRC-ETH"]
     view = TableView(frame, precision=2)
     text, exact = next(
@@ -178,8 +170,8 @@ def test_digits_that_are_cut_are_marked_also_in_totals(trades: pd.DataFrame) -> 
 
 
 def test_the_csv_has_all_digits_of_the_matching_rows_in_their_order(
-    trades: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    trades, monkeypatch
+):
     view = TableView(trades, precision=2)
     ask(view, filter="dex")
     ask(view, sort=headings(view).index("notional"))
@@ -191,7 +183,7 @@ def test_the_csv_has_all_digits_of_the_matching_rows_in_their_order(
     assert_all_digits(pd.DataFrame(rows, columns=head), expected)
 
 
-def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_values_are_text_sorted_and_saved(monkeypatch):
     frame = pd.DataFrame(
         {
             "=memo": ["=HYPERLINK(1)<img src=x>", "-2+3", "b"],
@@ -223,9 +215,7 @@ def test_odd_values_are_text_sorted_and_saved(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-def test_another_frame_keeps_the_order_and_no_row_is_chosen(
-    trades: pd.DataFrame,
-) -> None:
+def test_another_frame_keeps_the_order_and_no_row_is_chosen(trades):
     view = TableView(trades, choosing=True)
     ask(view, sort=headings(view).index("size"))
     view.chosen = view.page["rows"][2]
@@ -235,9 +225,7 @@ def test_another_frame_keeps_the_order_and_no_row_is_chosen(
     assert order(view, names.index("size")) == "ascending"
 
 
-def test_the_saved_copy_is_a_table_that_is_the_same_every_time(
-    trades: pd.DataFrame,
-) -> None:
+def test_the_saved_copy_is_a_table_that_is_the_same_every_time(trades):
     view = TableView(trades, precision=4)
     data, _ = view._repr_mimebundle_()
     assert view.static_html() == readable(trades, precision=4)._repr_html_()
@@ -258,14 +246,12 @@ def test_the_saved_copy_is_a_table_that_is_the_same_every_time(
         (pd.DataFrame({"a": [1]}), {"precision": -1}, "precision=-1 is not valid"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(
-    frame: Any, how: dict[str, Any], said: str
-) -> None:
+def test_what_cannot_be_shown_is_refused(frame, how, said):
     with pytest.raises(lab.LabError, match=said):
         TableView(frame, **how)
 
 
-def test_a_refused_frame_leaves_the_view_as_it_was(trades: pd.DataFrame) -> None:
+def test_a_refused_frame_leaves_the_view_as_it_was(trades):
     view = TableView(trades.head(3))
     with pytest.raises(lab.LabError):
         view.show(None)

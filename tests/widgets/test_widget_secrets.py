@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from ipywidgets.embed import embed_data
 from nbclient import NotebookClient
 from support.key_update_setup import (
     ACCOUNT,
-    KeyUpdateSetup,
     key_update_setup,
     personal_sign,
     sign_typed_data,
@@ -45,13 +43,13 @@ page.press("Continue to signing").press("Sign").press("Submit the update")
 wizard"""
 
 
-def everything_saved() -> str:
+def everything_saved():
     """Return the state of all widgets there are, as a notebook or a page would hold it."""
     state = ipywidgets.Widget.get_manager_state(drop_defaults=False)
     return json.dumps(state) + json.dumps(embed_data(views=None), default=str)
 
 
-def found(secrets: list[str], text: str) -> list[str]:
+def found(secrets, text):
     """Return the secrets whose beginning, middle or end stands in a text, in upper or lower case."""
     lower = text.lower()
     return [
@@ -65,13 +63,13 @@ def found(secrets: list[str], text: str) -> list[str]:
 
 
 @pytest.fixture
-def setup() -> Iterator[KeyUpdateSetup]:
+def setup():
     with key_update_setup() as made:
         yield made
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def sent(monkeypatch):
     """Keep everything that a widget sends to its page."""
     kept: list[str] = []
     send = ipywidgets.Widget._send
@@ -85,7 +83,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return kept
 
 
-def update_by_wallet(page: OnPage, signer: Any) -> list[str]:
+def update_by_wallet(page, signer):
     page.press("Continue")
     seed = "once upon a time there was a sentence of my own with key nonce: 1"
     first = "0x" + personal_sign(signer, seed).hex()
@@ -100,7 +98,7 @@ def update_by_wallet(page: OnPage, signer: Any) -> list[str]:
     return [first, second, seed[:40]]
 
 
-def update_by_key(page: OnPage, signer: Any) -> list[str]:
+def update_by_key(page, signer):
     page.press("Continue")
     text = page.text.partition("To sign")[2].partition(">")[2].partition("</pre>")[0]
     page.enter("Signatures by", "key")
@@ -113,9 +111,7 @@ def update_by_key(page: OnPage, signer: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("walk", [update_by_wallet, update_by_key])
-def test_what_is_typed_into_the_wizard_is_nowhere(
-    walk: Callable[[OnPage, Any], list[str]], setup: KeyUpdateSetup, sent: list[str]
-) -> None:
+def test_what_is_typed_into_the_wizard_is_nowhere(walk, setup, sent):
     wizard = KeyUpdateWizard(setup.client, account=ACCOUNT)
     page = OnPage(wizard)
     secrets = walk(page, setup.relayer.signer(ACCOUNT))
@@ -125,13 +121,13 @@ def test_what_is_typed_into_the_wizard_is_nowhere(
     assert found(secrets, "".join([everything_saved(), *sent, *shown])) == []
 
 
-def inside(widget: Any) -> list[str]:
+def inside(widget):
     """Return the repr of what a widget and its parts hold, as a verbose traceback would show it."""
     parts = [widget, *vars(widget).values()]
     return [repr(vars(part)) for part in parts if hasattr(part, "__dict__")]
 
 
-def test_an_api_key_is_nowhere(setup: KeyUpdateSetup, sent: list[str]) -> None:
+def test_an_api_key_is_nowhere(setup, sent):
     explorer = FeeExplorer(setup.client.with_api_key("none"), account=ACCOUNT)
     page = OnPage(explorer).wait().type_secret("API key:", API_KEY)
     assert page.offers("API key:")  # the one given is not this relayer's
@@ -139,7 +135,7 @@ def test_an_api_key_is_nowhere(setup: KeyUpdateSetup, sent: list[str]) -> None:
     assert found([API_KEY], "".join([everything_saved(), *sent, *shown])) == []
 
 
-def test_a_field_hands_over_what_is_hidden_and_keeps_nothing() -> None:
+def test_a_field_hands_over_what_is_hidden_and_keeps_nothing():
     taken: list[Any] = []
     field = SecretField(taken.append, description="Key:")
     message = {"typed": API_KEY}
@@ -156,13 +152,13 @@ def test_a_field_hands_over_what_is_hidden_and_keeps_nothing() -> None:
     "message",
     [{}, {"typed": ""}, {"typed": None}, {"typed": 7}, {"other": "x"}, "text", None],
 )
-def test_a_message_that_is_no_secret_is_left_alone(message: Any) -> None:
+def test_a_message_that_is_no_secret_is_left_alone(message):
     taken: list[Any] = []
     SecretField(taken.append, description="Key:")._handle_custom_msg(message, [])
     assert taken == []
 
 
-def test_the_search_finds_what_a_plain_password_field_leaks() -> None:
+def test_the_search_finds_what_a_plain_password_field_leaks():
     field = ipywidgets.Password(description="Key:")
     field.value = API_KEY
     assert found([API_KEY], everything_saved()) == [API_KEY]
@@ -174,7 +170,7 @@ class Overhearing(NotebookClient):
 
     heard = ""
 
-    def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+    def process_message(self, msg, cell, cell_index):
         self.heard += json.dumps(
             {name: msg[name] for name in ("header", "metadata", "content")}, default=str
         )
@@ -183,8 +179,8 @@ class Overhearing(NotebookClient):
 
 @pytest.mark.thorough
 def test_no_notebook_that_is_run_and_saved_with_its_widgets_holds_what_was_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     with key_update_setup() as setup:
         signer = setup.relayer.signer(ACCOUNT)
         seed = "once upon a time there was a sentence of my own with key nonce: 1"
