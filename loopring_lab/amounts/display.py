@@ -397,7 +397,8 @@ def tokens_of(frame: Any, name: str) -> pd.Series | None:
         return tokens
     if unit_column in frame.index.names:
         level = frame.index.get_level_values(unit_column)
-        return level.to_series(index=frame.index)
+        tokens: pd.Series[Any] = level.to_series(index=frame.index)
+        return tokens
     return None
 
 
