@@ -397,8 +397,8 @@ def tokens_of(frame: Any, name: str) -> pd.Series | None:
         return tokens
     if unit_column in frame.index.names:
         level = frame.index.get_level_values(unit_column)
-        tokens: pd.Series[Any] = level.to_series(index=frame.index)
-        return tokens
+        units: pd.Series[Any] = level.to_series(index=frame.index)
+        return units
     return None
 
 
