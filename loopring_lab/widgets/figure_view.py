@@ -30,7 +30,6 @@ THEME = {
     "#000000": "var(--ll-ink)",
     "#ffffff": "var(--ll-page)",
     "#555555": "var(--ll-note)",
-    "#808080": "var(--ll-note)",
     "#dddddd": "var(--ll-grid)",
     # The colours of pool and order book as text is drawn in them, which are too dark on a dark page.
     "#0072b2": "var(--ll-pool)",

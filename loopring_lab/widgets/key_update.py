@@ -352,11 +352,9 @@ class KeyUpdateFlow:
 
         def wait(report: ReportProgress) -> Account:
             for status in poll_until_final(receipt, longest_pause=LONGEST_PAUSE):
+                # Of two steps, as `Receipt.wait` counts them: taken up, and done.
                 if status not in FINAL_STATES:
-                    report(
-                        UPDATE_STATES.index(status),
-                        len(FINAL_STATES),
-                    )
+                    report(UPDATE_STATES.index(status), 2)
             return receipt.wait(progress=False)
 
         def finish(account: Account) -> None:
