@@ -32,7 +32,6 @@ from loopring_lab.source import Source
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-FORMAT = 1
 # DuckDB writes three headers of 4,096 bytes before anything else. A shorter file is of a process that was
 # killed while it created the file, and holds nothing.
 HEADERS = 3 * 4096
@@ -103,6 +102,7 @@ class Kind(NamedTuple):
     one: str  # the noun with its article
     contents: str
     schema: str  # SQL that makes the tables and views in the database `held`
+    format: int  # of the schema; each change of it takes the next number
     fill: str  # how it is filled
     same_source: str  # what to do if two names are one source
 
@@ -245,7 +245,7 @@ class StoredFile:
         with self._closing(self._patiently(self._open_to_write)) as connection:
             connection.begin()
             if source and not connection.execute(DEFINITIONS).fetchall():
-                facts = [FORMAT, self.kind.noun, *dataclasses.astuple(source)]
+                facts = [self.kind.format, self.kind.noun, *dataclasses.astuple(source)]
                 connection.execute(SOURCE_TABLE + self.kind.schema)
                 connection.execute(ADD_SOURCE, facts)
             self._check(connection)
@@ -355,20 +355,21 @@ class StoredFile:
         if not found:
             raise self.nothing_yet()
         expected = _expected(self.kind.schema)
+        known = self.kind.format
         formats = []
         if found.get("source") == expected["source"]:
             query = "SELECT format FROM held.main.source WHERE kind = ? LIMIT 2"
             formats = connection.execute(query, [self.kind.noun]).fetchall()
-        if formats == [(FORMAT,)] and expected.items() <= found.items():
+        if formats == [(known,)] and expected.items() <= found.items():
             return
-        written = formats[0][0] if len(formats) == 1 else FORMAT
-        if written > FORMAT:
+        written = formats[0][0] if len(formats) == 1 else known
+        if written > known:
             raise errors.NewerArchive(
-                f"{self.shown}: format {written}; this version reads up to {FORMAT}. Upgrade loopring-lab."
+                f"{self.shown}: format {written}; this version reads up to {known}. Upgrade loopring-lab."
             )
         problem = f"a DuckDB file, but not the one of {self.kind.one}"
-        if written < FORMAT:
-            problem = f"format {written}, of an earlier version of loopring-lab; this one reads {FORMAT}"
+        if written < known:
+            problem = f"format {written}, of an earlier version of loopring-lab; this one reads {known}"
         raise NotAnArchive(
             f"{self.shown}: {problem}. Nothing was changed. Use another file, and fill it: {self.kind.fill}."
         )

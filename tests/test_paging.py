@@ -210,7 +210,7 @@ def test_rows_of_one_identity_with_two_contents_count_as_the_relayer_counts_them
     [
         (
             b'{"totalNum": -1, "trades": []}',
-            "account 5, order-book trades, page at 0.totalNum: expected a number of rows, got int -1",
+            "account 5, order-book trades, page at 0.totalNum: expected a number of rows, got number -1",
         ),
         (
             b'{"trades": []}',

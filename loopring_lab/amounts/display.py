@@ -392,14 +392,13 @@ def tokens_of(frame: Any, name: str) -> pd.Series | None:
     """Return the column or the level with the tokens of amounts, None where the frame has none."""
     # Beside units, the amounts are in smallest units, which no token's name stands for.
     unit_column = "" if f"{name}_units" in frame else UNIT_COLUMNS.get(name, "")
+    tokens: pd.Series | None = None
     if unit_column in frame.columns:
-        tokens: pd.Series = frame[unit_column]
-        return tokens
-    if unit_column in frame.index.names:
+        tokens = frame[unit_column]
+    elif unit_column in frame.index.names:
         level = frame.index.get_level_values(unit_column)
-        units: pd.Series[Any] = level.to_series(index=frame.index)
-        return units
-    return None
+        tokens = level.to_series(index=frame.index)
+    return tokens
 
 
 def is_missing(value: Any) -> bool:

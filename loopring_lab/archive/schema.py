@@ -92,6 +92,7 @@ KIND = Kind(
     one="an archive",
     contents="trades",
     schema=ROWS + LISTINGS + SYNCS + BLOCKS + TRADES,
+    format=2,
     fill="archive.sync(client, account_id=...), loopring-lab sync, or archive.import_blocks(store)",
     same_source="If both are one source, give it the archive's name: source=archive.source, or a source.json "
     "beside saved files.",

@@ -78,6 +78,7 @@ KIND = Kind(
     one="a block store",
     contents="blocks",
     schema=BLOCKS + POOLS + SUBMISSIONS + SCANS + TOKENS,
+    format=1,
     fill="store.sync(rpc=...), or store.import_files(paths)",
     same_source="",
 )

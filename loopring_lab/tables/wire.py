@@ -24,12 +24,10 @@ from loopring_lab.amounts.scaling import combined
 from loopring_lab.bounded import (
     MAX_DOCUMENT,
     MAX_PAGE,
-    Number,
     parse_integer,
     parse_json,
     printable,
     to_json,
-    whole_or_text,
 )
 from loopring_lab.errors import UnexpectedAnswer
 
@@ -90,7 +88,7 @@ class _Regular(NamedTuple):
 
     layout: tuple[int, bytes]
     rows: bytes
-    total: int
+    total: str
 
 
 class Batch(NamedTuple):
@@ -191,9 +189,7 @@ def read_tolerantly(
         answer = parse(page, place, size)
         trades = page_rows(answer, place)
         counts.append(len(trades))
-        # Numbers are text here, as they were sent.
-        total = answer.get("totalNum")
-        totals.append(whole_or_text(total) if isinstance(total, Number) else total)
+        totals.append(answer.get("totalNum"))
         for row in trades:
             _append(columns, row, ten_members)
     found = pa.RecordBatch.from_pydict(columns, schema=_COLUMNS)
@@ -396,7 +392,7 @@ def _regular(page: Page, size: int) -> _Regular | None:
         return None
     layout = (width, b"," + start["space"])
     # Without the last two brackets, so that every row ends with one.
-    return _Regular(layout, body[start.end() : -2], int(start["total"]))
+    return _Regular(layout, body[start.end() : -2], start["total"].decode())
 
 
 def _parse_lines(

@@ -199,7 +199,7 @@ def test_a_later_format_is_left_alone(archive):
         connection.execute("UPDATE source SET format = 9")
     with pytest.raises(
         NewerArchive,
-        match=r"format 9; this version reads up to 1.*Upgrade loopring-lab",
+        match=r"format 9; this version reads up to 2.*Upgrade loopring-lab",
     ):
         archive.report()
 
@@ -207,14 +207,14 @@ def test_a_later_format_is_left_alone(archive):
 def test_an_earlier_format_is_said_to_be_one(archive):
     """Also where its tables were others than now."""
     for change in (
-        "UPDATE source SET format = 0",
+        "UPDATE source SET format = 1",
         "ALTER TABLE syncs DROP COLUMN gone",
     ):
         with duckdb.connect(str(archive._file.path)) as connection:
             connection.execute(change)
         with pytest.raises(
             NotAnArchive,
-            match=r"format 0, of an earlier version of loopring-lab.*Use another file, and fill it: archive\.sync",
+            match=r"format 1, of an earlier version of loopring-lab.*Use another file, and fill it: archive\.sync",
         ):
             archive.report()
 
