@@ -338,17 +338,29 @@ def press_ctrl_c() -> None:
 def interrupted(
     seconds: float, press: Callable[[], None] = press_ctrl_c
 ) -> Iterator[None]:
-    """Press Ctrl-C after some seconds; the block, which would go on for longer, must then end."""
+    """Press Ctrl-C after some seconds; the block, which would go on for longer, must then end.
+
+    Python drops an interrupt that falls into a weak reference's callback, so it is pressed again, as somebody would.
+    """
     before = signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a job in the background ignores it
-    timer = threading.Timer(seconds, press)
-    timer.start()
+    ended = threading.Event()
+
+    def press_until_it_ends() -> None:
+        pause = seconds
+        while not ended.wait(pause):
+            press()
+            pause = PATIENCE
+
+    presses = threading.Thread(target=press_until_it_ends)
+    presses.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
     finally:
-        timer.join()
+        ended.set()
+        presses.join()
         signal.signal(signal.SIGINT, before)
 
 
