@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 from support.amount_trades import as_numbers, differences, names
 from support.newcomer import OPERATIONS
+from support.optional import thorough
 
 # On the page "pandas with exact amounts", with what to write instead.
 RAISES = {
@@ -45,9 +46,15 @@ def run(operation, known):
     return found, {f"{one.category.__name__}: {one.message}" for one in caught}
 
 
-@pytest.mark.parametrize(
-    "operation", [one for one in OPERATIONS if one not in {*RAISES, *ON_FLOATS_TOO}]
-)
+# What seaborn draws takes half the time of all; tests/amounts/test_libraries.py has the figures most drawn.
+WORKING = [
+    thorough(one) if one.startswith("seaborn") else one
+    for one in OPERATIONS
+    if one not in {*RAISES, *ON_FLOATS_TOO}
+]
+
+
+@pytest.mark.parametrize("operation", WORKING)
 def test_amounts_do_what_floats_do(operation, exact, floats):
     ours, our_warnings = run(operation, exact)
     theirs, their_warnings = run(operation, floats)

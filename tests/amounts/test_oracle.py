@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from support.optional import thorough
 
 from loopring_lab.amounts.dtype import AmountArray, multiply
 from loopring_lab.amounts.scalar import Amount
@@ -23,9 +24,9 @@ EXACT = Context(prec=200)
 COMPARISONS = ["lt", "le", "eq", "ne", "gt", "ge"]
 SIZES = [
     pytest.param((2_000, 1), id="2000 values"),
-    pytest.param((20_000, 2), id="20000 values", marks=pytest.mark.thorough),
-    pytest.param((20_000, 3), id="20000 others", marks=pytest.mark.thorough),
-    pytest.param((20_000, 4), id="20000 more", marks=pytest.mark.thorough),
+    thorough((20_000, 2), id="20000 values"),
+    thorough((20_000, 3), id="20000 others"),
+    thorough((20_000, 4), id="20000 more"),
 ]
 
 

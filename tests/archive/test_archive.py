@@ -10,6 +10,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 from support.archive_kills import check
 from support.ledger import Ledger, client_of, count_rows, served
+from support.optional import thorough
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -108,8 +109,8 @@ def test_the_report_says_what_is_held(filled, ledger):
 @pytest.mark.parametrize(
     "order",
     [
-        pytest.param("newest", marks=pytest.mark.thorough),
-        pytest.param("oldest", marks=pytest.mark.thorough),
+        thorough("newest"),
+        thorough("oldest"),
         "shuffled",
     ],
 )

@@ -53,7 +53,7 @@ def arranged(count, order):
     return rows[::-1] if order == "newest" else rows
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     st.integers(0, 400), st.data(), st.sampled_from(["newest", "oldest", "shuffled"])
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pandas.testing import assert_frame_equal
 from support.archive_kills import check
+from support.optional import thorough
 from support.settled_block import COUNTS
 from support.wire_rows import DECIMALS, NAMES, SYMBOLS, page, row, whole
 
@@ -382,9 +383,7 @@ def huge(path):
     ],
     ids=range(11),
 )
-@pytest.mark.parametrize(
-    "named", ["file", pytest.param("folder", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("named", ["file", thorough("folder")])
 def test_hostile_files_are_refused_by_name(saved, tmp_path, make, said, named):
     path = saved / "1-dex.json"
     make(path)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.ledger import Ledger, client_of
+from support.optional import thorough
 
 from loopring_lab.archive import Archive
 from loopring_lab.cli import main
@@ -48,7 +49,7 @@ THOROUGH = ("a%20b", "a[b]", "a|b", "a\nb", 'a"b', "é.duckdb")
 
 @pytest.mark.parametrize(
     "name",
-    [*FAST, *(pytest.param(name, marks=pytest.mark.thorough) for name in THOROUGH)],
+    [*FAST, *(thorough(name) for name in THOROUGH)],
 )
 def test_any_other_name_is_as_good_as_another(tmp_path, small, name):
     with Relayer(small) as relayer:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from support.archive_kills import check
 from support.ledger import client_of
+from support.optional import thorough
 
 from loopring_lab.archive import Archive
 from loopring_lab.errors import DiskRefused, NewerArchive, NotAnArchive
@@ -98,9 +99,7 @@ except DiskRefused as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user: run as root")
-@pytest.mark.parametrize(
-    "mode", [0o555, pytest.param(0o755, marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("mode", [0o555, thorough(0o755)])
 def test_another_user_reads_and_is_told_what_keeps_it_from_writing(archive, mode):
     folder = Path(tempfile.mkdtemp(prefix="loopring-lab-readable-"))
     file = Path(shutil.copy(archive._file.path, folder / "a.duckdb"))
@@ -219,7 +218,7 @@ def test_an_earlier_format_is_said_to_be_one(archive):
             archive.report()
 
 
-@pytest.mark.parametrize("size", [0, 1, 4_096, 12_287])
+@pytest.mark.parametrize("size", [0, thorough(1), thorough(4_096), 12_287])
 def test_a_beginning_that_was_cut_short_is_begun_again(archive, small, size):
     file = archive._file.path
     os.truncate(file, size)

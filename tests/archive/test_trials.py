@@ -14,6 +14,7 @@ from support.file_trials import (
     make_archive,
     open_all,
 )
+from support.optional import thorough
 from support.power_loss import compiled
 
 SECONDS, MEGABYTES = 5, 200
@@ -56,7 +57,7 @@ KINDS = {
     "rows without numbers",
 }
 NAMES = [
-    name if name in KINDS else pytest.param(name, marks=pytest.mark.thorough)
+    name if name in KINDS else thorough(name)
     for name in hostile_files(Path(), Path("good"), Path("canary"), random.Random())
 ]
 

@@ -20,7 +20,7 @@ EXCHANGE = "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c"
 
 def get(relayer, path, headers=None, **query):
     return requests.get(
-        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=5
+        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=60
     )
 
 
@@ -132,7 +132,7 @@ def test_the_signed_url_is_what_the_client_sees(relayers):
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "relayer.example"):
         for scheme in ("http", "https"):
             signature = request_signature(f"{scheme}://{host}", key, ACCOUNT)
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             connection.request(
                 "GET",
                 f"/api/v3/apiKey?accountId={ACCOUNT}",

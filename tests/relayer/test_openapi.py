@@ -86,5 +86,5 @@ def test_the_document_tells_the_body_of_an_update(required):
 
 def test_a_wrong_method_is_told_the_right_ones():
     with Relayer(World(size=0.01)) as relayer:
-        answer = requests.delete(relayer.base_url + "/api/v3/account", timeout=5)
+        answer = requests.delete(relayer.base_url + "/api/v3/account", timeout=60)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")

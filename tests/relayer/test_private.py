@@ -23,7 +23,7 @@ def port_of(relayer):
 
 
 def status(relayer, host, path=f"{API}/exchange/info"):
-    connection = http.client.HTTPConnection("127.0.0.1", port_of(relayer), timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(relayer), timeout=60)
     connection.putrequest("GET", path, skip_host=True)
     for value in host:
         connection.putheader("Host", value)
@@ -107,7 +107,7 @@ def test_a_key_forged_from_public_text_opens_no_recording(folder):
         headers = {"X-API-SIG": request_signature(relayer.base_url, key, account)}
         url = f"{relayer.base_url}{API}/apiKey?accountId={account}"
         return (
-            requests.get(url, headers=headers, timeout=5)
+            requests.get(url, headers=headers, timeout=60)
             .json()
             .get("resultInfo", {})
             .get("code")
@@ -143,7 +143,7 @@ def test_odd_bytes_leave_no_trace_and_do_no_harm(relayers, capfd, caplog):
     relayer = relayers()
     for data in odd_requests(port_of(relayer)):
         with socket.create_connection(
-            ("127.0.0.1", port_of(relayer)), timeout=5
+            ("127.0.0.1", port_of(relayer)), timeout=60
         ) as stream:
             try:
                 stream.sendall(data)
@@ -153,7 +153,7 @@ def test_odd_bytes_leave_no_trace_and_do_no_harm(relayers, capfd, caplog):
                 continue
         assert answer[:10] in (b"HTTP/1.1 2", b"HTTP/1.1 4", b""), data[:100]
     assert (
-        requests.get(f"{relayer.base_url}{API}/exchange/info", timeout=5).status_code
+        requests.get(f"{relayer.base_url}{API}/exchange/info", timeout=60).status_code
         == 200
     )
     assert capfd.readouterr() == ("", "")
@@ -169,7 +169,7 @@ def test_a_client_beyond_the_most_connections_is_told_to_wait(relayers, monkeypa
     monkeypatch.setattr("loopring_lab.relayer.server.MAX_CONNECTIONS", 5)
     relayer = relayers()
     idle = [
-        socket.create_connection(("127.0.0.1", port_of(relayer)), timeout=5)
+        socket.create_connection(("127.0.0.1", port_of(relayer)), timeout=60)
         for _ in range(5)
     ]
     assert status(relayer, [f"localhost:{port_of(relayer)}"]) == 503

@@ -51,7 +51,7 @@ class SampleClient:
             if params:
                 path += "?" + urlencode(params)
         answer = requests.get(
-            self.host + path, headers=headers, params=params, data={}, timeout=5
+            self.host + path, headers=headers, params=params, data={}, timeout=60
         )
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -118,7 +118,7 @@ def test_equal_parameters_may_repeat_and_different_ones_may_not(serve, query, pr
     client = serve()
     headers = {"X-API-KEY": client.relayer.api_key}
     url = f"{client.relayer.base_url}/api/v3/user/trades?"
-    answer = requests.get(url + query, headers=headers, timeout=5)
+    answer = requests.get(url + query, headers=headers, timeout=60)
     assert answer.status_code == (400 if problem else 200)
     if problem:
         message = answer.json()["resultInfo"]["message"]
@@ -127,7 +127,7 @@ def test_equal_parameters_may_repeat_and_different_ones_may_not(serve, query, pr
         )
     else:
         once = requests.get(
-            url + "&".join(dict.fromkeys(query.split("&"))), headers=headers, timeout=5
+            url + "&".join(dict.fromkeys(query.split("&"))), headers=headers, timeout=60
         )
         assert answer.content == once.content
 
@@ -174,12 +174,14 @@ def test_nobody_owns_a_pool(relayers):
     idle = 23  # a pool that never traded: its id is free, and then no longer the pool's
     relayer.add_account(idle, "0x" + 40 * "1")
     query = {"owner": World().pool_owners()[idle]}
-    answer = requests.get(f"{relayer.base_url}/api/v3/account", params=query, timeout=5)
+    answer = requests.get(
+        f"{relayer.base_url}/api/v3/account", params=query, timeout=60
+    )
     assert answer.json()["resultInfo"]["code"] == 101001
     answer = requests.get(
         f"{relayer.base_url}/api/v3/apiKey?accountId={pool}",
         headers={"X-API-SIG": "0x" + 192 * "1"},
-        timeout=5,
+        timeout=60,
     )
     assert answer.json()["resultInfo"]["code"] == 104003
 

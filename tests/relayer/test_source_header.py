@@ -27,8 +27,10 @@ def named(answer):
 def test_every_response_names_the_data(world, faults):
     settings = Settings(faults=faults, max_faults_in_a_row=100, slow_seconds=0)
     with Relayer(world, settings) as relayer:
-        answers = [requests.get(relayer.base_url + path, timeout=5) for path in PATHS]
-        answers.append(requests.delete(relayer.base_url + "/api/v3/account", timeout=5))
+        answers = [requests.get(relayer.base_url + path, timeout=60) for path in PATHS]
+        answers.append(
+            requests.delete(relayer.base_url + "/api/v3/account", timeout=60)
+        )
     expected = {"name": "synthetic world, seed 1, size 0.05", "synthetic": True}
     assert [named(answer) for answer in answers] == [expected] * len(answers)
     assert len({answer.status_code for answer in answers}) >= 3 - bool(faults)
@@ -71,7 +73,8 @@ def test_a_recording_is_named_by_its_file_its_owner_or_its_folder(serve, folder)
     with Relayer(recording=folder, source="mine") as relayer:
         assert relayer.source == f"recording {folder.name}"
         assert (
-            named(requests.get(relayer.base_url + "/docs", timeout=5))["name"] == "mine"
+            named(requests.get(relayer.base_url + "/docs", timeout=60))["name"]
+            == "mine"
         )
 
 

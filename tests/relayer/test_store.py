@@ -21,7 +21,7 @@ MANUAL = Settings(update_seconds=None)
 
 def account_of(relayer, account_id=ACCOUNT):
     url = f"{relayer.base_url}/api/v3/account?accountId={account_id}"
-    return requests.get(url, timeout=5).json()
+    return requests.get(url, timeout=60).json()
 
 
 def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
@@ -30,7 +30,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
     first.add_account(500, "0x" + 40 * "1")
     signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
     url = f"{first.base_url}/api/v3/apiKey?accountId={ACCOUNT}"
-    key = requests.get(url, headers={"X-API-SIG": signature}, timeout=5).json()[
+    key = requests.get(url, headers={"X-API-SIG": signature}, timeout=60).json()[
         "apiKey"
     ]
     body = signed_update(first, ACCOUNT)
@@ -41,13 +41,13 @@ def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
     assert account_of(second, 500)["owner"] == "0x" + 40 * "1"
     trades = f"{second.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
     assert (
-        requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 200
+        requests.get(trades, headers={"X-API-KEY": key}, timeout=60).status_code == 200
     )
     assert posters(second).send(body)[1]["isIdempotent"] is True
     assert second.step() == 1
     assert account_of(second)["nonce"] == 2
     assert (
-        requests.get(trades, headers={"X-API-KEY": key}, timeout=5).status_code == 400
+        requests.get(trades, headers={"X-API-KEY": key}, timeout=60).status_code == 400
     )
 
 

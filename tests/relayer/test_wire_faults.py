@@ -31,7 +31,7 @@ def test_retry_after_can_be_sent(serve):
 def test_reset_is_a_tcp_reset(serve):
     relayer = serve(faults={"reset": 1.0})
     port = int(relayer.relayer.base_url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(
             b"GET /api/v3/mix/markets HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % port
         )
@@ -56,7 +56,7 @@ def test_truncated_announces_more_than_it_sends(serve):
 def test_slow_stalls_in_the_body_and_is_complete_in_the_end(serve):
     relayer = serve(faults={"slow": 1.0}, slow_seconds=0.6)
     with relayer.session.get(
-        relayer.relayer.base_url + "/api/v3/mix/markets", stream=True, timeout=5
+        relayer.relayer.base_url + "/api/v3/mix/markets", stream=True, timeout=60
     ) as answer:
         assert answer.json()["markets"]
     with pytest.raises(requests.exceptions.ConnectionError, match="timed out"):

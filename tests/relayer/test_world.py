@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.optional import thorough
 from support.world_facts import shares
 from support.worlds import of_users, size_classes, true_costs, true_difference
 
@@ -259,7 +260,7 @@ def test_a_pool_keeps_20_basis_points_in_the_price(year):
 
 @pytest.mark.parametrize(
     ("seed", "size"),
-    [(1, 1), (2, 0.2), pytest.param(3, 0.2, marks=pytest.mark.thorough)],
+    [(1, 1), (2, 0.2), thorough(3, 0.2)],
 )
 def test_shares_tiers_and_sizes_are_those_of_the_real_blocks(seed, size):
     world = World(seed=seed, size=size)
@@ -314,7 +315,7 @@ def test_arbitrageurs_get_better_than_the_outside_price_all_year_and_users_pay_t
     assert POOL_FEE_BPS < paid < 2 * POOL_FEE_BPS
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("seed", [1, thorough(4)])
 @pytest.mark.parametrize(
     ("cheaper", "least", "most"),
     [("pool", -30, -5), ("neither", -5, 5), ("book", 5, 30)],
@@ -325,7 +326,7 @@ def test_the_cheaper_venue_is_a_setting(seed, cheaper, least, most):
     assert least < true_difference(costs, size_classes(costs))[None] < most
 
 
-@pytest.mark.parametrize("cheaper", ["pool", "neither", "book"])
+@pytest.mark.parametrize("cheaper", [thorough("pool"), thorough("neither"), "book"])
 def test_arbitrageurs_can_take_the_book_too_where_it_pays_and_users_do_not_notice(
     cheaper,
 ):

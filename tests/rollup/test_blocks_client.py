@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from support.optional import thorough
 from support.rollup_blocks import EXCHANGE, block_data, recorded, slot
 from support.settled_block import client_of, trades_of
 
@@ -134,8 +135,8 @@ def test_the_client_names_its_store(client, store):
     "file",
     [
         "calldata_plain.hex",
-        pytest.param("calldata_packed.hex", marks=pytest.mark.thorough),
-        pytest.param("data.hex", marks=pytest.mark.thorough),
+        thorough("calldata_packed.hex"),
+        thorough("data.hex"),
     ],
 )
 def test_the_recorded_block_is_read_as_the_relayer_would_have_served_it(file, tmp_path):

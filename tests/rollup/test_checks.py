@@ -255,7 +255,7 @@ def test_auxiliary_data_lists_the_conditional_transactions(form, places, problem
     assert counts(found)["auxiliary"] == (1, 1 if problem else 0, 0)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.sampled_from(FORMS), st.data())
 def test_damaged_auxiliary_data_is_a_named_problem(form, data):
     content = bytearray(auxiliary([(0, b"a" * 33), (2, b""), (3, b"b")], form))

@@ -339,7 +339,7 @@ def test_paths_that_are_not_there_are_named(store, tmp_path):
         store.import_files([], tokens=tmp_path / "tokens.json")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     value=st.recursive(
         st.none()

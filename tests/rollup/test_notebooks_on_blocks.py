@@ -7,6 +7,7 @@ from pathlib import Path
 
 import papermill
 import pytest
+from support.optional import thorough
 from support.rollup_blocks import recorded
 from test_notebook_claims import run
 
@@ -37,9 +38,7 @@ def real(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param("month", marks=pytest.mark.thorough), "real"]
-)
+@pytest.fixture(scope="module", params=[thorough("month"), "real"])
 def blocks(request):
     return request.getfixturevalue(request.param)
 

@@ -1,4 +1,4 @@
-"""Optional packages: a test that needs a missing one is skipped and says how to install it."""
+"""What is not always tested: what needs a package that is missing, and variants that are tested after the others."""
 
 import os
 import shutil
@@ -26,3 +26,8 @@ def skip_without_java():
         pytest.skip(
             "needs Java 17 for Spark: install it (Debian: apt-get install default-jre-headless)"
         )
+
+
+def thorough(*values, **named):
+    """Return the values of a variant that is tested after the others: with -m thorough, as .ci/run does."""
+    return pytest.param(*values, marks=pytest.mark.thorough, **named)

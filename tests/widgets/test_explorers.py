@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 from support.cells import values
+from support.optional import thorough
 from widgets.conftest import SECONDS, OnPage
 
 import loopring_lab as lab
@@ -39,10 +40,7 @@ NARROWED = [
     *((FillExplorer, figure, FILTERED_FILLS) for figure in WITHOUT_PRICES),
 ]
 FAST = {"fee_tiers", "price_gaps"}
-EVERYTHING = [
-    one if one[1] in FAST else pytest.param(*one, marks=pytest.mark.thorough)
-    for one in BEGUN + NARROWED
-]
+EVERYTHING = [one if one[1] in FAST else thorough(*one) for one in BEGUN + NARROWED]
 
 
 def shows(page, figure, table):
@@ -451,9 +449,7 @@ def test_venues_and_markouts_are_compared_with_prices_from_outside(client, figur
     ("figure", "reference"),
     [
         ("cost_curve", "outside prices"),
-        pytest.param(
-            "price_gaps", "the other venue's last fill", marks=pytest.mark.thorough
-        ),
+        thorough("price_gaps", "the other venue's last fill"),
         ("fill_shares", ""),
     ],
 )
