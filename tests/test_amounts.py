@@ -73,7 +73,7 @@ NO_WHOLE_NUMBERS = [
             (["1", no], 18, "LRC, value 1: .*not a whole number of smallest units")
             for no in NO_WHOLE_NUMBERS
         ),
-        ([10**76], 30, "more than 76 digits"),
+        ([10**76], 30, "(more than|at most) 76 digits"),
         ([1], -1, "decimals -1 are outside 0 to 30"),
         ([1], 31, "decimals 31 are outside 0 to 30"),
         ([10**39], 8, "does not fit"),
