@@ -318,28 +318,32 @@ def press_ctrl_c() -> None:
 
 
 @contextmanager
-def interrupted(seconds: float) -> Iterator[None]:
-    """Press Ctrl-C after some seconds; the block, which would go on for longer, must then end."""
-    # A job in the background ignores Ctrl-C.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def interrupted(
+    seconds: float, press: Callable[[], None] = press_ctrl_c
+) -> Iterator[None]:
+    """Press Ctrl-C after some seconds; the block, which would go on for longer, must then end.
+
+    Python drops an interrupt that falls into a weak reference's callback, so it is pressed again, as somebody would.
+    """
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background ignores it
     ended = threading.Event()
 
-    def press() -> None:
+    def press_until_it_ends() -> None:
         pause = seconds
-        # Python drops an interrupt that comes while it forgets a weak reference, so one may not do.
         while not ended.wait(pause):
-            press_ctrl_c()
-            pause = 2.0
+            press()
+            pause = PATIENCE
 
-    presser = threading.Thread(target=press)
-    presser.start()
+    presses = threading.Thread(target=press_until_it_ends)
+    presses.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
-        ended.set()
     finally:
         ended.set()
-        presser.join()
+        presses.join()
         signal.signal(signal.SIGINT, before)
 
 

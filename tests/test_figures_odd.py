@@ -1,7 +1,6 @@
 """Figures of irregular trades and of other frames: the same picture, or an error that says what to do."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ import loopring_lab as lab
 from loopring_lab import figures
 from loopring_lab.errors import LabError
 
-Draw = Callable[..., Any]
 TIMES = [figures.volume, figures.fee_rates, figures.fee_tiers, figures.fill_shares]
 
 

@@ -1,24 +1,13 @@
-"""Fills: the settled facts of a block, properties that hold for all trades, and errors."""
+"""Fills: the settled facts of a block, on every kind of frame."""
 
 from collections import Counter
 from fractions import Fraction
 
-import pandas as pd
 import pytest
 from support.engines import QUICK, on, result_rows
 from support.settled_block import COUNTS
 
 import loopring_lab as lab
-
-
-@pytest.fixture(scope="module")
-def history() -> pd.DataFrame:
-    """Read what two accounts of the synthetic world did in a year."""
-    client = lab.connect()
-    return pd.concat(
-        [client.trades(account) for account in (10083, 11519)], ignore_index=True
-    )
-
 
 # Against the facts of a settled block
 

@@ -421,21 +421,12 @@ def test_lines_are_the_sums_so_far():
     figure = lab.figures.liquidity(*answered())
     found = days()
     drawn_lines = lines(figure)
-    signs = dict.fromkeys(LOSSES.values(), -1) | {"fees": 1, "net": 1}
-    labels = {
-        "lost to arbitrage": "lost_to_arbitrage",
-        "lost to users": "lost_to_users",
-        "lost to unknown flow": "lost_to_unknown",
-        "fees": "fees",
-        "net": "net",
-    }
-    assert set(drawn_lines) == set(labels)
-    for label, name in labels.items():
-        sums = np.cumsum([0.0, *(signs[name] * found[name].astype(float))])
-        heights = drawn_lines[label][1]
-        assert heights == pytest.approx(sums, rel=1e-9, abs=1e-9), label
+    assert set(drawn_lines) == set(DRAWN)
+    for label, (column, sign) in DRAWN.items():
+        sums = np.cumsum([0.0, *(sign * found[column].astype(float))])
+        assert drawn_lines[label][1] == pytest.approx(sums, rel=1e-9, abs=1e-9), label
     assert len(figure.table) == len(found)
-    assert len(figure.marks) == len(labels) * len(found)
+    assert len(figure.marks) == len(DRAWN) * len(found)
     (axes,) = figure.axes
     assert axes.get_ylabel() == "sum so far (ETH)"
     assert f"n = {len(found)} days" in note(figure)

@@ -168,6 +168,16 @@ TOLD: dict[str, tuple[list[Drawn], Any, dict[str, str]]] = {
         None,
         {"3 SELL": "maker", "2 BUY": "unknown", "4 BUY": "taker"},
     ),
+    "where both paid at a pool neither shows who took": (
+        [at_pool(1, "BUY", 5, "7"), at_pool(1, "SELL", 6, "9")],
+        None,
+        {"1 BUY": "unknown", "1 SELL": "unknown"},
+    ),
+    "who trades on the book is no pool, so it takes there": (
+        [drawn(1, "BUY", 5), at_pool(2, "BUY", 5)],
+        None,
+        {"1 BUY": "unknown", "2 BUY": "taker"},
+    ),
     "a proven pool is one in all pool fills of its market": (
         [
             at_pool(1, "BUY", 5, "7"),
