@@ -36,7 +36,7 @@ from loopring_lab.figures.style import (
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY
 from loopring_lab.fills.markouts import HORIZONS
 from loopring_lab.fills.prices import cost_of
-from loopring_lab.fills.sizes import quantile_bounds
+from loopring_lab.fills.sizes import size_profile
 
 # Widths of bins, times a power of ten.
 STEPS = (1, 2, 2.5, 5, 10)
@@ -621,7 +621,7 @@ def _costs_by_size(
     reference: Mapping[str, Any],
 ) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """Return the costs of each fill type and quantile that has any, the sizes of quantiles and the quote token."""
-    profile = as_pandas(quantile_bounds(trades, parts, "lab.fills.size_profile"))
+    profile = as_pandas(size_profile(trades, parts))
     of_quote, token = axis.quantiles_of(profile, quote, caller)
     sizes = axis.bounds_of(of_quote)
     # Largest sizes as queries have amounts: in 1e-18, which are all the places they are written with.
