@@ -182,7 +182,7 @@ def _parse_size(limit: str | int) -> int:
     text = re.sub(r"(?<=\d)\s*$", "B", str(limit))
     try:
         found = duckdb.connect().execute("SELECT parse_formatted_bytes(?)", [text])
-        (size,) = found.fetchone()
+        size: int = found.fetchall()[0][0]
     except duckdb.Error:
         raise LabError(
             f"limit={limit!r} is not an amount of memory. Give bytes, or text such as '2GiB'."
@@ -191,7 +191,7 @@ def _parse_size(limit: str | int) -> int:
         raise LabError(
             f"limit={limit!r} is too little to work with. Give at least 64 MiB, such as '1GiB'."
         )
-    return int(size)
+    return size
 
 
 if hasattr(os, "register_at_fork"):

@@ -168,7 +168,7 @@ def cost_curves(
         answer = ask(question, trades, prices, **tables, **more)
         table: pd.DataFrame = collected(answer, caller).to_pandas()
         # In one order on all kinds of frames, so that a fit adds up in the same one.
-        return table.sort_values(list(table), ignore_index=True)
+        return table.sort_values(table.columns.tolist(), ignore_index=True)
 
     found = asked(CELLS)
     cells = _cells_with_curves(found)
