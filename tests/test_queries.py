@@ -234,3 +234,16 @@ def test_the_queries_of_every_function_are_shown():
     # These only put an answer into words or test it.
     of_answers = {name for name in public if name.split(".")[-1] in queries.OF_ANSWERS}
     assert shown == public - of_answers
+
+
+# The beginning of a step, and the rest of its line with the next one.
+STEP = re.compile(
+    r"^(?:WITH |\), )?(\w+) AS (?:NOT )?(?:MATERIALIZED )?\((.*\n.*)", re.MULTILINE
+)
+
+
+def test_every_step_says_what_its_rows_are():
+    texts = [text for _, several in queries.queries() for text in several]
+    steps = [step for text in texts for step in STEP.findall(text)]
+    assert len(steps) > 100
+    assert not {name for name, begins in steps if "--" not in begins}

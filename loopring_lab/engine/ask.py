@@ -74,12 +74,9 @@ def counts(
 ) -> dict[str, int]:
     """Count rows of trades, by an aggregate of SQL for each count; of no rows all are 0."""
     listed = ", ".join(f"{sql} AS {name}" for name, sql in counted.items())
-    totals = ", ".join(
-        f"coalesce(sum({name}), 0)::BIGINT AS {name}" for name in counted
-    )
     steps = {
         "sums": f"-- counts of each market\nSELECT {listed} FROM trades",
-        "answer": f"-- counts of all\nSELECT {totals} FROM sums",
+        "answer": "-- counts of all\nSELECT coalesce(sum(COLUMNS(*)), 0)::BIGINT FROM sums",
     }
     found: dict[str, int] = collected(
         ask(Question(caller, steps, needs), trades, prices), caller

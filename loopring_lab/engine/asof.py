@@ -121,7 +121,7 @@ FROM met"""
 
 def _met_by_join(lookups: str, number: str, nearest: Nearest) -> str:
     sign = ">" if nearest == "last" else "<"
-    return f"""met AS (
+    return f"""met AS (  -- each row, with the price that it meets
     SELECT l.*, k.price AS met_price, k.moment AS met_moment
     FROM (SELECT *, {number} AS keys FROM {lookups}) AS l
     ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
@@ -136,7 +136,7 @@ def _met_by_numbers(lookups: str, number: str, nearest: Nearest) -> str:
     FROM (SELECT DISTINCT {number} AS keys, anchor FROM {lookups}) AS l
     ASOF JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
 ),
-met AS (
+met AS (  -- each row, with that of its anchor
     SELECT * EXCLUDE edge FROM {lookups} LEFT JOIN edges ON {number} = keys AND anchor = edge
 )"""
 

@@ -104,7 +104,7 @@ SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM qu
     orders = f"""
 -- each order of a group: its value and what it paid, value times rate, in the quote token, or where the group has
 -- several in the most used one; unknown where no market leads there
-WITH summed AS (
+WITH summed AS (  -- each order, by quote token
     SELECT {group}, order_id, quote,
         min(day) AS day,
         sum(fills) AS fills,
@@ -140,7 +140,9 @@ GROUP BY {group}"""
 
     means = f"""
 -- means of each group
-WITH totals AS (SELECT {group}, sum(COLUMNS(* EXCLUDE ({group}))) FROM sums GROUP BY {group})
+WITH totals AS (  -- the sums of each group in all markets
+    SELECT {group}, sum(COLUMNS(* EXCLUDE ({group}))) FROM sums GROUP BY {group}
+)
 SELECT *,
     {each("sum_{0} / nullif(priced, 0) AS mean_{0}, paid_{0} / nullif(value, 0) AS weighted_{0}")}
 FROM totals"""

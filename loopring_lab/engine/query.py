@@ -386,7 +386,7 @@ def _medians_by_counting(question: Question) -> str:
     is_middle = "up_to >= (known + 1) // 2 AND up_to - values < (known + 2) // 2"
     return f"""
 -- the median of each column
-WITH listed AS NOT MATERIALIZED (
+WITH listed AS NOT MATERIALIZED (  -- each value by itself, with the name of its column
     SELECT {group}, unnest([{names}]) AS name, unnest([{", ".join(question.medians)}]) AS value FROM rows
 ),
 steps AS (  -- how many values there are up to each hundredth; unknown ones are last
@@ -404,7 +404,7 @@ near AS (  -- the different values of these
     FROM listed AS l JOIN middle AS s ON {same} AND {step} = step
     GROUP BY ALL
 ),
-placed AS (
+placed AS (  -- these, with how many values there are up to each
     SELECT * EXCLUDE below, (min(below) OVER (PARTITION BY {group}, name)
         + sum(values) OVER (PARTITION BY {group}, name ORDER BY value NULLS LAST))::BIGINT AS up_to
     FROM near
@@ -440,7 +440,8 @@ def _table(
         if set(made_of) <= set(wanted)
     ]
     added = ",\n    ".join(["*", *follow])
-    return f"SELECT {added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
+    text = f"SELECT {added}\nFROM (SELECT\n    {columns}\nFROM {source}) AS given"
+    return f"-- each row of {source}, with what follows from it\n{text}"
 
 
 def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
@@ -504,7 +505,8 @@ def _log(
         types = _types(session.cursor().from_arrow(with_hugeints(table)))
         rows = literal(json.dumps(table.to_pylist(), default=str))
         given = f"SELECT unnest(from_json({rows}, {literal(json.dumps([types]))}), recursive := true)"
-        text = f"WITH {name} AS (\n{given}\n), {text.removeprefix('WITH ')}"
+        table_step = f"{name} AS (\n-- a small table that is asked with\n{given}\n)"
+        text = f"WITH {table_step}, {text.removeprefix('WITH ')}"
     log.debug("-- %s: given_trades is %s\n%s", question.caller, trades, text)
 
 

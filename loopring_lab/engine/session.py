@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-UNITS = {"": 1, "B": 1}
-UNITS |= {f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}
-UNITS |= {f"{unit}IB": 1024**power for power, unit in enumerate("KMGT", 1)}
 # Below this, DuckDB cannot even hold the hash tables of a query of a few columns.
 LEAST = 64 << 20
 PREFIX = "loopring-lab-spill-"
@@ -239,12 +236,17 @@ def _begin_in_child() -> None:
 
 
 def _parse_size(limit: str | int) -> int:
-    found = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(limit))
-    if isinstance(limit, bool) or not found or found[2].upper() not in UNITS:
+    import duckdb
+
+    # DuckDB wants a unit after each number.
+    text = re.sub(r"(?<=\d)\s*$", "B", str(limit))
+    try:
+        found = duckdb.connect().execute("SELECT parse_formatted_bytes(?)", [text])
+        size: int = found.fetchall()[0][0]
+    except duckdb.Error:
         raise LabError(
             f"limit={limit!r} is not an amount of memory. Give bytes, or text such as '2GiB'."
-        )
-    size = int(float(found[1]) * UNITS[found[2].upper()])
+        ) from None
     if size < LEAST:
         raise LabError(
             f"limit={limit!r} is too little to work with. Give at least 64 MiB, such as '1GiB'."

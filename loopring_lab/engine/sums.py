@@ -105,13 +105,13 @@ def pairs_sql(keys: Keys, rows: str = "trades") -> str:
     """Return the step ``pairs``: of how many fills both sides are in a group and, in row ``is_all``, in all `rows`."""
     return f"""
 -- fills of which both sides are there: those within each group, and all of them
-WITH sides AS (
+WITH sides AS (  -- each fill in each group, and which of its sides are there
     SELECT {keys.columns()}, trade_id, bool_or(side = 'BUY') AS is_bought, bool_or(side = 'SELL') AS is_sold
     FROM {rows}
     WHERE trade_id IS NOT NULL
     GROUP BY ALL
 ),
-paired AS (
+paired AS (  -- each fill of which both are there in any
     SELECT trade_id FROM sides GROUP BY trade_id HAVING bool_or(is_bought) AND bool_or(is_sold)
 )
 SELECT {keys.columns()}, FALSE AS is_all, count(*) AS fills FROM sides

@@ -269,7 +269,7 @@ def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     digits = f"({{0}} - ({whole_units('{0}', 10**PLACES)}) * {10**PLACES})::BIGINT"
     zeros = f"""
 -- of each token, how many zeros the digits after the point of all fees and sizes end in
-WITH amounts AS (
+WITH amounts AS (  -- each fee and each size, by its token
     SELECT fee_token AS token, {digits.format("fee")} AS digits FROM trades
     UNION ALL
     SELECT base, {digits.format("size")} FROM trades

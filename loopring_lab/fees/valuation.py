@@ -100,8 +100,8 @@ def in_token(
         "steps": _steps_sql(_paths(trades, prices, token)),
         "known_prices": KNOWN_PRICES.format(source=source),
         "orders": ORDERS,
-        "lookups": LOOKUPS.format(before=before_sql(prices, CALLER)),
-        "before": asof_sql(trades, "lookups", "last", "base", "quote"),
+        "conversions": CONVERSIONS.format(before=before_sql(prices, CALLER)),
+        "before": asof_sql(trades, "conversions", "last", "base", "quote"),
         "next": NEXT,
         "after": asof_sql(trades, "next", "first", "base", "quote"),
         "rates": RATES,
@@ -214,7 +214,7 @@ SELECT {ORDER_NUMBER} AS number, fee_token, min(moment) AS first_fill, max(momen
 FROM trades
 WHERE moment IS NOT NULL
 GROUP BY number, fee_token"""
-LOOKUPS = """
+CONVERSIONS = """
 -- each order in each market that its fee token is converted in, to be looked up before its first fill
 SELECT *, {before} AS anchor FROM orders JOIN steps ON fee_token = token"""
 NEXT = """

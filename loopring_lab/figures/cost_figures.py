@@ -46,7 +46,7 @@ from loopring_lab.figures.words import (
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY
 from loopring_lab.fills.markouts import HORIZONS
 from loopring_lab.fills.prices import cost_of
-from loopring_lab.fills.sizes import quantile_bounds
+from loopring_lab.fills.sizes import size_profile
 
 # Widths of bins, times a power of ten.
 STEPS = (1, 2, 2.5, 5, 10)
@@ -623,7 +623,7 @@ def _costs_by_size(
     reference: Mapping[str, Any],
 ) -> tuple[pd.DataFrame, pd.DataFrame, str]:
     """Return the costs of each fill type and quantile that has any, the sizes of quantiles and the quote token."""
-    profile = as_pandas(quantile_bounds(trades, parts, "lab.fills.size_profile"))
+    profile = as_pandas(size_profile(trades, parts))
     of_quote, token = axis.quantiles_of(profile, quote, caller)
     sizes = axis.bounds_of(of_quote)
     # Queries have amounts as integers of 1e-18, and frames write them with all 18 places: without the point they are

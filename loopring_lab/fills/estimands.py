@@ -146,7 +146,7 @@ def _weights_sql(group: str) -> str:
         / (total_{name} + guessed_{name}) END AS unseen_{name}"""
     return f"""
 -- cells with their gap and their weights; beside each the differences of all cells, and what it might change unseen
-WITH gaps AS (
+WITH gaps AS (  -- each cell, with the cost at each venue and what it weighs
     SELECT *,
         pool_paid / pool_value AS pool_mean,
         book_paid / book_value AS book_mean,
@@ -162,7 +162,7 @@ WITH gaps AS (
     WINDOW alike AS (PARTITION BY {group}, market, class),
         below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
 ),
-differences AS (
+differences AS (  -- each cell, with the differences of all cells of its group
     SELECT *,
         {_estimands("sum(weight_{name}) OVER whole AS total_{name}")},
         {_estimands("sum(weight_{name} * gap) OVER whole / total_{name} AS difference_{name}")},
@@ -373,7 +373,7 @@ effective AS (  -- how many orders say as much as these: Kish
     FROM levels AS l JOIN venues AS v ON {keys.same("l", "v", "flow_class")}
     WHERE level = 'order'
 ),
-compared AS (
+compared AS (  -- each group, with the differences and how far they may be off
     SELECT t.*, v.* EXCLUDE ({group}), e.* EXCLUDE ({group}), c.clusters, c.level,
         fewest >= {FEWEST} AND effective_orders >= {LEAST_EFFECTIVE} AND c.clusters >= {LEAST_CLUSTERS} AS has_interval,
         {_estimands(reach)},

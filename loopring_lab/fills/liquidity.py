@@ -237,7 +237,7 @@ def charged_sql(pool_fee_bps: int) -> str:
     """
     return f"""
 -- what a pool kept of each fill: all that came in beyond what keeps the product of the balances, rounded up
-WITH divided AS (
+WITH divided AS (  -- each event, with what keeps the product
     SELECT *,
         balance_in // {DIGIT**3} * amount_out AS first,
         first % left_out * {DIGIT} + balance_in // {DIGIT**2} % {DIGIT} * amount_out AS second,
@@ -247,7 +247,7 @@ WITH divided AS (
             + fourth // left_out + (fourth % left_out > 0)::INT AS exact
     FROM legs
 ),
-kept AS (
+kept AS (  -- each event, with what the pool received beyond that, if it is a fill
     SELECT *, CASE
         WHEN is_fill AND amount_out > 0 AND left_out > 0 AND balance_in > 0
             THEN amount_in - (exact + unit - 1) // unit * unit END AS kept
@@ -263,24 +263,24 @@ def marks_sql(every: str) -> str:
     """Return the step with every moment at which a position is valued: events, and the ends of periods."""
     return f"""
 -- the moments at which a position is valued: each event, and the end of each period but the last
-WITH dated AS (
+WITH dated AS (  -- each event, with its period
     SELECT * EXCLUDE created_at, {period_sql(every)} AS period
     FROM (SELECT *, make_timestamptz(ms * 1000) AS created_at FROM charged) AS timed
 ),
-spans AS (
+spans AS (  -- each pool with known balances, and its first and last period
     SELECT {POOL}, make_timestamp(epoch_us(min(period))) AS first, make_timestamp(epoch_us(max(period))) AS last
     FROM dated WHERE is_placed GROUP BY ALL
 ),
-starts AS (
+starts AS (  -- each period of a pool but the last
     SELECT {POOL}, unnest(range(first, last, {length_sql(every)})) AS start FROM spans
 ),
-ends AS (
+ends AS (  -- the end of each of these, an event that changes nothing
     SELECT {POOL}, to_timestamp(epoch(start)) AS period, epoch_ms(start + {length_sql(every)}) AS ms,
         ms * {1 << PLACE_BITS} AS moment,
         FALSE AS is_fill, FALSE AS is_lost, TRUE AS is_placed, 0::HUGEINT AS base_change, 0::HUGEINT AS quote_change
     FROM starts
 ),
-listed AS (
+listed AS (  -- both
     SELECT *, TRUE AS is_event FROM dated UNION ALL BY NAME SELECT *, FALSE AS is_event FROM ends
 ),
 placed AS (  -- what was held after the last event, which may be unknown
@@ -368,7 +368,7 @@ def sums_sql(keys: Keys) -> str:
     group = ", ".join(f"{name} AS {alias}" for alias, name in named)
     return f"""
 -- sums of each period and pool; of a position also its value when the period begins and ends
-WITH counted AS (
+WITH counted AS (  -- each period and pool, with all fills
     SELECT 0 AS everything, {group},
         count(*) FILTER (WHERE is_fill) AS fills,
         count(*) FILTER (
@@ -377,7 +377,7 @@ WITH counted AS (
     FROM parts
     GROUP BY ALL
 ),
-summed AS (
+summed AS (  -- each period and pool, without lost fills
     SELECT 0 AS everything, {group},
         count(*) FILTER (WHERE is_fill) AS known_fills,
         count(*) FILTER (WHERE is_measured) AS measured,

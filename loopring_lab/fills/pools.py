@@ -131,25 +131,18 @@ SELECT *, CASE side WHEN 'SELL' THEN 1 WHEN 'BUY' THEN -1 END AS sign,
     net IS NOT NULL AND markout IS NOT NULL AS is_priced
 FROM later""",
         "sums": f"""
--- the same by period and market, fills without a price apart
-SELECT {group}, is_priced, count(*) AS fills,
-    sum(notional) AS notional, sum(paid) AS paid, sum(net) AS net, sum(markout) AS markout
+-- the same by period and market; sums are of the fills that have a price
+SELECT {group}, count(*) AS fills, count(*) FILTER (WHERE NOT is_priced) AS unpriced,
+    {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
 FROM gained
 GROUP BY ALL""",
         "answer": f"""
-WITH earned AS (  -- sums of each period and market, without the fills that have no price
-    SELECT {group},
-        sum(fills)::BIGINT AS fills,
-        coalesce(sum(fills) FILTER (WHERE NOT is_priced), 0)::BIGINT AS unpriced,
-        {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
-    FROM sums
-    GROUP BY ALL
-)
+-- fees, and what follows from them
 SELECT {group}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fees,
     fees - net AS lvr, net, markout,
     {rate_sql("fees")}, {rate_sql("lvr")}, {rate_sql("net")}, {rate_sql("markout")},
     {literal(kind)} AS reference
-FROM earned
+FROM sums
 {keys.sorted_by()}""",
     }
     return noted(

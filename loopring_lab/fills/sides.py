@@ -133,10 +133,10 @@ WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR othe
 # One round of what follows from that: a market has one pool, which never takes, and is one side of each fill there.
 ROUND = """
 -- the evidence with what follows from it
-WITH takers AS (
+WITH takers AS (  -- accounts that take
     SELECT DISTINCT account_id FROM evidence WHERE sign = 1
 ),
-makers AS (
+makers AS (  -- pools
     SELECT DISTINCT market, account_id FROM evidence
     WHERE sign = -1 AND market IS NOT NULL AND account_id NOT IN (FROM takers)
 )

@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from loopring_lab.engine import frames, sums
-from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import Keys, keys_of
-from loopring_lab.engine.query import Question
 from loopring_lab.errors import LabError
 from loopring_lab.fees.summary import RESERVED
 
@@ -61,8 +59,12 @@ def size_profile(
     2         2       amm   0.58
     """
     caller = "lab.fills.size_profile"
-    given = keys_of(trades, by, caller, *RESERVED, *OWN)
-    steps, part = quantile_steps(trades, quantiles, given, caller)
+    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
+        raise LabError(
+            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
+        )
+    outer = sums.with_key(keys_of(trades, by, caller, *RESERVED, *OWN), "quote")
+    part = replace(outer, names=(*outer.names, "quantile"), added=("quantile",))
     keys = sums.with_key(part, "fill_type")
     summed = f"""
 -- fills of each type in each quantile
@@ -80,7 +82,8 @@ SELECT {part.columns("s")}, min(smallest) OVER part AS smallest, max(largest) OV
     median_bps
 FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
 WINDOW part AS (PARTITION BY {part.columns("s")})"""
-    steps |= {
+    steps = {
+        **_quantile_steps(trades, quantiles, outer, part.aliases[-1]),
         "rows": sums.rates_sql(keys, "sized"),
         "sums": summed,
     }
@@ -97,19 +100,13 @@ WINDOW part AS (PARTITION BY {part.columns("s")})"""
     )
 
 
-def quantile_steps(
-    trades: Any, quantiles: int, given: Keys, caller: str
-) -> tuple[dict[str, str], Keys]:
-    """Return the steps to ``sized``, fills with their quantile by size among those of the same keys and quote token.
+def _quantile_steps(
+    trades: Any, quantiles: int, outer: Keys, name: str
+) -> dict[str, str]:
+    """Return the steps to ``sized``: fills with their quantile by size among those of the same keys, under a name.
 
-    The keys that are returned have both, ``quote`` and ``quantile``, which is null where the size is unknown.
+    It is null where the size is unknown.
     """
-    if type(quantiles) is not int or not 1 <= quantiles <= MOST_QUANTILES:
-        raise LabError(
-            f"{caller}: quantiles={quantiles!r} is not valid. Give a whole number from 1 to {MOST_QUANTILES}."
-        )
-    outer = keys_of(trades, list(dict.fromkeys([*given.names, "quote"])), caller)
-    keys = replace(outer, names=(*outer.names, "quantile"), added=("quantile",))
     steps = {}
     source = "trades"
     if quantiles <= MOST_COMPARED and frames.kind_of(trades) not in (
@@ -135,21 +132,5 @@ SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM tr
         quantile = f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
     steps["sized"] = f"""
 -- fills with their quantile; equal sizes are in the same one
-SELECT *, ({quantile})::BIGINT AS {keys.aliases[-1]} FROM {source}"""
-    return steps, keys
-
-
-def quantile_bounds(trades: Any, quantiles: int, caller: str) -> Any:
-    """Return ``smallest`` and ``largest`` size and ``fills`` of each quantile, as a frame of the same kind."""
-    steps, keys = quantile_steps(trades, quantiles, Keys(), caller)
-    steps["sums"] = f"""
--- the sizes of each quote token and quantile
-SELECT {keys.columns()}, count(*) AS fills, min(notional) AS smallest, max(notional) AS largest
-FROM sized
-GROUP BY ALL"""
-    return ask(
-        Question(
-            caller, steps, needs=("notional",), keys=keys, split_by=tuple(keys.of_frame)
-        ),
-        trades,
-    )
+SELECT *, ({quantile})::BIGINT AS {name} FROM {source}"""
+    return steps
