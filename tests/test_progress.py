@@ -10,9 +10,13 @@ import os
 for name in ("CI", "TQDM_DISABLE"):
     os.environ.pop(name, None)
 import loopring_lab as lab
-client = lab.connect()
+from loopring_lab.relayer import Relayer, Settings, World
+# A bar shows only what takes a while.
+relayer = Relayer(World(size=0.05), Settings(latency=0.3)).start()
+client = lab.connect(relayer.base_url, api_key=relayer.api_key)
 trades = client.trades(10083, progress=True)
 print(len(trades))
+relayer.stop()
 """
 
 EMPTY = {"text/html": ""}

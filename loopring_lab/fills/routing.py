@@ -137,8 +137,8 @@ def pool_quotes(
     >>> quotes = lab.fills.pool_quotes(blocks.trades(market="LRC-USDC"), blocks.pool_balances())
     >>> quotes[["side", "size", "notional", "pool_quote", "opportunity_bps"]].dropna().head(2)
        side     size  notional  pool_quote  opportunity_bps
-    4  SELL  1344.56    1505.9     1503.46        -1.189848
-    5  SELL  2384.25   2670.35     2665.61        -2.740331
+    0  SELL  2052.19   2298.45     2317.87        98.673032
+    1   BUY   227.33    254.61     257.881      -128.817663
     """
     caller = "lab.fills.pool_quotes"
     check_level(intervals, caller)
