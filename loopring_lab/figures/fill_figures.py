@@ -43,7 +43,12 @@ MOST_DOTS = 60
 DAILY_VOLUMES = {
     "sums": f"""
 -- what was traded on each day, by quote token and fill type
-SELECT {period_sql("1d")} AS period, quote, fill_type, count(*) AS fills, sum(notional) AS notional
+SELECT
+    {period_sql("1d")} AS period,
+    quote,
+    fill_type,
+    count(*) AS fills,
+    sum(notional) AS notional
 FROM trades
 WHERE created_at IS NOT NULL AND quote IS NOT NULL AND fill_type IS NOT NULL AND notional IS NOT NULL
 GROUP BY period, quote, fill_type""",
@@ -350,7 +355,12 @@ def _shares_by_period(
     return {
         "fills": f"""
 -- fills of known time and type
-SELECT {period_sql(every)} AS period, {token} AS quote, order_id, notional, fill_type = 'amm' AS is_pool
+SELECT
+    {period_sql(every)} AS period,
+    {token} AS quote,
+    order_id,
+    notional,
+    fill_type = 'amm' AS is_pool
 FROM trades
 WHERE created_at IS NOT NULL AND fill_type IS NOT NULL AND {known}""",
         "orders": """

@@ -65,23 +65,41 @@ CROSSING = {
 CELLS = """
 -- orders of each cell; then each account and each day that has any at a venue, and how many fills count nowhere
 SELECT market, side, hour, fill_type, step,
-    count(*) AS orders, fsum(cost) AS cost, fsum(cost * cost) AS squares
+    count(*) AS orders,
+    fsum(cost) AS cost,
+    fsum(cost * cost) AS squares
 FROM orders
 GROUP BY ALL
 UNION ALL BY NAME
-SELECT DISTINCT 'account' AS counted, fill_type, account AS number FROM orders
+SELECT DISTINCT
+    'account' AS counted,
+    fill_type,
+    account AS number
+FROM orders
 UNION ALL BY NAME
-SELECT DISTINCT 'day' AS counted, fill_type, day AS number FROM orders
+SELECT DISTINCT
+    'day' AS counted,
+    fill_type,
+    day AS number
+FROM orders
 UNION ALL BY NAME
-SELECT 'left out' AS counted, count(*) AS number FROM takers WHERE NOT is_taken"""
+SELECT
+    'left out' AS counted,
+    count(*) AS number
+FROM takers
+WHERE NOT is_taken"""
 
 RESTS = """
 -- what the fit leaves of the costs of each cluster, summed in every way in which the columns of the fit need it
 WITH rests AS (
-    SELECT o.*, {cluster} AS cluster, cost - expected AS rest
-    FROM orders AS o JOIN fitted AS f USING (market, side, hour, fill_type, step)
+    SELECT o.*,
+        {cluster} AS cluster,
+        cost - expected AS rest
+    FROM orders AS o
+    JOIN fitted AS f USING (market, side, hour, fill_type, step)
 )
-SELECT cluster, market, side, hour, fill_type, step, fsum(rest) AS rest
+SELECT cluster, market, side, hour, fill_type, step,
+    fsum(rest) AS rest
 FROM rests
 GROUP BY GROUPING SETS ((cluster, market), (cluster, side), (cluster, hour), (cluster, fill_type, step))"""
 
@@ -320,18 +338,24 @@ def _order_steps(
         "known_prices": prices_sql("trades" if is_alone else "prices", "last"),
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
-SELECT *, {too_late_sql(length)} AS anchor
+SELECT *,
+    {too_late_sql(length)} AS anchor
 FROM ({with_spans_sql("takers")})
 WHERE is_taken""",
         "found": asof_sql(trades, "anchored", "last"),
         "costs": f"""
 -- fills with their value in one token, and their cost to the taker in basis points
-SELECT *, notional::DOUBLE * worth / 1e18 AS value,
-    CASE WHEN {is_near_sql(kind, length)} THEN {worse_sql("price", "found_price")} END + fee_bps AS cost
-FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
+SELECT *,
+    notional::DOUBLE * worth / 1e18 AS value,
+    CASE
+        WHEN {is_near_sql(kind, length)} THEN {worse_sql("price", "found_price")}
+    END + fee_bps AS cost
+FROM found
+LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
         "orders": f"""
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
-SELECT market, side, fill_type, order_id AS "order",
+SELECT market, side, fill_type,
+    order_id AS "order",
     -- an order of an unknown account is a cluster of its own: with a number below 0, as no account has
     coalesce(min(account_id), -1 - (order_id % {1 << 62})::BIGINT) AS account,
     min({day_sql()}) AS day,

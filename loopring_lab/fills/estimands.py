@@ -125,7 +125,9 @@ SELECT {group}, market, side, class,
 FROM orders
 GROUP BY {group}, market, side, class
 UNION ALL BY NAME
-SELECT {group}, count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHERE NOT is_taken) AS left_out
+SELECT {group},
+    count(*) FILTER (WHERE is_taken) AS taken,
+    count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
 GROUP BY {group}"""
 
@@ -155,7 +157,9 @@ WITH gaps AS (  -- each cell, with the cost at each venue and what it weighs
         {_estimands("CASE WHEN is_matched THEN {weight} END AS weight_{name}", "value")},
         pool_effective / pool_split_value - book_effective / book_split_value AS effective_gap,
         pool_realized / pool_split_value - book_realized / book_split_value AS realized_gap,
-        CASE WHEN effective_gap IS NOT NULL THEN pool_split_value + book_split_value END AS weight_split,
+        CASE
+            WHEN effective_gap IS NOT NULL THEN pool_split_value + book_split_value
+        END AS weight_split,
         (1 - exp(-{_expected_sql("pool")})) * (1 - exp(-{_expected_sql("book")})) AS chance
     FROM sums
     WHERE class IS NOT NULL
@@ -216,7 +220,9 @@ def _without_each_sql(keys: Keys, group: str) -> str:
     return f"""
 -- how far accounts and days pull the differences, each a row; orders, which are of one market, as sums of squares
 WITH scale AS (  -- how many parts of the largest order there are to a unit of value, and of what was paid
-    SELECT {PARTS_OF_ORDER!r} / max(value) AS unit, {PARTS_OF_ORDER!r} / greatest(max(abs(paid)), 1) AS paid_unit
+    SELECT
+        {PARTS_OF_ORDER!r} / max(value) AS unit,
+        {PARTS_OF_ORDER!r} / greatest(max(abs(paid)), 1) AS paid_unit
     FROM orders
 ),
 whole AS (  -- orders, in these parts
@@ -224,7 +230,9 @@ whole AS (  -- orders, in these parts
     FROM orders CROSS JOIN scale
 ),
 clustered AS (  -- each order three times, as part of each of its clusters
-    SELECT *, unnest([{levels}], recursive := true) FROM whole
+    SELECT *,
+        unnest([{levels}], recursive := true)
+    FROM whole
 ),
 cells AS (  -- the cells with both venues, with what each has in these parts
     SELECT m.*, c.* EXCLUDE ({group}, market, side, class)
@@ -274,7 +282,9 @@ pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to t
 {_squares_sql(group, "pulls", "level = 'order'")}
 UNION ALL BY NAME
 -- as text: Spark has no unsigned integers
-SELECT * REPLACE (cluster::VARCHAR AS cluster) FROM pulls WHERE level <> 'order'"""
+SELECT * REPLACE (cluster::VARCHAR AS cluster)
+FROM pulls
+WHERE level <> 'order'"""
 
 
 def _squares_sql(group: str, pulls: str, where: str) -> str:
@@ -322,8 +332,12 @@ def _answer_sql(
     )
     return f"""
 WITH counted AS (  -- the takers' fills, and those left out
-    SELECT {group}, sum(taken) AS taken, sum(left_out) AS left_out
-    FROM sums WHERE class IS NULL GROUP BY {group}
+    SELECT {group},
+        sum(taken) AS taken,
+        sum(left_out) AS left_out
+    FROM sums
+    WHERE class IS NULL
+    GROUP BY {group}
 ),
 venues AS (  -- both venues over the same cells
     SELECT {group},
@@ -349,28 +363,41 @@ pulls AS (  -- accounts and days over all markets
     SELECT {group}, level, cluster,
         max(COLUMNS('total_all|(shares|offsets)_.*')),
         sum(COLUMNS('(change|pull)_.*|score|(pool|book)_weight'))
-    FROM spreads WHERE level <> 'order' GROUP BY {group}, level, cluster
+    FROM spreads
+    WHERE level <> 'order'
+    GROUP BY {group}, level, cluster
 ),
 levels AS (  -- how much clusters of each level vary
     {_squares_sql(group, "pulls", "TRUE")}
     UNION ALL BY NAME
-    SELECT {group}, level, sum(COLUMNS('.*clusters|scores|.*squares.*'))
-    FROM spreads WHERE level = 'order' GROUP BY {group}, level
+    SELECT {group}, level,
+        sum(COLUMNS('.*clusters|scores|.*squares.*'))
+    FROM spreads
+    WHERE level = 'order'
+    GROUP BY {group}, level
 ),
 chosen AS (  -- the level with the fewest clusters of those that have enough at each venue, else orders
-    SELECT *, least(pool_clusters, book_clusters) >= {FEWEST} AS has_enough FROM levels WHERE {chosen}
+    SELECT *,
+        least(pool_clusters, book_clusters) >= {FEWEST} AS has_enough
+    FROM levels
+    WHERE {chosen}
     QUALIFY row_number() OVER (
         -- FALSE comes first: where none has enough it is orders, else the level with the fewest
         PARTITION BY {group} ORDER BY has_enough DESC, has_enough OR level <> 'order', clusters, level
     ) = 1
 ),
 accounts AS (  -- how far one account moves the difference
-    SELECT {group}, lowest, highest FROM levels WHERE level = 'account'
+    SELECT {group}, lowest, highest
+    FROM levels
+    WHERE level = 'account'
 ),
 effective AS (  -- how many orders say as much as these: Kish
-    SELECT {keys.columns("l")}, l.flow_class, clusters AS orders, least(pool_clusters, book_clusters) AS fewest,
+    SELECT {keys.columns("l")}, l.flow_class,
+        clusters AS orders,
+        least(pool_clusters, book_clusters) AS fewest,
         pow(total_all, 2) / greatest(pool_squares, book_squares) AS effective_orders
-    FROM levels AS l JOIN venues AS v ON {keys.same("l", "v", "flow_class")}
+    FROM levels AS l
+    JOIN venues AS v ON {keys.same("l", "v", "flow_class")}
     WHERE level = 'order'
 ),
 compared AS (  -- each group, with the differences and how far they may be off
@@ -394,8 +421,11 @@ judged AS (  -- with a verdict where the interval has no 0, and the weights of c
     FROM compared
 ),
 classes AS (  -- the verdict of each class of takers
-    SELECT {keys.columns()}, string_agg(flow_class || ': ' || verdict, ', ' ORDER BY flow_class) AS verdict_by_flow
-    FROM judged WHERE flow_class IS NOT NULL AND reach_all IS NOT NULL GROUP BY {keys.columns()}
+    SELECT {keys.columns()},
+        string_agg(flow_class || ': ' || verdict, ', ' ORDER BY flow_class) AS verdict_by_flow
+    FROM judged
+    WHERE flow_class IS NOT NULL AND reach_all IS NOT NULL
+    GROUP BY {keys.columns()}
 )
 SELECT {keys.columns("j")},
     coalesce(fills, 0) AS fills,
@@ -432,7 +462,8 @@ SELECT {keys.columns("j")},
     verdict_by_flow,
     {literal(kind)} AS reference,
     CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
-FROM judged AS j LEFT JOIN classes AS k ON {keys.same("j", "k")}
+FROM judged AS j
+LEFT JOIN classes AS k ON {keys.same("j", "k")}
 WHERE flow_class IS NULL
 {keys.sorted_by(table="j")}"""
 

@@ -54,7 +54,8 @@ FROM states
 WINDOW in_order AS (PARTITION BY pool ORDER BY number)""",
     "moves": """
 -- the changes: only a fill moves both balances, in opposite directions. Where blocks are missing, what is known ends
-SELECT *, coalesce(sign(base_change) * sign(quote_change) = -1, FALSE) AS is_fill
+SELECT *,
+    coalesce(sign(base_change) * sign(quote_change) = -1, FALSE) AS is_fill
 FROM followed
 WHERE base_change <> 0 OR quote_change <> 0
     OR (base_after IS NULL OR quote_after IS NULL) AND base_before IS NOT NULL AND quote_before IS NOT NULL""",

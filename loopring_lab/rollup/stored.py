@@ -110,7 +110,8 @@ pairs AS (
 clashes AS (
     SELECT
         one.number AS first_number, one.sha256 AS first,
-        other.number AS second_number, other.sha256 AS second
+        other.number AS second_number,
+        other.sha256 AS second
     FROM pairs AS one
     JOIN pairs AS other ON (one.number = other.number AND one.sha256 < other.sha256)
     UNION ALL
@@ -137,7 +138,9 @@ ARRIVED = ", ".join(f"arrived.{name}" for name in (*TOLD, *FACTS))
 MERGE = f"""
 MERGE INTO held.main.blocks AS held_blocks
 USING (
-    SELECT sha256, min(arrival) AS arrival, {FIRST_TOLD}
+    SELECT sha256,
+        min(arrival) AS arrival,
+        {FIRST_TOLD}
     FROM sent
     GROUP BY sha256
     ORDER BY arrival
