@@ -80,7 +80,6 @@ _END = b'"]]}'
 _WIDTHS = (7, 8, 9, 11, 12, 13, 14)
 # Each row ends with a bracket, which becomes the end of a line.
 _LINES = bytes.maketrans(b"]", b"\n")
-_WORD = pa.dictionary(pa.int32(), pa.string())
 
 
 class _Regular(NamedTuple):
