@@ -179,9 +179,11 @@ LEFT JOIN units ON fee_token = token"""
 -- the lowest and the highest tier that fit each fee; {TOO_HIGH} stands for all that are too high
 SELECT {kept}, created_at,
     {ALIKE} AS alike,
-    CASE WHEN fee IS NULL OR most IS NULL THEN NULL
+    CASE
+        WHEN fee IS NULL OR most IS NULL THEN NULL
         WHEN fee < 0 OR least < 0 THEN {TOO_HIGH}
-        ELSE {_rounded_up("fee", "most")} END AS lowest,
+        ELSE {_rounded_up("fee", "most")}
+    END AS lowest,
     {_rounded_up("(fee + unit)", "least")} - 1 AS highest
 FROM charged"""
     steps = {"charged": charged, "bounds": bounds}
@@ -194,11 +196,13 @@ FROM charged"""
 -- each fill with its tier
 SELECT {kept}, created_at,
     (CASE WHEN lowest = highest THEN lowest ELSE tier END)::BIGINT AS tier_bps,
-    CASE WHEN lowest IS NULL THEN 'unknown'
+    CASE
+        WHEN lowest IS NULL THEN 'unknown'
         WHEN lowest > highest THEN 'none'
         WHEN lowest = highest THEN 'exact'
         WHEN tier IS NOT NULL THEN 'likely'
-        ELSE 'ambiguous' END AS certainty
+        ELSE 'ambiguous'
+    END AS certainty
 FROM {source} AS fills"""
     return steps
 
@@ -252,7 +256,9 @@ LENT = """(
     SELECT bounds.*, tier
     FROM bounds
     LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
-        ON bounds.alike = lent.alike AND bounds.lowest = lent.lowest AND bounds.highest = lent.highest
+        ON bounds.alike = lent.alike
+        AND bounds.lowest = lent.lowest
+        AND bounds.highest = lent.highest
         AND created_at BETWEEN since AND until
 )"""
 

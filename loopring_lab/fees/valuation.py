@@ -234,7 +234,8 @@ FROM orders
 JOIN steps ON fee_token = token"""
 NEXT = """
 -- the same with the price before the order, to be looked up after its last fill
-SELECT * EXCLUDE (anchor, found_price, found_moment), last_fill AS anchor,
+SELECT * EXCLUDE (anchor, found_price, found_moment),
+    last_fill AS anchor,
     found_price AS price,
     found_moment AS price_moment
 FROM before"""

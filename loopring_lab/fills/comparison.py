@@ -251,7 +251,8 @@ FROM arrived"""
         return steps
     steps["later"] = f"""
 -- fills; a reference from `anchor` on is too late
-SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_before,
+SELECT * EXCLUDE (anchor, found_price, found_moment),
+    found_price AS price_before,
     {too_late_sql(horizon)} AS anchor
 FROM arrived"""
     steps["found"] = asof_sql(trades, "later", "last")

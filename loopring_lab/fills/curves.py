@@ -265,13 +265,15 @@ def crossing(curves: Any) -> Any:
     0   NaN    pool   pool  the curves do not cross at these sizes
     """
     caller = "lab.fills.crossing"
-    frames.check_columns(list(CURVE)[:-1], frames.column_names(curves, caller), caller)
+    names = frames.column_names(curves, caller)
+    frames.check_columns(list(CURVE)[:-1], names, caller)
     table = frames.to_pandas(collected(curves, caller))
-    known = table[table["venue"] == DIFFERENCE].dropna(subset=["cost_bps"])
+    is_difference = table["venue"] == DIFFERENCE
+    known = table[is_difference].dropna(subset=["cost_bps"])
     found = _crossing_of(known.sort_values("size"))
     quotes = table["quote"].dropna()
-    unit = quotes.iloc[0] if len(quotes) else None
-    return _answer(curves, pd.DataFrame([{"quote": unit, **found}]), CROSSING)
+    found["quote"] = quotes.iloc[0] if len(quotes) else None
+    return _answer(curves, pd.DataFrame([found]), CROSSING)
 
 
 def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
@@ -389,11 +391,9 @@ def _reach(clusters: int, level: float) -> float:
     """Return how many standard errors a band reaches to each side; NaN with too few clusters for one."""
     from scipy.stats import t
 
-    return (
-        float(t.ppf((1 + level) / 2, clusters - 1))
-        if clusters >= LEAST_CLUSTERS
-        else np.nan
-    )
+    if clusters < LEAST_CLUSTERS:
+        return np.nan
+    return float(t.ppf((1 + level) / 2, clusters - 1))
 
 
 def _curves(
@@ -403,10 +403,10 @@ def _curves(
     ends = {}
     for fill_type, of_venue in cells.groupby("fill_type"):
         ends[fill_type] = sizes_at(of_venue, (TAIL, 1 - TAIL))
-    smallest = min(low for low, _ in ends.values())
-    largest = max(high for _, high in ends.values())
+    lows = [low for low, _ in ends.values()]
+    highs = [high for _, high in ends.values()]
     # All curves are at the same sizes, so that they can be compared.
-    steps = np.linspace(smallest, largest, POINTS)
+    steps = np.linspace(min(lows), max(highs), POINTS)
     orders = cells.groupby("fill_type")["orders"].sum()
     for name, fill_type in VENUES.items():
         if fill_type in ends:
@@ -414,9 +414,7 @@ def _curves(
             own = steps[(steps >= low) & (steps <= high)]
             yield name, own, fit.curve(fill_type, own), int(orders[fill_type])
     if len(ends) == len(VENUES):
-        low = max(low for low, _ in ends.values())
-        high = min(high for _, high in ends.values())
-        both = steps[(steps >= low) & (steps <= high)]
+        both = steps[(steps >= max(lows)) & (steps <= min(highs))]
         rows = fit.curve("amm", both) - fit.curve("dex", both)
         yield DIFFERENCE, both, rows, int(orders.sum())
 

@@ -107,6 +107,10 @@ def estimand_steps(
 
 
 def _cells_sql(group: str) -> str:
+    names = ("value", "paid", "fees", "split_value", "effective", "realized")
+    line = "sum({}) FILTER ({{is_there}}) AS {{venue}}_{}"
+    lines = [_venues(line.format(name, name)) for name in names]
+    sums = ",\n        ".join(lines)
     return f"""
 -- cells, with sums of each venue; without a size class, how many fills of a group are taken and not
 SELECT {group}, market, side, class,
@@ -115,13 +119,8 @@ SELECT {group}, market, side, class,
     min(first_flow) AS first_flow,
     max(last_flow) AS last_flow,
     {_venues("count(*) FILTER ({is_there}) AS {venue}_orders")},
-    {_venues("sum(value) FILTER ({is_there}) AS {venue}_value")},
-    {_venues("sum(paid) FILTER ({is_there}) AS {venue}_paid")},
-    {_venues("sum(fees) FILTER ({is_there}) AS {venue}_fees")},
     {_venues("avg(paid / value) FILTER ({is_there}) AS {venue}_by_order")},
-    {_venues("sum(split_value) FILTER ({is_there}) AS {venue}_split_value")},
-    {_venues("sum(effective) FILTER ({is_there}) AS {venue}_effective")},
-    {_venues("sum(realized) FILTER ({is_there}) AS {venue}_realized")}
+    {sums}
 FROM orders
 GROUP BY {group}, market, side, class
 UNION ALL BY NAME
@@ -144,8 +143,13 @@ def check_cluster(cluster: Any, caller: str) -> None:
 def _weights_sql(group: str) -> str:
     # How far a cell without a venue would move a difference if it had both, times the chance that it has. What is
     # called split is of fills that also have a price before their order: their cost splits into effective and impact.
-    unseen = """CASE WHEN NOT is_matched THEN chance * guessed_{name} * (guessed_gap - difference_{name})
-        / (total_{name} + guessed_{name}) END AS unseen_{name}"""
+    unseen = """CASE
+        WHEN NOT is_matched THEN
+            chance
+            * guessed_{name}
+            * (guessed_gap - difference_{name})
+            / (total_{name} + guessed_{name})
+    END AS unseen_{name}"""
     return f"""
 -- cells with their gap and their weights; beside each the differences of all cells, and what it might change unseen
 WITH gaps AS (  -- each cell, with the cost at each venue and what it weighs
@@ -163,8 +167,12 @@ WITH gaps AS (  -- each cell, with the cost at each venue and what it weighs
         (1 - exp(-{_expected_sql("pool")})) * (1 - exp(-{_expected_sql("book")})) AS chance
     FROM sums
     WHERE class IS NOT NULL
-    WINDOW alike AS (PARTITION BY {group}, market, class),
-        below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
+    WINDOW
+        alike AS (PARTITION BY {group}, market, class),
+        below AS (
+            PARTITION BY {group}, market ORDER BY class
+            RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING
+        )
 ),
 differences AS (  -- each cell, with the differences of all cells of its group
     SELECT *,
@@ -226,8 +234,12 @@ WITH scale AS (  -- how many parts of the largest order there are to a unit of v
     FROM orders
 ),
 whole AS (  -- orders, in these parts
-    SELECT * REPLACE ((value * unit)::HUGEINT AS value, (paid * paid_unit)::HUGEINT AS paid)
-    FROM orders CROSS JOIN scale
+    SELECT * REPLACE (
+        (value * unit)::HUGEINT AS value,
+        (paid * paid_unit)::HUGEINT AS paid
+    )
+    FROM orders
+    CROSS JOIN scale
 ),
 clustered AS (  -- each order three times, as part of each of its clusters
     SELECT *,
@@ -255,13 +267,14 @@ parts AS (  -- what each cluster has in each cell
 ),
 rests AS (  -- what the cells with both venues have without it, null where that is nothing
     SELECT m.*, level, cluster,
-        {_venues("{venue}_own / unit AS {venue}_part, {venue}_own_paid / paid_unit AS {venue}_part_paid")},
+        {_venues("{venue}_own / unit AS {venue}_part")},
+        {_venues("{venue}_own_paid / paid_unit AS {venue}_part_paid")},
         {_venues("nullif({venue}_whole - {venue}_own, 0) / unit AS {venue}_rest")},
         {_venues("({venue}_whole_paid - {venue}_own_paid) / paid_unit AS {venue}_rest_paid")},
         pool_rest_paid / pool_rest - book_rest_paid / book_rest AS rest_gap,
         {_estimands("CASE WHEN rest_gap IS NOT NULL THEN {weight} END AS rest_{name}", "rest")}
-    FROM parts AS p JOIN cells AS m
-        ON {keys.same("p", "m", "flow_class", "market", "side", "class")}
+    FROM parts AS p
+    JOIN cells AS m ON {keys.same("p", "m", "flow_class", "market", "side", "class")}
     CROSS JOIN scale
 ),
 pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to that of a regression with cell effects
@@ -272,14 +285,20 @@ pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to t
         {_estimands(f"sum(coalesce({left}, 0) - share_{{name}}) AS change_{{name}}")},
         {_estimands(f"sum(coalesce({pulled}, 0) - offset_{{name}}) AS pull_{{name}}")},
         {_venues("nullif(sum(weight_all * {venue}_part / {venue}_value), 0) AS {venue}_weight")},
-        sum(weight_overlap * ((pool_part_paid - pool_mean * pool_part) / pool_value
-                - (book_part_paid - book_mean * book_part) / book_value)
-            + (gap - difference_overlap) * (pool_part * pow(book_value / (pool_value + book_value), 2)
-                + book_part * pow(pool_value / (pool_value + book_value), 2))) AS score
+        sum(
+            weight_overlap * (
+                (pool_part_paid - pool_mean * pool_part) / pool_value
+                - (book_part_paid - book_mean * book_part) / book_value
+            )
+            + (gap - difference_overlap) * (
+                pool_part * pow(book_value / (pool_value + book_value), 2)
+                + book_part * pow(pool_value / (pool_value + book_value), 2)
+            )
+        ) AS score
     FROM rests
     GROUP BY {group}, level, cluster
 )
-{_squares_sql(group, "pulls", "level = 'order'")}
+{_squares_sql(group, "level = 'order'")}
 UNION ALL BY NAME
 -- as text: Spark has no unsigned integers
 SELECT * REPLACE (cluster::VARCHAR AS cluster)
@@ -287,7 +306,7 @@ FROM pulls
 WHERE level <> 'order'"""
 
 
-def _squares_sql(group: str, pulls: str, where: str) -> str:
+def _squares_sql(group: str, where: str) -> str:
     """Return sums over clusters as SQL: of squares of how far the differences are from themselves without a cluster."""
     # Without a cluster a difference moves by its pull over the weight that is left. Where it is all, none is left.
     moved = """coalesce((offsets_{name} + pull_{name})::DOUBLE
@@ -301,7 +320,7 @@ def _squares_sql(group: str, pulls: str, where: str) -> str:
     sum(pow(score, 2)) AS scores,
     min({moved_all}) AS lowest,
     max({moved_all}) AS highest
-FROM {pulls}
+FROM pulls
 WHERE {where}
 GROUP BY {group}, level"""
 
@@ -321,10 +340,15 @@ def _answer_sql(
     whose = literal(EVERYBODY)
     if has_flow:
         # Null where nothing is compared.
-        whose = f"""CASE WHEN first_flow = last_flow THEN first_flow
-        WHEN first_flow <> last_flow THEN {literal(ALL_TAKERS)} END"""
-    reach = f"""CASE WHEN has_interval AND isfinite(squares_{{name}}) THEN {quantile(level)}
-            * sqrt(squares_{{name}} * (c.clusters - 1) / c.clusters + coalesce(unseen_squares_{{name}}, 0))
+        whose = f"""CASE
+        WHEN first_flow = last_flow THEN first_flow
+        WHEN first_flow <> last_flow THEN {literal(ALL_TAKERS)}
+    END"""
+    # The variance of leaving out one cluster in turn, and how much cells without a venue might change.
+    variance = "squares_{name} * (c.clusters - 1) / c.clusters + coalesce(unseen_squares_{name}, 0)"
+    reach = f"""CASE
+            WHEN has_interval AND isfinite(squares_{{name}})
+                THEN {quantile(level)} * sqrt({variance})
         END AS reach_{{name}}"""
     others = ("overlap", "pool", "book")
     disagree = " OR ".join(
@@ -350,7 +374,8 @@ venues AS (  -- both venues over the same cells
         CAST(sum(fills) FILTER (WHERE is_matched) AS BIGINT) AS fills,
         min(first_flow) FILTER (WHERE is_matched) AS first_flow,
         max(last_flow) FILTER (WHERE is_matched) AS last_flow,
-        sum(weight_all * (pool_fees / pool_value - book_fees / book_value)) / max(total_all) AS fee_difference_bps,
+        sum(weight_all * (pool_fees / pool_value - book_fees / book_value))
+            / max(total_all) AS fee_difference_bps,
         sum(weight_split * effective_gap) / sum(weight_split) AS effective_difference_bps,
         sum(weight_split * realized_gap) / sum(weight_split) AS realized_difference_bps,
         sum((pool_orders + book_orders) * (pool_by_order - book_by_order))
@@ -368,7 +393,7 @@ pulls AS (  -- accounts and days over all markets
     GROUP BY {group}, level, cluster
 ),
 levels AS (  -- how much clusters of each level vary
-    {_squares_sql(group, "pulls", "TRUE")}
+    {_squares_sql(group, "TRUE")}
     UNION ALL BY NAME
     SELECT {group}, level,
         sum(COLUMNS('.*clusters|scores|.*squares.*'))
@@ -401,11 +426,19 @@ effective AS (  -- how many orders say as much as these: Kish
     WHERE level = 'order'
 ),
 compared AS (  -- each group, with the differences and how far they may be off
-    SELECT t.*, v.* EXCLUDE ({group}), e.* EXCLUDE ({group}), c.clusters, c.level,
-        fewest >= {FEWEST} AND effective_orders >= {LEAST_EFFECTIVE} AND c.clusters >= {LEAST_CLUSTERS} AS has_interval,
+    SELECT
+        t.*,
+        v.* EXCLUDE ({group}),
+        e.* EXCLUDE ({group}),
+        c.clusters,
+        c.level,
+        fewest >= {FEWEST}
+            AND effective_orders >= {LEAST_EFFECTIVE}
+            AND c.clusters >= {LEAST_CLUSTERS} AS has_interval,
         {_estimands(reach)},
         sqrt(c.scores * c.clusters / (c.clusters - 1)) / total_overlap AS overlap_error_bps,
-        a.lowest, a.highest
+        a.lowest,
+        a.highest
     FROM counted AS t
     LEFT JOIN venues AS v ON {keys.same("t", "v", "flow_class")}
     LEFT JOIN effective AS e ON {keys.same("t", "e", "flow_class")}
@@ -413,11 +446,13 @@ compared AS (  -- each group, with the differences and how far they may be off
     LEFT JOIN accounts AS a ON {keys.same("t", "a", "flow_class")}
 ),
 judged AS (  -- with a verdict where the interval has no 0, and the weights of cells do not decide it
-    SELECT *, CASE
-        WHEN {disagree} THEN 'undecided'
-        WHEN difference_all + reach_all < -{margin} THEN 'pool'
-        WHEN difference_all - reach_all > {margin} THEN 'book'
-        ELSE 'undecided' END AS verdict
+    SELECT *,
+        CASE
+            WHEN {disagree} THEN 'undecided'
+            WHEN difference_all + reach_all < -{margin} THEN 'pool'
+            WHEN difference_all - reach_all > {margin} THEN 'book'
+            ELSE 'undecided'
+        END AS verdict
     FROM compared
 ),
 classes AS (  -- the verdict of each class of takers

@@ -260,8 +260,14 @@ SELECT *,
         WHEN is_base_in THEN base_before
         ELSE quote_before
     END AS balance_in,
-    nullif(CASE WHEN is_base_in THEN quote_after ELSE base_after END, 0) AS left_out,
-    CASE WHEN is_base_in THEN base_unit ELSE quote_unit END AS unit
+    CASE
+        WHEN is_base_in THEN nullif(quote_after, 0)
+        ELSE nullif(base_after, 0)
+    END AS left_out,
+    CASE
+        WHEN is_base_in THEN base_unit
+        ELSE quote_unit
+    END AS unit
 FROM events"""
 
 
@@ -279,14 +285,19 @@ WITH divided AS (  -- each event, with what keeps the product
         first % left_out * {DIGIT} + balance_in // {DIGIT**2} % {DIGIT} * amount_out AS second,
         second % left_out * {DIGIT} + balance_in // {DIGIT} % {DIGIT} * amount_out AS third,
         third % left_out * {DIGIT} + balance_in % {DIGIT} * amount_out AS fourth,
-        first // left_out * {DIGIT**3} + second // left_out * {DIGIT**2} + third // left_out * {DIGIT}
-            + fourth // left_out + (fourth % left_out > 0)::INT AS exact
+        first // left_out * {DIGIT**3}
+            + second // left_out * {DIGIT**2}
+            + third // left_out * {DIGIT}
+            + fourth // left_out
+            + (fourth % left_out > 0)::INT AS exact
     FROM legs
 ),
 kept AS (  -- each event, with what the pool received beyond that, if it is a fill
-    SELECT *, CASE
-        WHEN is_fill AND amount_out > 0 AND left_out > 0 AND balance_in > 0
-            THEN amount_in - (exact + unit - 1) // unit * unit END AS kept
+    SELECT *,
+        CASE
+            WHEN is_fill AND amount_out > 0 AND left_out > 0 AND balance_in > 0
+                THEN amount_in - (exact + unit - 1) // unit * unit
+        END AS kept
     FROM divided
 )
 SELECT * EXCLUDE (first, second, third, fourth, exact, kept),
@@ -302,7 +313,8 @@ def marks_sql(every: str) -> str:
     return f"""
 -- the moments at which a position is valued: each event, and the end of each period but the last
 WITH dated AS (  -- each event, with its period
-    SELECT * EXCLUDE created_at, {period_sql(every)} AS period
+    SELECT * EXCLUDE created_at,
+        {period_sql(every)} AS period
     FROM (SELECT *, make_timestamptz(ms * 1000) AS created_at FROM charged) AS timed
 ),
 spans AS (  -- each pool with known balances, and its first and last period

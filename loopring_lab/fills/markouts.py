@@ -167,9 +167,13 @@ def markouts(
         "horizons": f"-- horizons in ms\nSELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
-SELECT b.* EXCLUDE (anchor, found_price, found_moment), found_price AS price_before, number, horizon,
+SELECT b.* EXCLUDE (anchor, found_price, found_moment),
+    found_price AS price_before,
+    number,
+    horizon,
     (ms + length + 1) * {1 << PLACE_BITS} AS anchor
-FROM before AS b CROSS JOIN horizons""",
+FROM before AS b
+CROSS JOIN horizons""",
         "after": asof_sql(trades, "later", "last"),
         "priced": f"""
 -- with the last price up to the horizon, if that is one after the order

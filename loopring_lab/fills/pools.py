@@ -116,7 +116,8 @@ def pool_returns(
         "now": asof_sql(trades, "own", "last"),
         "ahead": f"""
 -- the same, to be looked up as late as the horizon
-SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_now,
+SELECT * EXCLUDE (anchor, found_price, found_moment),
+    found_price AS price_now,
     (ms + {length + 1}) * {1 << PLACE_BITS} AS anchor
 FROM now""",
         "later": asof_sql(trades, "ahead", "last"),
@@ -131,7 +132,10 @@ SELECT *,
     CASE
         WHEN found_moment > ended THEN {product_sql("size", "found_price")}
     END AS value_later,
-    CASE sign WHEN 1 THEN notional ELSE value_now END AS paid,
+    CASE sign
+        WHEN 1 THEN notional
+        ELSE value_now
+    END AS paid,
     sign * (notional - value_now) AS net,
     sign * (notional - value_later) AS markout,
     net IS NOT NULL AND markout IS NOT NULL AS is_priced
@@ -141,7 +145,10 @@ FROM later""",
 SELECT {group},
     count(*) AS fills,
     count(*) FILTER (WHERE NOT is_priced) AS unpriced,
-    {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
+    {priced("notional")},
+    {priced("paid")},
+    {priced("net")},
+    {priced("markout")}
 FROM gained
 GROUP BY ALL""",
         "answer": f"""
@@ -151,7 +158,10 @@ SELECT {group}, fills, unpriced, notional,
     fees - net AS lvr,
     net,
     markout,
-    {rate_sql("fees")}, {rate_sql("lvr")}, {rate_sql("net")}, {rate_sql("markout")},
+    {rate_sql("fees")},
+    {rate_sql("lvr")},
+    {rate_sql("net")},
+    {rate_sql("markout")},
     {literal(kind)} AS reference
 FROM sums
 {keys.sorted_by()}""",

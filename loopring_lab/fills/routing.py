@@ -345,7 +345,10 @@ def compared(
 -- how much more each order paid than at the pool, or how much less it received; and the same with fees
 SELECT *,
     row AS order_id,
-    {BPS} * CASE side WHEN 'BUY' THEN {paid} - 1 WHEN 'SELL' THEN 1 - {paid} END AS before_fees_bps,
+    {BPS} * CASE side
+        WHEN 'BUY' THEN {paid} - 1
+        WHEN 'SELL' THEN 1 - {paid}
+    END AS before_fees_bps,
     {BPS} * CASE side
         WHEN 'BUY' THEN {paid} * {at_pool} / {on_book} - 1
         WHEN 'SELL' THEN 1 - {paid} * {on_book} / {at_pool}

@@ -67,23 +67,44 @@ SELECT k.*,
     o.at_pool AS other_at_pool
 FROM signed AS k
 LEFT JOIN sides AS o
-    ON k.trade_id = o.trade_id AND k.market = o.market AND k.ms IS NOT DISTINCT FROM o.ms
-    AND o.side = CASE k.side WHEN 'BUY' THEN 'SELL' WHEN 'SELL' THEN 'BUY' END"""
+    ON k.trade_id = o.trade_id
+    AND k.market = o.market
+    AND k.ms IS NOT DISTINCT FROM o.ms
+    AND o.side = CASE k.side
+        WHEN 'BUY' THEN 'SELL'
+        WHEN 'SELL' THEN 'BUY'
+    END"""
 
 SHOWN = """
 -- rows with the role that they show by themselves and that of the other side: who alone pays a fee is the taker
 SELECT *,
-    CASE WHEN known IS NULL AND pays AND NOT other_pays AND other_known IS DISTINCT FROM 1
-        AND (fill_type = 'amm' OR {fees_tell}) THEN 1 ELSE known END AS own,
-    CASE WHEN other_known IS NULL AND other_pays AND NOT pays AND known IS DISTINCT FROM 1
-        AND (other_type = 'amm' OR {fees_tell}) THEN 1 ELSE other_known END AS other
+    CASE
+        WHEN known IS NULL
+            AND pays
+            AND NOT other_pays
+            AND other_known IS DISTINCT FROM 1
+            AND (fill_type = 'amm' OR {fees_tell}) THEN 1
+        ELSE known
+    END AS own,
+    CASE
+        WHEN other_known IS NULL
+            AND other_pays
+            AND NOT pays
+            AND known IS DISTINCT FROM 1
+            AND (other_type = 'amm' OR {fees_tell}) THEN 1
+        ELSE other_known
+    END AS other
 FROM paired"""
 
 TOLD = """
 -- the trades with the role of each row, where one follows, and from what
 SELECT * EXCLUDE (known, pays, at_pool, other_type, other_account, other_pays, other_known, other_at_pool, own, other),
-    coalesce(role,
-        CASE coalesce(own, -other, at_pool, -other_at_pool) WHEN 1 THEN 'taker' WHEN -1 THEN 'maker' END
+    coalesce(
+        role,
+        CASE coalesce(own, -other, at_pool, -other_at_pool)
+            WHEN 1 THEN 'taker'
+            WHEN -1 THEN 'maker'
+        END
     ) AS told_role,
     CASE
         WHEN role IS NOT NULL THEN 'reported'

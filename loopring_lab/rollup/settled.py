@@ -313,8 +313,9 @@ class _Settled(rows.Conversion):
         has_price = pc.and_(pc.greater(divisor, 0), pa.array(is_known))
         divisor = pc.if_else(has_price, divisor, None)
         is_large = pc.greater_equal(dividend, TOO_LARGE)
+        dividend = pc.if_else(is_large, None, dividend)
         quotient = pc.divide(
-            with_scale(pc.if_else(is_large, None, dividend), DIVIDEND),
+            with_scale(dividend, DIVIDEND),
             with_scale(divisor, DIVISOR),
         )
         limit = pa.scalar(LIMIT, quotient.type)

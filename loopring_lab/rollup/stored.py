@@ -109,7 +109,8 @@ pairs AS (
 ),
 clashes AS (
     SELECT
-        one.number AS first_number, one.sha256 AS first,
+        one.number AS first_number,
+        one.sha256 AS first,
         other.number AS second_number,
         other.sha256 AS second
     FROM pairs AS one
@@ -397,10 +398,13 @@ def refuse_unreadable(where: str, raw: RawBlock) -> None:
 def _rows_of(blocks: Sequence[RawBlock]) -> tuple[pa.Table, pa.Table]:
     """Return blocks as rows of the store, and the pools that they name; an error names one that cannot be read."""
     read = Blocks(blocks)
-    headers = read.headers_table.rename_columns(
-        {"block_id": "number", "data_sha256": "sha256"}
-    )
-    columns = {name: headers[name] for name in ("number", "sha256", *TOLD_BY_HEADERS)}
+    headers = read.headers_table
+    columns = {
+        "number": headers["block_id"],
+        "sha256": headers["data_sha256"],
+    }
+    for name in TOLD_BY_HEADERS:
+        columns[name] = headers[name]
     for name, kind in TOLD_BY_CALL.items():
         # Without a call around a block, nothing of its submission is known.
         told = [getattr(raw, name) if raw.form else None for raw in blocks]

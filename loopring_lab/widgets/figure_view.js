@@ -223,7 +223,7 @@ function render({ model, el }) {
   picture.onpointercancel = leave;
   picture.onpointerleave = leave;
 
-  // Arrows read one mark after the other; only these are read aloud, not every move of a pointer.
+  // Without shift, arrows read one mark after the other; only these are read aloud, not every move of a pointer.
   function step(number) {
     if (marks.length) {
       tell(within(0, marks.length - 1, number));
@@ -239,11 +239,13 @@ function render({ model, el }) {
     }
   }
 
+  const back = (event) => follow(-1, event);
+  const on = (event) => follow(1, event);
   const keys = {
-    ArrowLeft: (event) => follow(-1, event),
-    ArrowUp: (event) => follow(-1, event),
-    ArrowRight: (event) => follow(1, event),
-    ArrowDown: (event) => follow(1, event),
+    ArrowLeft: back,
+    ArrowUp: back,
+    ArrowRight: on,
+    ArrowDown: on,
     Home: () => step(0),
     End: () => step(marks.length - 1),
     "+": zoomIn,
