@@ -322,8 +322,10 @@ def _check(data: bytes, size: int) -> None:
 def _check_structure(data: bytes) -> None:
     """Count values and nesting without parsing: brackets and commas that are not inside of text."""
     if b"\\" in data:
-        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    marks = data.translate(None, _OTHER_BYTES).replace(b'""', b"")
+        data = data.replace(b"\\\\", b"")
+        data = data.replace(b'\\"', b"")
+    marks = data.translate(None, _OTHER_BYTES)
+    marks = marks.replace(b'""', b"")
     outline = re.sub(rb'"[^"]*"?', b"", marks)
     values = 1 + outline.count(b",") + outline.count(b"[") + outline.count(b"{")
     if values > MAX_VALUES:

@@ -129,7 +129,8 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
         return {}
     sizes: dict[int, list[int]] = defaultdict(list)
     # A file for each account and fill type: <accountId>-<amm or dex>.json.
-    for path in (given_path(recording) / "trades").glob("*-*.json"):
+    folder = given_path(recording) / "trades"
+    for path in folder.glob("*-*.json"):
         account, _, _ = path.stem.partition("-")
         if account.isdigit():
             sizes[int(account)].append(path.stat().st_size)
@@ -139,7 +140,8 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
 
     ranked = sorted(sizes, key=rank)
     # Three show how accounts differ, and each takes a while to read.
-    count = 3 if "accounts" in _find(template).parameters else 1
+    takes_several = "accounts" in _find(template).parameters
+    count = 3 if takes_several else 1
     return account_parameters(template, ranked[:count])
 
 

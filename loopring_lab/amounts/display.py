@@ -91,8 +91,11 @@ class TextColumn(NamedTuple):
 
     def cells(self) -> list[Cell]:
         """Return the cells under the heading."""
-        pairs = zip(self.texts, self.titles, strict=True)
-        return [Cell(text, title, self.is_number) for text, title in pairs]
+        return [self.cell(row) for row in range(len(self.texts))]
+
+    def cell(self, row: int) -> Cell:
+        """Return one of them."""
+        return Cell(self.texts[row], self.titles[row], self.is_number)
 
 
 class Shown:
@@ -336,9 +339,10 @@ def redundant_columns(frame: pd.DataFrame, columns: Sequence[TextColumn]) -> set
         amounts = [column for column in columns if column.unit_column == name]
         in_headings = any(column.heading != column.name for column in amounts)
         # Rows without an amount say their token nowhere else.
-        rows = zip(*(column.texts for column in amounts), strict=True)
-        silent = [set(row) == {MISSING} for row in rows]
-        if in_headings or name not in frame or frame.loc[silent, name].isna().all():
+        texts = [column.texts for column in amounts]
+        silent = [set(row) == {MISSING} for row in zip(*texts, strict=True)]
+        is_told = in_headings or name not in frame
+        if is_told or frame.loc[silent, name].isna().all():
             redundant.add(name)
     return redundant
 

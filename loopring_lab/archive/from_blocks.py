@@ -24,7 +24,9 @@ MARK_POOLS = """
 UPDATE held.main.rows
 SET fill_type = 'amm'
 WHERE fill_type = 'dex' AND trade_id IN (
-    SELECT trade_id FROM held.main.rows WHERE account_id IN (SELECT unnest(?))
+    SELECT trade_id
+    FROM held.main.rows
+    WHERE account_id IN (SELECT unnest(?))
 )
 """
 MISSING = "FROM listed ANTI JOIN held.main.blocks USING (block_id) ORDER BY block_id"
@@ -32,7 +34,12 @@ MISSING = "FROM listed ANTI JOIN held.main.blocks USING (block_id) ORDER BY bloc
 # then the maker's. Blocks that another process has imported meanwhile are left out.
 ADD_ROWS = f"""
 INSERT INTO held.main.rows BY NAME
-SELECT {", ".join(COLUMNS)}, now() AS retrieved_at, 1 AS version, TRUE AS current, FALSE AS imported
+SELECT
+    {", ".join(COLUMNS)},
+    now() AS retrieved_at,
+    1 AS version,
+    TRUE AS current,
+    FALSE AS imported
 FROM sent
 ANTI JOIN held.main.blocks USING (block_id)
 ORDER BY account_id, trade_id, role DESC
@@ -40,7 +47,9 @@ ORDER BY account_id, trade_id, role DESC
 # Blocks without a fill are held as well: they are not looked into again, and leave no gap.
 ADD_BLOCKS = """
 INSERT INTO held.main.blocks
-SELECT block_id, count(sent.block_id), now()
+SELECT block_id,
+    count(sent.block_id),
+    now()
 FROM (SELECT unnest(?) AS block_id)
 ANTI JOIN held.main.blocks USING (block_id)
 LEFT JOIN sent USING (block_id)

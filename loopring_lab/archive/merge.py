@@ -38,13 +38,17 @@ FROM sent
 """
 STORE_NEW = """
 INSERT INTO held.main.rows BY NAME
-SELECT *, 1 AS version, TRUE AS current, $imported AS imported
+SELECT *,
+    1 AS version,
+    TRUE AS current,
+    $imported AS imported
 FROM sent
 """
 # What was sent, with its place.
 ARRIVE = f"""
 CREATE TEMP TABLE arrived AS
-SELECT *, {TRADE}, row_number() OVER () AS place
+SELECT *, {TRADE},
+    row_number() OVER () AS place
 FROM sent
 """
 # Which contents of a trade are current after a transaction that brings some of it. What was read last is all that
@@ -96,7 +100,9 @@ FROM numbered
 STORE = """
 INSERT INTO held.main.rows BY NAME
 SELECT arrived.* EXCLUDE (trade, place),
-    new_version AS version, new_current AS current, new_imported AS imported
+    new_version AS version,
+    new_current AS current,
+    new_imported AS imported
 FROM arrived
 JOIN settled USING (place)
 WHERE held_row IS NULL

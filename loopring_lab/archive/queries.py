@@ -67,7 +67,9 @@ imports AS (
 SELECT account_id, fill_type,
     coalesce(rows, 0) AS rows,
     total,
-    CASE WHEN total IS NOT NULL THEN greatest(0, with_gone - coalesce(rows, 0)) END AS missing,
+    CASE
+        WHEN total IS NOT NULL THEN greatest(0, with_gone - coalesce(rows, 0))
+    END AS missing,
     coalesce(missing = 0, are_whole, FALSE) AS complete,
     first,
     last,
@@ -84,7 +86,9 @@ ORDER BY account_id, fill_type
 # has its text.
 IDENTITIES = """
 SELECT trade_id, side, order_hash,
-    CASE WHEN trade_id IS NULL AND json_valid(extra) THEN extra ->> 'row' END
+    CASE
+        WHEN trade_id IS NULL AND json_valid(extra) THEN extra ->> 'row'
+    END
 FROM held.main.rows
 WHERE version = 1 AND account_id = ? AND fill_type = ?
 """
@@ -109,7 +113,10 @@ LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listing
 # When it was retrieved makes no difference.
 ADD_LISTING = """
 INSERT INTO held.main.listings
-SELECT $1, $2, make_timestamptz($3 * 1000)
+SELECT
+    $1,
+    $2,
+    make_timestamptz($3 * 1000)
 WHERE NOT EXISTS (FROM held.main.listings WHERE tokens = $1 AND markets = $2)
 """
 # Accounts that were asked for, and of which neither a trade nor a count is held.

@@ -76,10 +76,10 @@ def _checked_total(key: HistoryKey, batches: Sequence[wire.Batch]) -> int | None
     """Return how many rows the last page of a history counts, or raise what is wrong with one."""
     wire.refuse_without_trades(batches)
     texts = pa.chunked_array(one.columns["accountId"] for one in batches)
-    counts = {
-        parse_integer(one["values"]): one["counts"]
-        for one in pc.value_counts(texts).to_pylist()
-    }
+    counts = {}
+    for one in pc.value_counts(texts).to_pylist():
+        account = parse_integer(one["values"])
+        counts[account] = one["counts"]
     tables.refuse_other_accounts(counts, key[0], "Nothing of that history was added.")
     counting = [batch for batch in batches if batch.totals[0] is not None]
     return wire.read_total(counting[-1]) if counting else None
@@ -90,13 +90,16 @@ def _typed(pages: Sequence[Page], lookup: MarketLookup) -> pa.Table:
     batch = wire.concat([page.batch for page in pages])
     fill_types = [page.key[1] for page in pages]
     typed = rows.convert(batch, fill_types, lookup, "received")
-    table = as_stored(frames.portable(tables.assemble(typed, lookup)))
+    frame = tables.assemble(typed, lookup)
+    table = as_stored(frames.portable(frame))
     # What is known of pages, for each of their rows.
-    accounts = np.repeat([page.key[0] for page in pages], batch.counts)
-    moments = np.repeat([page.retrieved_at for page in pages], batch.counts)
-    table = frames.replaced(table, "account_id", pa.array(accounts, pa.int64()))
+    account = [page.key[0] for page in pages]
+    moment = [page.retrieved_at for page in pages]
+    accounts = pa.array(np.repeat(account, batch.counts), pa.int64())
+    moments = pa.array(np.repeat(moment, batch.counts), pa.int64())
+    retrieved_at = moments.cast(frames.TIMESTAMP)
+    table = frames.replaced(table, "account_id", accounts)
     table = table.append_column("verbatim", wire.texts_of(batch.columns))
-    retrieved_at = pa.array(moments, pa.int64()).cast(frames.TIMESTAMP)
     return table.append_column("retrieved_at", retrieved_at)
 
 
@@ -115,15 +118,19 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     # An earlier listing may have named others.
     for name in ("base", "quote", "fee_token", "market"):
         found = set(table[name].unique().to_pylist())
-        words[name] += sorted(found - {None, *words[name]})
+        known = {None, *words[name]}
+        words[name] += sorted(found - known)
     if listing.is_of_blocks:
         # As `rollup.settled` has them: by place in the blocks, the taker's row of a fill before the maker's.
-        table = table.sort_by([("trade_id", "ascending"), ("role", "descending")])
-    for name, known in words.items():
-        codes = pc.index_in(table[name], value_set=pa.array(known, pa.string()))
+        order = [("trade_id", "ascending"), ("role", "descending")]
+        table = table.sort_by(order)
+    for name, listed in words.items():
+        names = pa.array(listed, pa.string())
+        codes = pc.index_in(table[name], value_set=names)
         table = frames.replaced(table, name, codes.fill_null(-1))
-    moments = table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64())
-    typed = frames.replaced(table, "created_at", moments).combine_chunks()
+    moments = table["created_at"].cast(frames.TIMESTAMP)
+    table = frames.replaced(table, "created_at", moments.cast(pa.int64()))
+    typed = table.combine_chunks()
     if listing.is_of_blocks:
         return tables.assemble(typed, lookup)
     return tables.join_typed([typed], lookup)

@@ -233,7 +233,8 @@ class _Audit:
         ]
         return f"""
 -- fills, and of each line whether it matches them; NULL where that is not known
-SELECT {kept}, market, fill_type, fee, {MOST_RECEIVED} AS most,
+SELECT {kept}, market, fill_type, fee,
+    {MOST_RECEIVED} AS most,
     {", ".join(conditions)}
 FROM trades"""
 
@@ -268,7 +269,10 @@ FROM trades"""
         )
         return f"""
 -- the first line that matches for certain, and the first that might; NULL for none
-SELECT *, CASE {certain} END AS certain, CASE {possible} END AS possible FROM matched"""
+SELECT *,
+    CASE {certain} END AS certain,
+    CASE {possible} END AS possible
+FROM matched"""
 
     def _judged(self) -> str:
         """Judge fills by the lines that might apply: those that might match, up to the first that does."""
@@ -369,9 +373,12 @@ FROM judged
 GROUP BY line"""
 LISTED = """
 -- fills that are not within the schedule, and what is allowed where all lines that might apply agree
-SELECT row, line::BIGINT AS line,
+SELECT row,
+    line::BIGINT AS line,
     CASE WHEN is_agreed THEN bps END AS schedule_bps,
-    CASE WHEN is_agreed AND fee IS NOT NULL THEN most_allowed END AS allowed,
+    CASE
+        WHEN is_agreed AND fee IS NOT NULL THEN most_allowed
+    END AS allowed,
     fee - allowed AS excess,
     verdict
 FROM judged

@@ -100,14 +100,19 @@ def tiers(
     tier = f"{group}, tier_bps, certainty"
     counted = f"""
 -- fills of each group and tier
-SELECT {tier}, count(*) AS fills, min(created_at) AS first, max(created_at) AS last
+SELECT {tier},
+    count(*) AS fills,
+    min(created_at) AS first,
+    max(created_at) AS last
 FROM tiered
 GROUP BY ALL"""
     shown = f"""
 -- with the share of each tier in its group
-SELECT {tier}, sum(fills)::BIGINT AS fills,
+SELECT {tier},
+    sum(fills)::BIGINT AS fills,
     sum(fills)::DOUBLE / (sum(sum(fills)) OVER (PARTITION BY {group}))::DOUBLE AS share,
-    min(first) AS first, max(last) AS last
+    min(first) AS first,
+    max(last) AS last
 FROM sums
 GROUP BY {tier}"""
     return sums.asked(
@@ -164,17 +169,21 @@ def _tier_steps(tokens: pd.DataFrame | None, kept: str) -> dict[str, str]:
     charged = f"""
 -- fees, and the least and the most that may have been received in the token of each: null where not known; the unit of
 -- an unlisted token is a whole one, which leaves more tiers possible
-SELECT received.*, coalesce(unit, {10**PLACES}) AS unit
+SELECT received.*,
+    coalesce(unit, {10**PLACES}) AS unit
 FROM (SELECT *, {RECEIVED} AS least, {MOST_RECEIVED} AS most FROM trades) AS received
 LEFT JOIN units ON fee_token = token"""
     # The exchange charges whole basis points and cuts the fee to the token's smallest unit, so tier t may have
     # given this fee if  fee <= most * t / 10000  and  least * t / 10000 < fee + unit.
     bounds = f"""
 -- the lowest and the highest tier that fit each fee; {TOO_HIGH} stands for all that are too high
-SELECT {kept}, created_at, {ALIKE} AS alike,
-    CASE WHEN fee IS NULL OR most IS NULL THEN NULL
+SELECT {kept}, created_at,
+    {ALIKE} AS alike,
+    CASE
+        WHEN fee IS NULL OR most IS NULL THEN NULL
         WHEN fee < 0 OR least < 0 THEN {TOO_HIGH}
-        ELSE {_rounded_up("fee", "most")} END AS lowest,
+        ELSE {_rounded_up("fee", "most")}
+    END AS lowest,
     {_rounded_up("(fee + unit)", "least")} - 1 AS highest
 FROM charged"""
     steps = {"charged": charged, "bounds": bounds}
@@ -187,11 +196,13 @@ FROM charged"""
 -- each fill with its tier
 SELECT {kept}, created_at,
     (CASE WHEN lowest = highest THEN lowest ELSE tier END)::BIGINT AS tier_bps,
-    CASE WHEN lowest IS NULL THEN 'unknown'
+    CASE
+        WHEN lowest IS NULL THEN 'unknown'
         WHEN lowest > highest THEN 'none'
         WHEN lowest = highest THEN 'exact'
         WHEN tier IS NOT NULL THEN 'likely'
-        ELSE 'ambiguous' END AS certainty
+        ELSE 'ambiguous'
+    END AS certainty
 FROM {source} AS fills"""
     return steps
 
@@ -214,25 +225,40 @@ ALIKE = """CASE WHEN account_id IS NOT NULL AND fill_type IS NOT NULL AND base I
         THEN hash(account_id, fill_type, base, quote, role) END"""
 SEEN = """
 -- the tiers that like fills were charged for certain, and when
-SELECT alike AS like_fills, lowest AS tier, count(*) AS fills, min(created_at) AS since, max(created_at) AS until
+SELECT
+    alike AS like_fills,
+    lowest AS tier,
+    count(*) AS fills,
+    min(created_at) AS since,
+    max(created_at) AS until
 FROM bounds
 WHERE lowest = highest AND alike IS NOT NULL
 GROUP BY alike, lowest"""
 DOUBTFUL = """
 -- bounds with several tiers between them, and how many of these like fills were charged
-SELECT alike, lowest, highest, count(tier) AS fitting, min(tier) AS tier, min(since) AS since, max(until) AS until
+SELECT alike, lowest, highest,
+    count(tier) AS fitting,
+    min(tier) AS tier,
+    min(since) AS since,
+    max(until) AS until
 FROM (SELECT DISTINCT alike, lowest, highest FROM bounds WHERE lowest < highest AND alike IS NOT NULL)
 LEFT JOIN seen ON alike = like_fills AND tier BETWEEN lowest AND highest
 GROUP BY alike, lowest, highest"""
 TRUSTED = f"""
 -- like fills enough of which are exact, and whose tiers explain all others
-SELECT like_fills FROM seen GROUP BY like_fills HAVING sum(fills) >= {ENOUGH}
+SELECT like_fills
+FROM seen
+GROUP BY like_fills
+HAVING sum(fills) >= {ENOUGH}
 EXCEPT
 SELECT alike FROM doubtful WHERE fitting = 0"""
 LENT = """(
     SELECT bounds.*, tier
-    FROM bounds LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
-        ON bounds.alike = lent.alike AND bounds.lowest = lent.lowest AND bounds.highest = lent.highest
+    FROM bounds
+    LEFT JOIN (FROM doubtful WHERE fitting = 1 AND alike IN (FROM trusted)) AS lent
+        ON bounds.alike = lent.alike
+        AND bounds.lowest = lent.lowest
+        AND bounds.highest = lent.highest
         AND created_at BETWEEN since AND until
 )"""
 
@@ -270,11 +296,17 @@ def _places_seen(trades: Any, caller: str) -> dict[str, int]:
     zeros = f"""
 -- of each token, how many zeros the digits after the point of all fees and sizes end in
 WITH amounts AS (  -- each fee and each size, by its token
-    SELECT fee_token AS token, {digits.format("fee")} AS digits FROM trades
+    SELECT
+        fee_token AS token,
+        {digits.format("fee")} AS digits
+    FROM trades
     UNION ALL
-    SELECT base, {digits.format("size")} FROM trades
+    SELECT base, {digits.format("size")}
+    FROM trades
 )
-SELECT token, min(CASE {ends} ELSE {PLACES} END) AS zeros FROM amounts
+SELECT token,
+    min(CASE {ends} ELSE {PLACES} END) AS zeros
+FROM amounts
 WHERE token IS NOT NULL
 GROUP BY token"""
     steps = {

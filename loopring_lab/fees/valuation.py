@@ -113,7 +113,11 @@ def in_token(
         steps["valued"] = _valued_sql("row", limit)
         steps["rows"] = f"""
 -- what is shown beside each fill
-SELECT row, fee_value, {literal(token)} AS value_token, value_path, priced_at FROM valued"""
+SELECT row, fee_value,
+    {literal(token)} AS value_token,
+    value_path,
+    priced_at
+FROM valued"""
         return ask(
             Question(CALLER, steps, needs, may_have, shown=None, **others),
             trades,
@@ -195,7 +199,8 @@ def _steps_sql(paths: dict[str, list[Step]]) -> str:
         ]
     return f"""
 -- how each token is converted: in these markets, by their prices (power 1) or divided by them (-1)
-SELECT * FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, power)"""
+SELECT *
+FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, power)"""
 
 
 # Steps of the query
@@ -203,28 +208,42 @@ SELECT * FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, po
 
 KNOWN_PRICES = """
 -- the price of each market at each moment, of several the mean
-SELECT hash(base, quote) AS keys, moment, avg(price::DOUBLE) / 1e18 AS price
+SELECT
+    hash(base, quote) AS keys,
+    moment,
+    avg(price::DOUBLE) / 1e18 AS price
 FROM {source}
 WHERE price > 0 AND moment IS NOT NULL AND base <> quote
 GROUP BY ALL"""
 ORDER_NUMBER = "coalesce(order_id, hash(moment))"
 ORDERS = f"""
 -- orders and the token of their fees; fills of unknown orders stand for themselves
-SELECT {ORDER_NUMBER} AS number, fee_token, min(moment) AS first_fill, max(moment) AS last_fill
+SELECT
+    {ORDER_NUMBER} AS number,
+    fee_token,
+    min(moment) AS first_fill,
+    max(moment) AS last_fill
 FROM trades
 WHERE moment IS NOT NULL
 GROUP BY number, fee_token"""
 CONVERSIONS = """
 -- each order in each market that its fee token is converted in, to be looked up before its first fill
-SELECT *, {before} AS anchor FROM orders JOIN steps ON fee_token = token"""
+SELECT *,
+    {before} AS anchor
+FROM orders
+JOIN steps ON fee_token = token"""
 NEXT = """
 -- the same with the price before the order, to be looked up after its last fill
-SELECT * EXCLUDE (anchor, found_price, found_moment), last_fill AS anchor,
-    found_price AS price, found_moment AS price_moment
+SELECT * EXCLUDE (anchor, found_price, found_moment),
+    last_fill AS anchor,
+    found_price AS price,
+    found_moment AS price_moment
 FROM before"""
 RATES = f"""
 -- what a unit of each order's fee token is worth: at the last prices before it, and at the first ones after it
-SELECT number, fee_token, any_value(value_path) AS path, {time_sql("min(price_moment)")} AS oldest,
+SELECT number, fee_token,
+    any_value(value_path) AS path,
+    {time_sql("min(price_moment)")} AS oldest,
     coalesce(product(pow(price, power)), 1) AS rate,
     coalesce(product(pow(coalesce(found_price, price), power)), 1) AS later_rate
 FROM after
@@ -232,9 +251,14 @@ GROUP BY number, fee_token
 HAVING count(price) = count(base)"""
 DAYS = f"""
 -- sums of each day, as what moves prices on a day moves all values of that day
-SELECT {{group}}, {day_sql()} AS day,
-    count(*) AS fills, count(fee_value) AS valued, sum(fee) AS fee,
-    sum(fee_value) AS fee_value, sum(change) AS change, max(age) AS max_age
+SELECT {{group}},
+    {day_sql()} AS day,
+    count(*) AS fills,
+    count(fee_value) AS valued,
+    sum(fee) AS fee,
+    sum(fee_value) AS fee_value,
+    sum(change) AS change,
+    max(age) AS max_age
 FROM rows
 GROUP BY ALL"""
 
@@ -254,7 +278,8 @@ SELECT {kept}, ms, fee,
     CASE WHEN fee_value IS NOT NULL THEN path END AS value_path,
     CASE WHEN fee_value IS NOT NULL THEN price_time END AS priced_at,
     (ms - epoch_ms(priced_at))::DOUBLE AS age
-FROM trades AS t LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND t.fee_token = r.fee_token"""
+FROM trades AS t
+LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND t.fee_token = r.fee_token"""
 
 
 def _shown_sql(keys: Keys, token: str) -> str:
@@ -264,9 +289,16 @@ def _shown_sql(keys: Keys, token: str) -> str:
     same = keys.same("s", "m")
     return f"""
 -- sums of all days by group, and how far they may be off
-SELECT {group}, sum(fills)::BIGINT AS fills, sum(fills - valued)::BIGINT AS unpriced,
-    sum(fee) AS fee, sum(fee_value) AS fee_value, {literal(token)} AS value_token,
-    CASE WHEN {error} = 0 THEN 0 ELSE 10000 * {error} / nullif(abs(sum(fee_value)), 0) END AS within_bps,
+SELECT {group},
+    sum(fills)::BIGINT AS fills,
+    sum(fills - valued)::BIGINT AS unpriced,
+    sum(fee) AS fee,
+    sum(fee_value) AS fee_value,
+    {literal(token)} AS value_token,
+    CASE
+        WHEN {error} = 0 THEN 0
+        ELSE 10000 * {error} / nullif(abs(sum(fee_value)), 0)
+    END AS within_bps,
     to_milliseconds(round(any_value(age))::BIGINT) AS median_age,
     to_milliseconds(max(max_age)::BIGINT) AS max_age
 FROM sums AS s JOIN medians AS m ON {same}

@@ -633,7 +633,10 @@ def _costs_by_size(
     keys = Keys(("place", "fill_type"), added=("place",))
     placed = f"""
 -- fills quoted in one token, at the place of their quantile; those of unknown size at none
-SELECT *, CASE {" ".join(cases)} END AS {keys.aliases[0]} FROM trades WHERE quote = {literal(token)}"""
+SELECT *,
+    CASE {" ".join(cases)} END AS {keys.aliases[0]}
+FROM trades
+WHERE quote = {literal(token)}"""
     rows = {"placed": placed}
     answer = cost_of(["all_in_bps"], trades, by=keys, rows=rows, **reference)
     costs = as_pandas(answer).dropna(subset=["place"]).astype({"place": int})

@@ -182,7 +182,8 @@ def _draw_crossing(axes: Axes, crossing: pd.Series) -> None:
     """Draw a line at the size where curves cross, and its interval as a band as high as the figure."""
     if pd.isna(crossing["size"]):
         return
-    axes.axvline(np.log10(crossing["size"]), **zero_line(), linestyle=":")
+    place = np.log10(crossing["size"])
+    axes.axvline(place, **zero_line(), linestyle=":")
     interval = crossing[["low_size", "high_size"]].astype(float)
     if interval.notna().all():
         low, high = np.log10(interval)
@@ -192,9 +193,11 @@ def _draw_crossing(axes: Axes, crossing: pd.Series) -> None:
 def _format_logarithms(axes: Axes, label: str) -> None:
     """Write sizes on an axis that is their decimal logarithm."""
     low, high = axes.get_xlim()
-    powers = range(int(np.floor(low)), int(np.ceil(high)) + 1)
-    ticks = [power + np.log10(step) for power in powers for step in TICKS]
-    axes.xaxis.set_major_locator(FixedLocator([t for t in ticks if low <= t <= high]))
+    powers = np.arange(np.floor(low), np.ceil(high) + 1)
+    steps = np.log10(TICKS)
+    ticks = np.add.outer(powers, steps).ravel()
+    inside = ticks[(ticks >= low) & (ticks <= high)]
+    axes.xaxis.set_major_locator(FixedLocator(inside.tolist()))
     axes.xaxis.set_major_formatter(lambda place, _: _size(10**place))
     axes.set_xlabel(label)
 
@@ -231,9 +234,12 @@ def _draw_break(axes: Axes, tested: pd.DataFrame, periods: axis.Timeline) -> Non
     found = tested.iloc[0]
     if found["verdict"] == "undecided":
         return
-    place = periods.located(pd.DataFrame({"period": [found["changed_at"]]}))["place"]
-    edge = periods.left[place.iloc[0]]
+    changed = pd.DataFrame({"period": [found["changed_at"]]})
+    place = periods.located(changed)["place"].iloc[0]
+    start = periods.left[0]
+    edge = periods.left[place]
     look: dict[str, Any] = {"color": style.ink(), "linewidth": 1.1}
+    dots = {**look, "linestyle": ":"}
     axes.axvline(edge, **look, linestyle="--")
-    axes.hlines(found["before_bps"], periods.left[0], edge, **look, linestyle=":")
-    axes.hlines(found["after_bps"], edge, periods.end, **look, linestyle=":")
+    axes.hlines(found["before_bps"], start, edge, **dots)
+    axes.hlines(found["after_bps"], edge, periods.end, **dots)

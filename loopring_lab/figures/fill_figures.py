@@ -43,7 +43,12 @@ MOST_DOTS = 60
 DAILY_VOLUMES = {
     "sums": f"""
 -- what was traded on each day, by quote token and fill type
-SELECT {period_sql("1d")} AS period, quote, fill_type, count(*) AS fills, sum(notional) AS notional
+SELECT
+    {period_sql("1d")} AS period,
+    quote,
+    fill_type,
+    count(*) AS fills,
+    sum(notional) AS notional
 FROM trades
 WHERE created_at IS NOT NULL AND quote IS NOT NULL AND fill_type IS NOT NULL AND notional IS NOT NULL
 GROUP BY period, quote, fill_type""",
@@ -313,8 +318,9 @@ def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
     usual = axis.period_for((days.max() - start).days)
     count, name = EQUAL_PERIODS.get(usual, (1, "day"))
     length = pd.Timedelta(days=count)
-    periods = start + (days - start) // length * length
-    groups = daily.assign(period=periods).groupby(["period", "quote", "fill_type"])
+    number = (days - start) // length
+    dated = daily.assign(period=start + number * length)
+    groups = dated.groupby(["period", "quote", "fill_type"])
     sums = groups[["fills", "notional"]].sum().reset_index()
     return sums, f"{count}d", name
 
@@ -350,7 +356,12 @@ def _shares_by_period(
     return {
         "fills": f"""
 -- fills of known time and type
-SELECT {period_sql(every)} AS period, {token} AS quote, order_id, notional, fill_type = 'amm' AS is_pool
+SELECT
+    {period_sql(every)} AS period,
+    {token} AS quote,
+    order_id,
+    notional,
+    fill_type = 'amm' AS is_pool
 FROM trades
 WHERE created_at IS NOT NULL AND fill_type IS NOT NULL AND {known}""",
         "orders": """
@@ -383,11 +394,14 @@ def _wilson(
 ) -> tuple[pd.Series, pd.Series]:
     """Return the ends of Wilson's score interval of shares of so many orders."""
     # E. B. Wilson: Probable inference, JASA 22 (1927).
-    square = quantile(0.95) ** 2
-    middle = (share + square / (2 * orders)) / (1 + square / orders)
-    within = share * (1 - share) * square / orders + (square / (2 * orders)) ** 2
-    reach = np.sqrt(within) / (1 + square / orders)
-    return (middle - reach).clip(0, 1), (middle + reach).clip(0, 1)
+    part = quantile(0.95) ** 2 / orders
+    whole = 1 + part
+    middle = (share + part / 2) / whole
+    within = share * (1 - share) * part + (part / 2) ** 2
+    reach = np.sqrt(within) / whole
+    low = middle - reach
+    high = middle + reach
+    return low.clip(0, 1), high.clip(0, 1)
 
 
 def _share_marks(points: pd.DataFrame, of: str) -> Iterator[Mark]:

@@ -25,7 +25,10 @@ def with_average(table: str) -> str:
     size = "nullif(known_size, 0)"
     text = f"""
 -- whole units, and the rest
-SELECT *, known_notional // {size} AS average, known_notional % {size} AS rest FROM {table}"""
+SELECT *,
+    known_notional // {size} AS average,
+    known_notional % {size} AS rest
+FROM {table}"""
     for _ in range(6):
         text = f"""
 -- three decimals more
@@ -77,12 +80,18 @@ def vwap(
     group = keys.columns()
     totals = f"""
 -- sums of each pair
-SELECT {group}, {sums.SUMMARY["fills"]} AS fills, {sums.SUMMARY["unknown"]} AS unknown,
+SELECT {group},
+    {sums.SUMMARY["fills"]} AS fills,
+    {sums.SUMMARY["unknown"]} AS unknown,
     {", ".join(KNOWN_SUMS)}
 FROM sums
 GROUP BY ALL"""
     shown = f"""
 -- and their average price
-SELECT {group}, fills, known_size AS volume, known_notional AS notional, average AS vwap, unknown
+SELECT {group}, fills,
+    known_size AS volume,
+    known_notional AS notional,
+    average AS vwap,
+    unknown
 FROM ({with_average(f"({totals})")})"""
     return sums.asked(trades, caller, keys, {"sums": sums.sums_sql(keys)}, shown)

@@ -52,7 +52,8 @@ def breakdown(
     group = keys.columns()
     shown = f"""
 -- with the share of each type in its group
-SELECT {group}, fills, fills / sum(fills) OVER (PARTITION BY {outer.columns()}) AS share,
+SELECT {group}, fills,
+    fills / sum(fills) OVER (PARTITION BY {outer.columns()}) AS share,
     * EXCLUDE ({group}, fills)
 FROM ({sums.totals_sql(keys)})"""
     steps = {"rows": sums.rates_sql(keys), "sums": sums.sums_sql(keys)}

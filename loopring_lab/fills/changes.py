@@ -117,7 +117,9 @@ def changes(
     names = [*keys.names, "period"]
     periods = f"""
 -- the start of the period of each row
-SELECT row, {period_sql(every)} AS period FROM trades"""
+SELECT row,
+    {period_sql(every)} AS period
+FROM trades"""
     # Rows come in the order of the trades, which nothing below depends on.
     question = Question(
         caller, {"rows": periods}, ("created_at",), shown=None, is_sorted=True

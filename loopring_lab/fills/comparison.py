@@ -235,7 +235,8 @@ def _priced_steps(
         "known_prices": prices_sql(source, "last"),
         "classed": f"""
 -- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
-SELECT *, {before_sql(prices, caller)} AS anchor,
+SELECT *,
+    {before_sql(prices, caller)} AS anchor,
     CASE WHEN size > 0 THEN {SIZE_CLASS} END AS class
 FROM ({with_spans_sql("takers")})
 WINDOW by_size AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
@@ -244,11 +245,14 @@ WINDOW by_size AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
     if not horizon:
         steps["found"] = """
 -- the price before the order is the reference
-SELECT *, found_price AS price_before FROM arrived"""
+SELECT *,
+    found_price AS price_before
+FROM arrived"""
         return steps
     steps["later"] = f"""
 -- fills; a reference from `anchor` on is too late
-SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_before,
+SELECT * EXCLUDE (anchor, found_price, found_moment),
+    found_price AS price_before,
     {too_late_sql(horizon)} AS anchor
 FROM arrived"""
     steps["found"] = asof_sql(trades, "later", "last")
@@ -271,15 +275,26 @@ def _order_steps(
     return {
         "rows": f"""
 -- fills with their value in one token and their cost to the taker: realized, effective, and with the fee (basis points)
-SELECT {group}, {known_flow} AS flow, {flow_classes} AS flow_class, market, side, class, fill_type, order_id, is_taken,
+SELECT {group},
+    {known_flow} AS flow,
+    {flow_classes} AS flow_class,
+    market,
+    side,
+    class,
+    fill_type,
+    order_id,
+    is_taken,
     account_id AS account,
     floor((first_fill >> {PLACE_BITS}) / {DAY}.0)::BIGINT AS day,
     notional::DOUBLE * worth AS value,
-    CASE WHEN {is_near} THEN {worse_sql("price", "found_price")} END AS realized,
+    CASE
+        WHEN {is_near} THEN {worse_sql("price", "found_price")}
+    END AS realized,
     {worse_sql("price", "price_before")} AS effective,
     realized + fee_bps AS cost,
     fee_bps AS fee
-FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = day""",
+FROM found
+LEFT JOIN worth ON quote = token AND {day_sql()} = day""",
         "orders": f"""
 -- orders in each cell and venue: sums of values, and of values times basis points
 SELECT {group}, flow_class, market, side, class, fill_type, order_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,7 @@ class CostFit:
     def __init__(self, cells: pd.DataFrame, caller: str) -> None:
         models = _statsmodels(caller)
         self.cells = cells
+        self._orders = cells["orders"].to_numpy(np.float64)
         self._venues = list(cells["fill_type"].unique())
         self._knots = np.unique(sizes_at(cells, KNOTS))
         # Effects are differences from the first value of each factor.
@@ -46,23 +48,26 @@ class CostFit:
             for value in sorted(cells[name].unique())[1:]
         ]
         self._rows = self._design(cells)
-        orders = cells["orders"].to_numpy(np.float64)
-        self._mean_row = orders @ self._rows / orders.sum()
+        self._mean_row = self._mean(self._rows)
         # A mean of several orders says as much as they do; its weight is their number.
         with warnings.catch_warnings():
             # Of what the orders do not tell apart, `estimates` gives none.
             warnings.filterwarnings("ignore", "The design matrix is rank-deficient")
-            self._fit = models.WLS(cells["cost"] / orders, self._rows, orders).fit()
+            costs = cells["cost"] / self._orders
+            self._fit = models.WLS(costs, self._rows, self._orders).fit()
         self.expected = self._fit.fittedvalues.to_numpy()
+        self._coefficients = self._fit.params.to_numpy()
+        # The last columns are the effects.
+        self._first_effect = self._rows.shape[1] - len(self._effects)
 
     def covariance_by_order(self) -> np.ndarray:
         """Return the covariance of the coefficients if orders vary by themselves, without a correction for few."""
         cells = self.cells
         # Orders of one cell have the same row, so the squares of what is left of them add up.
-        left = cells["squares"] - self.expected * (
-            2 * cells["cost"] - self.expected * cells["orders"]
-        )
-        return self._covariance(self._rows * np.sqrt(left.clip(0).to_numpy())[:, None])
+        crossed = 2 * cells["cost"] - self.expected * cells["orders"]
+        squares = cells["squares"] - self.expected * crossed
+        left = np.sqrt(squares.clip(0).to_numpy())
+        return self._covariance(self._rows * left[:, None])
 
     def covariance_by_cluster(self, rests: pd.DataFrame) -> np.ndarray:
         """Return the same if orders of a ``cluster`` vary together.
@@ -89,16 +94,16 @@ class CostFit:
 
     def variance_of_mix(self) -> float:
         """Return the variance of a curve's level that comes from which markets, sides and hours orders were in."""
-        first = self._rows.shape[1] - len(self._effects)
-        effects = self._rows[:, first:] @ self._fit.params.to_numpy()[first:]
-        orders = self.cells["orders"].to_numpy(np.float64)
-        mean = orders @ effects / orders.sum()
-        return float(orders @ (effects - mean) ** 2 / orders.sum() ** 2)
+        first = self._first_effect
+        effects = self._rows[:, first:] @ self._coefficients[first:]
+        off = effects - self._mean(effects)
+        return float(self._mean(off**2) / self._orders.sum())
 
     def curve(self, venue: str, steps: np.ndarray) -> np.ndarray:
         """Return the rows of orders of these sizes at a venue, in the mean of all markets, sides and hours."""
-        rows = self._design(pd.DataFrame({"fill_type": venue, "step": steps}))
-        first = rows.shape[1] - len(self._effects)
+        orders = pd.DataFrame({"fill_type": venue, "step": steps})
+        rows = self._design(orders)
+        first = self._first_effect
         rows[:, first:] = self._mean_row[first:]
         return rows
 
@@ -107,36 +112,42 @@ class CostFit:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return what the fit says of rows and the standard errors; NaN where it does not follow from the orders."""
         bread = self._fit.normalized_cov_params
-        information = self._rows.T @ (
-            self._rows * self.cells["orders"].to_numpy()[:, None]
-        )
-        off = np.abs(rows @ bread @ information - rows).max(axis=1)
+        information = self._rows.T @ (self._rows * self._orders[:, None])
+        reproduced = rows @ bread @ information
+        off = np.abs(reproduced - rows).max(axis=1)
+        follows = np.where(off < ROUNDING, 1.0, np.nan)
+        expected = rows @ self._coefficients
         variances = np.einsum("ij,jk,ik->i", rows, covariance, rows)
         errors = np.sqrt(variances + more_variance)
-        follows = np.where(off < ROUNDING, 1.0, np.nan)
-        expected: np.ndarray = rows @ self._fit.params.to_numpy()
         return expected * follows, errors * follows
+
+    def _mean(self, values: np.ndarray) -> Any:
+        """Return the mean of all orders, of values or rows of the cells."""
+        return self._orders @ values / self._orders.sum()
 
     def _design(self, orders: pd.DataFrame) -> np.ndarray:
         return np.column_stack(list(self._columns(orders)))
 
     def _columns(self, orders: pd.DataFrame) -> Iterator[np.ndarray]:
         """Yield the columns of the regression; of a factor that is not known, all are 0."""
+        steps = orders["step"].to_numpy(np.float64)
+        curve = list(natural_spline(steps, self._knots))
         for venue in self._venues:
             is_here = (orders["fill_type"] == venue).to_numpy()
-            for column in natural_spline(
-                orders["step"].to_numpy(np.float64), self._knots
-            ):
+            for column in curve:
                 yield np.where(is_here, column, 0.0)
+        unknown = pd.Series(index=orders.index, dtype=object)
         for name, value in self._effects:
-            known = orders.get(name, pd.Series(index=orders.index, dtype=object))
-            yield known.isin([value]).to_numpy(np.float64)
+            known = orders.get(name, unknown)
+            has_value = known.isin([value])
+            yield has_value.to_numpy(np.float64)
 
 
 def sizes_at(cells: pd.DataFrame, parts: tuple[float, ...]) -> np.ndarray:
     """Return the steps of size below which these parts of the orders are."""
     by_step = cells.groupby("step")["orders"].sum().cumsum()
-    places = np.searchsorted(by_step, np.array(parts) * by_step.iloc[-1])
+    wanted = np.array(parts) * by_step.iloc[-1]
+    places = np.searchsorted(by_step, wanted)
     steps: np.ndarray = by_step.index.to_numpy(np.float64)[places]
     return steps
 
@@ -159,13 +170,13 @@ def natural_spline(steps: np.ndarray, knots: np.ndarray) -> Iterator[np.ndarray]
 
     last = knots[-1]
     previous = knots[-2]
+    between = last - previous
+    scale = STEPS * (last - knots[0]) ** 2
     for knot in knots[:-2]:
-        bent = (
-            beyond(knot)
-            - beyond(previous) * (last - knot) / (last - previous)
-            + beyond(last) * (previous - knot) / (last - previous)
-        )
-        yield bent / (last - knots[0]) ** 2 / STEPS
+        bent = beyond(knot)
+        bent -= beyond(previous) * (last - knot) / between
+        bent += beyond(last) * (previous - knot) / between
+        yield bent / scale
 
 
 def _statsmodels(caller: str) -> ModuleType:

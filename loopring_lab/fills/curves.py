@@ -65,23 +65,41 @@ CROSSING = {
 CELLS = """
 -- orders of each cell; then each account and each day that has any at a venue, and how many fills count nowhere
 SELECT market, side, hour, fill_type, step,
-    count(*) AS orders, fsum(cost) AS cost, fsum(cost * cost) AS squares
+    count(*) AS orders,
+    fsum(cost) AS cost,
+    fsum(cost * cost) AS squares
 FROM orders
 GROUP BY ALL
 UNION ALL BY NAME
-SELECT DISTINCT 'account' AS counted, fill_type, account AS number FROM orders
+SELECT DISTINCT
+    'account' AS counted,
+    fill_type,
+    account AS number
+FROM orders
 UNION ALL BY NAME
-SELECT DISTINCT 'day' AS counted, fill_type, day AS number FROM orders
+SELECT DISTINCT
+    'day' AS counted,
+    fill_type,
+    day AS number
+FROM orders
 UNION ALL BY NAME
-SELECT 'left out' AS counted, count(*) AS number FROM takers WHERE NOT is_taken"""
+SELECT
+    'left out' AS counted,
+    count(*) AS number
+FROM takers
+WHERE NOT is_taken"""
 
 RESTS = """
 -- what the fit leaves of the costs of each cluster, summed in every way in which the columns of the fit need it
 WITH rests AS (
-    SELECT o.*, {cluster} AS cluster, cost - expected AS rest
-    FROM orders AS o JOIN fitted AS f USING (market, side, hour, fill_type, step)
+    SELECT o.*,
+        {cluster} AS cluster,
+        cost - expected AS rest
+    FROM orders AS o
+    JOIN fitted AS f USING (market, side, hour, fill_type, step)
 )
-SELECT cluster, market, side, hour, fill_type, step, fsum(rest) AS rest
+SELECT cluster, market, side, hour, fill_type, step,
+    fsum(rest) AS rest
 FROM rests
 GROUP BY GROUPING SETS ((cluster, market), (cluster, side), (cluster, hour), (cluster, fill_type, step))"""
 
@@ -247,13 +265,15 @@ def crossing(curves: Any) -> Any:
     0   NaN    pool   pool  the curves do not cross at these sizes
     """
     caller = "lab.fills.crossing"
-    frames.check_columns(list(CURVE)[:-1], frames.column_names(curves, caller), caller)
+    names = frames.column_names(curves, caller)
+    frames.check_columns(list(CURVE)[:-1], names, caller)
     table = frames.to_pandas(collected(curves, caller))
-    known = table[table["venue"] == DIFFERENCE].dropna(subset=["cost_bps"])
+    is_difference = table["venue"] == DIFFERENCE
+    known = table[is_difference].dropna(subset=["cost_bps"])
     found = _crossing_of(known.sort_values("size"))
     quotes = table["quote"].dropna()
-    unit = quotes.iloc[0] if len(quotes) else None
-    return _answer(curves, pd.DataFrame([{"quote": unit, **found}]), CROSSING)
+    found["quote"] = quotes.iloc[0] if len(quotes) else None
+    return _answer(curves, pd.DataFrame([found]), CROSSING)
 
 
 def _crossing_of(difference: pd.DataFrame) -> dict[str, Any]:
@@ -320,18 +340,24 @@ def _order_steps(
         "known_prices": prices_sql("trades" if is_alone else "prices", "last"),
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
-SELECT *, {too_late_sql(length)} AS anchor
+SELECT *,
+    {too_late_sql(length)} AS anchor
 FROM ({with_spans_sql("takers")})
 WHERE is_taken""",
         "found": asof_sql(trades, "anchored", "last"),
         "costs": f"""
 -- fills with their value in one token, and their cost to the taker in basis points
-SELECT *, notional::DOUBLE * worth / 1e18 AS value,
-    CASE WHEN {is_near_sql(kind, length)} THEN {worse_sql("price", "found_price")} END + fee_bps AS cost
-FROM found LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
+SELECT *,
+    notional::DOUBLE * worth / 1e18 AS value,
+    CASE
+        WHEN {is_near_sql(kind, length)} THEN {worse_sql("price", "found_price")}
+    END + fee_bps AS cost
+FROM found
+LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
         "orders": f"""
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
-SELECT market, side, fill_type, order_id AS "order",
+SELECT market, side, fill_type,
+    order_id AS "order",
     -- an order of an unknown account is a cluster of its own: with a number below 0, as no account has
     coalesce(min(account_id), -1 - (order_id % {1 << 62})::BIGINT) AS account,
     min({day_sql()}) AS day,
@@ -365,11 +391,9 @@ def _reach(clusters: int, level: float) -> float:
     """Return how many standard errors a band reaches to each side; NaN with too few clusters for one."""
     from scipy.stats import t
 
-    return (
-        float(t.ppf((1 + level) / 2, clusters - 1))
-        if clusters >= LEAST_CLUSTERS
-        else np.nan
-    )
+    if clusters < LEAST_CLUSTERS:
+        return np.nan
+    return float(t.ppf((1 + level) / 2, clusters - 1))
 
 
 def _curves(
@@ -379,10 +403,10 @@ def _curves(
     ends = {}
     for fill_type, of_venue in cells.groupby("fill_type"):
         ends[fill_type] = sizes_at(of_venue, (TAIL, 1 - TAIL))
-    smallest = min(low for low, _ in ends.values())
-    largest = max(high for _, high in ends.values())
+    lows = [low for low, _ in ends.values()]
+    highs = [high for _, high in ends.values()]
     # All curves are at the same sizes, so that they can be compared.
-    steps = np.linspace(smallest, largest, POINTS)
+    steps = np.linspace(min(lows), max(highs), POINTS)
     orders = cells.groupby("fill_type")["orders"].sum()
     for name, fill_type in VENUES.items():
         if fill_type in ends:
@@ -390,9 +414,7 @@ def _curves(
             own = steps[(steps >= low) & (steps <= high)]
             yield name, own, fit.curve(fill_type, own), int(orders[fill_type])
     if len(ends) == len(VENUES):
-        low = max(low for low, _ in ends.values())
-        high = min(high for _, high in ends.values())
-        both = steps[(steps >= low) & (steps <= high)]
+        both = steps[(steps >= max(lows)) & (steps <= min(highs))]
         rows = fit.curve("amm", both) - fit.curve("dex", both)
         yield DIFFERENCE, both, rows, int(orders.sum())
 

@@ -107,6 +107,10 @@ def estimand_steps(
 
 
 def _cells_sql(group: str) -> str:
+    names = ("value", "paid", "fees", "split_value", "effective", "realized")
+    line = "sum({}) FILTER ({{is_there}}) AS {{venue}}_{}"
+    lines = [_venues(line.format(name, name)) for name in names]
+    sums = ",\n        ".join(lines)
     return f"""
 -- cells, with sums of each venue; without a size class, how many fills of a group are taken and not
 SELECT {group}, market, side, class,
@@ -115,17 +119,14 @@ SELECT {group}, market, side, class,
     min(first_flow) AS first_flow,
     max(last_flow) AS last_flow,
     {_venues("count(*) FILTER ({is_there}) AS {venue}_orders")},
-    {_venues("sum(value) FILTER ({is_there}) AS {venue}_value")},
-    {_venues("sum(paid) FILTER ({is_there}) AS {venue}_paid")},
-    {_venues("sum(fees) FILTER ({is_there}) AS {venue}_fees")},
     {_venues("avg(paid / value) FILTER ({is_there}) AS {venue}_by_order")},
-    {_venues("sum(split_value) FILTER ({is_there}) AS {venue}_split_value")},
-    {_venues("sum(effective) FILTER ({is_there}) AS {venue}_effective")},
-    {_venues("sum(realized) FILTER ({is_there}) AS {venue}_realized")}
+    {sums}
 FROM orders
 GROUP BY {group}, market, side, class
 UNION ALL BY NAME
-SELECT {group}, count(*) FILTER (WHERE is_taken) AS taken, count(*) FILTER (WHERE NOT is_taken) AS left_out
+SELECT {group},
+    count(*) FILTER (WHERE is_taken) AS taken,
+    count(*) FILTER (WHERE NOT is_taken) AS left_out
 FROM rows
 GROUP BY {group}"""
 
@@ -142,8 +143,13 @@ def check_cluster(cluster: Any, caller: str) -> None:
 def _weights_sql(group: str) -> str:
     # How far a cell without a venue would move a difference if it had both, times the chance that it has. What is
     # called split is of fills that also have a price before their order: their cost splits into effective and impact.
-    unseen = """CASE WHEN NOT is_matched THEN chance * guessed_{name} * (guessed_gap - difference_{name})
-        / (total_{name} + guessed_{name}) END AS unseen_{name}"""
+    unseen = """CASE
+        WHEN NOT is_matched THEN
+            chance
+            * guessed_{name}
+            * (guessed_gap - difference_{name})
+            / (total_{name} + guessed_{name})
+    END AS unseen_{name}"""
     return f"""
 -- cells with their gap and their weights; beside each the differences of all cells, and what it might change unseen
 WITH gaps AS (  -- each cell, with the cost at each venue and what it weighs
@@ -155,12 +161,18 @@ WITH gaps AS (  -- each cell, with the cost at each venue and what it weighs
         {_estimands("CASE WHEN is_matched THEN {weight} END AS weight_{name}", "value")},
         pool_effective / pool_split_value - book_effective / book_split_value AS effective_gap,
         pool_realized / pool_split_value - book_realized / book_split_value AS realized_gap,
-        CASE WHEN effective_gap IS NOT NULL THEN pool_split_value + book_split_value END AS weight_split,
+        CASE
+            WHEN effective_gap IS NOT NULL THEN pool_split_value + book_split_value
+        END AS weight_split,
         (1 - exp(-{_expected_sql("pool")})) * (1 - exp(-{_expected_sql("book")})) AS chance
     FROM sums
     WHERE class IS NOT NULL
-    WINDOW alike AS (PARTITION BY {group}, market, class),
-        below AS (PARTITION BY {group}, market ORDER BY class RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING)
+    WINDOW
+        alike AS (PARTITION BY {group}, market, class),
+        below AS (
+            PARTITION BY {group}, market ORDER BY class
+            RANGE BETWEEN 1 PRECEDING AND 1 PRECEDING
+        )
 ),
 differences AS (  -- each cell, with the differences of all cells of its group
     SELECT *,
@@ -216,15 +228,23 @@ def _without_each_sql(keys: Keys, group: str) -> str:
     return f"""
 -- how far accounts and days pull the differences, each a row; orders, which are of one market, as sums of squares
 WITH scale AS (  -- how many parts of the largest order there are to a unit of value, and of what was paid
-    SELECT {PARTS_OF_ORDER!r} / max(value) AS unit, {PARTS_OF_ORDER!r} / greatest(max(abs(paid)), 1) AS paid_unit
+    SELECT
+        {PARTS_OF_ORDER!r} / max(value) AS unit,
+        {PARTS_OF_ORDER!r} / greatest(max(abs(paid)), 1) AS paid_unit
     FROM orders
 ),
 whole AS (  -- orders, in these parts
-    SELECT * REPLACE ((value * unit)::HUGEINT AS value, (paid * paid_unit)::HUGEINT AS paid)
-    FROM orders CROSS JOIN scale
+    SELECT * REPLACE (
+        (value * unit)::HUGEINT AS value,
+        (paid * paid_unit)::HUGEINT AS paid
+    )
+    FROM orders
+    CROSS JOIN scale
 ),
 clustered AS (  -- each order three times, as part of each of its clusters
-    SELECT *, unnest([{levels}], recursive := true) FROM whole
+    SELECT *,
+        unnest([{levels}], recursive := true)
+    FROM whole
 ),
 cells AS (  -- the cells with both venues, with what each has in these parts
     SELECT m.*, c.* EXCLUDE ({group}, market, side, class)
@@ -247,13 +267,14 @@ parts AS (  -- what each cluster has in each cell
 ),
 rests AS (  -- what the cells with both venues have without it, null where that is nothing
     SELECT m.*, level, cluster,
-        {_venues("{venue}_own / unit AS {venue}_part, {venue}_own_paid / paid_unit AS {venue}_part_paid")},
+        {_venues("{venue}_own / unit AS {venue}_part")},
+        {_venues("{venue}_own_paid / paid_unit AS {venue}_part_paid")},
         {_venues("nullif({venue}_whole - {venue}_own, 0) / unit AS {venue}_rest")},
         {_venues("({venue}_whole_paid - {venue}_own_paid) / paid_unit AS {venue}_rest_paid")},
         pool_rest_paid / pool_rest - book_rest_paid / book_rest AS rest_gap,
         {_estimands("CASE WHEN rest_gap IS NOT NULL THEN {weight} END AS rest_{name}", "rest")}
-    FROM parts AS p JOIN cells AS m
-        ON {keys.same("p", "m", "flow_class", "market", "side", "class")}
+    FROM parts AS p
+    JOIN cells AS m ON {keys.same("p", "m", "flow_class", "market", "side", "class")}
     CROSS JOIN scale
 ),
 pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to that of a regression with cell effects
@@ -264,20 +285,28 @@ pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to t
         {_estimands(f"sum(coalesce({left}, 0) - share_{{name}}) AS change_{{name}}")},
         {_estimands(f"sum(coalesce({pulled}, 0) - offset_{{name}}) AS pull_{{name}}")},
         {_venues("nullif(sum(weight_all * {venue}_part / {venue}_value), 0) AS {venue}_weight")},
-        sum(weight_overlap * ((pool_part_paid - pool_mean * pool_part) / pool_value
-                - (book_part_paid - book_mean * book_part) / book_value)
-            + (gap - difference_overlap) * (pool_part * pow(book_value / (pool_value + book_value), 2)
-                + book_part * pow(pool_value / (pool_value + book_value), 2))) AS score
+        sum(
+            weight_overlap * (
+                (pool_part_paid - pool_mean * pool_part) / pool_value
+                - (book_part_paid - book_mean * book_part) / book_value
+            )
+            + (gap - difference_overlap) * (
+                pool_part * pow(book_value / (pool_value + book_value), 2)
+                + book_part * pow(pool_value / (pool_value + book_value), 2)
+            )
+        ) AS score
     FROM rests
     GROUP BY {group}, level, cluster
 )
-{_squares_sql(group, "pulls", "level = 'order'")}
+{_squares_sql(group, "level = 'order'")}
 UNION ALL BY NAME
 -- as text: Spark has no unsigned integers
-SELECT * REPLACE (cluster::VARCHAR AS cluster) FROM pulls WHERE level <> 'order'"""
+SELECT * REPLACE (cluster::VARCHAR AS cluster)
+FROM pulls
+WHERE level <> 'order'"""
 
 
-def _squares_sql(group: str, pulls: str, where: str) -> str:
+def _squares_sql(group: str, where: str) -> str:
     """Return sums over clusters as SQL: of squares of how far the differences are from themselves without a cluster."""
     # Without a cluster a difference moves by its pull over the weight that is left. Where it is all, none is left.
     moved = """coalesce((offsets_{name} + pull_{name})::DOUBLE
@@ -291,7 +320,7 @@ def _squares_sql(group: str, pulls: str, where: str) -> str:
     sum(pow(score, 2)) AS scores,
     min({moved_all}) AS lowest,
     max({moved_all}) AS highest
-FROM {pulls}
+FROM pulls
 WHERE {where}
 GROUP BY {group}, level"""
 
@@ -311,10 +340,15 @@ def _answer_sql(
     whose = literal(EVERYBODY)
     if has_flow:
         # Null where nothing is compared.
-        whose = f"""CASE WHEN first_flow = last_flow THEN first_flow
-        WHEN first_flow <> last_flow THEN {literal(ALL_TAKERS)} END"""
-    reach = f"""CASE WHEN has_interval AND isfinite(squares_{{name}}) THEN {quantile(level)}
-            * sqrt(squares_{{name}} * (c.clusters - 1) / c.clusters + coalesce(unseen_squares_{{name}}, 0))
+        whose = f"""CASE
+        WHEN first_flow = last_flow THEN first_flow
+        WHEN first_flow <> last_flow THEN {literal(ALL_TAKERS)}
+    END"""
+    # The variance of leaving out one cluster in turn, and how much cells without a venue might change.
+    variance = "squares_{name} * (c.clusters - 1) / c.clusters + coalesce(unseen_squares_{name}, 0)"
+    reach = f"""CASE
+            WHEN has_interval AND isfinite(squares_{{name}})
+                THEN {quantile(level)} * sqrt({variance})
         END AS reach_{{name}}"""
     others = ("overlap", "pool", "book")
     disagree = " OR ".join(
@@ -322,8 +356,12 @@ def _answer_sql(
     )
     return f"""
 WITH counted AS (  -- the takers' fills, and those left out
-    SELECT {group}, sum(taken) AS taken, sum(left_out) AS left_out
-    FROM sums WHERE class IS NULL GROUP BY {group}
+    SELECT {group},
+        sum(taken) AS taken,
+        sum(left_out) AS left_out
+    FROM sums
+    WHERE class IS NULL
+    GROUP BY {group}
 ),
 venues AS (  -- both venues over the same cells
     SELECT {group},
@@ -336,7 +374,8 @@ venues AS (  -- both venues over the same cells
         CAST(sum(fills) FILTER (WHERE is_matched) AS BIGINT) AS fills,
         min(first_flow) FILTER (WHERE is_matched) AS first_flow,
         max(last_flow) FILTER (WHERE is_matched) AS last_flow,
-        sum(weight_all * (pool_fees / pool_value - book_fees / book_value)) / max(total_all) AS fee_difference_bps,
+        sum(weight_all * (pool_fees / pool_value - book_fees / book_value))
+            / max(total_all) AS fee_difference_bps,
         sum(weight_split * effective_gap) / sum(weight_split) AS effective_difference_bps,
         sum(weight_split * realized_gap) / sum(weight_split) AS realized_difference_bps,
         sum((pool_orders + book_orders) * (pool_by_order - book_by_order))
@@ -349,36 +388,57 @@ pulls AS (  -- accounts and days over all markets
     SELECT {group}, level, cluster,
         max(COLUMNS('total_all|(shares|offsets)_.*')),
         sum(COLUMNS('(change|pull)_.*|score|(pool|book)_weight'))
-    FROM spreads WHERE level <> 'order' GROUP BY {group}, level, cluster
+    FROM spreads
+    WHERE level <> 'order'
+    GROUP BY {group}, level, cluster
 ),
 levels AS (  -- how much clusters of each level vary
-    {_squares_sql(group, "pulls", "TRUE")}
+    {_squares_sql(group, "TRUE")}
     UNION ALL BY NAME
-    SELECT {group}, level, sum(COLUMNS('.*clusters|scores|.*squares.*'))
-    FROM spreads WHERE level = 'order' GROUP BY {group}, level
+    SELECT {group}, level,
+        sum(COLUMNS('.*clusters|scores|.*squares.*'))
+    FROM spreads
+    WHERE level = 'order'
+    GROUP BY {group}, level
 ),
 chosen AS (  -- the level with the fewest clusters of those that have enough at each venue, else orders
-    SELECT *, least(pool_clusters, book_clusters) >= {FEWEST} AS has_enough FROM levels WHERE {chosen}
+    SELECT *,
+        least(pool_clusters, book_clusters) >= {FEWEST} AS has_enough
+    FROM levels
+    WHERE {chosen}
     QUALIFY row_number() OVER (
         -- FALSE comes first: where none has enough it is orders, else the level with the fewest
         PARTITION BY {group} ORDER BY has_enough DESC, has_enough OR level <> 'order', clusters, level
     ) = 1
 ),
 accounts AS (  -- how far one account moves the difference
-    SELECT {group}, lowest, highest FROM levels WHERE level = 'account'
+    SELECT {group}, lowest, highest
+    FROM levels
+    WHERE level = 'account'
 ),
 effective AS (  -- how many orders say as much as these: Kish
-    SELECT {keys.columns("l")}, l.flow_class, clusters AS orders, least(pool_clusters, book_clusters) AS fewest,
+    SELECT {keys.columns("l")}, l.flow_class,
+        clusters AS orders,
+        least(pool_clusters, book_clusters) AS fewest,
         pow(total_all, 2) / greatest(pool_squares, book_squares) AS effective_orders
-    FROM levels AS l JOIN venues AS v ON {keys.same("l", "v", "flow_class")}
+    FROM levels AS l
+    JOIN venues AS v ON {keys.same("l", "v", "flow_class")}
     WHERE level = 'order'
 ),
 compared AS (  -- each group, with the differences and how far they may be off
-    SELECT t.*, v.* EXCLUDE ({group}), e.* EXCLUDE ({group}), c.clusters, c.level,
-        fewest >= {FEWEST} AND effective_orders >= {LEAST_EFFECTIVE} AND c.clusters >= {LEAST_CLUSTERS} AS has_interval,
+    SELECT
+        t.*,
+        v.* EXCLUDE ({group}),
+        e.* EXCLUDE ({group}),
+        c.clusters,
+        c.level,
+        fewest >= {FEWEST}
+            AND effective_orders >= {LEAST_EFFECTIVE}
+            AND c.clusters >= {LEAST_CLUSTERS} AS has_interval,
         {_estimands(reach)},
         sqrt(c.scores * c.clusters / (c.clusters - 1)) / total_overlap AS overlap_error_bps,
-        a.lowest, a.highest
+        a.lowest,
+        a.highest
     FROM counted AS t
     LEFT JOIN venues AS v ON {keys.same("t", "v", "flow_class")}
     LEFT JOIN effective AS e ON {keys.same("t", "e", "flow_class")}
@@ -386,16 +446,21 @@ compared AS (  -- each group, with the differences and how far they may be off
     LEFT JOIN accounts AS a ON {keys.same("t", "a", "flow_class")}
 ),
 judged AS (  -- with a verdict where the interval has no 0, and the weights of cells do not decide it
-    SELECT *, CASE
-        WHEN {disagree} THEN 'undecided'
-        WHEN difference_all + reach_all < -{margin} THEN 'pool'
-        WHEN difference_all - reach_all > {margin} THEN 'book'
-        ELSE 'undecided' END AS verdict
+    SELECT *,
+        CASE
+            WHEN {disagree} THEN 'undecided'
+            WHEN difference_all + reach_all < -{margin} THEN 'pool'
+            WHEN difference_all - reach_all > {margin} THEN 'book'
+            ELSE 'undecided'
+        END AS verdict
     FROM compared
 ),
 classes AS (  -- the verdict of each class of takers
-    SELECT {keys.columns()}, string_agg(flow_class || ': ' || verdict, ', ' ORDER BY flow_class) AS verdict_by_flow
-    FROM judged WHERE flow_class IS NOT NULL AND reach_all IS NOT NULL GROUP BY {keys.columns()}
+    SELECT {keys.columns()},
+        string_agg(flow_class || ': ' || verdict, ', ' ORDER BY flow_class) AS verdict_by_flow
+    FROM judged
+    WHERE flow_class IS NOT NULL AND reach_all IS NOT NULL
+    GROUP BY {keys.columns()}
 )
 SELECT {keys.columns("j")},
     coalesce(fills, 0) AS fills,
@@ -432,7 +497,8 @@ SELECT {keys.columns("j")},
     verdict_by_flow,
     {literal(kind)} AS reference,
     CAST(sum(left_out) OVER () AS BIGINT) AS "{LEFT_OUT}"
-FROM judged AS j LEFT JOIN classes AS k ON {keys.same("j", "k")}
+FROM judged AS j
+LEFT JOIN classes AS k ON {keys.same("j", "k")}
 WHERE flow_class IS NULL
 {keys.sorted_by(table="j")}"""
 

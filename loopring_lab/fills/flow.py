@@ -26,32 +26,39 @@ from loopring_lab.query import parse_tolerance
 # Steps of the question: which accounts are arbitrageurs?
 TRADED = """
 -- takers' fills at a known venue, with the moment up to which outside prices count
-SELECT *, began AS anchor
+SELECT *,
+    began AS anchor
 FROM fills
 WHERE told_role = 'taker' AND fill_type IN ('amm', 'dex') AND account_id IS NOT NULL"""
 
 GAINED = """
 -- how much better than the outside price each fill was, in basis points: the fee of a pool is in its price, that of a
 -- taker on the book is not
-SELECT *, -({worse}) - CASE fill_type WHEN 'dex' THEN fee_bps ELSE 0 END AS gain
+SELECT *,
+    -({worse}) - CASE fill_type WHEN 'dex' THEN fee_bps ELSE 0 END AS gain
 FROM found"""
 
 DECIDED = """
 -- each order is one decision, however many fills it took; those without an outside price do not count
-SELECT {group}, sum(notional::DOUBLE * gain) > 0 AS is_arbitrage
+SELECT {group},
+    sum(notional::DOUBLE * gain) > 0 AS is_arbitrage
 FROM gained
 WHERE notional > 0 AND isfinite(gain)
 GROUP BY {group}, market, order_id"""
 
 SUMS = """
 -- orders of each account in a market
-SELECT {group}, count(*) AS orders, count(*) FILTER (WHERE is_arbitrage) AS arbitrage
+SELECT {group},
+    count(*) AS orders,
+    count(*) FILTER (WHERE is_arbitrage) AS arbitrage
 FROM decided
 GROUP BY {group}"""
 
 VERDICTS = """
 WITH totals AS (  -- orders of each account in all markets
-    SELECT {group}, sum(orders)::DOUBLE AS n, sum(arbitrage)::DOUBLE AS k
+    SELECT {group},
+        sum(orders)::DOUBLE AS n,
+        sum(arbitrage)::DOUBLE AS k
     FROM sums
     GROUP BY {group}
 ),
@@ -62,20 +69,26 @@ shares AS (  -- Wilson's interval of the share of those that are arbitrage
     FROM totals
 )
 SELECT {group},
-    CASE WHEN middle - reach > 0.5 THEN 'arbitrage' WHEN middle + reach < 0.5 THEN 'user' ELSE 'unknown' END AS flow
+    CASE
+        WHEN middle - reach > 0.5 THEN 'arbitrage'
+        WHEN middle + reach < 0.5 THEN 'user'
+        ELSE 'unknown'
+    END AS flow
 FROM shares"""
 
 # Steps of the question: what does that say of each row?
 TAKERS = """
 -- who took each fill
-SELECT market, trade_id, min(account_id) AS taker
+SELECT market, trade_id,
+    min(account_id) AS taker
 FROM told
 WHERE told_role = 'taker'
 GROUP BY market, trade_id"""
 
 ROWS = """
 -- the verdict on the taker of each row's fill
-SELECT row, coalesce(flow, 'unknown') AS flow
+SELECT row,
+    coalesce(flow, 'unknown') AS flow
 FROM told AS t
 LEFT JOIN takers AS o ON t.market = o.market AND t.trade_id = o.trade_id
 LEFT JOIN flows AS f ON CASE told_role WHEN 'taker' THEN t.account_id ELSE o.taker END = f.account_id"""

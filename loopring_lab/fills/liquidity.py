@@ -166,9 +166,18 @@ OWN = f"""
 -- the pools' own side of their fills: whoever takes from a pool is not one
 SELECT {NUMBERED}, {BLOCK}, index_in_block, ms, moment,
     TRUE AS is_fill,
-    CASE WHEN flow IN ('arbitrage', 'user') THEN flow ELSE 'unknown' END AS flow,
-    CASE side WHEN 'BUY' THEN size WHEN 'SELL' THEN -size END AS base_change,
-    CASE side WHEN 'BUY' THEN -notional WHEN 'SELL' THEN notional END AS quote_change
+    CASE
+        WHEN flow IN ('arbitrage', 'user') THEN flow
+        ELSE 'unknown'
+    END AS flow,
+    CASE side
+        WHEN 'BUY' THEN size
+        WHEN 'SELL' THEN -size
+    END AS base_change,
+    CASE side
+        WHEN 'BUY' THEN -notional
+        WHEN 'SELL' THEN notional
+    END AS quote_change
 FROM trades
 WHERE fill_type = 'amm' AND role = 'maker'"""
 
@@ -189,27 +198,44 @@ UNPLACED = f"FALSE AS is_placed, NULL::BIGINT AS number, {UNKNOWN}"
 
 FILLS_ALONE = f"""
 -- fills of pools of which no balance is known
-SELECT *, FALSE AS is_lost, {UNPLACED} FROM own"""
+SELECT *,
+    FALSE AS is_lost,
+    {UNPLACED}
+FROM own"""
 
 PLACED = {
     "seen": """
 -- the fills of trades by their places, with what trades say better than balances: the time, and whose flow it was
-SELECT pool, block, index_in_block, min(ms) AS fill_ms, any_value(flow) AS flow
-FROM own GROUP BY ALL""",
+SELECT pool, block, index_in_block,
+    min(ms) AS fill_ms,
+    any_value(flow) AS flow
+FROM own
+GROUP BY ALL""",
     "timed": """
 -- fills and other changes of pools whose balances are known; in their order, so no time is before an earlier one
-SELECT m.*, coalesce(s.flow, 'unknown') AS flow,
+SELECT m.*,
+    coalesce(s.flow, 'unknown') AS flow,
     max(coalesce(s.fill_ms, m.ms)) OVER (PARTITION BY pool ORDER BY number) AS event_ms
-FROM moves AS m LEFT JOIN seen AS s USING (pool, block, index_in_block)""",
+FROM moves AS m
+LEFT JOIN seen AS s USING (pool, block, index_in_block)""",
     "others": """
 -- fills that are not among these: of a pool whose balances are known at other times, they are lost to its position
-SELECT *, pool IN (SELECT pool FROM moves) AS is_lost
-FROM own ANTI JOIN (FROM moves WHERE is_fill) AS known USING (pool, block, index_in_block)""",
+SELECT *,
+    pool IN (SELECT pool FROM moves) AS is_lost
+FROM own
+ANTI JOIN (FROM moves WHERE is_fill) AS known USING (pool, block, index_in_block)""",
     "events": f"""
 -- all of them
-SELECT {POOL}, number, event_ms AS ms,
+SELECT {POOL}, number,
+    event_ms AS ms,
     event_ms * {1 << PLACE_BITS} + coalesce(index_in_block + 1, 0) AS moment,
-    is_fill, flow, base_change, quote_change, FALSE AS is_lost, TRUE AS is_placed, {", ".join(KNOWN_WITH_BALANCES)}
+    is_fill,
+    flow,
+    base_change,
+    quote_change,
+    FALSE AS is_lost,
+    TRUE AS is_placed,
+    {", ".join(KNOWN_WITH_BALANCES)}
 FROM timed
 UNION ALL BY NAME
 SELECT {POOL}, ms, moment, is_fill, flow, base_change, quote_change, is_lost, {UNPLACED}
@@ -218,14 +244,30 @@ FROM others""",
 
 LEGS = """
 -- each event by what came in and went out, with the balances that it met; only fills have both
-SELECT *, base_change > 0 AS is_base_in,
+SELECT *,
+    base_change > 0 AS is_base_in,
     -- 0, but null where the change is unknown
-    CASE WHEN is_base_in THEN base_change WHEN quote_change > 0 THEN quote_change ELSE 0 * quote_change END
-        AS amount_in,
-    CASE WHEN is_base_in THEN -quote_change ELSE -base_change END AS amount_out,
-    CASE WHEN is_base_in THEN base_before ELSE quote_before END AS balance_in,
-    nullif(CASE WHEN is_base_in THEN quote_after ELSE base_after END, 0) AS left_out,
-    CASE WHEN is_base_in THEN base_unit ELSE quote_unit END AS unit
+    CASE
+        WHEN is_base_in THEN base_change
+        WHEN quote_change > 0 THEN quote_change
+        ELSE 0 * quote_change
+    END AS amount_in,
+    CASE
+        WHEN is_base_in THEN -quote_change
+        ELSE -base_change
+    END AS amount_out,
+    CASE
+        WHEN is_base_in THEN base_before
+        ELSE quote_before
+    END AS balance_in,
+    CASE
+        WHEN is_base_in THEN nullif(quote_after, 0)
+        ELSE nullif(base_after, 0)
+    END AS left_out,
+    CASE
+        WHEN is_base_in THEN base_unit
+        ELSE quote_unit
+    END AS unit
 FROM events"""
 
 
@@ -243,19 +285,26 @@ WITH divided AS (  -- each event, with what keeps the product
         first % left_out * {DIGIT} + balance_in // {DIGIT**2} % {DIGIT} * amount_out AS second,
         second % left_out * {DIGIT} + balance_in // {DIGIT} % {DIGIT} * amount_out AS third,
         third % left_out * {DIGIT} + balance_in % {DIGIT} * amount_out AS fourth,
-        first // left_out * {DIGIT**3} + second // left_out * {DIGIT**2} + third // left_out * {DIGIT}
-            + fourth // left_out + (fourth % left_out > 0)::INT AS exact
+        first // left_out * {DIGIT**3}
+            + second // left_out * {DIGIT**2}
+            + third // left_out * {DIGIT}
+            + fourth // left_out
+            + (fourth % left_out > 0)::INT AS exact
     FROM legs
 ),
 kept AS (  -- each event, with what the pool received beyond that, if it is a fill
-    SELECT *, CASE
-        WHEN is_fill AND amount_out > 0 AND left_out > 0 AND balance_in > 0
-            THEN amount_in - (exact + unit - 1) // unit * unit END AS kept
+    SELECT *,
+        CASE
+            WHEN is_fill AND amount_out > 0 AND left_out > 0 AND balance_in > 0
+                THEN amount_in - (exact + unit - 1) // unit * unit
+        END AS kept
     FROM divided
 )
 SELECT * EXCLUDE (first, second, third, fourth, exact, kept),
     is_fill AND kept IS NOT NULL AS is_measured,
-    CASE WHEN is_fill THEN coalesce(kept, amount_in * {pool_fee_bps} // 10000) END AS fee
+    CASE
+        WHEN is_fill THEN coalesce(kept, amount_in * {pool_fee_bps} // 10000)
+    END AS fee
 FROM kept"""
 
 
@@ -264,45 +313,63 @@ def marks_sql(every: str) -> str:
     return f"""
 -- the moments at which a position is valued: each event, and the end of each period but the last
 WITH dated AS (  -- each event, with its period
-    SELECT * EXCLUDE created_at, {period_sql(every)} AS period
+    SELECT * EXCLUDE created_at,
+        {period_sql(every)} AS period
     FROM (SELECT *, make_timestamptz(ms * 1000) AS created_at FROM charged) AS timed
 ),
 spans AS (  -- each pool with known balances, and its first and last period
-    SELECT {POOL}, make_timestamp(epoch_us(min(period))) AS first, make_timestamp(epoch_us(max(period))) AS last
-    FROM dated WHERE is_placed GROUP BY ALL
+    SELECT {POOL},
+        make_timestamp(epoch_us(min(period))) AS first,
+        make_timestamp(epoch_us(max(period))) AS last
+    FROM dated
+    WHERE is_placed
+    GROUP BY ALL
 ),
 starts AS (  -- each period of a pool but the last
-    SELECT {POOL}, unnest(range(first, last, {length_sql(every)})) AS start FROM spans
+    SELECT {POOL},
+        unnest(range(first, last, {length_sql(every)})) AS start
+    FROM spans
 ),
 ends AS (  -- the end of each of these, an event that changes nothing
-    SELECT {POOL}, to_timestamp(epoch(start)) AS period, epoch_ms(start + {length_sql(every)}) AS ms,
+    SELECT {POOL},
+        to_timestamp(epoch(start)) AS period,
+        epoch_ms(start + {length_sql(every)}) AS ms,
         ms * {1 << PLACE_BITS} AS moment,
-        FALSE AS is_fill, FALSE AS is_lost, TRUE AS is_placed, 0::HUGEINT AS base_change, 0::HUGEINT AS quote_change
+        FALSE AS is_fill,
+        FALSE AS is_lost,
+        TRUE AS is_placed,
+        0::HUGEINT AS base_change,
+        0::HUGEINT AS quote_change
     FROM starts
 ),
 listed AS (  -- both
-    SELECT *, TRUE AS is_event FROM dated UNION ALL BY NAME SELECT *, FALSE AS is_event FROM ends
+    SELECT *, TRUE AS is_event FROM dated
+    UNION ALL BY NAME
+    SELECT *, FALSE AS is_event FROM ends
 ),
 placed AS (  -- what was held after the last event, which may be unknown
-    SELECT *, row_number() OVER in_order AS place, last_value(
-        CASE WHEN is_event AND is_placed THEN struct_pack(base := base_after, quote := quote_after) END IGNORE NULLS
-    ) OVER in_order AS last_held
+    SELECT *,
+        row_number() OVER in_order AS place,
+        CASE WHEN is_event AND is_placed THEN struct_pack(base := base_after, quote := quote_after) END AS held,
+        last_value(held IGNORE NULLS) OVER in_order AS last_held
     FROM listed
     WINDOW in_order AS (PARTITION BY pool ORDER BY ms, is_event, number)
 )
 -- by the name `first_fill` the lookup of prices finds the moment
-SELECT * EXCLUDE last_held REPLACE (
+SELECT * EXCLUDE (held, last_held) REPLACE (
     CASE WHEN is_event THEN base_before ELSE last_held.base END AS base_before,
     CASE WHEN is_event THEN quote_before ELSE last_held.quote END AS quote_before,
     CASE WHEN is_event THEN base_after ELSE last_held.base END AS base_after,
     CASE WHEN is_event THEN quote_after ELSE last_held.quote END AS quote_after
-), moment AS first_fill
+),
+    moment AS first_fill
 FROM placed"""
 
 
 VALUED = """
 -- each moment with the price before it, and what would be held had no fill of the period happened
-SELECT *, found_price AS price,
+SELECT *,
+    found_price AS price,
     lag(found_price, 1, found_price) OVER in_order AS price_before,
     base_before - coalesce(
         sum(base_change) FILTER (WHERE is_fill) OVER (
@@ -319,13 +386,22 @@ SELECT *,
     {product_sql("base_before", "price")} AS worth_before,
     {product_sql("base_after", "price")} AS worth_after,
     -- without the balances, what the change itself is worth
-    CASE WHEN NOT is_placed THEN {product_sql("abs(base_change)", "price")} END AS worth_changed,
-    CASE WHEN base_change > 0 THEN {product_sql("fee", "price")} ELSE fee END AS fee_value,
+    CASE
+        WHEN NOT is_placed THEN {product_sql("abs(base_change)", "price")}
+    END AS worth_changed,
+    CASE
+        WHEN base_change > 0 THEN {product_sql("fee", "price")}
+        ELSE fee
+    END AS fee_value,
     -- what is untouched gains from where it began to where it changes or the period ends
-    CASE WHEN untouched = lag(untouched) OVER of_period THEN 0
-        ELSE {product_sql("untouched", "price_before")} END AS untouched_from,
-    CASE WHEN untouched = lead(untouched) OVER of_period THEN 0
-        ELSE {product_sql("untouched", "price")} END AS untouched_to
+    CASE
+        WHEN untouched = lag(untouched) OVER of_period THEN 0
+        ELSE {product_sql("untouched", "price_before")}
+    END AS untouched_from,
+    CASE
+        WHEN untouched = lead(untouched) OVER of_period THEN 0
+        ELSE {product_sql("untouched", "price")}
+    END AS untouched_to
 FROM valued
 WINDOW of_period AS (PARTITION BY pool, is_placed, period ORDER BY place)"""
 
@@ -336,8 +412,10 @@ SELECT *,
     worth_before + quote_before AS value_before,
     worth_after + quote_after AS value_after,
     worth_before - lag(worth_after, 1, worth_before) OVER in_order AS gain,
-    CASE WHEN is_placed THEN worth_after - worth_before ELSE sign(base_change)::INT * worth_changed END
-        + quote_change AS moved,
+    CASE
+        WHEN is_placed THEN worth_after - worth_before
+        ELSE sign(base_change)::INT * worth_changed
+    END + quote_change AS moved,
     fee_value - moved AS loss,
     untouched_to - untouched_from AS untouched_gain
 FROM worths
@@ -369,7 +447,9 @@ def sums_sql(keys: Keys) -> str:
     return f"""
 -- sums of each period and pool; of a position also its value when the period begins and ends
 WITH counted AS (  -- each period and pool, with all fills
-    SELECT 0 AS everything, {group},
+    SELECT
+        0 AS everything,
+        {group},
         count(*) FILTER (WHERE is_fill) AS fills,
         count(*) FILTER (
             WHERE is_lost OR is_event AND (moved IS NULL OR is_fill AND fee_value IS NULL)
@@ -378,7 +458,9 @@ WITH counted AS (  -- each period and pool, with all fills
     GROUP BY ALL
 ),
 summed AS (  -- each period and pool, without lost fills
-    SELECT 0 AS everything, {group},
+    SELECT
+        0 AS everything,
+        {group},
         count(*) FILTER (WHERE is_fill) AS known_fills,
         count(*) FILTER (WHERE is_measured) AS measured,
         bool_and(is_placed) AS is_placed,
@@ -403,7 +485,8 @@ summed AS (  -- each period and pool, without lost fills
     GROUP BY ALL
 )
 SELECT c.*, s.* EXCLUDE ({keys.columns()})
-FROM counted AS c LEFT JOIN summed AS s ON {keys.same("c", "s")}"""
+FROM counted AS c
+LEFT JOIN summed AS s ON {keys.same("c", "s")}"""
 
 
 def answer_sql(keys: Keys, kind: str) -> str:
@@ -419,17 +502,29 @@ def answer_sql(keys: Keys, kind: str) -> str:
         net = "fees - lost_to_arbitrage - lost_to_users - lost_to_unknown"
     return f"""
 WITH opened AS (  -- a period begins with the value with which the one before it ended
-    SELECT *, CASE WHEN row_number() OVER in_order = 1 THEN first_value ELSE lag(closed) OVER in_order END AS opened
+    SELECT *,
+        CASE
+            WHEN row_number() OVER in_order = 1 THEN first_value
+            ELSE lag(closed) OVER in_order
+        END AS opened
     FROM sums
     WINDOW in_order AS (PARTITION BY {of_pool} ORDER BY {period})
 )
-SELECT {keys.columns()}, fills::BIGINT AS fills, unpriced::BIGINT AS unpriced, notional,
-    base_held, quote_held,
+SELECT {keys.columns()},
+    fills::BIGINT AS fills,
+    unpriced::BIGINT AS unpriced,
+    notional,
+    base_held,
+    quote_held,
     CASE WHEN is_placed THEN base_added END AS base_added,
     CASE WHEN is_placed THEN quote_added END AS quote_added,
-    base_fees, quote_fees, opened, closed,
+    base_fees,
+    quote_fees,
+    opened,
+    closed,
     closed - opened AS change,
-    rebalanced, {", ".join(flows)},
+    rebalanced,
+    {", ".join(flows)},
     CASE WHEN is_placed THEN added END AS added,
     {net} AS net,
     held,

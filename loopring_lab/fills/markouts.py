@@ -167,19 +167,26 @@ def markouts(
         "horizons": f"-- horizons in ms\nSELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
-SELECT b.* EXCLUDE (anchor, found_price, found_moment), found_price AS price_before, number, horizon,
+SELECT b.* EXCLUDE (anchor, found_price, found_moment),
+    found_price AS price_before,
+    number,
+    horizon,
     (ms + length + 1) * {1 << PLACE_BITS} AS anchor
-FROM before AS b CROSS JOIN horizons""",
+FROM before AS b
+CROSS JOIN horizons""",
         "after": asof_sql(trades, "later", "last"),
         "priced": f"""
 -- with the last price up to the horizon, if that is one after the order
 SELECT *,
     CASE WHEN found_moment > ended THEN found_price END AS price_after,
-    CASE WHEN found_moment > ended THEN {time_sql("found_moment")} END AS after_at
+    CASE
+        WHEN found_moment > ended THEN {time_sql("found_moment")}
+    END AS after_at
 FROM after""",
         "costs": f"""
 -- the effective cost, and the realized cost and impact that it is the sum of
-SELECT *, horizon AS {keys.aliases[-1]},
+SELECT *,
+    horizon AS {keys.aliases[-1]},
     {worse_sql("price", "price_before")} AS effective_bps,
     {worse_sql("price", "price_after", "price_before")} AS realized_bps,
     {worse_sql("price_after", "price_before")} AS impact_bps
@@ -275,7 +282,8 @@ def shortfall(
         **price_steps(prices, caller, "last"),
         "filled": f"""
 -- the fills of each order put together, by keys; amounts are unknown where one of a fill is
-SELECT {keys.columns()}, order_id, market, side, order_hash, account_id, {STORAGE_ID} AS storage_id,
+SELECT {keys.columns()}, order_id, market, side, order_hash, account_id,
+    {STORAGE_ID} AS storage_id,
     min(trade_id) AS trade_id,
     min(began) AS anchor,
     min(created_at) AS first,
@@ -297,15 +305,23 @@ GROUP BY ALL""",
         ),
         "compared": f"""
 -- how much higher the average price is than that on arrival; below 18 decimals, its rest counts too
-SELECT *, known_notional AS notional, average AS average_price, found_price AS arrival_price,
+SELECT *,
+    known_notional AS notional,
+    average AS average_price,
+    found_price AS arrival_price,
     {time_sql("found_moment")} AS arrival_at,
     10000 * ((average - found_price)::DOUBLE + rest::DOUBLE / known_size::DOUBLE)
         / found_price::DOUBLE AS higher_bps
 FROM arrived""",
         "costs": f"""
 -- what each order cost, price and fee
-SELECT *, 0::BIGINT AS both_sides, {literal(kind)} AS reference,
-    CASE side WHEN 'BUY' THEN higher_bps WHEN 'SELL' THEN 0 - higher_bps END AS shortfall_bps,
+SELECT *,
+    0::BIGINT AS both_sides,
+    {literal(kind)} AS reference,
+    CASE side
+        WHEN 'BUY' THEN higher_bps
+        WHEN 'SELL' THEN 0 - higher_bps
+    END AS shortfall_bps,
     shortfall_bps + fee_bps AS all_in_bps
 FROM compared""",
     }
@@ -330,7 +346,8 @@ FROM compared""",
     steps["pairs"] = sums.pairs_sql(keys)
     steps["answer"] = f"""
 -- in order, with the number of fills of which both sides are there
-SELECT {shown}, (SELECT sum(fills)::BIGINT FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
+SELECT {shown},
+    (SELECT sum(fills)::BIGINT FROM pairs WHERE is_all) AS "{BOTH_SIDES}"
 FROM sums
 ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_id"))}"""
     return noted(ask(replace(question, steps=steps, medians=()), trades, prices), kind)

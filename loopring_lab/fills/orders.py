@@ -76,7 +76,8 @@ def orders(trades: Any) -> Any:
     totals = sums.totals_sql(keys, *TOTALS, *KNOWN_SUMS)
     shown = f"""
 -- with the average price of each order, and the share of it that was made and taken
-SELECT {keys.columns()}, first, last, fills, amm_fills, average AS average_price,
+SELECT {keys.columns()}, first, last, fills, amm_fills,
+    average AS average_price,
     made / nullif(volume::DOUBLE, 0) AS maker_share,
     taken / nullif(volume::DOUBLE, 0) AS taker_share,
     * EXCLUDE ({own})
@@ -84,7 +85,9 @@ FROM ({with_average(f"({totals})")})"""
     steps = {
         "filed": f"""
 -- fills with what else tells their orders apart
-SELECT *, {STORAGE_ID} AS {keys.aliases[4]} FROM trades""",
+SELECT *,
+    {STORAGE_ID} AS {keys.aliases[4]}
+FROM trades""",
         "rows": sums.rates_sql(keys, "filed"),
         "sums": sums.sums_sql(keys, *OF_ORDERS, rows="filed"),
     }

@@ -116,31 +116,52 @@ def pool_returns(
         "now": asof_sql(trades, "own", "last"),
         "ahead": f"""
 -- the same, to be looked up as late as the horizon
-SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_now,
+SELECT * EXCLUDE (anchor, found_price, found_moment),
+    found_price AS price_now,
     (ms + {length + 1}) * {1 << PLACE_BITS} AS anchor
 FROM now""",
         "later": asof_sql(trades, "ahead", "last"),
         "gained": f"""
 -- what the pool was paid and gained with each fill, at the prices then and later; a gain is null unless all is known
-SELECT *, CASE side WHEN 'SELL' THEN 1 WHEN 'BUY' THEN -1 END AS sign,
+SELECT *,
+    CASE side
+        WHEN 'SELL' THEN 1
+        WHEN 'BUY' THEN -1
+    END AS sign,
     {product_sql("size", "price_now")} AS value_now,
-    CASE WHEN found_moment > ended THEN {product_sql("size", "found_price")} END AS value_later,
-    CASE sign WHEN 1 THEN notional ELSE value_now END AS paid,
+    CASE
+        WHEN found_moment > ended THEN {product_sql("size", "found_price")}
+    END AS value_later,
+    CASE sign
+        WHEN 1 THEN notional
+        ELSE value_now
+    END AS paid,
     sign * (notional - value_now) AS net,
     sign * (notional - value_later) AS markout,
     net IS NOT NULL AND markout IS NOT NULL AS is_priced
 FROM later""",
         "sums": f"""
 -- the same by period and market; sums are of the fills that have a price
-SELECT {group}, count(*) AS fills, count(*) FILTER (WHERE NOT is_priced) AS unpriced,
-    {priced("notional")}, {priced("paid")}, {priced("net")}, {priced("markout")}
+SELECT {group},
+    count(*) AS fills,
+    count(*) FILTER (WHERE NOT is_priced) AS unpriced,
+    {priced("notional")},
+    {priced("paid")},
+    {priced("net")},
+    {priced("markout")}
 FROM gained
 GROUP BY ALL""",
         "answer": f"""
 -- fees, and what follows from them
-SELECT {group}, fills, unpriced, notional, paid * {pool_fee_bps} // 10000 AS fees,
-    fees - net AS lvr, net, markout,
-    {rate_sql("fees")}, {rate_sql("lvr")}, {rate_sql("net")}, {rate_sql("markout")},
+SELECT {group}, fills, unpriced, notional,
+    paid * {pool_fee_bps} // 10000 AS fees,
+    fees - net AS lvr,
+    net,
+    markout,
+    {rate_sql("fees")},
+    {rate_sql("lvr")},
+    {rate_sql("net")},
+    {rate_sql("markout")},
     {literal(kind)} AS reference
 FROM sums
 {keys.sorted_by()}""",

@@ -38,7 +38,8 @@ MOVES = {
 SELECT {POOL}, ms, index_in_block, {BLOCK},
     base_balance::HUGEINT AS base_after,
     quote_balance::HUGEINT AS quote_after,
-    base_unit, quote_unit,
+    base_unit,
+    quote_unit,
     row_number() OVER (PARTITION BY pool ORDER BY ms, block, index_in_block NULLS FIRST) AS number
 FROM (SELECT account_id AS stated_account, * EXCLUDE account_id FROM ledger) AS ledger
 JOIN (SELECT DISTINCT {POOL} FROM own) AS pools USING (market)
@@ -54,10 +55,14 @@ FROM states
 WINDOW in_order AS (PARTITION BY pool ORDER BY number)""",
     "moves": """
 -- the changes: only a fill moves both balances, in opposite directions. Where blocks are missing, what is known ends
-SELECT *, coalesce(sign(base_change) * sign(quote_change) = -1, FALSE) AS is_fill
+SELECT *,
+    coalesce(sign(base_change) * sign(quote_change) = -1, FALSE) AS is_fill
 FROM followed
-WHERE base_change <> 0 OR quote_change <> 0
-    OR (base_after IS NULL OR quote_after IS NULL) AND base_before IS NOT NULL AND quote_before IS NOT NULL""",
+WHERE base_change <> 0
+    OR quote_change <> 0
+    OR (base_after IS NULL OR quote_after IS NULL)
+        AND base_before IS NOT NULL
+        AND quote_before IS NOT NULL""",
 }
 
 
@@ -67,17 +72,20 @@ def ledger_of(balances: Any, caller: str) -> pa.Table:
     frames.check_columns(BALANCES, names, f"{caller}: balances=")
     there = [name for name in OPTIONAL if name in names]
     table = frames.to_table(balances, caller, [*BALANCES, *there])
+    moments = table["created_at"].cast(frames.TIMESTAMP)
     columns = {
         "market": table["market"].cast(pa.string()),
-        "ms": table["created_at"].cast(frames.TIMESTAMP).cast(pa.int64()),
+        "ms": moments.cast(pa.int64()),
     }
     for name in OPTIONAL:
-        unknown = pa.nulls(len(table), pa.int64())
-        columns[name] = table[name].cast(pa.int64()) if name in there else unknown
+        columns[name] = pa.nulls(len(table), pa.int64())
+    for name in there:
+        columns[name] = table[name].cast(pa.int64())
     for side in ("base", "quote"):
         name = f"{side}_balance"
         amounts = combined(frames.exact(table[name], name, caller))
         columns[name] = with_scale(amounts, WHOLE)
         decimals = table[f"{side}_decimals"].to_numpy().astype(np.int64)
-        columns[f"{side}_unit"] = pa.array(10 ** np.clip(PLACES - decimals, 0, PLACES))
+        zeros = np.clip(PLACES - decimals, 0, PLACES)
+        columns[f"{side}_unit"] = pa.array(10**zeros)
     return pa.table(columns)

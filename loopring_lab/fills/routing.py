@@ -50,7 +50,9 @@ NEEDS = (*ROLE_COLUMNS, "base", "quote", "size", "price", "notional", "fee_token
 KNOWN_STATES = """
 -- the reserves of each pool from a moment on: of two states at one moment it is not known which came last, so then
 -- nothing is, which is a state as well
-SELECT hash(market) AS keys, moment,
+SELECT
+    hash(market) AS keys,
+    moment,
     struct_pack(
         base := if(count(*) = 1, min(base_balance), NULL),
         quote := if(count(*) = 1, min(quote_balance), NULL),
@@ -192,16 +194,21 @@ def _with_reserves(trades: Any, balances: Any, keys: Keys) -> pa.Table:
         "once": ONCE,
         "filed": f"""
 -- takers' fills on the book, with what tells orders without a hash apart
-SELECT *, {STORAGE_ID} AS storage
+SELECT *,
+    {STORAGE_ID} AS storage
 FROM once
 WHERE told_role = 'taker' AND fill_type = 'dex' AND market IS NOT NULL""",
         "orders": f"""
 -- the orders, with the moment of their first fill on the book; amounts are unknown if that of any fill is, and fills
 -- of unknown orders are no order
-SELECT market, side, base, quote, fee_token, account_id, order_hash, storage AS storage_id, order_id{own},
+SELECT market, side, base, quote, fee_token, account_id, order_hash,
+    storage AS storage_id,
+    order_id{own},
     count(*) AS fills,
     min(created_at) AS first,
-    CASE WHEN count(*) = count(moment) AND count(*) = count(order_id) THEN min(moment) END AS first_fill,
+    CASE
+        WHEN count(*) = count(moment) AND count(*) = count(order_id) THEN min(moment)
+    END AS first_fill,
     CASE WHEN count(*) = count(size) THEN sum(size) END AS size,
     CASE WHEN count(*) = count(notional) THEN sum(notional) END AS notional,
     CASE WHEN count(*) = count(fee) THEN sum(fee) END AS fee
@@ -209,7 +216,8 @@ FROM filed
 GROUP BY ALL""",
         "classed": f"""
 -- with the class of their size in the market; reserves must be older than `anchor`
-SELECT *, {before_sql(balances, caller)} AS anchor,
+SELECT *,
+    {before_sql(balances, caller)} AS anchor,
     CASE WHEN size > 0 THEN 1 + {SIZE_CLASS} END AS size_class
 FROM orders
 WINDOW by_size AS (PARTITION BY market, size > 0 ORDER BY size)""",
@@ -217,7 +225,9 @@ WINDOW by_size AS (PARTITION BY market, size > 0 ORDER BY size)""",
         "found": asof_sql(trades, "classed", "last"),
         "sums": f"""
 -- with the reserves, in tokens
-SELECT {keys.columns()}, {", ".join(OF_ORDERS)}, first_fill,
+SELECT {keys.columns()},
+    {", ".join(OF_ORDERS)},
+    first_fill,
     found_price.base AS base_balance,
     found_price.quote AS quote_balance,
     found_price.base_decimals AS base_decimals,
@@ -333,8 +343,12 @@ def compared(
     steps = {
         "costs": f"""
 -- how much more each order paid than at the pool, or how much less it received; and the same with fees
-SELECT *, row AS order_id,
-    {BPS} * CASE side WHEN 'BUY' THEN {paid} - 1 WHEN 'SELL' THEN 1 - {paid} END AS before_fees_bps,
+SELECT *,
+    row AS order_id,
+    {BPS} * CASE side
+        WHEN 'BUY' THEN {paid} - 1
+        WHEN 'SELL' THEN 1 - {paid}
+    END AS before_fees_bps,
     {BPS} * CASE side
         WHEN 'BUY' THEN {paid} * {at_pool} / {on_book} - 1
         WHEN 'SELL' THEN 1 - {paid} * {on_book} / {at_pool}

@@ -34,8 +34,13 @@ NO_POOLS = pa.schema(
 # In these steps a taker is 1 and a maker is -1, so that the role of one side is the negative of the other's.
 SIGNED = """
 -- rows with the role that is reported or that follows from the pools which the caller names
-SELECT trades.*, at_pool, coalesce(fee > 0, FALSE) AS pays,
-    CASE role WHEN 'taker' THEN 1 WHEN 'maker' THEN -1 ELSE {given} END AS known
+SELECT trades.*, at_pool,
+    coalesce(fee > 0, FALSE) AS pays,
+    CASE role
+        WHEN 'taker' THEN 1
+        WHEN 'maker' THEN -1
+        ELSE {given}
+    END AS known
 FROM trades
 LEFT JOIN pools
     ON fill_type = 'amm' AND account_id = pool_account AND market IS NOT DISTINCT FROM pool_market"""
@@ -43,35 +48,63 @@ LEFT JOIN pools
 SIDES = """
 -- each side of each fill; a fill that was read twice has further rows
 SELECT trade_id, market, ms, side,
-    min(fill_type) AS fill_type, min(account_id) AS account,
-    bool_or(pays) AS pays, max(known) AS known, max(at_pool) AS at_pool
+    min(fill_type) AS fill_type,
+    min(account_id) AS account,
+    bool_or(pays) AS pays,
+    max(known) AS known,
+    max(at_pool) AS at_pool
 FROM signed
 WHERE side IN ('BUY', 'SELL')
 GROUP BY trade_id, market, ms, side"""
 
 PAIRED = """
 -- rows with what is known of the other side of their fill
-SELECT k.*, o.fill_type AS other_type, o.account AS other_account,
-    coalesce(o.pays, FALSE) AS other_pays, o.known AS other_known, o.at_pool AS other_at_pool
+SELECT k.*,
+    o.fill_type AS other_type,
+    o.account AS other_account,
+    coalesce(o.pays, FALSE) AS other_pays,
+    o.known AS other_known,
+    o.at_pool AS other_at_pool
 FROM signed AS k
 LEFT JOIN sides AS o
-    ON k.trade_id = o.trade_id AND k.market = o.market AND k.ms IS NOT DISTINCT FROM o.ms
-    AND o.side = CASE k.side WHEN 'BUY' THEN 'SELL' WHEN 'SELL' THEN 'BUY' END"""
+    ON k.trade_id = o.trade_id
+    AND k.market = o.market
+    AND k.ms IS NOT DISTINCT FROM o.ms
+    AND o.side = CASE k.side
+        WHEN 'BUY' THEN 'SELL'
+        WHEN 'SELL' THEN 'BUY'
+    END"""
 
 SHOWN = """
 -- rows with the role that they show by themselves and that of the other side: who alone pays a fee is the taker
 SELECT *,
-    CASE WHEN known IS NULL AND pays AND NOT other_pays AND other_known IS DISTINCT FROM 1
-        AND (fill_type = 'amm' OR {fees_tell}) THEN 1 ELSE known END AS own,
-    CASE WHEN other_known IS NULL AND other_pays AND NOT pays AND known IS DISTINCT FROM 1
-        AND (other_type = 'amm' OR {fees_tell}) THEN 1 ELSE other_known END AS other
+    CASE
+        WHEN known IS NULL
+            AND pays
+            AND NOT other_pays
+            AND other_known IS DISTINCT FROM 1
+            AND (fill_type = 'amm' OR {fees_tell}) THEN 1
+        ELSE known
+    END AS own,
+    CASE
+        WHEN other_known IS NULL
+            AND other_pays
+            AND NOT pays
+            AND known IS DISTINCT FROM 1
+            AND (other_type = 'amm' OR {fees_tell}) THEN 1
+        ELSE other_known
+    END AS other
 FROM paired"""
 
 TOLD = """
 -- the trades with the role of each row, where one follows, and from what
 SELECT * EXCLUDE (known, pays, at_pool, other_type, other_account, other_pays, other_known, other_at_pool, own, other),
-    coalesce(role,
-        CASE coalesce(own, -other, at_pool, -other_at_pool) WHEN 1 THEN 'taker' WHEN -1 THEN 'maker' END
+    coalesce(
+        role,
+        CASE coalesce(own, -other, at_pool, -other_at_pool)
+            WHEN 1 THEN 'taker'
+            WHEN -1 THEN 'maker'
+        END
     ) AS told_role,
     CASE
         WHEN role IS NOT NULL THEN 'reported'
@@ -101,19 +134,31 @@ QUALIFY trade_id IS NULL OR row_number() OVER (
 TAKEN = {
     "taking": """
 -- takers' rows, and those that might be
-SELECT * FROM told WHERE told_role IS DISTINCT FROM 'maker'""",
+SELECT *
+FROM told
+WHERE told_role IS DISTINCT FROM 'maker'""",
     "doubled": """
 -- fills with several such rows
-SELECT trade_id FROM taking WHERE trade_id IS NOT NULL GROUP BY trade_id HAVING count(*) > 1""",
+SELECT trade_id
+FROM taking
+WHERE trade_id IS NOT NULL
+GROUP BY trade_id
+HAVING count(*) > 1""",
     "once": f"""
 -- one row of each fill, the taker's if it is known; putting all rows in order would take a fifth of the whole time
-SELECT * FROM taking WHERE trade_id IS NULL OR trade_id NOT IN (FROM doubled)
+SELECT *
+FROM taking
+WHERE trade_id IS NULL OR trade_id NOT IN (FROM doubled)
 UNION ALL
-SELECT * FROM taking WHERE trade_id IN (FROM doubled)
+SELECT *
+FROM taking
+WHERE trade_id IN (FROM doubled)
 QUALIFY row_number() OVER (PARTITION BY trade_id ORDER BY (told_role IS NULL, side, {IN_ORDER})) = 1""",
     "takers": """
 -- a fill is not taken, as far as is known, if its taker or venue is unknown
-SELECT *, coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken FROM once""",
+SELECT *,
+    coalesce(told_role = 'taker' AND fill_type IN ('amm', 'dex'), FALSE) AS is_taken
+FROM once""",
 }
 
 # Whether a maker on the order book is seen to pay a fee: then fees there prove nothing.
@@ -125,7 +170,8 @@ WHERE fill_type IS DISTINCT FROM 'amm'"""
 
 EVIDENCE = """
 -- what rows show of accounts at pools: one that trades on the order book is no pool, as one that takes
-SELECT DISTINCT market, account_id, other_account, role IS NULL AS is_open,
+SELECT DISTINCT market, account_id, other_account,
+    role IS NULL AS is_open,
     CASE fill_type WHEN 'dex' THEN 1 ELSE coalesce(own, -other) END AS sign
 FROM shown
 WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR other = -1)"""
@@ -134,10 +180,13 @@ WHERE account_id IS NOT NULL AND (fill_type IN ('amm', 'dex') OR own = 1 OR othe
 ROUND = """
 -- the evidence with what follows from it
 WITH takers AS (  -- accounts that take
-    SELECT DISTINCT account_id FROM evidence WHERE sign = 1
+    SELECT DISTINCT account_id
+    FROM evidence
+    WHERE sign = 1
 ),
 makers AS (  -- pools
-    SELECT DISTINCT market, account_id FROM evidence
+    SELECT DISTINCT market, account_id
+    FROM evidence
     WHERE sign = -1 AND market IS NOT NULL AND account_id NOT IN (FROM takers)
 )
 SELECT * REPLACE (CASE
@@ -151,7 +200,10 @@ FROM evidence"""
 
 AT_POOLS = """
 -- accounts whose role at pools is known
-SELECT market AS pool_market, account_id AS pool_account, max(sign) AS at_pool
+SELECT
+    market AS pool_market,
+    account_id AS pool_account,
+    max(sign) AS at_pool
 FROM evidence
 WHERE is_open AND sign IS NOT NULL
 GROUP BY market, account_id"""
@@ -207,8 +259,12 @@ def with_roles(trades: Any, pools: Any = None) -> Any:
     steps, tables = role_steps(trades, caller, pools)
     steps["rows"] = """
 -- a source that the frame has already stays beside a reported role, so that asking again changes nothing
-SELECT row, told_role AS role,
-    CASE WHEN told_source = 'reported' THEN coalesce(role_source, 'reported') ELSE told_source END AS role_source
+SELECT row,
+    told_role AS role,
+    CASE
+        WHEN told_source = 'reported' THEN coalesce(role_source, 'reported')
+        ELSE told_source
+    END AS role_source
 FROM told"""
     question = Question(
         caller, steps, needs=ROLE_COLUMNS, may_have=("role_source",), shown=None

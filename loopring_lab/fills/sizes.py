@@ -68,19 +68,27 @@ def size_profile(
     keys = sums.with_key(part, "fill_type")
     summed = f"""
 -- fills of each type in each quantile
-SELECT {keys.columns()}, count(*) AS fills,
-    sum(notional) AS notional, min(notional) AS smallest, max(notional) AS largest
+SELECT {keys.columns()},
+    count(*) AS fills,
+    sum(notional) AS notional,
+    min(notional) AS smallest,
+    max(notional) AS largest
 FROM sized
 GROUP BY ALL"""
     # The type comes after the sizes, unless it is one of the keys in front of the quantile.
     type_column = keys.columns("s").removeprefix(part.columns("s"))
     shown = f"""
 -- with the ends of each quantile, and its parts
-SELECT {part.columns("s")}, min(smallest) OVER part AS smallest, max(largest) OVER part AS largest{type_column},
-    fills, fills / sum(fills) OVER part AS share,
-    notional, notional::DOUBLE / nullif(sum(notional::DOUBLE) OVER part, 0) AS notional_share,
+SELECT {part.columns("s")},
+    min(smallest) OVER part AS smallest,
+    max(largest) OVER part AS largest{type_column},
+    fills,
+    fills / sum(fills) OVER part AS share,
+    notional,
+    notional::DOUBLE / nullif(sum(notional::DOUBLE) OVER part, 0) AS notional_share,
     median_bps
-FROM sums AS s JOIN medians AS m ON {keys.same("s", "m")}
+FROM sums AS s
+JOIN medians AS m ON {keys.same("s", "m")}
 WINDOW part AS (PARTITION BY {part.columns("s")})"""
     steps = {
         **_quantile_steps(trades, quantiles, outer, part.aliases[-1]),
@@ -119,7 +127,10 @@ def _quantile_steps(
         )
         steps["ends"] = f"""
 -- the largest size of each quantile but the last: in memory, finding these takes a fifth of sorting all sizes
-SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM trades GROUP BY ALL"""
+SELECT {outer.columns()},
+    quantile_disc(notional, [{fractions}]) AS ends
+FROM trades
+GROUP BY ALL"""
         up_to = " ".join(
             f"WHEN notional <= ends[{part}] THEN {part}" for part in range(1, quantiles)
         )
@@ -132,5 +143,7 @@ SELECT {outer.columns()}, quantile_disc(notional, [{fractions}]) AS ends FROM tr
         quantile = f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
     steps["sized"] = f"""
 -- fills with their quantile; equal sizes are in the same one
-SELECT *, ({quantile})::BIGINT AS {name} FROM {source}"""
+SELECT *,
+    ({quantile})::BIGINT AS {name}
+FROM {source}"""
     return steps

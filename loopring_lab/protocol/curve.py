@@ -197,8 +197,10 @@ def sign(secret: Secret, message: int) -> tuple[int, int, int]:
     seed = SecretBytes(secret.to_bytes(32, "little") + message.to_bytes(32, "little"))
     nonce = Secret(int.from_bytes(sha512(seed).digest(), "little") % SUBGROUP_ORDER)
     rx, ry = to_affine(multiply_base(nonce))
-    challenge = poseidon((rx, ry, *to_affine(multiply_base(secret)), message))
-    return rx, ry, (nonce + secret * challenge) % ORDER
+    x, y = to_affine(multiply_base(secret))
+    challenge = poseidon((rx, ry, x, y, message))
+    s = (nonce + secret * challenge) % ORDER
+    return rx, ry, s
 
 
 def verify(x: int, y: int, message: int, signature: tuple[int, int, int]) -> bool:
@@ -208,7 +210,9 @@ def verify(x: int, y: int, message: int, signature: tuple[int, int, int]) -> boo
         return False
     challenge = poseidon((rx, ry, x, y, message))
     # s B = R + challenge K, of which the signer made s so.
-    right = add(to_extended(rx, ry), multiply(challenge, to_extended(x, y)))
+    key = to_extended(x, y)
+    point = to_extended(rx, ry)
+    right = add(point, multiply(challenge, key))
     return is_equal(multiply_base(s), right)
 
 

@@ -158,7 +158,8 @@ class Pager:
         numbers = self._matching(query)
         limit = min(query.limit, self._settings.page_rows or query.limit)
         rows = self._rows(numbers, query.offset, limit)
-        text = rows_json(rows, self._settings.numbers == "number")
+        as_numbers = self._settings.numbers == "number"
+        text = rows_json(rows, as_numbers)
         # What grows is the history of an account; a search for an order names none.
         if self._settings.growth and query.account_id:
             self._grow(query.account_id, query.fill_types)

@@ -419,7 +419,15 @@ class Simulation:
         pool.trade(order.buys, order.size, quote)
         taken = self._new_order(order.taker, order.sold(), STORAGE_STEP)
         made = self._new_order(pool.account, order.bought(), 1)
-        self._fill(order, POOL, pool.account, order.size, quote, taken, made)
+        self._fill(
+            order,
+            POOL,
+            pool.account,
+            order.size,
+            quote,
+            taken,
+            made,
+        )
         return 1
 
     def _fill_at_book(self, order: _Order, matches: list[Match]) -> int:

@@ -65,10 +65,20 @@ WITH
 entries AS (
     {CHANGED}
     UNION ALL
-    SELECT block, index_in_block, 'amm_update', account, token, NULL, balance
+    SELECT block, index_in_block,
+        'amm_update',
+        account,
+        token,
+        NULL,
+        balance
     FROM amm_update
     UNION ALL
-    SELECT {BEFORE_ALL}, {BEFORE_ALL}, 'amm_update', account, token, NULL, balance
+    SELECT {BEFORE_ALL}, {BEFORE_ALL},
+        'amm_update',
+        account,
+        token,
+        NULL,
+        balance
     FROM carried
 ),
 -- What one transaction does to one balance, or says about it. Blocks of one run follow each other without a gap.
@@ -95,7 +105,8 @@ totals AS (
 ),
 -- Each balance as it follows from the statement before it and all changes since.
 recomputed AS (
-    SELECT *, total + last_value(held_before IGNORE NULLS) OVER earlier AS recomputed
+    SELECT *,
+        total + last_value(held_before IGNORE NULLS) OVER earlier AS recomputed
     FROM totals
     WINDOW earlier AS (
         PARTITION BY run, account, token ORDER BY block, index_in_block
@@ -104,7 +115,11 @@ recomputed AS (
 )
 """
 OF_ACCOUNT = """
-SELECT block, index_in_block, kind, token AS token_id, change, published, recomputed
+SELECT block, index_in_block, kind,
+    token AS token_id,
+    change,
+    published,
+    recomputed
 FROM recomputed
 WHERE published IS NOT NULL OR change <> 0
 ORDER BY block, index_in_block, kind, token

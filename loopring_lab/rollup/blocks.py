@@ -525,8 +525,9 @@ def _with_nft_data(mints: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
     is_conditional = (mints["kind"] != 0).to_numpy(bool)
     # The slot after a mint has the minter (scheme 0), the one after that the token's contract (scheme 1).
     for scheme, address in enumerate(("minter", "token_address")):
-        part = data[data["scheme"] == scheme].drop(columns="scheme")
-        part["index_in_block"] = part["index_in_block"] - 1 - scheme
+        is_part = data["scheme"] == scheme
+        part = data[is_part].drop(columns="scheme")
+        part["index_in_block"] -= 1 + scheme
         joined = mints[keys].merge(part, on=keys, how="left", validate="m:1")
         mints[address] = joined["address"].where(is_conditional)
         for name in ("nft_type", "nft_id", "creator_bips"):

@@ -413,10 +413,10 @@ class Census:
     def _add(self, trades: pa.Table) -> None:
         sold = trades["sell_a"].to_numpy()
         bought = trades["buy_a"].to_numpy()
-        pairs = np.unique(np.sort(np.stack([sold, bought], axis=1)), axis=0)
+        # Whichever of two tokens is sold, it is one pair.
+        both = np.sort(np.stack([sold, bought], axis=1))
+        pairs = np.unique(both, axis=0)
         self.pairs.update(map(tuple, pairs.tolist()))
         for name in ("account_a", "account_b"):
-            accounts, counts = np.unique(trades[name].to_numpy(), return_counts=True)
-            self._fills.update(
-                dict(zip(accounts.tolist(), counts.tolist(), strict=True))
-            )
+            for one in pc.value_counts(trades[name]).to_pylist():
+                self._fills[one["values"]] += one["counts"]

@@ -433,11 +433,15 @@ def _conditional(blocks: Blocks) -> list[np.ndarray]:
     tables = [blocks.table(kind) for kind in ALWAYS]
     for kind in IF_KIND:
         table = blocks.table(kind)
-        tables.append(table.filter(pa.array(table["kind"].to_numpy() > 0)))
-    block = np.concatenate([table["block"].to_numpy() for table in tables])
-    index = np.concatenate([table["index_in_block"].to_numpy() for table in tables])
+        is_conditional = table["kind"].to_numpy() > 0
+        tables.append(table.filter(pa.array(is_conditional)))
+    places = [table.select(["block", "index_in_block"]) for table in tables]
+    joined = pa.concat_tables(places)
+    block = joined["block"].to_numpy()
+    index = joined["index_in_block"].to_numpy()
     order = np.lexsort((index, block))
-    starts = np.searchsorted(block[order], np.arange(1, len(blocks.raw)))
+    later_blocks = np.arange(1, len(blocks.raw))
+    starts = np.searchsorted(block[order], later_blocks)
     return np.split(index[order], starts)
 
 

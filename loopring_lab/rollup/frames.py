@@ -61,12 +61,11 @@ def places(blocks: Blocks, rows: Any) -> pd.DataFrame:
     """Return the columns that all frames of transactions begin with, for rows that name ``block`` and place."""
     block = np.asarray(rows["block"])
     within = np.asarray(rows["index_in_block"])
+    block_id = blocks.headers_table["block_id"].take(pa.array(block))
     frame = pd.DataFrame(
         {
             "block": as_series(pa.array(block.astype(np.int32))),
-            "block_id": as_series(
-                blocks.headers_table["block_id"].take(pa.array(block))
-            ),
+            "block_id": as_series(block_id),
             "index_in_block": as_series(pa.array(within.astype(np.int32))),
         }
     )
@@ -116,9 +115,9 @@ def with_units(frame: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
         # A column of token ids is followed by their symbols, one of amounts by its units.
         if name in TOKEN_OF.values():
             codes = listed.get_indexer(column.to_numpy(np.int64))
-            symbol = (
-                name.removesuffix("_id") if name.endswith("_id") else f"{name}_symbol"
-            )
+            symbol = f"{name}_symbol"
+            if name.endswith("_id"):
+                symbol = name.removesuffix("_id")
             columns[symbol] = pd.Categorical.from_codes(codes, dtype=symbols)
         elif name in TOKEN_OF and TOKEN_OF[name] in frame:
             codes = listed.get_indexer(frame[TOKEN_OF[name]].to_numpy(np.int64))
@@ -149,12 +148,17 @@ def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     # Both digits of all bytes at once: text made value by value would take most of the time of a frame.
     content = as_bytes(column)
     rows, width = content.shape
-    digits = np.empty((rows, 2 + 2 * width), np.uint8)
-    digits[:, :2] = np.frombuffer(b"0x", np.uint8)
-    digits[:, 2:] = HEX[content].reshape(rows, 2 * width)
-    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(digits.shape[1])
-    text = pa.StringArray.from_buffers(rows, pa.py_buffer(ends), pa.py_buffer(digits))
-    return pc.if_else(column.is_valid(), text, None) if column.null_count else text
+    letters = np.empty((rows, 2 + 2 * width), np.uint8)
+    letters[:, :2] = np.frombuffer(b"0x", np.uint8)
+    letters[:, 2:] = HEX[content].reshape(rows, 2 * width)
+    length = np.int32(letters.shape[1])
+    # Where each text ends; the first number is where the first one begins.
+    ends = np.arange(rows + 1, dtype=np.int32) * length
+    buffers = (pa.py_buffer(ends), pa.py_buffer(letters))
+    text = pa.StringArray.from_buffers(rows, *buffers)
+    if column.null_count:
+        return pc.if_else(column.is_valid(), text, None)
+    return text
 
 
 def as_bytes(column: pa.Array | pa.ChunkedArray) -> np.ndarray:

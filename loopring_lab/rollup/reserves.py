@@ -22,7 +22,9 @@ WITH
 listed AS (
     SELECT account, market, base, quote, base_decimals, quote_decimals
     FROM (
-        SELECT account, min(token) AS one, max(token) AS other
+        SELECT account,
+            min(token) AS one,
+            max(token) AS other
         FROM movements
         WHERE published IS NOT NULL
         GROUP BY account
@@ -73,7 +75,8 @@ ended AS (
         NULL AS quote_balance
     FROM held
     JOIN (
-        SELECT run, min(block) AS block
+        SELECT run,
+            min(block) AS block
         FROM headers
         GROUP BY run
     ) AS next ON next.run = held.run + 1

@@ -85,8 +85,9 @@ def trades(
 
 def is_pool(blocks: Blocks, accounts: np.ndarray) -> np.ndarray:
     """Return which accounts are pools: amm updates name them, or their ids are reserved for pools."""
-    named = blocks.known_pools.union(blocks.table("amm_update")["account"].to_pylist())
-    is_named = np.isin(accounts, list(named))
+    updated = blocks.table("amm_update")["account"].to_pylist()
+    named = list({*blocks.known_pools, *updated})
+    is_named = np.isin(accounts, named)
     is_reserved = (accounts > 0) & (accounts <= RESERVED_FOR_POOLS)
     return np.asarray(is_named | is_reserved)
 
@@ -145,8 +146,13 @@ class _Settled(rows.Conversion):
     """Converts fills to rows, two for each."""
 
     def __init__(self, fills: pa.Table, listing: MarketLookup) -> None:
-        super().__init__(2 * len(fills), listing)
+        count = len(fills)
+        super().__init__(2 * count, listing)
         self.fills = fills
+        # Of each row the fill that it is a side of.
+        self.fill = np.repeat(np.arange(count), 2)
+        # Places of takers and makers in turn, where all makers stand behind all takers.
+        self.in_turn = pa.array(self.fill + np.tile([0, count], count))
         self.sell_a = fills["sell_a"].to_numpy()
         self.sell_b = fills["sell_b"].to_numpy()
 
@@ -155,13 +161,14 @@ class _Settled(rows.Conversion):
         pairs = self.pairs()
         # A buys the base token where it sells the quote token, and then its leg is the quote's.
         a_buys = self.sell_a == pairs.quote_id
+        leg_is_quote = pa.array(a_buys)
         leg_a = self.fills["fill_a"].combine_chunks().cast(WHOLE)
         leg_b = self.fills["fill_b"].combine_chunks().cast(WHOLE)
-        base_leg = pc.if_else(pa.array(a_buys), leg_b, leg_a)
-        quote_leg = pc.if_else(pa.array(a_buys), leg_a, leg_b)
+        base_leg = pc.if_else(leg_is_quote, leg_b, leg_a)
+        quote_leg = pc.if_else(leg_is_quote, leg_a, leg_b)
 
-        # Of each row the fill, which has its size, price and notional; fees are a row's own.
-        fill = np.repeat(np.arange(len(self.fills)), 2)
+        # Both rows of a fill have its size, price and notional; fees are a row's own.
+        fill = self.fill
         of_fill = pa.array(fill)
         base = pairs.base[fill]
         quote = pairs.quote[fill]
@@ -170,7 +177,7 @@ class _Settled(rows.Conversion):
         notional = self.amounts("notional", quote_leg, pairs.quote, rows_each=2)
         notional = notional.take(of_fill)
 
-        account = _interleaved(*self.of_parties("account"))
+        account = self.both("account").to_numpy()
         if pools is None:
             are_pools = is_pool(blocks, account)
         else:
@@ -179,54 +186,54 @@ class _Settled(rows.Conversion):
         with_pool = are_pools.reshape(-1, 2).any(axis=1)
         amm = rows.FILL_TYPES.index("amm")
         dex = rows.FILL_TYPES.index("dex")
+        fill_type = np.where(with_pool, amm, dex).astype(np.int8)
 
-        side = _interleaved(~a_buys, a_buys).astype(np.int8)  # codes: 0 buys, 1 sells
+        # Codes: 0 buys, 1 sells.
+        side = np.stack([~a_buys, a_buys], axis=1).ravel().astype(np.int8)
         # Of a token against itself, neither side buys.
-        side[np.repeat(self.sell_a == self.sell_b, 2)] = -1
-        fee_code = self.codes(_interleaved(*self.of_parties("fee_token")))
-        fee = self.amounts("fee", self.fees(), fee_code, rows_each=1)
+        is_same = self.sell_a == self.sell_b
+        side[is_same[fill]] = -1
+        fee_code = self.codes(self.both("fee_token").to_numpy())
+        fees = self.both("fee").cast(WHOLE)
+        fee = self.amounts("fee", fees, fee_code, rows_each=1)
+        fee_bps = rows.fee_rates(fee, fee_code, (base, size), (quote, notional))
         self.note_odd(pairs)
         block = self.fills["block"].to_numpy()[fill].astype(np.int64)
         index = self.fills["index_in_block"].to_numpy()[fill].astype(np.int64)
         headers = blocks.headers_table
+        seconds = headers["timestamp"].to_numpy()[block]
+        block_id = headers["block_id"].combine_chunks().take(pa.array(block))
+        roles = np.array(ROLES_OF_PARTIES, np.int8)
         return pa.table(
             {
-                "created_at": headers["timestamp"].to_numpy()[block] * 1_000,
+                "created_at": seconds * 1_000,
                 "trade_id": trade_ids(blocks, block, index),
                 "account_id": account,
                 "market": pairs.market[fill],
                 "base": base,
                 "quote": quote,
                 "side": side,
-                "fill_type": np.where(with_pool, amm, dex)[fill].astype(np.int8),
-                "role": np.tile(np.array(ROLES_OF_PARTIES, np.int8), len(self.fills)),
+                "fill_type": fill_type[fill],
+                "role": np.tile(roles, len(self.fills)),
                 "size": size,
                 "price": price,
                 "notional": notional,
                 "fee": fee,
                 "fee_token": fee_code,
-                "fee_bps": rows.fee_rates(
-                    fee, fee_code, (base, size), (quote, notional)
-                ),
+                "fee_bps": fee_bps,
                 "order_hash": pa.nulls(len(fill), pa.string()),
-                "block_id": headers["block_id"].combine_chunks().take(pa.array(block)),
+                "block_id": block_id,
                 "index_in_block": index,
-                "token_id": _interleaved(self.sell_a, self.sell_b),
-                "storage_id": _interleaved(*self.of_parties("storage")),
+                "token_id": self.both("sell"),
+                "storage_id": self.both("storage"),
                 "extra": self.notes(),
             }
         )
 
-    def of_parties(self, name: str) -> list[np.ndarray]:
-        """Return a column of the taker and of the maker."""
-        return [self.fills[f"{name}_{party}"].to_numpy() for party in PARTIES]
-
-    def fees(self) -> pa.Array:
-        """Return the fees of both sides, in turn."""
-        fees = [self.fills[f"fee_{party}"].combine_chunks() for party in PARTIES]
-        count = len(self.fills)
-        order = _interleaved(np.arange(count), np.arange(count, 2 * count))
-        return pa.concat_arrays(fees).cast(WHOLE).take(pa.array(order))
+    def both(self, name: str) -> pa.Array:
+        """Return what a column has of takers and of makers, in turn."""
+        columns = [self.fills[f"{name}_{party}"].combine_chunks() for party in PARTIES]
+        return pa.concat_arrays(columns).take(self.in_turn)
 
     def codes(self, token_ids: np.ndarray) -> np.ndarray:
         """Return the codes of tokens, -1 where they are unknown."""
@@ -306,18 +313,16 @@ class _Settled(rows.Conversion):
         has_price = pc.and_(pc.greater(divisor, 0), pa.array(is_known))
         divisor = pc.if_else(has_price, divisor, None)
         is_large = pc.greater_equal(dividend, TOO_LARGE)
+        dividend = pc.if_else(is_large, None, dividend)
         quotient = pc.divide(
-            with_scale(pc.if_else(is_large, None, dividend), DIVIDEND),
+            with_scale(dividend, DIVIDEND),
             with_scale(divisor, DIVISOR),
         )
-        is_beyond = pc.or_kleene(
-            is_large, pc.greater_equal(quotient, pa.scalar(LIMIT, quotient.type))
-        )
+        limit = pa.scalar(LIMIT, quotient.type)
+        is_beyond = pc.or_kleene(is_large, pc.greater_equal(quotient, limit))
         is_beyond = pc.and_(is_beyond, has_price)
-        self.flag(
-            np.repeat(is_beyond.to_numpy(zero_copy_only=False), 2),
-            f"the price does not fit {AMOUNT_TYPE}",
-        )
+        of_rows = is_beyond.take(pa.array(self.fill))
+        self.flag(of_rows, f"the price does not fit {AMOUNT_TYPE}")
         return pc.if_else(is_beyond, None, quotient).cast(AMOUNT_TYPE)
 
     def note_odd(self, pairs: _Pairs) -> None:
@@ -327,23 +332,16 @@ class _Settled(rows.Conversion):
         for fill in np.flatnonzero(is_unknown | is_same).tolist():
             sold = (int(self.sell_a[fill]), int(self.sell_b[fill]))
             for token in dict.fromkeys(sold):
-                if self.listing.code(token) < 0:
-                    what = (
-                        "is an NFT"
-                        if token >= FIRST_NFT
-                        else "is not in the tokens table"
-                    )
-                    self.note(fill, f"token {token} {what}")
+                if self.listing.code(token) >= 0:
+                    continue
+                what = "is not in the tokens table"
+                if token >= FIRST_NFT:
+                    what = "is an NFT"
+                self.note(fill, f"token {token} {what}")
             if is_same[fill]:
                 self.note(fill, f"both sides sell token {sold[0]}")
-        bit6 = [
-            self.fills[f"bit6_{party}"].to_numpy(zero_copy_only=False)
-            for party in PARTIES
-        ]
-        self.flag(
-            _interleaved(*bit6),
-            "bit 6 of the order data is set, whose meaning is not known",
-        )
+        reason = "bit 6 of the order data is set, whose meaning is not known"
+        self.flag(self.both("bit6"), reason)
 
     def note(self, fill: int, reason: str) -> None:
         """Note a reason on both rows of a fill."""
@@ -382,8 +380,3 @@ def _listed(
         pair = listing.ids_of(code)
         found[frozenset(pair)] = (code, pair[0])
     return found
-
-
-def _interleaved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return values of takers and makers in turn."""
-    return np.stack([a, b], axis=1).ravel()

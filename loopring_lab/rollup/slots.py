@@ -235,12 +235,10 @@ class Slots:
             self.headers[place] = content[:HEADER]
             start = stop
             stop = start + size
-            slots[start:stop, :WIDTH_FIRST] = content[HEADER:middle].reshape(
-                size, WIDTH_FIRST
-            )
-            slots[start:stop, WIDTH_FIRST:] = content[middle:].reshape(
-                size, SLOT - WIDTH_FIRST
-            )
+            first = content[HEADER:middle]
+            second = content[middle:]
+            slots[start:stop, :WIDTH_FIRST] = first.reshape(size, WIDTH_FIRST)
+            slots[start:stop, WIDTH_FIRST:] = second.reshape(size, SLOT - WIDTH_FIRST)
         return slots
 
 
@@ -287,14 +285,18 @@ def _new(count: int, dtype: type) -> np.ndarray:
 
 def _column(rows: np.ndarray, field: Field) -> pa.Array:
     start = field.start
+    width = field.width
+    stop = start + width
     if field.form == "bytes":
-        return binary(rows[:, start : start + field.width])
+        return binary(rows[:, start:stop])
     if field.form == "float":
-        return _scaled(*_float_parts(rows, start, field.width))
-    if field.width > 4:
-        low = rows[:, start + 4 : start + field.width].view(">u8")[:, 0]
-        return _decimals(low, number(rows, start, 4))
-    return pa.array(number(rows, start, field.width))
+        mantissa, exponent = _float_parts(rows, start, width)
+        return _scaled(mantissa, exponent)
+    if width > 4:
+        low = rows[:, start + 4 : stop].view(">u8")[:, 0]
+        high = number(rows, start, 4)
+        return _decimals(low, high)
+    return pa.array(number(rows, start, width))
 
 
 def _float_parts(rows: np.ndarray, start: int, width: int) -> Float:
@@ -346,7 +348,11 @@ def _sides_of_trades(rows: np.ndarray) -> dict[str, pa.Array]:
             f"fee_bips_{side}": pa.array(bips),
         }
         amount, token, rate = _charged(
-            sold[side], bought, fills[side], fills[other], bips
+            sold[side],
+            bought,
+            fills[side],
+            fills[other],
+            bips,
         )
         found[f"fee_{side}"] = _fee(*amount, rate)
         found[f"fee_token_{side}"] = pa.array(token)
@@ -368,9 +374,8 @@ def _charged(
     if not buys_nft.any():
         return received, bought, bips
     pays_sold = buys_nft & (sold < FIRST_NFT)
-    mantissa, exponent = (
-        np.where(buys_nft, *parts) for parts in zip(gave, received, strict=True)
-    )
+    mantissa = np.where(buys_nft, gave[0], received[0])
+    exponent = np.where(buys_nft, gave[1], received[1])
     token = np.where(pays_sold, sold, bought)
     rate = np.where(buys_nft & ~pays_sold, 0, bips)
     return (mantissa, exponent), token, rate
@@ -393,10 +398,10 @@ def _mints(rows: np.ndarray, plain: dict[str, pa.Array]) -> dict[str, pa.Array]:
     signed = read("signed_mint", rows)
     conditional = read("conditional_mint", rows)
     is_signed = pc.equal(plain["kind"], 0)
-    found = {
-        name: pc.if_else(is_signed, column, pa.scalar(None, column.type))
-        for name, column in signed.items()
-    }
+    found = {}
+    for name, column in signed.items():
+        nothing = pa.scalar(None, column.type)
+        found[name] = pc.if_else(is_signed, column, nothing)
     nobody = pa.scalar(bytes(20), conditional["to"].type)
     return found | {
         "receiver": pc.if_else(is_signed, plain["minter"], conditional["receiver"]),

@@ -326,13 +326,14 @@ class Store:
         missing = frame["first"].shift(-1) - frame["last"] - 1
         known = frame["last"].dropna()
         if len(known):
-            later = pc.greater(pc.unique(index.events["block_id"]), int(known.iloc[-1]))
-            missing[len(known) - 1] = pc.sum(later).as_py() or 0
+            last = int(known.iloc[-1])
+            submitted = pc.unique(index.events["block_id"])
+            is_later = pc.greater(submitted, last)
+            missing[len(known) - 1] = pc.sum(is_later).as_py() or 0
         frame.insert(3, "missing", missing)
         for name in ("first_time", "last_time"):
-            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True).astype(
-                "datetime64[ms, UTC]"
-            )
+            times = pd.to_datetime(frame[name], unit="s", utc=True)
+            frame[name] = times.astype("datetime64[ms, UTC]")
         frame.attrs |= index.attrs
         return frame
 

@@ -109,8 +109,10 @@ pairs AS (
 ),
 clashes AS (
     SELECT
-        one.number AS first_number, one.sha256 AS first,
-        other.number AS second_number, other.sha256 AS second
+        one.number AS first_number,
+        one.sha256 AS first,
+        other.number AS second_number,
+        other.sha256 AS second
     FROM pairs AS one
     JOIN pairs AS other ON (one.number = other.number AND one.sha256 < other.sha256)
     UNION ALL
@@ -137,7 +139,9 @@ ARRIVED = ", ".join(f"arrived.{name}" for name in (*TOLD, *FACTS))
 MERGE = f"""
 MERGE INTO held.main.blocks AS held_blocks
 USING (
-    SELECT sha256, min(arrival) AS arrival, {FIRST_TOLD}
+    SELECT sha256,
+        min(arrival) AS arrival,
+        {FIRST_TOLD}
     FROM sent
     GROUP BY sha256
     ORDER BY arrival
@@ -394,10 +398,13 @@ def refuse_unreadable(where: str, raw: RawBlock) -> None:
 def _rows_of(blocks: Sequence[RawBlock]) -> tuple[pa.Table, pa.Table]:
     """Return blocks as rows of the store, and the pools that they name; an error names one that cannot be read."""
     read = Blocks(blocks)
-    headers = read.headers_table.rename_columns(
-        {"block_id": "number", "data_sha256": "sha256"}
-    )
-    columns = {name: headers[name] for name in ("number", "sha256", *TOLD_BY_HEADERS)}
+    headers = read.headers_table
+    columns = {
+        "number": headers["block_id"],
+        "sha256": headers["data_sha256"],
+    }
+    for name in TOLD_BY_HEADERS:
+        columns[name] = headers[name]
     for name, kind in TOLD_BY_CALL.items():
         # Without a call around a block, nothing of its submission is known.
         told = [getattr(raw, name) if raw.form else None for raw in blocks]

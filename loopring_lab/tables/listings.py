@@ -218,8 +218,9 @@ class MarketLookup:
         listed = enumerate(self.token_ids[:-1])
         self._code = {int(token_id): code for code, token_id in listed}
         self.markets: list[str] = markets.index.tolist()
-        pairs = zip(markets["base_token_id"], markets["quote_token_id"], strict=True)
-        self._ids = list(pairs)
+        base = markets["base_token_id"]
+        quote = markets["quote_token_id"]
+        self._ids = list(zip(base, quote, strict=True))
         # Markets from here on are not listed: they were met in rows.
         self.known = len(self.markets)
         self._exact = {name: code for code, name in enumerate(self.markets)}

@@ -262,12 +262,12 @@ class _Converter(Conversion):
         codes = encoded.indices.fill_null(len(pairs) - 1).to_numpy()
         is_odd = np.array([pair.reason is not None for pair in pairs])
         for row in rows_where(is_odd[codes]):
-            self.reasons[row].append(pairs[codes[row]].reason)
-        market = np.array([pair.market for pair in pairs], np.int32)
-        base = np.array([pair.base for pair in pairs], np.int32)
-        quote = np.array([pair.quote for pair in pairs], np.int32)
-        is_pool = np.array([pair.is_pool for pair in pairs])
-        return market[codes], base[codes], quote[codes], is_pool[codes]
+            pair = pairs[codes[row]]
+            self.reasons[row].append(pair.reason)
+        found = [(pair.market, pair.base, pair.quote) for pair in pairs]
+        market, base, quote = np.array(found, np.int32)[codes].T
+        is_pool = np.array([pair.is_pool for pair in pairs])[codes]
+        return market, base, quote, is_pool
 
     def codes(
         self,

@@ -80,7 +80,6 @@ _END = b'"]]}'
 _WIDTHS = (7, 8, 9, 11, 12, 13, 14)
 # Each row ends with a bracket, which becomes the end of a line.
 _LINES = bytes.maketrans(b"]", b"\n")
-_WORD = pa.dictionary(pa.int32(), pa.string())
 
 
 class _Regular(NamedTuple):
@@ -387,12 +386,15 @@ def _regular(page: Page, size: int) -> _Regular | None:
     start = _START.match(body)
     if start is None or not body.endswith(_END) or b"\\" in body:
         return None
-    width = body.count(b'"', start.end(), body.index(b"]", start.end())) // 2
+    end_of_row = body.index(b"]", start.end())
+    width = body.count(b'"', start.end(), end_of_row) // 2
     if width not in _WIDTHS:
         return None
     layout = (width, b"," + start["space"])
     # Without the last two brackets, so that every row ends with one.
-    return _Regular(layout, body[start.end() : -2], start["total"].decode())
+    rows = body[start.end() : -2]
+    total = start["total"].decode()
+    return _Regular(layout, rows, total)
 
 
 def _parse_lines(

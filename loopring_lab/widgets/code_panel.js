@@ -1,34 +1,50 @@
-// JupyterLab's notebook and this widget's place in it; elsewhere, such as in Voila, there is none.
-function placeInNotebook(model, el) {
+const HTML = `
+  <details class="ll-code">
+    <summary>Code</summary>
+    <div class="ll-bar">
+      <button name="copy">Copy</button>
+      <button name="insert">Insert below</button>
+      <span role="status"></span>
+    </div>
+    <pre tabindex="0" role="region" aria-label="Code"></pre>
+  </details>`;
+
+// JupyterLab's list of the cells of this notebook; elsewhere, such as in Voila, there is none.
+function cellsAround(model, el) {
   const cells = model.widget_manager?.context?.model?.sharedModel;
-  const cell = el.closest(".jp-Notebook .jp-Cell");
-  if (!cells?.insertCell || !cell) return null;
+  const isInCell = el.closest(".jp-Notebook .jp-Cell");
+  return isInCell && cells?.insertCell ? cells : null;
+}
+
+// The number of the cell that a view is in.
+function indexOfCell(el) {
+  const cell = el.closest(".jp-Cell");
   // A notebook that is drawn in part numbers its cells itself.
-  const siblings = [
-    ...cell.parentElement.querySelectorAll(":scope > .jp-Cell"),
-  ];
-  const index = Number(
-    cell.dataset.windowedListIndex ?? siblings.indexOf(cell),
-  );
-  return { cells, index };
+  const numbered = cell.dataset.windowedListIndex;
+  if (numbered !== undefined) {
+    return Number(numbered);
+  }
+  const siblings = cell.parentElement.querySelectorAll(":scope > .jp-Cell");
+  return [...siblings].indexOf(cell);
 }
 
 function render({ model, el }) {
-  const [details, summary, bar, copy, insert, status, code] = fill(
-    el,
-    `<details class="ll-code"><summary>Code</summary>
-      <div class="ll-bar"><button>Copy</button><button>Insert below</button>
-        <span role="status"></span></div>
-      <pre tabindex="0" role="region" aria-label="Code"></pre>
-    </details>`,
-  );
-  const show = () => {
+  const find = fill(el, HTML);
+  const copy = find("[name=copy]");
+  const insert = find("[name=insert]");
+  const status = find("[role=status]");
+  const code = find("pre");
+
+  function show() {
     code.textContent = model.get("value");
     status.textContent = "";
+  }
+
+  // When it is opened, the view has its place on the page.
+  find("details").ontoggle = () => {
+    insert.hidden = !cellsAround(model, el);
   };
-  details.ontoggle = () => {
-    insert.hidden = !placeInNotebook(model, el);
-  };
+
   copy.onclick = async () => {
     try {
       await navigator.clipboard.writeText(code.textContent);
@@ -39,12 +55,14 @@ function render({ model, el }) {
     }
     status.textContent = "Copied.";
   };
+
   insert.onclick = () => {
-    const { cells, index } = placeInNotebook(model, el);
-    const source = code.textContent;
-    cells.insertCell(index + 1, { cell_type: "code", source });
+    const below = indexOfCell(el) + 1;
+    const cell = { cell_type: "code", source: code.textContent };
+    cellsAround(model, el).insertCell(below, cell);
     status.textContent = "Inserted below.";
   };
+
   show();
   model.on("change:value", show);
   return () => model.off("change:value", show);

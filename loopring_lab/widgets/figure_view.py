@@ -162,10 +162,8 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         lower = np.clip(low, first, last)
         upper = np.clip(high, first, last)
         edges = self._parts(np.hstack([lower, upper])).tolist()
-        return [
-            [*edges[n], marks[n].text]
-            for n in np.flatnonzero(begins_before_end & ends_after_begin)
-        ]
+        in_view = np.flatnonzero(begins_before_end & ends_after_begin)
+        return [[*edges[n], marks[n].text] for n in in_view]
 
     def _parts(self, extents: Any) -> Any:
         """Convert left, lower, right and upper pixels to left, top, right and bottom, as parts of the picture."""

@@ -1,9 +1,9 @@
 // What every view uses; it stands before the view's own script.
 
-// Fills a view with HTML, and returns its elements in the order in which they stand.
+// Fills a view with HTML, and returns a function that finds an element of it.
 function fill(el, html) {
   el.innerHTML = html;
   // The notebook has shortcuts on single keys, such as "d" twice, which deletes a cell.
   el.addEventListener("keydown", (event) => event.stopPropagation());
-  return el.querySelectorAll("*");
+  return (selector) => el.querySelector(selector);
 }

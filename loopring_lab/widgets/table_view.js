@@ -1,103 +1,133 @@
 // The kernel filters, sorts, adds up and formats; this shows a page of rows and says what was clicked.
+const HTML = `
+  <div class="ll-view">
+    <div class="ll-bar">
+      <label>Filter
+        <input type="search" autocomplete="off" placeholder="text, or size > 1">
+      </label>
+      <button name="csv" title="Save these rows with all digits">Save CSV</button>
+      <span role="status"></span>
+    </div>
+    <div class="ll-box" tabindex="0" role="region" aria-label="Table"></div>
+    <div class="ll-bar ll-pager">
+      <button name="back">Previous</button>
+      <span></span>
+      <button name="next">Next</button>
+    </div>
+    <p class="ll-help"></p>
+    <div class="ll-notes"></div>
+  </div>`;
+
+// Hands the browser a file to save, which the kernel has packed.
+async function download(packed) {
+  const unpack = new DecompressionStream("gzip");
+  const unpacked = new Blob([packed]).stream().pipeThrough(unpack);
+  const file = await new Response(unpacked).blob();
+  const address = URL.createObjectURL(file);
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = "table.csv";
+  link.click();
+  // The click only begins the download.
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
 function render({ model, el }) {
-  const [
-    view,
-    bar,
-    label,
-    search,
-    csv,
-    status,
-    box,
-    pager,
-    back,
-    place,
-    next,
-    help,
-    notes,
-  ] = fill(
-    el,
-    `<div class="ll-view">
-      <div class="ll-bar">
-        <label>Filter <input type="search" autocomplete="off" placeholder="text, or size > 1"></label>
-        <button title="Save these rows with all digits">Save CSV</button>
-        <span role="status"></span>
-      </div>
-      <div class="ll-box" tabindex="0" role="region" aria-label="Table"></div>
-      <div class="ll-bar"><button>Previous</button><span></span><button>Next</button></div>
-      <p class="ll-help"></p>
-      <div></div>
-    </div>`,
-  );
-  const buttons = () => [...box.querySelectorAll("th button")];
+  const find = fill(el, HTML);
+  const search = find("input");
+  const status = find("[role=status]");
+  const box = find(".ll-box");
+  const pager = find(".ll-pager");
+  const back = find("[name=back]");
+  const next = find("[name=next]");
+  const help = find(".ll-help");
+
+  const headings = () => [...box.querySelectorAll("th button")];
   const rows = () => [...box.querySelectorAll("tbody tr")];
-  const show = () => {
+  const stops = () => [...headings(), ...rows()];
+
+  function show() {
     const page = model.get("page");
-    const { activeElement } = document;
-    const stops = () => [...buttons(), ...rows()];
-    const focused = stops().indexOf(activeElement);
+    const focused = stops().indexOf(document.activeElement);
     box.innerHTML = page.html;
     // All is new; the keyboard stays where it was.
     stops()[focused]?.focus();
-    notes.innerHTML = page.notes;
+    find(".ll-notes").innerHTML = page.notes;
     status.textContent = page.status;
-    place.textContent = page.place;
+    find(".ll-pager span").textContent = page.place;
+    const end = page.start + page.rows.length;
     pager.hidden = page.matching === page.rows.length;
     back.disabled = page.start === 0;
-    next.disabled = page.start + page.rows.length === page.matching;
-  };
+    next.disabled = end === page.matching;
+  }
 
   // Pointing at a heading, or moving the keyboard there, says what the column means.
-  const explain = ({ target }) => {
-    help.textContent = target.closest("th button")?.title ?? "";
-  };
+  function explain(event) {
+    const heading = event.target.closest("th button");
+    help.textContent = heading?.title ?? "";
+  }
   box.onpointerover = explain;
   box.addEventListener("focusin", explain);
-  const choose = (row) => model.send({ choose: rows().indexOf(row) });
-  box.onclick = ({ target }) => {
-    const heading = target.closest("th button");
-    const row = target.closest("tr[tabindex]");
-    if (heading) model.send({ sort: buttons().indexOf(heading) });
-    else if (row) choose(row);
+
+  function sort(heading) {
+    model.send({ sort: headings().indexOf(heading) });
+  }
+
+  function choose(row) {
+    model.send({ choose: rows().indexOf(row) });
+  }
+
+  box.onclick = (event) => {
+    const heading = event.target.closest("th button");
+    const row = event.target.closest("tr[tabindex]");
+    if (heading) {
+      sort(heading);
+    } else if (row) {
+      choose(row);
+    }
+  };
+
+  // What keys do on a row that can be chosen.
+  const keys = {
+    ArrowDown: (row) => row.nextElementSibling?.focus(),
+    ArrowUp: (row) => row.previousElementSibling?.focus(),
+    Enter: choose,
+    " ": choose,
   };
   box.onkeydown = (event) => {
     const row = event.target.closest("tr[tabindex]");
-    const { key } = event;
-    if (!row) return;
-    if (key === "ArrowDown") row.nextElementSibling?.focus();
-    else if (key === "ArrowUp") row.previousElementSibling?.focus();
-    else if (key === "Enter" || key === " ") choose(row);
-    else return;
-    event.preventDefault();
+    const act = keys[event.key];
+    if (row && act) {
+      act(row);
+      event.preventDefault();
+    }
   };
-  search.oninput = () => model.send({ filter: search.value });
-  const turn = (way) => {
-    const { start, size } = model.get("page");
-    model.send({ start: start + way * size });
+
+  function turn(way) {
+    const page = model.get("page");
+    model.send({ start: page.start + way * page.size });
     box.scrollTop = 0;
-  };
+  }
   back.onclick = () => turn(-1);
   next.onclick = () => turn(1);
-  csv.onclick = () => model.send({ csv: true });
-  const save = async ({ refused }, [packed]) => {
-    if (refused) {
-      status.textContent = refused;
-      return;
+
+  search.oninput = () => model.send({ filter: search.value });
+  find("[name=csv]").onclick = () => model.send({ csv: true });
+
+  function receive(message, buffers) {
+    if (message.refused) {
+      status.textContent = message.refused;
+    } else {
+      download(buffers[0]);
     }
-    const unpack = new DecompressionStream("gzip");
-    const text = new Response(new Blob([packed]).stream().pipeThrough(unpack));
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await text.blob());
-    link.download = "table.csv";
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  };
+  }
 
   show();
   model.on("change", show);
-  model.on("msg:custom", save);
+  model.on("msg:custom", receive);
   return () => {
     model.off("change", show);
-    model.off("msg:custom", save);
+    model.off("msg:custom", receive);
   };
 }
 export default { render };

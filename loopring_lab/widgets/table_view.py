@@ -146,8 +146,9 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
                 "Give fewer, such as frame.tail(1000), or a summary."
             )
         keys, columns = text_columns(frame, self._precision)
+        empty = map(str, empty_columns(frame))
         hidden = {
-            *map(str, empty_columns(frame)),
+            *empty,
             *zero_columns(frame),
             *redundant_columns(frame, columns),
         }
@@ -255,29 +256,23 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
 
     def _table_html(self, rows: list[int]) -> str:
         head = "".join(self._heading_html(column) for column in self._visible)
+        # The keyboard enters at the chosen row, or at the first one.
+        entry = self.chosen if self.chosen in rows else next(iter(rows), -1)
         body = ""
         for row in rows:
-            cells = [
-                Cell(
-                    column.texts[row],
-                    column.titles[row],
-                    column.is_number,
-                )
-                for column in self._visible
-            ]
+            cells = [column.cell(row) for column in self._visible]
             marks = ""
             if self._choosing:
-                # The keyboard enters at the chosen row, or at the first one.
-                is_chosen = row == self.chosen
-                is_entry = is_chosen or (self.chosen not in rows and row == rows[0])
-                marks = f' aria-selected="{str(is_chosen).lower()}" tabindex="{0 if is_entry else -1}"'
+                chosen = "true" if row == self.chosen else "false"
+                stop = 0 if row == entry else -1
+                marks = f' aria-selected="{chosen}" tabindex="{stop}"'
             body += row_html(cells, self._keys, marks)
         foot = row_html(self._all_totals)
-        grid = ' role="grid" aria-label="Table"'
-        return (
-            f'<table class="ll-table"{grid if self._choosing else ""}><thead><tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody><tfoot>{foot}</tfoot></table>"
+        grid = ' role="grid" aria-label="Table"' if self._choosing else ""
+        parts = (
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody><tfoot>{foot}</tfoot>"
         )
+        return f'<table class="ll-table"{grid}>{parts}</table>'
 
     def _heading_html(self, column: TextColumn) -> str:
         """Return a heading as a button, which sorts and says what the column means."""

@@ -167,8 +167,9 @@ class WizardView(Panel):
 
     def _remember(self, step: str, parts: list[Any]) -> None:
         """Remember what a step shows, and forget what was shown by later ones, as somebody may have gone back."""
-        earlier = STEPS[: STEPS.index(step)]
-        self._seen = {name: self._seen[name] for name in earlier if name in self._seen}
+        later = STEPS[STEPS.index(step) :]
+        for name in later:
+            self._seen.pop(name, None)
         texts = [part for part in parts if isinstance(part, str)]
         if step == "account":
             texts = [self._terms_html()]
