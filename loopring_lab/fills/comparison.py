@@ -239,7 +239,7 @@ SELECT *, {before_sql(prices, caller)} AS anchor,
     CASE WHEN size > 0 THEN {SIZE_CLASS} END AS class
 FROM ({with_spans_sql("takers")})
 WINDOW by_size AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
-        "arrived": asof_sql(trades, "classed", "last", within=OLDEST_BEFORE),
+        "arrived": asof_sql("classed", "last", within=OLDEST_BEFORE),
     }
     if not horizon:
         steps["found"] = """
@@ -251,7 +251,7 @@ SELECT *, found_price AS price_before FROM arrived"""
 SELECT * EXCLUDE (anchor, found_price, found_moment), found_price AS price_before,
     {too_late_sql(horizon)} AS anchor
 FROM arrived"""
-    steps["found"] = asof_sql(trades, "later", "last")
+    steps["found"] = asof_sql("later", "last")
     return steps
 
 

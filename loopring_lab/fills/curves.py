@@ -323,7 +323,7 @@ def _order_steps(
 SELECT *, {too_late_sql(length)} AS anchor
 FROM ({with_spans_sql("takers")})
 WHERE is_taken""",
-        "found": asof_sql(trades, "anchored", "last"),
+        "found": asof_sql("anchored", "last"),
         "costs": f"""
 -- fills with their value in one token, and their cost to the taker in basis points
 SELECT *, notional::DOUBLE * worth / 1e18 AS value,

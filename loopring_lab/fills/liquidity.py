@@ -155,7 +155,7 @@ def _price_steps(trades: Any, prices: Any, kind: str, caller: str) -> dict[str, 
     return {
         "known_prices": prices_sql("prices", "last"),
         "lookups": f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks",
-        "priced": asof_sql(trades, "lookups", "last"),
+        "priced": asof_sql("lookups", "last"),
         # Balances before the first price have no value; a fill among them is counted as unpriced.
         "begun": "-- moments with a value\nSELECT * FROM priced WHERE is_fill OR found_price IS NOT NULL",
     }
