@@ -180,7 +180,7 @@ def compare_venues(
     roles, tables = role_steps(trades, caller)
     steps = {
         **roles,
-        **_priced_steps(trades, prices, kind, length, caller),
+        **_priced_steps(prices, kind, length, caller),
         **_order_steps(keys, kind, length, flow),
         **estimand_steps(
             keys, kind, intervals, cluster=cluster, has_flow=flow is not None
@@ -224,9 +224,7 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
         )
 
 
-def _priced_steps(
-    trades: Any, prices: Any, kind: str, horizon: int, caller: str
-) -> dict[str, str]:
+def _priced_steps(prices: Any, kind: str, horizon: int, caller: str) -> dict[str, str]:
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
     source = "trades" if prices is None else "prices"
     steps = {

@@ -160,7 +160,7 @@ def cost_curves(
     check_cluster(cluster, caller)
     kind = kind_of_prices(prices, trades, caller)
     steps, tables = role_steps(trades, caller)
-    steps |= _order_steps(trades, prices is None, kind, horizon, caller)
+    steps |= _order_steps(prices is None, kind, horizon, caller)
     tables["worth"] = worth_by_day(trades, caller)
 
     def asked(last: str, **more: pa.Table) -> pd.DataFrame:
@@ -306,7 +306,7 @@ def _root(logs: np.ndarray, values: np.ndarray, place: int) -> float:
 
 
 def _order_steps(
-    trades: Any, is_alone: bool, kind: str, horizon: Any, caller: str
+    is_alone: bool, kind: str, horizon: Any, caller: str
 ) -> dict[str, str]:
     """Return the steps from roles to ``orders``: what each taker's order paid at each venue, and its size."""
     length = parse_length(horizon, caller, "horizon")

@@ -124,7 +124,7 @@ def liquidity(
         "charged": charged_sql(pool_fee_bps),
         "marks": marks_sql(str(every)),
     }
-    steps |= _price_steps(trades, prices, kind, caller)
+    steps |= _price_steps(prices, kind, caller)
     steps |= {
         "valued": VALUED,
         "worths": WORTH,
@@ -143,7 +143,7 @@ def liquidity(
     return noted(ask(question, trades, prices, **tables), kind)
 
 
-def _price_steps(trades: Any, prices: Any, kind: str, caller: str) -> dict[str, str]:
+def _price_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
     """Return the steps that put prices beside ``marks``; the last, ``begun``, is where a position begins."""
     if prices is None:
         no_prices = "-- without prices no value is known\nSELECT *, NULL::HUGEINT AS found_price FROM marks"
