@@ -94,10 +94,10 @@ DERIVED = {
     "order_id": (ORDER_COLUMNS, ORDER_ID),
 }
 # Steps that are read again where they are used twice: that is less work than a copy of all rows on disk.
-STREAMED = ("trades", "typed", "fills", "lookups")
-# Steps of about as many rows as the trades have. An archive makes one after the other: in one query DuckDB does several
-# at once, for which 1 GiB is too little from 10 million trades on.
-LARGE = ("spans", "known_prices", "rows", "pairs", "orders")
+STREAMED = ("trades", "typed", "fills", "lookups", "sized")
+# Steps of about as many rows as the trades have, or that sort as many. An archive makes one after the other: in one
+# query DuckDB does several at once, for which 1 GiB is too little from 10 million trades on.
+LARGE = ("ends", "spans", "known_prices", "rows", "pairs", "orders")
 # An archive looks up the prices of so many rows at a time, which takes some 1 GiB.
 ROWS_OF_A_PART = 10_000_000
 # Small tables that a question may be asked with.
@@ -272,15 +272,16 @@ def _make_large_steps(
 def _parts(trades: Any) -> Iterator[Any]:
     """Yield the trades of an archive, some markets at a time: with up to `ROWS_OF_A_PART`, or one that has more."""
     counted = trades.filter("market IS NOT NULL").aggregate("market, count(*) AS rows")
-    # Trades of unknown markets, of which there are few, are in the first part; it is there without any trades, too.
-    parts = [[literal("")]]
+    parts: list[list[str]] = [[]]
     left = ROWS_OF_A_PART
     for market, rows in counted.order("rows DESC, market").fetchall():
-        if rows > left:
+        if parts[-1] and rows > left:
             parts.append([])
             left = ROWS_OF_A_PART
         parts[-1].append(literal(market))
         left -= rows
+    # Trades of unknown markets, of which there are few.
+    parts[-1].append(literal(""))
     for part in parts:
         yield trades.filter(f"coalesce(market, '') IN ({', '.join(part)})")
 
