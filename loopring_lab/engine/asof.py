@@ -91,12 +91,12 @@ GROUP BY ALL"""
 
 
 def asof_sql(
-    trades: Any, lookups: str, nearest: Nearest, *keys: str, within: int | None = None
+    lookups: str, nearest: Nearest, *keys: str, within: int | None = None
 ) -> str:
     """Return the step that looks up, for each row of `lookups`, the price nearest to its ``anchor``, a moment.
 
     It adds ``found_price`` and ``found_moment``, null where there is none `within` so many milliseconds. The `keys`
-    of `lookups` are in the order of those of the step ``known_prices``. It suits the kind of frame of `trades`.
+    of `lookups` are in the order of those of the step ``known_prices``.
     """
     number = f"hash({', '.join(keys or ('market',))})"
     near = "TRUE"
@@ -104,41 +104,18 @@ def asof_sql(
         near = (
             f"abs((met_moment >> {PLACE_BITS}) - (anchor >> {PLACE_BITS})) <= {within}"
         )
-    # Both go to the disk where they must. Whole rows take half the time as long as they fit into memory.
-    met = (
-        _met_by_numbers
-        if frames.kind_of(trades) in ("duckdb", "archive")
-        else _met_by_join
-    )
+    sign = ">" if nearest == "last" else "<"
     return f"""
 -- beside each row the {nearest} price {"before" if nearest == "last" else "after"} its anchor
-WITH {met(lookups, number, nearest)}
+WITH met AS (  -- each row, with the price that it meets
+    SELECT l.*, k.price AS met_price, k.moment AS met_moment
+    FROM (SELECT *, {number} AS keys FROM {lookups}) AS l
+    ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
+)
 SELECT * EXCLUDE (keys, met_price, met_moment),
     CASE WHEN {near} THEN met_price END AS found_price,
     CASE WHEN {near} THEN met_moment END AS found_moment
 FROM met"""
-
-
-def _met_by_join(lookups: str, number: str, nearest: Nearest) -> str:
-    sign = ">" if nearest == "last" else "<"
-    return f"""met AS (  -- each row, with the price that it meets
-    SELECT l.*, k.price AS met_price, k.moment AS met_moment
-    FROM (SELECT *, {number} AS keys FROM {lookups}) AS l
-    ASOF LEFT JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
-)"""
-
-
-def _met_by_numbers(lookups: str, number: str, nearest: Nearest) -> str:
-    # Only numbers are sorted: whole rows of 100 million trades, with their texts, take 40 GB on the disk.
-    sign = ">" if nearest == "last" else "<"
-    return f"""edges AS (  -- each anchor once, with the price that is met
-    SELECT l.keys, anchor AS edge, k.price AS met_price, k.moment AS met_moment
-    FROM (SELECT DISTINCT {number} AS keys, anchor FROM {lookups}) AS l
-    ASOF JOIN known_prices AS k ON l.keys = k.keys AND anchor {sign} k.moment
-),
-met AS (  -- each row, with that of its anchor
-    SELECT * EXCLUDE edge FROM {lookups} LEFT JOIN edges ON {number} = keys AND anchor = edge
-)"""
 
 
 def time_sql(moment: str) -> str:

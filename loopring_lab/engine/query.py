@@ -94,10 +94,12 @@ DERIVED = {
     "order_id": (ORDER_COLUMNS, ORDER_ID),
 }
 # Steps that are read again where they are used twice: that is less work than a copy of all rows on disk.
-STREAMED = ("trades", "typed", "fills", "lookups")
-# Steps of about as many rows as the trades have. An archive makes one after the other: in one query DuckDB does several
-# at once, for which 1 GiB is too little from 10 million trades on.
-LARGE = ("spans", "known_prices", "rows", "pairs", "orders")
+STREAMED = ("trades", "typed", "fills", "lookups", "sized")
+# Steps of about as many rows as the trades have, or that sort as many. An archive makes one after the other: in one
+# query DuckDB does several at once, for which 1 GiB is too little from 10 million trades on.
+LARGE = ("ends", "spans", "known_prices", "rows", "pairs", "orders")
+# An archive looks up the prices of so many rows at a time, which takes some 1 GiB.
+ROWS_OF_A_PART = 10_000_000
 # Small tables that a question may be asked with.
 TABLES = ("worth", "pools", "units", "flows", "ledger", "fitted")
 # A column of answers that never reaches the user: of how many fills in all of the trades both sides are counted.
@@ -225,14 +227,7 @@ def ask_relation(
             # The relation may be of the user's own database. An archive knows how many rows its tables have.
             trades.query("given_trades", session.SORT_LOOKUPS)
         if is_archive and question.has_groups:
-            # The connection, and the tables with it, ends with the question.
-            for name in LARGE:
-                if name not in question.steps:
-                    continue
-                rows = _text(question, types, row, name, fits_memory=False)
-                create = f"CREATE TEMP TABLE {name} AS {rows}"
-                session.in_thread(partial(trades.query, "given_trades", create))
-                types[name] = {}
+            _make_large_steps(question, trades, types, row)
             text = _text(question, types, row, fits_memory=False)
         found = trades.query("given_trades", text)
         if question.has_groups:
@@ -242,6 +237,53 @@ def ask_relation(
             found = found.project(f"*, row_number() OVER () AS {quoted(ANSWERED)}")
             found = found.order(f"row.{quoted(ROW)}, {quoted(ANSWERED)}")
         return found.project(", ".join(_unpacked(found, shown)))
+
+
+def _make_large_steps(
+    question: Question, trades: Any, types: dict[str, Mapping[str, str]], row: str
+) -> None:
+    """Make tables of the large steps, and add them to those given; they end with the connection."""
+
+    def make(name: str, of: Any, given: dict[str, Mapping[str, str]], how: str) -> None:
+        rows = _text(question, given, row, name, fits_memory=False)
+        text = f"{how} {rows}"
+        session.in_thread(partial(of.query, "given_trades", text))
+        given[name] = {}
+
+    names = [name for name in question.steps if name in LARGE]
+    # Prices are looked up within a market. So the steps up to the one that has them are made for some markets at a
+    # time, and only that one is kept for all.
+    looked_up: list[str] = []
+    if question.split_by == ("market",) and "known_prices" in names[:-1]:
+        looked_up = names[: names.index("known_prices") + 2]
+        *needed, kept = looked_up
+        begin = f"CREATE TEMP TABLE {kept} AS"
+        for part in _parts(trades):
+            given = dict(types)
+            for name in needed:
+                make(name, part, given, f"CREATE OR REPLACE TEMP TABLE {name} AS")
+            make(kept, part, given, begin)
+            begin = f"INSERT INTO {kept}"
+        types[kept] = {}
+    for name in names[len(looked_up) :]:
+        make(name, trades, types, f"CREATE TEMP TABLE {name} AS")
+
+
+def _parts(trades: Any) -> Iterator[Any]:
+    """Yield the trades of an archive, some markets at a time: with up to `ROWS_OF_A_PART`, or one that has more."""
+    counted = trades.filter("market IS NOT NULL").aggregate("market, count(*) AS rows")
+    parts: list[list[str]] = [[]]
+    left = ROWS_OF_A_PART
+    for market, rows in counted.order("rows DESC, market").fetchall():
+        if parts[-1] and rows > left:
+            parts.append([])
+            left = ROWS_OF_A_PART
+        parts[-1].append(literal(market))
+        left -= rows
+    # Trades of unknown markets, of which there are few.
+    parts[-1].append(literal(""))
+    for part in parts:
+        yield trades.filter(f"coalesce(market, '') IN ({', '.join(part)})")
 
 
 def _unpacked(found: Any, shown: Sequence[str]) -> Iterator[str]:

@@ -101,9 +101,9 @@ def in_token(
         "known_prices": KNOWN_PRICES.format(source=source),
         "orders": ORDERS,
         "conversions": CONVERSIONS.format(before=before_sql(prices, CALLER)),
-        "before": asof_sql(trades, "conversions", "last", "base", "quote"),
+        "before": asof_sql("conversions", "last", "base", "quote"),
         "next": NEXT,
-        "after": asof_sql(trades, "next", "first", "base", "quote"),
+        "after": asof_sql("next", "first", "base", "quote"),
         "rates": RATES,
     }
     needs = ("created_at", "fee_token", "fee")

@@ -180,7 +180,7 @@ def compare_venues(
     roles, tables = role_steps(trades, caller)
     steps = {
         **roles,
-        **_priced_steps(trades, prices, kind, length, caller),
+        **_priced_steps(prices, kind, length, caller),
         **_order_steps(keys, kind, length, flow),
         **estimand_steps(
             keys, kind, intervals, cluster=cluster, has_flow=flow is not None
@@ -224,9 +224,7 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
         )
 
 
-def _priced_steps(
-    trades: Any, prices: Any, kind: str, horizon: int, caller: str
-) -> dict[str, str]:
+def _priced_steps(prices: Any, kind: str, horizon: int, caller: str) -> dict[str, str]:
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
     source = "trades" if prices is None else "prices"
     steps = {
@@ -240,7 +238,7 @@ SELECT *,
     CASE WHEN size > 0 THEN {SIZE_CLASS} END AS class
 FROM ({with_spans_sql("takers")})
 WINDOW by_size AS (PARTITION BY market, is_taken, size > 0 ORDER BY size)""",
-        "arrived": asof_sql(trades, "classed", "last", within=OLDEST_BEFORE),
+        "arrived": asof_sql("classed", "last", within=OLDEST_BEFORE),
     }
     if not horizon:
         steps["found"] = """
@@ -255,7 +253,7 @@ SELECT * EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_before,
     {too_late_sql(horizon)} AS anchor
 FROM arrived"""
-    steps["found"] = asof_sql(trades, "later", "last")
+    steps["found"] = asof_sql("later", "last")
     return steps
 
 

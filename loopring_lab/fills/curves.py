@@ -178,7 +178,7 @@ def cost_curves(
     check_cluster(cluster, caller)
     kind = kind_of_prices(prices, trades, caller)
     steps, tables = role_steps(trades, caller)
-    steps |= _order_steps(trades, prices is None, kind, horizon, caller)
+    steps |= _order_steps(prices is None, kind, horizon, caller)
     tables["worth"] = worth_by_day(trades, caller)
 
     def asked(last: str, **more: pa.Table) -> pd.DataFrame:
@@ -326,7 +326,7 @@ def _root(logs: np.ndarray, values: np.ndarray, place: int) -> float:
 
 
 def _order_steps(
-    trades: Any, is_alone: bool, kind: str, horizon: Any, caller: str
+    is_alone: bool, kind: str, horizon: Any, caller: str
 ) -> dict[str, str]:
     """Return the steps from roles to ``orders``: what each taker's order paid at each venue, and its size."""
     length = parse_length(horizon, caller, "horizon")
@@ -344,7 +344,7 @@ SELECT *,
     {too_late_sql(length)} AS anchor
 FROM ({with_spans_sql("takers")})
 WHERE is_taken""",
-        "found": asof_sql(trades, "anchored", "last"),
+        "found": asof_sql("anchored", "last"),
         "costs": f"""
 -- fills with their value in one token, and their cost to the taker in basis points
 SELECT *,

@@ -181,7 +181,7 @@ def with_flow(
             prices, caller, "last", rows="once", source="once", kind=OUTSIDE_PRICES
         ),
         "traded": TRADED,
-        "found": asof_sql(trades, "traded", "last", within=within),
+        "found": asof_sql("traded", "last", within=within),
         "gained": GAINED.format(worse=worse_sql("price", "found_price")),
         "decided": DECIDED.format(group=group),
         "sums": SUMS.format(group=group),

@@ -124,7 +124,7 @@ def liquidity(
         "charged": charged_sql(pool_fee_bps),
         "marks": marks_sql(str(every)),
     }
-    steps |= _price_steps(trades, prices, kind, caller)
+    steps |= _price_steps(prices, kind, caller)
     steps |= {
         "valued": VALUED,
         "worths": WORTH,
@@ -143,7 +143,7 @@ def liquidity(
     return noted(ask(question, trades, prices, **tables), kind)
 
 
-def _price_steps(trades: Any, prices: Any, kind: str, caller: str) -> dict[str, str]:
+def _price_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
     """Return the steps that put prices beside ``marks``; the last, ``begun``, is where a position begins."""
     if prices is None:
         no_prices = "-- without prices no value is known\nSELECT *, NULL::HUGEINT AS found_price FROM marks"
@@ -155,7 +155,7 @@ def _price_steps(trades: Any, prices: Any, kind: str, caller: str) -> dict[str, 
     return {
         "known_prices": prices_sql("prices", "last"),
         "lookups": f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks",
-        "priced": asof_sql(trades, "lookups", "last"),
+        "priced": asof_sql("lookups", "last"),
         # Balances before the first price have no value; a fill among them is counted as unpriced.
         "begun": "-- moments with a value\nSELECT * FROM priced WHERE is_fill OR found_price IS NOT NULL",
     }

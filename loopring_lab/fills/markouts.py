@@ -161,9 +161,7 @@ def markouts(
         **roles,
         **price_steps(prices, caller, "last", rows="told", kind=kind),
         "takers": "-- takers' fills\nSELECT *, began AS anchor FROM fills WHERE told_role = 'taker'",
-        "before": asof_sql(
-            trades, "takers", "last", within=parse_tolerance(tolerance, caller)
-        ),
+        "before": asof_sql("takers", "last", within=parse_tolerance(tolerance, caller)),
         "horizons": f"-- horizons in ms\nSELECT * FROM (VALUES {', '.join(named)}) AS h(number, horizon, length)",
         "later": f"""
 -- each of these once for each horizon, up to and including its last millisecond
@@ -174,7 +172,7 @@ SELECT b.* EXCLUDE (anchor, found_price, found_moment),
     (ms + length + 1) * {1 << PLACE_BITS} AS anchor
 FROM before AS b
 CROSS JOIN horizons""",
-        "after": asof_sql(trades, "later", "last"),
+        "after": asof_sql("later", "last"),
         "priced": f"""
 -- with the last price up to the horizon, if that is one after the order
 SELECT *,
@@ -301,7 +299,7 @@ FROM fills
 GROUP BY ALL""",
         "averages": with_average("filled"),
         "arrived": asof_sql(
-            trades, "averages", "last", within=parse_tolerance(tolerance, caller)
+            "averages", "last", within=parse_tolerance(tolerance, caller)
         ),
         "compared": f"""
 -- how much higher the average price is than that on arrival; below 18 decimals, its rest counts too

@@ -113,14 +113,14 @@ def pool_returns(
     steps = {
         **price_steps(prices, caller, "last", kind=kind),
         "own": f"-- the pool's fills\nSELECT *, began AS anchor FROM fills WHERE account_id = {account}",
-        "now": asof_sql(trades, "own", "last"),
+        "now": asof_sql("own", "last"),
         "ahead": f"""
 -- the same, to be looked up as late as the horizon
 SELECT * EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_now,
     (ms + {length + 1}) * {1 << PLACE_BITS} AS anchor
 FROM now""",
-        "later": asof_sql(trades, "ahead", "last"),
+        "later": asof_sql("ahead", "last"),
         "gained": f"""
 -- what the pool was paid and gained with each fill, at the prices then and later; a gain is null unless all is known
 SELECT *,

@@ -149,7 +149,6 @@ SELECT *, CASE fill_type WHEN 'amm' THEN 'dex' ELSE 'amm' END AS other_type,
     CASE WHEN price > 0 THEN began END AS anchor
 FROM fills""",
         "found": asof_sql(
-            trades,
             "lookups",
             "last",
             "market",
@@ -303,7 +302,7 @@ def cost_of(
         ),
         "lookups": f"-- fills with the moment to look from\nSELECT *, {anchor} AS anchor FROM fills",
         "found": asof_sql(
-            trades, "lookups", nearest, within=parse_tolerance(tolerance, caller)
+            "lookups", nearest, within=parse_tolerance(tolerance, caller)
         ),
         "priced": f"""
 -- how much worse each fill's price is than its reference

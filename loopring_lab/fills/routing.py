@@ -222,7 +222,7 @@ SELECT *,
 FROM orders
 WINDOW by_size AS (PARTITION BY market, size > 0 ORDER BY size)""",
         "known_prices": KNOWN_STATES,
-        "found": asof_sql(trades, "classed", "last"),
+        "found": asof_sql("classed", "last"),
         "sums": f"""
 -- with the reserves, in tokens
 SELECT {keys.columns()},

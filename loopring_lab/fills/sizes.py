@@ -115,35 +115,50 @@ def _quantile_steps(
 
     It is null where the size is unknown.
     """
-    steps = {}
-    source = "trades"
-    if quantiles <= MOST_COMPARED and frames.kind_of(trades) not in (
-        "duckdb",
-        "archive",
-    ):
-        # What is cut off the fractions is less than rounding needs, and than a fill in 100 million.
-        fractions = ", ".join(
-            f"{part / quantiles - 1e-12!r}" for part in range(1, quantiles)
+    # How many sizes are less, of all that are known.
+    less = (
+        f"rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional NULLS LAST) - 1"
+    )
+    known = f"count(notional) OVER (PARTITION BY {outer.columns()})"
+    ranked = (
+        f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
+    )
+    if quantiles > MOST_COMPARED:
+        return {
+            "sized": f"""
+-- fills with their quantile; equal sizes are in the same one
+SELECT *,
+    ({ranked})::BIGINT AS {name}
+FROM trades"""
+        }
+    inner = range(1, quantiles)
+    if frames.kind_of(trades) in ("duckdb", "archive"):
+        largest = ", ".join(
+            f"max(notional) FILTER (WHERE quantile <= {part})" for part in inner
         )
-        steps["ends"] = f"""
+        ends = f"""
+-- the largest size of each quantile but the last, found by sorting sizes alone
+SELECT {outer.columns()},
+    [{largest}] AS ends
+FROM (SELECT {outer.columns()}, notional, {ranked} AS quantile FROM trades)
+GROUP BY ALL"""
+    else:
+        # What is cut off the fractions is less than rounding needs, and than a fill in 100 million.
+        fractions = ", ".join(f"{part / quantiles - 1e-12!r}" for part in inner)
+        ends = f"""
 -- the largest size of each quantile but the last: in memory, finding these takes a fifth of sorting all sizes
 SELECT {outer.columns()},
     quantile_disc(notional, [{fractions}]) AS ends
 FROM trades
 GROUP BY ALL"""
-        up_to = " ".join(
-            f"WHEN notional <= ends[{part}] THEN {part}" for part in range(1, quantiles)
-        )
-        quantile = f"CAST(CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END AS BIGINT)"
-        source = f"(SELECT t.*, ends FROM trades AS t JOIN ends AS e ON {outer.same('t', 'e')})"
-    else:
-        # How many sizes are less, of all that are known.
-        less = f"rank() OVER (PARTITION BY {outer.columns()} ORDER BY notional NULLS LAST) - 1"
-        known = f"count(notional) OVER (PARTITION BY {outer.columns()})"
-        quantile = f"CASE WHEN notional IS NOT NULL THEN 1 + {quantiles} * ({less}) // {known} END"
-    steps["sized"] = f"""
+    up_to = " ".join(f"WHEN notional <= ends[{part}] THEN {part}" for part in inner)
+    quantile = f"CASE {up_to} WHEN notional IS NOT NULL THEN {quantiles} END"
+    return {
+        "ends": ends,
+        "sized": f"""
 -- fills with their quantile; equal sizes are in the same one
-SELECT *,
+SELECT t.*,
     ({quantile})::BIGINT AS {name}
-FROM {source}"""
-    return steps
+FROM trades AS t
+JOIN ends AS e ON {outer.same("t", "e")}""",
+    }
