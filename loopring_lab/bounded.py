@@ -288,15 +288,14 @@ def _files_in(
 @contextlib.contextmanager
 def open_file(path: Path, where: str, hint: str) -> Iterator[BinaryIO]:
     """Open a regular file; a pipe or a device would never end, or never begin."""
-    flags = os.O_RDONLY
-    for name in (
-        "O_NONBLOCK",
-        "O_NOCTTY",
-        "O_BINARY",
-        "O_CLOEXEC",
-    ):  # not every system has all of them
-        flags |= getattr(os, name, 0)
-    with os.fdopen(os.open(path, flags), "rb") as raw:
+
+    def at_once(name: str, flags: int) -> int:
+        # Not every system has these.
+        for wanted in ("O_NONBLOCK", "O_NOCTTY"):
+            flags |= getattr(os, wanted, 0)
+        return os.open(name, flags)
+
+    with open(path, "rb", opener=at_once) as raw:
         if not stat.S_ISREG(os.fstat(raw.fileno()).st_mode):
             raise UnexpectedAnswer(
                 where,

@@ -16,7 +16,7 @@ from typing import Any
 
 from loopring_lab.engine.query import Question
 from loopring_lab.engine.sums import both_sides_columns, both_sides_sql, pairs_sql
-from loopring_lab.engine.worth import day_sql
+from loopring_lab.engine.worth import DAY_SQL
 from loopring_lab.errors import LabError
 
 # Intervals of fewer fills or effective orders are not shown: they hold the truth too seldom.
@@ -88,7 +88,7 @@ def with_estimates(
 
     rows = f"""
 -- what is estimated: where one rate is unknown, all are; fills of unknown orders are one order of their market
-SELECT {group}, coalesce(order_id, hash(market)) AS order_id, quote, {day_sql()} AS day, {fills} AS fills,
+SELECT {group}, coalesce(order_id, hash(market)) AS order_id, quote, {DAY_SQL} AS day, {fills} AS fills,
     CASE WHEN {whole} IS NOT NULL THEN notional::DOUBLE END AS value,
     {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
 FROM costs"""

@@ -233,21 +233,14 @@ def not_exact(name: str, kind: Any, caller: str) -> AmountError:
 
 def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """See 128-bit decimals with 18 places as integers of 1e-18: the same bytes under another name."""
-    return pa.chunked_array(
-        [_seen_as(chunk, pa.binary(16)) for chunk in column.chunks], pa.binary(16)
-    ).cast(HUGEINT)
-
-
-def from_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """See integers of 1e-18 as 128-bit decimals with 18 places."""
-    stored = [_seen_as(chunk.storage, AMOUNT_TYPE) for chunk in column.chunks]
-    return pa.chunked_array(stored, AMOUNT_TYPE)
-
-
-def _seen_as(chunk: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(
-        kind, len(chunk), chunk.buffers(), chunk.null_count, chunk.offset
-    )
+    stored = pa.binary(16)
+    seen = [
+        pa.Array.from_buffers(
+            stored, len(chunk), chunk.buffers(), chunk.null_count, chunk.offset
+        )
+        for chunk in column.chunks
+    ]
+    return pa.chunked_array(seen, stored).cast(HUGEINT)
 
 
 def _first_that_does_not_fit(column: pa.ChunkedArray) -> int:

@@ -9,11 +9,13 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.groups import DAY
 from loopring_lab.engine.query import Question, collected
 
 Pair = tuple[str, str]
 """The base and the quote token of a market."""
+
+DAY_SQL = "floor(ms / 86400000.0)::BIGINT"
+"""The day of a row, counted from 1970."""
 
 
 class Step(NamedTuple):
@@ -27,11 +29,6 @@ class Step(NamedTuple):
         """The token converted to."""
         base, quote = self.pair
         return quote if self.power == 1 else base
-
-
-def day_sql(ms: str = "ms") -> str:
-    """Return the day of a time in milliseconds, counted from 1970, as SQL."""
-    return f"floor({ms} / {DAY}.0)::BIGINT"
 
 
 def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]]:
@@ -56,7 +53,7 @@ def busiest_paths(fills: Mapping[Pair, int], token: str) -> dict[str, list[Step]
 
 DAILY_PRICES = f"""
 -- the mean price of each market on each day: what was paid for all that was bought
-SELECT base, quote, {day_sql()} AS day, count(*) AS fills,
+SELECT base, quote, {DAY_SQL} AS day, count(*) AS fills,
     sum(notional)::DOUBLE / sum(size)::DOUBLE AS price
 FROM trades
 WHERE price > 0 AND size > 0 AND notional > 0 AND ms IS NOT NULL AND base IS NOT NULL AND quote IS NOT NULL

@@ -13,7 +13,7 @@ from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
 from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, collected
-from loopring_lab.engine.worth import Pair, Step, busiest_paths, day_sql
+from loopring_lab.engine.worth import DAY_SQL, Pair, Step, busiest_paths
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.query import parse_tolerance
 
@@ -252,7 +252,7 @@ HAVING count(price) = count(base)"""
 DAYS = f"""
 -- sums of each day, as what moves prices on a day moves all values of that day
 SELECT {{group}},
-    {day_sql()} AS day,
+    {DAY_SQL} AS day,
     count(*) AS fills,
     count(fee_value) AS valued,
     sum(fee) AS fee,

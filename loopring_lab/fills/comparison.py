@@ -20,7 +20,7 @@ from loopring_lab.engine.asof import (
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import DAY, Keys, keys_of
 from loopring_lab.engine.query import PLACE_BITS, collected, with_note
-from loopring_lab.engine.worth import day_sql, worth_by_day
+from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.estimands import RESULTS, check_cluster, estimand_steps
 from loopring_lab.fills.prices import (
@@ -292,7 +292,7 @@ SELECT {group},
     realized + fee_bps AS cost,
     fee_bps AS fee
 FROM found
-LEFT JOIN worth ON quote = token AND {day_sql()} = day""",
+LEFT JOIN worth ON quote = token AND {DAY_SQL} = day""",
         "orders": f"""
 -- orders in each cell and venue: sums of values, and of values times basis points
 SELECT {group}, flow_class, market, side, class, fill_type, order_id,

@@ -15,7 +15,7 @@ from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql, with_spans
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.query import LEFT_OUT, collected, finished, without_note
-from loopring_lab.engine.worth import day_sql, worth_by_day
+from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
 from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
@@ -353,14 +353,14 @@ SELECT *,
         WHEN {is_near_sql(kind, length)} THEN {worse_sql("price", "found_price")}
     END + fee_bps AS cost
 FROM found
-LEFT JOIN worth ON quote = token AND {day_sql()} = worth.day""",
+LEFT JOIN worth ON quote = token AND {DAY_SQL} = worth.day""",
         "orders": f"""
 -- an order is one decision: what it paid, weighted by value, at each venue where it was filled
 SELECT market, side, fill_type,
     order_id AS "order",
     -- an order of an unknown account is a cluster of its own: with a number below 0, as no account has
     coalesce(min(account_id), -1 - (order_id % {1 << 62})::BIGINT) AS account,
-    min({day_sql()}) AS day,
+    min({DAY_SQL}) AS day,
     min(ms) // {HOUR} % 24 AS hour,
     round({STEPS} * ln(fsum(value)))::BIGINT AS step,
     fsum(value * cost) / fsum(value) AS cost
