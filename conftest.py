@@ -27,6 +27,8 @@ collect_ignore_glob = ["tests/support/*", "tests/tools/*"]
 """Modules that hold no tests are not searched for examples, which would import them twice."""
 LONG = ("tests/browser/", "tests/widgets/", "notebooks/")
 """Files that take longest begin, so that no process is left with one of them at the end."""
+SHORT = "loopring_lab/"
+"""Examples take a second or two a file, so they come last: no process waits long for another one's last file."""
 ROOT = Path(__file__).parent
 NBVAL_DEFAULT_TIMEOUT = 2000  # seconds; half an hour for one cell would hide a hang
 
@@ -50,8 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark or a browser; begin with long files; build the font cache now: it warns."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Mark what needs Spark or a browser; put long files first, short ones last; build the font cache now: it warns."""
+    items.sort(
+        key=lambda item: (
+            not item.nodeid.startswith(LONG),
+            item.nodeid.startswith(SHORT),
+        )
+    )
     for item in items:
         if "spark" in item.nodeid or item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.thorough)
@@ -98,6 +105,9 @@ def _private_environment(config: pytest.Config) -> None:
         IPYTHONDIR=str(home / "ipython"),
         JUPYTER_PLATFORM_DIRS="1",
         MATPLOTLIBRC=str(home / "matplotlibrc"),
+        # Each process would have a thread for each core, which wait for one another by using the processor:
+        # a cost curve then takes six times as long where other tests run beside it.
+        OPENBLAS_NUM_THREADS="1",
         PYDEVD_DISABLE_FILE_VALIDATION="1",
         TQDM_DISABLE="1",
     )

@@ -64,27 +64,41 @@ def before_sql(prices: Any, caller: str) -> str:
     return f"first_fill - (first_fill & {(1 << PLACE_BITS) - 1})"
 
 
-def prices_sql(source: str, nearest: Nearest, *keys: str) -> str:
+def prices_sql(
+    prices: Any, caller: str, nearest: Nearest, *keys: str, source: str = "trades"
+) -> str:
     """Return the step ``known_prices`` that `asof_sql` looks among, by market or by other `keys`.
 
-    Of several trades at one moment it is the one nearest to what is looked up: for the last price before it that of
-    the highest trade id, for the first after it that of the lowest. Unknown ids are the highest; the price decides
-    between equal ones.
+    They are those of `prices`, or where there are none of the step `source`. Of several trades at one moment it is
+    the one nearest to what is looked up: for the last price before it that of the highest trade id, for the first
+    after it that of the lowest. Unknown ids are the highest; the price decides between equal ones.
     """
     keys = keys or ("market",)
     choose = "max" if nearest == "last" else "min"
     known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-    if source == "prices":
+    names = ["trade_id"]
+    if prices is not None:
+        source = "prices"
+        names = frames.column_names(prices, caller)
         # Closes of a year of minutes are many; those of markets that were not traded in are not looked up.
         known += " AND market IN (SELECT market FROM trades)"
+    number = f"hash({', '.join(keys)}) AS keys"
+    usable = f"price > 0 AND moment IS NOT NULL AND {known}"
+    if "trade_id" not in names:
+        return f"""
+-- one price of each moment, under a number for its keys: joining by text takes twice as long
+SELECT {number}, moment, {choose}(price) AS price
+FROM prices
+WHERE {usable}
+GROUP BY ALL"""
     return f"""
 -- one price of each moment, under a number for its keys: joining by text takes twice as long; first one of each trade,
 -- as DuckDB takes a fifth of the time, and goes to the disk, where what decides is one number
 SELECT keys, moment, {choose}_by(price, id) AS price
 FROM (
-    SELECT hash({", ".join(keys)}) AS keys, moment, coalesce(trade_id, {UNKNOWN_ID}) AS id, {choose}(price) AS price
+    SELECT {number}, moment, coalesce(trade_id, {UNKNOWN_ID}) AS id, {choose}(price) AS price
     FROM {source}
-    WHERE price > 0 AND moment IS NOT NULL AND {known}
+    WHERE {usable}
     GROUP BY ALL
 )
 GROUP BY ALL"""

@@ -226,11 +226,11 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
 
 def _priced_steps(prices: Any, kind: str, horizon: int, caller: str) -> dict[str, str]:
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
-    source = "trades" if prices is None else "prices"
+    has_trades = prices is not None and kind == OWN_TRADES
     steps = {
         **TAKEN,
-        "spans": spans_sql(with_prices=source == "prices" and kind == OWN_TRADES),
-        "known_prices": prices_sql(source, "last"),
+        "spans": spans_sql(with_prices=has_trades),
+        "known_prices": prices_sql(prices, caller, "last"),
         "classed": f"""
 -- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
 SELECT *,

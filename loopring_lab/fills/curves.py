@@ -178,7 +178,7 @@ def cost_curves(
     check_cluster(cluster, caller)
     kind = kind_of_prices(prices, trades, caller)
     steps, tables = role_steps(trades, caller)
-    steps |= _order_steps(prices is None, kind, horizon, caller)
+    steps |= _order_steps(prices, kind, horizon, caller)
     tables["worth"] = worth_by_day(trades, caller)
 
     def asked(last: str, **more: pa.Table) -> pd.DataFrame:
@@ -325,19 +325,18 @@ def _root(logs: np.ndarray, values: np.ndarray, place: int) -> float:
     return float(np.exp(root))
 
 
-def _order_steps(
-    is_alone: bool, kind: str, horizon: Any, caller: str
-) -> dict[str, str]:
+def _order_steps(prices: Any, kind: str, horizon: Any, caller: str) -> dict[str, str]:
     """Return the steps from roles to ``orders``: what each taker's order paid at each venue, and its size."""
     length = parse_length(horizon, caller, "horizon")
     if not length:
         raise LabError(
             f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
         )
+    has_trades = prices is not None and kind == OWN_TRADES
     return {
         **TAKEN,
-        "spans": spans_sql(with_prices=not is_alone and kind == OWN_TRADES),
-        "known_prices": prices_sql("trades" if is_alone else "prices", "last"),
+        "spans": spans_sql(with_prices=has_trades),
+        "known_prices": prices_sql(prices, caller, "last"),
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
 SELECT *,

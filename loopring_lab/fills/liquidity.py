@@ -153,7 +153,7 @@ def _price_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
     if kind != OUTSIDE_PRICES:
         anchor = before_sql(prices, caller)
     return {
-        "known_prices": prices_sql("prices", "last"),
+        "known_prices": prices_sql(prices, caller, "last"),
         "lookups": f"-- the moments to look from\nSELECT *, {anchor} AS anchor FROM marks",
         "priced": asof_sql("lookups", "last"),
         # Balances before the first price have no value; a fill among them is counted as unpriced.

@@ -348,9 +348,7 @@ def price_steps(
         ended = "moment"
     return {
         "spans": spans_sql(with_prices=prices is not None, trades=source),
-        "known_prices": prices_sql(
-            source if prices is None else "prices", nearest, *keys
-        ),
+        "known_prices": prices_sql(prices, caller, nearest, *keys, source=source),
         "fills": f"""
 -- fills with the time of their order
 SELECT * EXCLUDE (first_fill, last_fill), {began} AS began, {ended} AS ended
@@ -437,7 +435,9 @@ def kind_of_prices(prices: Any, trades: Any, caller: str) -> str:
         ("created_at", "market", "price"),
         prices,
         fills="count(*)",
-        alike="count(*) FILTER (WHERE (market, ms, price) IN (SELECT (market, ms, price) FROM prices))",
+        # Most prices are of other moments, and leaving these out first takes a fifth of the time.
+        alike="""count(*) FILTER (WHERE (market, ms, price) IN (
+    SELECT (market, ms, price) FROM prices WHERE ms IN (SELECT ms FROM trades)))""",
     )
     return OWN_TRADES if found["alike"] > found["fills"] * CHANCE else OUTSIDE_PRICES
 
