@@ -97,13 +97,6 @@ def test_a_count_that_stops_before_the_rows_do_is_not_believed(size, counted):
     assert read(ledger) == {str(number) for number in range(137)}
 
 
-def test_a_last_page_that_is_repeated_past_the_end_is_the_end():
-    rows = [fill(number) for number in range(100)]
-    pages = {0: rows[:50]}
-    found = read(lambda offset: page(pages.get(offset, rows[50:]), 100))
-    assert found == {str(number) for number in range(100)}
-
-
 def test_a_page_longer_than_asked_for_is_refused():
     rows = [fill(number) for number in range(9_000)]
     with pytest.raises(UnexpectedAnswer) as caught:
@@ -143,18 +136,6 @@ def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
         <= held
         <= {members[1] for members in ledger.rows}
     )
-
-
-def test_growth_without_end_costs_two_readings_at_most():
-    """Pages asked for at once may arrive out of order and leave a gap; read in order they do not."""
-    fresh = count(1_000)
-    ledger = Ledger(
-        [fill(number) for number in reversed(range(1_000))],
-        lambda rows: rows.insert(0, fill(next(fresh))),
-    )
-    assert len(read(ledger)) >= 1_000
-    # 1,000 rows are 20 pages; the rows that came meanwhile are some pages more.
-    assert ledger.requests <= 2 * 20 + 10
 
 
 def test_rows_that_arrive_faster_than_pages_end_in_incomplete_history():

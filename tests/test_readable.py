@@ -64,13 +64,6 @@ def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so():
     assert show(frame).frame["size (LRC)"].tolist() == ["453.794999999999999999"]
 
 
-def test_long_tables_show_both_ends_and_say_so():
-    frame = pd.DataFrame({"n": range(1_000)})
-    shown = show(frame, rows=5)
-    assert shown.frame["n"].tolist() == ["0", "1", "2", "998", "999"]
-    assert shown.notes == ["Showing first 3 and last 2 of 1,000 rows."]
-
-
 def test_the_html_is_the_same_every_time_and_escaped():
     frame = read(page([row(market="<b>X</b>")]))
     once, again = (show(frame)._repr_html_() for _ in range(2))
@@ -294,16 +287,6 @@ def test_a_call_displays_its_table_once_wherever_it_stands_in_the_cell():
     ]
     assert numbers == [["1", "2", "3", "4"], ["5"], ["6", "7"], ["1"], ["1", "6"]]
     assert later[0] == first[0]
-
-
-def test_an_index_of_words_is_shown_and_one_of_numbers_is_not():
-    frame = pd.DataFrame({"fee_bps": [1.0, 2.0]}, index=["min", "max"])
-    assert repr(lab.show(frame)).splitlines()[1:] == ["min     1.00", "max     2.00"]
-    assert repr(lab.show(frame.reset_index(drop=True))).splitlines() == [
-        "fee_bps",
-        "   1.00",
-        "   2.00",
-    ]
 
 
 def test_a_break_stands_between_the_first_rows_and_the_last():

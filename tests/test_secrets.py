@@ -160,12 +160,6 @@ RAISING: dict[str, Callable[[Scene], object]] = {
     "a private key as signer": lambda scene: scene.setup.prepare(
         signer=private_key(scene)
     ),
-    "a private key as bytes": lambda scene: scene.setup.prepare(
-        signer=bytes(scene.setup.relayer.signer(ACCOUNT).key)
-    ),
-    "a private key as object": lambda scene: scene.setup.prepare(
-        signer=scene.setup.relayer.signer(ACCOUNT)._key_obj
-    ),
     "a signer of another account": lambda scene: scene.setup.prepare(
         signer=scene.setup.relayer.signer(11375)
     ),
@@ -175,13 +169,6 @@ RAISING: dict[str, Callable[[Scene], object]] = {
     ).submit(),
     "a key of no account": lambda scene: scene.setup.client.api_key(
         STRANGE, STRANGE_ACCOUNT
-    ),
-    "a secret as key": lambda scene: scene.setup.client.api_key(
-        int(scene.update.l2_key.secret),  # type: ignore[arg-type]
-        ACCOUNT,
-    ),
-    "a key without account": lambda scene: scene.setup.client.api_key(
-        scene.update.l2_key
     ),
     "a refused API key": lambda scene: scene.setup.client.with_api_key(
         scene.api_key + "x"
