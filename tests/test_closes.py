@@ -156,6 +156,7 @@ def test_seconds_are_read_as_seconds_and_columns_in_any_order(tmp_path):
             "0.000320000000000000, but another price of LRC-ETH",
         ),
         (HEAD.encode() + b"2022-03-31,\xff,1\n", {}, "", "expected CSV in UTF-8"),
+        (HEAD.encode("utf-16"), {}, "", "expected CSV in UTF-8, got text in UTF-16"),
     ],
 )
 def test_a_file_that_is_not_such_a_file_is_refused_by_line_and_column(
@@ -190,3 +191,8 @@ def test_seconds_are_not_taken_for_milliseconds(tmp_path):
         "line 2, created_at: expected times of 2015 or later, or unit='s', got 1970-01-20"
         in str(caught.value)
     )
+
+
+def test_spaces_after_commas_are_left_out(tmp_path):
+    spaced = HEAD.replace(",", ", ") + LINE.replace(",", ", ")
+    assert_frame_equal(read(tmp_path, spaced), read(tmp_path, HEAD + LINE))

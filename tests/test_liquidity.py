@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support import worlds
+from support import wire_rows, worlds
 from support.engines import on
 from support.figures import lines, note
 from support.reserves import (
@@ -187,6 +187,61 @@ def test_fills_that_the_balances_lack_are_not_guessed():
     alone = asked(pool._replace(events=pool.events[:half]))
     sums = ["opened", "closed", "net", "fees", "notional", "base_fees"]
     pd.testing.assert_frame_equal(found.loc[:last, sums], alone[sums])
+
+
+# The shorter answer of `pool_returns`
+
+
+MEMBERS = {
+    "market": "AMM-ETH-USDT",
+    "size": str(10**18),
+    "accountId": "4",
+    "type": "maker",
+    "feeAmount": "0",
+}
+
+
+def test_a_pool_earns_and_loses_what_integers_say():
+    """At 2000 USDT a pool sells 1 ETH for 2010, then buys 1 for 1980; later ETH is worth 2100."""
+    fills = [
+        ("SELL", "2010.0", 100_000),
+        ("BUY", "1980.0", 200_000),
+        ("BUY", "1980.0", 90_000_000),
+    ]
+    rows = [
+        wire_rows.row(
+            **MEMBERS,
+            id=str(number),
+            orderHash=f"0x{number}",
+            side=side,
+            price=price,
+            createdAt=str(moment),
+        )
+        for number, (side, price, moment) in enumerate(fills)
+    ]
+    pool = wire_rows.read([wire_rows.page(rows)], fill_type="amm")
+    prices = pd.DataFrame(
+        {
+            "created_at": pd.to_datetime([0, 400_000], unit="ms", utc=True),
+            "market": "ETH-USDT",
+            "price": lab.amounts.to_units([2000, 2100], 0),
+        }
+    )
+    found = lab.fills.pool_returns(pool, 4, prices)
+    assert found["period"].dt.day.tolist() == [1, 2]
+    assert found["fills"].tolist() == [2, 1]
+    # On the second day there is no later price.
+    assert found["unpriced"].tolist() == [0, 1]
+    first = found.iloc[0]
+    fees = Decimal(2010 + 2000) * 20 / 10_000
+    assert first["fees"] == fees
+    # It sold 10 above and bought 20 below the price.
+    assert first["net"] == 10 + 20
+    assert first["lvr"] == fees - 30
+    assert first["markout"] == (2010 - 2100) + (2100 - 1980)
+    assert first["notional"] == 3990
+    assert first["net_bps"] == pytest.approx(30 * 10_000 / 3990, rel=1e-12)
+    assert found.loc[1, ["fees", "lvr", "net", "markout", "net_bps"]].isna().all()
 
 
 # The truth of worlds

@@ -91,20 +91,6 @@ def test_duckdb(frame):
     )
 
 
-def test_matplotlib(known):
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots()
-    points = axes.scatter(
-        known["notional"], known["fee"], s=known["size"], c=known["price"]
-    )
-    axes.axhline(known["fee"].max())
-    axes.fill_between(range(len(known)), known["fee"], known["notional"])
-    figure.canvas.draw()
-    np.testing.assert_allclose(points.get_offsets()[:, 1], known["fee"].astype(float))
-    plt.close(figure)
-
-
 def test_seaborn(known):
     seaborn = pytest.importorskip("seaborn", reason="seaborn is not installed")
     from matplotlib import pyplot as plt
