@@ -173,6 +173,11 @@ LIES: dict[str, tuple[str, Change, str]] = {
         lambda account: account | {"owner": "0x" + 40 * "1"},
         "does not sign for this",
     ),
+    "nonce below 0": (
+        ACCOUNT_PATH,
+        lambda account: account | {"nonce": -1},
+        "nonce: expected",
+    ),
     "nonce too large": (
         ACCOUNT_PATH,
         lambda account: account | {"nonce": 2**32},
@@ -319,6 +324,7 @@ def test_the_relayers_word_is_taken_on_request_and_shown_as_such(setup):
         5,
         UNKNOWN,
         STATED | {"tokens": {"ETH": {"id": "0", "decimals": 18}}},
+        STATED | {"tokens": {"ETH": {"id": 1 << 15, "decimals": 18}}},
         STATED | {"tokens": {"ETH": {"id": 0, "decimals": 78}}},
         STATED | {"tokens": {"ETH": ETH | {"colour": "red"}}},
         STATED | {"exchange": "0x12"},

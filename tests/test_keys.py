@@ -358,6 +358,11 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
             LabError,
             "status: expected text, got nothing",
         ),
+        (
+            Answer(200, b'{"hash": "0x1", "status": "lost in thought"}'),
+            LabError,
+            "expected one of received",
+        ),
         (Answer(200, b"[]"), LabError, "expected a JSON object"),
     ],
 )

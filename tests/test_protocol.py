@@ -650,21 +650,23 @@ def test_points_that_are_no_keys_are_refused():
         with pytest.raises(ProtocolError, match="publicKey"):
             protocol.check_public_key(*point)
     for point in low:
-        forged = [(point, written(x, y, 1)), ((x, y), written(*point, 1))]
-        for key, signature in forged:
-            assert not protocol.verify_request(*key, "GET&a&b", signature)
+        assert not protocol.verify_request(*point, "GET&a&b", written(x, y, 1))
+    # The neutral point as R: the equation holds for this s.
+    digest = int(sha256(b"GET&a&b").hexdigest(), 16) % curve.P
+    s = curve.poseidon((0, 1, x, y, digest)) % curve.ORDER
+    assert not protocol.verify_request(x, y, "GET&a&b", written(0, 1, s))
     # As for the reference programs, a part of low order does not matter.
     protocol.check_public_key(*protocol_vectors.add(curve.BASE, TORSION))
 
 
-def test_s_has_a_range():
-    """Adding the group's order to s changes nothing in the equation, so the range is what refuses it."""
+def test_numbers_of_a_signature_have_ranges():
+    """Adding the group's order to s, or the field's to R, changes nothing in the equation."""
     key = protocol.public_key(7)
     signature = protocol.sign_request(7, "GET&a&b")
     rx, ry, s = (int(signature[start : start + 64], 16) for start in (2, 66, 130))
     assert signature == written(rx, ry, s)
-    for wrong in (s + curve.ORDER, s + 1):
-        assert not protocol.verify_request(*key, "GET&a&b", written(rx, ry, wrong))
+    for wrong in ((rx, ry, s + curve.ORDER), (rx + curve.P, ry, s), (rx, ry, s + 1)):
+        assert not protocol.verify_request(*key, "GET&a&b", written(*wrong))
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,59 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.changes(f, by="period"),
         r"by= cannot include 'period'",
     ),
+    "a rate too high": (
+        lambda f: lab.fees.schedule_check(f, 10_001),
+        r"10001 is not a rate",
+    ),
+    "a line misspelt": (
+        lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]),
+        r"Did you mean 'market'",
+    ),
+    "a horizon as a number": (
+        lambda f: lab.fills.markouts(f, horizons=[60]),
+        r"horizons=60 is not a length of time",
+    ),
+    "prices without a market": (
+        lambda f: lab.fills.shortfall(f, f[["created_at", "price"]]),
+        r"no column 'market'",
+    ),
+    "no unit": (
+        lambda f: lab.fills.compare_venues(f, horizon="60"),
+        r"horizon='60' is not a length of time",
+    ),
+    "nobody": (
+        lambda f: lab.fills.pool_returns(f, 7),
+        r"account 7 has no fills in these trades",
+    ),
+    "a share of a pool": (
+        lambda f: lab.fills.liquidity(f, pool_fee_bps=0.2),
+        r"is not a fee",
+    ),
+    "a number for balances": (
+        lambda f: lab.fills.liquidity(of_pool(f), 5),
+        r"expected a",
+    ),
+    "too small a fee": (
+        lambda f: lab.fills.pool_quotes(f, reserves(f), pool_fee_bps=0.002),
+        r"pool_fee_bps=0.002 is not a fee",
+    ),
+    "sure flow": (
+        lambda f: lab.fills.with_flow(f, outside(f), intervals=1),
+        r"intervals=1 is not a level",
+    ),
+    "curves by week": (
+        lambda f: lab.fills.cost_curves(f, cluster="week"),
+        r"cluster='week' is not known",
+    ),
+    "curves with a percentage": (
+        lambda f: lab.fills.cost_curves(f, intervals=95),
+        r"not a level between 0 and 1",
+    ),
+    "changes by venue": (lambda f: lab.fills.changes(f, by="fill_type"), r"fill_type"),
+    "a break of trades": (
+        lambda f: lab.fills.break_test(f),
+        r"the frame has no column 'period'",
+    ),
 }
 
 

@@ -170,6 +170,13 @@ RAISING: dict[str, Callable[[Scene], object]] = {
     "a key of no account": lambda scene: scene.setup.client.api_key(
         STRANGE, STRANGE_ACCOUNT
     ),
+    "a secret as key": lambda scene: scene.setup.client.api_key(
+        int(scene.update.l2_key.secret),  # type: ignore[arg-type]
+        ACCOUNT,
+    ),
+    "a key without account": lambda scene: scene.setup.client.api_key(
+        scene.update.l2_key
+    ),
     "a refused API key": lambda scene: scene.setup.client.with_api_key(
         scene.api_key + "x"
     ).count(ACCOUNT),

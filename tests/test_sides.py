@@ -311,7 +311,9 @@ def test_rows_without_a_trade_id_are_all_kept():
 
 SUMMARIES: dict[str, Callable[[Any], Any]] = {
     "summary": lambda f: lab.fees.summary(f, by=["fill_type", "fee_token"]),
+    "over_time": lambda f: lab.fees.over_time(f, "1h", by="market"),
     "breakdown": lambda f: lab.fills.breakdown(f, by="market"),
+    "in_token": lambda f: lab.fees.in_token(f, "ETH", by=[], tolerance=None),
     "orders": lab.fills.orders,
     "size_profile": lambda f: lab.fills.size_profile(f, 3),
 }

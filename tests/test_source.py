@@ -14,9 +14,22 @@ import loopring_lab as lab
 from loopring_lab.client import Client
 from loopring_lab.errors import IncompleteHistory, LabError, UnexpectedAnswer
 from loopring_lab.relayer import Relayer
+from loopring_lab.source import Source
 
 WORLD = Named("a small world", 4)
 ACCOUNT = WORLD.accounts[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("HTTPS://API.example.org:443/", "https://api.example.org"),
+        ("https://api.example.org/loopring/", "https://api.example.org/loopring"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_an_address_is_the_same_source_however_it_is_written(address, name):
+    assert Source.at(address) == Source(name)
 
 
 def test_what_a_relayer_states_is_known_with_its_first_answer():

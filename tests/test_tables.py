@@ -286,6 +286,10 @@ def test_no_trades_still_make_a_typed_frame():
         ),
         ({"tokenId": "3"}, "tokenId is neither token of the market"),
         ({"side": "HOLD"}, "side 'HOLD' is not BUY or SELL"),
+        (
+            {"storageId": str(2**70)},
+            f"storageId '{2**70}' is not a whole number of 64 bits",
+        ),
         ({"blockId": "maker"}, "blockId 'maker' is not a whole number of 64 bits"),
         ({"size": None}, "size is missing"),
         ({"id": None}, "id is missing"),
@@ -438,6 +442,7 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
             'an object with "totalNum" and "trades"',
             'dict {"totalNum":1}',
         ),
+        (b"[]", "pages[0]", 'an object with "totalNum" and "trades"', "list []"),
         (
             b'{"totalNum": 1, "trades": null}',
             "pages[0].trades",
@@ -489,6 +494,13 @@ def test_a_page_beyond_the_limits_is_refused_and_not_shown(got):
     assert len(str(caught.value)) < 300
 
 
+def test_brackets_in_texts_are_no_nesting():
+    looks_deep = '\\"[' * 500
+    assert read(page([row(orderHash=looks_deep)]))["order_hash"].tolist() == [
+        looks_deep
+    ]
+
+
 LARGE = "1e1000000"
 NEVER = "1e999999999"
 
@@ -527,6 +539,7 @@ NEVER = "1e999999999"
             "created_at",
             "is not between the years 1970 and 9999",
         ),
+        ({"id": "7" * 5_000}, "trade_id", "is not a whole number of 64 bits"),
         ({"id": "0xff"}, "trade_id", "id '0xff' is not a whole number of 64 bits"),
     ],
 )
@@ -667,6 +680,7 @@ def test_market_status_is_a_mask(status, amm, book):
     ("record", "field", "expected"),
     [
         ({"symbol": "A", "decimals": 1}, "tokens[0].token_id", "a number"),
+        ({"tokenId": 1, "decimals": 1}, "tokens[0].symbol", "a name"),
         (
             {"tokenId": 1, "symbol": "A", "decimals": "many"},
             "tokens[0].decimals",

@@ -161,7 +161,7 @@ def test_code_0_is_no_refusal():
     assert get(failing(Answer(body=body)))[0] == body
 
 
-@pytest.mark.parametrize("status", [301, 403, 500])
+@pytest.mark.parametrize("status", [301, 403, 404, 500])
 @pytest.mark.parametrize(
     "body",
     [b"", b"<html>no</html>", b'{"resultInfo": 5}', b"\xff{"],
@@ -202,7 +202,14 @@ def test_unprintable_reasons_are_cleaned_and_cut():
 
 def test_retry_after_is_obeyed(pauses):
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    asks = ["7", later, "soon", "Thu, 99 Jan 99999 99:99:99 GMT", "1e999", "9999"]
+    asks = [
+        "7",
+        later,
+        "soon",
+        "Mon, 1 Jan 99999999999999999999 00:00:00 GMT",
+        "1e999",
+        "9999",
+    ]
     get(
         lambda number, request: (
             Answer(429, headers={"Retry-After": asks[number]})

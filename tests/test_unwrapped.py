@@ -129,7 +129,9 @@ def test_tables_read_each_wrapping_as_the_page_in_it(wrapping):
     assert lab.anomalies(found).empty
 
 
-@pytest.mark.parametrize("wrapping", ["version 2", "bare rows", "pages", "HAR"])
+@pytest.mark.parametrize(
+    "wrapping", ["version 2", "bare rows", "pages of bare rows", "HAR"]
+)
 def test_files_of_each_wrapping_are_imported_and_served(wrapping, folder):
     file = folder / NAME
     file.write_text(json.dumps(WRAPPED[wrapping], indent=1))
@@ -151,7 +153,7 @@ def test_files_of_each_wrapping_are_imported_and_served(wrapping, folder):
 )
 def test_a_file_may_have_one_row_a_line(each, folder):
     file = folder / f"{ACCOUNT}-dex.jsonl"
-    file.write_text("\n".join(json.dumps(each(one)) for one in ROWS))
+    file.write_text("\n\n".join(json.dumps(each(one)) for one in ROWS))
     client = lab.connect(recording=file)
     assert client.trades(ACCOUNT)["size"].tolist() == read(page(ROWS))["size"].tolist()
 
