@@ -84,6 +84,13 @@ def test_limits_hold_the_largest_amount_of_the_contract():
     assert to_units([10**75], 30, dtype=WIDE)[0] == Decimal(10) ** 45
 
 
+def test_null_stays_null_and_the_index_stays():
+    units = to_units(pd.Series(["5", None], index=["a", "b"]), 1)
+    assert units.isna().tolist() == [False, True]
+    assert units.index.tolist() == ["a", "b"]
+    assert units.dtype == AMOUNT
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 10**36)), min_size=1))
 def test_totals_equal_the_sums_of_integers(pairs):
     groups, numbers = map(list, zip(*pairs, strict=True))

@@ -12,6 +12,7 @@ import pytest
 from support.figures import lines, note, stacks, title, words
 from support.trade_histories import Drawn, frame_of
 from support.wire_rows import page, read, row, whole
+from test_figures import assert_legible
 
 import loopring_lab as lab
 from loopring_lab import figures
@@ -318,6 +319,7 @@ def test_differences_are_those_compared_with_their_verdicts(taken):
         subset=["difference_bps"]
     )
     figure = figures.venue_differences(trades, prices=prices)
+    assert_legible(figure)
     rows = pd.concat(
         [overall, table.sort_values("fills", ascending=False, kind="stable")]
     )
@@ -352,6 +354,7 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken):
     trades, prices = taken
     table = lab.fills.markouts(trades, prices, by="fill_type")
     figure = figures.markouts(trades, prices=prices)
+    assert_legible(figure)
     for kind, label in LABELS.items():
         rows = table[table["fill_type"] == kind]
         assert lines(figure)[label][1] == pytest.approx(

@@ -78,6 +78,9 @@ def test_too_little_data_is_no_verdict(orders, prices):
         for count in (3, 4)
     }
     assert found == {3: {"unknown"}, 4: {"arbitrage"}}
+    # A surer verdict takes more orders.
+    surer = lab.fills.with_flow(orders.head(4), prices, intervals=0.99)
+    assert set(surer["flow"]) == {"unknown"}
     a_year_before = pd.DataFrame(prices.to_pandas()).assign(
         created_at=lambda frame: frame["created_at"] - pd.Timedelta("365D")
     )

@@ -588,6 +588,15 @@ def test_a_time_from_now_on(unused_setup, valid_for, seconds):
     assert before + seconds <= until <= int(datetime.now(UTC).timestamp()) + seconds
 
 
+@pytest.mark.parametrize("zone", [None, UTC])
+def test_a_moment(unused_setup, zone):
+    # The last second of 32 bits.
+    until = datetime(2106, 2, 7, 6, 28, 15, tzinfo=zone)
+    assert unused_setup.prepare(valid_for=until).body()["validUntil"] == 2**32 - 1
+    with pytest.raises(ProtocolError, match="validUntil"):
+        unused_setup.prepare(valid_for=until + timedelta(seconds=1))
+
+
 @pytest.mark.parametrize(
     ("given", "token", "volume"),
     [

@@ -97,6 +97,13 @@ def test_a_count_that_stops_before_the_rows_do_is_not_believed(size, counted):
     assert read(ledger) == {str(number) for number in range(137)}
 
 
+def test_a_last_page_that_is_repeated_past_the_end_is_the_end():
+    rows = [fill(number) for number in range(100)]
+    pages = {0: rows[:50]}
+    found = read(lambda offset: page(pages.get(offset, rows[50:]), 100))
+    assert found == {str(number) for number in range(100)}
+
+
 def test_a_page_longer_than_asked_for_is_refused():
     rows = [fill(number) for number in range(9_000)]
     with pytest.raises(UnexpectedAnswer) as caught:

@@ -289,6 +289,16 @@ def test_a_call_displays_its_table_once_wherever_it_stands_in_the_cell():
     assert later[0] == first[0]
 
 
+def test_an_index_of_words_is_shown_and_one_of_numbers_is_not():
+    frame = pd.DataFrame({"fee_bps": [1.0, 2.0]}, index=["min", "max"])
+    assert repr(lab.show(frame)).splitlines()[1:] == ["min     1.00", "max     2.00"]
+    assert repr(lab.show(frame.reset_index(drop=True))).splitlines() == [
+        "fee_bps",
+        "   1.00",
+        "   2.00",
+    ]
+
+
 def test_a_break_stands_between_the_first_rows_and_the_last():
     shown = lab.show(pd.DataFrame({"fee_bps": [1.0, 2.0, 3.0, 4.0]}), rows=3)
     assert repr(shown).splitlines()[:5] == [
