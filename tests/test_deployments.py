@@ -327,6 +327,7 @@ def test_the_relayers_word_is_taken_on_request_and_shown_as_such(setup):
         STATED | {"tokens": {"ETH": {"id": 1 << 15, "decimals": 18}}},
         STATED | {"tokens": {"ETH": {"id": 0, "decimals": 78}}},
         STATED | {"tokens": {"ETH": ETH | {"colour": "red"}}},
+        STATED | {"tokens": ["ETH"]},
         STATED | {"exchange": "0x12"},
         STATED | {"chain_id": -1},
         STATED | {"name": "mine"},

@@ -52,6 +52,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     "signer of a key seed's signature": lambda: protocol.recover_signer(
         bytes(32), SIGNATURE
     ),
+    "signer of a signature with a letter too much": lambda: protocol.recover_signer(
+        bytes(32), SIGNATURE + "x"
+    ),
     "public key of a secret out of range": lambda: protocol.public_key(
         NUMBER + (1 << 256)
     ),

@@ -260,6 +260,10 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.break_test(f),
         r"the frame has no column 'period'",
     ),
+    "time backwards": (
+        lambda f: lab.fills.price_gap(f, "-1s"),
+        r"tolerance='-1s' is not a length of time. Give a number",
+    ),
 }
 
 

@@ -161,7 +161,7 @@ def test_the_sweep_finds_a_secret_that_is_shown():
         fail(KEY)
     secrets = {"key": forms(KEY)}
     everything = [leaks(text, secrets) for text in shown(caught.value, package="")]
-    assert everything == [[], ["key"], ["key"]]
+    assert everything == [[], ["key"], ["key"], ["key"]]
     for encode in ENCODED.values():
         assert leaks(f"said {encode(KEY)}!", secrets) == ["key"]
     assert forms(HEADER) > forms(bytes.fromhex(HEADER[2:]))

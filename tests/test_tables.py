@@ -480,6 +480,7 @@ NOT_ACCEPTED = {
     "more than 500,000 values": b"[" + b"1," * 500_000 + b"1]",
     "more than 32 MiB": b'["' + b" " * (32 << 20) + b'"]',
     "half of a surrogate pair at 4": rb'["\\\ud800"]',
+    "bytes that are not UTF-8 at 2": '["\ud800"]',
     "text in UTF-16": "[1]".encode("utf-16"),
     "NaN or Infinity at 15": b'["\\"Infinity", -Infinity]',
     "an object that has a member twice": b'{"totalNum": 1, "totalNum": 2}',

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import io
 import traceback
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -53,7 +54,7 @@ def leaks(text: str, secrets: dict[str, set[str]]) -> list[str]:
 def shown(
     error: BaseException, package: str = "loopring_lab", *, quick: bool = False
 ) -> Iterable[str]:
-    """Show an error as sessions do: its words, every local variable; and, slowly, by IPython."""
+    """Show an error as sessions do: its words, every local variable; and, slowly, by IPython and rich."""
     yield f"{error} {error!r} {vars(error)}"
     trace = error.__traceback__
     while trace and not trace.tb_frame.f_globals.get("__name__", "").startswith(
@@ -62,7 +63,7 @@ def shown(
         trace = trace.tb_next
     if trace is None:
         return
-    ways = (with_locals,) if quick else (with_locals, verbose)
+    ways = (with_locals,) if quick else (with_locals, verbose, rich_text)
     for way in ways:
         with contextlib.suppress(
             AttributeError, AssertionError
@@ -91,3 +92,22 @@ def with_locals(error: BaseException, trace: TracebackType) -> str:
 
 def verbose(error: BaseException, trace: TracebackType) -> str:
     return str(VerboseTB().text(type(error), error, trace))
+
+
+def rich_text(error: BaseException, trace: TracebackType) -> str:
+    try:
+        from rich.console import Console
+        from rich.traceback import Traceback
+    except ImportError:
+        return ""
+    text = io.StringIO()
+    made = Traceback.from_exception(
+        type(error),
+        error,
+        trace,
+        show_locals=True,
+        locals_max_length=1000,
+        locals_max_string=5000,
+    )
+    Console(file=text, width=5000, force_terminal=False).print(made)
+    return text.getvalue()
