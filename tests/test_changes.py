@@ -186,9 +186,3 @@ def test_too_few_periods_are_undecided():
     assert found["periods"] == 3
     assert found["verdict"] == "undecided"
     assert found[["statistic", "p_value", "changed_at"]].isna().all()
-
-
-def test_the_answer_is_the_same_each_time():
-    table = months_with(np.random.default_rng(3).normal(0, ERRORS))
-    first = lab.fills.break_test(table)
-    pd.testing.assert_frame_equal(first, lab.fills.break_test(table))

@@ -299,11 +299,9 @@ def test_serve_answers_from_a_recording(any_block_folder):
     ("words", "named"),
     [
         (["serve", "--set", "no_such_setting=1"], "no_such_setting"),
-        (["serve", "--set", "order"], "order"),
         (["serve", "--set", "order=upwards"], "upwards"),
         (["serve", "--recording", "no/such/folder"], "no/such/folder"),
         (["serve", "--recording", ".", "--cheaper", "book"], "--cheaper"),
-        (["serve", "--recording", ".", "--book-arbitrage"], "--book-arbitrage"),
         (["serve", "--switched", "2023-07-01", "book"], "World switched"),
         (["serve", "--store", "no/such/folder/x.db"], "no/such/folder"),
     ],

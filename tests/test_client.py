@@ -276,11 +276,6 @@ def test_two_sources_are_one_too_many(tmp_path):
         lab.connect("https://host", recording=tmp_path)
 
 
-def test_a_folder_that_is_no_recording_is_named(tmp_path):
-    with pytest.raises(LabError, match="tokens.json: expected a readable file"):
-        lab.connect(recording=tmp_path)
-
-
 def test_the_embedded_relayer_is_started_once(client):
     before = set(threading.enumerate())
     assert lab.connect().source == client.source

@@ -16,6 +16,7 @@ NAMED_ELSEWHERE = {
     "Store.import_files": "Store.report",
     "Store.sync": "Store.report",
     "Archive.import_pages": "Archive.report",
+    "Archive.import_blocks": "Archive.report",
 }
 NO_FRAME = {
     "Archive.query",  # whatever is asked for

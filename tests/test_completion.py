@@ -103,7 +103,6 @@ print(time.process_time() - begun)
     ("code", "expected"),
     [
         ("client.", "trades"),
-        ("lab.figures.", "fee_rates"),
         ("lab.figures.fee_", "fee_tiers"),
     ],
 )

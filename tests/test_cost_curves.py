@@ -7,14 +7,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from support.optional import thorough
 from support.worlds import true_prices, users_of, values_of
 from test_compare_venues import cells_of, closes_after, matched
 
 import loopring_lab as lab
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import World
-
-CLUSTERS = ("order", "account", "day")
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +33,8 @@ def marks(users: tuple[pd.DataFrame, pa.Table]) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def curves(trades: pd.DataFrame, marks: pa.Table) -> dict[str, pd.DataFrame]:
-    return {
-        cluster: lab.fills.cost_curves(trades, marks, cluster=cluster)
-        for cluster in CLUSTERS
-    }
+def by_day(trades: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
+    return lab.fills.cost_curves(trades, marks, cluster="day")
 
 
 # A second way to the same figures
@@ -72,7 +68,7 @@ def orders(fills: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("cluster", ["account", *map(thorough, ("order", "day"))])
 def test_by_overlap_the_difference_of_venues_and_its_error_are_those_of_a_regression(
     trades, marks, fills, cluster
 ):
@@ -112,9 +108,9 @@ def cardinal(steps: Any, knots: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore")  # of pandas, about what pyfixest does with it
-@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("cluster", ["day", *map(thorough, ("order", "account"))])
 def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
-    orders, curves, cluster
+    trades, marks, orders, cluster
 ):
     from scipy.stats import t
 
@@ -135,7 +131,7 @@ def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
         vcov={"CRV1": cluster},
         ssc=pyfixest.ssc(k_adj=False),
     )
-    found = curves[cluster]
+    found = lab.fills.cost_curves(trades, marks, cluster=cluster)
     found = found[found["venue"] == "difference"]
     rows = cardinal(4 * np.log(found["size"].to_numpy()), knots)
     own = [fit._coefnames.index(name) for name in names]
@@ -150,8 +146,8 @@ def test_a_regression_of_single_orders_gives_the_same_difference_and_error(
     assert found["high_bps"].to_numpy() == pytest.approx(expected + reach, rel=1e-9)
 
 
-def test_curves_are_the_venues_whose_difference_is_given(curves):
-    table = curves["day"].pivot(index="size", columns="venue", values="cost_bps")
+def test_curves_are_the_venues_whose_difference_is_given(by_day):
+    table = by_day.pivot(index="size", columns="venue", values="cost_bps")
     both = table.dropna()
     assert len(both) > 20
     assert (both["pool"] - both["book"]).to_numpy() == pytest.approx(
@@ -162,10 +158,10 @@ def test_curves_are_the_venues_whose_difference_is_given(curves):
     assert both[["pool", "book"]].to_numpy().min() > 20
 
 
-def test_by_default_the_widest_with_enough_clusters(trades, marks, curves):
+def test_by_default_the_widest_with_enough_clusters(trades, marks, by_day):
     default = lab.fills.cost_curves(trades, marks)
     # Takers are 16, days are many.
-    pd.testing.assert_frame_equal(default, curves["day"])
+    pd.testing.assert_frame_equal(default, by_day)
     day = (
         trades["created_at"].dt.floor("D") == trades["created_at"].dt.floor("D").iloc[0]
     )

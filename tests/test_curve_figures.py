@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import style as styles
 from support.figures import lines, words
 from support.worlds import users_of
 from test_figures import assert_legible
@@ -96,13 +95,6 @@ def test_without_a_break_no_line_is_drawn(switched):
 def test_both_are_legible(curves, changes):
     assert_legible(curves)
     assert_legible(changes)
-
-
-def test_both_are_legible_on_dark(switched):
-    trades, marks = switched
-    with styles.context("dark_background"):
-        assert_legible(figures.cost_curve(trades, reference=marks, controls=True))
-        assert_legible(figures.changes(trades, prices=marks))
 
 
 def test_own_trades_as_reference_are_named(switched):

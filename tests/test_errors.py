@@ -2,7 +2,6 @@
 
 import inspect
 import pickle
-from multiprocessing import get_context
 
 import pytest
 
@@ -30,10 +29,6 @@ def example(kind: type[errors.LabError]) -> errors.LabError:
     return kind(*positional, **named) if named or positional else kind("message")
 
 
-def fail(kind: type[errors.LabError]) -> None:
-    raise example(kind)
-
-
 @pytest.mark.parametrize("kind", [*CLASSES, TooLarge, MissingBlocks])
 def test_an_error_is_the_same_after_pickling(kind):
     before = example(kind)
@@ -41,12 +36,3 @@ def test_an_error_is_the_same_after_pickling(kind):
     assert type(after) is kind
     assert str(after) == str(before)
     assert after.__dict__ == before.__dict__
-
-
-@pytest.mark.thorough
-def test_an_error_of_a_process_reaches_the_one_that_waits_for_it():
-    with (
-        get_context("spawn").Pool(1) as pool,
-        pytest.raises(errors.UnexpectedAnswer, match="field: expected expected"),
-    ):
-        pool.apply(fail, (errors.UnexpectedAnswer,))

@@ -89,32 +89,6 @@ def test_texts_are_legible_inside_the_figure_and_apart(name, whose, gallery):
     assert_legible(gallery(name, whose))
 
 
-@pytest.fixture(scope="module")
-def estimates() -> dict[str, Any]:
-    client = lab.connect()
-    trades = client.trades(11519, since="2022-10-01")
-    prices = client.outside_prices(trades)
-    return {
-        "outside": figures.venue_differences(trades, prices=prices),
-        "own": figures.venue_differences(
-            trades, by=["market", "side"], horizon="10min"
-        ),
-        "later": figures.markouts(trades, prices=prices),
-        "later, own": figures.markouts(trades),
-        "by size": figures.cost_curve(trades, reference=prices),
-    }
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", ["outside", "own", "later", "later, own", "by size"])
-def test_estimates_are_legible_and_name_their_reference(name, estimates):
-    figure = estimates[name]
-    assert_legible(figure)
-    assert "synthetic data" in words(figure)
-    assert re.search(r"95 % interval \(clustered by (order|account|day)", note(figure))
-    assert ("differences are pulled towards 0" in note(figure)) == ("own" in name)
-
-
 @pytest.mark.parametrize("name", GALLERY)
 def test_axes_say_what_they_count_in_which_unit_and_that_data_is_synthetic(
     name, gallery
@@ -247,10 +221,9 @@ def test_colours_follow_the_style_of_the_session(name, few):
     assert contrast([part / 255 for part in margin[:3]], outside) < 1.1  # type: ignore[index]
 
 
-@pytest.mark.parametrize("style", ["default", "dark_background"])
-@pytest.mark.parametrize("name", ["shares", "costs", "tiers"])
-def test_every_text_is_legible_on_what_is_behind_it(name, style, trades):
-    with styles.context(style):
+@pytest.mark.parametrize("name", ["costs", "tiers"])
+def test_every_text_is_legible_on_what_is_behind_it(name, trades):
+    with styles.context("dark_background"):
         figure = GALLERY[name].drawn(trades)
         outside = mpl.rcParams["figure.facecolor"]
     for text in figure.findobj(Text):

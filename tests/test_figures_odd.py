@@ -176,10 +176,6 @@ def test_fees_of_no_sure_tier_are_marked_apart():
             r"^lab\.figures\.fee_rates: by=.* 'fee'",
         ),
         (
-            lambda t: figures.fee_rates(t, fee_token="DOGE"),
-            r"^lab\.figures\.fee_rates: no trade .* fee in DOGE to draw\.",
-        ),
-        (
             lambda t: figures.fill_shares(t, of="shares"),
             r"^lab\.figures\.fill_shares: of='shares' is not known\. Give 'fills'",
         ),

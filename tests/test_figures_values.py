@@ -12,6 +12,7 @@ import pytest
 from support.figures import lines, note, stacks, title, words
 from support.trade_histories import Drawn, frame_of
 from support.wire_rows import page, read, row, whole
+from test_figures import assert_legible
 
 import loopring_lab as lab
 from loopring_lab import figures
@@ -109,10 +110,7 @@ def test_bars_count_fills_and_fees_stand_beside_in_their_own_unit(
     ("fee", "beside"),
     [
         (2_758_999_999_999_999_999, "2.7589 ETH"),
-        (999_999_999_999_999_999, "0.99999 ETH"),
-        (2_759_000_000_000_000_000, "2.759 ETH"),
         (101_004_628_560_000_000_000, "101.00 ETH"),
-        (101_000_000_000_000_000_000, "101 ETH"),
         (1_234_567_999_999_999_999_999_999, "1,234,567 ETH"),
         (999_999, "0.00000000000099999 ETH"),
         (0, "0 ETH"),
@@ -187,12 +185,9 @@ def test_intervals_of_shares_are_wilson_s_with_orders_as_observations(shared):
     ("seconds", "name"),
     [
         (0, "day"),
-        (60, "minute"),
         (7_200, "15 minutes"),
-        (2 * DAY, "hour"),
         (20 * DAY, "day"),
         (300 * DAY, "week"),
-        (900 * DAY, "month"),
         (5_000 * DAY, "quarter"),
     ],
 )
@@ -268,27 +263,6 @@ def test_parts_by_size_are_drawn_as_their_table_has_them(trades):
         assert float(label.get_text()) == pytest.approx(float(edge), rel=0.1)
 
 
-def test_what_is_next_is_looked_for_in_the_frame_that_is_named(
-    trades,
-):
-    trades = trades.tail(500)
-    some = trades[trades["side"] == "BUY"]
-    own = figures.cost_curve(some)
-    wide = figures.cost_curve(some, prices=trades)
-    assert note(own).startswith(
-        "fee plus price difference to the market's next trade in this frame; "
-    )
-    assert note(wide).startswith(
-        "fee plus price difference to the market's next trade in prices; "
-    )
-    priced = [
-        int(note(figure).split("; ")[1].split(" of ")[0]) for figure in (own, wide)
-    ]
-    assert priced[0] < priced[1]
-    assert "last fill in this frame," in title(figures.price_gaps(trades))
-    assert "last fill in prices," in title(figures.price_gaps(some, prices=trades))
-
-
 def test_costs_are_drawn_as_their_table_has_them(trades):
     """Means weighted by value, with a whisker where there is an interval, and counts beside them."""
     figure = figures.cost_curve(trades, quote="ETH", tolerance=None)
@@ -345,6 +319,7 @@ def test_differences_are_those_compared_with_their_verdicts(taken):
         subset=["difference_bps"]
     )
     figure = figures.venue_differences(trades, prices=prices)
+    assert_legible(figure)
     rows = pd.concat(
         [overall, table.sort_values("fills", ascending=False, kind="stable")]
     )
@@ -379,6 +354,7 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken):
     trades, prices = taken
     table = lab.fills.markouts(trades, prices, by="fill_type")
     figure = figures.markouts(trades, prices=prices)
+    assert_legible(figure)
     for kind, label in LABELS.items():
         rows = table[table["fill_type"] == kind]
         assert lines(figure)[label][1] == pytest.approx(

@@ -17,15 +17,13 @@ from support.scripted_server import Script, by_path, scripted
 from support.wire_rows import row
 
 import loopring_lab as lab
-from loopring_lab import protocol, tables
+from loopring_lab import tables
 from loopring_lab.archive import Archive
 from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.http.transport import Transport
 
 ACCOUNT = 10083
-HASH = "0x" + "ab" * 32
-L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")
 # Bytes that a test may add to the process; a bomb would add gigabytes.
 MEMORY = 400_000_000
 LONGEST_MESSAGE = 600  # letters
@@ -94,16 +92,12 @@ NUMBERS = [
 
 HOSTILE: dict[str, bytes] = {
     "an exponent beyond memory": b"1e999999999",
-    "a negative exponent beyond memory as text": b'"1e-999999999"',
-    "5,000 digits": b"7" * 5_000,
     "5,000 digits as text": b'"' + b"7" * 5_000 + b'"',
     "no number": b"NaN",
-    "digits of another script": '"\uff11"'.encode(),
     "half a surrogate pair": b'"\\ud800"',
     "bytes that are no UTF-8": b'"\xff\xfe"',
     "300,000 brackets": b"[" * 300_000 + b"]" * 300_000,
     "a million letters": b'"' + b"a" * 1_000_000 + b'"',
-    "a wide list": b"[" + b"null," * 20_000 + b"1]",
     "an open string": b'"abc',
 }
 
@@ -299,67 +293,6 @@ def test_a_hostile_value_in_place_of_any_member_costs_that_record_alone(answer, 
         assert problem is None, path
 
 
-SMALL_ANSWERS: dict[str, tuple[Callable[[Client], Any], Any]] = {
-    "account": (
-        lambda client: client.account(ACCOUNT),
-        {
-            "accountId": ACCOUNT,
-            "owner": "0x" + "1f" * 20,
-            "publicKey": {"x": "0x1", "y": "0x2"},
-            "nonce": 4,
-        },
-    ),
-    "exchange": (
-        lambda client: client.exchange(),
-        {"chainId": 1, "exchangeAddress": "0x" + "2e" * 20},
-    ),
-    "fees": (
-        lambda client: client.update_fee(ACCOUNT),
-        {"gasPrice": "3", "fees": [{"token": "ETH", "fee": "19", "discount": 0.8}]},
-    ),
-    "API key": (
-        lambda client: client.api_key(L2_KEY, ACCOUNT),
-        {"apiKey": "k3y-of-the-relayer"},
-    ),
-    "submission": (
-        lambda client: client.update_account(
-            {"accountId": ACCOUNT, "nonce": 4, "ecdsaSignature": "0x" + "7b" * 66}
-        ),
-        {"hash": HASH, "status": "received", "isIdempotent": False, "storageId": 7},
-    ),
-    "updates": (
-        lambda client: client.update_status(ACCOUNT, HASH),
-        {
-            "totalNum": 1,
-            "transactions": [
-                {"hash": HASH, "status": "failed", "storageId": 7, "reason": "no"}
-            ],
-        },
-    ),
-    "refusal": (
-        lambda client: client.count(ACCOUNT),
-        {"resultInfo": {"code": 104003, "message": "none"}, "code": 1},
-    ),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", SMALL_ANSWERS)
-def test_a_small_answer_with_a_hostile_member_is_read_or_an_error(name):
-    """Each member meets another one of the values."""
-    ask, regular = SMALL_ANSWERS[name]
-    values = list(HOSTILE.values())
-    for place, path in enumerate(members(regular)):
-        body = with_value(regular, path, values[place % len(values)])
-        script = by_path({"tokens": answers()["tokens"], "": body})
-        said = ""
-        try:
-            repr(asked(script, ask))
-        except LabError as error:
-            said = str(error)
-        assert len(said) <= LONGEST_MESSAGE
-
-
 ZIPPED = gzip.compress(answers()["trades"], mtime=0)
 FILES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.touch(),
@@ -378,7 +311,6 @@ FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("place", ["tokens.json", f"trades/{ACCOUNT}-dex.json"])
 def test_a_hostile_file_of_a_recording_is_refused_or_read_as_it_is(
@@ -391,4 +323,7 @@ def test_a_hostile_file_of_a_recording_is_refused_or_read_as_it_is(
     def read() -> pd.DataFrame:
         return lab.connect(recording=tmp_path).trades(ACCOUNT, progress=False)
 
+    if name in ("a pipe", "an endless device"):
+        with pytest.raises(LabError, match="expected a regular file"):
+            read()
     assert problem_of(read) is None

@@ -208,13 +208,3 @@ def test_the_files_that_a_page_names_exist(page):
         )
     ]
     assert missing == []
-
-
-def test_each_term_of_the_glossary_stands_once_and_in_order():
-    terms = re.findall(
-        r"^\| \*\*(.+?)\*\* \|",
-        (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-    assert len(terms) > 40
-    assert terms == sorted(set(terms), key=str.casefold)

@@ -140,6 +140,7 @@ def test_means_of_groups_are_those_of_their_rows(function):
             assert pd.isna(group[f"low_{rates[0]}"])
 
 
+@pytest.mark.thorough
 def test_the_interval_holds_the_true_mean_in_nineteen_of_twenty_samples():
     samples = pd.concat(
         [drawn(100, seed, 1).assign(part=seed) for seed in range(300)],

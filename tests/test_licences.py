@@ -1,10 +1,7 @@
 """The licences page: every locked package, as installed, and none whose licence nobody has looked at."""
 
 import re
-import sys
 from pathlib import Path
-
-from tools import licences
 
 ROOT = Path(__file__).parents[1]
 FAMILIES = (
@@ -49,15 +46,3 @@ def test_each_licence_is_of_a_family_that_forbids_no_use():
     assert [
         row for row in rows() if not any(family in row[2] for family in FAMILIES)
     ] == []
-
-
-def test_the_page_says_what_the_installed_packages_say():
-    installed = licences.found(sys.path)
-    shown = {name: (versions, licence) for name, versions, licence in rows()}
-    here = {
-        name: licence
-        for name, (version, licence) in installed.items()
-        if shown.get(name, ("",))[0] == version
-    }
-    assert len(here) > 150
-    assert {name: shown[name][1] for name in here} == here

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from pyarrow.dataset import dataset
 from support.engines import assert_same
 from support.trade_histories import many
+from test_deadlines import interrupted
 
 import loopring_lab as lab
 from loopring_lab.engine import query, session
@@ -201,9 +201,7 @@ def test_threads_ask_at_once(trades):
 def test_ctrl_c_ends_a_query_at_once_and_the_next_one_answers() -> None:
     """DuckDB would see it between its own tasks, in the main thread only."""
     forever = "SELECT sum(hash(a + b)) FROM range(10_000_000) AS s(a), range(10_000_000) AS t(b)"
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(0.5):
         query.run(forever, "test")
     assert query.run("SELECT 1 AS one", "test").to_pylist() == [{"one": 1}]
 

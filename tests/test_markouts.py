@@ -201,31 +201,6 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known, with
 # Markouts
 
 
-def test_a_cost_is_what_was_realized_and_the_impact():
-    frame = trades(
-        fill(1000, "100", id="1"),
-        fill(2000, "98", id="2", orderHash="0xa"),
-        fill(5000, "97", id="3", orderHash="0xa"),  # of the same order
-        fill(9000, "95", id="4"),
-        fill(40_000, "99", id="5"),
-    )
-    found = lab.fills.markouts(frame, horizons=["10s", "1min"])
-    assert "reference pull the difference towards 0" in found.attrs["notes"][0]
-    second = result_rows(found[found["trade_id"] == 2])
-    assert [line["horizon"] for line in second] == ["10s", "1min"]
-    assert [line["price_before"] // UNIT for line in second] == [100, 100]
-    assert [line["price_after"] // UNIT for line in second] == [95, 99]
-    # A sale at 98 after 100 cost 2 %; at 95 it had gained 3 % of 100, at 99 lost 1 %.
-    assert [line["effective_bps"] for line in second] == pytest.approx([200.0, 200.0])
-    assert [line["realized_bps"] for line in second] == pytest.approx([-300.0, 100.0])
-    assert [line["impact_bps"] for line in second] == pytest.approx([500.0, 100.0])
-    assert found.loc[found["trade_id"] == 5, "price_after"].isna().all()
-    known = found.dropna(subset=["realized_bps", "effective_bps"])
-    assert known["effective_bps"].to_numpy() == pytest.approx(
-        known["realized_bps"] + known["impact_bps"]
-    )
-
-
 # Shortfall
 
 

@@ -3,7 +3,6 @@
 import functools
 import random
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 import pytest
 from support.engines import assert_same, assert_same_rows, result_rows
 from support.questions import POOL, QUESTIONS, ROOMS, Ask
-from support.settled_block import client_of, trades_of
 from support.wire_rows import DECIMALS, NAMES, page, read, row
 
 import loopring_lab as lab
@@ -70,12 +68,6 @@ def drawn(seed: int) -> pd.DataFrame:
     parts = [read(page(some), fill_type=fill_type) for fill_type, some in rows.items()]
     frame = pd.concat([*parts, parts[1].head(9)], ignore_index=True)
     assert len(frame) > 90
-    return frame
-
-
-@pytest.fixture(scope="module")
-def block(any_block_folder: Path) -> pd.DataFrame:
-    frame: pd.DataFrame = trades_of(client_of(any_block_folder))
     return frame
 
 

@@ -145,18 +145,6 @@ def test_whatever_grows_while_it_is_read_is_whole_in_the_end(
     )
 
 
-def test_growth_without_end_costs_two_readings_at_most():
-    """Pages asked for at once may arrive out of order and leave a gap; read in order they do not."""
-    fresh = count(1_000)
-    ledger = Ledger(
-        [fill(number) for number in reversed(range(1_000))],
-        lambda rows: rows.insert(0, fill(next(fresh))),
-    )
-    assert len(read(ledger)) >= 1_000
-    # 1,000 rows are 20 pages; the rows that came meanwhile are some pages more.
-    assert ledger.requests <= 2 * 20 + 10
-
-
 def test_rows_that_arrive_faster_than_pages_end_in_incomplete_history():
     fresh = count(300)
 

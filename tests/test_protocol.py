@@ -627,6 +627,48 @@ def test_any_other_bit_is_refused():
     )
 
 
+# A point of order 8: the subgroup's order times the point with y = 9.
+TORSION = (
+    17545522957889784193459637215142187266023652151580582754000402781682644312291,
+    4826523245007015323400664741523384119579596407052839571721035538011798951543,
+)
+
+
+def written(rx: int, ry: int, s: int) -> str:
+    return f"0x{rx:064x}{ry:064x}{s:064x}"
+
+
+def test_points_that_are_no_keys_are_refused():
+    """Of nothing but low order, with which signatures need no secret; off the curve; beyond the field."""
+    low = [(0, 1)]
+    for _ in range(7):
+        low.append(protocol_vectors.add(low[-1], TORSION))
+    assert len(set(low)) == 8
+    x, y = curve.BASE
+    elsewhere = [(x, y + 1), (5, 5), (x + curve.P, y), (x, y + curve.P)]
+    for point in [*low, *elsewhere]:
+        with pytest.raises(ProtocolError, match="publicKey"):
+            protocol.check_public_key(*point)
+    for point in low:
+        assert not protocol.verify_request(*point, "GET&a&b", written(x, y, 1))
+    # The neutral point as R: the equation holds for this s.
+    digest = int(sha256(b"GET&a&b").hexdigest(), 16) % curve.P
+    s = curve.poseidon((0, 1, x, y, digest)) % curve.ORDER
+    assert not protocol.verify_request(x, y, "GET&a&b", written(0, 1, s))
+    # As for the reference programs, a part of low order does not matter.
+    protocol.check_public_key(*protocol_vectors.add(curve.BASE, TORSION))
+
+
+def test_numbers_of_a_signature_have_ranges():
+    """Adding the group's order to s, or the field's to R, changes nothing in the equation."""
+    key = protocol.public_key(7)
+    signature = protocol.sign_request(7, "GET&a&b")
+    rx, ry, s = (int(signature[start : start + 64], 16) for start in (2, 66, 130))
+    assert signature == written(rx, ry, s)
+    for wrong in ((rx, ry, s + curve.ORDER), (rx + curve.P, ry, s), (rx, ry, s + 1)):
+        assert not protocol.verify_request(*key, "GET&a&b", written(*wrong))
+
+
 @pytest.mark.parametrize(
     "signature",
     ["", "0x", "zz", None, 5, "0x" + "0" * 192, "0x" + "f" * 192, b"\x01" * 96],

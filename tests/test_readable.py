@@ -64,13 +64,6 @@ def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so():
     assert show(frame).frame["size (LRC)"].tolist() == ["453.794999999999999999"]
 
 
-def test_long_tables_show_both_ends_and_say_so():
-    frame = pd.DataFrame({"n": range(1_000)})
-    shown = show(frame, rows=5)
-    assert shown.frame["n"].tolist() == ["0", "1", "2", "998", "999"]
-    assert shown.notes == ["Showing first 3 and last 2 of 1,000 rows."]
-
-
 def test_the_html_is_the_same_every_time_and_escaped():
     frame = read(page([row(market="<b>X</b>")]))
     once, again = (show(frame)._repr_html_() for _ in range(2))

@@ -1,15 +1,11 @@
 """Hidden values never show their secret: in no repr, format, error or verbose IPython traceback."""
 
-import copy
 import functools
-import logging
-import pickle
 from collections.abc import Callable
 from hashlib import sha256, sha512
 from typing import Any
 
 import pytest
-from IPython.lib.pretty import pretty
 from support import traces
 from support.traces import forms, trace_of
 
@@ -17,7 +13,6 @@ from loopring_lab import protocol
 from loopring_lab.errors import ProtocolError
 from loopring_lab.keys.signers import sign_text, sign_typed_data
 from loopring_lab.protocol import curve
-from loopring_lab.redaction import Secret, SecretBytes, SecretText, hide
 
 SIGNATURE = "0x" + bytes(range(7, 71)).hex() + "1b"
 KEY = protocol.l2_key(SIGNATURE)
@@ -41,97 +36,27 @@ SECRETS = {
 leaks = functools.partial(traces.leaks, secrets=SECRETS)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        KEY,
-        KEY.secret,
-        [KEY],
-        {"key": KEY.secret},
-        hide(SIGNATURE),
-        hide(bytes.fromhex(SIGNATURE[2:])),
-        hide(NUMBER),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_no_display_shows_a_secret(value, caplog):
-    logging.getLogger("loopring_lab").warning("%s %r", value, value)
-    shown = [
-        repr(value),
-        str(value),
-        f"{value}",
-        pretty(value),
-        caplog.text,
-        ascii(value),
-    ]
-    for text in shown:
-        assert "<hidden>" in text
-        assert leaks(text) == []
-
-
-def test_formatting_with_a_width_or_base_shows_nothing_either():
-    assert [f"{KEY.secret:x}", f"{KEY.secret:>80}", format(KEY.secret, "d")] == [
-        "<hidden>"
-    ] * 3
-    assert leaks(f"{KEY.x:#x}") == []
-
-
 def test_a_key_shows_its_public_half():
     assert repr(KEY) == f"L2Key(secret=<hidden>, x={KEY.x:#066x}, y={KEY.y:#066x})"
     assert repr(protocol.L2Key(NUMBER, KEY.x, KEY.y)) == repr(KEY)
     assert protocol.L2Key(NUMBER, KEY.x, KEY.y) == KEY
 
 
-def test_hidden_values_compute_as_usual():
-    assert KEY.secret == NUMBER
-    assert KEY.secret + 1 == NUMBER + 1
-    assert bytes(hide(b"\x01\x02")) == b"\x01\x02"
-    assert hide("abc") + "d" == "abcd"
-    # What cannot be a secret of ours is not hidden but left out.
-    assert [type(hide(value)) for value in (1, "a", b"a", bytearray(b"a"))] == [
-        *(Secret, SecretText, SecretBytes, SecretBytes),
-    ]
-    assert [hide(value) for value in (True, None, 1.5, [1])] == [None] * 4
-    assert hide(KEY.secret) is KEY.secret
-    assert hide(hide(SIGNATURE)) == SIGNATURE
-
-
-@pytest.mark.parametrize(
-    "value",
-    [KEY, KEY.secret, hide(SIGNATURE), hide(b"\x01")],
-    ids=lambda v: type(v).__name__,
-)
-@pytest.mark.parametrize("spread", [pickle.dumps, copy.deepcopy])
-def test_secrets_are_not_pickled(value, spread):
-    with pytest.raises(TypeError, match="not pickled") as refused:
-        spread(value)
-    assert leaks(str(refused.value)) == []
-
-
 REFUSED: dict[str, Callable[[], object]] = {
-    "key of a short signature": lambda: protocol.l2_key(SIGNATURE[:-2]),
     "key of a signature with a letter too much": lambda: protocol.l2_key(
         SIGNATURE + "x"
     ),
-    "key of short bytes": lambda: protocol.l2_key(bytes.fromhex(SIGNATURE[2:-2])),
     "header of a key seed's signature": lambda: protocol.x_api_sig(
         SIGNATURE[:-2] + "01"
     ),
-    "header of a long signature": lambda: protocol.x_api_sig(SIGNATURE + "02"),
     "signer of a key seed's signature": lambda: protocol.recover_signer(
         bytes(32), SIGNATURE
     ),
     "signer of a signature with a letter too much": lambda: protocol.recover_signer(
         bytes(32), SIGNATURE + "x"
     ),
-    "signer without a digest": lambda: protocol.recover_signer(
-        bytes(31), SIGNATURE + "02"
-    ),
     "public key of a secret out of range": lambda: protocol.public_key(
         NUMBER + (1 << 256)
-    ),
-    "public key of a secret that is no hex": lambda: protocol.public_key(
-        f"{NUMBER:x}x"
     ),
     "request signed by a secret that is no hex": lambda: protocol.sign_request(
         f"{NUMBER:x} ", MESSAGE
@@ -151,16 +76,8 @@ CALCULATIONS: dict[str, Callable[[], object]] = {
     "public_key": lambda: protocol.public_key(NUMBER),
     "sign_request": lambda: protocol.sign_request(f"{NUMBER:x}", MESSAGE),
 }
-STEPS = [("add", 0), ("add", 1), ("add", 63), ("to_affine", 0), ("multiply_base", 0)]
-SIGNING_STEPS = [
-    *STEPS,
-    ("add", 70),
-    ("add", 127),
-    ("to_affine", 1),
-    ("multiply_base", 1),
-    ("poseidon", 0),
-    ("sha512", 0),
-]
+STEPS = [("add", 0), ("to_affine", 0), ("multiply_base", 0)]
+SIGNING_STEPS = [*STEPS, ("add", 127), ("poseidon", 0), ("sha512", 0)]
 
 
 @pytest.mark.parametrize(

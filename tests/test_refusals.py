@@ -23,17 +23,9 @@ def of_pool(frame: pd.DataFrame) -> pd.DataFrame:
 # What every question checks is asked once; what one function checks, of that function.
 REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "nothing": (lambda f: lab.fees.tiers(None), r"got NoneType. Pass a pandas"),
-    "a column": (
-        lambda f: lab.fees.summary(f["fee"]),
-        r"got pandas.Series. Pass a pandas",
-    ),
     "no amount": (
         lambda f: lab.fees.summary(f.drop(columns="fee")),
         r"has no column 'fee'. Did you mean 'fee_bps'\?",
-    ),
-    "misspelt by": (
-        lambda f: lab.fees.summary(f, by="markt"),
-        r"no column 'markt'. Did you mean 'market'\?",
     ),
     "the time to group by": (
         lambda f: lab.fees.tiers(f, by="created_at"),
@@ -47,10 +39,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fees.summary(f, by=["side", "side"]),
         r"'side'. Name it once",
     ),
-    "by a number": (
-        lambda f: lab.fees.summary(f, by=3),
-        r"by= cannot include 3. Use columns such as market",
-    ),
     "by lists": (
         lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"),
         r"'tags' is list.* cannot be ordered",
@@ -59,19 +47,11 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fees.over_time(f, "1M"),
         r"every='1M' is not a period. Give a number and a unit",
     ),
-    "an empty every": (
-        lambda f: lab.fees.tiers(f, every=""),
-        r"every='' is not a period",
-    ),
     "naive times": (
         lambda f: lab.fees.summary(
             f.assign(created_at=f["created_at"].dt.tz_localize(None))
         ),
         r"not a time with a time zone. Convert it",
-    ),
-    "texts for times": (
-        lambda f: lab.fees.summary(f.assign(created_at="2022")),
-        r"VARCHAR, not a time with a time zone",
     ),
     "unlike objects": (
         lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
@@ -89,10 +69,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fees.schedule_check(f, None),
         r"None is not a rate. Give basis points from 0 to",
     ),
-    "a rate too high": (
-        lambda f: lab.fees.schedule_check(f, 10_001),
-        r"10001 is not a rate",
-    ),
     "a line without rate": (
         lambda f: lab.fees.schedule_check(f, [{"market": "LRC-ETH"}]),
         r"line 0 .*has no bps. Give",
@@ -100,10 +76,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a line by the time": (
         lambda f: lab.fees.schedule_check(f, {"created_at": 1, "bps": 1}),
         r"Use since and until",
-    ),
-    "a line misspelt": (
-        lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]),
-        r"Did you mean 'market'",
     ),
     "a line that ends before it begins": (
         lambda f: lab.fees.schedule_check(
@@ -128,10 +100,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.size_profile(f, 0),
         r"quantiles=0 is not valid. Give a whole number from 1 to 1000",
     ),
-    "time backwards": (
-        lambda f: lab.fills.price_gap(f, "-1s"),
-        r"tolerance='-1s' is not a length of time. Give a number",
-    ),
     "unknown reference": (
         lambda f: lab.fills.all_in_cost(f, "mid"),
         r"reference='mid' is not known. Give 'next', 'last'",
@@ -148,26 +116,14 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.markouts(f, horizons=["60s", "1min"]),
         r"or one twice",
     ),
-    "a horizon as a number": (
-        lambda f: lab.fills.markouts(f, horizons=[60]),
-        r"horizons=60 is not a length of time",
-    ),
     "two frames": (
         lambda f: lab.fills.all_in_cost(f, f, prices=f),
         r"reference= and prices= are both frames",
-    ),
-    "prices without a market": (
-        lambda f: lab.fills.shortfall(f, f[["created_at", "price"]]),
-        r"no column 'market'",
     ),
     # Venues, pools and changes
     "a percentage": (
         lambda f: lab.fills.compare_venues(f, intervals=95),
         r"intervals=95 is not a level between 0 and 1",
-    ),
-    "no unit": (
-        lambda f: lab.fills.compare_venues(f, horizon="60"),
-        r"horizon='60' is not a length of time",
     ),
     "no cluster": (
         lambda f: lab.fills.compare_venues(f, cluster="hour"),
@@ -195,10 +151,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.pool_returns(f, "LRC-ETH"),
         r"pool_account='LRC-ETH' is not a valid account id",
     ),
-    "nobody": (
-        lambda f: lab.fills.pool_returns(f, 7),
-        r"account 7 has no fills in these trades",
-    ),
     "a share": (
         lambda f: lab.fills.pool_returns(f, 1, pool_fee_bps=0.002),
         r"pool_fee_bps=0.002 is not a fee",
@@ -207,21 +159,9 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.liquidity(f.assign(role="taker")),
         r"no fills of a pool",
     ),
-    "a share of a pool": (
-        lambda f: lab.fills.liquidity(f, pool_fee_bps=0.2),
-        r"is not a fee",
-    ),
     "trades for balances": (
         lambda f: lab.fills.liquidity(of_pool(f), f),
         r"balances=: the frame has no",
-    ),
-    "a number for balances": (
-        lambda f: lab.fills.liquidity(of_pool(f), 5),
-        r"expected a",
-    ),
-    "too small a fee": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f), pool_fee_bps=0.002),
-        r"pool_fee_bps=0.002 is not a fee",
     ),
     "a fee as text": (
         lambda f: lab.fills.pool_quotes(f, reserves(f), taker_fee_bps="10"),
@@ -239,10 +179,6 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.pool_quotes(f, reserves(f), by="unquoted"),
         r"by= cannot include 'unquoted'",
     ),
-    "quotes by nothing known": (
-        lambda f: lab.fills.pool_quotes(f, reserves(f), by="colour"),
-        r"no column 'colour'",
-    ),
     "balances without decimals": (
         lambda f: lab.fills.pool_quotes(f, reserves(f).drop(columns="base_decimals")),
         r"balances=: the frame has no column",
@@ -251,29 +187,13 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.with_flow(f, None),
         r"no prices of an outside market",
     ),
-    "flow by own trades": (
-        lambda f: lab.fills.with_flow(f, f),
-        r"no prices of an outside market",
-    ),
     "flow soon": (
         lambda f: lab.fills.with_flow(f, outside(f), tolerance="soon"),
         r"tolerance='soon'",
     ),
-    "sure flow": (
-        lambda f: lab.fills.with_flow(f, outside(f), intervals=1),
-        r"intervals=1 is not a level",
-    ),
-    "curves by week": (
-        lambda f: lab.fills.cost_curves(f, cluster="week"),
-        r"cluster='week' is not known",
-    ),
     "curves without time": (
         lambda f: lab.fills.cost_curves(f, horizon="0s"),
         r"leaves no time for a price",
-    ),
-    "curves with a percentage": (
-        lambda f: lab.fills.cost_curves(f, intervals=95),
-        r"not a level between 0 and 1",
     ),
     "a break at a percentage": (
         lambda f: lab.fills.break_test(lab.fills.changes(f), level=5),
@@ -287,10 +207,62 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.changes(f, by="period"),
         r"by= cannot include 'period'",
     ),
+    "a rate too high": (
+        lambda f: lab.fees.schedule_check(f, 10_001),
+        r"10001 is not a rate",
+    ),
+    "a line misspelt": (
+        lambda f: lab.fees.schedule_check(f, [{"markt": "x", "bps": 1}]),
+        r"Did you mean 'market'",
+    ),
+    "a horizon as a number": (
+        lambda f: lab.fills.markouts(f, horizons=[60]),
+        r"horizons=60 is not a length of time",
+    ),
+    "prices without a market": (
+        lambda f: lab.fills.shortfall(f, f[["created_at", "price"]]),
+        r"no column 'market'",
+    ),
+    "no unit": (
+        lambda f: lab.fills.compare_venues(f, horizon="60"),
+        r"horizon='60' is not a length of time",
+    ),
+    "nobody": (
+        lambda f: lab.fills.pool_returns(f, 7),
+        r"account 7 has no fills in these trades",
+    ),
+    "a share of a pool": (
+        lambda f: lab.fills.liquidity(f, pool_fee_bps=0.2),
+        r"is not a fee",
+    ),
+    "a number for balances": (
+        lambda f: lab.fills.liquidity(of_pool(f), 5),
+        r"expected a",
+    ),
+    "too small a fee": (
+        lambda f: lab.fills.pool_quotes(f, reserves(f), pool_fee_bps=0.002),
+        r"pool_fee_bps=0.002 is not a fee",
+    ),
+    "sure flow": (
+        lambda f: lab.fills.with_flow(f, outside(f), intervals=1),
+        r"intervals=1 is not a level",
+    ),
+    "curves by week": (
+        lambda f: lab.fills.cost_curves(f, cluster="week"),
+        r"cluster='week' is not known",
+    ),
+    "curves with a percentage": (
+        lambda f: lab.fills.cost_curves(f, intervals=95),
+        r"not a level between 0 and 1",
+    ),
     "changes by venue": (lambda f: lab.fills.changes(f, by="fill_type"), r"fill_type"),
     "a break of trades": (
         lambda f: lab.fills.break_test(f),
         r"the frame has no column 'period'",
+    ),
+    "time backwards": (
+        lambda f: lab.fills.price_gap(f, "-1s"),
+        r"tolerance='-1s' is not a length of time. Give a number",
     ),
 }
 

@@ -125,21 +125,6 @@ def test_a_log_says_once_what_takes_long(project):
     assert lines[3].startswith("run.py: ready after")
 
 
-@pytest.mark.thorough
-def test_a_terminal_shows_for_how_long(project):
-    import pty
-
-    (project.parent / "tools" / "uv").write_text(SLOW_UV)
-    screen, terminal = pty.openpty()
-    words = [sys.executable, project / "run.py", "install", "test"]
-    assert subprocess.call(words, stderr=terminal) == 0
-    os.close(terminal)
-    shown = os.read(screen, 10_000).decode()
-    os.close(screen)
-    assert len(re.findall(r"usually a minute \.\.\. \d+ s\r", shown)) > 2
-    assert shown.splitlines()[-1].startswith("run.py: ready after")
-
-
 def test_uv_itself_is_locked_with_its_hashes():
     name, *hashes = load().locked_uv().split(" ")
     (package,) = (entry for entry in LOCK["package"] if entry["name"] == "uv")

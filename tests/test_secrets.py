@@ -160,12 +160,6 @@ RAISING: dict[str, Callable[[Scene], object]] = {
     "a private key as signer": lambda scene: scene.setup.prepare(
         signer=private_key(scene)
     ),
-    "a private key as bytes": lambda scene: scene.setup.prepare(
-        signer=bytes(scene.setup.relayer.signer(ACCOUNT).key)
-    ),
-    "a private key as object": lambda scene: scene.setup.prepare(
-        signer=scene.setup.relayer.signer(ACCOUNT)._key_obj
-    ),
     "a signer of another account": lambda scene: scene.setup.prepare(
         signer=scene.setup.relayer.signer(11375)
     ),

@@ -1,6 +1,5 @@
 """Trades of several accounts in one frame, and outside prices that pandas joins to them."""
 
-import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
@@ -38,7 +37,6 @@ def test_the_newest_are_the_newest_of_all(client):
 @pytest.mark.parametrize(
     ("count", "labels"),
     [
-        (1, {"AMM pool", "order book"}),
         (2, {"account 71468", "account 94680"}),
         (6, {"AMM pool", "order book"}),
     ],
@@ -55,11 +53,3 @@ def test_blocks_give_several_accounts_too():
     both = blocks.trades()["account_id"].drop_duplicates().head(2).tolist()
     joined = blocks.trades(both)
     assert len(joined) == sum(blocks.count(account) for account in both)
-
-
-def test_outside_prices_join_in_pandas(client):
-    trades = client.trades(71468, limit=50)
-    prices = client.outside_prices(trades)
-    joined = pd.merge_asof(trades, prices, on="created_at", by="market")
-    assert len(joined) == len(trades)
-    assert joined["price_y"].notna().all()

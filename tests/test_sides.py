@@ -130,11 +130,6 @@ TOLD: dict[str, tuple[list[Drawn], Any, dict[str, str]]] = {
             "2 SELL": "taker reported",
         },
     ),
-    "who paid on the book took": (
-        [drawn(1, "BUY", 5, "7")],
-        None,
-        {"1 BUY": "taker fee"},
-    ),
     "who paid at a pool took": (
         [at_pool(1, "BUY", 5, "7")],
         None,
@@ -142,11 +137,6 @@ TOLD: dict[str, tuple[list[Drawn], Any, dict[str, str]]] = {
     ),
     "who paid nothing on the book may be either": (
         [drawn(1, "BUY", 5)],
-        None,
-        {"1 BUY": "unknown"},
-    ),
-    "who paid nothing at a pool may be either": (
-        [at_pool(1, "BUY", 5)],
         None,
         {"1 BUY": "unknown"},
     ),
@@ -167,11 +157,6 @@ TOLD: dict[str, tuple[list[Drawn], Any, dict[str, str]]] = {
         ],
         None,
         {"3 SELL": "maker", "2 BUY": "unknown", "4 BUY": "taker"},
-    ),
-    "where both paid at a pool neither shows who took": (
-        [at_pool(1, "BUY", 5, "7"), at_pool(1, "SELL", 6, "9")],
-        None,
-        {"1 BUY": "unknown", "1 SELL": "unknown"},
     ),
     "who trades on the book is no pool, so it takes there": (
         [drawn(1, "BUY", 5), at_pool(2, "BUY", 5)],
@@ -218,7 +203,6 @@ TOLD: dict[str, tuple[list[Drawn], Any, dict[str, str]]] = {
     "a pool by its market": (FREE, {"LRC-ETH": 900}, GIVEN),
     "pools by the pool's name": (FREE, {"AMM-LRC-ETH": [900, 901]}, GIVEN),
     "pools as a list": (FREE, [900], GIVEN),
-    "another pool": (FREE, [7], NOT_GIVEN),
     "the pool of another market": (FREE, {"WBTC-ETH": 900}, NOT_GIVEN),
 }
 
@@ -329,11 +313,9 @@ SUMMARIES: dict[str, Callable[[Any], Any]] = {
     "summary": lambda f: lab.fees.summary(f, by=["fill_type", "fee_token"]),
     "over_time": lambda f: lab.fees.over_time(f, "1h", by="market"),
     "breakdown": lambda f: lab.fills.breakdown(f, by="market"),
-    "vwap": lab.fills.vwap,
+    "in_token": lambda f: lab.fees.in_token(f, "ETH", by=[], tolerance=None),
     "orders": lab.fills.orders,
     "size_profile": lambda f: lab.fills.size_profile(f, 3),
-    "tiers": lambda f: lab.fees.tiers(f, by="market"),
-    "in_token": lambda f: lab.fees.in_token(f, "ETH", by=[], tolerance=None),
 }
 
 
@@ -359,5 +341,5 @@ def test_notes_name_the_fills_of_which_both_sides_are_in_the_frame(block, name):
     assert found.attrs["notes"] == [note]
     assert note in str(lab.show(found))
     assert note in lab.show(found)._repr_html_()
-    if name in ("breakdown", "vwap", "size_profile"):
+    if name in ("breakdown", "size_profile"):
         assert found["both_sides"].sum() == number

@@ -286,15 +286,13 @@ def test_no_trades_still_make_a_typed_frame():
         ),
         ({"tokenId": "3"}, "tokenId is neither token of the market"),
         ({"side": "HOLD"}, "side 'HOLD' is not BUY or SELL"),
-        ({"type": "broker"}, "type 'broker' is not maker or taker"),
-        ({"blockId": "maker"}, "blockId 'maker' is not a whole number of 64 bits"),
         (
             {"storageId": str(2**70)},
             f"storageId '{2**70}' is not a whole number of 64 bits",
         ),
+        ({"blockId": "maker"}, "blockId 'maker' is not a whole number of 64 bits"),
         ({"size": None}, "size is missing"),
         ({"id": None}, "id is missing"),
-        ({"market": None}, "market is missing"),
         ({"size": "-5"}, "size '-5' is negative"),
         ({"createdAt": "0"}, "createdAt is 0"),
     ],
@@ -345,19 +343,15 @@ AFTER = "created_at is after 2099: sent in microseconds?"
         ({"price": "0.0", "feeAmount": "1"}, "price is 0, so the notional is unknown"),
         ({"price": "-1"}, "price is negative"),
         ({"size": "0", "feeAmount": "0"}, "size is 0"),
-        ({"createdAt": "1657638459"}, BEFORE),
         ({"createdAt": "1420070399999"}, BEFORE),
         ({"createdAt": "1420070400000"}, None),
         ({"createdAt": "4102444799999"}, None),
         ({"createdAt": "4102444800000"}, AFTER),
-        ({"createdAt": "165763845961000"}, AFTER),
-        ({"feeAmount": "161864781860000000"}, None),
         (
             {"feeAmount": "161864781860001000"},
             None,
         ),  # the price may have been cut by almost 1e-8
         ({"feeAmount": "161869319800000001"}, "fee is more than the amount received"),
-        ({"side": "BUY", "tokenId": "0", "feeAmount": "453794000000000000000"}, None),
         (
             {"side": "BUY", "tokenId": "0", "feeAmount": "453794000000000000001"},
             "fee is more than the amount received",
@@ -394,12 +388,9 @@ def test_a_price_of_zero_or_below_leaves_the_notional_unknown():
 
 NO_TRADES: list[tuple[Any, str]] = [
     ({}, "expected a list of members, got dict {}"),
-    ("x", 'expected a list of members, got str "x"'),
     (None, "expected a list of members, got nothing (null)"),
-    (7, "expected a list of members, got number 7"),
     ([], "expected 7 or more members, got 0: list []"),
     (["1", 2.50], 'expected 7 or more members, got 2: list ["1",2.5]'),
-    ([{"a": [1]}] * 6, "expected 7 or more members, got 6: list"),
     (
         [str(number) for number in range(19)],
         "expected a token trade of 7 or more members, got an NFT trade of 19",
@@ -446,12 +437,6 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
             'dict {"0":[]}',
         ),
         (
-            b'{"totalNum": 1, "trades": [{}]}',
-            "pages[0].trades[0]",
-            "a list of members",
-            "dict {}",
-        ),
-        (
             b'{"totalNum": 1}',
             "pages[0]",
             'an object with "totalNum" and "trades"',
@@ -471,12 +456,6 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
             "2: list",
         ),
         (
-            b'{"totalNum": 2, "trades": [null, {}]}',
-            "pages[0].trades[0]",
-            "a list of members",
-            "nothing (null)",
-        ),
-        (
             b'{"totalNum": 1, "trades": ["\xff"]}',
             "pages[0]",
             "JSON",
@@ -492,6 +471,37 @@ def test_a_broken_page_is_refused_with_its_place(text, field, expected, got):
     assert str(caught.value).endswith(".")
 
 
+# What could exhaust memory or the stack, or has no one meaning; bodies are too long for names of tests.
+NOT_ACCEPTED = {
+    "brackets nested over 64 deep": b'{"a":"'
+    + b"]" * 300_000
+    + b'","b":'
+    + b"[" * 300_000,
+    "more than 500,000 values": b"[" + b"1," * 500_000 + b"1]",
+    "more than 32 MiB": b'["' + b" " * (32 << 20) + b'"]',
+    "half of a surrogate pair at 4": rb'["\\\ud800"]',
+    "bytes that are not UTF-8 at 2": '["\ud800"]',
+    "text in UTF-16": "[1]".encode("utf-16"),
+    "NaN or Infinity at 15": b'["\\"Infinity", -Infinity]',
+    "an object that has a member twice": b'{"totalNum": 1, "totalNum": 2}',
+}
+
+
+@pytest.mark.parametrize("got", NOT_ACCEPTED)
+def test_a_page_beyond_the_limits_is_refused_and_not_shown(got):
+    with pytest.raises(UnexpectedAnswer, match="expected JSON") as caught:
+        read(NOT_ACCEPTED[got])
+    assert got in caught.value.got
+    assert len(str(caught.value)) < 300
+
+
+def test_brackets_in_texts_are_no_nesting():
+    looks_deep = '\\"[' * 500
+    assert read(page([row(orderHash=looks_deep)]))["order_hash"].tolist() == [
+        looks_deep
+    ]
+
+
 LARGE = "1e1000000"
 NEVER = "1e999999999"
 
@@ -500,33 +510,20 @@ NEVER = "1e999999999"
     ("members", "column", "reason"),
     [
         (
-            {"size": "1.5"},
-            "size",
-            "size '1.5' is not a whole number of at most 76 digits",
-        ),
-        (
             {"size": "1" + "0" * 40},
             "size",
             "with the 18 decimals of LRC does not fit decimal128(38, 18)",
         ),
         ({"size": "1" * 78}, "size", "is not a whole number of at most 76 digits"),
-        ({"feeAmount": "9" * 400}, "fee", "is not a whole number of at most 76 digits"),
         ({"price": "0." + "3" * 400}, "price", "is not a decimal number"),
         ({"size": True}, "size", "size 'true' is not a whole number"),
         ({"size": LARGE}, "size", f"size '{LARGE}' is not a whole number"),
-        (
-            {"feeAmount": "x"},
-            "fee",
-            "feeAmount 'x' is not a whole number of at most 76 digits",
-        ),
         (
             {"market": "THIRTY-ETH", "tokenId": "40", "size": "1"},
             "size",
             "size '1' with the 30 decimals of THIRTY",
         ),
-        ({"price": "cheap"}, "price", "price 'cheap' is not a decimal number"),
         ({"price": "1E-19"}, "price", "price '1E-19' does not fit decimal128(38, 18)"),
-        ({"price": "1e20"}, "price", "price '1e20' does not fit decimal128(38, 18)"),
         ({"price": NEVER}, "price", f"price '{NEVER}' is not a decimal number"),
         (
             {"price": "1E18", "size": "1" + "0" * 30},
@@ -539,27 +536,20 @@ NEVER = "1e999999999"
             "createdAt 'yesterday' is not a whole number of 64 bits",
         ),
         (
-            {"createdAt": "-1"},
-            "created_at",
-            "createdAt '-1' is not between the years 1970 and 9999",
-        ),
-        (
             {"createdAt": str(2**63 - 1)},
             "created_at",
             "is not between the years 1970 and 9999",
         ),
-        ({"id": "0xff"}, "trade_id", "id '0xff' is not a whole number of 64 bits"),
         ({"id": "7" * 5_000}, "trade_id", "is not a whole number of 64 bits"),
-        ({"storageId": "9" * 4_301}, "storage_id", "is not a whole number of 64 bits"),
+        ({"id": "0xff"}, "trade_id", "id '0xff' is not a whole number of 64 bits"),
     ],
 )
-@pytest.mark.parametrize("step", [-1, 1], ids=["newest first", "oldest first"])
 def test_a_member_that_its_column_cannot_hold_is_null_and_the_other_rows_are_read(
-    members, column, reason, step
+    members, column, reason
 ):
     """Huge exponents take forever or crash pyarrow, which also makes wrong decimals of 78 and more digits."""
     fine = [
-        row(id=str(number), createdAt=str(1657638459610 + step * number))
+        row(id=str(number), createdAt=str(1657638459610 - number))
         for number in range(4)
     ]
     odd = row(**{"id": "9", "createdAt": "1"} | members)

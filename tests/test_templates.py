@@ -123,7 +123,6 @@ def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
     ("words", "message"),
     [
         ("fist-look my.ipynb", "Did you mean 'first-look'"),
-        ("zzz my.ipynb", "Choose from first-look, "),
         ("first-look my.txt", "does not end in .ipynb"),
         ("first-look my.ipynb --recording nowhere", "nowhere does not exist"),
         (

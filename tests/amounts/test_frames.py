@@ -1,9 +1,7 @@
 """Frames of the toolkit carry amounts, and its functions take amounts in every kind of frame."""
 
-from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +9,6 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 import loopring_lab as lab
-from loopring_lab.errors import AmountError
 
 AMOUNTS = ["size", "price", "notional", "fee"]
 PLAIN = pa.decimal128(38, 18)
@@ -20,15 +17,6 @@ PLAIN = pa.decimal128(38, 18)
 @pytest.fixture(scope="module")
 def trades():
     return lab.connect().trades(10083, limit=300, progress=False)
-
-
-def test_trades_behave_like_numbers(trades):
-    assert (trades.dtypes[AMOUNTS] == "amount").all()
-    assert set(AMOUNTS) <= set(trades.select_dtypes("number").columns)
-    sums = trades.groupby("market", observed=True)[["fee", "notional"]].sum()
-    assert (sums.dtypes == "amount").all()
-    assert (sums["fee"] / sums["notional"]).dtype == "float64"
-    assert trades["fee"].sum() == sum(trades["fee"].tolist(), Decimal(0))
 
 
 def test_tables_of_arrow_with_amounts_are_taken_and_answers_are_plain(trades, tmp_path):
@@ -74,29 +62,6 @@ def test_parts_of_frames_are_taken(trades, rows):
     assert found.set_index("fee_token")["fee"].to_dict() == fees.to_dict()
 
 
-def test_a_changed_amount_counts(trades):
-    changed = trades.copy()
-    changed.loc[changed.index[0], "fee"] = Decimal("99999999999999999999.5")
-    found = lab.fees.summary(changed.iloc[:1])
-    assert found["fee"].tolist() == [Decimal("99999999999999999999.5")]
-    many = changed.iloc[[0, 0]]
-    with pytest.raises(AmountError, match="does not fit 38 digits"):
-        lab.fees.summary(many)
-    with pytest.raises(AmountError):
-        lab.amounts.total(many, "fee")
-
-
-def test_floats_are_refused_by_name(trades):
-    with pytest.raises(AmountError, match="not an exact amount"):
-        lab.fees.summary(lab.to_float(trades))
-
-
-def test_missing_amounts_stay_missing(trades):
-    part = trades.iloc[:5].copy()
-    part.loc[part.index[0], "fee"] = np.nan
-    assert lab.fees.summary(part)["unknown"].sum() == 1
-
-
 def test_totals_of_the_page(trades):
     page = Path(__file__).parents[2] / "docs" / "how-to" / "exact-amounts.md"
     lines = [
@@ -112,15 +77,3 @@ def test_totals_of_the_page(trades):
     for tokens in ("fee_token", ["market", "fee_token"]):
         expected = trades.groupby(tokens, observed=True)["fee"].sum()
         assert lab.amounts.total(trades, "fee", by=tokens).equals(expected)
-
-
-def values_of(limits):
-    return limits.dropna().tolist()
-
-
-def test_limits_of_tokens_stay_decimals_of_arrow():
-    tokens = lab.connect().tokens()
-    limits = tokens["order_amounts_maximum"]
-    assert limits.dtype == lab.amounts.LIMIT
-    assert all(isinstance(one, Decimal) for one in values_of(limits))
-    assert lab.to_float(tokens).dtypes["order_amounts_maximum"] == "float64"

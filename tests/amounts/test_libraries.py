@@ -1,10 +1,7 @@
 """Amounts in other libraries: numbers to those that compute or draw, plain decimals or numbers in files."""
 
-import pickle
-import sqlite3
 import subprocess
 import sys
-from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -12,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.amount_trades import AMOUNTS, trades
 
-from loopring_lab.amounts.dtype import AmountArray, AmountDtype
+from loopring_lab.amounts.dtype import AmountArray
 
 PLAIN = pa.decimal128(38, 18)
 
@@ -66,14 +63,6 @@ def test_arrow(frame):
         assert pa.array(frame["fee"].array, to).equals(plain.cast(to))
 
 
-def test_pickle_keeps_one_amount(frame):
-    total = frame["fee"].sum()
-    copied = pickle.loads(pickle.dumps(total))
-    assert copied == total
-    assert type(copied) is type(total)
-    assert pickle.loads(pickle.dumps(AmountDtype())) == AmountDtype()
-
-
 def test_csv_has_no_trailing_zeros_and_reads_back(frame, tmp_path):
     path = tmp_path / "trades.csv"
     frame[AMOUNTS].to_csv(path, index=False)
@@ -102,49 +91,6 @@ def test_duckdb(frame):
     )
 
 
-def test_polars(frame):
-    polars = pytest.importorskip("polars", reason="polars is not installed")
-    found = polars.from_pandas(frame)
-    assert found.schema["fee"] == polars.Decimal(38, 18)
-    assert found["fee"].sum() == frame["fee"].sum()
-    assert (
-        AmountArray(found["fee"].to_arrow())
-        .to_arrow()
-        .equals(frame["fee"].array.to_arrow())
-    )
-
-
-def test_excel(frame, tmp_path):
-    pytest.importorskip("openpyxl", reason="openpyxl is not installed")
-    frame.drop(columns="created_at").to_excel(tmp_path / "trades.xlsx", index=False)
-    found = pd.read_excel(tmp_path / "trades.xlsx")
-    np.testing.assert_allclose(found["fee"], frame["fee"].astype(float))
-
-
-def test_sqlite(frame):
-    connection = sqlite3.connect(":memory:")
-    frame[["market", *AMOUNTS]].to_sql("trades", connection, index=False)
-    kinds = connection.execute("select distinct typeof(price) from trades").fetchall()
-    found = pd.read_sql("select sum(fee) as fees from trades", connection)["fees"][0]
-    connection.close()
-    assert set(kinds) <= {("real",), ("integer",)}
-    assert found == pytest.approx(float(frame["fee"].sum()))
-
-
-def test_matplotlib(known):
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots()
-    points = axes.scatter(
-        known["notional"], known["fee"], s=known["size"], c=known["price"]
-    )
-    axes.axhline(known["fee"].max())
-    axes.fill_between(range(len(known)), known["fee"], known["notional"])
-    figure.canvas.draw()
-    np.testing.assert_allclose(points.get_offsets()[:, 1], known["fee"].astype(float))
-    plt.close(figure)
-
-
 def test_seaborn(known):
     seaborn = pytest.importorskip("seaborn", reason="seaborn is not installed")
     from matplotlib import pyplot as plt
@@ -166,48 +112,3 @@ def test_seaborn(known):
         drawn.collections[0].get_array().ravel(), fees.astype(float).to_numpy().ravel()
     )
     plt.close("all")
-
-
-def test_plotly(known):
-    express = pytest.importorskip("plotly.express", reason="plotly is not installed")
-    figure = express.scatter(known, x="notional", y="fee", size="size")
-    np.testing.assert_allclose(
-        np.asarray(figure.data[0].y, float), known["fee"].astype(float)
-    )
-    assert "fee" in figure.to_json()
-
-
-def test_scikit_learn(known):
-    linear_model = pytest.importorskip(
-        "sklearn.linear_model", reason="scikit-learn is not installed"
-    )
-    features = known[["notional", "size"]]
-    found = linear_model.LinearRegression().fit(features, known["fee"])
-    expected = linear_model.LinearRegression().fit(
-        features.astype(float), known["fee"].astype(float)
-    )
-    np.testing.assert_allclose(found.coef_, expected.coef_)
-
-
-def test_statsmodels(known):
-    api = pytest.importorskip("statsmodels.api", reason="statsmodels is not installed")
-    from statsmodels.formula.api import ols
-
-    features = known[["notional", "size"]]
-    found = api.OLS(known["fee"], features).fit()
-    expected = api.OLS(known["fee"].astype(float), features.astype(float)).fit()
-    np.testing.assert_allclose(found.params, expected.params)
-    by_formula = ols("fee ~ np.log(notional)", known).fit()
-    np.testing.assert_allclose(
-        by_formula.params,
-        ols("fee ~ np.log(notional)", known.astype(dict.fromkeys(AMOUNTS, float)))
-        .fit()
-        .params,
-    )
-
-
-def test_numpy_gets_floats_and_objects_get_decimals(frame):
-    assert frame["fee"].to_numpy().dtype == np.float64
-    objects = frame["fee"].dropna().to_numpy(object)
-    assert all(isinstance(one, Decimal) for one in objects)
-    assert sum(objects) == frame["fee"].sum()
