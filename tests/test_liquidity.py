@@ -1,6 +1,7 @@
 """What a pool's liquidity earned: parts that add up exactly, measured fees, and the truth of worlds."""
 
 import functools
+import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -414,6 +415,25 @@ def test_words_are_those_of_the_table():
     assert is_exact(own)
     own_trades = "The reference is own trades, which hide much of the loss."
     assert own_trades in lab.fills.describe(own)
+
+
+@pytest.mark.thorough
+def test_intervals_of_a_mean_day_hold_the_truth_as_often_as_they_say():
+    dice = np.random.default_rng(4)
+    found = days().head(40)
+    held = 0
+    for _ in range(150):
+        # Heavy tails, as days of large moves of prices have; the true mean is 0.
+        net = dice.standard_t(4, len(found))
+        drawn_days = found.assign(
+            net=pd.Series(net).round(9).astype(str).astype("amount")
+        )
+        (interval,) = re.findall(
+            r"interval (\S+) to (\S+),", lab.fills.describe(drawn_days)
+        )
+        low, high = (float(edge.replace(",", "")) for edge in interval)
+        held += low <= 0 <= high
+    assert 0.92 <= held / 150 <= 0.985
 
 
 # Columns of the table, and whether they add to the sum that a line shows or are taken from it.

@@ -42,10 +42,12 @@ def _refusal(text: str) -> bytes:
 
 PLACES: dict[str, Callable[[str], Answer]] = {
     "message": lambda text: Answer(400, _refusal(text)),
+    "message in 200": lambda text: Answer(200, _refusal(f"you said {text}, really")),
     "flat message": lambda text: Answer(
         403, json.dumps({"code": 104001, "msg": text}).encode()
     ),
     "plain body": lambda text: Answer(500, text.encode()),
+    "body of another kind": lambda text: Answer(200, json.dumps([text]).encode()),
     "every member": lambda text: Answer(
         200,
         json.dumps(
@@ -64,6 +66,10 @@ PLACES: dict[str, Callable[[str], Answer]] = {
             )
         ).encode(),
     ),
+    "rows": lambda text: Answer(
+        200, json.dumps({"totalNum": 1, "trades": [[text] * 14]}).encode()
+    ),
+    "name of a member": lambda text: Answer(200, json.dumps({text: 5}).encode()),
     "broken JSON": lambda text: Answer(200, b'{"a": "' + text.encode()),
     "header": lambda text: Answer(
         500,
@@ -77,6 +83,10 @@ PLACES: dict[str, Callable[[str], Answer]] = {
     ),
     "retry": lambda text: Answer(400, b"{}", {"Retry-After": text}),
     "redirect": lambda text: Answer(302, b"", {"Location": f"/x?key={text}"}),
+    "bad redirect": lambda text: Answer(302, b"", {"Location": f"http://[{text}"}),
+    "redirect to another host": lambda text: Answer(
+        302, b"", {"Location": f"http://{text}.invalid:1/{text}"}
+    ),
 }
 REQUESTS: dict[str, Callable[[Client], object]] = {
     "trades": lambda client: client.trades(ACCOUNT, progress=False),
