@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 from support.archive_kills import check
 from support.ledger import Ledger, client_of
+from support.saved_pages import save
 from support.wire_rows import whole
 
 from loopring_lab.archive import Archive
@@ -217,24 +218,13 @@ def test_the_count_of_the_latest_sync_counts_whatever_its_clock_said(tmp_path, c
 # Saved pages
 
 
-def save(source, folder):
-    (folder / "trades").mkdir(parents=True)
-    (folder / "source.json").write_text('{"name": "ledger", "synthetic": true}')
-    (folder / "tokens.json").write_text(json.dumps(source.tokens()))
-    (folder / "markets.json").write_text(json.dumps({"markets": source.markets()}))
-    for kind in ("amm", "dex"):
-        rows = [
-            list(source.rows[n])
-            for n in source.history.row_numbers(ACCOUNT, None, kind)
-        ]
-        file = folder / "trades" / f"{ACCOUNT}-{kind}.json"
-        file.write_text(json.dumps({"totalNum": len(rows), "trades": rows[::-1]}))
-    return folder
+def saved(source, folder):
+    return save(source, folder, source="ledger")
 
 
 def test_saved_pages_never_replace_what_a_sync_saw(archive, tmp_path):
     seen = block_of_newest(archive)
-    report = archive.import_pages(save(ledger(newest("5")), tmp_path / "old"))
+    report = archive.import_pages(saved(ledger(newest("5")), tmp_path / "old"))
     assert block_of_newest(archive) == seen
     assert report["second_versions"].sum() == 1
     assert sync(archive, ledger(newest("6")))["second_versions"].sum() == 2
@@ -246,7 +236,7 @@ def test_saved_pages_never_replace_what_a_sync_saw(archive, tmp_path):
 def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path):
     archive = Archive(tmp_path / "a")
     folders = [
-        save(ledger(newest(str(block))), tmp_path / str(block)) for block in (5, 6)
+        saved(ledger(newest(str(block))), tmp_path / str(block)) for block in (5, 6)
     ]
     for folder, block in ((folders[0], 5), (folders[1], 6), (folders[0], 5)):
         archive.import_pages(folder)
@@ -257,7 +247,7 @@ def test_what_was_imported_last_is_current_until_a_sync_sees_it(tmp_path):
 
 
 def test_an_old_saved_count_does_not_replace_a_newer_one(archive, tmp_path):
-    folder = save(Ledger(1, TRADES - 40), tmp_path / "old")
+    folder = saved(Ledger(1, TRADES - 40), tmp_path / "old")
     report = archive.import_pages(folder)
     assert (report["total"].sum(), bool(report["complete"].all())) == (TRADES, True)
     for kind in ("amm", "dex"):

@@ -1,11 +1,11 @@
 """An archive holds the trades of one source: who may write to it, and who is refused."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.archive_kills import check
 from support.named_sources import Named, addressed, held, race_once, racing, silent
+from support.saved_pages import save
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -175,21 +175,6 @@ def test_first_syncs_of_different_sources_never_mix(tmp_path):
 @pytest.fixture
 def saved(tmp_path):
     return save(ONE, tmp_path / "saved")
-
-
-def save(ledger, folder):
-    """Save every page of a ledger as a recording."""
-    (folder / "trades").mkdir(parents=True)
-    (folder / "tokens.json").write_text(json.dumps(ledger.tokens()))
-    (folder / "markets.json").write_text(json.dumps({"markets": ledger.markets()}))
-    for kind in ("amm", "dex"):
-        rows = [
-            list(ledger.rows[n])
-            for n in ledger.history.row_numbers(ACCOUNT, None, kind)
-        ]
-        body = json.dumps({"totalNum": len(rows), "trades": rows[::-1]})
-        (folder / "trades" / f"{ACCOUNT}-{kind}.json").write_text(body)
-    return folder
 
 
 def test_saved_pages_are_known_by_their_folder(tmp_path, saved):

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from support.optional import thorough
 from support.rollup_blocks import submit, word, wrapped
 from support.scripted_chain import (
     CONTRACT,
@@ -20,7 +21,7 @@ from support.traces import forms, leaks, shown
 
 from loopring_lab.errors import ArchiveError, LabError, RpcError
 from loopring_lab.http.budget import Budget
-from loopring_lab.rollup import Store
+from loopring_lab.rollup import Store, rpc
 
 KEY = "k3yThatMustNever-be_seen0123456789abcdef"
 
@@ -99,9 +100,13 @@ def test_a_part_of_the_chain_can_be_asked_for(store):
     assert held(store) == chain.data
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
-    "limits", [{"most_l1_blocks": 300}, {"most_results": 3}, {"most_l1_blocks": 1}]
+    "limits",
+    [
+        {"most_l1_blocks": 300},
+        thorough({"most_results": 3}),
+        thorough({"most_l1_blocks": 1}),
+    ],
 )
 def test_ranges_are_halved_where_the_endpoint_refuses_them(store, limits):
     chain = ScriptedChain(40, apart=100 if max(limits.values()) > 1 else 3)
@@ -317,9 +322,10 @@ def test_tokens_are_named_by_their_contracts(store):
     assert chain.asked["eth_call"] == 6
 
 
-def test_two_syncs_at_once_store_each_block_once(tmp_path):
+def test_two_syncs_at_once_store_each_block_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(rpc, "BATCH", 5)
     chain = ScriptedChain(60)
-    chain.most_in_batch = 5
+    chain.most_in_batch = 3
     errors: list[BaseException] = []
 
     def run(url):
