@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from support.ledger import FILL_TYPES, Ledger
+from support.wire_rows import DECIMALS, NAMES, SYMBOLS
 
 
 def save(ledger: Ledger, folder: Path, source: str | None = None) -> Path:
@@ -21,3 +22,17 @@ def save(ledger: Ledger, folder: Path, source: str | None = None) -> Path:
             file = folder / "trades" / f"{account}-{kind}.json"
             file.write_text(json.dumps({"totalNum": len(rows), "trades": rows}))
     return folder
+
+
+def save_listings(folder: Path):
+    """Save the tokens and markets of `wire_rows`."""
+    tokens = [
+        {"tokenId": token, "symbol": SYMBOLS[token], "decimals": places}
+        for token, places in DECIMALS.items()
+    ]
+    markets = [
+        {"market": name, "baseTokenId": base, "quoteTokenId": quote}
+        for name, (base, quote) in NAMES.items()
+    ]
+    (folder / "tokens.json").write_text(json.dumps(tokens))
+    (folder / "markets.json").write_text(json.dumps({"markets": markets}))
