@@ -187,7 +187,7 @@ def test_however_pages_are_saved_the_rows_are_the_same(
                 f".{at}.json": one for at, one in enumerate(pages(small, account, kind))
             }
             if form == "lines":
-                files = {".jsonl": b"\n\n".join(files.values())}
+                files = {".jsonl": b"\n\n".join(files.values()) + b"\n"}
             for ending, content in files.items():
                 if "indented" in form:
                     content = json.dumps(json.loads(content), indent=1).encode()

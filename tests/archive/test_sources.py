@@ -202,6 +202,15 @@ def test_pages_saved_from_a_synthetic_world_stay_synthetic(archive, saved):
         archive.import_pages(saved)
 
 
+def test_pages_far_from_listings_use_those_of_the_archive(archive, tmp_path, saved):
+    alone = tmp_path / "far" / "away" / f"{ACCOUNT}-dex.json"
+    alone.parent.mkdir(parents=True)
+    (saved / "trades" / alone.name).rename(alone)
+    with pytest.raises(ArchiveError, match="nothing was added"):
+        archive.import_pages(alone)
+    assert archive.import_pages(alone, source=archive.source)["complete"].all()
+
+
 @pytest.mark.parametrize("text", ["[]", "{", '{"name": ""}', '{"name": "x", "synthetic": "no"}', '{"name": "x", "chainId": "1"}'])  # fmt: skip
 def test_a_source_file_that_cannot_be_read_is_named(tmp_path, saved, text):
     (saved / "source.json").write_text(text)

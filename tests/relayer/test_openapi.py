@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-import requests
 
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -55,36 +54,3 @@ def failures(finished):
         for check in checks
         if (failure := check.failure_info)
     ]
-
-
-@pytest.mark.parametrize("required", [True, False])
-def test_the_document_tells_the_body_of_an_update(required):
-    relayer = Relayer(World(size=0.01), Settings(key_seed_required=required))
-    document = relayer.app.openapi()
-    asked = document["paths"]["/api/v3/account"]["post"]
-    schemas = document["components"]["schemas"]
-    name = asked["requestBody"]["content"]["application/json"]["schema"][
-        "$ref"
-    ].rpartition("/")[2]
-    needed = {
-        "exchange",
-        "owner",
-        "accountId",
-        "publicKey",
-        "maxFee",
-        "validUntil",
-        "nonce",
-    }
-    assert set(schemas[name]["required"]) == needed | (
-        {"keySeed"} if required else set()
-    )
-    assert schemas[name]["additionalProperties"] is False
-    assert schemas["TokenVolume"]["properties"]["tokenId"]["exclusiveMaximum"] == 2**15
-    assert [item["name"] for item in asked["parameters"]] == ["X-API-SIG"]
-    assert "example" not in str(asked) + str(schemas[name])
-
-
-def test_a_wrong_method_is_told_the_right_ones():
-    with Relayer(World(size=0.01)) as relayer:
-        answer = requests.delete(relayer.base_url + "/api/v3/account", timeout=60)
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, POST")
