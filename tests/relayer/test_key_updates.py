@@ -75,16 +75,12 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(
     assert get_json(relayer, "/account", accountId=OTHER)["nonce"] == 1
 
 
-def test_the_same_request_again_changes_nothing_even_after_its_end_of_validity(
-    relayers, posters
-):
-    now = 1_800_000_000.0
-    relayer = relayers(now=lambda: now)
-    body = signed_update(relayer, ACCOUNT, validUntil=int(now) + 1)
+def test_the_same_request_again_changes_nothing(relayers, posters):
+    relayer = relayers()
+    body = signed_update(relayer, ACCOUNT)
     otherwise_signed = {**body, "ecdsaSignature": body["ecdsaSignature"][:-2]}
     poster = posters(relayer)
     first = poster.send(body)[1]
-    now += 100
     for status in ("received", "processing"):
         dump = stored(relayer)
         for again in (body, otherwise_signed):
@@ -92,9 +88,17 @@ def test_the_same_request_again_changes_nothing_even_after_its_end_of_validity(
             assert poster.send(again)[1] == expected
         assert stored(relayer) == dump
         relayer.step()
-    now -= 100
     assert error_code(poster.send(body)) == 102021
     assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
+
+
+def test_the_same_request_again_is_known_after_its_end_of_validity(relayers, posters):
+    now = 1_800_000_000.0
+    relayer = relayers(now=lambda: now)
+    body = signed_update(relayer, ACCOUNT, validUntil=int(now) + 1)
+    assert posters(relayer).send(body)[1]["isIdempotent"] is False
+    now += 100
+    assert posters(relayer).send(body)[1]["isIdempotent"] is True
 
 
 @pytest.mark.parametrize(
