@@ -54,3 +54,11 @@ def failures(finished):
         for check in checks
         if (failure := check.failure_info)
     ]
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_the_document_asks_for_a_key_seed_where_the_relayer_does(required):
+    relayer = Relayer(World(size=0.01), Settings(key_seed_required=required))
+    body = relayer.app.openapi()["components"]["schemas"]["UpdateBody"]
+    assert ("keySeed" in body["required"]) is required
+    assert body["additionalProperties"] is False

@@ -248,10 +248,8 @@ def test_each_control_changes_table_and_figure(trades):
     }
     for label, value in entered.items():
         page.enter(label, value)
-    mine = trades.query(
-        "market == @MARKET and side == 'SELL' and fill_type == 'dex'"
-        " and '2022-02-01' <= created_at < '2022-09-01'"
-    )
+    mine = trades.query("market == @MARKET and side == 'SELL' and fill_type == 'dex'")
+    mine = mine[mine["created_at"].between("2022-02-01", "2022-09-01", "left")]
     columns = (
         "fill_type fee_token fills fee bps median_bps zero_fee_share received unknown"
     )
