@@ -341,6 +341,9 @@ def test_a_demo_wallet_signs_what_another_wallet_began(wizard, setup):
     after(wizard, wizard.give_signature, signature(signer, wizard.to_sign))
     wizard.next()
     assert after(wizard, wizard.use_demo_wallet) == "submit"
+    follow(wizard, setup)
+    with pytest.raises(KeyUpdateError, match="cannot be taken back"):
+        wizard.back()
 
 
 def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard, setup):
@@ -436,8 +439,9 @@ def test_errors_name_what_is_on_the_page(setup, label, entry):
 
 def test_the_demo_wallet_is_marked_and_signs_step_by_step(setup):
     account = max(setup.relayer.accounts)
-    assert setup.relayer.counterfactual(account)
-    page = OnPage(KeyUpdateWizard(setup.client, account=account)).press("Continue")
+    how = setup.relayer.counterfactual(account)
+    wizard = KeyUpdateWizard(setup.client, account=account, counterfactual=how)
+    page = OnPage(wizard).press("Continue")
     assert "Demo: this session simulates the relayer" in page.text
     page.press("Use a demo wallet")
     assert "POST /api/v3/account" in page.text
@@ -449,6 +453,8 @@ def test_the_demo_wallet_is_marked_and_signs_step_by_step(setup):
     setup.finish()
     page.wait()
     assert "A demo wallet signed this update of a simulated account" in page.text
+    assert f"signer=relayer.signer({account})" in wizard.export()
+    assert f"counterfactual=relayer.counterfactual({account})" in wizard.export()
     assert "The account has the new key" in page.text
     live = KeyUpdateWizard(lab.connect("https://relayer.example"), account=ACCOUNT)
     assert not OnPage(live).offers("Use a demo wallet")

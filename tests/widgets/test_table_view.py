@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from support.saved_csv import assert_all_digits
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
@@ -181,6 +180,18 @@ def test_the_csv_has_all_digits_of_the_matching_rows_in_their_order(
         "notional", kind="stable"
     )
     assert_all_digits(pd.DataFrame(rows, columns=head), expected)
+
+
+def assert_all_digits(found: pd.DataFrame, expected: pd.DataFrame):
+    """Compare the text of saved trades with the trades, row by row."""
+    for name in ("size", "price", "notional", "fee"):
+        assert [Decimal(value) for value in found[name]] == expected[name].tolist()
+    assert found["order_hash"].tolist() == expected["order_hash"].tolist()
+    assert [float(value) for value in found["fee_bps"]] == expected["fee_bps"].tolist()
+    assert (
+        pd.to_datetime(found["created_at"]).to_numpy()
+        == expected["created_at"].to_numpy()
+    ).all()
 
 
 def test_odd_values_are_text_sorted_and_saved(monkeypatch):
