@@ -35,7 +35,7 @@ def parts(raw):
 @pytest.mark.parametrize("selector", ["", *WRAPPERS, "01234567"])
 @pytest.mark.parametrize("compress", [True, False])
 def test_every_wrapper_and_form(form, selector, compress):
-    entries = [[(3, b"first"), (9, b"")], [], [(0, bytes(70))]]
+    entries = [[(3, True, b"first"), (9, False, b"")], [], [(0, True, bytes(70))]]
     call = submit(DATA, form=form, version=13, entries=entries)
     sent = wrapped(call, selector=selector, compress=compress) if selector else call
     raw = calldata.read(sent)

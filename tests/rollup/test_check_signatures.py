@@ -83,7 +83,7 @@ def calldata(slot, content, form="8dadd3af", times=1):
     data = block_data(
         [bytes(68)] * SLOT + [slot] * times, size=16, timestamp=TIME, conditional=times
     )
-    entries = [(SLOT + at, content) for at in range(times)]
+    entries = [(SLOT + at, True, content) for at in range(times)]
     return submit([data], form=form, entries=[entries])
 
 

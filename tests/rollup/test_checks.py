@@ -237,7 +237,7 @@ CONDITIONAL = [
 )
 def test_auxiliary_data_lists_the_conditional_transactions(form, places, problem):
     data = block_data(CONDITIONAL, size=16, conditional=3)
-    call = submit([data], form=form, entries=[[(at, b"abc") for at in places]])
+    call = submit([data], form=form, entries=[[(at, True, b"abc") for at in places]])
     found = check([lab.rollup.decode(call, first_block=9)])
     assert list(found.problems["problem"]) == ([problem] if problem else [])
     assert counts(found)["auxiliary"] == (1, 1 if problem else 0, 0)
@@ -246,7 +246,9 @@ def test_auxiliary_data_lists_the_conditional_transactions(form, places, problem
 @settings(max_examples=20)
 @given(st.sampled_from(FORMS), st.data())
 def test_damaged_auxiliary_data_is_a_named_problem(form, data):
-    content = bytearray(auxiliary([(0, b"a" * 33), (2, b""), (3, b"b")], form))
+    content = bytearray(
+        auxiliary([(0, True, b"a" * 33), (2, True, b""), (3, True, b"b")], form)
+    )
     for _ in range(data.draw(st.integers(0, 3))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
             st.integers(0, 255)
