@@ -100,24 +100,27 @@ def test_fill_types_split_the_history(serve):
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-def test_growth_shows_the_oldest_hidden_rows_of_what_is_read_and_moves_no_other(
-    serve, order
-):
+def test_growth_shows_the_oldest_hidden_rows_first_and_moves_no_other(serve, order):
     relayer = serve(growth=2, growth_reserve=5, order=order)
-    truth = relayer.relayer.rows(ACCOUNT, "dex", everything=True)
-    seen = [relayer.relayer.rows(ACCOUNT, "dex")]
-    for _ in range(4):
-        relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)
-        seen.append(relayer.relayer.rows(ACCOUNT, "dex"))
-    hidden = [len(truth) - len(rows) for rows in seen]
-    assert hidden == [5, 3, 1, 0, 0]
-    oldest_first = sorted(truth, key=lambda row: int(row[1]))
-    for rows in seen:
-        assert sorted(rows) == sorted(oldest_first[: len(rows)])
-        assert rows == [row for row in truth if row in rows]
-    # Nothing has asked for the others.
-    kinds = relayer.relayer.rows(ACCOUNT, "amm", everything=True)
-    assert len(relayer.relayer.rows(ACCOUNT, "amm")) == len(kinds) - 5
+    truth = relayer.relayer.rows(ACCOUNT, everything=True)
+    rows = relayer.relayer.rows(ACCOUNT)
+    hidden = sorted(
+        (row for row in truth if row not in rows), key=lambda row: int(row[1])
+    )
+    # Of each fill type five are held back.
+    assert len(hidden) == 10
+    for shown in (0, 2, 4, 6, 8, 10, 10):
+        rows = relayer.relayer.rows(ACCOUNT)
+        assert rows == [row for row in truth if row not in hidden[shown:]]
+        relayer.trades(accountId=ACCOUNT, limit=1)
+
+
+def test_growth_is_of_what_is_read(serve):
+    relayer = serve(growth=1, growth_reserve=5)
+    relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)
+    for kind, hidden in (("dex", 4), ("amm", 5)):
+        truth = relayer.relayer.rows(ACCOUNT, kind, everything=True)
+        assert relayer.relayer.rows(ACCOUNT, kind) == truth[hidden:]
 
 
 def test_growth_hides_rows_from_orders_too(serve):

@@ -1,6 +1,7 @@
 """Balances of pools recomputed by `check`, against Python's own integers."""
 
 from collections import Counter, defaultdict
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +13,10 @@ from loopring_lab.rollup import Blocks
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.checks import check
 
-ACCOUNT = st.sampled_from([3, 4, 2**32 - 1])
-TOKEN = st.sampled_from([0, 1, 2**16 - 1])
+ACCOUNTS = (3, 4, 2**32 - 1)
+TOKENS = (0, 1, 2**16 - 1)
+ACCOUNT = st.sampled_from(ACCOUNTS)
+TOKEN = st.sampled_from(TOKENS)
 # Below 2^96, as all amounts that the exchange settles; sums of them have less than 38 digits.
 FLOAT24 = st.integers(0, 22).flatmap(
     lambda exponent: st.integers(exponent << 19, (exponent + 1 << 19) - 1)
@@ -48,6 +51,10 @@ def drawn(kind):
 
 
 EVENTS = st.one_of(drawn(kind) for kind in KINDS)
+STATED = [
+    ("amm_update", {"account": account, "token": token})
+    for account, token in product(ACCOUNTS, TOKENS)
+]
 
 
 def value(bits, mantissa):
@@ -97,7 +104,8 @@ def test_every_statement_is_compared_with_the_one_before_it(events, batch, wrong
     problems = []
     balances: dict[tuple[int, int], int] = defaultdict(int)
     stated = Counter[tuple[int, int]]()
-    for number, block in enumerate(events, 1):
+    # Every balance is stated before and after all changes.
+    for number, block in enumerate([STATED, *events, STATED], 1):
         slots = []
         for index, (kind, fields) in enumerate(block):
             apply(kind, fields, balances)
