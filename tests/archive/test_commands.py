@@ -1,7 +1,7 @@
 """The archive commands: arguments, exit codes, output, Ctrl-C, and where the API key comes from."""
 
+import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -11,6 +11,7 @@ import pytest
 from support.archive_kills import check
 from support.child_output import PROGRAM, on_a_terminal
 from support.ledger import Ledger
+from support.saved_pages import save
 from support.settled_block import COUNTS
 
 from loopring_lab.archive import Archive
@@ -41,23 +42,16 @@ def test_sync_report_and_report_again(tmp_path, small, monkeypatch, capsys):
 
 def test_accounts_are_read_from_a_file(tmp_path, small, monkeypatch, capsys):
     file = tmp_path / "accounts.txt"
-    file.write_text(
-        f"# mine\n{small.accounts[0]}\n\n{small.accounts[1]}  # the other\n"
-    )
+    first, second = small.accounts
+    file.write_text(f"# mine\n{first}\n\n{second}  # the other\n")
     with Relayer(small) as relayer:
         monkeypatch.setenv("LOOPRING_API_KEY", relayer.api_key[:])
-        at = ["--base-url", relayer.base_url]
-        assert (
-            main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 0
-        )
+        line = ["sync", f"{tmp_path}/a", "--base-url", relayer.base_url]
+        assert main([*line, "--accounts-file", str(file)]) == 0
         file.write_text("20000\nmine\n")
-        assert (
-            main(["sync", str(tmp_path / "a"), "--accounts-file", str(file), *at]) == 2
-        )
-    assert (
-        "line 2: 'mine' is not an account id. Write one per line."
-        in capsys.readouterr().err
-    )
+        assert main([*line, "--accounts-file", str(file)]) == 2
+    said = "line 2: 'mine' is not an account id. Write one per line."
+    assert said in capsys.readouterr().err
 
 
 def test_a_recording_is_synced_and_imported(any_block_folder, tmp_path, capsys):
@@ -65,38 +59,17 @@ def test_a_recording_is_synced_and_imported(any_block_folder, tmp_path, capsys):
     assert main(["import", str(tmp_path / "a"), str(block / "trades")]) == 0
     assert f"{COUNTS[block.name][0]} trades, complete" in capsys.readouterr().out
     [account, *_] = Archive(tmp_path / "a").report()["account_id"]
-    assert (
-        main(
-            [
-                "sync",
-                str(tmp_path / "a"),
-                "--account",
-                str(account),
-                "--recording",
-                str(block),
-            ]
-        )
-        == 0
-    )
+    line = ["sync", f"{tmp_path}/a", "--account", str(account)]
+    assert main([*line, "--recording", str(block)]) == 0
 
 
-def test_what_is_missing_is_exit_code_1(any_block_folder, tmp_path, capsys):
-    block = any_block_folder
-    [file, *_] = [
-        file
-        for file in sorted((block / "trades").iterdir())
-        if file.stat().st_size > 2_000
-    ]
-    body = file.read_bytes()
-    saved = tmp_path / "saved"
-    saved.mkdir()
-    for name in ("tokens.json", "markets.json"):
-        (saved / name).write_bytes((block / name).read_bytes())
-    (saved / file.name).write_bytes(
-        re.sub(rb'"totalNum": ?(\d+)', lambda m: b'"totalNum":9' + m[1], body)
-    )
+def test_what_is_missing_is_exit_code_1(small, tmp_path, capsys):
+    saved = save(small, tmp_path / "saved")
+    file = saved / "trades" / f"{small.accounts[0]}-dex.json"
+    body = json.loads(file.read_text())
+    file.write_text(json.dumps(body | {"totalNum": body["totalNum"] + 9}))
     assert main(["import", str(tmp_path / "a"), str(saved)]) == 1
-    assert "missing. Run sync to download them." in capsys.readouterr().out
+    assert "9 missing. Run sync to download them." in capsys.readouterr().out
     assert main(["report", str(tmp_path / "a")]) == 1
 
 
@@ -144,35 +117,25 @@ def test_there_is_no_word_for_the_key(small, tmp_path, capsys):
 @pytest.mark.thorough
 def test_ctrl_c_leaves_a_valid_archive_and_says_how_to_go_on(tmp_path):
     ledger = Ledger(accounts=2, trades=420)
+    path = tmp_path / "my archive"
     with Relayer(ledger, Settings(latency=0.01)) as relayer:
-        line = words(tmp_path / "my archive", relayer, ledger)
+        line = [*PROGRAM, *words(path, relayer, ledger)]
         env = os.environ | {"LOOPRING_API_KEY": relayer.api_key[:], "TQDM_DISABLE": "1"}
-        process = subprocess.Popen(
-            [*PROGRAM, *line], env=env, stderr=subprocess.PIPE, text=True
-        )
+        process = subprocess.Popen(line, env=env, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 60
-        while (
-            relayer.counts.requests["/user/trades"] < 7 and time.monotonic() < deadline
-        ):
+        while relayer.counts.requests["/user/trades"] < 7:
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         assert process.returncode == 130
         assert "Traceback" not in err
-        assert (
-            f"Resume with: loopring-lab sync '{tmp_path / 'my archive'}' --account 20000"
-            in err
-        )
-        report = Archive(tmp_path / "my archive").report()
+        assert f"Resume with: loopring-lab sync '{path}' --account 20000" in err
+        report = Archive(path).report()
         assert 0 < report["rows"].sum() < 840
         assert not report["complete"].all()
-        assert (
-            subprocess.run(
-                [*PROGRAM, *line], env=env, timeout=60, capture_output=True
-            ).returncode
-            == 0
-        )
-    check(tmp_path / "my archive", *ledger.truth())
+        subprocess.run(line, env=env, timeout=60, capture_output=True, check=True)
+    check(path, *ledger.truth())
 
 
 def test_an_interrupted_import_resumes_with_the_options_it_was_given(
@@ -182,15 +145,8 @@ def test_an_interrupted_import_resumes_with_the_options_it_was_given(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Archive, "import_pages", interrupted)
-    line = [
-        "import",
-        str(tmp_path / "a"),
-        "my page.json",
-        "--account",
-        "7",
-        "--fill-type",
-        "amm",
-    ]
+    line = ["import", f"{tmp_path}/a", "my page.json"]
+    line += ["--account", "7", "--fill-type", "amm"]
     assert main(line) == 130
     command = capsys.readouterr().err.partition("Resume with: loopring-lab ")[2]
     assert shlex.split(command) == line

@@ -5,7 +5,6 @@ import random
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.wire_rows import page, row
@@ -33,9 +32,9 @@ def identities(numbers):
     )
 
 
-def read(rows, held, gone=0):
+def read(rows, held):
     """Read rows that stay as they are; return the numbers read and the count of requests."""
-    history = History(5, "dex", held=held, gone=gone)
+    history = History(5, "dex", held=held)
 
     def fetch(_, offset):
         return page(rows[offset : offset + PAGE], len(rows))
@@ -66,22 +65,6 @@ def test_whatever_is_held_the_rest_is_found(count, data, order):
     found, asked = read(arranged(count, order), identities(held))
     assert found | held == set(range(count))
     assert asked <= 3 * (count // PAGE + 3)
-
-
-@pytest.mark.parametrize("order", ["newest", "oldest"])
-@pytest.mark.parametrize("held", [1, 50, 333, 1_000])
-def test_new_rows_cost_their_pages_and_two_at_most(order, held):
-    for fresh in (0, 1, 49, 50, 51, 99, 100, 101, 1_234):
-        found, asked = read(arranged(held + fresh, order), identities(range(held)))
-        assert found >= set(range(held, held + fresh))
-        assert asked <= -(-fresh // PAGE) + 2
-
-
-def test_what_the_relayer_dropped_is_not_looked_for_again():
-    rows = arranged(500, "newest")
-    held = identities([*range(500), *range(9_000, 9_040)])
-    assert read(rows, held, gone=40) == (set(range(450, 500)), 1)
-    assert read(rows, held)[0] == set(range(500))
 
 
 def test_the_last_page_is_looked_at_too_where_the_first_is_not_the_newest():

@@ -10,8 +10,9 @@ import pytest
 from pandas.testing import assert_frame_equal
 from support.archive_kills import check
 from support.optional import thorough
+from support.saved_pages import save_listings
 from support.settled_block import COUNTS
-from support.wire_rows import DECIMALS, NAMES, SYMBOLS, page, row, whole
+from support.wire_rows import page, row, whole
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -99,16 +100,7 @@ def odd(tmp_path):
     """Saved responses of an account with rows of every odd kind, over several pages of both fill types."""
     folder = tmp_path / "odd"
     (folder / "trades").mkdir(parents=True)
-    tokens = [
-        {"tokenId": i, "symbol": SYMBOLS[i], "decimals": places}
-        for i, places in DECIMALS.items()
-    ]
-    markets = [
-        {"market": name, "baseTokenId": b, "quoteTokenId": q}
-        for name, (b, q) in NAMES.items()
-    ]
-    (folder / "tokens.json").write_text(json.dumps(tokens))
-    (folder / "markets.json").write_text(json.dumps({"markets": markets}))
+    save_listings(folder)
     for first, name in ((1000, "dex"), (2000, "amm")):
         good = [
             row(id=str(first + n), createdAt=str(1_600_000_000_000 - n))
@@ -184,27 +176,26 @@ def pages(ledger, account, kind):
     ]
 
 
-def indented(some):
-    return [json.dumps(json.loads(page), indent=1).encode() for page in some]
-
-
-@pytest.mark.parametrize(
-    ("write", "change"),
-    [
-        (lambda folder, name, some: (folder / f"{name}.jsonl").write_bytes(b"\n".join(some) + b"\n"), list),
-        (lambda folder, name, some: (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(b"\n\n".join(some))), list),
-        (lambda folder, name, some: [(folder / f"{name}.{at}.json").write_bytes(one) for at, one in enumerate(some)], list),
-        (lambda folder, name, some: [(folder / f"{name}.{at}.json").write_bytes(one) for at, one in enumerate(some)], indented),
-        (lambda folder, name, some: [(folder / f"{name}.{at}.json.gz").write_bytes(gzip.compress(one)) for at, one in enumerate(some)], indented),
-    ],
-    ids=["lines", "lines, packed", "a file each", "a file each, indented", "a file each, packed"],
-)  # fmt: skip
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("form", ["lines", "a file each", "a file each, indented"])
 def test_however_pages_are_saved_the_rows_are_the_same(
-    saved, small, tmp_path, write, change
+    saved, small, tmp_path, form, packed
 ):
     for account in small.accounts:
         for kind in ("amm", "dex"):
-            write(saved, f"{account}-{kind}", change(pages(small, account, kind)))
+            files = {
+                f".{at}.json": one for at, one in enumerate(pages(small, account, kind))
+            }
+            if form == "lines":
+                files = {".jsonl": b"\n\n".join(files.values()) + b"\n"}
+            for ending, content in files.items():
+                if "indented" in form:
+                    content = json.dumps(json.loads(content), indent=1).encode()
+                path = saved / f"{account}-{kind}{ending}"
+                if packed:
+                    path = path.with_name(f"{path.name}.gz")
+                    content = gzip.compress(content)
+                path.write_bytes(content)
     Archive(tmp_path / "a").import_pages(saved)
     check(tmp_path / "a", *small.truth())
 
@@ -236,72 +227,65 @@ def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved, small, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "error", "said"),
+    ("name", "content", "said"),
     [
-        (
-            "1-dex.json",
-            b'{"totalNum": 1, "trades": [[',
-            UnexpectedAnswer,
-            "1-dex.json: expected JSON",
-        ),
-        (
-            "1-dex.json",
-            b'{"markets": []}',
-            UnexpectedAnswer,
-            "1-dex.json: expected an object with",
-        ),
+        ("1-dex.json", b'{"totalNum": 1, "trades": [[', "1-dex.json: expected JSON"),
+        ("1-dex.json", b'{"markets": []}', "1-dex.json: expected an object with"),
         (
             "1-dex.jsonl.gz",
             gzip.compress(b'{"trades": []}' * 99, mtime=0)[:40],
-            UnexpectedAnswer,
             "a whole gzip file",
         ),
-        (
-            "x.json",
-            b'{"trades": [["1","2","BUY","3","1","LRC-ETH","0"]]}',
-            UnexpectedAnswer,
-            "Give account_id=",
-        ),
+        ("x.json", page([row()[:7]]), "Give account_id="),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(
-    saved, tmp_path, name, content, error, said
-):
+def test_a_file_that_cannot_be_used_is_named(saved, tmp_path, name, content, said):
     (saved / name).write_bytes(content)
-    with pytest.raises(error, match=said):
+    with pytest.raises(UnexpectedAnswer, match=said):
         Archive(tmp_path / "a").import_pages(saved / name)
 
 
-def test_what_neither_a_name_nor_an_argument_says_is_not_guessed(
-    saved, small, tmp_path
-):
-    (saved / "book.json").write_bytes(pages(small, small.accounts[0], "dex")[0])
+def test_a_fill_type_and_listings_are_not_guessed(saved, small, tmp_path):
+    content = pages(small, small.accounts[0], "dex")[0]
+    (saved / "book.json").write_bytes(content)
     with pytest.raises(UnexpectedAnswer, match="Give fill_type=, or name the file"):
         Archive(tmp_path / "a").import_pages(saved / "book.json", small.accounts[0])
-
-
-def test_without_tokens_and_markets_nothing_is_scaled(small, tmp_path):
-    file = tmp_path / "deep" / "saved" / f"{small.accounts[0]}-dex.json"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(pages(small, small.accounts[0], "dex")[0])
+    alone = tmp_path / "deep" / "saved" / f"{small.accounts[0]}-dex.json"
+    alone.parent.mkdir(parents=True)
+    alone.write_bytes(content)
     with pytest.raises(LabError, match="no tokens.json and markets.json in it"):
-        Archive(tmp_path / "a").import_pages(file)
+        Archive(tmp_path / "b").import_pages(alone)
 
 
-@pytest.mark.parametrize("paths", ["nowhere", "empty"])
-def test_a_path_without_files_is_refused(tmp_path, paths):
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nowhere", "nowhere"),
+        ("empty", "empty"),
+        ("a" * 300, r"cannot be read \(.*too long\)"),
+    ],
+)
+def test_a_path_without_files_is_refused(tmp_path, path, said):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LabError, match=paths):
-        Archive(tmp_path / "a").import_pages(tmp_path / paths)
+    with pytest.raises(LabError, match=said):
+        Archive(tmp_path / "a").import_pages(tmp_path / path)
 
 
-def test_other_files_than_one_that_cannot_be_used_are_imported(saved, small, tmp_path):
+def test_a_file_that_cannot_be_used_keeps_no_other_from_being_imported(
+    saved, small, tmp_path
+):
+    """One file is cut, and one has a row of another account: of neither a row is kept."""
     first, second = small.accounts
-    (saved / f"{first}-amm.jsonl").write_bytes(b"\n".join(pages(small, first, "amm")))
-    (saved / f"{first}-dex.json").write_bytes(b'{"totalNum": 9, "trades": ')
-    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
+    for account in small.accounts:
+        body = b"\n".join(pages(small, account, "amm"))
+        (saved / f"{account}-amm.jsonl").write_bytes(body)
+    cut = saved / f"{first}-dex.json"
+    cut.write_bytes(b'{"totalNum": 9, "trades": ')
     archive = Archive(tmp_path / "a")
     with pytest.raises(UnexpectedAnswer, match=f"{first}-dex.json"):
+        archive.import_pages(saved)
+    cut.write_bytes(pages(small, second, "dex")[0])
+    with pytest.raises(UnexpectedAnswer, match=f"expected account {first}"):
         archive.import_pages(saved)
     report = archive.report()
     assert report["account_id"].tolist() == small.accounts
@@ -309,67 +293,24 @@ def test_other_files_than_one_that_cannot_be_used_are_imported(saved, small, tmp
     assert report["complete"].all()
 
 
-def test_a_row_that_cannot_be_held_is_imported_and_listed_and_the_others_are_exact(
-    saved, small, tmp_path
-):
-    first, second = small.accounts
-    [page, *_] = pages(small, first, "amm")
-    (saved / f"{first}-amm.json").write_bytes(
-        page.replace(b'"3.5669E-4"', b'"1e-999999999"', 1)
-    )
-    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
-    archive = Archive(tmp_path / "a")
-    report = archive.import_pages(saved).set_index("account_id")
-    assert report["complete"].tolist() == [
-        len(json.loads(page)["trades"]) == report.loc[first, "total"],
-        True,
-    ]
-    listed = lab.anomalies(archive.trades(first))
-    assert listed["reason"].tolist() == ["price '1e-999999999' is not a decimal number"]
-    assert listed["price"].isna().all()
-    assert json.loads(listed["extra"].iloc[0])["price"] == "1e-999999999"
-
-
-def test_a_file_with_rows_of_another_account_keeps_none_of_them(saved, small, tmp_path):
-    first, second = small.accounts
-    [page, *_] = pages(small, first, "amm")
-    (saved / f"{first}-amm.json").write_bytes(
-        page.replace(b'"%d"' % first, b'"999"', 1)
-    )
-    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
-    archive = Archive(tmp_path / "a")
-    with pytest.raises(UnexpectedAnswer, match=f"expected account {first}"):
-        archive.import_pages(saved)
-    report = archive.report().set_index("account_id")
-    assert report.loc[second, "complete"]
-    assert first not in report.index
-
-
 def huge(path):
     with path.open("wb") as file:
         file.truncate(10 << 30)
+
+
+def packed(content, *, cut=0, level=9):
+    """Make a way to write a gzip file, without its last bytes."""
+    packed = gzip.compress(content, level)
+    return lambda path: path.write_bytes(packed[: len(packed) - cut])
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (huge, "a line of at most 32 MiB"),
-        (
-            lambda path: path.write_bytes(gzip.compress(bytes(64 << 20), 1)),
-            "a line of at most 32 MiB",
-        ),
-        (
-            lambda path: path.write_bytes(
-                gzip.compress(b'{"trades":[]}' + b"\n" * (64 << 20))
-            ),
-            "a plausible gzip file",
-        ),
-        (
-            lambda path: path.write_bytes(
-                gzip.compress(b'{"trades":[]}')[:-6] + b"......"
-            ),
-            "a whole gzip file",
-        ),
+        (packed(bytes(64 << 20), level=1), "a line of at most 32 MiB"),
+        (packed(b'{"trades":[]}' + b"\n" * (64 << 20)), "a plausible gzip file"),
+        (packed(b'{"trades":[]}', cut=6), "a whole gzip file"),
         (lambda path: path.write_bytes(b"[" * 300_000), "brackets nested over 64 deep"),
         (
             lambda path: path.write_bytes(rb'{"trades":[["\ud800"]]}'),
@@ -377,11 +318,10 @@ def huge(path):
         ),
         (lambda path: path.symlink_to("/dev/zero"), "no such file|a pipe or a device"),
         (lambda path: path.symlink_to(path), "cannot be read|a readable file"),
-        (lambda path: path.symlink_to("nowhere"), "no such file|a readable file"),
         (os.mkfifo, "no such file|a pipe or a device"),
         (Path.mkdir, "a readable file|no file ends in"),
     ],
-    ids=range(11),
+    ids=range(10),
 )
 @pytest.mark.parametrize("named", ["file", thorough("folder")])
 def test_hostile_files_are_refused_by_name(saved, tmp_path, make, said, named):
@@ -405,8 +345,3 @@ def test_hostile_listings_are_refused_by_name(saved, tmp_path, content, said):
     (saved / "1-dex.json").write_bytes(b'{"trades": []}')
     with pytest.raises(UnexpectedAnswer, match=f"tokens.*{said}"):
         Archive(tmp_path / "a").import_pages(saved)
-
-
-def test_a_path_that_no_file_can_have_is_refused(tmp_path):
-    with pytest.raises(LabError, match=r"cannot be read \(.*too long\)"):
-        Archive(tmp_path / "a").import_pages(tmp_path / ("a" * 300))

@@ -1,6 +1,5 @@
 """Merging rows by identity: compared with a plain model, over every form of row."""
 
-import functools
 import json
 import tempfile
 from collections import defaultdict
@@ -8,24 +7,19 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.ledger import Ledger, client_of
-from support.wire_rows import NAMES, markets, page, row, tokens, wire_rows
+from pandas.testing import assert_frame_equal
+from support.file_trials import made_rows
+from support.saved_pages import save_listings
+from support.wire_rows import markets, page, row, tokens, wire_rows
 
 from loopring_lab import tables
 from loopring_lab.archive import Archive, merge
-from loopring_lab.archive.rows import ListingSnapshot, Page, to_frame, to_rows
-from loopring_lab.archive.schema import SHOWN
-from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.relayer import Relayer
 from loopring_lab.source import Source
-from loopring_lab.tables import wire
-from loopring_lab.tables.rows import COLUMNS
 
 KEYS = st.tuples(
     st.sampled_from([1, 2]),
@@ -37,31 +31,18 @@ ROW = st.tuples(KEYS, st.sampled_from("abc"), st.integers(0, 4))
 
 def rows(some):
     """Make rows of identities, contents and pages; what else a row holds does not matter here."""
-    every = [
-        dict.fromkeys(COLUMNS)
-        | {"account_id": key[0], "trade_id": key[1], "side": key[2], "fill_type": "dex", "verbatim": text,
-           "retrieved_at": pd.Timestamp(page, unit="s", tz="UTC")}
-        for key, text, page in some
-    ]  # fmt: skip
-    integers = (
-        "account_id",
-        "trade_id",
-        "block_id",
-        "index_in_block",
-        "token_id",
-        "storage_id",
-    )
-    names = [*COLUMNS, "verbatim", "retrieved_at"]
-    schema = pa.schema(
-        [(name, pa.int64() if name in integers else pa.string()) for name in names]
-    )
-    for name in ("size", "price", "notional", "fee"):
-        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.int64()))
-    for name in ("created_at", "retrieved_at"):
-        schema = schema.set(
-            schema.get_field_index(name), pa.field(name, pa.timestamp("us", "UTC"))
-        )
-    return pa.Table.from_pylist(every, schema)
+    made = made_rows(0, len(some))
+    moments = pa.array([page for *_, page in some], pa.timestamp("s", "UTC"))
+    given = {
+        "account_id": pa.array([key[0] for key, *_ in some], pa.int64()),
+        "trade_id": pa.array([key[1] for key, *_ in some], pa.int64()),
+        "side": pa.array([key[2] for key, *_ in some], pa.string()),
+        "verbatim": pa.array([text for _, text, _ in some], pa.string()),
+        "retrieved_at": moments.cast(pa.timestamp("us", "UTC")),
+    }
+    for name, values in given.items():
+        made = made.set_column(made.schema.get_field_index(name), name, values)
+    return made
 
 
 def plain(held, some, imported):
@@ -106,157 +87,70 @@ def test_batches_settle_as_a_plain_model_does(batches):
     assert held == {key: versions for key, versions in expected.items() if versions}
 
 
-@functools.cache
-def listed():
-    records = [
-        {"tokenId": i, "symbol": symbol, "decimals": int(decimals)}
-        for symbol, i, decimals in zip(
-            tokens().index, tokens()["token_id"], tokens()["decimals"], strict=True
-        )
-    ]
-    named = [
-        {"market": name, "baseTokenId": b, "quoteTokenId": q}
-        for name, (b, q) in NAMES.items()
-    ]
-    return ListingSnapshot(json.dumps(records), json.dumps({"markets": named}), 0)
+@pytest.fixture
+def imported(tmp_path):
+    """Import pages of one account and fill type, each as it is sent; return the rows that are held."""
+
+    def held(*bodies, kind="dex"):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        save_listings(folder)
+        (folder / f"147661-{kind}.jsonl").write_bytes(b"\n".join(bodies))
+        archive = Archive(folder / "a")
+        archive.import_pages(folder)
+        return archive
+
+    return held
 
 
-def typed_rows(body, *further, fill_type="dex"):
-    key = (147661, fill_type)
-    places = ["page 7"] * (1 + len(further))
-    batch = wire.read([body, *further], places)
-    pages = [Page(key, each, 1) for each in wire.split(batch)]
-    found = to_rows(pages, listed().lookup())
-    for error in found.errors.values():
-        raise error
-    return found.rows
+def texts(archive):
+    """Return what is kept of each row, in the order of pages."""
+    return archive.query("FROM rows")["verbatim"].tolist()
+
+
+def compact(body):
+    return json.dumps(json.loads(body), separators=(",", ":")).encode()
 
 
 @pytest.mark.thorough
-@settings(max_examples=40)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(wire_rows(), max_size=12), st.sampled_from(["amm", "dex"]), st.booleans()
 )
-def test_rows_come_back_as_the_client_reads_them(some, kind, spaced):
+def test_rows_come_back_as_the_client_reads_them(imported, some, kind, spaced):
     for one in some:
         if len(one) > 9:
             one[7 if len(one) == 10 else 9] = "147661"
-    body = (
-        page(some)
-        if spaced
-        else json.dumps(
-            {"totalNum": len(some), "trades": some}, separators=(",", ":")
-        ).encode()
-    )
-    table = typed_rows(body, fill_type=kind)
-    texts = table["verbatim"].to_pylist()
-    assert sorted(texts) == sorted(
-        json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some
-    )
+    body = page(some) if spaced else compact(page(some))
+    archive = imported(body, kind=kind)
+    kept = [json.dumps(one, separators=(",", ":"), ensure_ascii=False) for one in some]
+    assert set(texts(archive)) == set(kept)
     expected = tables.trades(
         [body], tokens(), markets(), fill_type=kind, account_id=147661
     )
-    unique = table.take(
-        pa.array(
-            sorted({text: at for at, text in enumerate(texts)}.values()), pa.int64()
-        )
-    )
-    assert_same(to_frame(as_shown(unique), listed()), expected)
-
-
-def as_shown(table):
-    """Return amounts as the archive hands them over."""
-    with duckdb.connect() as connection:
-        return connection.from_arrow(table).project(SHOWN).to_arrow_table()
-
-
-def assert_same(ours, theirs):
-    pd.testing.assert_frame_equal(ours.assign(account_id=theirs["account_id"]), theirs)
-
-
-def row_texts(body):
-    [page] = wire.read_each([body], ["page 7"])
-    assert isinstance(page, wire.Batch)
-    return wire.texts_of(page.columns).to_pylist()
+    assert_frame_equal(archive.trades(147661), expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    "some",
     [
-        ('{"trades": [["1", 8.50e1, -0, null, true, "a],[b", {"x": [1]}]]}', '["1",8.50e1,-0,null,true,"a],[b",{"x":[1]}]'),
-        ('{"trades":[["1","\\u00e9\\"]],[["]],"totalNum":1}', '["1","é\\"]],[["]'),
-        ('{"totalNum":1,"trades":[["1","2"]]}', '["1","2"]'),
-        ('{"trades":[["1","2"]],"more":[["3"]]}', '["1","2"]'),
+        [row(), row(orderHash='0x1"],["2')],
+        [row(), row(orderHash="0x1],[2")],
+        [row(), "x", row(id="5"), row(id="6", orderHash="0x1],[2],[3")],
     ],
-)  # fmt: skip
-def test_members_are_kept_as_they_were_sent(text, kept):
-    assert row_texts(text.encode()) == [kept]
+)
+def test_text_that_looks_like_a_border_between_rows_is_kept_whole(imported, some):
+    archive = imported(compact(page(some)))
+    kept = [json.loads(text) for text in texts(archive)]
+    assert sorted(kept, key=repr) == sorted(some, key=repr)
 
 
-def test_text_that_looks_like_a_border_between_rows_is_kept_whole():
-    odd = row(orderHash='0x1"],["2')
-    odd_rows = [[*row()[:12], "0x1"], ["2", "taker"]]
-    compact = (
-        json.dumps({"trades": [row(), odd]}, separators=(",", ":"))
-        .replace("\\", "")
-        .encode()
-    )
-    table = typed_rows(compact)
-    assert [json.loads(text) for text in table["verbatim"].to_pylist()] == [
-        row(),
-        odd_rows[0],
-        ["2", "taker"],
-    ]
-    assert table["trade_id"].is_null().to_pylist() == [False, False, True]
-    bracket = json.dumps(
-        {"trades": [row(orderHash="0x1],[2")]}, separators=(",", ":")
-    ).encode()
-    table = typed_rows(bracket)
-    assert table["order_hash"].to_pylist() == ["0x1],[2"]
-    assert json.loads(table["verbatim"][0].as_py())[12] == "0x1],[2"
-    few, many = page([row(), "x", row()]), page([row(orderHash="0x1],[2],[3")])
-    bodies = [body.replace(b" ", b"") for body in (few, many)]
-    table = typed_rows(*bodies)
-    expected = [row(), "x", row(), row(orderHash="0x1],[2],[3")]
-    assert [json.loads(text) for text in table["verbatim"].to_pylist()] == expected
+def test_members_are_kept_as_they_were_sent_without_white_space(imported):
+    body = b'{"trades": [["1", 8.50e1, -0, null, true, "a],[b", {"x": [1]}, 7]]}'
+    assert texts(imported(body)) == ['["1",8.50e1,-0,null,true,"a],[b",{"x":[1]},7]']
 
 
 @pytest.mark.parametrize("size", ["1.5", "9" * 60])
-def test_a_size_that_cannot_be_held_costs_its_row_only(size):
-    table = typed_rows(page([row(), row(size=size)]))
-    assert table["size"].is_null().to_pylist() == [False, True]
-    assert size in table["extra"][1].as_py()
-    assert json.loads(table["verbatim"][1].as_py())[3] == size
-
-
-def test_a_row_of_another_account_is_refused():
-    with pytest.raises(
-        UnexpectedAnswer,
-        match="account 147661, which was asked for, got 1 rows of other .* account 5",
-    ):
-        typed_rows(page([row(), row(accountId="5")]))
-
-
-def test_a_row_keeps_the_listing_of_its_time(tmp_path, small):
-    archive = Archive(tmp_path / "a")
-    first, second = small.accounts
-    with Relayer(small) as relayer:
-        archive.sync(client_of(relayer), account_id=first)
-        before = archive.trades(first)
-    later = Ledger(2, 120, seed=3)
-    records = [
-        record | {"decimals": 9} if record["symbol"] == "LRC" else record
-        for record in small.tokens()
-    ]
-    later.tokens = lambda: records  # type: ignore[method-assign]
-    with Relayer(later) as relayer:
-        archive.sync(client_of(relayer), account_id=second)
-        expected = client_of(relayer).trades(second)
-    pd.testing.assert_frame_equal(archive.trades(first), before)
-    pd.testing.assert_frame_equal(archive.trades(second), expected)
-    assert len(archive.query("FROM listings")) == 2
-
-
-def test_rows_are_kept_as_sent_without_white_space():
-    body = b'{"totalNum": 1, "trades": [["1657638459610", 8919527, "SELL"]]}'
-    assert row_texts(body) == ['["1657638459610",8919527,"SELL"]']
+def test_a_size_that_cannot_be_held_costs_its_row_only(imported, size):
+    trades = imported(page([row(), row(id="8", size=size)])).trades()
+    assert trades["size"].isna().sum() == 1
+    assert size in trades["extra"].dropna().iloc[0]

@@ -1,11 +1,11 @@
 """An archive holds the trades of one source: who may write to it, and who is refused."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.archive_kills import check
 from support.named_sources import Named, addressed, held, race_once, racing, silent
+from support.saved_pages import save
 
 import loopring_lab as lab
 from loopring_lab.archive import Archive
@@ -45,13 +45,6 @@ def assert_refused(archive, client, *said):
     for words in (*said, "nothing was added", "use another file"):
         assert words in str(caught.value)
     assert contents(archive._file.path) == before
-
-
-def test_the_archive_says_what_it_is_bound_to(archive, tmp_path):
-    assert archive.source == "world one"
-    assert archive.trades().attrs["source"] == "world one"
-    assert archive.trades().attrs["synthetic"] is True
-    assert Archive(tmp_path / "empty").source is None
 
 
 @pytest.mark.parametrize(
@@ -98,37 +91,26 @@ def test_the_same_source_at_another_address_is_accepted(archive):
 
 def test_a_relayer_that_states_nothing_is_known_by_its_address(tmp_path):
     archive = Archive(tmp_path / "a")
-    with (
-        Relayer(ONE) as relayer,
-        silent(relayer) as server,
-        silent(relayer) as elsewhere,
-    ):
-        client = addressed(relayer, server.base_url)
-        archive.sync(client, account_id=ACCOUNT)
-        assert (archive.source, client.synthetic) == (server.base_url, False)
-        archive.sync(
-            addressed(relayer, server.base_url.replace("http", "HTTP") + "/"),
-            account_id=ACCOUNT,
-        )
-        assert_refused(
-            archive,
-            addressed(relayer, elsewhere.base_url),
-            server.base_url,
-            elsewhere.base_url,
-        )
-        moved = addressed(relayer, elsewhere.base_url)
-        moved._name = server.base_url  # as connect(address, source=archive.source) does
+    with Relayer(ONE) as relayer, silent(relayer) as server, silent(relayer) as other:
+        url = server.base_url
+        for address in (url, url.replace("http", "HTTP") + "/"):
+            archive.sync(addressed(relayer, address), account_id=ACCOUNT)
+        assert archive.source == url
+        moved = addressed(relayer, other.base_url)
+        assert_refused(archive, moved, url, other.base_url)
+        moved._name = url  # as connect(address, source=archive.source) does
         assert archive.sync(moved, account_id=ACCOUNT)["complete"].all()
     assert archive.trades().attrs["synthetic"] is False
 
 
 def test_made_up_data_never_passes_as_real(tmp_path):
+    archive = Archive(tmp_path / "a")
+    assert archive.source is None
     with Relayer(ONE) as relayer:
-        client = lab.connect(
-            relayer.base_url, api_key=relayer.api_key, source="my exchange", rate=None
-        )
-        Archive(tmp_path / "a").sync(client, account_id=ACCOUNT)
-    assert Archive(tmp_path / "a").trades().attrs["synthetic"] is True
+        how = {"api_key": relayer.api_key, "source": "my exchange", "rate": None}
+        archive.sync(lab.connect(relayer.base_url, **how), account_id=ACCOUNT)
+    assert archive.trades().attrs["synthetic"] is True
+    assert archive.trades().attrs["source"] == archive.source
 
 
 def test_a_relayer_that_becomes_another_during_a_sync_adds_nothing_more(tmp_path):
@@ -177,21 +159,6 @@ def saved(tmp_path):
     return save(ONE, tmp_path / "saved")
 
 
-def save(ledger, folder):
-    """Save every page of a ledger as a recording."""
-    (folder / "trades").mkdir(parents=True)
-    (folder / "tokens.json").write_text(json.dumps(ledger.tokens()))
-    (folder / "markets.json").write_text(json.dumps({"markets": ledger.markets()}))
-    for kind in ("amm", "dex"):
-        rows = [
-            list(ledger.rows[n])
-            for n in ledger.history.row_numbers(ACCOUNT, None, kind)
-        ]
-        body = json.dumps({"totalNum": len(rows), "trades": rows[::-1]})
-        (folder / "trades" / f"{ACCOUNT}-{kind}.json").write_text(body)
-    return folder
-
-
 def test_saved_pages_are_known_by_their_folder(tmp_path, saved):
     archive, other = Archive(tmp_path / "a"), save(OTHER, tmp_path / "other")
     archive.import_pages(saved)
@@ -235,10 +202,10 @@ def test_pages_saved_from_a_synthetic_world_stay_synthetic(archive, saved):
         archive.import_pages(saved)
 
 
-def test_pages_without_listings_name_their_source(archive, tmp_path, saved):
+def test_pages_far_from_listings_use_those_of_the_archive(archive, tmp_path, saved):
     alone = tmp_path / "far" / "away" / f"{ACCOUNT}-dex.json"
     alone.parent.mkdir(parents=True)
-    alone.write_bytes((saved / "trades" / alone.name).read_bytes())
+    (saved / "trades" / alone.name).rename(alone)
     with pytest.raises(ArchiveError, match="nothing was added"):
         archive.import_pages(alone)
     assert archive.import_pages(alone, source=archive.source)["complete"].all()

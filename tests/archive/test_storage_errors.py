@@ -33,7 +33,7 @@ def no_file_longer_than(size):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("size", [0, 60, 9_000, 20_000, 60_000, 100_000])
+@pytest.mark.parametrize("size", [0, 9_000, 60_000, 100_000])
 def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(tmp_path, small, size):
     archive = Archive(tmp_path / "a")
     with Relayer(small) as relayer:
@@ -41,9 +41,12 @@ def test_a_full_disk_loses_nothing_and_the_next_sync_goes_on(tmp_path, small, si
         before = archive.trades()
         with no_file_longer_than(size), pytest.raises(DiskRefused) as caught:
             archive.sync(client_of(relayer), accounts=small.accounts)
-        assert "the disk is full" in str(caught.value)
-        assert "What was committed before is safe" in str(caught.value)
-        assert "Make room, then run the same again" in str(caught.value)
+        for said in (
+            "the disk is full",
+            "What was committed before is safe",
+            "Make room, then run the same again",
+        ):
+            assert said in str(caught.value)
         # The rows may be stored, and only the log could not be moved into the file.
         pd.testing.assert_frame_equal(archive.trades(small.accounts[0]), before)
         assert len(archive.trades()) in (120, 240)
@@ -62,23 +65,21 @@ def test_a_full_disk_at_the_very_beginning_leaves_nothing_in_the_way(tmp_path, s
     check(tmp_path / "a", *small.truth())
 
 
-@pytest.mark.parametrize("words", ["Read-only file system", "Permission denied"])
-def test_a_file_that_must_not_be_written_to_can_be_read(archive, words):
-    error = archive._file.translated(
-        duckdb.IOException(f'IO Error: Cannot open file "x": {words}')
-    )
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ('Cannot open file "x": Read-only file system', "report, trades and scan work"),
+        ('Cannot open file "x": Permission denied', "report, trades and scan work"),
+        (
+            "Could not set lock on file: No locks available",
+            "cannot lock files, as many network drives cannot. Copy the file to a local disk",
+        ),
+    ],
+)
+def test_what_the_system_refuses_is_told_with_what_still_works(archive, words, said):
+    error = archive._file.translated(duckdb.IOException(f"IO Error: {words}"))
     assert isinstance(error, DiskRefused)
-    assert (
-        "no permission to write, or read-only media; report, trades and scan work"
-        in str(error)
-    )
-    error = archive._file.translated(
-        duckdb.IOException("IO Error: Could not set lock on file: No locks available")
-    )
-    assert (
-        "cannot lock files, as many network drives cannot. Copy the file to a local disk"
-        in str(error)
-    )
+    assert said in str(error)
 
 
 AS_A_USER = """

@@ -70,6 +70,16 @@ def stripped(source, folder):
     return folder / source.name
 
 
+def written(home, sources, name="a.ipynb"):
+    """Write a notebook of some cells into the folder that a JupyterLab server shows; return its path."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [nbformat.v4.new_code_cell(source.strip()) for source in sources]
+    path = home / "notebooks" / name
+    path.parent.mkdir()
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), path)
+    return path
+
+
 @contextlib.contextmanager
 def serving(words, home, probe, overrides=None):
     """Run a Jupyter server on a free port of this machine; give its address; end it and its kernels."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import nbformat
 import pytest
-from browser.conftest import SHOTS, THEMES, in_lab, opened, run_cells
+from browser.conftest import THEMES, in_lab, opened, run_cells, taken, written
 
 import loopring_lab as lab
 
@@ -31,11 +30,7 @@ def trades():
 def notebook(theme, chromium, tmp_path_factory):
     """A notebook with figures to look into, run in JupyterLab in a theme."""
     home = tmp_path_factory.mktemp(f"figures-{theme}")
-    (home / "notebooks").mkdir()
-    cells = [nbformat.v4.new_code_cell(code) for code in CELLS]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    made = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
-    nbformat.write(made, home / "notebooks" / "figures.ipynb")
+    written(home, CELLS, "figures.ipynb")
     with in_lab(home, theme) as base, opened(chromium) as page:
         run_cells(page, f"{base}lab/tree/figures.ipynb")
         page.locator(".ll-picture svg").nth(2).wait_for()
@@ -143,13 +138,8 @@ def test_views_on_one_page_share_no_id_and_letters_are_found(notebook):
 def test_another_theme_needs_no_new_drawing(notebook, theme):
     before = drawn(notebook, 0)
     ink = notebook.evaluate(INK, [0])
+    taken(notebook, f"figures-{theme}")
     other = next(name for key, name in THEMES.items() if key != theme)
-    for width in (700, 1280, 2560):
-        notebook.set_viewport_size({"width": width, "height": 2300})
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        notebook.evaluate(HOVER, [0, 0.4, 0.6])
-        notebook.screenshot(path=SHOTS / f"figures-{theme}-{width}.png")
-    notebook.set_viewport_size({"width": 1280, "height": 1600})
     notebook.get_by_role("menuitem", name="Settings", exact=True).click()
     for entry in ("Theme", other):
         notebook.locator(".lm-Menu-itemLabel").get_by_text(entry, exact=True).click()

@@ -1,13 +1,10 @@
 """Every notebook opens in JupyterLab and runs to the end, in the light and the dark theme."""
 
-import json
 import re
-import urllib.request
 from pathlib import Path
 
-import nbformat
 import pytest
-from browser.conftest import ROOT, end_kernels, in_lab, opened, run_cells, taken
+from browser.conftest import ROOT, in_lab, opened, run_cells, taken, written
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 WIDGET = ".jp-OutputArea-output .jupyter-widgets.widget-vbox >> nth=0"
@@ -29,22 +26,6 @@ def test_run_all_ends_without_an_error(name, theme, page, run_all, shot):
         )
 
 
-def test_kernels_end_with_their_test(tmp_path):
-    (tmp_path / "notebooks").mkdir()
-    session = {
-        "name": "a",
-        "path": "a.ipynb",
-        "type": "notebook",
-        "kernel": {"name": "python3"},
-    }
-    with in_lab(tmp_path, "light") as base:
-        sessions = f"{base}api/sessions"
-        urllib.request.urlopen(sessions, json.dumps(session).encode()).close()
-        assert len(json.load(urllib.request.urlopen(sessions))) == 1
-        end_kernels(base)
-        assert json.load(urllib.request.urlopen(sessions)) == []
-
-
 def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure(
     chromium, tmp_path
 ):
@@ -53,13 +34,7 @@ def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure
         (ROOT / "README.md").read_text(encoding="utf-8"),
         re.DOTALL,
     )
-    (tmp_path / "notebooks").mkdir()
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [nbformat.v4.new_code_cell(tour)]
-    nbformat.write(
-        nbformat.v4.new_notebook(cells=cells, metadata=kernel),
-        tmp_path / "notebooks" / "tour.ipynb",
-    )
+    written(tmp_path, [tour], "tour.ipynb")
     with in_lab(tmp_path, "light") as base, opened(chromium) as page:
         run_cells(page, f"{base}doc/tree/tour.ipynb")
         taken(page, "tour")

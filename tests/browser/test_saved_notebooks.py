@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from browser.conftest import end_kernels, in_lab, opened, run_cells, taken
+from browser.conftest import end_kernels, in_lab, opened, run_cells, taken, written
 from nbconvert import HTMLExporter
 from support.optional import package_or_skip
 
@@ -31,12 +31,7 @@ def saved(request, chromium, tmp_path_factory):
     """A page on which a notebook was run and saved, and opened again without its kernel."""
     expect = package_or_skip("playwright.sync_api").expect
     home = tmp_path_factory.mktemp("saved")
-    (home / "notebooks").mkdir()
-    path = home / "notebooks" / "a.ipynb"
-    cells = [nbformat.v4.new_code_cell(source) for source in [SETUP, *CELLS]]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    notebook = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
-    nbformat.write(notebook, path)
+    path = written(home, [SETUP, *CELLS])
     with in_lab(home, request.param) as base, opened(chromium) as page:
         address = f"{base}doc/tree/a.ipynb"
         run_cells(page, address)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import requests
-from support.key_update_requests import request_signature, signed_update
+from support.key_update_requests import new_key, request_signature, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -24,7 +24,9 @@ def get(relayer, path, headers=None, **query):
     )
 
 
-def code(answer):
+def code_of(relayer, path, headers=None, **query):
+    """Return the code of a refusal."""
+    answer = get(relayer, path, headers, **query)
     assert answer.status_code == 400
     return answer.json()["resultInfo"]["code"]
 
@@ -68,15 +70,14 @@ def test_an_account_by_id_owner_or_both(relayers):
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ({}, 100001), ({"owner": "0x12"}, 100001), ({"owner": "12" * 20}, 100001), ({"accountId": "x"}, 100001),
-        ({"accountId": "-1"}, 100001), ({"accountId": 2**32}, 100001), ({"accountId": [1, 2]}, 100001),
-        ({"accountId": ""}, 100001), ({"owner": ["0x" + 40 * "1", "0x" + 40 * "2"]}, 100001),
+        ({}, 100001), ({"owner": "0x12"}, 100001), ({"owner": "12" * 20}, 100001), ({"accountId": ""}, 100001),
+        ({"accountId": 2**32}, 100001), ({"owner": ["0x" + 40 * "1", "0x" + 40 * "2"]}, 100001),
         ({"accountId": 424242}, 101002), ({"owner": "0x" + 40 * "1"}, 101001),
         ({"owner": "0x" + 40 * "1", "accountId": ACCOUNT}, 101001),
     ],
 )  # fmt: skip
 def test_an_account_that_is_not_there(relayers, query, expected):
-    assert code(get(relayers(), "/account", **query)) == expected
+    assert code_of(relayers(), "/account", **query) == expected
 
 
 def test_owners_differ_and_are_the_same_every_time(relayers):
@@ -99,12 +100,7 @@ def test_the_first_key_is_what_the_owner_derives_from_the_key_seed(relayers):
     relayer = relayers()
     for account in (ACCOUNT, WALLET):
         seed = get(relayer, "/account", accountId=account).json()["keySeed"]
-        from eth_account.messages import encode_defunct
-
-        signature = (
-            relayer.signer(account).sign_message(encode_defunct(text=seed)).signature
-        )
-        assert protocol.l2_key(bytes(signature)) == relayer.l2_key(account)
+        assert new_key(relayer.signer(account), seed) == relayer.l2_key(account)
 
 
 def test_the_wallet_account(relayers):
@@ -120,8 +116,8 @@ def test_the_wallet_account(relayers):
     assert info["wallet"] == protocol.wallet_address(
         factory, info["walletOwner"], str(WALLET), init_code_hash
     )
-    assert code(get(relayer, "/counterFactualInfo", accountId=ACCOUNT)) == 100001
-    assert code(get(relayer, "/counterFactualInfo", accountId=1234)) == 104003
+    assert code_of(relayer, "/counterFactualInfo", accountId=ACCOUNT) == 100001
+    assert code_of(relayer, "/counterFactualInfo", accountId=1234) == 104003
 
 
 def test_the_signed_url_is_what_the_client_sees(relayers):
@@ -162,39 +158,29 @@ def test_the_api_key_needs_the_right_signature(relayers):
         right.replace(right[10:12], "zz"),
     ]
     for signature in wrong:
-        assert (
-            code(get(relayer, "/apiKey", {"X-API-SIG": signature}, accountId=ACCOUNT))
-            == 104005
-        )
-    assert code(get(relayer, "/apiKey", accountId=ACCOUNT)) == 104004
-    assert (
-        code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=ACCOUNT, more="1"))
-        == 104005
-    )
+        headers = {"X-API-SIG": signature}
+        assert code_of(relayer, "/apiKey", headers, accountId=ACCOUNT) == 104005
+    headers = {"X-API-SIG": right}
+    assert code_of(relayer, "/apiKey", accountId=ACCOUNT) == 104004
+    assert code_of(relayer, "/apiKey", headers, accountId=ACCOUNT, more="1") == 104005
     for account in (POOL, 424242, "x", ""):
-        assert (
-            code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=account))
-            == 104003
-        )
+        assert code_of(relayer, "/apiKey", headers, accountId=account) == 104003
     relayer.add_account(500, "0x" + 40 * "1")
-    assert code(get(relayer, "/apiKey", {"X-API-SIG": right}, accountId=500)) == 104005
+    assert code_of(relayer, "/apiKey", headers, accountId=500) == 104005
 
 
 @pytest.mark.parametrize(
     "key", ["00002763" + 56 * "A", "0000ffff" + 56 * "A", "zz" * 32, "a" * 64, "é" * 64]
 )
 def test_a_made_up_key_is_104002(relayers, key):
-    answer = get(
-        relayers(), "/user/trades", {"X-API-KEY": key.encode()}, accountId=ACCOUNT
-    )
-    assert code(answer) == 104002
+    headers = {"X-API-KEY": key.encode()}
+    assert code_of(relayers(), "/user/trades", headers, accountId=ACCOUNT) == 104002
 
 
 def test_the_fee_of_an_update(relayers):
     relayer = relayers(update_fees={"LRC": 5, "ETH": 10**15, "XYZ": 1})
-    assert get(
-        relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=2
-    ).json() == {
+    path = "/user/offchainFee"
+    assert get(relayer, path, accountId=ACCOUNT, requestType=2).json() == {
         "gasPrice": "20000000000",
         "fees": [
             {"token": "LRC", "fee": "5", "discount": 1},
@@ -202,73 +188,49 @@ def test_the_fee_of_an_update(relayers):
         ],
     }
     for kind in (1, 15, 16, "x", ""):
-        assert (
-            code(get(relayer, "/user/offchainFee", accountId=ACCOUNT, requestType=kind))
-            == 100001
-        )
-    assert code(get(relayer, "/user/offchainFee", accountId=ACCOUNT)) == 100001
-    assert code(get(relayer, "/user/offchainFee", requestType=2)) == 104003
+        assert code_of(relayer, path, accountId=ACCOUNT, requestType=kind) == 100001
+    assert code_of(relayer, path, accountId=ACCOUNT) == 100001
+    assert code_of(relayer, path, requestType=2) == 104003
     strict = relayers(fee_key="required")
-    assert (
-        code(get(strict, "/user/offchainFee", accountId=ACCOUNT, requestType=2))
-        == 104001
-    )
+    query = {"accountId": ACCOUNT, "requestType": 2}
+    assert code_of(strict, path, **query) == 104001
     headers = {"X-API-KEY": strict.api_key}
-    assert (
-        get(
-            strict, "/user/offchainFee", headers, accountId=ACCOUNT, requestType=2
-        ).status_code
-        == 200
-    )
+    assert get(strict, path, headers, **query).status_code == 200
 
 
 def test_updates_are_listed_newest_first_in_parts(relayers, posters):
-    now = 1_800_000_000.0
-    relayer = relayers(now=lambda: now, fail_updates={2: "no"})
-    nonces = (1, 2, 2, 3)
-    for nonce in nonces:
+    start = 1_800_000_000
+    now = start
+    relayer = relayers(now=lambda: float(now), fail_updates={2: "no"})
+    for nonce in (1, 2, 2, 3):
         assert posters(relayer).send(signed_update(relayer, ACCOUNT, nonce))[0] == 200
         relayer.step()
         relayer.step()
         now += 1
+    path = "/user/updateInfo"
     headers = {"X-API-KEY": relayer.api_key}
 
     def numbers(**query):
-        answer = get(
-            relayer, "/user/updateInfo", headers, accountId=ACCOUNT, **query
-        ).json()
+        answer = get(relayer, path, headers, accountId=ACCOUNT, **query).json()
         return answer["totalNum"], [record["id"] for record in answer["transactions"]]
 
-    start = 1_800_000_000_000
+    span = {"start": 1000 * (start + 1), "end": 1000 * (start + 2)}
     assert numbers() == (4, [4, 3, 2, 1])
     assert numbers(limit=2, offset=1) == (4, [3, 2])
     assert numbers(status="failed") == (1, [2])
     assert numbers(status="failed,processed") == (4, [4, 3, 2, 1])
     assert numbers(status="received") == (0, [])
-    assert numbers(start=start + 1000, end=start + 2000) == (2, [3, 2])
-    for name, wrong in (
-        ("status", "done"),
-        ("status", ""),
-        ("limit", 51),
-        ("limit", 0),
-        ("start", "x"),
-        ("offset", -1),
+    assert numbers(**span) == (2, [3, 2])
+    for wrong in (
+        {"status": "done"},
+        {"status": ""},
+        {"limit": 51},
+        {"limit": 0},
+        {"start": "x"},
+        {"offset": -1},
     ):
-        assert (
-            code(
-                get(
-                    relayer,
-                    "/user/updateInfo",
-                    headers,
-                    accountId=ACCOUNT,
-                    **{name: wrong},
-                )
-            )
-            == 100001
-        )
-    assert code(get(relayer, "/user/updateInfo", accountId=ACCOUNT)) == 104001
-    assert (
-        get(relayer, "/user/updateInfo", headers, accountId=POOL).json()["totalNum"]
-        == 0
-    )
-    assert code(get(relayer, "/user/updateInfo", headers)) == 104003
+        assert code_of(relayer, path, headers, accountId=ACCOUNT, **wrong) == 100001
+    assert code_of(relayer, path, accountId=ACCOUNT) == 104001
+    assert code_of(relayer, path, headers) == 104003
+    answer = get(relayer, path, headers, accountId=POOL)
+    assert answer.json()["totalNum"] == 0

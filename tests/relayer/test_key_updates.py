@@ -42,27 +42,22 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(
     times = iter(range(1_800_000_000, 1_800_001_000))
     relayer = relayers(now=lambda: float(next(times)))
     before = get_json(relayer, "/account", accountId=ACCOUNT)
-    body = signed_update(relayer, ACCOUNT)
     assert (before["frozen"], before["nonce"], before["keyNonce"]) == (False, 1, 1)
+    body = signed_update(relayer, ACCOUNT)
     _, answer = posters(relayer).send(body)
-    assert {**answer, "hash": None} == {
-        "hash": None,
+    assert len(answer["hash"]) == 66
+    assert answer == {
+        "hash": answer["hash"],
         "status": "received",
         "isIdempotent": False,
         "accountId": ACCOUNT,
         "tokenId": 0,
         "storageId": 1,
     }
-    assert len(answer["hash"]) == 66
     for status in ("received", "processing"):
-        assert get_json(relayer, "/account", accountId=ACCOUNT) == {
-            **before,
-            "frozen": True,
-        }
-        record = get_json(
-            relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT
-        )["transactions"][0]
-        assert record["status"] == status
+        frozen = get_json(relayer, "/account", accountId=ACCOUNT)
+        assert frozen == {**before, "frozen": True}
+        assert updates(relayer)[0]["status"] == status
         assert relayer.step() == 1
     assert relayer.step() == 0
     assert get_json(relayer, "/account", owner=before["owner"]) == {
@@ -72,14 +67,9 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(
         "keyNonce": 2,
         "keySeed": body["keySeed"],
     }
-    found = get_json(relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT)
-    assert found["totalNum"] == 1
-    record = found["transactions"][0]
-    assert (record["hash"], record["status"], record["reason"]) == (
-        answer["hash"],
-        "processed",
-        "",
-    )
+    [record] = updates(relayer)
+    assert (record["hash"], record["status"]) == (answer["hash"], "processed")
+    assert record["reason"] == ""
     assert (record["feeTokenSymbol"], record["feeAmount"]) == ("ETH", "19000000000000")
     assert record["timestamp"] < record["updatedAt"]
     assert get_json(relayer, "/account", accountId=OTHER)["nonce"] == 1
@@ -88,20 +78,14 @@ def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(
 def test_the_same_request_again_changes_nothing(relayers, posters):
     relayer = relayers()
     body = signed_update(relayer, ACCOUNT)
+    otherwise_signed = {**body, "ecdsaSignature": body["ecdsaSignature"][:-2]}
     poster = posters(relayer)
     first = poster.send(body)[1]
     for status in ("received", "processing"):
         dump = stored(relayer)
-        assert poster.send(body)[1] == {**first, "status": status, "isIdempotent": True}
-        again = {
-            **body,
-            "ecdsaSignature": body["ecdsaSignature"][:-2],
-        }  # the same, signed in another form
-        assert poster.send(again)[1] == {
-            **first,
-            "status": status,
-            "isIdempotent": True,
-        }
+        for again in (body, otherwise_signed):
+            expected = {**first, "status": status, "isIdempotent": True}
+            assert poster.send(again)[1] == expected
         assert stored(relayer) == dump
         relayer.step()
     assert error_code(poster.send(body)) == 102021
@@ -138,37 +122,32 @@ def test_the_chosen_update_fails_with_its_reason_and_can_be_made_again(
 ):
     relayer = relayers(fail_updates={2: "balance too low"})
     poster = posters(relayer)
-    bodies = [signed_update(relayer, each) for each in (OTHER, ACCOUNT)]
-    hashes = [poster.send(body)[1]["hash"] for body in bodies]
-    old = api_key(relayer, ACCOUNT, relayer.l2_key(ACCOUNT))["apiKey"]
+    other, body = (signed_update(relayer, each) for each in (OTHER, ACCOUNT))
     before = get_json(relayer, "/account", accountId=ACCOUNT)
+    poster.send(other)
+    failed = poster.send(body)[1]["hash"]
     relayer.step()
     relayer.step()
     assert get_json(relayer, "/account", accountId=OTHER)["nonce"] == 2
-    assert get_json(relayer, "/account", accountId=ACCOUNT) == {
-        **before,
-        "frozen": False,
-    }
-    record = get_json(relayer, "/user/updateInfo", old, accountId=ACCOUNT)[
-        "transactions"
-    ][0]
-    assert (record["hash"], record["status"], record["reason"]) == (
-        hashes[1],
-        "failed",
-        "balance too low",
-    )
-    again = poster.send(bodies[1])[1]
-    assert (again["isIdempotent"], again["hash"]) == (False, hashes[1])
+    assert get_json(relayer, "/account", accountId=ACCOUNT) == before
+    [record] = updates(relayer)
+    assert (record["hash"], record["status"]) == (failed, "failed")
+    assert record["reason"] == "balance too low"
+    again = poster.send(body)[1]
+    assert (again["isIdempotent"], again["hash"]) == (False, failed)
     relayer.step()
     relayer.step()
     assert get_json(relayer, "/account", accountId=ACCOUNT)["nonce"] == 2
-    statuses = [
-        r["status"]
-        for r in get_json(
-            relayer, "/user/updateInfo", relayer.api_key, accountId=ACCOUNT
-        )["transactions"]
-    ]
+    statuses = [record["status"] for record in updates(relayer)]
     assert statuses == ["processed", "failed"]
+
+
+def updates(relayer):
+    """Return the updates of the account, newest first."""
+    path = "/user/updateInfo"
+    answer = get_json(relayer, path, relayer.api_key, accountId=ACCOUNT)
+    assert answer["totalNum"] == len(answer["transactions"])
+    return answer["transactions"]
 
 
 def test_api_keys_end_with_the_update(relayers, posters):

@@ -4,14 +4,11 @@ import http.client
 import logging
 import random
 import socket
-from hashlib import sha256
 
 import pytest
 import requests
-from support.key_update_requests import request_signature
 
-from loopring_lab import protocol
-from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.relayer import Relayer, World
 
 ACCOUNT = 10083
 API = "/api/v3"
@@ -87,38 +84,6 @@ def test_a_recordings_owners_are_a_secret_of_the_relayer(folder, tmp_path):
         Relayer(World()).signer(ACCOUNT).address
         == Relayer(World()).signer(ACCOUNT).address
     )
-
-
-def test_a_key_forged_from_public_text_opens_no_recording(folder):
-    """The keys were once derived from the label, which anybody can read or guess."""
-    from eth_account import Account
-    from eth_account.messages import encode_defunct
-
-    def forge(relayer):
-        account = relayer.accounts[0]
-        label = relayer.source
-        signer = Account.from_key(
-            sha256(f"loopring_lab throwaway key: {label}, {account}".encode()).digest()
-        )
-        text = protocol.key_seed(Settings().exchange, 0)
-        key = protocol.l2_key(
-            bytes(signer.sign_message(encode_defunct(text=text)).signature)
-        )
-        headers = {"X-API-SIG": request_signature(relayer.base_url, key, account)}
-        url = f"{relayer.base_url}{API}/apiKey?accountId={account}"
-        return (
-            requests.get(url, headers=headers, timeout=60)
-            .json()
-            .get("resultInfo", {})
-            .get("code")
-        )
-
-    with Relayer(recording=folder) as relayer:
-        assert forge(relayer) == 104005
-    with Relayer(
-        World(size=0.001)
-    ) as relayer:  # the same attempt works where the data is made up
-        assert forge(relayer) is None
 
 
 def odd_requests(port):

@@ -35,19 +35,11 @@ def test_a_wrong_key_is_104002(serve, key):
 
 
 @pytest.mark.parametrize(
-    "account", ["", "x", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"]
+    "account",
+    [None, [ACCOUNT, 10083], "", "-1", "1.5", "1_0", "٣", "9" * 30, "424242", "0"],
 )
 def test_an_unknown_account_is_104003(serve, account):
     assert refusal(serve().get("/user/trades", accountId=account))[0] == NO_ACCOUNT
-
-
-def test_no_account_is_104003(serve):
-    relayer = serve()
-    assert refusal(relayer.get("/user/trades"))[0] == NO_ACCOUNT
-    assert (
-        refusal(relayer.get("/user/trades", accountId=[ACCOUNT, 10083]))[0]
-        == NO_ACCOUNT
-    )
 
 
 @pytest.mark.parametrize(
@@ -71,13 +63,6 @@ def test_a_wrong_argument_is_100001_and_named(serve, name, value):
     assert len(message) < 160
 
 
-def test_total_counts_the_whole_filter_whatever_the_page(serve):
-    relayer = serve()
-    total = len(relayer.relayer.rows(ACCOUNT))
-    for query in ({"limit": 1}, {"offset": total - 1}, {"offset": total + 1000}):
-        assert relayer.trades(accountId=ACCOUNT, **query)[0] == total
-
-
 def test_one_key_reads_every_account(serve):
     relayer = serve()
     for account in [*relayer.relayer.accounts, 1, 4]:
@@ -88,26 +73,20 @@ def test_one_key_reads_every_account(serve):
 
 def test_an_order_is_found_with_and_without_an_account(serve):
     relayer = serve()
-    rows = [
-        row
-        for account in relayer.relayer.accounts
-        for row in relayer.relayer.rows(account)
-    ]
     orders = {}
-    for row in rows:
-        orders.setdefault((row[12], row[9]), []).append(row)
-    (order, account), whole = max(orders.items(), key=lambda item: len(item[1]))
+    for account in relayer.relayer.accounts:
+        for row in relayer.relayer.rows(account):
+            orders.setdefault((row[12], row[9], row[5]), []).append(row)
+    (order, account, market), whole = max(orders.items(), key=lambda one: len(one[1]))
     assert len(whole) > 1
-    for query in ({}, {"accountId": 0}, {"accountId": account}):
+    for query in ({}, {"accountId": 0}, {"accountId": account}, {"market": market}):
         assert relayer.trades(orderHash=order, **query) == (len(whole), whole)
-    assert relayer.trades(orderHash=order, limit=1, offset=1)[1] == [whole[1]]
-    assert relayer.trades(
-        orderHash=order, accountId=next(a for a in (1, 4) if str(a) != account)
-    ) == (0, [])
+    part = relayer.trades(orderHash=order, limit=1, offset=1)
+    assert part == (len(whole), whole[1:2])
+    # The makers of this order are pools.
+    for query in ({"accountId": 1}, {"market": "GRID-ETH"}):
+        assert relayer.trades(orderHash=order, **query)[0] == 0
     assert relayer.trades(orderHash="0x" + 64 * "0") == (0, [])
-    market = whole[0][5]
-    assert relayer.trades(orderHash=order, market=market)[0] == len(whole)
-    assert relayer.trades(orderHash=order, market="GRID-ETH")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -154,36 +133,13 @@ def test_a_defect_answers_500_in_shape_and_shows_nothing(serve, monkeypatch):
     )
 
 
-def test_tokens_and_markets_are_complete(serve, world):
+def test_tokens_and_markets_are_the_worlds(serve, world):
     relayer = serve()
-    tokens = relayer.get("/exchange/tokens").json()
-    markets = relayer.get("/mix/markets").json()
-    assert tokens == world.tokens()
-    assert markets == {"markets": world.markets()}
-    fields = {
-        "type",
-        "tokenId",
-        "symbol",
-        "name",
-        "address",
-        "decimals",
-        "precision",
-        "precisionForOrder",
-        "orderAmounts",
-        "luckyTokenAmounts",
-        "fastWithdrawLimit",
-        "gasAmounts",
-        "enabled",
-    }
-    assert all(set(token) == fields for token in tokens)
-    assert {token["decimals"] for token in tokens} >= {18, 8, 6}
-    ids = {token["tokenId"] for token in tokens}
-    assert all({m["baseTokenId"], m["quoteTokenId"]} <= ids for m in markets["markets"])
-    assert {m["status"] for m in markets["markets"]} == {0, 1, 2, 3}
-    assert [m["market"] for m in markets["markets"] if not m["enabled"]] == ["CEL-ETH"]
-    assert "0" in {m["createdAt"] for m in markets["markets"]}
-    assert len(tokens) >= 12
-    assert len(markets["markets"]) >= 10
+    markets = relayer.get("/mix/markets").json()["markets"]
+    assert relayer.get("/exchange/tokens").json() == world.tokens()
+    assert markets == world.markets()
+    assert {m["status"] for m in markets} == {0, 1, 2, 3}
+    assert [m["market"] for m in markets if not m["enabled"]] == ["CEL-ETH"]
 
 
 def test_the_docs_page_needs_nothing_off_the_machine(serve):

@@ -1,11 +1,9 @@
 """Every setting of the embedded relayer, observed over HTTP."""
 
-import itertools
 import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 
 import pytest
 
@@ -28,27 +26,15 @@ def expected(world):
     ]
 
 
-def test_newest_first_by_default(serve, world):
-    relayer = serve()
-    rows = relayer.pages(accountId=ACCOUNT)
-    assert rows == expected(world)[::-1]
-    assert [int(row[1]) for row in rows] == sorted(
-        (int(row[1]) for row in rows), reverse=True
-    )
-
-
-def test_oldest_first(serve, world):
-    relayer = serve(order="oldest")
-    assert relayer.pages(accountId=ACCOUNT) == expected(world)
-
-
-def test_shuffled_is_stable_complete_and_not_sorted(serve, world):
-    relayer = serve(order="shuffled")
+@pytest.mark.parametrize("order", [None, "oldest", "shuffled"])
+def test_rows_are_newest_first_unless_another_order_is_chosen(serve, world, order):
+    relayer = serve(**({"order": order} if order else {}))
     rows = relayer.pages(accountId=ACCOUNT)
     assert rows == relayer.pages(accountId=ACCOUNT) == relayer.relayer.rows(ACCOUNT)
     truth = expected(world)
     assert sorted(rows) == sorted(truth)
-    assert rows not in (truth, truth[::-1])
+    assert (rows == truth[::-1]) is (order is None)
+    assert (rows == truth) is (order == "oldest")
 
 
 @pytest.mark.parametrize("length", range(7, 16))
@@ -113,40 +99,28 @@ def test_fill_types_split_the_history(serve):
     assert min(amm, dex) > 0
 
 
-def test_growth_hits_what_is_read_and_ends_with_the_whole_history(serve):
-    relayer = serve(growth=3, growth_reserve=10)
-    truth = relayer.relayer.rows(ACCOUNT, "dex", everything=True)
-    totals = [
-        relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)[0] for _ in range(6)
-    ]
-    assert totals == [len(truth) - hidden for hidden in (10, 7, 4, 1, 0, 0)]
-    assert (
-        relayer.pages(accountId=ACCOUNT, fillTypes="dex")
-        == truth
-        == relayer.relayer.rows(ACCOUNT, "dex")
-    )
-    amm = relayer.relayer.rows(ACCOUNT, "amm", everything=True)
-    assert relayer.relayer.rows(ACCOUNT, "amm") == amm[10:]
-
-
 @pytest.mark.parametrize("order", ["newest", "oldest", "shuffled"])
-def test_growth_shows_the_oldest_hidden_row_first_and_moves_no_other(serve, order):
-    relayer = serve(growth=1, growth_reserve=5, order=order)
-    seen = [relayer.relayer.rows(ACCOUNT)]
-    for _ in range(10):
+def test_growth_shows_the_oldest_hidden_rows_first_and_moves_no_other(serve, order):
+    relayer = serve(growth=2, growth_reserve=5, order=order)
+    truth = relayer.relayer.rows(ACCOUNT, everything=True)
+    rows = relayer.relayer.rows(ACCOUNT)
+    hidden = sorted(
+        (row for row in truth if row not in rows), key=lambda row: int(row[1])
+    )
+    # Of each fill type five are held back.
+    assert len(hidden) == 10
+    for shown in (0, 2, 4, 6, 8, 10, 10):
+        rows = relayer.relayer.rows(ACCOUNT)
+        assert rows == [row for row in truth if row not in hidden[shown:]]
         relayer.trades(accountId=ACCOUNT, limit=1)
-        seen.append(relayer.relayer.rows(ACCOUNT))
-    for before, after in itertools.pairwise(seen):
-        assert len(after) == len(before) + 1
-        assert [row for row in after if row in before] == before
-    assert seen[-1] == relayer.relayer.rows(ACCOUNT, everything=True)
-    added = [
-        int(row[1])
-        for before, after in itertools.pairwise(seen)
-        for row in after
-        if row not in before
-    ]
-    assert added == sorted(added)
+
+
+def test_growth_is_of_what_is_read(serve):
+    relayer = serve(growth=1, growth_reserve=5)
+    relayer.trades(accountId=ACCOUNT, fillTypes="dex", limit=1)
+    for kind, hidden in (("dex", 4), ("amm", 5)):
+        truth = relayer.relayer.rows(ACCOUNT, kind, everything=True)
+        assert relayer.relayer.rows(ACCOUNT, kind) == truth[hidden:]
 
 
 def test_growth_hides_rows_from_orders_too(serve):
@@ -173,30 +147,21 @@ def test_latency_lets_requests_wait_together(serve):
     ("wrong", "named"),
     [
         ({"order": "random"}, "order"),
+        ({"colour": "red"}, "colour"),
         ({"row_length": 16}, "row_length"),
-        ({"numbers": "int"}, "numbers"),
-        ({"market_filter": "some"}, "market_filter"),
         ({"rate_limit": 0}, "rate_limit"),
         ({"faults": {"429": 0.6, "500": 0.6}}, "faults"),
-        ({"max_faults_in_a_row": 0}, "max_faults_in_a_row"),
         ({"exchange": "0x12"}, "exchange"),
-        ({"update_seconds": 0}, "update_seconds"),
         ({"update_seconds": float("nan")}, "update_seconds"),
         ({"update_fees": {"ETH": 2**96}}, "update_fees"),
         ({"fail_updates": {0: "no"}}, "fail_updates"),
         ({"wallet_factories": {"0x" + 40 * "1": "0x12"}}, "wallet_factories"),
-        ({"rpc_log_blocks": 0}, "rpc_log_blocks"),
         ({"rpc_omitted_logs": 1.5}, "rpc_omitted_logs"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(wrong, named):
-    with pytest.raises(LabError, match=f"Setting {named}: .* should .*, got"):
+    with pytest.raises(LabError, match=f"Setting {named}: "):
         Settings(**wrong)
-
-
-def test_an_unknown_setting_is_refused_by_name():
-    with pytest.raises(LabError, match="Setting colour: "):
-        Settings(colour="red")  # type: ignore[call-arg]
 
 
 def test_settings_do_not_change():
@@ -208,80 +173,29 @@ def test_settings_do_not_change():
         settings.faults["429"] = 1  # type: ignore[index]
 
 
-def test_from_text_reads_every_setting():
-    text = [
-        "order=oldest",
-        "row_length=13",
-        "numbers=number",
-        "prefix=no",
-        "market_filter=inclusive",
-        "error_shape=flat",
-        "growth=2",
-        "growth_reserve=9",
-        "rate_limit=5",
-        "retry_after=yes",
-        "latency=0.05",
-        "faults=429:0.02, reset:0.01",
-        "fault_seed=7",
-        "max_faults_in_a_row=2",
-        "slow_seconds=0.5",
-        f"exchange=0x{40 * 'e'}",
-        "chain_id=5",
-        "update_seconds=0.1",
-        "update_fees=ETH:1000,LRC:0",
-        "fail_updates=2:balance: too low",
-        "bad_signature_code=102010",
-        "bare_signatures=no",
-        "key_seed_required=no",
-        "fee_key=required",
-        f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
-        "hosts=Relayer.example, [::1]:9000",
-        "rpc_log_blocks=10000",
-        "rpc_log_results=1000",
-        "rpc_batch=0",
-        "rpc_omitted_logs=0.05",
-        "rpc_missing_bodies=0.01",
-        "page_rows=20",
-        "counted_rows=100",
-    ]
-    assert Settings.from_text(text) == Settings(
-        "oldest",
-        13,
-        "number",
-        False,
-        "inclusive",
-        "flat",
-        2,
-        9,
-        5,
-        True,
-        0.05,
-        {"429": 0.02, "reset": 0.01},
-        7,
-        2,
-        0.5,
-        "0x" + 40 * "e",
-        5,
-        0.1,
-        {"ETH": 1000, "LRC": 0},
-        {2: "balance: too low"},
-        102010,
-        False,
-        False,
-        "required",
-        {"0x" + 40 * "a": "0x" + 64 * "b"},
-        ("relayer.example", "[::1]:9000"),
-        10_000,
-        1_000,
-        0,
-        0.05,
-        0.01,
-        20,
-        100,
-    )
-    assert Settings.from_text(["row_length=none", "faults="]) == Settings()
-    assert len(fields(Settings)) == len(text)
-    assert Settings.from_text(["update_seconds=none"]).update_seconds is None
+@pytest.mark.parametrize(
+    ("pair", "value"),
+    [
+        ("order=oldest", "oldest"),
+        ("row_length=13", 13),
+        ("row_length=none", None),
+        ("prefix=no", False),
+        ("retry_after=yes", True),
+        ("latency=0.05", 0.05),
+        ("faults=429:0.02, reset:0.01", {"429": 0.02, "reset": 0.01}),
+        ("faults=", {}),
+        ("update_fees=ETH:1000,LRC:0", {"ETH": 1000, "LRC": 0}),
+        ("fail_updates=2:balance: too low", {2: "balance: too low"}),
+        (
+            f"wallet_factories=0x{40 * 'a'}:0x{64 * 'b'}",
+            {"0x" + 40 * "a": "0x" + 64 * "b"},
+        ),
+        ("hosts=Relayer.example, [::1]:9000", ("relayer.example", "[::1]:9000")),
+    ],
+)
+def test_every_kind_of_setting_is_read_from_text(pair, value):
+    name = pair.partition("=")[0]
+    assert Settings.from_text([pair]) == Settings(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -293,9 +207,7 @@ def test_from_text_reads_every_setting():
         ("prefix=maybe", "valid boolean.*got 'maybe'.*prefix=no"),
         ("faults=429", "pairs.*got '429'.*faults=429:0.02"),
         ("latency=", "valid number.*got ''.*latency=0.05"),
-        ("latency=nan", "latency: Input should be greater than or equal to 0"),
         ("faults=429:nan", "faults: Input should be greater than or equal to 0"),
-        ("update_seconds=soon", "valid number.*got 'soon'.*update_seconds=0.05"),
         ("update_fees=ETH:0.1", "valid integer.*got '0.1'.*update_fees=ETH:19"),
         (
             "fail_updates=balance",

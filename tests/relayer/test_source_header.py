@@ -6,7 +6,7 @@ import pytest
 import requests
 
 from loopring_lab.errors import LabError, UnexpectedAnswer
-from loopring_lab.relayer import Recording, Relayer, Settings, World
+from loopring_lab.relayer import Recording, Relayer, Settings
 
 HEADER = "X-Loopring-Lab-Source"
 PATHS = (
@@ -34,29 +34,6 @@ def test_every_response_names_the_data(world, faults):
     expected = {"name": "synthetic world, seed 1, size 0.05", "synthetic": True}
     assert [named(answer) for answer in answers] == [expected] * len(answers)
     assert len({answer.status_code for answer in answers}) >= 3 - bool(faults)
-
-
-def test_exchange_info_says_it_too(serve):
-    client = serve()
-    info = client.get("/exchange/info")
-    assert info.json()["source"] == named(info)
-    assert {"chainId", "exchangeAddress", "depositAddress"} < set(info.json())
-
-
-def test_each_world_has_a_name_of_its_own():
-    worlds = [
-        World(),
-        World(seed=2),
-        World(size=0.05),
-        World(seed=2, size=0.05),
-        World(size=49.999),
-    ]
-    assert len({world.name for world in worlds}) == len(worlds)
-    assert (
-        World(size=0.05).name == World(size=0.0500001).name
-    )  # sizes come in steps of 0.001
-    assert World(seed=2, size=2).name == "synthetic world, seed 2, size 2"
-    assert World().name == World().label
 
 
 def test_a_recording_is_named_by_its_file_its_owner_or_its_folder(serve, folder):

@@ -88,12 +88,6 @@ def test_faults_depend_on_seed_and_number_only():
     assert abs(counted["reset"] - 200) < 60
 
 
-def test_no_faults_unless_asked_for(serve):
-    relayer = serve()
-    assert {relayer.get("/mix/markets").status_code for _ in range(30)} == {200}
-    assert not relayer.relayer.counts.faults
-
-
 def test_rate_limit_over_http_per_endpoint(serve):
     now = [100.0]
     relayer = serve(rate_limit=2, clock=lambda: now[0])

@@ -3,7 +3,6 @@
 import pytest
 from support.child_output import on_a_terminal
 from support.scripted_chain import CONTRACT, FIRST_L1, ScriptedChain, data_of
-from support.scripted_server import Answer
 
 from loopring_lab.cli import main
 from loopring_lab.rollup import Store
@@ -33,30 +32,27 @@ def test_sync_report_check(tmp_path, monkeypatch, capsys):
     assert said.out.splitlines()[1].split()[:3] == ["1", "12", "12"]
 
 
-@pytest.mark.parametrize("words", [["sync"], ["import", "."]])
-def test_ctrl_c_says_how_to_resume(words, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("method", "command", "rest", "can_resume"),
+    [
+        ("sync", "sync", [], True),
+        ("import_files", "import", ["."], True),
+        ("check", "check", [], False),
+        ("report", "report", [], False),
+    ],
+)
+def test_ctrl_c_says_how_to_resume_what_writes(
+    method, command, rest, can_resume, tmp_path, monkeypatch, capsys
+):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Store, "sync", interrupted)
-    monkeypatch.setattr(Store, "import_files", interrupted)
-    command, *rest = words
-    place = str(tmp_path / "blocks")
-    assert main(["blocks", command, place, *rest]) == 130
-    resume = f"Resume with: loopring-lab blocks {' '.join([command, place, *rest])}"
-    assert f"blocks read so far are safe. {resume}\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["check", "report"])
-def test_ctrl_c_in_a_command_that_only_reads_has_nothing_to_resume(
-    command, tmp_path, monkeypatch, capsys
-):
-    def interrupted(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Store, command, interrupted)
-    assert main(["blocks", command, str(tmp_path / "blocks")]) == 130
-    assert "Resume" not in capsys.readouterr().err
+    monkeypatch.setattr(Store, method, interrupted)
+    words = ["blocks", command, str(tmp_path / "blocks"), *rest]
+    assert main(words) == 130
+    resume = f"blocks read so far are safe. Resume with: loopring-lab {' '.join(words)}"
+    said = capsys.readouterr().err
+    assert (resume in said) is ("Resume" in said) is can_resume
 
 
 def test_a_sync_of_a_part(tmp_path, monkeypatch):
@@ -92,61 +88,26 @@ def test_missing_blocks_are_exit_code_1_and_named(tmp_path, monkeypatch, capsys)
     assert run(ScriptedChain(12), monkeypatch, "sync", folder) == 0
 
 
-def test_import_and_check(tmp_path, capsys):
+def test_import_takes_numbers_tokens_and_a_source(tmp_path, capsys):
     folder = str(tmp_path / "blocks")
     for number in (5, 6, 8):
         (tmp_path / f"{number}.hex").write_text(data_of(number, 16).hex())
     tokens = tmp_path / "tokens.json"
     tokens.write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
-    files = [str(tmp_path / name) for name in ("5.hex", "6.hex")]
-    assert (
-        main(
-            [
-                "blocks",
-                "import",
-                folder,
-                *files,
-                "--first-block",
-                "5",
-                "--tokens",
-                str(tokens),
-                "--source",
-                "mine",
-            ]
-        )
-        == 0
-    )
+    line = f"{tmp_path}/5.hex {tmp_path}/6.hex --first-block 5 --tokens {tokens} --source mine"
+    assert main(["blocks", "import", folder, *line.split()]) == 0
     assert capsys.readouterr().out.endswith("2 blocks, none missing between\n")
     assert Store(folder).source == "mine"
     assert Store(folder).tokens()["decimals"].to_dict() == {"ETH": 18}
-    assert (
-        main(
-            ["blocks", "import", folder, str(tmp_path / "8.hex"), "--first-block", "8"]
-        )
-        == 1
-    )
-    assert capsys.readouterr().out.endswith(
-        "3 blocks, 1 missing. Run blocks sync to download them.\n"
-    )
+    line = f"{tmp_path}/8.hex --first-block 8"
+    assert main(["blocks", "import", folder, *line.split()]) == 1
+    assert "3 blocks, 1 missing. Run blocks sync" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["report"], ["check"], ["import", "no-such-file"]])
 def test_what_cannot_be_done_is_exit_code_2(tmp_path, words, capsys):
     assert main(["blocks", words[0], str(tmp_path / "blocks"), *words[1:]]) == 2
     assert capsys.readouterr().err.startswith("loopring-lab: ")
-
-
-def test_an_address_that_is_refused_is_not_shown(tmp_path, monkeypatch, capsys):
-    chain = ScriptedChain(3)
-    chain.trouble = lambda number, asked: Answer(401, KEY.encode())
-    assert run(chain, monkeypatch, "sync", str(tmp_path / "blocks")) == 2
-    said = capsys.readouterr().err
-    assert "eth_chainId at http://127.0.0.1" in said
-    assert (
-        "refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL ("
-        in said
-    )
-    assert KEY not in said
 
 
 def asked(folder, typed):

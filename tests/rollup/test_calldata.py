@@ -35,7 +35,7 @@ def parts(raw):
 @pytest.mark.parametrize("selector", ["", *WRAPPERS, "01234567"])
 @pytest.mark.parametrize("compress", [True, False])
 def test_every_wrapper_and_form(form, selector, compress):
-    entries = [[(3, b"first"), (9, b"")], [], [(0, bytes(70))]]
+    entries = [[(3, True, b"first"), (9, False, b"")], [], [(0, True, bytes(70))]]
     call = submit(DATA, form=form, version=13, entries=entries)
     sent = wrapped(call, selector=selector, compress=compress) if selector else call
     raw = calldata.read(sent)
@@ -48,43 +48,24 @@ def test_every_wrapper_and_form(form, selector, compress):
 
 def test_bytes_and_text_are_read_alike():
     sent = wrapped(submit(DATA[:1]))
-    text = sent.hex()
-    kinds = [
-        sent,
-        bytearray(sent),
-        memoryview(sent),
-        text,
-        "0x" + text,
-        "0X" + text.upper(),
-        f" 0x{text}\n",
-    ]
-    kinds += [f"0x{text}\n".encode(), text.encode()]
-    for given in kinds:
+    text = f"0x{sent.hex()}\n"
+    upper = " 0X" + sent.hex().upper()
+    for given in (sent, bytearray(sent), memoryview(sent), text, upper, text.encode()):
         assert [one.data for one in lab.rollup.decode(given).raw] == DATA[:1]
     data = DATA[0]
-    for one in (
-        data,
-        data.hex(),
-        [data],
-        (f"0x{data.hex()}\n",),
-        iter([bytearray(data)]),
-    ):
-        assert [raw.data for raw in lab.rollup.decode_data(one).raw] == DATA[:1]
+    for given in (data, data.hex(), (f"0x{data.hex()}\n",), iter([bytearray(data)])):
+        assert [one.data for one in lab.rollup.decode_data(given).raw] == DATA[:1]
     assert len(lab.rollup.decode_data([])) == len(lab.rollup.decode(submit([]))) == 0
 
 
-@pytest.mark.parametrize(
-    "given", [None, 7, 1.5, object(), [3], {"input": 3}, ["0x12", None]]
-)
+@pytest.mark.parametrize("given", [None, 7, {"input": 3}, ["0x12", None]])
 def test_other_kinds_are_refused(given):
     for read in (lab.rollup.decode, lab.rollup.decode_data):
         with pytest.raises(lab.LabError, match=r"calldata|block_data"):
             read(given)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "0x", "0x1", "zz", "0x12 34", "0xdcb2aa31", "é", "12" * 40]
-)
+@pytest.mark.parametrize("text", ["", "0x1", "0x12 34", "0xdcb2aa31", "é", "12" * 40])
 def test_text_that_is_no_calldata(text):
     for given in (text, text.encode()):
         with pytest.raises(lab.errors.BlockError):
@@ -95,15 +76,12 @@ def test_text_that_is_no_calldata(text):
 
 def test_numbers_of_blocks():
     sent = submit(DATA)
-    assert [one.block_id for one in lab.rollup.decode(sent).raw] == [None] * 3
-    assert [one.block_id for one in lab.rollup.decode(sent, first_block=7).raw] == [
-        7,
-        8,
-        9,
-    ]
-    assert lab.rollup.decode_data(DATA, first_block=0).headers()[
-        "block_id"
-    ].tolist() == [0, 1, 2]
+    for first, numbers in ((None, [None] * 3), (0, [0, 1, 2])):
+        for found in (
+            lab.rollup.decode(sent, first_block=first),
+            lab.rollup.decode_data(DATA, first_block=first),
+        ):
+            assert [one.block_id for one in found.raw] == numbers
     for wrong in (-1, True, 1.0, "7", 2**63):
         with pytest.raises(lab.LabError, match="first_block"):
             lab.rollup.decode(sent, first_block=wrong)

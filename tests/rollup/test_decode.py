@@ -152,30 +152,27 @@ FRAMES = {
 }
 
 
+# Slots after the mint may say them.
+SAID_LATER = {"nft_type", "nft_id", "creator_bips"}
+
+
 @pytest.mark.parametrize("kind", FRAMES)
 def test_frames_hold_what_the_tables_hold(kind, blocks):
     frame = getattr(blocks, FRAMES[kind])()
     table = blocks.table(kind)
-    assert (
-        (frame["block_id"] - 100).tolist()
-        == frame["block"].tolist()
-        == table["block"].to_pylist()
-    )
-    for name in table.column_names[2:]:
+    assert (frame["block_id"] - 100).tolist() == table["block"].to_pylist()
+    for name in table.column_names:
         renamed = next(
             n for n in (f"{name}_id", f"{name.strip('_')}_address", name) if n in frame
         )
-        expected = table[name].to_pylist()
-        found = (
-            frame[renamed].astype(object).where(frame[renamed].notna(), None).tolist()
-        )
-        if renamed in ("nft_type", "nft_id", "creator_bips"):
-            continue  # slots after the mint may say them
-        assert found == [
-            "0x" + one.hex() if isinstance(one, bytes) else one for one in expected
+        if name in SAID_LATER or name == "block":
+            continue
+        column = frame[renamed].astype(object)
+        assert column.where(column.notna(), None).tolist() == [
+            "0x" + one.hex() if isinstance(one, bytes) else one
+            for one in table[name].to_pylist()
         ]
     assert str(frame["created_at"].dtype) == "datetime64[ms, UTC]"
-    assert frame["index_in_block"].tolist() == table["index_in_block"].to_pylist()
 
 
 def test_units_stand_beside_smallest_units():
@@ -184,82 +181,44 @@ def test_units_stand_beside_smallest_units():
         {"tokenId": 3, "symbol": "USDT", "decimals": 6},
         {"tokenId": 4, "symbol": "WIDE", "decimals": 24},
     ]
-    tokens = lab.tables.tokens(listed)
     moves = [
         slot("transfer", token=token, amount=25, fee_token=3, fee=7)
         for token in (3, 0, 9, 4, 40_000)
     ]
-    frame = lab.rollup.decode_data(block_data(moves)).transfers(tokens)
+    blocks = lab.rollup.decode_data(block_data(moves))
+    frame = blocks.transfers(lab.tables.tokens(listed))
     assert frame["amount"].map(int).tolist() == [25] * 5
-    assert frame["token"].astype(object).where(
-        frame["token"].notna(), None
-    ).tolist() == [
-        "USDT",
-        "ETH",
-        None,
-        "WIDE",
-        None,
-    ]
+    assert frame["token"].dropna().tolist() == ["USDT", "ETH", "WIDE"]
     units = frame["amount_units"]
     assert units.dtype == lab.amounts.AMOUNT
-    assert [str(units[0]), str(units[1])] == ["0.000025", "0.000000000000000025"]
-    assert units.isna().tolist() == [
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]  # 25e-18 of WIDE has 24 decimal places
+    # 25e-24 of WIDE has more than 18 decimal places.
+    assert units.dropna().map(str).tolist() == ["0.000025", "0.000000000000000025"]
+    assert units.notna().tolist() == [True, True, False, False, False]
     assert str(frame["fee_units"][0]) == "0.000007"
     with pytest.raises(lab.LabError, match="tokens: expected"):
-        lab.rollup.decode_data(block_data(moves)).transfers({"token_id": [3]})
+        blocks.transfers({"token_id": [3]})
 
 
 def test_a_mint_says_what_the_slots_after_it_say():
-    mint = slot(
-        "nft_mint",
-        kind=1,
-        minter=50_001,
-        to_token=33_000,
-        amount=5,
-        receiver=50_002,
-        to=ADDRESS,
-    )
-    said = {
-        "account": 50_002,
-        "token": 33_000,
-        "nft_id": 77,
-        "creator_bips": 9,
-        "nft_type": 1,
-    }
+    minter, receiver = 50_001, 50_002
+    minted = {"minter": minter, "to_token": 33_000}
+    mint = slot("nft_mint", kind=1, receiver=receiver, to=ADDRESS, **minted)
+    plain = slot("nft_mint", kind=0, nft_id=5, token_account=60_000, **minted)
+    said = {"account": receiver, "token": 33_000, "nft_id": 77, "creator_bips": 9}
     by_minter = slot("nft_data", scheme=0, address=ADDRESS, **said)
     by_contract = slot("nft_data", scheme=1, address=ADDRESS + 1, **said)
     other = slot("nft_data", scheme=1, address=ADDRESS + 1, **said | {"token": 33_001})
-    plain = slot(
-        "nft_mint",
-        kind=0,
-        minter=50_001,
-        to_token=33_000,
-        nft_id=5,
-        token_account=60_000,
-    )
     data = [
         block_data([mint, by_minter, by_contract, plain]),
         block_data([mint, by_minter, other, mint]),
     ]
     frame = lab.rollup.decode_data(data).nft_mints()
-    assert frame["nft_id"].isna().tolist() == [False, False, False, True]
-    assert frame["nft_id"].str.removeprefix("0x").dropna().map(
-        lambda text: int(text, 16)
-    ).tolist() == [
-        77,
-        5,
-        77,
-    ]
+    ids = frame["nft_id"].map(lambda text: int(text, 16), na_action="ignore")
+    assert ids.fillna(-1).tolist() == [77, 5, 77, -1]
+    assert frame["creator_bips"].fillna(-1).tolist() == [9, 0, 9, -1]
     assert frame["minter"].isna().tolist() == [False, True, False, True]
     assert frame["token_address"].isna().tolist() == [False, True, True, True]
-    assert frame["creator_bips"].fillna(-1).tolist() == [9, 0, 9, -1]
-    assert frame["receiver_id"].tolist() == [50_002, 50_001, 50_002, 50_002]
+    assert frame["receiver_id"].tolist() == [receiver, minter, receiver, receiver]
     assert frame["token_account_id"].isna().tolist() == [True, False, True, True]
 
 
@@ -271,26 +230,22 @@ def test_accounts_are_named_once_with_their_owner_and_first_transaction():
     second = [
         slot("amm_update", account=20_000, owner=ADDRESS + 7),
         slot("transfer", sender=50_003, receiver=50_005, to=ADDRESS),
-        slot(
-            "withdrawal", kind=3, account=50_004, owner=ADDRESS
-        ),  # forced and invalid: not its owner
+        # Forced and invalid: not its owner.
+        slot("withdrawal", kind=3, account=50_004, owner=ADDRESS),
         slot("deposit", account=50_003, owner=ADDRESS + 3),
     ]
-    blocks = lab.rollup.Blocks(
-        lab.rollup.decode_data([block_data(first), block_data(second)]).raw, {50_004}
-    )
-    frame = blocks.accounts().set_index("account_id")
-    assert frame.index.tolist() == [12, 20_000, 50_003, 50_004, 50_005]
-    assert frame["is_pool"].tolist() == [True, True, False, True, False]
-    assert list(zip(frame["block"], frame["index_in_block"], strict=True)) == [
-        (0, 0),
-        (1, 0),
-        (0, 0),
-        (0, 1),
-        (1, 1),
+    raw = lab.rollup.decode_data([block_data(first), block_data(second)]).raw
+    frame = lab.rollup.Blocks(raw, {50_004}).accounts()
+    names = ["account_id", "is_pool", "block", "index_in_block"]
+    assert frame[names].to_numpy().tolist() == [
+        [12, True, 0, 0],
+        [20_000, True, 1, 0],
+        [50_003, False, 0, 0],
+        [50_004, True, 0, 1],
+        [50_005, False, 1, 1],
     ]
     assert frame["owner"].isna().tolist() == [True, False, False, True, False]
-    assert frame.loc[50_005, "owner"] == OWNER
+    assert frame["owner"].iloc[4] == OWNER
 
 
 def test_unknown_tables_are_refused():

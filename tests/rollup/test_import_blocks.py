@@ -31,33 +31,26 @@ def amount(dice):
 def fills_block(number, *, fills=12, pool=None):
     """Return a block of fills among a few accounts; some are odd. `pool` is named by an amm update."""
     dice = random.Random(number)
-    slots = [
-        slot(
-            "spot_trade",
-            storage_a=dice.randrange(1 << 32),
-            storage_b=number,
-            account_a=20_000 + dice.randrange(9),
-            account_b=dice.choice([3, 20_000 + dice.randrange(9)]),
-            sell_a=dice.choice([0, 0, 6]),
-            sell_b=dice.choice([1, 1, 40, 99, 40_000]),
-            fill_a=amount(dice),
-            fill_b=dice.choice([0, amount(dice), amount(dice)]),
-            data_a=dice.randrange(64),
-            data_b=dice.choice([0, 0, 0, 64]),
-        )
-        for _ in range(fills)
-    ]
-    slots += (
-        [] if pool is None else [slot("amm_update", account=pool, token=1, balance=7)]
-    )
-    content = block_data(
-        slots,
-        size=16,
-        before=root(number - 1),
-        after=root(number),
-        timestamp=START + number // 3,
-    )
-    return RawBlock(content, block_id=number)
+    slots = []
+    for _ in range(fills):
+        fill = {
+            "storage_a": dice.randrange(1 << 32),
+            "storage_b": number,
+            "account_a": 20_000 + dice.randrange(9),
+            "account_b": dice.choice([3, 20_000 + dice.randrange(9)]),
+            "sell_a": dice.choice([0, 0, 6]),
+            "sell_b": dice.choice([1, 1, 40, 99, 40_000]),
+            "fill_a": amount(dice),
+            "fill_b": dice.choice([0, amount(dice), amount(dice)]),
+            "data_a": dice.randrange(64),
+            "data_b": dice.choice([0, 0, 0, 64]),
+        }
+        slots.append(slot("spot_trade", **fill))
+    if pool is not None:
+        slots.append(slot("amm_update", account=pool, token=1, balance=7))
+    header = {"before": root(number - 1), "after": root(number)}
+    data = block_data(slots, size=16, timestamp=START + number // 3, **header)
+    return RawBlock(data, block_id=number)
 
 
 def filled(path, *numbers):
@@ -70,12 +63,10 @@ def filled(path, *numbers):
 @pytest.fixture
 def store(tmp_path):
     made = filled(tmp_path / "store, ü", *range(100, 120))
-    made.stored.add(
-        [made_block(number) for number in range(120, 124)]
-    )  # every field at random
-    made.stored.add(
-        [fills_block(124, fills=0), fills_block(125), fills_block(126, fills=0)]
-    )
+    # Of these, every field is at random.
+    made.stored.add([made_block(number) for number in range(120, 124)])
+    idle = [fills_block(number, fills=0) for number in (124, 126)]
+    made.stored.add([idle[0], fills_block(125), idle[1]])
     return made
 
 
@@ -121,29 +112,21 @@ def test_all_accounts_and_each_one_as_the_blocks_give_them(archive, store):
 
 def test_report_is_per_account_and_type(archive, store):
     report = archive.report()
-    frame = expected(store)
-    counts = (
-        frame.groupby(["account_id", "fill_type"], observed=True)
-        .agg(
-            rows=("trade_id", "size"),
-            odd=("extra", "count"),
-            first=("created_at", "min"),
-            last=("created_at", "max"),
-        )
-        .reset_index()
-    )
+    groups = expected(store).groupby(["account_id", "fill_type"], observed=True)
+    counts = groups.agg(
+        rows=("trade_id", "size"),
+        odd=("extra", "count"),
+        first=("created_at", "min"),
+        last=("created_at", "max"),
+    ).reset_index()
     for name in counts.columns:
-        assert report[name].astype(str).tolist() == counts[name].astype(str).tolist(), (
-            name
-        )
+        assert report[name].astype(str).tolist() == counts[name].astype(str).tolist()
     assert report["complete"].all()
     assert report[["total", "missing", "checked_at"]].isna().all(axis=None)
     assert report["synced_at"].notna().all()
     assert report.dtypes.astype(str)["missing"] == "Int64"
-    part = archive.report(accounts=[3, 20_004])
-    assert part.equals(
-        report[report["account_id"].isin([3, 20_004])].reset_index(drop=True)
-    )
+    part = report[report["account_id"].isin([3, 20_004])].reset_index(drop=True)
+    assert archive.report(accounts=[3, 20_004]).equals(part)
     assert archive.report(accounts=[]).empty
     assert "nothing is missing" in archive._repr_html_()
 

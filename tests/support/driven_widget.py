@@ -120,10 +120,6 @@ class DrivenWidget:
         """Wait for what was drawn before."""
         self._wait_for(PICTURE, drawn)
 
-    def shows_other_picture_than(self, drawn: str):
-        """Wait until something else is drawn."""
-        self._wait_for(f"box => ({PICTURE})(box) === {json.dumps(drawn)}", False)
-
     def shows_no_picture(self):
         self._wait_for(PICTURE, "none")
 

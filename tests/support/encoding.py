@@ -8,10 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from eth_abi.abi import encode
-from support.rollup_blocks import MINT_TO, WIDTHS, block_data, slot
+from support.rollup_blocks import (
+    MINT_TO,
+    PACKED_FORM,
+    WIDTHS,
+    WRAPPERS,
+    block_data,
+    slot,
+    submit,
+    wrapped,
+)
 
-SLOT = 68
-HEADER = 98
 SIZES = (16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096)
 """The numbers of slots that a block can have here; mainnet's blocks have at most 384."""
 
@@ -19,19 +26,6 @@ MANTISSA = {2: 11, 3: 19}
 """Bits of the mantissa of a float of so many bytes; the other 5 bits are the exponent."""
 FLOATS = {"fee", "amount", "fill_a", "fill_b"}
 """Fields that are floats where they are two or three bytes wide."""
-
-AUXILIARY = {
-    "8dadd3af": "(uint256,bytes)[]",
-    "66ac492e": "(uint256,bool,bytes)[]",
-    "53228430": "bytes",
-}
-"""The auxiliary data of a block by the selector of submitBlocks, oldest first."""
-PACKED_AUXILIARY = "(uint256,bool,bytes)[]"
-
-NEWEST_FORM = "53228430"
-NEWEST_WRAPPER = "dcb2aa31"
-CALLBACKS = "((uint16,(uint16,uint16,uint16,bytes)[])[],address[])"
-LONGEST_RUN = 0xFFFF
 
 
 def _kind(name, kind, without=""):
@@ -81,8 +75,6 @@ class Submission(NamedTuple):
 
     data: bytes
     auxiliary: Sequence[tuple[int, bool, bytes]] = ()
-    block_type: int = 0
-    block_version: int = 17
 
 
 def encode_block(header: Header, transactions: Sequence[Transaction]) -> bytes:
@@ -138,38 +130,16 @@ def encode_float(value: int, bits: int) -> int:
 
 def encode_calldata(
     blocks: Sequence[Submission],
-    form: str = NEWEST_FORM,
-    wrapper: str | None = NEWEST_WRAPPER,
+    form: str = PACKED_FORM,
+    wrapper: str | None = WRAPPERS[0],
     compressed: bool = True,
 ) -> bytes:
     """Return the calldata of a transaction that submits blocks, through a wrapper or directly."""
-    block_type = f"(uint8,uint16,uint8,bytes,uint256[8],bool,{AUXILIARY[form]},bytes)[]"
-    arguments = [_block_argument(block, form) for block in blocks]
-    call = bytes.fromhex(form) + encode([block_type], [arguments])
+    entries = [block.auxiliary for block in blocks]
+    call = submit([block.data for block in blocks], form=form, entries=entries)
     if wrapper is None:
         return call
-    types = ["bool", "bytes"]
-    values = [compressed, compress(call) if compressed else call]
-    if wrapper == NEWEST_WRAPPER:
-        types = [*types, CALLBACKS]
-        values = [*values, ([], [])]
-    return bytes.fromhex(wrapper) + encode(types, values)
-
-
-def compress(data: bytes) -> bytes:
-    """Compress data as the contracts do: numbers of literals and of zeros that follow, then the literals."""
-    parts = []
-    at = 0
-    for run in re.finditer(rb"\0{5,%d}|\Z" % LONGEST_RUN, data):
-        literals = data[at : run.start()]
-        zeros = len(run[0])
-        while len(literals) > LONGEST_RUN:
-            parts.append(LONGEST_RUN.to_bytes(2) + bytes(2) + literals[:LONGEST_RUN])
-            literals = literals[LONGEST_RUN:]
-        if literals or zeros:
-            parts.append(len(literals).to_bytes(2) + zeros.to_bytes(2) + literals)
-        at = run.end()
-    return b"".join(parts)
+    return wrapped(call, selector=wrapper, compress=compressed)
 
 
 def _order_fields(trade):
@@ -190,18 +160,6 @@ def _unless_same(token, default):
     """Return 0, which stands for the default, where a token is the default; token 0 cannot be any other."""
     assert token or not default, "token 0 stands for the default"
     return 0 if token == default else token
-
-
-def _block_argument(block, form):
-    size = (len(block.data) - HEADER) // SLOT
-    proof = [1] * 8  # nothing here verifies proofs, and equal ones compress well
-    auxiliary: object = block.auxiliary
-    if form == "8dadd3af":
-        auxiliary = [(at, data) for at, _, data in block.auxiliary]
-    elif form == "53228430":
-        auxiliary = encode([PACKED_AUXILIARY], [block.auxiliary])
-    numbers = (block.block_type, size, block.block_version)
-    return (*numbers, block.data, proof, True, auxiliary, b"")
 
 
 def encode_auxiliary(types: str, values: Iterable[object]) -> bytes:

@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from support.archive_kills import PATIENCE, ask, check, hosted, say
 from support.child_output import wait
-from support.ledger import FILL_TYPES, Ledger
+from support.ledger import Ledger
 from support.rollup_kills import FAULTS as FAULTS_OF_CHAINS
 from support.rollup_kills import check as check_blocks
 from support.rollup_kills import last_l1_block, one_at_a_time
+from support.saved_pages import save
 
 from loopring_lab import storage
 from loopring_lab.archive import Archive, from_blocks, imports, sync
@@ -298,25 +299,8 @@ def page_imports(
     folder: Path, kills: int, longest: float, accounts: int = 10, trades: int = 2_000
 ) -> Tally:
     """Kill imports of saved pages."""
-    ledger, saved = Ledger(accounts, trades), folder / "saved"
-    saved.mkdir()
-    (saved / "source.json").write_text('{"name": "ledger", "synthetic": true}')
-    (saved / "tokens.json").write_text(json.dumps(ledger.tokens()))
-    (saved / "markets.json").write_text(json.dumps({"markets": ledger.markets()}))
-    for account in ledger.accounts:
-        for kind in FILL_TYPES:
-            pairs = zip(ledger.keys, ledger.rows, strict=True)
-            rows = [
-                row
-                for key, row in pairs
-                if (key.account, key.fill_type) == (account, kind)
-            ]
-            pages = [
-                {"totalNum": len(rows), "trades": rows[at : at + 50]}
-                for at in range(0, len(rows), 50)
-            ]
-            lines = [json.dumps(page, separators=(",", ":")) + "\n" for page in pages]
-            (saved / f"{account}-{kind}.jsonl").write_text("".join(lines))
+    ledger = Ledger(accounts, trades)
+    saved = save(ledger, folder / "saved", source="ledger")
     work = Work(
         f"host('import_trades', {str(saved)!r})",
         {(json.dumps(row, separators=(",", ":")),) for row in ledger.rows},

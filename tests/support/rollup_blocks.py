@@ -1,16 +1,18 @@
 """Rollup blocks for tests: the recorded block A, and blocks written field by field.
 
-The writer here is the tests' own: it shares nothing with the package's reader.
+The writer here is the tests' own, with eth-abi: it shares nothing with the package's reader.
 """
 
 import json
 import os
 import random
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from eth_abi.abi import encode
 
 EXCHANGE = bytes.fromhex("0baba1ad5be3a5c0a66e7ac838a129bf948f1ea4")
 WRAPPERS = (
@@ -23,6 +25,14 @@ WRAPPERS = (
     "503baf55",
 )
 FORMS = ("8dadd3af", "66ac492e", "53228430")
+"""Selectors of submitBlocks, oldest first."""
+PACKED_FORM = FORMS[2]
+AUXILIARY = dict(
+    zip(FORMS, ("(uint256,bytes)[]", "(uint256,bool,bytes)[]", "bytes"), strict=True)
+)
+"""How each encodes the auxiliary data of a block; the newest packs what the one before it has."""
+CALLBACKS = "((uint16,(uint16,uint16,uint16,bytes)[])[],address[])"
+LONGEST_RUN = 0xFFFF
 TYPES = (
     "noop",
     "deposit",
@@ -222,81 +232,65 @@ def text_of(content: bytes) -> bytes:
     return word(len(content)) + content + bytes(-len(content) % 32)
 
 
-def auxiliary(entries: Iterable[tuple[int, bytes]], form: str) -> bytes:
-    """Encode auxiliary data, (slot, data) each, as the three forms of submitBlocks do."""
-    listed = list(entries)
-    flag = [] if form == "8dadd3af" else [word(1)]
-    items = [
-        b"".join([word(at), *flag, word(32 * (2 + len(flag))), text_of(data)])
-        for at, data in listed
-    ]
-    heads = []
-    tail = 32 * len(items)
-    for item in items:
-        heads.append(word(tail))
-        tail += len(item)
-    array = b"".join([word(len(items)), *heads, *items])
-    return text_of(word(32) + array) if form == "53228430" else array
+def auxiliary(entries: Iterable[tuple[int, bool, bytes]], form: str) -> bytes:
+    """Encode auxiliary data, (slot, is approved, data) each, as the three forms of submitBlocks do."""
+    content = _auxiliary(entries, form)
+    if form == PACKED_FORM:
+        return text_of(content)
+    return encode([AUXILIARY[form]], [content])[32:]
+
+
+def _auxiliary(entries, form):
+    if form == FORMS[0]:
+        return [(at, data) for at, _, data in entries]
+    if form == PACKED_FORM:
+        return encode([AUXILIARY[FORMS[1]]], [list(entries)])
+    return list(entries)
 
 
 def submit(
     blocks: Sequence[bytes],
     *,
-    form: str = "53228430",
+    form: str = PACKED_FORM,
     version: int = 17,
     sizes: Sequence[int] | None = None,
-    entries: Sequence[Sequence[tuple[int, bytes]]] | None = None,
+    entries: Sequence[Sequence[tuple[int, bool, bytes]]] | None = None,
 ) -> bytes:
     """Encode a call of submitBlocks."""
     structs = []
     for place, data in enumerate(blocks):
         size = (len(data) - 98) // 68 if sizes is None else sizes[place]
-        extra = auxiliary(entries[place] if entries else (), form)
-        offsets = [480, 480 + len(text_of(data))]
-        offsets.append(offsets[-1] + len(extra))
-        proof = [word(7**at) for at in range(8)]
-        head = [
-            word(0),
-            word(size),
-            word(version),
-            word(offsets[0]),
-            *proof,
-            word(0),
-            *map(word, offsets[1:]),
-        ]
-        structs.append(b"".join([*head, text_of(data), extra, text_of(b"")]))
-    starts = []
-    at = 32 * len(structs)
-    for struct in structs:
-        starts.append(word(at))
-        at += len(struct)
-    return bytes.fromhex(form) + b"".join(
-        [word(32), word(len(structs)), *starts, *structs]
-    )
+        extra = _auxiliary(entries[place] if entries else (), form)
+        # Nothing here verifies proofs, and equal ones compress well.
+        structs.append((0, size, version, data, [1] * 8, True, extra, b""))
+    block = f"(uint8,uint16,uint8,bytes,uint256[8],bool,{AUXILIARY[form]},bytes)[]"
+    return bytes.fromhex(form) + encode([block], [structs])
 
 
 def packed(content: bytes) -> bytes:
-    """Compress runs of zeros: (literals, zeros) of 16 bits each, then the literals."""
-    out = bytearray()
+    """Compress as the contracts do: numbers of literals and of zeros that follow, then the literals."""
+    parts = []
     at = 0
-    while at < len(content):
-        gap = content.find(bytes(5), at)  # shorter runs cost more than they save
-        stop = min(len(content) if gap < 0 else gap, at + 65_535)
-        end = stop
-        while end < len(content) and content[end] == 0 and end - stop < 65_535:
-            end += 1
-        out += (
-            (stop - at).to_bytes(2, "big")
-            + (end - stop).to_bytes(2, "big")
-            + content[at:stop]
-        )
-        at = end
-    return bytes(out)
+    # Shorter runs of zeros cost more than they save.
+    for run in re.finditer(rb"\0{5,%d}|\Z" % LONGEST_RUN, content):
+        literals = content[at : run.start()]
+        zeros = len(run[0])
+        while len(literals) > LONGEST_RUN:
+            parts.append(LONGEST_RUN.to_bytes(2) + bytes(2) + literals[:LONGEST_RUN])
+            literals = literals[LONGEST_RUN:]
+        if literals or zeros:
+            parts.append(len(literals).to_bytes(2) + zeros.to_bytes(2) + literals)
+        at = run.end()
+    return b"".join(parts)
 
 
-def wrapped(call: bytes, *, selector: str = "dcb2aa31", compress: bool = True) -> bytes:
-    """Wrap a call as the exchange's owner contract does, with made-up callbacks after it."""
-    content = packed(call) if compress else call
-    callbacks = word(0) * 3
-    head = [word(compress), word(96), word(96 + len(text_of(content)))]
-    return bytes.fromhex(selector) + b"".join([*head, text_of(content), callbacks])
+def wrapped(
+    call: bytes, *, selector: str = WRAPPERS[0], compress: bool = True
+) -> bytes:
+    """Wrap a call as the contracts that own the exchange do; the newest has callbacks, here none."""
+    types = ["bool", "bytes"]
+    values: list[object] = [compress, packed(call) if compress else call]
+    if selector == WRAPPERS[0]:
+        types = [*types, CALLBACKS]
+        values = [*values, ([], [])]
+    return bytes.fromhex(selector) + encode(types, values)

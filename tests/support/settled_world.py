@@ -8,7 +8,8 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from support.encoding import AUXILIARY, NEWEST_FORM, NEWEST_WRAPPER, encode_calldata
+from support.encoding import encode_calldata
+from support.rollup_blocks import FORMS, WRAPPERS
 from support.settlement import Settlement
 
 from loopring_lab.relayer import Settings, World
@@ -23,16 +24,8 @@ FIRST_L1_BLOCK = 11_149_814
 L1_BLOCKS = 150
 """L1 blocks in a half hour, about 12 seconds each."""
 
-WRAPPERS = (
-    "ebc8c7ee",
-    "78e9a4f3",
-    "fbb404ab",
-    "e0b687f8",
-    "cafc5892",
-    "503baf55",
-    None,
-)
-"""What submitted blocks before `NEWEST_WRAPPER`; None is the exchange called directly."""
+OLDER_WRAPPERS = (*WRAPPERS[1:], None)
+"""What submitted blocks before the newest wrapper; None is the exchange called directly."""
 GROUPS = ((4,), (2, 2), (1, 2, 1), (3, 1), *4 * ((1, 1, 1, 1),))
 """How many of four blocks in a row are submitted together."""
 
@@ -156,10 +149,10 @@ class SettledChain(Chain):
         """Return how a transaction is encoded: one in four in a way of the exchange's first years."""
         old, form, wrapper, compressed = self._digest(f"form {call.hash}")[:4]
         if old >= 64:
-            return NEWEST_FORM, NEWEST_WRAPPER, True
+            return FORMS[-1], WRAPPERS[0], True
         return (
-            tuple(AUXILIARY)[form % len(AUXILIARY)],
-            WRAPPERS[wrapper % len(WRAPPERS)],
+            FORMS[form % len(FORMS)],
+            OLDER_WRAPPERS[wrapper % len(OLDER_WRAPPERS)],
             compressed < 128,
         )
 

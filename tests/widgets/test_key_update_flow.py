@@ -99,20 +99,6 @@ def follow(wizard, setup, begin=None):
     wizard.wait(SECONDS)
 
 
-def test_a_wallet_elsewhere_walks_through(wizard, setup):
-    before = setup.client.account(ACCOUNT)
-    signed(wizard, setup)
-    assert setup.transport.sent == []
-    follow(wizard, setup)
-    account = setup.client.account(ACCOUNT)
-    assert (wizard.step, wizard.problem, wizard.held.finished) == ("follow", "", True)
-    assert account.nonce == before.nonce + 1
-    assert account.has_key(wizard.held.update.l2_key)
-    assert wizard.held.account == account
-    assert len(setup.transport.sent) == 1
-    assert wizard.new_client().count(ACCOUNT) > 0
-
-
 def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(wizard, setup):
     wizard.choices.way = "key"
     after(wizard, wizard.next)
@@ -131,6 +117,25 @@ def test_a_private_key_walks_through_and_is_held_no_longer_than_needed(wizard, s
     assert wizard.held.finished
 
 
+def test_going_back_keeps_choices_and_forgets_secrets(wizard, setup):
+    chosen = {"account": ACCOUNT, "way": "key", "valid_for": "12h", "max_fee": "0.0005"}
+    for name, value in chosen.items():
+        setattr(wizard.choices, name, value)
+    after(wizard, wizard.next)
+    after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex())
+    wizard.next()
+    assert wizard.step == "sign"
+    wizard.back()
+    assert wizard.step == "preview"
+    assert wizard.held.signer
+    wizard.back()
+    assert (wizard.step, wizard.held.signer, wizard.held.keyed) == ("key", None, None)
+    for _ in range(2):
+        wizard.back()
+        assert (wizard.step, wizard.held.prepared) == ("account", None)
+    assert {name: getattr(wizard.choices, name) for name in chosen} == chosen
+
+
 def test_the_preview_is_the_updates_own(wizard, setup):
     signed(wizard, setup)
     update = wizard.held.update
@@ -141,41 +146,6 @@ def test_the_preview_is_the_updates_own(wizard, setup):
     assert shown["ecdsaSignature"] == shown["X-API-SIG"] == "withheld"
     assert shown["keySeed"] == update.key_seed_message()
     assert shown["maxFee.volume"] == update.body()["maxFee"]["volume"]
-
-
-def test_going_back_keeps_choices_and_forgets_secrets(wizard, setup):
-    wizard.choices.way, wizard.choices.valid_for, wizard.choices.max_fee = (
-        "key",
-        "12h",
-        "0.0005",
-    )
-    after(wizard, wizard.next)
-    after(wizard, wizard.give_key, setup.relayer.signer(ACCOUNT).key.hex())
-    wizard.next()
-    assert wizard.step == "sign"
-    wizard.back()
-    assert (wizard.step, wizard.held.signer is None, wizard.held.keyed is None) == (
-        "preview",
-        False,
-        False,
-    )
-    wizard.back()
-    assert (wizard.step, wizard.held.signer, wizard.held.keyed) == ("key", None, None)
-    wizard.back()
-    assert (wizard.step, wizard.held.prepared) == ("account", None)
-    wizard.back()
-    assert wizard.step == "account"
-    assert (
-        wizard.choices.account,
-        wizard.choices.way,
-        wizard.choices.valid_for,
-        wizard.choices.max_fee,
-    ) == (
-        ACCOUNT,
-        "key",
-        "12h",
-        "0.0005",
-    )
 
 
 def test_an_own_seed_makes_the_key_and_is_not_shown(wizard, setup):
@@ -301,21 +271,6 @@ def test_a_refusal_at_submit_stays_there(wizard, setup):
     assert wizard.receipt is None
 
 
-def test_waiting_is_cancelled_and_taken_up_again(wizard, setup):
-    signed(wizard, setup)
-    wizard.next()
-    while wizard.receipt is None:
-        time.sleep(0.01)
-    with pytest.raises(KeyUpdateError, match="cannot be taken back"):
-        wizard.back()
-    wizard.cancel()
-    assert wizard.problem.startswith("Waiting for the relayer: cancelled")
-    assert not wizard.held.finished
-    setup.finish()
-    assert after(wizard, wizard.next) == "follow"
-    assert wizard.held.finished
-
-
 def test_an_update_that_fails_is_reported_with_the_relayers_reason():
     with key_update_setup(fail_updates={1: "fee too low by now"}) as setup:
         wizard = Walk(setup.client, account=ACCOUNT)
@@ -323,16 +278,6 @@ def test_an_update_that_fails_is_reported_with_the_relayers_reason():
         follow(wizard, setup)
         assert "fee too low by now" in wizard.problem
         assert not wizard.held.finished
-
-
-def test_a_wallet_that_is_not_deployed_yet_walks_through(setup):
-    account = max(setup.relayer.accounts)
-    how = setup.relayer.counterfactual(account)
-    assert how
-    wizard = Walk(setup.client, account=account, counterfactual=how)
-    signed(wizard, setup)
-    follow(wizard, setup)
-    assert wizard.held.finished
 
 
 def test_the_code_imports_what_it_was_given(setup):
@@ -390,26 +335,15 @@ def test_the_code_connects_to_the_relayer_that_was_used(monkeypatch):
     assert "not shown" not in code
 
 
-def test_a_demo_wallet_signs_at_its_step_and_no_further(wizard, setup):
-    with pytest.raises(KeyUpdateError, match="Choose an account"):
-        wizard.use_demo_wallet()
-    assert after(wizard, wizard.next) == "key"
-    assert after(wizard, wizard.use_demo_wallet) == "preview"
-    wizard.next()
-    assert after(wizard, wizard.next) == "submit"
-    assert setup.transport.sent == []
-    follow(wizard, setup)
-    assert (wizard.problem, wizard.held.finished) == ("", True)
-    assert setup.client.account(ACCOUNT).has_key(wizard.held.update.l2_key)
-    assert f"signer=relayer.signer({ACCOUNT})" in wizard.export()
-
-
 def test_a_demo_wallet_signs_what_another_wallet_began(wizard, setup):
     signer = setup.relayer.signer(ACCOUNT)
     after(wizard, wizard.next)
     after(wizard, wizard.give_signature, signature(signer, wizard.to_sign))
     wizard.next()
     assert after(wizard, wizard.use_demo_wallet) == "submit"
+    follow(wizard, setup)
+    with pytest.raises(KeyUpdateError, match="cannot be taken back"):
+        wizard.back()
 
 
 def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard, setup):
@@ -505,8 +439,9 @@ def test_errors_name_what_is_on_the_page(setup, label, entry):
 
 def test_the_demo_wallet_is_marked_and_signs_step_by_step(setup):
     account = max(setup.relayer.accounts)
-    assert setup.relayer.counterfactual(account)
-    page = OnPage(KeyUpdateWizard(setup.client, account=account)).press("Continue")
+    how = setup.relayer.counterfactual(account)
+    wizard = KeyUpdateWizard(setup.client, account=account, counterfactual=how)
+    page = OnPage(wizard).press("Continue")
     assert "Demo: this session simulates the relayer" in page.text
     page.press("Use a demo wallet")
     assert "POST /api/v3/account" in page.text
@@ -518,6 +453,8 @@ def test_the_demo_wallet_is_marked_and_signs_step_by_step(setup):
     setup.finish()
     page.wait()
     assert "A demo wallet signed this update of a simulated account" in page.text
+    assert f"signer=relayer.signer({account})" in wizard.export()
+    assert f"counterfactual=relayer.counterfactual({account})" in wizard.export()
     assert "The account has the new key" in page.text
     live = KeyUpdateWizard(lab.connect("https://relayer.example"), account=ACCOUNT)
     assert not OnPage(live).offers("Use a demo wallet")

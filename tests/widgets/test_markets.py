@@ -36,7 +36,7 @@ def page(client):
     return OnPage(MarketExplorer(client)).wait()
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_amounts_are_refused_as_integers_say(client, data):
     tokens = {token["symbol"]: token for token in wire(client, "/exchange/tokens")}
@@ -68,20 +68,6 @@ def test_amounts_are_refused_as_integers_say(client, data):
 @pytest.mark.parametrize(
     ("market", "amount", "of", "kind", "words"),
     [
-        (
-            "LRC-ETH",
-            "0.5",
-            "base",
-            "refused",
-            "0.5 LRC is below the minimum of an order, 2 LRC.",
-        ),
-        (
-            "LRC-ETH",
-            "2000000.001",
-            "base",
-            "refused",
-            "Split it, or give 2,000,000 LRC or less.",
-        ),
         ("LRC-ETH", "0", "base", "refused", "An order cannot be for 0. Give more."),
         (
             "LRC-USDC",
@@ -98,13 +84,6 @@ def test_amounts_are_refused_as_integers_say(client, data):
             "base",
             "note",
             "The order book of UNI-ETH is closed; the other one is open.",
-        ),
-        (
-            "USDT-USDC",
-            "5",
-            "base",
-            "note",
-            "The pool of USDT-USDC is closed; the other one is open.",
         ),
         (
             "CEL-ETH",
@@ -141,7 +120,7 @@ def test_an_unknown_market_or_side_is_named(client):
 
 
 @pytest.mark.parametrize("status", ["amm", "orderbook", "both", "closed", None])
-@pytest.mark.parametrize("search", ["eth", "USDC", "no such", None])
+@pytest.mark.parametrize("search", ["USDC", "no such", None])
 def test_markets_are_found_by_the_bits_of_their_status(page, client, status, search):
     bits = {
         "amm": [1, 3],
@@ -186,8 +165,9 @@ def test_the_limits_are_those_of_both_tokens(page):
     assert ">6<" in limits["decimals"]
 
 
-@pytest.mark.parametrize("listing", ["markets", "tokens"])
-@pytest.mark.parametrize("status", ["", "amm", "closed"])
+@pytest.mark.parametrize(
+    ("listing", "status"), [("markets", "amm"), ("markets", "closed"), ("tokens", "")]
+)
 def test_the_code_gives_what_is_on_the_page(page, client, listing, status):
     page.enter("Status", status).enter("Search", "eth").enter("List", listing)
     page.enter("Market", "LRC-ETH").enter("Amount", "0.0001").enter("of the", "quote")

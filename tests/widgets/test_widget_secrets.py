@@ -1,16 +1,12 @@
 """Secrets typed into a field: in no widget state, message, notebook or text."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import ipywidgets
-import nbformat
 import pytest
 from IPython.lib.pretty import pretty
 from ipywidgets.embed import embed_data
-from nbclient import NotebookClient
 from support.key_update_setup import (
     ACCOUNT,
     key_update_setup,
@@ -22,25 +18,7 @@ from widgets.conftest import OnPage
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
 from loopring_lab.widgets.panel import SecretField
 
-TESTS = Path(__file__).parents[1]
 API_KEY = "an-api-key-that-somebody-typed-0123456789"
-SETUP = """import os
-from widgets.conftest import OnPage
-import loopring_lab as lab
-from loopring_lab.relayer import Relayer, Settings, World
-from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
-key = os.environ["TYPED_API_KEY"]
-relayer = Relayer(World(seed=2, size=0.001), Settings(update_seconds=0.01), api_key=key).start()
-client = lab.connect(relayer.base_url, api_key=relayer.api_key, rate=None)"""
-EXPLORE = """explorer = FeeExplorer(client.with_api_key("none"), account=10083)
-page = OnPage(explorer).wait().type_secret("API key:", os.environ["TYPED_API_KEY"])
-explorer"""
-UPDATE = """wizard = KeyUpdateWizard(client, account=10083, way="key")
-page = OnPage(wizard).press("Continue")
-page.type_secret("Own key seed (optional):", os.environ["TYPED_SEED"])
-page.type_secret("Private key:", os.environ["TYPED_PRIVATE_KEY"])
-page.press("Continue to signing").press("Sign").press("Submit the update")
-wizard"""
 
 
 def everything_saved():
@@ -163,56 +141,3 @@ def test_the_search_finds_what_a_plain_password_field_leaks():
     field.value = API_KEY
     assert found([API_KEY], everything_saved()) == [API_KEY]
     field.value = ""
-
-
-class Overhearing(NotebookClient):
-    """A notebook client that keeps every message of the kernel."""
-
-    heard = ""
-
-    def process_message(self, msg, cell, cell_index):
-        self.heard += json.dumps(
-            {name: msg[name] for name in ("header", "metadata", "content")}, default=str
-        )
-        return super().process_message(msg, cell, cell_index)
-
-
-@pytest.mark.thorough
-def test_no_notebook_that_is_run_and_saved_with_its_widgets_holds_what_was_typed(
-    tmp_path, monkeypatch
-):
-    with key_update_setup() as setup:
-        signer = setup.relayer.signer(ACCOUNT)
-        seed = "once upon a time there was a sentence of my own with key nonce: 1"
-        monkeypatch.setenv("TYPED_API_KEY", API_KEY)
-        monkeypatch.setenv("TYPED_PRIVATE_KEY", signer.key.hex())
-        monkeypatch.setenv("TYPED_SEED", seed)
-        secrets = [
-            API_KEY,
-            signer.key.hex(),
-            "0x" + personal_sign(signer, seed).hex(),
-            seed[:40],
-        ]
-    cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, EXPLORE, UPDATE)]
-    ending = nbformat.v4.new_code_cell(
-        "assert len(explorer.chosen) and wizard.new_client()\nrelayer.stop()"
-    )
-    notebook = nbformat.v4.new_notebook(cells=[*cells, ending])
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    )
-    runner = Overhearing(
-        notebook,
-        timeout=120,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(tmp_path)}},
-    )
-    runner.execute(env=dict(os.environ))
-    saved = nbformat.writes(notebook)
-    states = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"][
-        "state"
-    ]
-    assert len(states) > 50
-    assert "Private key:" in saved
-    assert found(secrets, saved) == []
-    assert found(secrets, runner.heard) == []
