@@ -200,7 +200,7 @@ def ask_relation(
 ) -> Any:
     """Ask a question of a relation, on the connection that it is of; a relation comes out."""
     caller = question.caller
-    types = {"given_trades": _types(trades)}
+    types: dict[str, Mapping[str, str]] = {"given_trades": _types(trades)}
     names = list(types["given_trades"])
     _wanted(question, names)
     shown = names if question.shown is None else question.shown
