@@ -186,7 +186,7 @@ def reduce_scale(
 
 
 def first_failure(
-    array: pa.Array, convert: Callable[[pa.Array], pa.Array]
+    array: pa.Array | pa.ChunkedArray, convert: Callable[[Any], Any]
 ) -> tuple[int, Any]:
     """Find the first value that `convert` fails on, by bisection."""
     start = 0
@@ -217,7 +217,7 @@ def _whole(kind: pa.DataType) -> pa.DataType:
 
 
 def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Reinterpret the same integers, of 128 or 256 bits, at another scale."""
+    """Reinterpret the same integers, of 128 or 256 bits, at another scale or as plain bytes."""
     return pa.Array.from_buffers(
         to,
         len(array),

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.dtype import AmountType
+from loopring_lab.amounts.scaling import first_failure, with_scale
 from loopring_lab.errors import AmountError, LabError, did_you_mean
 
 IN_MEMORY = ("pandas", "pyarrow", "polars")
@@ -216,9 +217,9 @@ def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     try:
         return column.cast(AMOUNT_TYPE)
     except pa.ArrowInvalid:
-        row = _first_that_does_not_fit(column)
+        row, value = first_failure(column, lambda part: part.cast(AMOUNT_TYPE))
         raise AmountError(
-            f"{caller}: {name} of row {row} is {column[row].as_py()}, which does not fit 20 digits before the "
+            f"{caller}: {name} of row {row} is {value}, which does not fit 20 digits before the "
             "point and 18 after it. Leave that row out."
         ) from None
 
@@ -234,26 +235,8 @@ def not_exact(name: str, kind: Any, caller: str) -> AmountError:
 def to_hugeint(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """See 128-bit decimals with 18 places as integers of 1e-18: the same bytes under another name."""
     stored = pa.binary(16)
-    seen = [
-        pa.Array.from_buffers(
-            stored, len(chunk), chunk.buffers(), chunk.null_count, chunk.offset
-        )
-        for chunk in column.chunks
-    ]
+    seen = [with_scale(chunk, stored) for chunk in column.chunks]
     return pa.chunked_array(seen, stored).cast(HUGEINT)
-
-
-def _first_that_does_not_fit(column: pa.ChunkedArray) -> int:
-    """Return the first row of which AMOUNT_TYPE cannot hold the value, by halving."""
-    first, last = 0, len(column)
-    while last - first > 1:
-        middle = (first + last) // 2
-        try:
-            column.slice(first, middle - first).cast(AMOUNT_TYPE)
-            first = middle
-        except pa.ArrowInvalid:
-            last = middle
-    return first
 
 
 def _with_text_for_intervals(frame: pd.DataFrame) -> pd.DataFrame:
