@@ -76,15 +76,15 @@ def prices_sql(
     keys = keys or ("market",)
     choose = "max" if nearest == "last" else "min"
     known = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-    names = ["trade_id"]
+    has_ids = True
     if prices is not None:
         source = "prices"
-        names = frames.column_names(prices, caller)
+        has_ids = "trade_id" in frames.column_names(prices, caller)
         # Closes of a year of minutes are many; those of markets that were not traded in are not looked up.
         known += " AND market IN (SELECT market FROM trades)"
     number = f"hash({', '.join(keys)}) AS keys"
     usable = f"price > 0 AND moment IS NOT NULL AND {known}"
-    if "trade_id" not in names:
+    if not has_ids:
         return f"""
 -- one price of each moment, under a number for its keys: joining by text takes twice as long
 SELECT {number}, moment, {choose}(price) AS price

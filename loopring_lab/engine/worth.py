@@ -9,12 +9,13 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine.ask import ask
+from loopring_lab.engine.groups import DAY
 from loopring_lab.engine.query import Question, collected
 
 Pair = tuple[str, str]
 """The base and the quote token of a market."""
 
-DAY_SQL = "floor(ms / 86400000.0)::BIGINT"
+DAY_SQL = f"floor(ms / {DAY}.0)::BIGINT"
 """The day of a row, counted from 1970."""
 
 
