@@ -98,7 +98,7 @@ STREAMED = ("trades", "typed", "fills", "lookups", "sized")
 # Steps of about as many rows as the trades have, or that sort as many. An archive makes one after the other: in one
 # query DuckDB does several at once, for which 1 GiB is too little from 10 million trades on.
 LARGE = ("ends", "spans", "known_prices", "rows", "pairs", "orders")
-# An archive looks up the prices of so many rows at a time, which takes some 1 GiB.
+# An archive looks up prices for this many rows at a time, which takes some 1 GiB.
 ROWS_OF_A_PART = 10_000_000
 # Small tables that a question may be asked with.
 TABLES = ("worth", "pools", "units", "flows", "ledger", "fitted")

@@ -75,7 +75,7 @@ def too_late_sql(horizon: int) -> str:
 def is_near_sql(kind: str, horizon: int) -> str:
     """Return whether a price found before `too_late_sql` may be an order's reference, as SQL."""
     if kind == OWN_TRADES:
-        # A trade after the order is none of its own.
+        # A trade after the order is not one of its own fills.
         return "found_moment > last_fill"
     return f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
 

@@ -73,7 +73,7 @@ class Panel:
     work in the background; a LabError of it becomes the problem on screen.
     """
 
-    # Whether a control whose entry is refused shows the value in force again, or keeps the entry to be mended.
+    # Whether a control whose entry is refused shows the value in force again, or keeps the entry to be corrected.
     RESTORES = False
     # What errors call by the names of arguments and methods, as patterns, and its words on the page.
     WORDS: ClassVar[Mapping[str, str]] = {}
