@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -160,6 +161,32 @@ def test_the_folder_goes_at_the_end_also_after_ctrl_c(tmp_path):
         said = process.communicate(timeout=60)
         assert "Warning" not in said[1]
         assert not list(tmp_path.iterdir())
+
+
+@posix
+def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path):
+    def started(seconds: int) -> subprocess.Popen[str]:
+        words = [sys.executable, "-c", HOLD, str(tmp_path), str(seconds)]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+    link = tmp_path / f"{session.PREFIX}link"
+    link.symlink_to(tmp_path)
+    with started(60) as living, started(60) as killed:
+        for process in (living, killed):
+            assert process.stdout.readline() == "open\n"
+        killed.kill()
+        killed.wait()
+        folders = set(tmp_path.iterdir()) - {link}
+        assert len(folders) == 2
+        an_hour_ago = time.time() - 3600
+        for folder in folders:
+            (folder / "spilled").write_bytes(b"rows")
+            os.utime(folder, (an_hour_ago, an_hour_ago))
+        with started(0) as next_one:
+            next_one.communicate()
+        (held,) = set(tmp_path.iterdir()) - {link}
+        assert (held / "spilled").read_bytes() == b"rows"
+        living.kill()
 
 
 @posix

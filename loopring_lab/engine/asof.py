@@ -46,11 +46,14 @@ HAVING count(*) > 1"""
 
 
 def with_spans_sql(rows: str) -> str:
-    """Return rows with ``first_fill`` and ``last_fill`` of their order, as SQL over ``spans``."""
-    is_only = "spans.order_id IS NULL AND fills.order_id IS NOT NULL"
+    """Return rows with ``first_fill`` and ``last_fill`` of their order, as SQL over ``spans``.
+
+    ``is_only`` is whether a row is all fills of its order: most are, and need not be put together.
+    """
     return f"""SELECT fills.*,
-        CASE WHEN {is_only} THEN moment ELSE first_fill END AS first_fill,
-        CASE WHEN {is_only} THEN moment ELSE last_fill END AS last_fill
+        spans.order_id IS NULL AND fills.order_id IS NOT NULL AS is_only,
+        CASE WHEN is_only THEN moment ELSE first_fill END AS first_fill,
+        CASE WHEN is_only THEN moment ELSE last_fill END AS last_fill
     FROM {rows} AS fills LEFT JOIN spans ON fills.order_id = spans.order_id"""
 
 

@@ -53,10 +53,11 @@ def with_estimates(
 ) -> Question:
     """Return a question with the last steps added, which estimate `rates` by its keys.
 
-    Its last step so far is ``costs``, with the keys, the rates, ``order_id``, ``market``, ``quote``, ``notional``
-    and ``ms``. `ask` it with ``worth``. The answer has ``fills``, ``orders``, and of each rate ``mean_``,
-    ``weighted_``, ``median_``, ``low_`` and ``high_``, all over the same rows: those that have all
-    rates. It also has ``both_sides``, and ``median_`` of each column that the question has medians of already.
+    Its last step so far is ``costs``, with the keys, the rates, ``order_id``, ``is_only`` (whether a row is all that
+    there is of its order; FALSE where that is not known), ``market``, ``quote``, ``notional`` and ``ms``. `ask` it
+    with ``worth``. The answer has ``fills``, ``orders``, and of each rate ``mean_``, ``weighted_``, ``median_``,
+    ``low_`` and ``high_``, all over the same rows: those that have all rates. It also has ``both_sides``, and
+    ``median_`` of each column that the question has medians of already.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def with_estimates(
 
     rows = f"""
 -- what is estimated: where one rate is unknown, all are; fills of unknown orders are one order of their market
-SELECT {group}, coalesce(order_id, hash(market)) AS order_id, quote, {DAY_SQL} AS day, {fills} AS fills,
+SELECT {group}, coalesce(order_id, hash(market)) AS order_id, is_only, quote, {DAY_SQL} AS day, {fills} AS fills,
     CASE WHEN {whole} IS NOT NULL THEN notional::DOUBLE END AS value,
     {each(f"CASE WHEN {whole} IS NOT NULL THEN {{0}} END AS {{0}}")}{"".join(f", {name}" for name in question.medians)}
 FROM costs"""
@@ -101,26 +102,39 @@ SELECT DISTINCT {group}, quote FROM rows"""
 -- whether each group is weighed in its only quote token, or in what several are worth
 SELECT {group}, coalesce(min(quote) = max(quote), TRUE) AS has_one_quote FROM quotes GROUP BY {group}"""
 
-    orders = f"""
+    weighed = f"""
+-- what each row adds to its order
+SELECT {group}, order_id, is_only, quote, day, fills,
+    1 AS rows,
+    if({rates[0]} IS NULL, 0, 1) AS priced,
+    coalesce(value, 0) AS value,
+    {each("coalesce(value * {0}, 0) AS paid_{0}")},
+    {each("{0} AS sum_{0}")}
+FROM rows"""
+
+    several = f"""
+-- orders of several rows, by quote token
+SELECT {group}, order_id, quote,
+    min(day) AS day,
+    sum(COLUMNS(* EXCLUDE ({group}, order_id, is_only, quote, day)))
+FROM weighed
+WHERE NOT is_only
+GROUP BY {group}, order_id, quote"""
+
+    paid = f"""
 -- each order of a group: its value and what it paid, value times rate, in the quote token, or where the group has
 -- several in the most used one; unknown where no market leads there
-WITH summed AS (  -- each order, by quote token
-    SELECT {group}, order_id, quote,
-        min(day) AS day,
-        sum(fills) AS fills,
-        count(*) AS rows,
-        count({rates[0]}) AS priced,
-        coalesce(sum(value), 0) AS value,
-        {each("coalesce(sum(value * {0}), 0) AS paid_{0}")},
-        {each("sum({0}) AS sum_{0}")}
-    FROM rows
-    GROUP BY {group}, order_id, quote
-)
 SELECT o.* REPLACE (
     value * if(has_one_quote, 1, worth) AS value,
     {each("paid_{0} * if(has_one_quote, 1, worth) AS paid_{0}")}
 )
-FROM summed AS o
+FROM (
+    SELECT * EXCLUDE is_only
+    FROM weighed
+    WHERE is_only
+    UNION ALL BY NAME
+    FROM several
+) AS o
 LEFT JOIN weights AS u ON {keys.same("o", "u")}
 LEFT JOIN worth AS w ON o.quote = w.token AND o.day = w.day"""
 
@@ -135,7 +149,7 @@ SELECT {group},
     sum(value) AS value,
     sum(value * value) AS squares,
     {each("sum(sum_{0}) AS sum_{0}, sum(paid_{0}) AS paid_{0}")}
-FROM orders
+FROM paid
 GROUP BY {group}"""
 
     means = f"""
@@ -151,7 +165,7 @@ FROM totals"""
 -- squared distances of what each order paid from what it would have paid at the mean
 SELECT {keys.columns("m")},
     {each("sum(pow(o.paid_{0} - m.weighted_{0} * o.value, 2)) AS off_{0}")}
-FROM orders AS o JOIN means AS m ON {keys.same("o", "m")}
+FROM paid AS o JOIN means AS m ON {keys.same("o", "m")}
 GROUP BY {keys.columns("m")}"""
 
     answer = f"""
@@ -179,7 +193,9 @@ LEFT JOIN ({both_sides_sql(keys)}
         "rows": rows,
         "quotes": quotes,
         "weights": weights,
-        "orders": orders,
+        "weighed": weighed,
+        "several": several,
+        "paid": paid,
     }
     steps |= {
         "sums": sums,

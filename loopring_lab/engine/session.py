@@ -6,18 +6,22 @@ import atexit
 import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loopring_lab.errors import LabError
 from loopring_lab.paths import given_path
+
+if sys.platform != "win32":
+    import fcntl
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,6 +31,8 @@ Result = TypeVar("Result")
 # Below this, DuckDB cannot even hold the hash tables of a query of a few columns.
 LEAST = 64 << 20
 PREFIX = "loopring-lab-spill-"
+# Seconds in which a process holds the folder that it has just made.
+UNTIL_HELD = 60
 # DuckDB cuts what it groups into as many parts as it has threads, and a part must fit into memory: with two, the
 # fills of 100 million trades did not fit into 1 GiB.
 FEWEST_THREADS = 4
@@ -72,7 +78,7 @@ def set_memory(
     spill_folder : path, optional
         An existing folder on a disk with room. The default is the system's folder for temporary files,
         which some systems keep in memory. Each process makes a private folder in it when it first needs
-        one, and removes it at its end.
+        one, and removes it at its end; that of a process that was killed goes with the next one's.
 
     Raises
     ------
@@ -212,8 +218,34 @@ def _make_spill_folder() -> Path:
             f"No folder can be made in {parent} ({error.strerror}), and analyses need one for what does not "
             "fit into memory. Name another: lab.engine.set_memory(spill_folder=...)."
         ) from None
+    _hold(folder)
     atexit.register(_remove, folder, os.getpid())
+    _remove_abandoned(parent)
     return folder
+
+
+def _hold(folder: Path) -> None:
+    """Lock a folder until this process ends, however it ends."""
+    if sys.platform != "win32":
+        # Some network disks have no locks; nobody else can lock a folder there either.
+        with suppress(OSError):
+            fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders that no process holds any more, as it was killed: they may have many GB."""
+    if sys.platform == "win32":
+        return
+    for folder in parent.glob(f"{PREFIX}*"):
+        # Those of other users, and those that are held, raise; a link is not followed.
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - folder.stat().st_mtime > UNTIL_HELD:
+                    shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
 
 
 def _remove(folder: Path, process: int) -> None:

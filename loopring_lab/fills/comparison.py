@@ -264,6 +264,7 @@ def _order_steps(
     # Without a horizon the reference is the price before the order, as near as `arrived` takes it.
     is_near = is_near_sql(kind, horizon) if horizon else "TRUE"
     group = keys.columns()
+    cell = f"{group}, flow_class, market, side, class"
     # Takers of several classes are compared class by class, too: their rows are there twice.
     known_flow = "NULL::VARCHAR"
     flow_classes = "NULL::VARCHAR"
@@ -281,6 +282,7 @@ SELECT {group},
     class,
     fill_type,
     order_id,
+    is_only,
     is_taken,
     account_id AS account,
     floor((first_fill >> {PLACE_BITS}) / {DAY}.0)::BIGINT AS day,
@@ -293,22 +295,30 @@ SELECT {group},
     fee_bps AS fee
 FROM found
 LEFT JOIN worth ON quote = token AND {DAY_SQL} = day""",
-        "orders": f"""
--- orders in each cell and venue: sums of values, and of values times basis points
-SELECT {group}, flow_class, market, side, class, fill_type, order_id,
-    min(account) AS account,
-    min(day) AS day,
-    min(flow) AS first_flow,
-    max(flow) AS last_flow,
-    count(*) AS fills,
-    sum(value) AS value,
-    sum(value * cost) AS paid,
-    sum(value * fee) AS fees,
-    sum(value * abs(realized)) AS distance,
-    sum(value) FILTER (WHERE isfinite(effective)) AS split_value,
-    sum(value * effective) FILTER (WHERE isfinite(effective)) AS effective,
-    sum(value * realized) FILTER (WHERE isfinite(effective)) AS realized
+        "weighed": """
+-- what each fill adds to its order; the cost splits where a price before the order is known
+SELECT * EXCLUDE (flow, effective, realized),
+    flow AS first_flow,
+    flow AS last_flow,
+    1 AS fills,
+    value * cost AS paid,
+    value * fee AS fees,
+    value * abs(realized) AS distance,
+    CASE WHEN isfinite(effective) THEN value END AS split_value,
+    split_value * effective AS effective,
+    split_value * realized AS realized
 FROM rows
-WHERE is_taken AND class IS NOT NULL AND value > 0 AND isfinite(cost)
-GROUP BY {group}, flow_class, market, side, class, fill_type, order_id""",
+WHERE is_taken AND class IS NOT NULL AND value > 0 AND isfinite(cost)""",
+        "orders": f"""
+-- orders in each cell and venue: sums of values, and of values times basis points; most have one fill
+FROM weighed
+WHERE is_only
+UNION ALL BY NAME
+SELECT {cell}, fill_type, order_id, is_only,
+    min(COLUMNS(['account', 'day', 'first_flow'])),
+    max(last_flow) AS last_flow,
+    sum(COLUMNS(['fills', 'value', 'paid', 'fees', 'distance', 'split_value', 'effective', 'realized']))
+FROM weighed
+WHERE NOT is_only
+GROUP BY {cell}, fill_type, order_id, is_only""",
     }

@@ -108,7 +108,7 @@ def estimand_steps(
 
 def _cells_sql(group: str) -> str:
     names = ("value", "paid", "fees", "split_value", "effective", "realized")
-    line = "sum({}) FILTER ({{is_there}}) AS {{venue}}_{}"
+    line = "sum({}) FILTER (WHERE {{is_there}}) AS {{venue}}_{}"
     lines = [_venues(line.format(name, name)) for name in names]
     sums = ",\n        ".join(lines)
     return f"""
@@ -118,8 +118,8 @@ SELECT {group}, market, side, class,
     sum(distance) AS distance,
     min(first_flow) AS first_flow,
     max(last_flow) AS last_flow,
-    {_venues("count(*) FILTER ({is_there}) AS {venue}_orders")},
-    {_venues("avg(paid / value) FILTER ({is_there}) AS {venue}_by_order")},
+    {_venues("count(*) FILTER (WHERE {is_there}) AS {venue}_orders")},
+    {_venues("avg(paid / value) FILTER (WHERE {is_there}) AS {venue}_by_order")},
     {sums}
 FROM orders
 GROUP BY {group}, market, side, class
@@ -220,9 +220,10 @@ def _expected_sql(venue: str) -> str:
 
 
 def _without_each_sql(keys: Keys, group: str) -> str:
-    levels = ", ".join(
+    cell = f"{group}, market, side, class"
+    levels = [
         f"{{level: '{level}', cluster: {sql}}}" for level, sql in CLUSTERS.items()
-    )
+    ]
     left = _whole("rest_{name} / total_{name}")
     pulled = _whole("rest_{name} / total_{name} * (rest_gap - difference_{name})")
     return f"""
@@ -233,40 +234,45 @@ WITH scale AS (  -- how many parts of the largest order there are to a unit of v
         {PARTS_OF_ORDER!r} / greatest(max(abs(paid)), 1) AS paid_unit
     FROM orders
 ),
-whole AS (  -- orders, in these parts
-    SELECT * REPLACE (
-        (value * unit)::HUGEINT AS value,
-        (paid * paid_unit)::HUGEINT AS paid
-    )
+whole AS NOT MATERIALIZED (  -- orders, with what they have at each venue in these parts
+    SELECT {cell}, order_id, is_only, account, day,
+        {_venues("CASE WHEN {is_there} THEN (value * unit)::HUGEINT ELSE 0 END AS {venue}_own")},
+        {_venues("CASE WHEN {is_there} THEN (paid * paid_unit)::HUGEINT ELSE 0 END AS {venue}_own_paid")}
     FROM orders
     CROSS JOIN scale
 ),
-clustered AS (  -- each order three times, as part of each of its clusters
-    SELECT *,
-        unnest([{levels}], recursive := true)
-    FROM whole
-),
 cells AS (  -- the cells with both venues, with what each has in these parts
-    SELECT m.*, c.* EXCLUDE ({group}, market, side, class)
+    SELECT m.*, c.* EXCLUDE ({cell})
     FROM (
-        SELECT {group}, market, side, class,
-            {_venues("sum(value) FILTER ({is_there}) AS {venue}_whole")},
-            {_venues("sum(paid) FILTER ({is_there}) AS {venue}_whole_paid")}
+        SELECT {cell},
+            {_venues("sum({venue}_own) AS {venue}_whole")},
+            {_venues("sum({venue}_own_paid) AS {venue}_whole_paid")}
         FROM whole
-        GROUP BY {group}, market, side, class
+        GROUP BY {cell}
     ) AS c
     JOIN means AS m ON {keys.same("c", "m", "flow_class", "market", "side", "class")}
     WHERE is_matched
 ),
-parts AS (  -- what each cluster has in each cell
-    SELECT {group}, market, side, class, level, cluster,
-        {_venues("coalesce(sum(value) FILTER ({is_there}), 0) AS {venue}_own")},
-        {_venues("coalesce(sum(paid) FILTER ({is_there}), 0) AS {venue}_own_paid")}
-    FROM clustered
-    GROUP BY {group}, market, side, class, level, cluster
+clustered AS (  -- each order as part of each of its clusters; one of a single fill is a cluster as it is
+    SELECT *,
+        unnest(if(is_only, [{", ".join(levels[1:])}], [{", ".join(levels)}]), recursive := true)
+    FROM whole
 ),
-rests AS (  -- what the cells with both venues have without it, null where that is nothing
-    SELECT m.*, level, cluster,
+grouped AS MATERIALIZED (  -- what each other cluster has in each cell
+    SELECT {cell}, level, cluster, FALSE AS is_only,
+        sum(COLUMNS('(pool|book)_own.*'))
+    FROM clustered
+    GROUP BY {cell}, level, cluster
+),
+parts AS NOT MATERIALIZED (  -- what all clusters have in each cell
+    FROM grouped
+    UNION ALL BY NAME
+    SELECT * EXCLUDE (order_id, account, day), 'order' AS level, order_id AS cluster
+    FROM whole
+    WHERE is_only
+),
+rests AS NOT MATERIALIZED (  -- what the cells with both venues have without it, null where that is nothing
+    SELECT m.*, level, cluster, is_only,
         {_venues("{venue}_own / unit AS {venue}_part")},
         {_venues("{venue}_own_paid / paid_unit AS {venue}_part_paid")},
         {_venues("nullif({venue}_whole - {venue}_own, 0) / unit AS {venue}_rest")},
@@ -277,26 +283,30 @@ rests AS (  -- what the cells with both venues have without it, null where that 
     JOIN cells AS m ON {keys.same("p", "m", "flow_class", "market", "side", "class")}
     CROSS JOIN scale
 ),
-pulls AS MATERIALIZED (  -- sums over cells; a score is what a cluster adds to that of a regression with cell effects
-    SELECT {group}, level, cluster,
-        max(total_all) AS total_all,
-        {_estimands("max(shares_{name}) AS shares_{name}")},
-        {_estimands("max(offsets_{name}) AS offsets_{name}")},
-        {_estimands(f"sum(coalesce({left}, 0) - share_{{name}}) AS change_{{name}}")},
-        {_estimands(f"sum(coalesce({pulled}, 0) - offset_{{name}}) AS pull_{{name}}")},
-        {_venues("nullif(sum(weight_all * {venue}_part / {venue}_value), 0) AS {venue}_weight")},
-        sum(
-            weight_overlap * (
-                (pool_part_paid - pool_mean * pool_part) / pool_value
-                - (book_part_paid - book_mean * book_part) / book_value
-            )
-            + (gap - difference_overlap) * (
-                pool_part * pow(book_value / (pool_value + book_value), 2)
-                + book_part * pow(pool_value / (pool_value + book_value), 2)
-            )
+moved AS NOT MATERIALIZED (  -- what that changes; a score is what it adds to that of a regression with cell effects
+    SELECT {group}, level, cluster, is_only,
+        total_all,
+        {_estimands("shares_{name}")},
+        {_estimands("offsets_{name}")},
+        {_estimands(f"coalesce({left}, 0) - share_{{name}} AS change_{{name}}")},
+        {_estimands(f"coalesce({pulled}, 0) - offset_{{name}} AS pull_{{name}}")},
+        {_venues("nullif(weight_all * {venue}_part / {venue}_value, 0) AS {venue}_weight")},
+        weight_overlap * (
+            (pool_part_paid - pool_mean * pool_part) / pool_value
+            - (book_part_paid - book_mean * book_part) / book_value
+        )
+        + (gap - difference_overlap) * (
+            pool_part * pow(book_value / (pool_value + book_value), 2)
+            + book_part * pow(pool_value / (pool_value + book_value), 2)
         ) AS score
     FROM rests
-    GROUP BY {group}, level, cluster
+),
+pulls AS NOT MATERIALIZED (  -- sums over cells, of which an order of a single fill has one
+    SELECT * EXCLUDE is_only
+    FROM moved
+    WHERE is_only
+    UNION ALL BY NAME
+    {_summed_sql(group, "moved", "NOT is_only")}
 )
 {_squares_sql(group, "level = 'order'")}
 UNION ALL BY NAME
@@ -304,6 +314,16 @@ UNION ALL BY NAME
 SELECT * REPLACE (cluster::VARCHAR AS cluster)
 FROM pulls
 WHERE level <> 'order'"""
+
+
+def _summed_sql(group: str, pulls: str, where: str) -> str:
+    """Return how far clusters pull the differences as SQL, from their rows in cells or markets."""
+    return f"""SELECT {group}, level, cluster,
+        max(COLUMNS('total_all|(shares|offsets)_.*')),
+        sum(COLUMNS('(change|pull)_.*|score|(pool|book)_weight'))
+    FROM {pulls}
+    WHERE {where}
+    GROUP BY {group}, level, cluster"""
 
 
 def _squares_sql(group: str, where: str) -> str:
@@ -385,12 +405,7 @@ venues AS (  -- both venues over the same cells
     GROUP BY {group}
 ),
 pulls AS (  -- accounts and days over all markets
-    SELECT {group}, level, cluster,
-        max(COLUMNS('total_all|(shares|offsets)_.*')),
-        sum(COLUMNS('(change|pull)_.*|score|(pool|book)_weight'))
-    FROM spreads
-    WHERE level <> 'order'
-    GROUP BY {group}, level, cluster
+    {_summed_sql(group, "spreads", "level <> 'order'")}
 ),
 levels AS (  -- how much clusters of each level vary
     {_squares_sql(group, "TRUE")}
@@ -506,7 +521,7 @@ WHERE flow_class IS NULL
 def _venues(line: str) -> str:
     """Return a line of a SELECT for each venue."""
     return ",\n        ".join(
-        line.format(venue=venue, is_there=f"WHERE fill_type = '{kind}'")
+        line.format(venue=venue, is_there=f"fill_type = '{kind}'")
         for venue, kind in VENUES.items()
     )
 

@@ -314,6 +314,7 @@ FROM arrived""",
         "costs": f"""
 -- what each order cost, price and fee
 SELECT *,
+    FALSE AS is_only,
     0::BIGINT AS both_sides,
     {literal(kind)} AS reference,
     CASE side

@@ -345,6 +345,7 @@ def compared(
 -- how much more each order paid than at the pool, or how much less it received; and the same with fees
 SELECT *,
     row AS order_id,
+    FALSE AS is_only,
     {BPS} * CASE side
         WHEN 'BUY' THEN {paid} - 1
         WHEN 'SELL' THEN 1 - {paid}
