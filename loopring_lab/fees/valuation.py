@@ -187,20 +187,20 @@ def _distinct(
 def _steps_sql(paths: dict[str, list[Step]]) -> str:
     """Return the step ``steps``: a row for each market of each token's path; the token valued in has one without."""
     rows = []
-    for token, path in paths.items():
+    for number, (token, path) in enumerate(paths.items()):
         whole = ">".join([token, *(step.reached for step in path)])
         markets = [
             f"{literal(step.pair[0])}, {literal(step.pair[1])}, {step.power}"
             for step in path
         ]
         rows += [
-            f"({literal(token)}, {literal(whole)}, {market})"
-            for market in markets or ["NULL, NULL, 1"]
+            f"({literal(token)}, {number}, {literal(whole)}, {market})"
+            for market in markets or ["NULL, NULL, NULL"]
         ]
     return f"""
 -- how each token is converted: in these markets, by their prices (power 1) or divided by them (-1)
 SELECT *
-FROM (VALUES {", ".join(rows)}) AS v(token, value_path, base, quote, power)"""
+FROM (VALUES {", ".join(rows)}) AS v(token, path, value_path, base, quote, power)"""
 
 
 # Steps of the query
@@ -228,7 +228,7 @@ WHERE moment IS NOT NULL
 GROUP BY number, fee_token"""
 CONVERSIONS = """
 -- each order in each market that its fee token is converted in, to be looked up before its first fill
-SELECT *,
+SELECT number, last_fill, path, base, quote, power,
     {before} AS anchor
 FROM orders
 JOIN steps ON fee_token = token"""
@@ -241,14 +241,13 @@ SELECT * EXCLUDE (anchor, found_price, found_moment),
 FROM before"""
 RATES = f"""
 -- what a unit of each order's fee token is worth: at the last prices before it, and at the first ones after it
-SELECT number, fee_token,
-    any_value(value_path) AS path,
+SELECT number, path,
     {time_sql("min(price_moment)")} AS oldest,
     coalesce(product(pow(price, power)), 1) AS rate,
     coalesce(product(pow(coalesce(found_price, price), power)), 1) AS later_rate
 FROM after
-GROUP BY number, fee_token
-HAVING count(price) = count(base)"""
+GROUP BY number, path
+HAVING count(price) = count(power)"""
 DAYS = f"""
 -- sums of each day, as what moves prices on a day moves all values of that day
 SELECT {{group}},
@@ -275,11 +274,12 @@ SELECT {kept}, ms, fee,
     coalesce(oldest, created_at) AS price_time,
     CASE WHEN {is_fresh} THEN fee::DOUBLE / 1e18 * rate END AS fee_value,
     fee_value * (later_rate / rate - 1) AS change,
-    CASE WHEN fee_value IS NOT NULL THEN path END AS value_path,
+    CASE WHEN fee_value IS NOT NULL THEN p.value_path END AS value_path,
     CASE WHEN fee_value IS NOT NULL THEN price_time END AS priced_at,
     (ms - epoch_ms(priced_at))::DOUBLE AS age
-FROM trades AS t
-LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND t.fee_token = r.fee_token"""
+FROM trades
+LEFT JOIN (SELECT DISTINCT token, path, value_path FROM steps) AS p ON fee_token = token
+LEFT JOIN rates AS r ON {ORDER_NUMBER} = number AND p.path = r.path"""
 
 
 def _shown_sql(keys: Keys, token: str) -> str:
