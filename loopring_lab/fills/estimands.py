@@ -224,6 +224,9 @@ def _without_each_sql(keys: Keys, group: str) -> str:
     levels = [
         f"{{level: '{level}', cluster: {sql}}}" for level, sql in CLUSTERS.items()
     ]
+    all_levels = ", ".join(levels)
+    # All but that of orders, which is the first.
+    wider_levels = ", ".join(levels[1:])
     left = _whole("rest_{name} / total_{name}")
     pulled = _whole("rest_{name} / total_{name} * (rest_gap - difference_{name})")
     return f"""
@@ -255,7 +258,7 @@ cells AS (  -- the cells with both venues, with what each has in these parts
 ),
 clustered AS (  -- each order as part of each of its clusters; one of a single fill is a cluster as it is
     SELECT *,
-        unnest(if(is_only, [{", ".join(levels[1:])}], [{", ".join(levels)}]), recursive := true)
+        unnest(if(is_only, [{wider_levels}], [{all_levels}]), recursive := true)
     FROM whole
 ),
 grouped AS MATERIALIZED (  -- what each other cluster has in each cell
