@@ -182,9 +182,13 @@ def test_what_a_killed_process_left_goes_with_the_next_one(tmp_path):
         for folder in folders:
             (folder / "spilled").write_bytes(b"rows")
             os.utime(folder, (an_hour_ago, an_hour_ago))
+        # Somebody is about to hold it.
+        new = tmp_path / f"{session.PREFIX}new"
+        new.mkdir()
         with started(0) as next_one:
             next_one.communicate()
-        (held,) = set(tmp_path.iterdir()) - {link}
+        (held,) = set(tmp_path.iterdir()) - {link, new}
+        assert new.is_dir()
         assert (held / "spilled").read_bytes() == b"rows"
         living.kill()
 
