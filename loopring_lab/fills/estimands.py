@@ -229,6 +229,7 @@ def _without_each_sql(keys: Keys, group: str) -> str:
     wider_levels = ", ".join(levels[1:])
     left = _whole("rest_{name} / total_{name}")
     pulled = _whole("rest_{name} / total_{name} * (rest_gap - difference_{name})")
+    # What has a row for each order is read again where it is used twice: a copy would not fit into memory.
     return f"""
 -- how far accounts and days pull the differences, each a row; orders, which are of one market, as sums of squares
 WITH scale AS (  -- how many parts of the largest order there are to a unit of value, and of what was paid

@@ -276,6 +276,7 @@ def shortfall(
     caller = "lab.fills.shortfall"
     kind = kind_of_prices(prices, trades, caller)
     keys = keys_of(trades, by, caller, *RESERVED)
+    # In ``costs`` `is_only` is FALSE: an order whose fills are of two sides has two rows there.
     steps = {
         **price_steps(prices, caller, "last"),
         "filled": f"""

@@ -340,6 +340,7 @@ def compared(
     at_pool = repr(float(BPS - taker_fee_bps) / BPS)
     on_book = "(1 - fee::DOUBLE / (CASE fee_token WHEN base THEN size WHEN quote THEN notional END)::DOUBLE)"
     paid = "notional::DOUBLE / nullif(pool_quote, 0)::DOUBLE"
+    # Rows are orders already, and fewer than fills: grouping them once more, as `is_only` is FALSE, costs little.
     steps = {
         "costs": f"""
 -- how much more each order paid than at the pool, or how much less it received; and the same with fees
