@@ -84,6 +84,29 @@ def test_no_fill_is_priced_by_itself_its_other_side_or_its_order():
     assert references(lab.fills.all_in_cost(mine, marks)) == [100, 101]
 
 
+def test_of_several_prices_at_a_moment_that_of_the_nearest_trade_counts():
+    """The nearest is the highest trade id before a fill, the lowest after it; unknown ids are above all others."""
+    frame = trades(
+        fill(1000, "90", id="1"),
+        fill(2000, "103", id="8"),
+        fill(2000, "101", id="7"),
+        fill(2000, "102", id="9"),
+        fill(3000, "91", id="10"),
+        # One trade with two prices: the highest counts before a fill, the lowest after it.
+        fill(4000, "105", id="20"),
+        fill(4000, "106", id="20"),
+        fill(4000, "107", id="19"),
+        fill(5000, "92", id="30"),
+        fill(6000, "111", id=None),
+        fill(6000, "112", id="50"),
+        fill(7000, "93", id="60"),
+    )
+    last = references(lab.fills.all_in_cost(frame, "last"))
+    following = references(lab.fills.all_in_cost(frame, "next"))
+    assert [last[place] for place in (4, 8, 11)] == [102, 106, 111]
+    assert [following[place] for place in (0, 4, 8)] == [101, 107, 112]
+
+
 DRAWN: dict[str, st.SearchStrategy[Any]] = {
     "created_at": st.one_of(st.none(), st.integers(-3, 6)),
     "market": st.sampled_from(["A", "B", None]),
@@ -196,9 +219,6 @@ def test_prices_are_what_a_loop_over_all_of_them_finds(mine, others, known, with
             }
             for one in by_hand
         ]
-
-
-# Markouts
 
 
 # Shortfall

@@ -95,16 +95,29 @@ FROM prices
 WHERE {usable}
 GROUP BY ALL"""
     return f"""
--- one price of each moment, under a number for its keys: joining by text takes twice as long; first one of each trade,
--- as DuckDB takes a fifth of the time, and goes to the disk, where what decides is one number
-SELECT keys, moment, {choose}_by(price, id) AS price
-FROM (
-    SELECT {number}, moment, coalesce(trade_id, {UNKNOWN_ID}) AS id, {choose}(price) AS price
+-- one price of each moment, under a number for its keys: joining by text takes twice as long
+WITH usable AS NOT MATERIALIZED (  -- prices with what tells several of a moment apart
+    SELECT {number}, moment, price, coalesce(trade_id, {UNKNOWN_ID}) AS id
     FROM {source}
     WHERE {usable}
+),
+moments AS (  -- each moment; nearly all have one price, and finding the others by id takes three times as long
+    SELECT keys, moment, min(price) AS price, max(price) AS highest
+    FROM usable
+    GROUP BY ALL
+),
+trades_at_once AS (  -- each trade of a moment with several prices
+    SELECT keys, moment, id, {choose}(price) AS price
+    FROM usable SEMI JOIN (FROM moments WHERE price < highest) USING (keys, moment)
+    GROUP BY ALL
+),
+nearest AS (  -- the price of each such moment
+    SELECT keys, moment, {choose}_by(price, id) AS price
+    FROM trades_at_once
     GROUP BY ALL
 )
-GROUP BY ALL"""
+SELECT keys, moment, coalesce(nearest.price, moments.price) AS price
+FROM moments LEFT JOIN nearest USING (keys, moment)"""
 
 
 def asof_sql(
