@@ -12,6 +12,10 @@ def given_path(path: str | os.PathLike[str]) -> Path:
     """Return a path as it was given: ``~`` is the home folder, and all other characters stand for themselves."""
     try:
         return Path(path).expanduser()
+    except TypeError:
+        raise LabError(
+            f"A path is text or a pathlib.Path, not of type {type(path).__name__}."
+        ) from None
     except RuntimeError:
         raise LabError(
             f"{os.fspath(path)!r}: nobody here has that home folder. Give the whole path."

@@ -32,9 +32,12 @@ from loopring_lab.source import Source
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# DuckDB writes three headers of 4,096 bytes before anything else. A shorter file is of a process that was
-# killed while it created the file, and holds nothing.
-HEADERS = 3 * 4096
+# DuckDB writes three headers of 4,096 bytes before anything else, with its mark at byte 8 of the first. A shorter
+# file of its own is of a process that was killed while it created the file, and holds nothing.
+HEADER = 4096
+HEADERS = 3 * HEADER
+MARK = b"DUCK"
+MARK_PLACE = 8
 # Files that DuckDB makes beside its own.
 BESIDE = (".wal", ".wal.checkpoint", ".wal.recovery", ".tmp")
 # Seconds to wait for others, whose transactions take less than five; until waiting is worth a word; and
@@ -55,7 +58,7 @@ SETTINGS = {
 # longer the larger the file is, so it is not made at each close: the log grows up to 16 MB before.
 ATTACH = """
 SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false; PRAGMA disable_checkpoint_on_shutdown;
-ATTACH '{path}' AS held ({mode}); SET enable_external_access = false; SET lock_configuration = true
+ATTACH '{path}' AS held (TYPE duckdb, {mode}); SET enable_external_access = false; SET lock_configuration = true
 """
 # What the file is, and the one source that it is bound to.
 SOURCE_TABLE = """
@@ -123,7 +126,7 @@ class _Readers:
     """
 
     def __init__(self) -> None:
-        self.turn = threading.Lock()
+        self.turn = threading.RLock()
         self.databases: dict[Path, DuckDBPyConnection] = {}
         self.counts = Counter[Path]()
 
@@ -157,11 +160,11 @@ class StoredFile:
         self._checked: tuple[
             Any, ...
         ] = ()  # the stamp of the state that was checked last
-        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", os.fsdecode(path)):
+        self.shown = given_path(path)
+        if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", str(self.shown)):
             raise LabError(
                 f"An address, which may hold a key, is no path of {kind.one}. Give a file."
             )
-        self.shown = given_path(path)
         self.advice = (
             f"Restore a backup, or move the file away and fill a new one: {kind.fill}."
         )
@@ -181,9 +184,10 @@ class StoredFile:
                 "Use another."
             )
         if is_folder:
+            file = self.shown / f"{kind.contents}.duckdb"
             raise NotAnArchive(
-                f"{path}: is a folder, as earlier versions of loopring-lab kept {kind.contents} in. Now it is "
-                f"one file: give its path, such as {path}.duckdb, and fill it anew: {kind.fill}."
+                f"{path}: is a folder, and {kind.one} is one file: give its path, such as {file}. If an earlier "
+                f"version of loopring-lab kept {kind.contents} in this folder, fill the file anew: {kind.fill}."
             )
 
     def described(self) -> str:
@@ -193,13 +197,25 @@ class StoredFile:
     def exists(self) -> bool:
         """Tell whether there is a file; one that was never finished does not count."""
         try:
-            return self.path.stat().st_size >= HEADERS
+            size = self.path.stat().st_size
+            return size >= HEADERS or not self._is_unfinished()
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise ArchiveError(
                 f"{self.shown}: cannot be read ({error.strerror}). Use another path."
             ) from None
+
+    def _is_unfinished(self) -> bool:
+        """Tell whether a file is one that DuckDB did not finish creating, and not somebody's own."""
+        # Closing a file drops every lock that this process has on it: no other thread may be creating it meanwhile.
+        with _readers[-1].turn:
+            if self.path.stat().st_size >= HEADERS:
+                return False
+            header = self.path.read_bytes()[:HEADER]
+        mark = header[MARK_PLACE : MARK_PLACE + len(MARK)]
+        # A full disk may end a file within the mark; a power cut leaves zeros where nothing had reached the disk.
+        return not any(header) or (bool(mark) and MARK.startswith(mark))
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes with every transaction."""
@@ -217,8 +233,12 @@ class StoredFile:
 
     def nothing_yet(self) -> NothingStored:
         """Return the error for reading before anything was stored."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        known = ""
+        if 0 < size < HEADERS:
+            known = f", only the first {size:,} bytes of a file that was cut off"
         return NothingStored(
-            f"{self.shown}: no {self.kind.contents} here yet. Fill it first: {self.kind.fill}."
+            f"{self.shown}: no {self.kind.contents} here yet{known}. Fill it first: {self.kind.fill}."
         )
 
     @contextmanager

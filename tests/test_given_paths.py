@@ -43,3 +43,9 @@ def test_every_path_argument_takes_it_as_it_is(tmp_path, monkeypatch, name):
 def test_a_home_folder_of_nobody_is_named():
     with pytest.raises(lab.LabError, match="nobody here has that home folder"):
         lab.Archive("~no-such-user/trades.duckdb")
+
+
+@pytest.mark.parametrize("path", [None, 5, b"trades.duckdb"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(lab.LabError, match="A path is text or a pathlib.Path, not of"):
+        lab.Archive(path)

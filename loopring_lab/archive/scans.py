@@ -110,6 +110,10 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
     with file.reading() as connection:
         for name, view in views.items():
             connection.execute(f"CREATE TEMP VIEW {name} AS {view}")
+        if len(connection.extract_statements(sql)) > 1:
+            raise LabError(
+                "query: these are several statements, and each has an answer. Give one at a time."
+            )
         found = connection.sql(sql)
         if found is None:
             raise LabError(

@@ -19,6 +19,7 @@ from support.optional import thorough
 from loopring_lab.archive import Archive
 from loopring_lab.errors import DiskRefused, NewerArchive, NotAnArchive
 from loopring_lab.relayer import Relayer
+from loopring_lab.rollup import Store
 
 
 @contextmanager
@@ -157,11 +158,11 @@ def another_database(path):
         ),
         (
             a_folder,
-            r"is a folder.* Now it is one file: give its path, such as .*other\.duckdb, and fill it anew",
+            r"is a folder, and an archive is one file: give its path, such as .*other/trades\.duckdb",
         ),
         (
             an_old_archive,
-            "is a folder, as earlier versions of loopring-lab kept trades in. Now it is one file",
+            "is a folder.* an earlier version of loopring-lab kept trades in this folder, fill the file anew",
         ),
         (
             another_database,
@@ -219,15 +220,33 @@ def test_an_earlier_format_is_said_to_be_one(archive):
             archive.report()
 
 
-@pytest.mark.parametrize("size", [0, thorough(1), thorough(4_096), 12_287])
+@pytest.mark.parametrize("size", [0, thorough(10), thorough(4_096), 12_287])
 def test_a_beginning_that_was_cut_short_is_begun_again(archive, small, size):
     file = archive._file.path
     os.truncate(file, size)
-    with pytest.raises(NotAnArchive, match="no trades here yet"):
+    said = f"only the first {size:,} bytes of a file that was cut off" if size else ""
+    with pytest.raises(NotAnArchive, match=f"no trades here yet.*{said}"):
         archive.trades()
     with Relayer(small) as relayer:
         archive.sync(client_of(relayer), accounts=small.accounts)
     check(file, *small.truth())
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "closes.csv", "page.json"])
+@pytest.mark.parametrize("text", [b"a", b"my own\n", b"a,b\n1,2\n" * 1_300])
+def test_a_short_file_of_somebody_is_never_taken_for_a_beginning(
+    tmp_path, small, name, text
+):
+    file = tmp_path / name
+    file.write_bytes(text)
+    said = "a file, but not one of DuckDB. Nothing was changed"
+    with pytest.raises(NotAnArchive, match=said):
+        Archive(file).trades()
+    with Relayer(small) as relayer, pytest.raises(NotAnArchive, match=said):
+        Archive(file).sync(client_of(relayer), accounts=small.accounts)
+    with pytest.raises(NotAnArchive, match=said):
+        Store(file).report()
+    assert {one: one.read_bytes() for one in tmp_path.iterdir()} == {file: text}
 
 
 def test_a_link_in_the_place_of_the_log_is_never_written_through(archive, tmp_path):

@@ -244,7 +244,7 @@ def test_an_archive_is_no_block_store_and_a_block_store_no_archive(store, tmp_pa
     (tmp_path / "old" / "blocks.json").write_text("[" * 200_000)
     with pytest.raises(
         lab.errors.NotAnArchive,
-        match="earlier versions .* kept blocks in. Now it is one file",
+        match="is a folder, and a block store is one file.* earlier version .* kept blocks in this folder",
     ):
         Store(tmp_path / "old")
 
