@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.engines import on
 from support.figures import (
@@ -54,7 +55,35 @@ def test_another_engine_gives_the_same_figure(name, trades):
     assert numbers(theirs) == pytest.approx(numbers(ours), rel=1e-9)
     assert set(words(ours)) - set(words(theirs)) == {
         "synthetic data"
-    }  # only pandas frames tell
+    }  # Polars has no place for where rows come from
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        pa.Table.from_pandas,
+        lab.engine.portable,
+        lambda t: lab.engine.portable(pa.Table.from_pandas(t)),
+        lambda t: lab.engine.portable(t).to_pandas(),
+        lambda t: pd.concat([t.head(20), t.tail(20)]),
+    ],
+    ids=["pyarrow", "portable", "portable of pyarrow", "and back", "concat"],
+)
+def test_frames_that_can_carry_their_source_are_labelled_synthetic(convert, trades):
+    assert "synthetic data" in words(figures.volume(convert(trades)))
+    real = trades.copy()
+    real.attrs["synthetic"] = False
+    assert "synthetic data" not in words(figures.volume(convert(real)))
+    real.attrs = {}
+    assert "synthetic data" not in words(figures.volume(convert(real)))
+
+
+def test_an_archive_of_synthetic_trades_is_labelled(tmp_path):
+    archive = lab.Archive(tmp_path / "a.duckdb")
+    assert archive.synthetic is False
+    archive.sync(lab.connect(), account_id=10083)
+    assert archive.synthetic is True
+    assert "synthetic data" in words(figures.volume(archive))
 
 
 # Odd trades
