@@ -164,6 +164,18 @@ def test_unknown_fill_types_are_drawn_apart(trades):
     assert "type unknown" in lines(figures.cost_curve(frame, tolerance=None))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_axis_of_rates_has_all_of_them_and_0(sign, trades):
+    frame = trades.assign(fee=trades["fee"] * sign)
+    figure = figures.fee_rates(frame)
+    rates = figure.table["bps"] * sign
+    assert (rates >= 0).all()
+    assert (rates > 1).any()
+    low, high = figure.axes[0].get_ylim()
+    assert low < min(0, figure.table["bps"].min())
+    assert high > max(0, figure.table["bps"].max())
+
+
 def test_fees_of_no_sure_tier_are_marked_apart():
     size = 10**18
     fees = {
