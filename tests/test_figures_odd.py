@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from support.engines import on
 from support.figures import (
@@ -54,7 +55,35 @@ def test_another_engine_gives_the_same_figure(name, trades):
     assert numbers(theirs) == pytest.approx(numbers(ours), rel=1e-9)
     assert set(words(ours)) - set(words(theirs)) == {
         "synthetic data"
-    }  # only pandas frames tell
+    }  # Polars has no place for where rows come from
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        pa.Table.from_pandas,
+        lab.engine.portable,
+        lambda t: lab.engine.portable(pa.Table.from_pandas(t)),
+        lambda t: lab.engine.portable(t).to_pandas(),
+        lambda t: pd.concat([t.head(20), t.tail(20)]),
+    ],
+    ids=["pyarrow", "portable", "portable of pyarrow", "and back", "concat"],
+)
+def test_frames_that_can_carry_their_source_are_labelled_synthetic(convert, trades):
+    assert "synthetic data" in words(figures.volume(convert(trades)))
+    real = trades.copy()
+    real.attrs["synthetic"] = False
+    assert "synthetic data" not in words(figures.volume(convert(real)))
+    real.attrs = {}
+    assert "synthetic data" not in words(figures.volume(convert(real)))
+
+
+def test_an_archive_of_synthetic_trades_is_labelled(tmp_path):
+    archive = lab.Archive(tmp_path / "a.duckdb")
+    assert archive.synthetic is False
+    archive.sync(lab.connect(), account_id=10083)
+    assert archive.synthetic is True
+    assert "synthetic data" in words(figures.volume(archive))
 
 
 # Odd trades
@@ -135,6 +164,18 @@ def test_unknown_fill_types_are_drawn_apart(trades):
     assert "type unknown" in lines(figures.cost_curve(frame, tolerance=None))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_axis_of_rates_has_all_of_them_and_0(sign, trades):
+    frame = trades.assign(fee=trades["fee"] * sign)
+    figure = figures.fee_rates(frame)
+    rates = figure.table["bps"] * sign
+    assert (rates >= 0).all()
+    assert (rates > 1).any()
+    low, high = figure.axes[0].get_ylim()
+    assert low < min(0, figure.table["bps"].min())
+    assert high > max(0, figure.table["bps"].max())
+
+
 def test_fees_of_no_sure_tier_are_marked_apart():
     size = 10**18
     fees = {
@@ -181,7 +222,31 @@ def test_fees_of_no_sure_tier_are_marked_apart():
         ),
         (
             lambda t: figures.fill_shares(t, quote="DOGE"),
-            r"^lab\.figures\.fill_shares: no trade quoted in DOGE to draw\.",
+            r"^lab\.figures\.fill_shares: no trade quoted in DOGE with a known time and fill type to draw\. Pass",
+        ),
+        (
+            lambda t: figures.fill_shares(t.assign(notional=None), of="notional"),
+            r"^lab\.figures\.fill_shares: no trade .* with a known time, fill type and notional to draw\.",
+        ),
+        (
+            lambda t: figures.volume(t.assign(fill_type=None)),
+            r"^lab\.figures\.volume: no trade .* with a known time, fill type and notional to draw\. Pass other",
+        ),
+        (
+            lambda t: figures.volume(t, quote="eth"),
+            r"^lab\.figures\.volume: no trade quoted in eth .* to draw\. Did you mean 'ETH'\?$",
+        ),
+        (
+            lambda t: figures.size_profile(t.assign(notional=None)),
+            r"^lab\.figures\.size_profile: no trade .* with a known notional to draw\. Pass other",
+        ),
+        (
+            lambda t: figures.volume(t, ax=5),
+            r"^lab\.figures: ax= is int, not matplotlib axes\. Pass one Axes",
+        ),
+        (
+            lambda t: figures.volume(t, ax=np.array([1, 2])),
+            r"^lab\.figures: ax= is ndarray, not matplotlib axes\. Pass one Axes",
         ),
         (
             lambda t: figures.cost_curve(t, tolerance="1ms"),
@@ -200,4 +265,4 @@ def test_fees_of_no_sure_tier_are_marked_apart():
 def test_arguments_that_cannot_be_used_are_named(call, message, trades):
     with pytest.raises(LabError, match=message) as refusal:
         call(trades)
-    assert str(refusal.value).endswith(".")
+    assert str(refusal.value).endswith((".", "?"))

@@ -380,6 +380,16 @@ def test_nothing_to_compare_is_said(taken):
         figures.venue_differences(pool, prices=prices)
     with pytest.raises(
         lab.LabError,
-        match=r"^lab\.figures\.markouts: no taker's fill has a price before and after it",
+        match=r"^lab\.figures\.markouts: no taker's fill has a price before and after it\. Pass prices=,",
     ):
         figures.markouts(trades.head(1))
+    with pytest.raises(
+        lab.LabError,
+        match=r"^lab\.figures\.markouts: no taker's fill .*\. Pass prices of the time around the fills,",
+    ):
+        figures.markouts(trades.head(1), prices=prices.head(0))
+    with pytest.raises(
+        lab.LabError,
+        match=r"^lab\.figures\.markouts: no fill is known to be a taker's\. .*with_roles",
+    ):
+        figures.markouts(trades.head(1).assign(role="maker"), prices=prices)

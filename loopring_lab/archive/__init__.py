@@ -109,6 +109,12 @@ class Archive:
         bound = self._file.source()
         return bound.name if bound else None
 
+    @property
+    def synthetic(self) -> bool:
+        """Whether the trades are synthetic, as their source stated; False while the archive is empty."""
+        bound = self._file.source()
+        return bound is not None and bound.synthetic
+
     def sync(
         self,
         client: Client,

@@ -8,7 +8,7 @@ amount, and leaves as a decimal; counts are BIGINT.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,20 @@ def kind_of(frame: Any) -> str:
         )
     full_name = name if package == "builtins" else f"{package}.{name}"
     raise LabError(f"expected a trades DataFrame, got {full_name}. {hint}")
+
+
+def attrs_of(frame: Any) -> Mapping[str, Any]:
+    """Return what a frame says of where its rows come from; empty for kinds that cannot carry that."""
+    kind = kind_of(frame)
+    if kind == "pandas":
+        return dict(frame.attrs)
+    if kind == "pyarrow":
+        # Arrow keeps there what pandas has in `attrs`.
+        metadata = frame.schema.pandas_metadata or {}
+        return dict(metadata.get("attributes") or {})
+    if kind == "archive":
+        return {"synthetic": frame.synthetic}
+    return {}
 
 
 def column_names(frame: Any, caller: str) -> list[Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
-from loopring_lab.errors import LabError
+from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.figures.words import group_label
 from loopring_lab.fills.prices import OWN_TRADES
 
@@ -37,16 +37,22 @@ def select_quote(
     table: pd.DataFrame,
     quote: str | None,
     caller: str,
+    known: str,
 ) -> tuple[pd.DataFrame, str]:
-    """Select the rows of one quote token, by default the one with the most fills."""
+    """Select the rows of one quote token, by default the one with the most fills; all rows have what is `known`."""
     # The token with most fills says most about the account.
     if not quote and table["quote"].notna().any():
         counts = table.groupby("quote", observed=True)["fills"].sum()
         quote = str(counts.idxmax())
     selected = table[table["quote"] == quote]
     if selected.empty:
+        hint = did_you_mean(
+            quote,
+            table["quote"].dropna().unique(),
+            "Pass other trades, or another quote=.",
+        )
         raise LabError(
-            f"{caller}: no trade quoted in {quote or 'any token'} to draw. Pass other trades, or another quote=."
+            f"{caller}: no trade quoted in {quote or 'any token'} with a known {known} to draw. {hint}"
         )
     return selected, str(quote)
 

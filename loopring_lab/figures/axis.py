@@ -156,7 +156,7 @@ def quantiles_of(
     """Select the quantiles of one quote token from `fills.size_profile`, by default that with most fills."""
     # Fills of unknown size are in no quantile.
     known = profile.dropna(subset=["quantile"]).astype({"quantile": int})
-    return select_quote(known, quote, caller)
+    return select_quote(known, quote, caller, known="notional")
 
 
 def bounds_of(table: pd.DataFrame) -> pd.DataFrame:

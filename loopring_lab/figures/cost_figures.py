@@ -427,7 +427,7 @@ def markouts(
     Raises
     ------
     LabError
-        No taker's fill has a price before and after it, or an argument is not valid.
+        No fill is known to be a taker's, no such fill has a price before and after it, or an argument is not valid.
 
     Examples
     --------
@@ -435,13 +435,22 @@ def markouts(
     >>> lab.figures.markouts(trades, prices=client.outside_prices(trades))
     <Figure size 900x420 with 1 Axes>
     """
+    caller = "lab.figures.markouts"
     table = as_pandas(fills.markouts(trades, prices, horizons, "fill_type"))
+    if table.empty:
+        raise LabError(
+            f"{caller}: no fill is known to be a taker's. Pass takers' fills; lab.fills.with_roles finds roles that "
+            "are not known."
+        )
     # Fills without a reference price have no cost.
     table = table.assign(priced=table["fills"] - table["unpriced"])
     table = style.label_unknown_types(table[table["priced"] > 0])
     if table.empty:
+        hint = "Pass prices="
+        if prices is not None:
+            hint = "Pass prices of the time around the fills"
         raise LabError(
-            "lab.figures.markouts: no taker's fill has a price before and after it. Pass prices=, or longer horizons=."
+            f"{caller}: no taker's fill has a price before and after it. {hint}, or longer horizons=."
         )
     # As the caller wrote them.
     names = [str(horizon) for horizon in horizons]

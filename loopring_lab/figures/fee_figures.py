@@ -41,7 +41,7 @@ from loopring_lab.figures.words import (
 )
 
 DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
-# Part of the height of rates that is left below 0, so that a line at 0 is not cut.
+# Part of the height of rates that is left below 0 and the lowest, so that a line there is not cut.
 BELOW_ZERO = 0.015
 # Tiers whose colours can be told apart on viridis, by eye.
 MOST_TIERS = 8
@@ -156,9 +156,10 @@ def fee_rates(
             starts = np.append(periods.left, periods.end)
             look = {**group.line, "marker": None, "drawstyle": "steps-post"}
             axes.plot(starts, heights, **look)
-        # Also where all fees are 0 the axis shows basis points.
+        # Also where all fees are 0 the axis shows basis points. Rebates are below 0.
         top = max(1.0, 1.06 * steps["rate"].max())
-        axes.set_ylim(-BELOW_ZERO * top, top)
+        low = min(0.0, 1.06 * steps["rate"].min())
+        axes.set_ylim(low - BELOW_ZERO * (top - low), top)
         axes.set_xlim(periods.left[0], periods.end)
         axis.format_dates(axes, periods)
         axes.set_ylabel("fee rate (basis points)")

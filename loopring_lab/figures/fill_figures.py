@@ -92,7 +92,12 @@ def volume(
     caller = "lab.figures.volume"
     needed = ("created_at", "quote", "fill_type", "notional")
     daily = as_pandas(ask(Question(caller, DAILY_VOLUMES, needed), trades))
-    daily, token = select_quote(daily, quote, caller)
+    daily, token = select_quote(
+        daily,
+        quote,
+        caller,
+        known="time, fill type and notional",
+    )
     table, length, name = _in_equal_periods(daily)
     periods = axis.timeline(
         table["period"],
@@ -177,7 +182,10 @@ def fill_shares(
     markets = ""
     keys = ["period"]
     if of_one_token:
-        sums, token = select_quote(sums, quote, caller)
+        known = "time and fill type"
+        if of == "notional":
+            known = "time, fill type and notional"
+        sums, token = select_quote(sums, quote, caller, known)
         markets = f", {token}-quoted markets"
         # Notional adds up within one quote token only.
         keys = ["period", "quote"]

@@ -16,6 +16,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
+from loopring_lab.engine.frames import attrs_of
+from loopring_lab.errors import LabError
 from loopring_lab.figures.answers import interval_of
 from loopring_lab.figures.marks import Figure, Mark, bar_marks
 from loopring_lab.figures.words import UNKNOWN, format_count, format_number
@@ -175,6 +177,11 @@ def drawing(
 
     `counts_above` leaves a line above the axes; a figure of `rows` is as high as they need.
     """
+    if not (ax is None or isinstance(ax, Axes)):
+        raise LabError(
+            f"lab.figures: ax= is {type(ax).__name__}, not matplotlib axes. Pass one Axes, such as "
+            "figure.subplots() of a matplotlib figure returns, or leave out ax=."
+        )
     small_print = [note for note in notes if note]
     with rc_context(STYLE):
         axes = ax or _new_axes(rows, "".join(notes).count("\n"))
@@ -239,9 +246,7 @@ def _write_title(
 
 def _mark_synthetic(axes: Axes, trades: Any) -> None:
     """Label synthetic data once, in the corner of the figure."""
-    # Frames of pandas carry where they come from; other engines cannot.
-    attrs = getattr(trades, "attrs", None)
-    if not isinstance(attrs, Mapping) or not attrs.get("synthetic"):
+    if not attrs_of(trades).get("synthetic"):
         return
     for other in axes.figure.axes:
         if any(text.get_text() == SYNTHETIC for text in other.texts):
