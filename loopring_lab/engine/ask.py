@@ -51,7 +51,9 @@ def ask(question: Question, trades: Any, prices: Any = None, **tables: pa.Table)
         prices = prices_in_memory(question, prices)
     if kind == "archive":
         # The database of an archive finds no variables, only tables that are registered.
-        given = {name: with_hugeints(table) for name, table in tables.items()}
+        given = {
+            f"given_{name}": with_hugeints(table) for name, table in tables.items()
+        }
         if prices is not None:
             given["given_prices"] = prices
         with trades.opened(**given) as relation:

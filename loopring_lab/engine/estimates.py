@@ -22,7 +22,8 @@ from loopring_lab.errors import LabError
 # Intervals of fewer fills or effective orders are not shown: they hold the truth too seldom.
 FEWEST = 20
 
-# An estimate of a rate, as answers show it.
+# An estimate of a rate, as answers show it, and what its columns are called before the rate.
+OF_RATES = ("mean", "weighted", "median", "low", "high")
 SHOWN = """e.mean_{0}, e.weighted_{0}, m.{0} AS median_{0},
     e.weighted_{0} - reach * error_{0} AS low_{0}, e.weighted_{0} + reach * error_{0} AS high_{0}"""
 
@@ -30,7 +31,8 @@ SHOWN = """e.mean_{0}, e.weighted_{0}, m.{0} AS median_{0},
 def check_level(intervals: Any, caller: str) -> None:
     """Raise a `LabError` unless the level of intervals lies between 0 and 1."""
     is_number = isinstance(intervals, (int, float)) and not isinstance(intervals, bool)
-    if not is_number or not 0 < intervals < 1:
+    # Levels within rounding of 0 or 1 have no quantile.
+    if not is_number or not 1 < 1 + intervals < 2:
         raise LabError(
             f"{caller}: intervals={intervals!r} is not a level between 0 and 1. Give one such as 0.95."
         )
@@ -75,6 +77,13 @@ def with_estimates(
         Further columns of the answer, over ``medians`` as m.
     """
     keys = question.keys
+    own = [f"{kind}_{rate}" for rate in rates for kind in OF_RATES]
+    for name in keys.names:
+        if name in own:
+            raise LabError(
+                f"{question.caller}: by= cannot include {name!r}. The result has its own column of that name: "
+                "rename yours."
+            )
     group = keys.columns()
     # All rates are over the same rows, so that parts of a cost add up.
     whole = " + ".join(rates)
@@ -196,8 +205,6 @@ LEFT JOIN ({both_sides_sql(keys)}
         "weighed": weighed,
         "several": several,
         "paid": paid,
-    }
-    steps |= {
         "sums": sums,
         "means": means,
         "spreads": spreads,

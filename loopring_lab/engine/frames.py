@@ -34,13 +34,34 @@ TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
 # Columns that frames may hold as other types, such as numbers read from a CSV as floats.
 TYPES = {
     **dict.fromkeys(
-        ("market", "base", "quote", "side", "fill_type", "role", "role_source", "flow"),
+        (
+            "market",
+            "base",
+            "quote",
+            "side",
+            "fill_type",
+            "role",
+            "role_source",
+            "flow",
+            "fee_token",
+            "order_hash",
+        ),
         "VARCHAR",
     ),
-    **dict.fromkeys(("fee_token", "order_hash"), "VARCHAR"),
-    **dict.fromkeys(("trade_id", "account_id", "token_id", "storage_id"), "BIGINT"),
-    **dict.fromkeys(("block_id", "index_in_block"), "BIGINT"),
-    **dict.fromkeys(("base_decimals", "quote_decimals", "fills"), "BIGINT"),
+    **dict.fromkeys(
+        (
+            "trade_id",
+            "account_id",
+            "token_id",
+            "storage_id",
+            "block_id",
+            "index_in_block",
+            "base_decimals",
+            "quote_decimals",
+            "fills",
+        ),
+        "BIGINT",
+    ),
     "fee_bps": "DOUBLE",
 }
 
@@ -359,15 +380,21 @@ def with_milliseconds(table: pa.Table) -> pa.Table:
         if pa.types.is_timestamp(entry.type) and entry.type.tz is not None:
             table = replaced(table, entry.name, column.cast(TIMESTAMP, safe=False))
         elif entry.type == pa.month_day_nano_interval():
-            # DuckDB and Arrow keep lengths in parts; none has days or months.
             lengths = [
-                length and length.nanoseconds // 10**6 for length in column.to_pylist()
+                length and _milliseconds(length) for length in column.to_pylist()
             ]
             table = replaced(table, entry.name, pa.array(lengths, pa.duration("ms")))
         elif entry.type == pa.bool8():
             # The connections of archives give truth values as bytes, which Spark cannot read.
             table = replaced(table, entry.name, column.cast(pa.bool_()))
     return table
+
+
+def _milliseconds(length: pa.MonthDayNano) -> int:
+    """Return a length of time in milliseconds; as where DuckDB compares lengths, a month has 30 days."""
+    days = pd.Timedelta(days=30 * length.months + length.days)
+    rest = pd.Timedelta(length.nanoseconds, "ns")
+    return (days + rest) // pd.Timedelta(1, "ms")
 
 
 def _relation_of(relation: Any, given_answer: pa.Table) -> Any:

@@ -150,8 +150,12 @@ class Keys:
             alias = prefix + key
             values = self.order.get(name)
             if values:
-                listed = ", ".join(literal(str(value)) for value in values)
-                terms.append(f"list_position([{listed}], {alias}::VARCHAR) NULLS LAST")
+                # DuckDB reads each text as a value of the key's own type.
+                places = " ".join(
+                    f"WHEN {literal(str(value))} THEN {place}"
+                    for place, value in enumerate(values)
+                )
+                terms.append(f"CASE {alias} {places} END NULLS LAST")
             else:
                 terms.append(f"{alias} NULLS LAST")
         terms += [f"{name} NULLS LAST" for name in others]

@@ -6,6 +6,10 @@ Steps read from top to bottom; each may name those above it. Some names have a m
     what the question needs of each fill or order. If it is the last step, it is the answer, by row.
 ``sums``
     sums of rows by group, which can be added up over markets
+``quotes``
+    the quote tokens of each group
+``weights``
+    how groups are weighed, from all quote tokens
 ``means``
     what follows from all sums, by group
 ``spreads``
@@ -17,8 +21,8 @@ Steps read from top to bottom; each may name those above it. Some names have a m
 ``answer``
     one row for each group; by default the sums
 
-``means`` and ``answer`` are about all markets, every other step about one: its rows need only rows of the
-same market. So Spark's workers run the others market by market, and these two are run on what comes back.
+``weights``, ``means`` and ``answer`` are about all markets, every other step about one: its rows need only rows of the
+same market. So Spark's workers run the others market by market, and these three are run on what comes back.
 
 What queries find in ``trades``, besides the columns asked for:
 
@@ -200,7 +204,9 @@ def ask_relation(
 ) -> Any:
     """Ask a question of a relation, on the connection that it is of; a relation comes out."""
     caller = question.caller
-    types: dict[str, Mapping[str, str]] = {"given_trades": _types(trades)}
+    small = {f"given_{name}": table for name, table in tables.items()}
+    types: dict[str, Mapping[str, str]] = {name: {} for name in small}
+    types["given_trades"] = _types(trades)
     names = list(types["given_trades"])
     _wanted(question, names)
     shown = names if question.shown is None else question.shown
@@ -208,20 +214,20 @@ def ask_relation(
     fields = [f"{quoted(name)} := {quoted(name)}" for name in shown]
     fields.append(f"{quoted(ROW)} := row_number() OVER ()")
     row = "NULL" if question.has_groups else f"struct_pack({', '.join(fields)})"
-    # DuckDB finds tables by name of variable.
-    worth = tables.get("worth")
-    pools = tables.get("pools")
-    units = tables.get("units")
-    flows = tables.get("flows")
-    ledger = tables.get("ledger")
-    fitted = tables.get("fitted")
+    # One variable for each of `TABLES`: DuckDB finds tables by name of variable.
+    given_worth = tables.get("worth")
+    given_pools = tables.get("pools")
+    given_units = tables.get("units")
+    given_flows = tables.get("flows")
+    given_ledger = tables.get("ledger")
+    given_fitted = tables.get("fitted")
     given_prices = prices
     if prices is not None:
         types["given_prices"] = _types(
             trades.query("given_trades", "FROM given_prices")
         )
     text = _text(question, types, row, fits_memory=False)
-    _log(question, "the relation of trades", text, tables)
+    _log(question, "the relation of trades", text, small)
     with translated(caller):
         if not is_archive:
             # The relation may be of the user's own database. An archive knows how many rows its tables have.
@@ -367,11 +373,15 @@ def _text(
             )
     keys = question.keys.definitions(trade_types)
     wanted = [*question.needs, *question.may_have]
+    # As steps, small tables come before those that have the same name in a user's database.
     texts = {
-        "trades": _table(
-            "given_trades", wanted, trade_types, question.caller, *keys, f"{row} AS row"
-        )
+        name: f"-- a small table that is asked with\nFROM given_{name}"
+        for name in TABLES
+        if f"given_{name}" in types
     }
+    texts["trades"] = _table(
+        "given_trades", wanted, trade_types, question.caller, *keys, f"{row} AS row"
+    )
     if "given_prices" in types:
         wanted = [*question.price_needs, *question.price_may_have]
         texts["prices"] = _table(
@@ -524,9 +534,18 @@ def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
     )
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
-    return list(
+    wanted = list(
         dict.fromkeys([*question.needs, *optional, *time, *question.keys.of_frame])
     )
+    by_capitals: dict[str, str] = {}
+    for name in wanted:
+        other = by_capitals.setdefault(name.lower(), name)
+        if other != name:
+            raise LabError(
+                f"{question.caller}: the columns {other!r} and {name!r} differ in capitals only, which DuckDB "
+                "takes for one. Rename yours."
+            )
+    return wanted
 
 
 def prices_in_memory(question: Question, prices: Any) -> pa.Table:

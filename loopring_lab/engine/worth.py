@@ -75,6 +75,7 @@ def worth_by_day(trades: Any, caller: str) -> pa.Table:
         caller,
         steps={"sums": DAILY_PRICES},
         needs=("created_at", "base", "quote", "size", "price", "notional"),
+        split_by=("base", "quote"),
     )
     daily = collected(ask(question, trades), caller).to_pandas()
     # A row for each day and a column for each market.

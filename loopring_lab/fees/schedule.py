@@ -420,6 +420,12 @@ def _line(line: Any, where: str) -> _Line:
         raise LabError(
             f"{CALLER}: {where} matches created_at. Use since and until instead."
         )
+    amounts = [name for name in frames.AMOUNTS if name in line]
+    if amounts:
+        raise LabError(
+            f"{CALLER}: {where} matches {amounts[0]}, and amounts cannot be matched. Add a column of classes of "
+            "them, and match that."
+        )
     match = {
         n: _values(v, f"{where}: {n}")
         for n, v in line.items()

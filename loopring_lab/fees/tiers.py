@@ -271,9 +271,11 @@ def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
     if tokens is None:
         places = _places_seen(trades, caller)
     elif isinstance(tokens, pd.DataFrame) and "decimals" in tokens:
+        # A table that was read from a file has its index as a column.
+        by_symbol = tokens.set_index("symbol") if "symbol" in tokens else tokens
         places = {
             str(symbol): int(count)
-            for symbol, count in tokens["decimals"].dropna().items()
+            for symbol, count in by_symbol["decimals"].dropna().items()
         }
     else:
         raise LabError(
@@ -281,7 +283,10 @@ def _units(trades: Any, tokens: Any, caller: str) -> pa.Table:
         )
     units = [10 ** max(0, PLACES - count) for count in places.values()]
     return pa.table(
-        {"token": pa.array(places, pa.string()), "unit": pa.array(units, pa.int64())}
+        {
+            "token": pa.array(list(places), pa.string()),
+            "unit": pa.array(units, pa.int64()),
+        }
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -203,8 +204,9 @@ def differs_by_flow(verdict: str, verdict_by_flow: Any) -> bool:
     """Return whether a class of takers has another verdict than another one, or than all together."""
     if pd.isna(verdict_by_flow):
         return False
-    verdicts = {part.rpartition(": ")[2] for part in verdict_by_flow.split(", ")}
-    return verdicts != {verdict}
+    # Names of classes may have any commas and colons.
+    verdicts = re.findall(": (pool|book|undecided)(?=, |$)", verdict_by_flow)
+    return set(verdicts) != {verdict}
 
 
 def _check_markets(trades: Any, prices: Any, caller: str) -> None:

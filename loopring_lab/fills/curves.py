@@ -192,7 +192,9 @@ def cost_curves(
     cells = _cells_with_curves(found)
     if cells.empty:
         return _answer(trades, pd.DataFrame(), CURVE)
-    cluster = cluster or _widest(found)
+    if cluster is None:
+        # A venue without a curve has no band either.
+        cluster = _widest(found[found["fill_type"].isin(cells["fill_type"])])
     fit = CostFit(cells, caller)
     if cluster == "order":
         clusters = int(cells["orders"].sum())

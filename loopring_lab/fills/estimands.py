@@ -34,7 +34,7 @@ WEIGHTS = {
 # What clusters of each level are told apart by. Orders of unknown accounts are clusters of their own.
 CLUSTERS = {
     "order": "order_id",
-    "account": "coalesce(hash(account), order_id)",
+    "account": "if(account IS NULL, order_id, hash(account))",
     "day": "hash(day)",
 }
 # Whose fills are compared, where it is not one class of takers: of trades without a column of classes, and with one.

@@ -34,26 +34,23 @@ HORIZONS = ("10s", "1min", "5min", "1h")
 MARKOUTS = ("effective_bps", "realized_bps", "impact_bps")
 SHORTFALLS = ("shortfall_bps", "fee_bps", "all_in_bps")
 ORDERS_SHOWN = (
-    *(
-        "order_hash",
-        "account_id",
-        "market",
-        "side",
-        "storage_id",
-        "first",
-        "last",
-        "seconds_to_fill",
-        "fills",
-    ),
-    *(
-        "quote",
-        "notional",
-        "average_price",
-        "arrival_price",
-        "arrival_at",
-        "both_sides",
-    ),
-    *(*SHORTFALLS, "reference"),
+    "order_hash",
+    "account_id",
+    "market",
+    "side",
+    "storage_id",
+    "first",
+    "last",
+    "seconds_to_fill",
+    "fills",
+    "quote",
+    "notional",
+    "average_price",
+    "arrival_price",
+    "arrival_at",
+    "both_sides",
+    *SHORTFALLS,
+    "reference",
 )
 Length = str | pd.Timedelta
 

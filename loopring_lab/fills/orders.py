@@ -45,7 +45,7 @@ def orders(trades: Any) -> Any:
         ``fee_token``, ``first`` and ``last`` (times of its fills), ``fills`` (more than one for an order
         filled in parts), ``amm_fills``, ``average_price`` (quote per base, truncated to 18 decimals),
         ``maker_share`` and ``taker_share`` of its volume (0 to 1; the rest has an unknown role), then the
-        columns of `fees.summary`. Fills of unknown orders are grouped together, last.
+        columns of `fees.summary`. Fills of unknown orders are grouped by the other columns that tell orders apart.
 
     Raises
     ------

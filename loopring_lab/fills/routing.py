@@ -30,6 +30,7 @@ from loopring_lab.fills.prices import RESERVED
 from loopring_lab.fills.reserves import BALANCES, PLACES
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
 
+CALLER = "lab.fills.pool_quotes"
 BPS = 10_000
 # The chain holds both amounts of a fill as float24: a mantissa of 19 bits, times a power of ten.
 MANTISSA = 2**19 - 1
@@ -41,8 +42,20 @@ TAKEN = (*RESERVED, "unquoted")
 RATES = ("before_fees_bps", "opportunity_bps")
 # What is known of each order, in the order of the answer.
 OF_ORDERS = (
-    *("first", "order_hash", "account_id", "market", "side", "storage_id"),
-    *("size_class", "fills", "base", "size", "quote", "notional", "fee_token", "fee"),
+    "first",
+    "order_hash",
+    "account_id",
+    "market",
+    "side",
+    "storage_id",
+    "size_class",
+    "fills",
+    "base",
+    "size",
+    "quote",
+    "notional",
+    "fee_token",
+    "fee",
 )
 NEEDS = (*ROLE_COLUMNS, "base", "quote", "size", "price", "notional", "fee_token")
 
@@ -142,9 +155,8 @@ def pool_quotes(
     0  SELL  2052.19   2298.45     2317.87        98.673032
     1   BUY   227.33    254.61     257.881      -128.817663
     """
-    caller = "lab.fills.pool_quotes"
-    check_level(intervals, caller)
-    check_fees(pool_fee_bps, taker_fee_bps, caller)
+    check_level(intervals, CALLER)
+    check_fees(pool_fee_bps, taker_fee_bps, CALLER)
     quoted = quoted_orders(orders, balances, by, pool_fee_bps)
     answer = compared(orders, quoted, by, taker_fee_bps, intervals)
     unquoted = quoted["pool_quote"].null_count
@@ -152,7 +164,7 @@ def pool_quotes(
     if unquoted:
         note = (
             f"{unquoted:,} of {len(quoted):,} orders have no quote: no reserves of a pool are known just before "
-            "them."
+            "them, they are more than the pool held, or an amount is not known."
         )
     return with_note(frames.like(orders, answer), note)
 
@@ -164,14 +176,13 @@ def quoted_orders(
     pool_fee_bps: int,
 ) -> pa.Table:
     """Return each taker's order on the book with the pool's quote, and the columns that it is grouped by."""
-    caller = "lab.fills.pool_quotes"
     frames.check_columns(
-        BALANCES, frames.column_names(balances, caller), f"{caller}: balances="
+        BALANCES, frames.column_names(balances, CALLER), f"{CALLER}: balances="
     )
     # Orders have some columns of their own; others are those of their trades.
     given = [by] if isinstance(by, str) else list(by or ())
     own = [name for name in given if name not in OF_ORDERS]
-    found = _with_reserves(trades, balances, keys_of(trades, own, caller, *TAKEN))
+    found = _with_reserves(trades, balances, keys_of(trades, own, CALLER, *TAKEN))
     return _with_quotes(found, pool_fee_bps)
 
 
@@ -186,8 +197,7 @@ def check_fees(pool_fee_bps: Any, taker_fee_bps: Any, caller: str) -> None:
 
 def _with_reserves(trades: Any, balances: Any, keys: Keys) -> pa.Table:
     """Return each taker's order on the book with the reserves of the pool just before it."""
-    caller = "lab.fills.pool_quotes"
-    roles, tables = role_steps(trades, caller)
+    roles, tables = role_steps(trades, CALLER)
     own = "".join(f", min({name}) AS {name}" for name in (EVERYTHING, *keys.aliases))
     steps = {
         **roles,
@@ -217,7 +227,7 @@ GROUP BY ALL""",
         "classed": f"""
 -- with the class of their size in the market; reserves must be older than `anchor`
 SELECT *,
-    {before_sql(balances, caller)} AS anchor,
+    {before_sql(balances, CALLER)} AS anchor,
     CASE WHEN size > 0 THEN 1 + {SIZE_CLASS} END AS size_class
 FROM orders
 WINDOW by_size AS (PARTITION BY market, size > 0 ORDER BY size)""",
@@ -239,14 +249,14 @@ SELECT * EXCLUDE (first_fill) FROM sums
 ORDER BY first_fill, first, market, side, account_id, order_hash, storage_id, size, notional""",
     }
     question = Question(
-        caller,
+        CALLER,
         steps,
         needs=NEEDS,
         may_have=(*PLACE, *ORDER_COLUMNS),
         keys=keys,
         price_needs=BALANCES,
     )
-    return collected(ask(question, trades, balances, **tables), caller)
+    return collected(ask(question, trades, balances, **tables), CALLER)
 
 
 def _with_quotes(orders: pa.Table, pool_fee_bps: int) -> pa.Table:
@@ -335,7 +345,6 @@ def compared(
     level: float,
 ) -> pa.Table:
     """Return how much worse orders did than the pool's quote, one row for each or, with ``by=``, for each group."""
-    caller = "lab.fills.pool_quotes"
     # What a taker keeps of what is received, at the pool and on the book.
     at_pool = repr(float(BPS - taker_fee_bps) / BPS)
     on_book = "(1 - fee::DOUBLE / (CASE fee_token WHEN base THEN size WHEN quote THEN notional END)::DOUBLE)"
@@ -362,18 +371,27 @@ FROM trades"""
         ["created_at" if name == "first" else name for name in orders.column_names]
     )
     needs = (
-        *("created_at", "market", "side", "base", "quote", "size", "notional"),
-        *("fee_token", "fee", "pool_quote", "fills"),
+        "created_at",
+        "market",
+        "side",
+        "base",
+        "quote",
+        "size",
+        "notional",
+        "fee_token",
+        "fee",
+        "pool_quote",
+        "fills",
     )
     if by is None:
         steps["rows"] = (
             f"-- the rates of each order\nSELECT row, {', '.join(RATES)} FROM costs"
         )
-        question = Question(caller, steps, needs, shown=None)
+        question = Question(CALLER, steps, needs, shown=None)
         return ask(question, named).rename_columns([*orders.column_names, *RATES])
-    keys = keys_of(named, by, caller, *TAKEN)
-    question = Question(caller, steps, needs, ("trade_id",), keys=keys)
+    keys = keys_of(named, by, CALLER, *TAKEN)
+    question = Question(CALLER, steps, needs, ("trade_id",), keys=keys)
     question = with_estimates(
         question, RATES, level, fills="fills", missing="unquoted", sides="costs"
     )
-    return ask(question, named, worth=worth_by_day(trades, caller))
+    return ask(question, named, worth=worth_by_day(trades, CALLER))
