@@ -165,9 +165,8 @@ def quoted_orders(
 ) -> pa.Table:
     """Return each taker's order on the book with the pool's quote, and the columns that it is grouped by."""
     caller = "lab.fills.pool_quotes"
-    frames.check_columns(
-        BALANCES, frames.column_names(balances, caller), f"{caller}: balances="
-    )
+    names = frames.column_names(balances, caller)
+    frames.check_columns(BALANCES, names, f"{caller}: balances=", balances)
     # Orders have some columns of their own; others are those of their trades.
     given = [by] if isinstance(by, str) else list(by or ())
     own = [name for name in given if name not in OF_ORDERS]
