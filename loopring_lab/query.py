@@ -119,6 +119,9 @@ def of_each_account(
 
 def _whole(value: Any) -> int:
     """Return a whole number, or -1 for anything else."""
+    # True is an int to Python, and would be the account 1.
+    if isinstance(value, bool):
+        return -1
     try:
         return operator.index(value)
     except TypeError:

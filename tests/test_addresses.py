@@ -37,7 +37,14 @@ def refusal(call: Callable[[], object]) -> tuple[str, str]:
 SPOILED = {
     KEY + "\n": "it ends with a line break. Read it with .strip()",
     KEY + " ": "it ends with a space",
-    KEY[:4] + "\r\nX-Other: 1" + KEY[4:]: "character 5 of 52 cannot be sent",
+    KEY[:4]
+    + "\r\nX-Other: 1"
+    + KEY[
+        4:
+    ]: "character 5 of 52 cannot be sent, because it is a line break. Copy it again",
+    KEY[:4]
+    + "\t"
+    + KEY[4:]: "character 5 of 41 cannot be sent, because it is a control",
     KEY[:4]
     + "€"
     + KEY[

@@ -71,6 +71,10 @@ NO_WHOLE_NUMBERS = [
         ([10**76], 30, "at most 76 digits"),
         ([1], -1, "decimals -1 are outside 0 to 30"),
         ([1], 31, "decimals 31 are outside 0 to 30"),
+        (["1", "2"], "x", "decimals='x': expected a whole number from 0 to 30"),
+        ([1, 2], [18, None], r"decimals=\[18, None\]: expected"),
+        ([1, 2], [6, 6, 6], "or one for each of 2 values. Give those of the token"),
+        ([1], 2**70, "decimals=1180591620717411303424: expected"),
         ([10**39], 8, "does not fit"),
     ],
 )

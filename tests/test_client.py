@@ -112,7 +112,7 @@ def test_a_limit_gives_the_newest(small, order):
         )
 
 
-NO_ACCOUNTS = [-1, "10083x", "", "-1", "10083.0", "1e3", "\u0663", "9" * 20]
+NO_ACCOUNTS = [-1, "10083x", "", "-1", "10083.0", "1e3", "\u0663", "9" * 20, True]
 
 
 NO_TIMES = ["last week", "2022-13-01", "Apr 12 2023"]
@@ -150,7 +150,7 @@ ONE = {"account_id": 94680}
         ),
         *(
             (ONE | {"limit": no}, f"limit={no!r}: give a number of trades above 0")
-            for no in ("5", 1.5, 0, -1)
+            for no in ("5", 1.5, 0, -1, True)
         ),
         *(
             (

@@ -472,6 +472,18 @@ def test_clusters_are_the_widest_that_are_enough(trades, marks, overall):
     assert pd.isna(found["low_bps"])
 
 
+def test_orders_of_unknown_accounts_are_clusters_of_their_own(trades, marks):
+    unknown = trades.assign(account_id=pd.NA).astype({"account_id": "Int64"})
+    found = lab.fills.compare_venues(unknown, marks, cluster="account").iloc[0]
+    assert found["clusters"] == found["orders"] > 100
+
+
+def test_the_note_on_classes_reads_verdicts_not_names(trades, marks):
+    found = lab.fills.compare_venues(trades.assign(flow="a, b: c"), marks)
+    assert found["verdict_by_flow"].item() == f"a, b: c: {found['verdict'].item()}"
+    assert not any("classes" in note for note in found.attrs.get("notes", []))
+
+
 def test_where_weights_decide_the_sign_the_verdict_is_undecided():
     """Of purchases the pool has most, and is cheaper by 10 bps; of sales the book has most, and is by 40."""
     fills = drawn(600, 5, 1)

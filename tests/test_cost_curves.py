@@ -167,6 +167,12 @@ def test_by_default_the_widest_with_enough_clusters(trades, marks, by_day):
     )
     few = trades[day | (trades["created_at"].dt.day == 7)]
     assert set(lab.fills.cost_curves(few, marks)["cluster"]) == {"order"}
+    # A venue with too few orders for a curve has no say.
+    at_pool = trades["fill_type"] == "amm"
+    pool = lab.fills.cost_curves(trades[at_pool], marks)
+    few_at_book = trades[~at_pool].head(6)
+    mixed = lab.fills.cost_curves(pd.concat([trades[at_pool], few_at_book]), marks)
+    assert set(mixed["cluster"]) == set(pool["cluster"]) != {"order"}
 
 
 # The truth

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -311,6 +312,7 @@ def test_an_enum_of_polars_stands_in_its_order():
 CUT = ["(-1.0, 0.0]", "(0.0, 2.0]", "(2.0, 10.0]", None]
 MONTHS = ["2021-11", "2021-12", "2022-01", "2022-02", "2022-03"]
 SIZES = ["small", "medium", "large"]
+NEWEST = pd.to_datetime(["2022-03-01", "2022-02-27", "2022-02-28"], utc=True)
 
 
 def kinds_of_keys(number: np.ndarray) -> dict[str, tuple[Any, list[Any]]]:
@@ -330,9 +332,27 @@ def kinds_of_keys(number: np.ndarray) -> dict[str, tuple[Any, list[Any]]]:
         ),
         "ordered": (codes(number % 4 - 1, SIZES, ordered=True), [*SIZES, None]),
         "ordered numbers": (codes(number % 3, [30, 2, 10], ordered=True), [30, 2, 10]),
+        "ordered truth values": (
+            codes(number % 2, [True, False], ordered=True),
+            [True, False],
+        ),
+        "ordered times": (codes(number % 3, NEWEST, ordered=True), [*NEWEST]),
         "not ordered": (codes(number % 3, SIZES), sorted(SIZES)),
         "numbers": (codes(number % 2, [10, 2]), [2, 10]),
     }
+
+
+def test_lengths_of_days_of_a_relation_are_shown_whole():
+    with duckdb.connect() as connection:
+        connection.register("history", lab.engine.portable(keyed()[0]))
+        lengths = "INTERVAL (1 + trade_id % 2) DAY + INTERVAL 1 HOUR AS key"
+        found = lab.fees.summary(
+            connection.sql(f"SELECT *, {lengths} FROM history"), by="key"
+        )
+        expected = [pd.Timedelta(hours=hours) for hours in (25, 49)]
+        assert list(dict.fromkeys(found.to_arrow_table()["key"].to_pylist())) == [
+            length.to_pytimedelta() for length in expected
+        ]
 
 
 @pytest.mark.parametrize("kind", kinds_of_keys(np.arange(5)))

@@ -259,6 +259,12 @@ def test_without_a_token_list_tiers_are_never_wrong_only_less_certain():
         assert found["certainty"].tolist() == ["exact", "ambiguous"] * repeated
 
 
+def test_a_token_list_that_was_read_from_a_file_has_its_symbols_in_a_column(history):
+    tokens = lab.connect().tokens()
+    expected = lab.fees.tiers(history, tokens=tokens)
+    assert_frame_equal(lab.fees.tiers(history, tokens=tokens.reset_index()), expected)
+
+
 # Values in one token
 
 
@@ -467,6 +473,12 @@ def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(history, case):
                 frame, [{"bps": 1, "side": "BUY"}, {**match, "bps": 0}], others
             )
         assert hint in str(refused.value)
+
+
+def test_amounts_cannot_be_matched(history):
+    line = {"size": history["size"].iloc[0], "bps": 20}
+    with pytest.raises(LabError, match="matches size, and amounts cannot be matched"):
+        lab.fees.schedule_check(history, [line, {"bps": 100}])
 
 
 def test_a_value_that_may_be_absent_is_allowed_by_name(history):

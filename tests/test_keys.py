@@ -655,6 +655,12 @@ NO_SEED = r"keySeed: does not end in 'with key nonce: 1'"
 NO_TIME = r"valid_for=.*Give text such as '30d'"
 
 
+NO_FEE = r"maxFee: expected 0 to 79,228,162,514\.\d+ ETH, got max_fee='.*'\. Give units of ETH"
+
+
+NO_DEADLINE = r"validUntil: .* to 2106-02-07 06:28:15 UTC, got valid_for=.*'30d'"
+
+
 REFUSED: list[Refused] = [
     (
         "signer",
@@ -669,13 +675,30 @@ REFUSED: list[Refused] = [
         NO_SEED,
     ),
     (
+        "key_seed",
+        [101010101, b"0101 with key nonce: 1"],
+        ProtocolError,
+        "keySeed: expected text, got .*'with key nonce: 1'",
+    ),
+    (
         "valid_for",
         ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)],
         KeyUpdateError,
         NO_TIME,
     ),
     ("max_fee", [0.1, "a lot", "1E-19", "NaN", True], AmountError, None),
-    ("max_fee", ["-1", "79228162514.264337593543950336"], ProtocolError, None),
+    (
+        "max_fee",
+        ["-1", "1e30", "79228162514.264337593543950336"],
+        ProtocolError,
+        NO_FEE,
+    ),
+    (
+        "valid_for",
+        ["40000d", timedelta(days=40_000), datetime(1969, 12, 31)],  # noqa: DTZ001
+        ProtocolError,
+        NO_DEADLINE,
+    ),
     (
         "fee_token",
         ["WBTC"],

@@ -153,6 +153,31 @@ def test_a_frame_given_by_a_variable_s_name_is_never_taken_for_a_table():
     assert len(worth) == len(pools) == len(given_trades) == 1
 
 
+def test_tables_of_a_user_s_own_database_are_never_taken_for_those_of_a_query():
+    tokens = lab.connect().tokens()
+    questions: list[Callable[[Any], Any]] = [
+        lambda given: lab.fees.tiers(given, tokens=tokens),
+        lambda given: lab.fills.all_in_cost(given, by="label"),
+        lambda given: lab.fills.markouts(given, horizons=["1min"], by="label"),
+    ]
+    with duckdb.connect() as connection:
+        connection.register("history", lab.engine.portable(trades()))
+        connection.execute(
+            "CREATE TABLE units AS SELECT 'ETH' AS token, 1000000::BIGINT AS unit"
+        )
+        connection.execute("CREATE TABLE worth AS SELECT 'ETH' AS token")
+        connection.execute("CREATE TABLE pools AS SELECT 5 AS account_id")
+        for question in questions:
+            found = question(connection.table("history")).to_arrow_table().to_pandas()
+            expected = collected(question(trades())).to_pandas()
+            assert_same(found, expected)
+
+
+def test_columns_that_differ_in_capitals_only_are_refused():
+    with pytest.raises(LabError, match="'side' and 'Side' differ in capitals only"):
+        lab.fees.summary(trades().assign(Side="x"), by="Side")
+
+
 # Amounts that do not fit
 
 

@@ -86,6 +86,26 @@ def test_options_are_checked(how, said):
         show(read(page([row()])), **how)
 
 
+def test_amounts_whose_token_stands_in_two_columns_are_refused_and_others_shown():
+    frame = read(page([row()]))
+    twice = pd.concat([frame, frame], axis=1)
+    with pytest.raises(lab.LabError, match="two columns 'base'. Drop or rename one"):
+        show(twice)
+    with pytest.raises(lab.LabError, match="two columns 'fee'. Drop or rename one"):
+        lab.amounts.total(twice, "fee")
+    names = show(twice[["side", "market"]]).frame.columns
+    assert names.tolist() == ["side", "side", "market", "market"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [(1, "Showing first 1 of 3 rows."), (2, "Showing first 1 and last 1 of 3 rows.")],
+)
+def test_how_many_rows_are_left_out_is_said(rows, said):
+    frame = pd.DataFrame({"a": ["x", "y", "z"]})
+    assert show(frame, rows=rows).notes == [said]
+
+
 def test_no_rows_are_said_and_what_is_no_frame_is_refused():
     assert "No rows." in repr(show(pd.DataFrame({"a": []})))
     with pytest.raises(

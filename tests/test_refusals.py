@@ -39,6 +39,26 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fees.summary(f, by=["side", "side"]),
         r"'side'. Name it once",
     ),
+    "a column in place of its name": (
+        lambda f: lab.fees.summary(f, by=f["side"]),
+        r"by= cannot include '(BUY|SELL)'. It takes names of columns, such as 'market'",
+    ),
+    "a name and a column": (
+        lambda f: lab.fees.summary(f, by=["side", f["market"]]),
+        r"by= cannot include Series. It takes names of columns",
+    ),
+    "the time in the index": (
+        lambda f: lab.fees.over_time(f.set_index("created_at")),
+        r"has no column 'created_at'. Its index has that name: .*\.reset_index\(\)",
+    ),
+    "a key in the index": (
+        lambda f: lab.fees.summary(f.set_index(["market", "side"]), by="side"),
+        r"has no column 'side'. Its index has that name",
+    ),
+    "prices by time": (
+        lambda f: lab.fills.all_in_cost(f, prices=f.set_index("created_at")),
+        r"prices=: the frame has no column 'created_at'. Its index has that name",
+    ),
     "by lists": (
         lambda f: lab.fees.summary(f.assign(tags=[["a"]] * len(f)), by="tags"),
         r"'tags' is list.* cannot be ordered",
@@ -234,6 +254,10 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "a share of a pool": (
         lambda f: lab.fills.liquidity(f, pool_fee_bps=0.2),
         r"is not a fee",
+    ),
+    "balances by time": (
+        lambda f: lab.fills.pool_quotes(f, reserves(f).set_index("created_at")),
+        r"balances=: the frame has no column 'created_at'. Its index has that name",
     ),
     "a number for balances": (
         lambda f: lab.fills.liquidity(of_pool(f), 5),

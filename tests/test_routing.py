@@ -154,6 +154,14 @@ def test_groups_are_columns_of_orders_or_of_trades(by, trades, balances, quotes)
     assert found["fills"].sum() == quotes["fills"].sum()
 
 
+def test_groups_may_come_one_by_one_and_must_be_names(trades, balances):
+    expected = lab.fills.pool_quotes(trades, balances, by=["market"])
+    found = lab.fills.pool_quotes(trades, balances, by=iter(["market"]))
+    pd.testing.assert_frame_equal(found, expected)
+    with pytest.raises(LabError, match="by= cannot include int"):
+        lab.fills.pool_quotes(trades, balances, by=5)
+
+
 def test_on_the_recorded_block_orders_are_quoted_where_balances_are_stated():
     client = lab.connect(blocks="sample")
     balances = client.pool_balances()

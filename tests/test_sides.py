@@ -250,6 +250,15 @@ def test_pools_that_are_none_are_refused(pools):
     assert_refused(ask, "pools=", trades_from(*FREE))
 
 
+def test_pools_may_come_one_by_one():
+    frame = trades_from(*FREE)
+    expected = lab.fills.with_roles(frame, pools=[900])
+    assert expected["role"].notna().any()
+    pd.testing.assert_frame_equal(
+        lab.fills.with_roles(frame, pools=(one for one in [900])), expected
+    )
+
+
 # Each fill once
 
 

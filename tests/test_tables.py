@@ -326,6 +326,7 @@ def test_frames_put_together_list_fills_that_differ_and_each_copy_too_many():
     overlapping = pd.concat([one, read(page([row(), row(id="1")])), one])
     assert reasons(overlapping) == ["read twice: identical to another row"] * 2
     assert reasons(overlapping.drop_duplicates(["trade_id"])) == []
+    assert reasons(overlapping.drop_duplicates()) == []
     assert (
         reasons(pd.concat([one, other])) == ["repeated identity with other content"] * 2
     )

@@ -85,7 +85,8 @@ def to_units(
     Raises
     ------
     AmountError
-        A value is not a whole number, or does not fit `dtype` without losing digits.
+        A value is not a whole number, or does not fit `dtype` without losing digits, or `decimals` are not
+        decimals of a token.
 
     Examples
     --------
@@ -134,7 +135,7 @@ def to_smallest(
     Raises
     ------
     AmountError
-        An amount has digits below the token's smallest unit.
+        An amount has digits below the token's smallest unit, or `decimals` are not decimals of a token.
 
     Examples
     --------

@@ -205,7 +205,8 @@ def show(
     Raises
     ------
     LabError
-        `rows` is below 1, or `precision` is neither a number nor a tokens frame.
+        `rows` is below 1, `precision` is neither a number nor a tokens frame, or the tokens of amounts stand in
+        two columns of one name.
 
     Examples
     --------
@@ -243,7 +244,8 @@ def readable(
         head = rows - tail
         visible = pd.concat([frame.head(head), frame.tail(tail)])
         gap = head
-        notes.append(f"Showing first {head} and last {tail} of {len(frame):,} rows.")
+        last = f" and last {tail}" if tail else ""
+        notes.append(f"Showing first {head}{last} of {len(frame):,} rows.")
     if len(frame) == 0:
         notes.append("No rows.")
     empty = empty_columns(frame)
@@ -398,11 +400,21 @@ def tokens_of(frame: Any, name: str) -> pd.Series | None:
     unit_column = "" if f"{name}_units" in frame else UNIT_COLUMNS.get(name, "")
     tokens: pd.Series | None = None
     if unit_column in frame.columns:
-        tokens = frame[unit_column]
+        tokens = only_column(frame, unit_column)
     elif unit_column in frame.index.names:
         level = frame.index.get_level_values(unit_column)
         tokens = level.to_series(index=frame.index)
     return tokens
+
+
+def only_column(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Return a column whose name no other column has."""
+    found = frame[name]
+    if isinstance(found, pd.DataFrame):
+        raise LabError(
+            f"The frame has two columns {name!r}. Drop or rename one of them."
+        )
+    return found
 
 
 def is_missing(value: Any) -> bool:
@@ -570,7 +582,7 @@ def _with_certain_digits(
     errors = [unstated] * len(amounts)
     # A result in one token says of each value how far off it can be.
     if "within_bps" in frame:
-        stated = frame["within_bps"]
+        stated = only_column(frame, "within_bps")
         errors = [unstated if pd.isna(bps) else Decimal(bps) / 10_000 for bps in stated]
     return [
         truncate(amount, max(0, -(amount * error).adjusted()))

@@ -244,13 +244,19 @@ def decimals_of_each(
     token: TokenName,
 ) -> np.ndarray:
     """Repeat a single number of decimals for each value, and check the range."""
-    each = np.broadcast_to(
-        np.asarray(
-            decimals,
-            dtype=np.int64,
-        ),
-        count,
-    )
+    try:
+        each = np.broadcast_to(
+            np.asarray(
+                decimals,
+                dtype=np.int64,
+            ),
+            count,
+        )
+    except (TypeError, ValueError, OverflowError):
+        raise AmountError(
+            f"decimals={shown(decimals)}: expected a whole number from 0 to {MAX_DECIMALS}, or one for each of {count} "
+            "values. Give those of the token, which client.tokens() lists."
+        ) from None
     check_decimals(each, token)
     return each
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.amounts.display import tokens_of
+from loopring_lab.amounts.display import only_column, tokens_of
 from loopring_lab.amounts.series import as_amounts
 from loopring_lab.errors import AmountError, did_you_mean
 
@@ -46,6 +46,8 @@ def total(
     AmountError
         The tokens are not known or would mix, an amount is null, so that the sum would be too small, or a sum
         does not fit.
+    LabError
+        The frame has two columns of the name.
 
     Examples
     --------
@@ -99,7 +101,7 @@ def _values(amounts: Any, column: Any) -> pd.Series:
         listed = f"It has {', '.join(map(str, amounts.columns)) or 'no columns'}."
         hint = did_you_mean(column, amounts.columns, listed)
         raise AmountError(f"total: the frame has no column {column!r}. {hint}")
-    return as_amounts(amounts[column])
+    return as_amounts(only_column(amounts, column))
 
 
 def _is_of(tokens: pd.Series, token: str) -> Any:

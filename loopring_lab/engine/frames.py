@@ -163,12 +163,17 @@ def column_names(frame: Any, caller: str) -> list[Any]:
     return names
 
 
-def check_columns(wanted: Iterable[str], names: Sequence[Any], caller: str) -> None:
-    """Raise a `LabError` that names the first column that a frame lacks."""
+def check_columns(
+    wanted: Iterable[str], names: Sequence[Any], caller: str, frame: Any = None
+) -> None:
+    """Raise a `LabError` that names the first column that a frame lacks, and says where its index has it."""
+    levels = frame.index.names if isinstance(frame, pd.DataFrame) else ()
     for name in wanted:
         if name not in names:
             listed = f"It has {', '.join(map(str, names)) or 'no columns'}."
             hint = did_you_mean(name, map(str, names), listed)
+            if name in levels:
+                hint = "Its index has that name: give the frame with .reset_index()."
             raise LabError(f"{caller}: the frame has no column {name!r}. {hint}")
 
 
@@ -190,7 +195,7 @@ def _given_table(frame: Any, caller: str, columns: Iterable[str] | None) -> pa.T
     kind = kind_of(frame)
     names = column_names(frame, caller)
     if columns is not None:
-        check_columns(columns, names, caller)
+        check_columns(columns, names, caller, frame)
         names = list(dict.fromkeys(columns))
     if kind == "duckdb":
         return with_milliseconds(frame.to_arrow_table()).select(names)

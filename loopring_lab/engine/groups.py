@@ -23,6 +23,7 @@ MONTHS = {"mo": 1, "q": 3, "y": 12}
 EVERYTHING = "everything"
 # What relayers and exports have in place of an order's hash, which has 64 digits and is never all zeros.
 NO_HASHES = ("", "0x", "0" * 64, "0x" + "0" * 64)
+TAKES_NAMES = "It takes names of columns, such as 'market', not their values."
 NOT_GROUPS = ("size", "price", "notional", "fee", "fee_bps")
 
 
@@ -173,22 +174,37 @@ def keys_of(
     if every is not None:
         period_sql(every)  # raises where it is not a period
         reserved = (*reserved, "period")
-    if by is None:
-        by = []
-    elif isinstance(by, str) or not isinstance(by, Iterable):
-        by = [by]
-    names: list[Any] = list(by)
+    names = _names_in(by, caller)
     for name in names:
         if name == "created_at":
             hint = "Use every= to group by period."
-        elif not isinstance(name, str) or name in NOT_GROUPS:
+        elif name in NOT_GROUPS:
             hint = "Use columns such as market."
         elif name in reserved:
             hint = "The result has its own column of that name: rename yours."
         elif names.count(name) > 1:
-            hint = "Name it once."
+            is_column = name in frames.column_names(frame, caller)
+            hint = "Name it once." if is_column else TAKES_NAMES
         else:
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
     order = {name: frames.category_order(frame, name, caller) for name in names}
     return Keys(tuple(names), every, order)
+
+
+def several(given: Any) -> list[Any]:
+    """Return a list of what is given, which is one value, such as a text, or many."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return [given]
+    return list(given)
+
+
+def _names_in(by: Any, caller: str) -> list[str]:
+    """Return what ``by=`` lists, all of it text, which can be compared: pandas compares each value of a column."""
+    names = [] if by is None else several(by)
+    for name in names:
+        if not isinstance(name, str):
+            raise LabError(
+                f"{caller}: by= cannot include {type(name).__name__}. {TAKES_NAMES}"
+            )
+    return names

@@ -176,7 +176,7 @@ def ask_in_memory(
     `tables` may hold steps that are known already, under their names. The keys have their names of queries in
     what is returned.
     """
-    wanted = _wanted(question, frames.column_names(trades, question.caller))
+    wanted = _wanted(question, trades)
     rows = frames.to_arrow(trades, wanted, question.caller)
     inputs = {
         **tables,
@@ -208,7 +208,7 @@ def ask_relation(
     types: dict[str, Mapping[str, str]] = {name: {} for name in small}
     types["given_trades"] = _types(trades)
     names = list(types["given_trades"])
-    _wanted(question, names)
+    _wanted(question, trades)
     shown = names if question.shown is None else question.shown
     # An answer by row has what is shown of its trades beside it, and comes in their order, as DuckDB reads them.
     fields = [f"{quoted(name)} := {quoted(name)}" for name in shown]
@@ -525,12 +525,14 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
     return source if kind == wanted else f"{source}::{wanted}"
 
 
-def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
+def _wanted(question: Question, trades: Any) -> list[str]:
     """Return the columns of a frame to convert: what the question needs, and what it may have."""
+    names = frames.column_names(trades, question.caller)
     frames.check_columns(
         [*question.needs, *(question.shown or ()), *question.keys.of_frame],
         names,
         question.caller,
+        trades,
     )
     optional = [name for name in question.may_have if name in names]
     time = [] if question.keys.every is None else ["created_at"]
@@ -551,7 +553,9 @@ def _wanted(question: Question, names: Sequence[Any]) -> list[str]:
 def prices_in_memory(question: Question, prices: Any) -> pa.Table:
     """Read a frame of prices, of any kind, into an Arrow table."""
     names = frames.column_names(prices, question.caller)
-    frames.check_columns(question.price_needs, names, f"{question.caller}: prices=")
+    frames.check_columns(
+        question.price_needs, names, f"{question.caller}: prices=", prices
+    )
     optional = [name for name in question.price_may_have if name in names]
     return frames.to_arrow(prices, [*question.price_needs, *optional], question.caller)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.groups import Keys, literal
+from loopring_lab.engine.groups import Keys, literal, several
 from loopring_lab.engine.query import Question, collected, with_note
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED
@@ -451,11 +451,7 @@ def _rest(others: Any) -> Iterator[_Line]:
 
 def _values(value: Any, where: str) -> frozenset[Any]:
     """Return the values that a line matches in one column."""
-    values = (
-        [value]
-        if isinstance(value, str) or not isinstance(value, Iterable)
-        else list(value)
-    )
+    values = several(value)
     if where.endswith("account_id") and any(isinstance(one, bool) for one in values):
         raise LabError(
             f"{CALLER}: {where}={value!r} is not a number. Give account ids, such as 10083."

@@ -38,6 +38,11 @@ def summary(trades: Any, by: str | Sequence[str] | None = None) -> Any:
         The frame does not hold trades, `by` names a column it does not have, an amount is not an exact
         decimal, or a sum does not fit.
 
+    Notes
+    -----
+    A row that was read twice, as where frames that overlap are put together, is summed twice: `lab.anomalies`
+    lists such rows of a pandas frame, and its ``drop_duplicates()`` drops them.
+
     Examples
     --------
     >>> trades = client.trades(account_id=10083, market="LRC-ETH", limit=100)

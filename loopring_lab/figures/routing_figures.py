@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from loopring_lab.engine.groups import several
 from loopring_lab.errors import LabError
 from loopring_lab.figures import style
 from loopring_lab.figures.answers import MOST_LINES, all_and_groups, as_pandas, weighted
@@ -64,7 +65,7 @@ def routing(
     <Figure size 900x392 with 1 Axes>
     """
     caller = "lab.figures.routing"
-    given = [by] if isinstance(by, str) else list(by)
+    given = several(by)
     check_fees(pool_fee_bps, taker_fee_bps, caller)
     # Orders are looked up once, and averaged twice, as `fills.pool_quotes` would do either.
     orders = quoted_orders(trades, balances, given, pool_fee_bps)

@@ -19,7 +19,7 @@ KNOWN_SUMS = (
 def with_average(table: str) -> str:
     """Return a query for a table and its ``average`` price, ``known_notional`` per ``known_size`` cut to 18 decimals.
 
-    The ``rest`` is what it was cut by, times ``known_size``.
+    What is cut off is ``rest`` per ``known_size``, in 1e-18.
 
     Multiplied by 10**18 first, most notionals overflow. So this is a long division, three decimals at a time, which
     volumes of up to 10**17 tokens have room for.

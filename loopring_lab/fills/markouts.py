@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, time_sql
 from loopring_lab.engine.estimates import check_level
-from loopring_lab.engine.groups import keys_of, literal
+from loopring_lab.engine.groups import keys_of, literal, several
 from loopring_lab.engine.query import BOTH_SIDES, PLACE_BITS
 from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
@@ -352,8 +352,7 @@ ORDER BY {", ".join(f"{name} NULLS LAST" for name in (*ORDERS_SHOWN[:6], "trade_
 
 def _parse_horizons(horizons: Any, caller: str) -> dict[str, int]:
     """Parse horizons as milliseconds, by their names."""
-    several = isinstance(horizons, Iterable) and not isinstance(horizons, str)
-    given = list(horizons) if several else [horizons]
+    given = several(horizons)
     lengths = {str(one): parse_length(one, caller, "horizons") for one in given}
     if not given or 0 in lengths.values() or len(set(lengths.values())) < len(given):
         raise LabError(

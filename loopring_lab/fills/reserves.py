@@ -69,7 +69,7 @@ WHERE base_change <> 0
 def ledger_of(balances: Any, caller: str) -> pa.Table:
     """Return balances with ``ms``, amounts as whole numbers of 1e-18 units, and both tokens' smallest unit in these."""
     names = frames.column_names(balances, caller)
-    frames.check_columns(BALANCES, names, f"{caller}: balances=")
+    frames.check_columns(BALANCES, names, f"{caller}: balances=", balances)
     there = [name for name in OPTIONAL if name in names]
     table = frames.to_table(balances, caller, [*BALANCES, *there])
     moments = table["created_at"].cast(frames.TIMESTAMP)

@@ -13,7 +13,7 @@ from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, before_sql
 from loopring_lab.engine.estimates import check_level, with_estimates
-from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of
+from loopring_lab.engine.groups import EVERYTHING, Keys, keys_of, several
 from loopring_lab.engine.query import (
     ORDER_COLUMNS,
     PLACE,
@@ -98,9 +98,9 @@ def pool_quotes(
         ``quote_decimals`` (of the tokens), and ``block_id`` and ``index_in_block``, without which the order of what
         happened in the same millisecond is not known. `BlocksClient.pool_balances` gives such a frame.
     by : str or sequence of str, optional
-        Aggregate by these columns of the orders or of the trades, such as ``market``, ``account_id``,
-        ``size_class``, or ``flow`` of `with_flow`; ``[]`` for all orders together. Where the fills of an order differ
-        in a column of the trades, the least of its values counts.
+        Aggregate by these columns of the orders, but for ``first``, or of the trades, such as ``market``,
+        ``account_id``, ``size_class``, or ``flow`` of `with_flow`; ``[]`` for all orders together. Where the fills of
+        an order differ in a column of the trades, the least of its values counts.
     pool_fee_bps : int
         Fee of the pools in basis points of the amount paid in; 20 in every pool of the exchange.
     taker_fee_bps : float
@@ -157,6 +157,8 @@ def pool_quotes(
     """
     check_level(intervals, CALLER)
     check_fees(pool_fee_bps, taker_fee_bps, CALLER)
+    if by is not None:
+        by = several(by)
     quoted = quoted_orders(orders, balances, by, pool_fee_bps)
     answer = compared(orders, quoted, by, taker_fee_bps, intervals)
     unquoted = quoted["pool_quote"].null_count
@@ -176,12 +178,10 @@ def quoted_orders(
     pool_fee_bps: int,
 ) -> pa.Table:
     """Return each taker's order on the book with the pool's quote, and the columns that it is grouped by."""
-    frames.check_columns(
-        BALANCES, frames.column_names(balances, CALLER), f"{CALLER}: balances="
-    )
+    names = frames.column_names(balances, CALLER)
+    frames.check_columns(BALANCES, names, f"{CALLER}: balances=", balances)
     # Orders have some columns of their own; others are those of their trades.
-    given = [by] if isinstance(by, str) else list(by or ())
-    own = [name for name in given if name not in OF_ORDERS]
+    own = [name for name in by or () if name not in OF_ORDERS]
     found = _with_reserves(trades, balances, keys_of(trades, own, CALLER, *TAKEN))
     return _with_quotes(found, pool_fee_bps)
 

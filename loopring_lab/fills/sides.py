@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from loopring_lab.engine.ask import ask, counts
-from loopring_lab.engine.groups import literal
+from loopring_lab.engine.groups import literal, several
 from loopring_lab.engine.query import PLACE, Question, collected, run
 from loopring_lab.errors import LabError
 from loopring_lab.tables.listings import POOL_PREFIX
@@ -365,12 +365,8 @@ def _given_role(pools: Any, caller: str) -> str:
     )
     roles = []
     for market, accounts in by_market.items():
-        several = (
-            accounts
-            if isinstance(accounts, Iterable) and not isinstance(accounts, str)
-            else [accounts]
-        )
-        for account in several:
+        given = several(accounts)
+        for account in given:
             if not isinstance(account, (int, np.integer)) or not isinstance(
                 market, (str, type(None))
             ):
@@ -378,7 +374,7 @@ def _given_role(pools: Any, caller: str) -> str:
                     f"{caller}: pools= has {account!r} for {market or 'any market'}, not an account id for a "
                     "market. Give numbers, such as {'LRC-ETH': 1} or [1, 22]."
                 )
-        listed = ", ".join(map(str, several))
+        listed = ", ".join(map(str, given))
         if not listed:
             continue
         if market is None:

@@ -71,8 +71,13 @@ def check_header(name: str, value: object) -> SecretText | None:
     unsuitable = re.search("[^ -~]", secret)
     if unsuitable:
         position = f"character {unsuitable.start() + 1} of {len(secret)}"
+        reason = "is not plain ASCII"
+        if unsuitable[0] in "\r\n":
+            reason = "is a line break"
+        elif unsuitable[0].isascii():
+            reason = "is a control character"
         raise LabError(
-            f"{name}: {position} cannot be sent, because it is not plain ASCII. Copy it again."
+            f"{name}: {position} cannot be sent, because it {reason}. Copy it again."
         )
     return secret
 

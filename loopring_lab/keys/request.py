@@ -33,6 +33,9 @@ _WALLET_MEANINGS = {
     "walletOwner": "who signs for that wallet",
     "walletSalt": "with these three the relayer recomputes the owner's address",
 }
+# The largest fee, in smallest units, and the last deadline that can be signed: a uint96 and a uint32.
+_MOST_FEE = 2**96 - 1
+_LAST_SECOND = 2**32 - 1
 # Units of `valid_for`, and the arguments of timedelta; months and years are not equally long.
 _TIME_UNITS = {
     "s": "seconds",
@@ -161,6 +164,10 @@ class UpdateRequest:
         self.check()
         # A seed of another nonce makes another key, which the exchange's own pages would not find again.
         ending = f"with key nonce: {self.nonce}"
+        if not isinstance(self.key_seed, str):
+            problem = f"expected text, got {type(self.key_seed).__name__}"
+            hint = f"Give text that ends in {ending!r}, or omit key_seed to use the exchange's own."
+            raise ProtocolError("keySeed", problem, hint=hint)
         if not self.key_seed.endswith(ending):
             hint = "Add that ending, or omit key_seed to use the exchange's own text."
             raise ProtocolError("keySeed", f"does not end in {ending!r}", hint=hint)
@@ -303,7 +310,11 @@ def fee_offer(demand: int, token: FeeToken, max_fee: Units | None) -> FeeOffer:
         if token.ceiling is not None:
             ceiling = token.smallest("ceiling", token.ceiling)
         return FeeOffer(token, demand, demand, ceiling)
-    allowed = parse_uint("maxFee", token.smallest("max_fee", max_fee), 96)
+    allowed = token.smallest("max_fee", max_fee)
+    if not 0 <= allowed <= _MOST_FEE:
+        problem = f"expected 0 to {token.text(_MOST_FEE)}, got max_fee={shown(max_fee)}"
+        hint = f"Give units of {token.symbol}, such as '0.0001'."
+        raise ProtocolError("maxFee", problem, hint=hint)
     return FeeOffer(token, demand, allowed, allowed)
 
 
@@ -312,14 +323,21 @@ def parse_valid_until(valid_for: Lifetime) -> int:
     if isinstance(valid_for, datetime):
         # A time without a zone counts as UTC, as everywhere in the toolkit.
         deadline = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
-        return parse_uint("validUntil", int(deadline.timestamp() // 1), 32)
-    duration = _duration(valid_for)
-    if not duration or duration < timedelta(0):
-        raise KeyUpdateError(
-            f"valid_for={shown(valid_for)}: expected a duration above zero or a deadline. Give text such as "
-            f"'30d' (units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
-        )
-    return parse_uint("validUntil", int(time.time() + duration.total_seconds()), 32)
+        valid_until = int(deadline.timestamp() // 1)
+    else:
+        duration = _duration(valid_for)
+        if not duration or duration < timedelta(0):
+            raise KeyUpdateError(
+                f"valid_for={shown(valid_for)}: expected a duration above zero or a deadline. Give text such as "
+                f"'30d' (units: {', '.join(_TIME_UNITS)}), a timedelta or a datetime."
+            )
+        valid_until = int(time.time() + duration.total_seconds())
+    if not 0 <= valid_until <= _LAST_SECOND:
+        last = datetime.fromtimestamp(_LAST_SECOND, UTC)
+        problem = f"expected a deadline from 1970 to {last:%Y-%m-%d %H:%M:%S} UTC, got valid_for={shown(valid_for)}"
+        hint = "Give a shorter time, such as '30d', or a deadline in between."
+        raise ProtocolError("validUntil", problem, hint=hint)
+    return valid_until
 
 
 def parse_counterfactual(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from loopring_lab.client import Client
+from loopring_lab.engine.frames import check_columns
 from loopring_lab.errors import LabError
 from loopring_lab.trade_source import is_trade_source
 from loopring_lab.widgets.explorer import BY, ROLES, FigureSpec, Selection
@@ -50,7 +51,7 @@ SIZE_COLUMNS = (
     "notional",
     "median_bps",
 )
-NEEDED_COLUMNS = {"created_at", "trade_id", "fill_type"}
+NEEDED_COLUMNS = ("created_at", "trade_id", "fill_type")
 """What tells a frame of trades from other frames."""
 
 
@@ -99,16 +100,18 @@ class Explorer(WidgetState):
             if source.accounts:
                 # A relayer that knows its accounts, as the embedded one, shows something at once.
                 first = {"account": source.accounts[0]}
-        elif not isinstance(source, pd.DataFrame) or NEEDED_COLUMNS - {*source}:
+        elif not isinstance(source, pd.DataFrame):
             raise LabError(
                 f"{widget}: expected a client, or trades as a pandas DataFrame. Give lab.connect() or "
                 "client.trades(...)."
             )
-        # Taken in silence, it would look like a filter.
-        elif "account" in choices:
-            raise LabError(
-                f"{widget}: account= needs a client, and these are trades already. Give a client."
-            )
+        else:
+            check_columns(NEEDED_COLUMNS, list(source), widget, source)
+            # Taken in silence, it would look like a filter.
+            if "account" in choices:
+                raise LabError(
+                    f"{widget}: account= needs a client, and these are trades already. Give a client."
+                )
         super().__init__(first | choices)
         self.model = Selection(self, source)
         self.model.check_dates()

@@ -20,6 +20,7 @@ from loopring_lab.models import FINAL_STATES, UPDATE_STATES, Account
 from loopring_lab.preview import Sheet
 from loopring_lab.protocol.fields import SECP256K1_ORDER
 from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.trade_source import is_trade_source
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
     Choice,
@@ -127,9 +128,12 @@ class KeyUpdateWizard(WidgetState):
         **choices: Any,
     ) -> None:
         if not isinstance(client, Client):
-            raise LabError(
-                f"{type(self).__name__}: expected a client. Give lab.connect()."
-            )
+            problem = "expected a client"
+            if is_trade_source(client):
+                problem = (
+                    "only a relayer can update a key, and this client reads blocks"
+                )
+            raise LabError(f"{type(self).__name__}: {problem}. Give lab.connect().")
         super().__init__(choices)
         given = {
             "counterfactual": counterfactual,

@@ -215,12 +215,19 @@ def test_a_figure_that_cannot_be_drawn_leaves_the_table(trades):
     assert page.table.frame.equals(page.widget.table)
 
 
-@pytest.mark.parametrize("source", [None, 10083, pd.DataFrame({"fee": [1]}), "client"])
+@pytest.mark.parametrize("source", [None, 10083, "client"])
 def test_what_is_no_source_is_refused(source):
     with pytest.raises(
         LabError, match="expected a client, or trades as a pandas DataFrame"
     ):
         FeeExplorer(source)
+
+
+def test_a_frame_that_lacks_columns_of_trades_is_refused_by_their_names(trades):
+    with pytest.raises(LabError, match="FeeExplorer: .* no column 'fill_type'. It has"):
+        FeeExplorer(trades[["created_at", "trade_id", "fee"]])
+    with pytest.raises(LabError, match=r"no column 'created_at'. .* \.reset_index\(\)"):
+        FeeExplorer(trades.set_index("created_at"))
 
 
 def test_an_account_needs_a_client(trades):

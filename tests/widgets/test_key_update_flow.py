@@ -362,6 +362,8 @@ def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard, setu
 def test_a_wizard_needs_a_client():
     with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
         KeyUpdateWizard(None)  # type: ignore[arg-type]
+    with pytest.raises(LabError, match="only a relayer .* this client reads blocks"):
+        KeyUpdateWizard(lab.connect(blocks="sample"))  # type: ignore[arg-type]
 
 
 # On the page
