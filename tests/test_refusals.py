@@ -145,6 +145,14 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.compare_venues(f, intervals=95),
         r"intervals=95 is not a level between 0 and 1",
     ),
+    "a level within rounding of 1": (
+        lambda f: lab.fills.price_gap(f, by=[], intervals=1 - 1e-16),
+        r"is not a level between 0 and 1",
+    ),
+    "a key with the name of an estimate": (
+        lambda f: lab.fills.all_in_cost(f.assign(low_fee_bps=1), by="low_fee_bps"),
+        r"by= cannot include 'low_fee_bps'. The result has its own column",
+    ),
     "no cluster": (
         lambda f: lab.fills.compare_venues(f, cluster="hour"),
         r"cluster='hour' is not known",

@@ -108,7 +108,8 @@ def test_orders_without_reserves_have_no_quote_and_are_counted(trades, balances)
     assert quotes.loc[~has_quote, "opportunity_bps"].isna().all()
     unquoted = (~has_quote).sum()
     assert quotes.attrs["notes"] == [
-        f"{unquoted:,} of {len(quotes):,} orders have no quote: no reserves of a pool are known just before them."
+        f"{unquoted:,} of {len(quotes):,} orders have no quote: no reserves of a pool are known just before them, "
+        "they are more than the pool held, or an amount is not known."
     ]
     by_side = lab.fills.pool_quotes(trades, later, by="side")
     assert by_side["unquoted"].sum() == unquoted
