@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -57,6 +58,8 @@ _PLACES = f"[0-9]{{0,{MAX_DIGITS}}}"
 _NUMBER = re.compile(
     rf"[+-]?(?:{_DIGITS}(?:\.{_PLACES})?|\.{_DIGITS})(?:[eE][+-]?[0-9]{{1,3}})?"
 )
+# What the system says of these does not fit a sentence.
+_PROBLEMS = {errno.ENOENT: "no such file", errno.EISDIR: "a folder"}
 _JSON_HINT = "Ask for it again; if it was saved, save it again, and check base_url."
 _FILE_HINT = "Save it again, or give another file."
 
@@ -241,7 +244,8 @@ def pieces(path: Path, where: str, hint: str) -> Iterator[bytes]:
         got = str(error)
     except (OSError, ValueError) as error:
         expected = "a readable file"
-        got = str(getattr(error, "strerror", None) or error)
+        said = str(getattr(error, "strerror", None) or error)
+        got = _PROBLEMS.get(getattr(error, "errno", 0), said)
     raise UnexpectedAnswer(where, expected=expected, got=got, hint=hint)
 
 

@@ -113,11 +113,10 @@ class AccountId(click.ParamType[int]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         if not ACCOUNT_ID.fullmatch(str(value)):
-            self.fail(
-                f"{str(value)[:40]!r} is not an account id; repeat --account for several",
-                param,
-                ctx,
-            )
+            problem = f"{str(value)[:40]!r} is not an account id."
+            if param is not None and param.multiple:
+                problem += " Repeat --account for several."
+            self.fail(problem, param, ctx)
         return int(value)
 
 
@@ -253,7 +252,11 @@ def _launcher() -> Callable[[list[str]], object]:
 @click.argument("template", required=False)
 @click.argument("target", type=PATH, required=False)
 @several_accounts
-@click.option("--recording", metavar="FOLDER", help="Folder of saved responses.")
+@click.option(
+    "--recording",
+    metavar="PATH",
+    help="Folder of saved responses, or one file of trades.",
+)
 @click.option(
     "--blocks",
     metavar="PATH",

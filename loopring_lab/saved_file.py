@@ -23,6 +23,8 @@ from loopring_lab.tables.rows import FILL_TYPES
 from loopring_lab.tables.unwrapped import Har
 
 LISTING = ("tokens.json", "markets.json")
+SAVE_LISTING = "They scale amounts: save the answers of GET /exchange/tokens and GET /mix/markets there."
+BUNDLED = "the exchange's own, as this package brings them"
 # Characters of a name that the embedded relayer takes.
 LONGEST_NAME = 200
 HINT = "Save it again, or give another file."
@@ -123,12 +125,15 @@ def _listing(
     beside = read_listing(file.parent)
     if beside:
         return beside, f"those in {' and '.join(LISTING)} beside it"
-    bundled = _bundled_listing(file, markets)
-    return bundled, "the exchange's own, as this package brings them"
+    absent = f"{file}: no {' and '.join(LISTING)} beside it"
+    return bundled_listing(absent, markets), BUNDLED
 
 
-def _bundled_listing(file: Path, used: set[str]) -> tuple[str, str]:
-    """Return ids and decimals of the real exchange, if the package has those of all markets that rows use."""
+def bundled_listing(absent: str, used: set[str]) -> tuple[str, str]:
+    """Return ids and decimals of the real exchange, if the package has those of all markets that rows use.
+
+    `absent` begins the message otherwise: which listing would have been needed.
+    """
     # Imported late: only a file without a listing needs it.
     from loopring_lab.relayer.mainnet import MARKETS, TOKENS
 
@@ -136,9 +141,7 @@ def _bundled_listing(file: Path, used: set[str]) -> tuple[str, str]:
     missing = sorted(names - set(MARKETS))
     if missing:
         raise LabError(
-            f"{file}: no {' and '.join(LISTING)} beside it, and the package does not bring the market "
-            f"{printable(missing[0], 40)}. They scale amounts: save the answers of GET /exchange/tokens and "
-            "GET /mix/markets there."
+            f"{absent}, and the package does not bring the market {printable(missing[0], 40)}. {SAVE_LISTING}"
         )
     # Only what is the exchange's own: the package makes limits and dates up for its world.
     tokens = [

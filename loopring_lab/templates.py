@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.paths import given_path
 
-FOLDERS = {"recording": "saved responses", "blocks": "blocks"}
+PLACES = {"recording": "saved responses", "blocks": "blocks"}
+# Of these parameters, `connect` takes one.
+SOURCES = ("base_url", "recording", "blocks")
 # The prices after a fill are those of later blocks, which shorter horizons often do not reach.
 HORIZON_ON_BLOCKS = "1h"
 LINK_TO_NOTEBOOK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
@@ -85,6 +87,7 @@ def new(
             f"{target} already exists. Choose another name, or use --force to overwrite it."
         )
     values = _checked_values(template, dict(values or {}), target)
+    values = _without_other_sources(template, values)
     notebook = _load(template.path)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -127,9 +130,16 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
     """Choose accounts of a recording: those with both fill types first, then those with most trades."""
     if not recording or not _names_accounts(template, "recording"):
         return {}
+    # Three show how accounts differ, and each takes a while to read.
+    takes_several = "accounts" in _find(template).parameters
+    count = 3 if takes_several else 1
+    place = given_path(recording)
+    if place.is_file():
+        accounts = _accounts_in("recording", recording)
+        return account_parameters(template, accounts[:count])
     sizes: dict[int, list[int]] = defaultdict(list)
     # A file for each account and fill type: <accountId>-<amm or dex>.json.
-    folder = given_path(recording) / "trades"
+    folder = place / "trades"
     for path in folder.glob("*-*.json"):
         account, _, _ = path.stem.partition("-")
         if account.isdigit():
@@ -139,9 +149,6 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
         return -len(sizes[account]), -sum(sizes[account]), account
 
     ranked = sorted(sizes, key=rank)
-    # Three show how accounts differ, and each takes a while to read.
-    takes_several = "accounts" in _find(template).parameters
-    count = 3 if takes_several else 1
     return account_parameters(template, ranked[:count])
 
 
@@ -149,10 +156,7 @@ def account_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
     """Choose the account with most fills in a store of blocks, if the template needs one."""
     if not blocks or not _names_accounts(template, "blocks"):
         return {}
-    from loopring_lab.connection import connect
-
-    accounts = connect(blocks=blocks).accounts or []
-    return account_parameters(template, accounts[:1])
+    return account_parameters(template, _accounts_in("blocks", blocks)[:1])
 
 
 def horizon_on_blocks(template: str, blocks: str | None) -> dict[str, Any]:
@@ -160,6 +164,13 @@ def horizon_on_blocks(template: str, blocks: str | None) -> dict[str, Any]:
     if not blocks or "horizon" not in _find(template).parameters:
         return {}
     return {"horizon": HORIZON_ON_BLOCKS}
+
+
+def _accounts_in(source: str, place: str) -> list[int]:
+    from loopring_lab.connection import connect
+
+    given: dict[str, Any] = {source: place}
+    return list(connect(**given).accounts or [])
 
 
 def _names_accounts(template: str, source: str) -> bool:
@@ -221,25 +232,41 @@ def _checked_values(
             raise LabError(
                 f"{template.name} has no parameter {name!r}. {_suggestion(name, list(template.parameters))}"
             )
-    for name, meaning in FOLDERS.items():
-        folder = values.get(name)
-        if folder is None or (name == "blocks" and folder in BUNDLED):
+    for name, meaning in PLACES.items():
+        given = values.get(name)
+        if given is None or (name == "blocks" and given in BUNDLED):
             continue
-        place = given_path(folder)
-        # Blocks are in one file, or exported to a folder.
-        is_there = place.is_dir() or (name == "blocks" and place.is_file())
+        place = given_path(given)
+        # Both are in one file, or in a folder.
+        is_there = place.is_dir() or place.is_file()
         # A notebook with this parameter makes its folder.
         if not is_there and "files" not in template.parameters:
-            raise LabError(f"{folder} does not exist. Name the place of {meaning}.")
-        if name == "recording" and not (place / "tokens.json").is_file():
+            raise LabError(f"{given} does not exist. Name the place of {meaning}.")
+        is_recording = name == "recording" and place.is_dir()
+        if is_recording and not (place / "tokens.json").is_file():
             raise LabError(
-                f"{folder} has no tokens.json. Name the folder of {meaning}."
+                f"{given} has no tokens.json. Name the folder of {meaning}, or a file of trades."
             )
         # A notebook runs in its own folder, which need not be that of the command.
         if not place.is_absolute():
             relative = os.path.relpath(place, target.parent)
             values[name] = Path(relative).as_posix()
     return values
+
+
+def _without_other_sources(
+    template: Template, values: dict[str, Any]
+) -> dict[str, Any]:
+    """Leave one source: where one is given, those that the template names itself are None."""
+    given = [name for name in SOURCES if values.get(name)]
+    if len(given) > 1:
+        raise LabError(
+            f"{' and '.join(given)} are given, and each is a source of its own. Give one of them."
+        )
+    if not given:
+        return values
+    none = {name: None for name in SOURCES if name in template.parameters}
+    return none | values
 
 
 def _suggestion(name: str, known: list[str]) -> str:

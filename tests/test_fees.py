@@ -550,14 +550,45 @@ def test_the_rate_is_said_of_the_token_with_most_fills(history):
     paid = lab.fees.summary(history)
     said = lab.fees.describe(paid)
     row = paid.loc[paid["fills"].idxmax()]
-    token = row["fee_token"]
-    assert (
-        said
-        == f"Fees paid in {token}: {row['bps']:.2f} bps by amount, {row['median_bps']:.2f} bps for the median fill."
+    assert said == (
+        f"Fees paid in {row['fee_token']} ({row['fills']:,} of {len(history):,} fills): {row['bps']:.2f} bps by "
+        f"amount, {row['median_bps']:.2f} bps for the median fill."
     )
     assert lab.fees.describe(portable(paid)) == said
     assert lab.fees.describe(paid.head(0)) == "No fees."
     assert lab.fees.describe(paid.assign(bps=np.nan)) == "No fee has a rate."
+
+
+def test_the_group_whose_rate_is_said_is_named(history):
+    part = history.tail(60).assign(desk=pd.array(["a", None] * 30, "string"))
+    paid = lab.fees.summary(part, by=["market", "desk"])
+    row = paid.loc[paid["fills"].idxmax()]
+    desk = "unknown" if pd.isna(row["desk"]) else row["desk"]
+    assert lab.fees.describe(paid).startswith(
+        f"Fees paid in {row['fee_token']} where market is {row['market']} and desk is {desk} ({row['fills']} of 60 "
+        f"fills): {row['bps']:.2f} bps by amount, "
+    )
+    assert lab.fees.describe(
+        lab.fees.summary(portable(part), by=["market", "desk"])
+    ) == (lab.fees.describe(paid))
+
+
+@pytest.mark.parametrize(
+    ("moment", "every", "named"),
+    [
+        ("2022-05-31 13:45Z", "1q", "in the period from 2022-04-01"),
+        ("2022-05-31 13:45Z", "1h", "in the period from 2022-05-31 13:00:00+00:00"),
+        (None, "1d", "where period is unknown"),
+    ],
+)
+def test_the_period_whose_rate_is_said_is_named(history, moment, every, named):
+    created_at = pd.to_datetime([moment], utc=True).as_unit("ms")
+    at_once = history.head(1).assign(created_at=created_at)
+    said = lab.fees.describe(lab.fees.over_time(at_once, every))
+    [token] = at_once["fee_token"]
+    assert said.startswith(f"Fees paid in {token} {named} (1 of 1 fills): ")
+    by_side = lab.fees.describe(lab.fees.over_time(at_once, every, by="side"))
+    assert f"side is {at_once['side'].iloc[0]} (1 of 1 fills): " in by_side
 
 
 def test_the_worth_of_fees_is_said_with_its_error_and_what_is_missing():

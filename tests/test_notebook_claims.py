@@ -294,7 +294,7 @@ def charged(fill: Fill) -> tuple[str, int, int]:
 def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(
     world, fees
 ):
-    (token,) = re.findall(r"Fees paid in (\w+):", fees.text)
+    (token,) = re.findall(r"Fees paid in (\w+) \(", fees.text)
     rows = [f for f in world.fills if f.taker == 10083 and charged(f)[0] == token]
     rows_made = [f for f in world.fills if f.maker == 10083]
     made = [
@@ -311,9 +311,11 @@ def test_rates_by_amount_and_by_fill_are_those_of_the_most_frequent_fee_token(
     rate = 10_000 * sum(f.fee for f in rows) / received
     middle = median([float(f.fee_bps) for f in rows] + [0.0] * len(made))
     said = fees.numbers(
-        f"Fees paid in {token}: # bps by amount, # bps for the median fill."
+        f"Fees paid in {token} (# of # fills): # bps by amount, # bps for the median fill."
     )
-    assert said == [pytest.approx(rate, abs=0.01), pytest.approx(middle, abs=0.05)]
+    counts = [len(rows) + len(made), len(fees.names["trades"])]
+    rates = [pytest.approx(rate, abs=0.01), pytest.approx(middle, abs=0.05)]
+    assert said == counts + rates
 
 
 def test_the_value_of_all_fees_is_as_near_to_the_truth_as_is_said(world, fees):

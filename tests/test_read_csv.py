@@ -112,7 +112,12 @@ def test_another_file_is_refused(tmp_path, text, said):
 
 
 def test_other_arguments_are_refused(tmp_path):
-    with pytest.raises(UnexpectedAnswer, match=r"no\.csv: expected a readable file"):
+    with pytest.raises(UnexpectedAnswer) as caught:
         read_csv(tmp_path / "no.csv")
+    assert str(caught.value).startswith(
+        f"{tmp_path / 'no.csv'}: expected a readable file, got no such file. Give another path"
+    )
+    with pytest.raises(UnexpectedAnswer, match=r"got a folder\. Give another path"):
+        read_csv(tmp_path)
     with pytest.raises(LabError, match=r"tokens: expected the frame that tables\.tok"):
         read_csv(tmp_path / "no.csv", tokens=markets())

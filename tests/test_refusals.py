@@ -169,7 +169,15 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     ),
     "no comparison": (
         lambda f: lab.fills.describe(f),
-        r"lab.fills.describe: the frame has no column 'fills'",
+        r"lab.fills.describe: the frame has no column 'fills'. Pass an answer of .*compare_venues",
+    ),
+    "another answer": (
+        lambda f: lab.fills.describe(lab.fills.breakdown(f)),
+        r"no column 'orders'. Pass an answer of .*liquidity, or of lab.fills.pool_quotes with by=",
+    ),
+    "values by fill": (
+        lambda f: lab.fees.describe(lab.fees.in_token(f, "ETH")),
+        r"lab.fees.describe: .*Pass an answer of .*, or of lab.fees.in_token with by=",
     ),
     "no pool": (
         lambda f: lab.fills.pool_returns(f, 10083),

@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+from support.wire_rows import page, row
 
 import loopring_lab as lab
 from loopring_lab import cli, templates
@@ -75,6 +76,36 @@ def test_a_recording_is_named_as_seen_from_the_copy(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["--recording saved", "--set recording=saved", "--base-url http://a"],
+)
+def test_a_given_source_takes_the_place_of_the_template_s_own(
+    given, tmp_path, monkeypatch
+):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "tokens.json").write_text("[]")
+    monkeypatch.chdir(tmp_path)
+    (usual,) = [one for one in templates.templates() if one.name == "liquidity"]
+    assert usual.parameters["blocks"] == "demo"
+    assert cli.main(["new", "liquidity", "my.ipynb", *given.split()]) == 0
+    filled = set_by(first_cell(Path("my.ipynb")))
+    sources = {name: filled[name] for name in ("base_url", "recording", "blocks")}
+    kept = {name: value for name, value in sources.items() if value is not None}
+    assert kept in ({"recording": "saved"}, {"base_url": "http://a"})
+
+
+def test_a_recording_may_be_one_file_whose_account_is_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("7-amm.json").write_bytes(page([row()[:7]]))
+    assert (
+        cli.main(["new", "fee-analysis", "my.ipynb", "--recording", "7-amm.json"]) == 0
+    )
+    filled = set_by(first_cell(Path("my.ipynb")))
+    assert filled["recording"] == "7-amm.json"
+    assert filled["account_id"] == 7
+
+
 def test_accounts_with_both_fill_types_and_most_trades_are_taken(tmp_path):
     (tmp_path / "trades").mkdir()
     for name, size in {
@@ -136,6 +167,10 @@ def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
         ("fee-analysis my.ipynb --set every", "give a name and a value"),
         ("fee-analysis my.ipynb --set evry=1w", "Did you mean 'every'"),
         ("key-update my.ipynb --recording .", "has no parameter 'recording'"),
+        (
+            "liquidity my.ipynb --base-url http://a --blocks demo",
+            "base_url and blocks are given, and each is a source of its own. Give one",
+        ),
     ],
 )
 def test_the_command_refuses_in_one_line(words, message, tmp_path, monkeypatch, capsys):

@@ -212,7 +212,8 @@ class Archive:
         arguments, the request in a HAR file, the file's name ``<accountId>-<amm or dex>.json``, or the rows: in
         a page where some markets have the pools' prefix ``AMM-``, the others are the order book's. Tokens and
         markets come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, from a
-        HAR file itself, or else from the archive; the name of the source from ``source.json`` there, such as
+        HAR file itself, from the archive, or else they are those of the real exchange that the package brings,
+        which a note says; the name of the source from ``source.json`` there, such as
         ``{"name": "my exchange"}``, from `source`, or else it is the path of the folder.
 
         What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
@@ -244,7 +245,7 @@ class Archive:
         ArchiveError
             The archive holds trades of another source.
         LabError
-            A path does not exist, or there are no tokens and markets.
+            A path does not exist, or there are no tokens and markets, not even in the package.
 
         Examples
         --------
@@ -568,7 +569,7 @@ class Archive:
         Raises
         ------
         LabError
-            The folder is there already.
+            The folder is there already, or no trades are selected.
         DiskRefused
             It cannot be written to.
 

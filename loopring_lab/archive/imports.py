@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from loopring_lab.archive import merge, queries
@@ -12,12 +15,21 @@ from loopring_lab.archive.rows import Converted, ListingSnapshot, Page, to_rows
 from loopring_lab.bounded import Paths, find_files, printable, read_documents
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.progress import Progress
-from loopring_lab.saved_file import LISTING, is_har, open_har, read_listing, source_of
+from loopring_lab.saved_file import (
+    BUNDLED,
+    LISTING,
+    SAVE_LISTING,
+    bundled_listing,
+    is_har,
+    open_har,
+    read_listing,
+    source_of,
+)
 from loopring_lab.source import FILE, Source
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
 from loopring_lab.tables.listings import MarketLookup
-from loopring_lab.tables.unwrapped import Har, histories
+from loopring_lab.tables.unwrapped import Har, histories, unwrap
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
 # Of the columns of a transaction: those of some 120,000 rows, of which DuckDB makes a group (122,880). Smaller ones
@@ -59,9 +71,14 @@ def import_pages(
                 faults.append(error)
 
     try:
-        for home, together in itertools.groupby(files, _home_of):
+        for home, group in itertools.groupby(files, _home_of):
+            together = list(group)
             har = open_har(home, _HINT) if home.is_file() else None
-            source, lookup = _bind_to_origin(archive, home, har, named)
+            try:
+                markets = partial(_markets_in, together, har, asked)
+                source, lookup = _bind_to_origin(archive, home, har, named, markets)
+            except LabError as refusal:
+                raise _fault_in(together[0]) or refusal from None
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
@@ -74,6 +91,28 @@ def import_pages(
         archive.settle()
     for fault in faults:
         raise fault
+
+
+def _markets_in(
+    files: Iterable[Path], har: Har | None, asked: tuple[int | None, str | None]
+) -> set[str]:
+    """Return the markets of the trades in files; a file with a fault is named when it is imported."""
+    found: set[str] = set()
+    for file in files:
+        saved = har.pages if har else read_documents(file, hint=_HINT)
+        with contextlib.suppress(UnexpectedAnswer):
+            for _, batch in histories(printable(file.name), saved, *asked):
+                found.update(batch.columns["market"].drop_null().to_pylist())
+    return found
+
+
+def _fault_in(file: Path) -> UnexpectedAnswer | None:
+    """Return what a file is in place of pages of trades, such as CSV, which comes before where it is from."""
+    try:
+        unwrap(next(read_documents(file, hint=_HINT), b""), printable(file.name))
+    except UnexpectedAnswer as fault:
+        return fault
+    return None
 
 
 def _home_of(file: Path) -> Path:
@@ -97,10 +136,18 @@ def _commit(
 
 
 def _bind_to_origin(
-    archive: StoredFile, home: Path, har: Har | None, named: str | None
+    archive: StoredFile,
+    home: Path,
+    har: Har | None,
+    named: str | None,
+    markets: Callable[[], set[str]],
 ) -> tuple[Source, MarketLookup]:
-    """Bind the archive to the source of a folder or a HAR file, and store its listing; return both."""
-    folder = home.parent if har else home
+    """Bind the archive to the source of a folder or a HAR file, and store its listing; return both.
+
+    `markets` reads which markets its trades have, where that has to be known.
+    """
+    # In full, because the current folder has a name and a folder above only then.
+    folder = Path(os.path.abspath(home.parent if har else home))  # noqa: PTH100
     places = (folder, folder.parent)
     bound = archive.source()
     listing = None
@@ -117,10 +164,13 @@ def _bind_to_origin(
             with archive.reading() as connection:
                 listing = queries.last_listing(connection)
     if listing is None:
-        raise LabError(
-            f"{home}: no {' and '.join(LISTING)} in its folder or in the folder above. They scale amounts: save "
-            "the answers of GET /exchange/tokens and GET /mix/markets there."
-        )
+        absent = f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
+        used = markets()
+        if not used:
+            raise LabError(f"{absent}. {SAVE_LISTING}")
+        texts = bundled_listing(absent, used)
+        listing = ListingSnapshot(*texts, _modified(home))
+        print(f"{absent}; they are {BUNDLED}.")  # noqa: T201
     source = source_of(beside, named, places, har)
     # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:

@@ -183,6 +183,12 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
                 use_threads=False,
                 file_visitor=lambda one: counts.append(one.metadata.num_rows),
             )
+            # Of no rows, no file and no folder is written.
+            if not counts:
+                raise LabError(
+                    f"{folder}: no trades are selected, so that nothing is exported. Change since=, until= or "
+                    "accounts=; archive.report() lists what is held."
+                )
             written.rename(folder)
     except OSError as error:
         raise DiskRefused(

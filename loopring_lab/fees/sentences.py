@@ -8,46 +8,53 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
+from loopring_lab.errors import LabError
 from loopring_lab.prose import Sentences
 
 OF_RATES = ("fee_token", "fills", "bps", "median_bps")
 OF_VALUES = ("fills", "unpriced", "fee_value", "value_token", "within_bps")
+# How the start of a period ends where it is a midnight, of which the date is enough.
+MIDNIGHT = " 00:00:00+00:00"
 BPS = 10_000
 # A hundredth of a basis point: values are never more certain than that, and their digits are written accordingly.
 LEAST_ERROR = 0.01
 
 
 def describe(fees: Any) -> Sentences:
-    """Say in words what `summary` found of the most frequent fee token, or what `in_token` found of all fees.
+    """Say in words what `summary` or `over_time` found of the largest group, or what `in_token` found of all fees.
 
     Parameters
     ----------
     fees : frame of pandas, pyarrow, Polars, DuckDB or Spark
-        From `summary`, or from `in_token` with ``by=``.
+        From `summary`, from `over_time`, or from `in_token` with ``by=``.
 
     Returns
     -------
     str
-        Which a notebook shows as prose. Of `summary`: the rate by amount and that of the median fill, in the row with
-        the most fills. Of `in_token`: how many fees have a value, their sum, written with as many digits as are
-        known, and how far that may be off.
+        Which a notebook shows as prose. Of `summary` and `over_time`: the rate by amount and that of the median fill,
+        in the row with the most fills; it says which row that is, and how many of all fills are in it. Of `in_token`:
+        how many fees have a value, their sum, written with as many digits as are known, and how far that may be off.
 
     Raises
     ------
     LabError
-        `fees` has the columns of neither.
+        `fees` has the columns of none of these.
 
     Examples
     --------
     >>> trades = client.trades(account_id=10083, limit=100)
     >>> print(lab.fees.describe(lab.fees.summary(trades)))
-    Fees paid in ETH: 7.68 bps by amount, 8.00 bps for the median fill.
+    Fees paid in ETH (38 of 100 fills): 7.68 bps by amount, 8.00 bps for the median fill.
     """
     caller = "lab.fees.describe"
     names = frames.column_names(fees, caller)
     is_of_values = set(OF_VALUES) <= set(names)
-    if not is_of_values:
-        frames.check_columns(OF_RATES, names, caller)
+    missing = [name for name in OF_RATES if name not in names]
+    if missing and not is_of_values:
+        raise LabError(
+            f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fees.summary, of "
+            "lab.fees.over_time, or of lab.fees.in_token with by=, such as by=[]."
+        )
     table = fees
     if not isinstance(fees, pd.DataFrame):
         table = frames.to_pandas(collected(fees, caller))
@@ -57,17 +64,33 @@ def describe(fees: Any) -> Sentences:
 
 
 def _rates(table: pd.DataFrame) -> str:
-    """Say at what rate the row with most fills was charged."""
+    """Say at what rate the row with most fills was charged, and which row that is."""
     known = table[table["bps"].notna()]
     if known.empty:
         return "No fee has a rate."
-    # Rates of several tokens have no mean, so the busiest token stands for all.
+    # Rates of several tokens have no mean, so the busiest group is given, and named for what it is.
     by_fills = known.sort_values("fills", ascending=False, kind="stable")
     row = by_fills.iloc[0]
+    columns = list(table.columns)
+    keys = [key for key in columns[: columns.index("fills")] if key not in OF_RATES]
     return (
-        f"Fees paid in {row['fee_token']}: {row['bps']:.2f} bps by amount, {row['median_bps']:.2f} bps for the "
-        "median fill."
+        f"Fees paid in {row['fee_token']}{_group(row, keys)} ({row['fills']:,} of {table['fills'].sum():,} fills): "
+        f"{row['bps']:.2f} bps by amount, {row['median_bps']:.2f} bps for the median fill."
     )
+
+
+def _group(row: pd.Series, keys: list[Any]) -> str:
+    """Say which group a row is, such as `` in the period from 2022-04-01 where side is BUY``."""
+    period = ""
+    others = []
+    for key in keys:
+        value = row[key]
+        if key == "period" and isinstance(value, pd.Timestamp):
+            period = f" in the period from {str(value).removesuffix(MIDNIGHT)}"
+        else:
+            named = "unknown" if pd.isna(value) else value
+            others.append(f"{key} is {named}")
+    return f"{period} where {' and '.join(others)}" if others else period
 
 
 def _worth(table: pd.DataFrame) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import collected
+from loopring_lab.errors import LabError
 from loopring_lab.fills import earnings
 from loopring_lab.fills.comparison import differs_by_flow
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
@@ -75,8 +76,12 @@ def describe(comparison: Any) -> Sentences:
     names = frames.column_names(comparison, caller)
     is_of_pools = set(earnings.NEEDED) <= set(names)
     is_of_quotes = set(QUOTED) <= set(names)
-    if not is_of_pools and not is_of_quotes:
-        frames.check_columns(RESULTS, names, caller)
+    missing = [name for name in RESULTS if name not in names]
+    if missing and not is_of_pools and not is_of_quotes:
+        raise LabError(
+            f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues, of "
+            "lab.fills.liquidity, or of lab.fills.pool_quotes with by=, such as by=[]."
+        )
     table = comparison
     if not isinstance(comparison, pd.DataFrame):
         table = frames.to_pandas(collected(comparison, caller))

@@ -33,6 +33,7 @@ from loopring_lab.relayer.rows import (
 
 FILES = "tokens.json, markets.json and trades/<accountId>-<amm or dex>.json"
 HINT = f"Fix or replace the recording; it holds {FILES}."
+LISTING = ("tokens.json", "markets.json")
 SOURCE_FILE = "source.json"
 FILE_NAME = re.compile(r"([0-9]{1,10})-(amm|dex)\.json")
 
@@ -54,10 +55,14 @@ class Recording:
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
         self._folder = given_path(folder)
-        if not self._folder.is_dir():
+        is_folder = self._folder.is_dir()
+        has_listing = any(os.path.lexists(self._folder / name) for name in LISTING)
+        if not is_folder or not has_listing:
             got = "no such folder"
             hint = f"Give the folder that holds {FILES}."
-            if self._folder.is_file():
+            if is_folder:
+                got = f"a folder without {' and '.join(LISTING)}"
+            elif self._folder.is_file():
                 got = "a file"
                 hint += " lab.connect(recording=...) reads a single file."
             expected = "a folder of saved responses"

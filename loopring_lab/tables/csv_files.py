@@ -31,6 +31,7 @@ WITH_ZONE = r"[T ].*([Zz]|[+-]\d\d:?\d\d)$"
 TEXT_TIME = "a time such as 2022-03-31 18:00:00+00:00, to the millisecond"
 DECIMAL = f"a decimal number that fits {AMOUNT_TYPE}"
 HINT = "Correct the file, or write it with DataFrame.to_csv."
+UNREAD_HINT = "Give another path, or write the file with DataFrame.to_csv."
 
 
 class CsvFile:
@@ -52,7 +53,8 @@ class CsvFile:
         self._file = printable(path.name)
         self._complete = complete
         self._keep_spaces = keep_spaces
-        self.data = read_file(path, size=LARGEST, hint=HINT)
+        shown_path = printable(str(path), 200)
+        self.data = read_file(path, shown_path, size=LARGEST, hint=UNREAD_HINT)
         if self.data.startswith(BYTE_ORDERS):
             raise self.error("CSV in UTF-8", "text in UTF-16")
         unwrapped.refuse_inexact(self.data, self._file)

@@ -83,6 +83,14 @@ def test_what_is_missing_is_exit_code_1(small, tmp_path, capsys):
             ["sync", "{none}", "--account", "5", "--recording", "{none}"],
             "expected a folder of saved responses",
         ),
+        (
+            ["sync", "{none}", "--account", "abc"],
+            "'abc' is not an account id. Repeat --account for several. loopring-lab sync",
+        ),
+        (
+            ["import", "{none}", "x.json", "--account", "abc"],
+            "'abc' is not an account id. loopring-lab import --help says what it takes.",
+        ),
     ],
 )
 def test_what_is_refused_is_one_line_and_exit_code_2(tmp_path, line, said, capsys):

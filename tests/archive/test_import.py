@@ -245,16 +245,61 @@ def test_a_file_that_cannot_be_used_is_named(saved, tmp_path, name, content, sai
         Archive(tmp_path / "a").import_pages(saved / name)
 
 
-def test_a_fill_type_and_listings_are_not_guessed(saved, small, tmp_path):
+def test_a_fill_type_is_not_guessed(saved, small, tmp_path):
     content = pages(small, small.accounts[0], "dex")[0]
     (saved / "book.json").write_bytes(content)
     with pytest.raises(UnexpectedAnswer, match="Give fill_type=, or name the file"):
         Archive(tmp_path / "a").import_pages(saved / "book.json", small.accounts[0])
-    alone = tmp_path / "deep" / "saved" / f"{small.accounts[0]}-dex.json"
-    alone.parent.mkdir(parents=True)
-    alone.write_bytes(content)
-    with pytest.raises(LabError, match="no tokens.json and markets.json in it"):
-        Archive(tmp_path / "b").import_pages(alone)
+
+
+def test_without_a_listing_the_real_exchange_s_is_taken_as_by_connect(tmp_path, capsys):
+    folder = tmp_path / "deep" / "saved"
+    folder.mkdir(parents=True)
+    file = folder / "7-amm.json"
+    file.write_bytes(page([row()[:7]], total=3))
+    archive = Archive(tmp_path / "a")
+    report = archive.import_pages(file)
+    assert report[["rows", "missing"]].to_numpy().tolist() == [[1, 2]]
+    absent = f"{folder}: no tokens.json and markets.json in it or in the folder above"
+    said = f"{absent}; they are the exchange's own, as this package brings them.\n"
+    assert capsys.readouterr().out == said
+    client = lab.connect(recording=file)
+    assert_frame_equal(archive.trades(), client.trades(7))
+    # The listing is the archive's from now on.
+    capsys.readouterr()
+    archive.import_pages(file)
+    assert not capsys.readouterr().out
+    file.write_bytes(page([row(market="NEW-COIN")[:7]]))
+    with pytest.raises(LabError, match="does not bring the market NEW-COIN") as caught:
+        Archive(tmp_path / "b").import_pages(file)
+    assert str(caught.value).startswith(absent)
+
+
+def test_the_current_folder_has_a_name_and_a_folder_above(
+    saved, small, tmp_path, monkeypatch, capsys
+):
+    account = small.accounts[0]
+    file = Path(f"{account}-dex.json")
+    (saved / "trades").mkdir()
+    monkeypatch.chdir(saved / "trades")
+    file.write_bytes(pages(small, account, "dex")[0])
+    assert Archive(tmp_path / "a").import_pages(file)["rows"].tolist() == [50]
+    assert not capsys.readouterr().out
+    file.write_text('{"totalNum": 0, "trades": []}')
+    (saved / "tokens.json").unlink()
+    with pytest.raises(LabError) as caught:
+        Archive(tmp_path / "b").import_pages(file)
+    assert str(caught.value).startswith(f"{saved / 'trades'}: no tokens.json")
+
+
+def test_a_file_that_holds_no_pages_is_said_to_be_that_wherever_it_is_from(
+    archive, tmp_path
+):
+    file = tmp_path / "t.csv"
+    archive.trades().to_csv(file)
+    for into in (archive, Archive(tmp_path / "new")):
+        with pytest.raises(UnexpectedAnswer, match=r"t\.csv: .*lab\.tables\.read_csv"):
+            into.import_pages(file)
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,13 @@ def test_an_export_is_read_by_others_and_is_whole_or_absent(archive, tmp_path):
         archive.export(archive._file.path / "below a file")
 
 
+def test_an_export_of_nothing_is_refused_and_leaves_nothing(archive, tmp_path):
+    with pytest.raises(LabError, match="no trades are selected.* Change since=") as no:
+        archive.export(tmp_path / "out", since="2099-01-01")
+    assert not isinstance(no.value, DiskRefused)
+    assert [path.name for path in tmp_path.iterdir() if "out" in path.name] == []
+
+
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_an_archive_of_no_trades_scans_as_no_rows(tmp_path, engine):
     with Relayer(Ledger(1, 0)) as relayer:

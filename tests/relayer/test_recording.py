@@ -110,7 +110,7 @@ def test_members_keep_their_own_json(serve, folder):
         (
             "markets.json",
             None,
-            "markets.json: expected a readable file, got No such file",
+            "markets.json: expected a readable file, got no such file.",
         ),
         (
             "trades/7-amm.json",
@@ -142,6 +142,17 @@ def test_a_broken_recording_is_refused_by_file_and_place(
     assert message in str(caught.value)
     assert str(caught.value).endswith("trades/<accountId>-<amm or dex>.json.")
     assert str(folder) not in str(caught.value)
+
+
+def test_a_folder_that_is_no_recording_is_named(folder):
+    for name in ("tokens.json", "markets.json"):
+        (folder / name).unlink()
+    with pytest.raises(UnexpectedAnswer) as caught:
+        Relayer(recording=folder)
+    assert str(caught.value).startswith(
+        f"recording {folder}: expected a folder of saved responses, got a folder without tokens.json and "
+        "markets.json. Give the folder that holds tokens.json"
+    )
 
 
 def test_a_folder_without_trades_is_refused(tmp_path, folder):
