@@ -70,6 +70,19 @@ def test_every_engine_gives_the_same_digits(engine, question, monkeypatch):
         )
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["spark", "archive"])
+def test_values_are_weighed_alike_where_markets_share_their_tokens(engine):
+    frame = adversarial()
+    market = frame["market"].astype(object)
+    doubled = frame.assign(market=market.where(frame.index % 2 == 0, market + "-2"))
+
+    def ask(trades: pd.DataFrame, kind: Callable[[pd.DataFrame], Any]) -> Any:
+        return lab.fills.all_in_cost(kind(trades), by="side")
+
+    assert_same(answer(ask, engine, doubled), ask(doubled, pd.DataFrame))
+
+
 EDGES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "no rows": lambda f: f.iloc[:0],
     "only pools": lambda f: f[f["fill_type"] == "amm"],
