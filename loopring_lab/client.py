@@ -676,8 +676,13 @@ class Client:
         }
         del body
         signature = hidden.get("ecdsaSignature") or ""
-        encoded = models.encode_update(hidden)
-        answer = self._transport.post("/account", encoded, signature=signature)
+        seed = hidden.get("keySeed")
+        answer = self._transport.post(
+            "/account",
+            models.encode_update(hidden),
+            signature=signature,
+            key_seed=seed if isinstance(seed, str) else None,
+        )
         return models.read_submission(answer)
 
     def update_status(self, account_id: int, update_hash: str) -> Submission | None:

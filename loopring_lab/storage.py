@@ -214,8 +214,8 @@ class StoredFile:
                 return False
             header = self.path.read_bytes()[:HEADER]
         mark = header[MARK_PLACE : MARK_PLACE + len(MARK)]
-        # A full disk may end a file within the mark; a power cut leaves zeros where nothing had reached the disk.
-        return not any(header) or (bool(mark) and MARK.startswith(mark))
+        # A power cut leaves zeros where nothing had reached the disk.
+        return mark == MARK or not any(header)
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes with every transaction."""
@@ -251,10 +251,13 @@ class StoredFile:
             lambda: readers.join(self.path, lambda: self._attach("READ_ONLY"))
         )
         try:
-            with self._closing(connection):
+            with self._translating():
                 yield connection
         finally:
-            readers.leave(self.path)
+            # A child that was forked meanwhile leaves its parent's connection alone.
+            if readers is _readers[-1]:
+                connection.close()
+                readers.leave(self.path)
 
     @contextmanager
     def writing(self, source: Source | None = None) -> Iterator[DuckDBPyConnection]:
@@ -262,6 +265,8 @@ class StoredFile:
 
         The file is created if there is none. It must be bound to `source`, and is by its first transaction.
         """
+        if source is None and not self.exists():
+            raise self.nothing_yet()
         with self._closing(self._patiently(self._open_to_write)) as connection:
             connection.begin()
             if source and not connection.execute(DEFINITIONS).fetchall():

@@ -64,6 +64,7 @@ class Secrets(AuthBase):
         key: SecretText | None = None,
         signature: SecretText | None = None,
         *,
+        in_body: SecretText | None = None,
         send: bool = True,
     ) -> None:
         self._headers: dict[str, SecretText] = {}
@@ -72,7 +73,7 @@ class Secrets(AuthBase):
         if send and signature is not None:
             self._headers["X-API-SIG"] = signature
         self.is_signed = signature is not None
-        self.redactor = Redactor(key, signature)
+        self.redactor = Redactor(key, signature, in_body)
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers.update(self._headers)

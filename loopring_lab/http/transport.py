@@ -67,14 +67,17 @@ class Transport(Channel):
             self._request_for("GET", path, auth, {"params": params or {}}, largest)
         )
 
-    def post(self, path: str, body: bytes, *, signature: str) -> bytes:
-        """Send a POST request exactly once."""
+    def post(
+        self, path: str, body: bytes, *, signature: str, key_seed: SecretText | None
+    ) -> bytes:
+        """Send a POST request exactly once; neither secret of its body is shown where the answer repeats it."""
         payload = {
             "data": hide(body),
             "headers": {"Content-Type": "application/json"},
         }
-        auth = Secrets(signature=self._checked("signature", hide(signature)))
-        del body, signature
+        checked = self._checked("signature", hide(signature))
+        auth = Secrets(signature=checked, in_body=key_seed)
+        del body, signature, key_seed
         return self._exchange(
             self._request_for("POST", path, auth, payload, MAX_ANSWER)
         ).unwrap()

@@ -71,13 +71,15 @@ def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
 
 def derive_l2_key(signer: Signer, update: UpdateRequest) -> L2Key:
     """Sign the key seed of an update, and derive the new key from the signature."""
-    # Before anything is signed: another wallet's signature would make a key that its owner cannot recover.
+    # Before anything is signed, and again after: another wallet's signature, or one of another form, would make a key
+    # that its owner cannot recover.
     if signer.address.lower() != update.signer.lower():
         raise KeyUpdateError(
             f"signer: {signer.address} does not sign for this account, {update.signer} does. Pass that "
             "wallet's signer, or name the wallet that owns the account: counterfactual=."
         )
-    return l2_key(sign_text(signer, update.key_seed))
+    hint = "Use a signer whose signatures are r, s and v, with v 27 or 28."
+    return l2_key_from_signature(update, sign_text(signer, update.key_seed), hint)
 
 
 def l2_key_from_signature(

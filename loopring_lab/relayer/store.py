@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,9 @@ from pydantic import TypeAdapter
 from loopring_lab.bounded import read_file
 from loopring_lab.errors import LabError
 from loopring_lab.paths import given_path
+
+if sys.platform != "win32":
+    import fcntl
 
 Status = Literal["received", "processing", "processed", "failed"]
 PENDING = ("received", "processing")
@@ -88,6 +92,8 @@ class Store:
         self._path = None if path is None else given_path(path)
         # Requests, the worker and the notebook's own thread meet here.
         self._lock = threading.RLock()
+        # Whether a transaction of this store is going on, which may have others within it.
+        self._is_alone = False
         self._contents = Contents({}, {}, [])
         self._version: tuple[int, ...] | None = None
         try:
@@ -109,7 +115,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Keep and save everything done inside the block, or nothing of it."""
-        with self._lock:
+        with self._lock, self._alone():
             self._read_again()
             facts, accounts, updates = self._contents
             # Accounts and updates never change themselves, so that these copies need not go deeper.
@@ -121,6 +127,27 @@ class Store:
             except BaseException:
                 self._contents = before
                 raise
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other relayers from the file between reading and writing it; on Windows they are not kept from it."""
+        if self._path is None or self._is_alone or sys.platform == "win32":
+            yield
+            return
+        try:
+            # The file itself is replaced by each change, so its folder is locked.
+            folder = os.open(self._path.parent, os.O_RDONLY)
+        except OSError as error:
+            raise Unsaved(str(error)) from error
+        try:
+            # Some network disks have no locks.
+            with suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            self._is_alone = True
+            yield
+        finally:
+            self._is_alone = False
+            os.close(folder)
 
     def setdefault(self, name: str, value: str) -> str:
         """Return a stored value, and store the given one first if there is none."""

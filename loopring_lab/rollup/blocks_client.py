@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from html import escape
 from typing import Any, NoReturn
 
@@ -22,6 +21,7 @@ from loopring_lab.rollup import reserves, settled
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
+from loopring_lab.rollup.stored import Index
 from loopring_lab.tables.listings import POOL_PREFIX
 from loopring_lab.trade_source import labelled
 
@@ -88,6 +88,9 @@ class BlocksClient:
         self._store = store
         self._bound = store.stored.index().source
         self._kept: tuple[pa.Table, list[Blocks]] | None = None
+        # What `_known` has made, and of which index of the store.
+        self._made_of: Index | None = None
+        self._made: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         count = len(self._store.stored.index().blocks)
@@ -374,19 +377,40 @@ class BlocksClient:
             self._kept = (held, list(self._store.batches(AT_ONCE)))
         return self._kept[1]
 
-    @cached_property
+    @property
     def _census(self) -> Census:
-        return Census(self._batches())
+        census: Census = self._known("census", lambda: Census(self._batches()))
+        return census
 
-    @cached_property
+    @property
     def _tokens(self) -> pd.DataFrame:
-        return completion.register_names("token", self._store.tokens())
+        def read() -> pd.DataFrame:
+            return completion.register_names("token", self._store.tokens())
 
-    @cached_property
+        tokens: pd.DataFrame = self._known("tokens", read)
+        return tokens
+
+    @property
     def _markets(self) -> pd.DataFrame:
-        return completion.register_names(
-            "market", settled.markets(self._census.pairs, self._tokens)
-        )
+        def found() -> pd.DataFrame:
+            pairs = self._census.pairs
+            return completion.register_names(
+                "market", settled.markets(pairs, self._tokens)
+            )
+
+        markets: pd.DataFrame = self._known("markets", found)
+        return markets
+
+    def _known(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what is made of the store, made anew once something was added to it."""
+        index = self._store.stored.index()
+        if index is not self._made_of:
+            self._made_of = index
+            self._made = {}
+        made = self._made
+        if name not in made:
+            made[name] = make()
+        return made[name]
 
 
 class Census:

@@ -408,11 +408,20 @@ class _Stream(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        rest = self._rest or next(self._pieces, b"")
+        parts = [self._rest]
+        have = len(self._rest)
+        # Readers take a shorter answer for the end of a row that they have room for.
+        while size < 0 or have < size:
+            piece = next(self._pieces, b"")
+            if not piece:
+                break
+            parts.append(piece)
+            have += len(piece)
+        found = b"".join(parts)
         if size < 0:
-            size = len(rest)
-        self._rest = rest[size:]
-        return rest[:size]
+            size = len(found)
+        self._rest = found[size:]
+        return found[:size]
 
 
 def _columns(names: list[str], where: str) -> list[str]:
