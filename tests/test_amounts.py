@@ -245,3 +245,55 @@ def test_totals_that_would_mix_tokens_or_mean_nothing_are_refused(add_up, messag
     with pytest.raises(AmountError) as caught:
         add_up()
     assert message in str(caught.value)
+
+
+def amounts(*values) -> pd.Series:
+    return pd.Series(values, dtype=AMOUNT)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", ">i4", "uint8"])
+def test_amounts_beyond_an_integer_are_refused(dtype):
+    assert amounts("100.7", "0.9").astype(dtype).tolist() == [100, 0]
+    with pytest.raises(AmountError, match=f"do not fit {dtype} .*Use .astype"):
+        amounts("1", "10000000000000000000").astype(dtype)
+
+
+def test_digits_after_the_point_of_integers_are_cut():
+    found = amounts("3000000000.7", "-5.9").astype("int64")
+    assert found.tolist() == [3_000_000_000, -5]
+    assert amounts("1e19").astype("uint64").tolist() == [10**19]
+    with pytest.raises(AmountError, match="do not fit uint64"):
+        amounts("-5.9").astype("uint64")
+    assert amounts("1").to_numpy("int64", na_value=0).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        to_units([10**39, 10**18], 18, dtype=LIMIT),
+        pd.Series([10**40, 1], dtype=pd.ArrowDtype(pa.decimal256(76, 0))),
+        [10**40, 1],
+        ["1e40", Decimal("1.00")],
+    ],
+)
+def test_a_number_that_is_no_amount_leaves_the_others_comparable(others):
+    left = amounts("5", "1")
+    assert (left == others).tolist() == [False, True]
+    assert (left != others).tolist() == [True, False]
+    assert (left < others).tolist() == [True, False]
+    assert (left >= others).tolist() == [False, True]
+
+
+def test_what_is_no_number_differs_and_leaves_the_others_comparable():
+    left = amounts("1", "2", "3", None)
+    others = ["1", "x", None, "x"]
+    assert (left == others).tolist() == [True, False, False, False]
+    assert (left != others).tolist() == [False, True, True, True]
+    with pytest.raises(TypeError, match="Invalid comparison between amounts"):
+        left < others  # noqa: B015 - the comparison raises
+
+
+def test_isin_finds_only_what_is_exactly_an_amount():
+    assert amounts("0", "1").isin([1e-19]).tolist() == [False, False]
+    found = amounts("0.1", "2", None).isin([0.1, "2.0", 1e30, "x", None])
+    assert found.tolist() == [True, True, True]

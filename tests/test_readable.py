@@ -49,6 +49,13 @@ def test_one_token_for_all_stands_in_the_heading():
     assert shown.notes == ["Empty columns hidden: fill_type, extra."]
 
 
+def test_times_of_any_zone_are_shown_in_utc():
+    frame = read(page([row()]))[["created_at"]]
+    frame["created_at"] = frame["created_at"].dt.tz_convert("Asia/Tokyo")
+    shown = show(frame).frame["created_at (UTC)"]
+    assert shown.tolist() == ["2022-07-12 15:07:39.610"]
+
+
 def test_amounts_can_be_truncated_to_a_token_s_precision_and_say_so():
     listed = tokens()
     listed["precision"] = pd.array([3] * len(listed), dtype="Int64")

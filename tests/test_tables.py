@@ -334,6 +334,25 @@ def test_frames_put_together_list_fills_that_differ_and_each_copy_too_many():
     assert reasons(pd.concat([unknown, unknown])) == ["id is missing"] * 4
 
 
+def test_anomalies_of_anomalies_have_one_column_of_reasons():
+    found = tables.anomalies(read(page([row(price="0.0", feeAmount="1")])))
+    assert_frame_equal(tables.anomalies(found), found)
+
+
+@pytest.mark.parametrize("extra", ['{"foo": 1}', "[1]", '{"anomaly": null}'])
+def test_an_extra_without_a_reason_is_named(extra):
+    frame = read(page([row()])).assign(extra=extra)
+    with pytest.raises(LabError, match=r"row 0 has no reason \(anomaly\) in 'extra'"):
+        tables.anomalies(frame)
+
+
+def test_fills_alike_but_for_unlisted_markets_stand_in_one_order():
+    pages = [page([row(market=market)]) for market in ("BBB-ETH", "AAA-ETH")]
+    for ordered in (pages, pages[::-1]):
+        assert read(ordered)["market"].tolist() == ["AAA-ETH", "BBB-ETH"]
+        assert_frame_equal(read(ordered), read(pages))
+
+
 BEFORE = "created_at is before 2015: sent in seconds?"
 AFTER = "created_at is after 2099: sent in microseconds?"
 

@@ -202,7 +202,10 @@ def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder):
         (ACCOUNT, "amm"): {"rows": 1, "missing": 0},
         (ACCOUNT, "dex"): {"rows": 1, "missing": 136},
     }
-    assert read(saved)["fill_type"].isna().sum() == 0
+    frame = read(saved).set_index("trade_id")
+    assert frame["fill_type"].isna().sum() == 0
+    owners = frame["account_id"].to_dict()
+    assert owners == {5: ACCOUNT, int(SELL[1]): ACCOUNT, int(BUY[1]): 7}
     of_folder = lab.Archive(folder / "b.duckdb").import_pages(file.parent)
     assert of_folder["rows"].tolist() == report["rows"].tolist()
 

@@ -462,7 +462,7 @@ def _column(
         return TextColumn(
             name,
             f"{name} (UTC)",
-            _format_times(column),
+            _format_times(column.dt.tz_convert("UTC")),
             [""] * len(column),
             column,
         )

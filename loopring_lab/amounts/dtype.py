@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -310,8 +311,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         if dtype.kind in "OUS":
             found = np.fromiter(self, object, len(self))
         elif dtype.kind in "iu" and not self._hasna:
-            # Digits after the point are cut, as of floats.
-            found = self._decimals.cast(pa.int64(), safe=False).to_numpy()
+            found = self._integers(dtype)
         else:
             # By way of its text, each is the float that its digits stand for.
             floats = self._decimals.cast(pa.string()).cast(pa.float64())
@@ -319,6 +319,19 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         if na_value is not no_default:
             found[self.isna()] = na_value
         return found.astype(dtype)
+
+    def _integers(self, dtype: np.dtype[Any]) -> Any:
+        """Return integers of a type that holds them all; digits after the point are cut, as of floats."""
+        # Arrow knows the byte order of this machine alone.
+        arrow_type = pa.from_numpy_dtype(dtype.newbyteorder("="))
+        try:
+            integers = pc.trunc(self._decimals).cast(arrow_type)
+        except pa.ArrowInvalid as error:
+            raise AmountError(
+                f"These amounts do not fit {dtype} ({error}). "
+                "Use .astype(float), or .astype(object) for Decimals, which hold every amount."
+            ) from None
+        return integers.to_numpy(zero_copy_only=False, writable=True)
 
     def astype(
         self,
@@ -389,10 +402,13 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         known = []
         for value in values:
             try:
-                known.append(arithmetic.to_decimal(value))
+                amount = arithmetic.to_decimal(value)
             except AmountError:
                 # No amount equals it.
                 continue
+            # Nor one that the digits of a float were cut for.
+            if amount == arithmetic.to_number(value):
+                known.append(amount)
         found = pc.is_in(self._decimals, pa.array(known, AMOUNT_TYPE))
         return found.to_numpy(zero_copy_only=False)
 
@@ -473,14 +489,13 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         if is_list_like(other) and _kind(other) == "float":
             return arithmetic.compare_floats(self._decimals, _floats(other), kernel)
         try:
-            if is_list_like(other):
-                theirs = self._from_sequence(other)
-                return arithmetic.compare_arrays(
-                    self._decimals, theirs._decimals, kernel
-                )
-            return arithmetic.compare(
-                self._decimals, arithmetic.to_number(other), kernel
-            )
+            if not is_list_like(other):
+                number = arithmetic.to_number(other)
+                return arithmetic.compare(self._decimals, number, kernel)
+            with suppress(AmountError):
+                theirs = self._from_sequence(other)._decimals
+                return arithmetic.compare_arrays(self._decimals, theirs, kernel)
+            return self._compare_each(name, other)
         except AmountError:
             # What is no number differs from every amount, and comes neither before nor after one.
             if name in ("eq", "ne"):
@@ -488,6 +503,26 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         raise TypeError(
             f"Invalid comparison between amounts and {type(other).__name__}"
         )
+
+    def _compare_each(
+        self,
+        name: str,
+        others: Any,
+    ) -> Any:
+        """Compare one by one, where not all others are amounts: one that does not fit has no say in the rest."""
+        compare = getattr(operator, name)
+        found = []
+        for amount, other in zip(self._decimals.to_pylist(), others, strict=True):
+            number = None
+            try:
+                number = arithmetic.to_number(other)
+            except AmountError:
+                # What is no number differs like a missing one, and has no order.
+                if name not in ("eq", "ne"):
+                    raise
+            is_known = amount is not None and number is not None
+            found.append(compare(amount, number) if is_known else name == "ne")
+        return np.array(found, bool)
 
     def _floats(self) -> Any:
         return arithmetic.to_floats(self._decimals)

@@ -72,7 +72,7 @@ def trades(
         What the pages were requested for; the rows do not say, but a HAR file does. Without it only rows
         whose market has the pools' prefix ``AMM-`` are known to be ``amm``.
     account_id : int, optional
-        Whose rows these are, if the rows do not say; a row that says otherwise is irregular.
+        Whose rows these are, if neither the rows nor a HAR file say; a row that says otherwise is irregular.
     fee_token : {'received', 'base', 'quote', 'row'}
         The token of ``feeAmount``: the one received (base of a BUY, quote of a SELL; as settled on-chain),
         always the base or the quote token, or the row's own ``tokenId``.
@@ -145,7 +145,10 @@ def trades(
         batch = wire.read(pages, places, ten_members=ten_members)
         has_trades = batch.columns["no_trade"].null_count > 0
         fill_types = [one.fill_type for one in group]
-        table = _sort_distinct(rows.convert(batch, fill_types, lookup, fee_token))
+        table = rows.convert(batch, fill_types, lookup, fee_token)
+        accounts = [one.account_id for one in group]
+        table = _with_accounts(table, accounts, batch.counts)
+        table = _sort_distinct(table, lookup.markets)
         return table, None if has_trades else batch
 
     pool = ThreadPoolExecutor(THREADS)
@@ -196,7 +199,7 @@ def join_typed(
         (part for part in parts if len(part)),
         key=lambda part: rows.sort_keys(part)[0][0],
     )
-    table = _sort_distinct(pa.concat_tables(filled or parts[:1]))
+    table = _sort_distinct(pa.concat_tables(filled or parts[:1]), lookup.markets)
     if account_id is not None:
         table = rows.note_other_accounts(table, account_id)
     return assemble(table, lookup, account_id)
@@ -254,7 +257,18 @@ def refuse_other_accounts(
         )
 
 
-def _sort_distinct(table: pa.Table) -> pa.Table:
+def _with_accounts(
+    table: pa.Table, accounts: Sequence[int | None], counts: Sequence[int]
+) -> pa.Table:
+    """Give rows without an account the one stated of their page, None where none is; pages have `counts` rows."""
+    own = table["account_id"]
+    pages = np.repeat(np.arange(len(counts)), counts)
+    stated = pa.array(accounts, own.type).take(pages)
+    place = table.column_names.index("account_id")
+    return table.set_column(place, "account_id", pc.coalesce(own, stated))
+
+
+def _sort_distinct(table: pa.Table, markets: Sequence[str]) -> pa.Table:
     """Sort rows in an order that depends on nothing but their content, and drop exact repetitions."""
     moments, trade_ids = rows.sort_keys(table)
     if _increase(moments, trade_ids):
@@ -272,7 +286,7 @@ def _sort_distinct(table: pa.Table) -> pa.Table:
         axis=0,
     )
     table = table.combine_chunks().take(order)
-    return _drop_repetitions(table, is_again) if is_again.any() else table
+    return _drop_repetitions(table, is_again, markets) if is_again.any() else table
 
 
 def _increase(moments: np.ndarray, trade_ids: np.ndarray) -> bool:
@@ -281,7 +295,9 @@ def _increase(moments: np.ndarray, trade_ids: np.ndarray) -> bool:
     return bool(np.all((steps > 0) | is_tie_in_order))
 
 
-def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
+def _drop_repetitions(
+    table: pa.Table, is_again: np.ndarray, markets: Sequence[str]
+) -> pa.Table:
     """Sort rows of one moment, id and side by their whole content, and drop exact repetitions.
 
     `is_again` tells of each row after the first whether it has the keys of the one before it.
@@ -289,7 +305,11 @@ def _drop_repetitions(table: pa.Table, is_again: np.ndarray) -> pa.Table:
     group = np.append(0, np.cumsum(~is_again))
     is_tied = np.append(False, is_again) | np.append(is_again, False)
     tied = table.filter(is_tied)
-    content = [column.cast(pa.string()) for column in tied.columns]
+    # Codes of unlisted markets depend on the order of pages, so names are compared; -1, of no market, is the last.
+    names = np.array([*markets, None], object)[tied["market"].to_numpy()]
+    place = tied.column_names.index("market")
+    named = tied.set_column(place, "market", pa.array(names, pa.string()))
+    content = [column.cast(pa.string()) for column in named.columns]
     # Neither character is in the text of a number, and JSON does not allow either in a string.
     texts = pc.binary_join_element_wise(
         *content,

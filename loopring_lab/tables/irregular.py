@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.arithmetic import WIDE, from_arrow, wide_product
 from loopring_lab.amounts.series import as_array
-from loopring_lab.bounded import parse_json
+from loopring_lab.bounded import parse_json, shown
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import IDENTITY
 from loopring_lab.tables.listings import TEXT
@@ -27,6 +27,8 @@ FIRST_YEAR = 2015
 LAST_YEAR = 2099
 # The relayer cuts prices to 8 decimals, so that the price paid is less than one step above the one sent.
 PRICE_STEP = pa.scalar("0.00000001").cast(pa.decimal256(37, 18))
+
+HINT = "Pass whole rows, as client.trades(...) returns."
 
 
 def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
@@ -72,8 +74,7 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
     reasons: dict[int, list[str]] = defaultdict(list)
     notes = numbered["extra"]
     for row in rows_where(notes.notna().to_numpy()):
-        noted = parse_json(notes.iloc[row], "extra")
-        reasons[row].append(noted["anomaly"])
+        reasons[row].append(_noted(notes.iloc[row], row))
     for reason, rows in _found(numbered):
         for row in rows_where(rows):
             reasons[row].append(reason)
@@ -85,19 +86,31 @@ def anomalies(trades: pd.DataFrame) -> pd.DataFrame:
         dtype=TEXT,
     )
     found = trades.iloc[odd].assign(reason=texts)
-    return found[["reason", *trades.columns]]
+    # Rows of an earlier answer have reasons, which are found anew.
+    others = trades.columns.drop("reason", errors="ignore")
+    return found[["reason", *others]]
+
+
+def _noted(text: str, row: int) -> str:
+    """Return the reason in a note of the column ``extra``."""
+    note = parse_json(text, "extra")
+    reason = note.get("anomaly") if isinstance(note, dict) else None
+    if isinstance(reason, str):
+        return reason
+    raise LabError(
+        f"anomalies: row {row} has no reason (anomaly) in 'extra', but {shown(text, 60)}. {HINT}"
+    )
 
 
 def _refuse_other_frames(trades: object) -> None:
-    hint = "Pass whole rows, as client.trades(...) returns."
     if not isinstance(trades, pd.DataFrame):
         got = type(trades).__name__
         raise LabError(
-            f"anomalies: expected a trades DataFrame of pandas, got {got}. {hint}"
+            f"anomalies: expected a trades DataFrame of pandas, got {got}. {HINT}"
         )
     for name in COMPARED:
         if name not in trades.columns:
-            raise LabError(f"anomalies: the frame has no column {name!r}. {hint}")
+            raise LabError(f"anomalies: the frame has no column {name!r}. {HINT}")
 
 
 def _found(trades: pd.DataFrame) -> Iterator[tuple[str, np.ndarray]]:

@@ -80,7 +80,7 @@ def tokens(answer: Answer) -> pd.DataFrame:
 
     Returns
     -------
-    pandas.DataFrame, shape (tokens, 19)
+    pandas.DataFrame, shape (tokens, 18)
         Index ``symbol`` (``symbol#tokenId`` where a symbol occurs twice); columns are the wire's names in
         snake case. ``order_amounts_*``, ``lucky_token_amounts_*`` and ``fast_withdraw_limit`` are in units of
         the token, `amounts.LIMIT`; ``gas_amounts_*`` are gas. Missing fields are null. ``extra`` is the JSON
