@@ -473,8 +473,8 @@ def sync(
     """Download missing trades into an archive.
 
     ARCHIVE is a file such as my-trades.duckdb, created if it is missing. Rerun to resume after an interruption.
-    Without an address or a recording, trades come from the embedded relayer. The API key is read from
-    LOOPRING_API_KEY, or asked for on a terminal.
+    Without an address or a recording, trades come from where LOOPRING_BASE_URL or LOOPRING_RECORDING says; if
+    neither is set, from the embedded relayer. The API key is read from LOOPRING_API_KEY, or asked for on a terminal.
     """
     from loopring_lab.archive import Archive
 

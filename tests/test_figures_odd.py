@@ -253,6 +253,10 @@ def test_fees_of_no_sure_tier_are_marked_apart():
             r"^lab\.figures\.cost_curve: no fill quoted in \w+ has a reference",
         ),
         (
+            lambda t: figures.cost_curve(t, quantiles=0),
+            r"quantiles=0 is not valid\. Give a whole number from 1",
+        ),
+        (
             lambda t: figures.fees_by_token(t, token="DOGE"),
             r"no price and no fee is in 'DOGE'",
         ),

@@ -370,6 +370,27 @@ def test_markouts_are_drawn_with_what_they_rest_on(taken):
     ]
 
 
+@pytest.mark.parametrize("horizons", ["1h", iter(["1min", "1h"])])
+def test_horizons_of_markouts_are_one_or_any_number(taken, horizons):
+    trades, prices = taken
+    figure = figures.markouts(trades, prices=prices, horizons=horizons)
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == list(dict.fromkeys(figure.table["horizon"]))
+    assert labels[-1] == "1h"
+
+
+@pytest.mark.parametrize("by", [[], None])
+def test_differences_without_groups_are_one_row(taken, by):
+    trades, prices = taken
+    figure = figures.venue_differences(trades, prices=prices, by=by)
+    overall = lab.fills.compare_venues(trades, prices)
+    assert list(figure.table["group"]) == ["all"]
+    assert figure.table["difference_bps"].tolist() == pytest.approx(
+        overall["difference_bps"].tolist()
+    )
+    assert title(figure) == "AMM pool minus order book, like with like"
+
+
 def test_nothing_to_compare_is_said(taken):
     trades, prices = taken
     pool = trades[trades["fill_type"] == "amm"]

@@ -510,6 +510,10 @@ def test_the_wallet_must_be_the_accounts(setup, wallet):
         setup.prepare(account)
     with pytest.raises(KeyUpdateError, match="expected factory, owner and salt"):
         setup.prepare(account, counterfactual={"factory": info["walletFactory"]})
+    with pytest.raises(KeyUpdateError, match="expected factory, owner and salt"):
+        setup.prepare(account, counterfactual="0xabc")
+    with pytest.raises(KeyUpdateError, match="the factory 1 is unknown"):
+        setup.prepare(account, counterfactual=info | {"walletFactory": 1})
     with pytest.raises(ProtocolError, match="walletSalt"):
         setup.prepare(account, counterfactual=info | {"walletSalt": "a lot"})
 

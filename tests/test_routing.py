@@ -207,6 +207,9 @@ def test_means_are_said_in_words_and_drawn(trades, balances):
         mean = means[found["group"]]
         assert found["weighted_opportunity_bps"] == pytest.approx(mean, rel=1e-12)
     assert_legible(figure)
+    alone = lab.figures.routing(trades, balances, by=[])
+    assert list(alone.table["group"]) == ["all"]
+    assert alone.table["quoted"].tolist() == [quoted]
 
 
 def test_without_quotes_nothing_is_said_or_drawn(trades, balances):

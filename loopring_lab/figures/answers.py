@@ -64,11 +64,20 @@ def all_and_groups(
     counted: str,
 ) -> pd.DataFrame:
     """Return the row for all, then those of groups with the most counted, each with the name of its ``group``."""
+    if not names:
+        # The only group is all of them.
+        everything = overall.assign(group="all")
+        return everything.reindex(columns=[*groups.columns, "group"])
     values = groups[names].itertuples(index=False, name=None)
     named = groups.assign(group=[group_label(row) for row in values])
     ranked = named.sort_values(counted, ascending=False, kind="stable")
     rows = [overall.assign(group="all"), ranked.head(MOST_LINES)]
     return pd.concat(rows, ignore_index=True)
+
+
+def by_names(names: list[str]) -> str:
+    """Return the end of a title: the columns that rows are by, if there are any."""
+    return f", by {', '.join(names)}" if names else ""
 
 
 def weighted(table: pd.DataFrame, name: str) -> pd.DataFrame:

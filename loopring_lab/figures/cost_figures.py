@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.engine.estimates import FEWEST, quantile
-from loopring_lab.engine.groups import Keys, keys_of, literal
+from loopring_lab.engine.groups import Keys, keys_of, literal, several
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
 from loopring_lab.figures.answers import (
@@ -22,6 +22,7 @@ from loopring_lab.figures.answers import (
     MOST_LINES,
     all_and_groups,
     as_pandas,
+    by_names,
     interval_of,
     pulled,
     weighted,
@@ -243,7 +244,7 @@ def cost_curve(
     costs, sizes, token = _costs_by_size(
         trades,
         quote,
-        quantiles or MOST_PARTS,
+        MOST_PARTS if quantiles is None else quantiles,
         caller,
         against,
     )
@@ -345,7 +346,7 @@ def venue_differences(
     if len(known) > MOST_LINES:
         note += f"; the {MOST_LINES} of {len(known)} with most fills"
     note += pulled(rows)
-    title = f"AMM pool minus order book, like with like, by {', '.join(names)}"
+    title = f"AMM pool minus order book, like with like{by_names(names)}"
 
     def say(row: dict[Any, Any]) -> str:
         counts = (
@@ -390,8 +391,8 @@ def venue_differences(
 
 def _with_simultaneous(groups: pd.DataFrame) -> pd.DataFrame:
     """Add intervals that hold for all groups at once: Bonferroni, each at 1 - 0.05 / groups."""
-    several = max(1, int(groups["low_bps"].notna().sum()))
-    wider = quantile(1 - 0.05 / several) / quantile(0.95)
+    count = max(1, int(groups["low_bps"].notna().sum()))
+    wider = quantile(1 - 0.05 / count) / quantile(0.95)
     middle = groups["difference_bps"]
     return groups.assign(
         simultaneous_low_bps=middle - (middle - groups["low_bps"]) * wider,
@@ -436,6 +437,8 @@ def markouts(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.markouts"
+    # Asked for, and written on the axis.
+    horizons = several(horizons)
     table = as_pandas(fills.markouts(trades, prices, horizons, "fill_type"))
     if table.empty:
         raise LabError(

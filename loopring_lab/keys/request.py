@@ -98,7 +98,7 @@ class Counterfactual:
         known = {
             factory.lower(): code for factory, code in FACTORY_INIT_CODE_HASHES.items()
         }
-        code = self.init_code_hash or known.get(self.factory.lower())
+        code = self.init_code_hash or known.get(str(self.factory).lower())
         if code is None:
             raise KeyUpdateError(
                 f"counterfactual: the factory {self.factory} is unknown, so the wallet's address cannot be "
@@ -350,7 +350,8 @@ def parse_counterfactual(
         return Counterfactual(
             **{_WIRE_NAMES.get(name, name): field for name, field in value.items()}
         )
-    except TypeError:
+    # Text has no names, and a mapping may have others.
+    except (TypeError, AttributeError):
         raise KeyUpdateError(
             "counterfactual: expected factory, owner and salt, and init_code_hash if the factory is not "
             "known. Give them as a dictionary or as lab.keys.Counterfactual."

@@ -82,6 +82,15 @@ class Backend:
         return frozenset(names | {POOL_PREFIX + name for name in names})
 
     @cached_property
+    def symbols(self) -> dict[int, str]:
+        """The symbol of each listed token, by its id; a recorded one may lack either."""
+        return {
+            token["tokenId"]: token["symbol"]
+            for token in self.source.tokens()
+            if {"tokenId", "symbol"} <= token.keys()
+        }
+
+    @cached_property
     def tokens_json(self) -> str:
         """The response of the tokens, which never changes."""
         return to_json(self.source.tokens())
@@ -231,11 +240,15 @@ async def read_trades(
             Code.INVALID_ARGUMENT,
             f"market: Input should be {expected}, got {printable(params.market)}",
         )
+    order_hash = params.order_hash
+    if order_hash is not None:
+        # Sources have hashes in lower case, but those of a request may be in either.
+        order_hash = order_hash.lower()
     fill_types = tuple(params.fill_types.split(","))
     query = TradeQuery(
         params.account_id,
         params.market,
-        params.order_hash,
+        order_hash,
         fill_types,
         params.offset,
         params.limit,
@@ -381,12 +394,13 @@ async def read_updates(
 def update_record(
     update: StoredUpdate, owner: str, backend: Backend
 ) -> schemas.UpdateRecord:
-    symbol, _ = backend.updates.fees[update.change.fee_token]
+    token = update.change.fee_token
     return schemas.UpdateRecord(
         id=update.number,
         hash=update.change.hash,
         owner=owner,
-        fee_token_symbol=symbol,
+        # An earlier update may have been paid in a token that is no longer listed.
+        fee_token_symbol=backend.symbols.get(token, str(token)),
         fee_amount=update.change.fee,
         status=update.status,
         progress=PROGRESS[update.status],

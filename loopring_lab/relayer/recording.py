@@ -269,5 +269,6 @@ def _row_key(row: Row, account: int, fill_type: str) -> RowKey:
     market = row[MARKET]
     if fill_type == POOL:
         market = market.removeprefix(POOL_PREFIX)
-    order_hash = row[ORDER_HASH] if len(row) > ORDER_HASH else None
+    # Requests find a hash in either case; the row shows it as it was saved.
+    order_hash = row[ORDER_HASH].lower() if len(row) > ORDER_HASH else None
     return RowKey(account, market, fill_type, order_hash)

@@ -195,7 +195,7 @@ class KeyUpdateFlow:
     def has_demo_wallet(self) -> bool:
         """Whether the account's wallet is a throwaway of a relayer in this process; never of a live one."""
         relayer = self._relayer
-        return relayer is not None and self.choices.account in relayer.accounts
+        return relayer is not None and self._account in relayer.accounts
 
     @property
     def to_sign(self) -> str | None:
@@ -271,7 +271,7 @@ class KeyUpdateFlow:
     def use_demo_wallet(self) -> None:
         """Let the embedded relayer's throwaway wallet sign at this step."""
         relayer = self._relayer
-        account = self.choices.account
+        account = self._account
         if relayer is None or account is None or not self.has_demo_wallet:
             raise KeyUpdateError(NO_DEMO)
         signer = relayer.signer(account)
@@ -286,10 +286,10 @@ class KeyUpdateFlow:
                 "The account does not have the new key yet. Follow the update to its end."
             )
         key = self.held.signed.l2_key
-        return self.client.with_api_key(self.client.api_key(key, self.choices.account))
+        return self.client.with_api_key(self.client.api_key(key, self._account))
 
     def _prepare(self, key_seed: SecretText | None) -> None:
-        account_id = self.choices.account
+        account_id = self._account
         if account_id is None:
             raise KeyUpdateError(
                 "No account is selected. Give an account id, such as 10083."
@@ -424,7 +424,7 @@ class KeyUpdateFlow:
 
     def _code_of_terms(self) -> list[str]:
         """Write the arguments of `KeyUpdate.prepare`; what is secret is asked for, as the widget did."""
-        account = self.choices.account
+        account = self._account
         terms = {"account_id": account, **self._terms}
         written = {
             name: repr(value) for name, value in terms.items() if value is not None
@@ -463,6 +463,12 @@ class KeyUpdateFlow:
         ]
 
     @property
+    def _account(self) -> int | None:
+        """The account that is prepared; before that the one that is chosen, which may change later."""
+        held = self.held.account
+        return held.account_id if held else self.choices.account
+
+    @property
     def _relayer(self) -> Relayer | None:
         """The relayer in this process that the client asks, if it is one."""
         from loopring_lab.relayer import running
@@ -472,6 +478,7 @@ class KeyUpdateFlow:
     @property
     def _terms(self) -> dict[str, Any]:
         choices = self.choices
+        account = self._account
         relayer = self._relayer
         terms = {
             "fee_token": choices.fee_token,
@@ -480,8 +487,9 @@ class KeyUpdateFlow:
             **self._given,
         }
         # The contract that owns a demo account is known, and is part of what is prepared.
-        if relayer is not None and self.has_demo_wallet and not terms["counterfactual"]:
-            terms["counterfactual"] = relayer.counterfactual(choices.account)
+        if relayer is not None and account is not None and self.has_demo_wallet:
+            given = terms["counterfactual"]
+            terms["counterfactual"] = given or relayer.counterfactual(account)
         return terms
 
 

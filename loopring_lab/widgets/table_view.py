@@ -12,7 +12,7 @@ import operator
 import re
 import threading
 from collections.abc import Callable
-from decimal import Context, Decimal, InvalidOperation, localcontext
+from decimal import Context, Decimal, localcontext
 from html import escape
 from typing import Any
 
@@ -382,17 +382,22 @@ def _compared(
     try:
         if isinstance(values.dtype, pd.DatetimeTZDtype):
             known = values.dropna()
-            wanted: Any = parse_utc("filter", text)
+            # The filter is in lower case, and times have a T and a Z.
+            wanted: Any = parse_utc("filter", text.upper())
         elif column.is_number:
             known = values.dropna().astype(str).map(Decimal)
             wanted = Decimal(text.replace(",", "").removesuffix("%"))
+            # No amount is such, and NaN cannot be compared.
+            if not wanted.is_finite():
+                return []
             # Shares are shown in percent.
             if text.endswith("%"):
                 wanted /= 100
         else:
             known = values.dropna().astype(str).str.lower()
             wanted = text.strip("\"'")
-    except (LabError, InvalidOperation):
+    # A number may be no number, or too large to divide.
+    except (LabError, ArithmeticError):
         return []
     return [int(row) for row in known.index if compare(known[row], wanted)]
 

@@ -9,7 +9,7 @@ from support.key_update_requests import new_key, request_signature, signed_updat
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
-from loopring_lab.relayer import Relayer, World
+from loopring_lab.relayer import Recording, Relayer, Settings, World
 
 ACCOUNT = 10083
 OTHER = 11519
@@ -234,3 +234,46 @@ def test_updates_are_listed_newest_first_in_parts(relayers, posters):
     assert code_of(relayer, path, headers) == 104003
     answer = get(relayer, path, headers, accountId=POOL)
     assert answer.json()["totalNum"] == 0
+
+
+def test_updates_keep_the_symbol_of_a_token_that_pays_no_fees_any_more(
+    tmp_path, relayers, posters
+):
+    path = tmp_path / "relayer.json"
+    first = relayers(store=path, update_fees={"LRC": 5})
+    body = signed_update(first, ACCOUNT, maxFee={"tokenId": 1, "volume": "5"})
+    assert posters(first).send(body)[0] == 200
+    first.stop()
+    later = relayers(store=path, update_fees={"ETH": 1})
+    headers = {"X-API-KEY": later.api_key}
+    answer = get(later, "/user/updateInfo", headers, accountId=ACCOUNT)
+    assert answer.status_code == 200, answer.text
+    (record,) = answer.json()["transactions"]
+    assert (record["feeTokenSymbol"], record["feeAmount"]) == ("LRC", "5")
+
+
+def test_updates_name_a_token_by_its_id_where_the_recording_lists_it_no_more(
+    tmp_path, posters
+):
+    folder = tmp_path / "recording"
+    (folder / "trades").mkdir(parents=True)
+    empty = '{"totalNum": 0, "trades": []}'
+    (folder / "trades" / f"{ACCOUNT}-amm.json").write_text(empty)
+    (folder / "markets.json").write_text('{"markets": []}')
+    settings = Settings(update_fees={"LRC": 5, "ETH": 1}, update_seconds=None)
+    found = []
+    for listed in (
+        [{"tokenId": 1, "symbol": "LRC"}],
+        [{"tokenId": 0, "symbol": "ETH"}],
+    ):
+        (folder / "tokens.json").write_text(json.dumps(listed))
+        store = tmp_path / "relayer.json"
+        with Relayer(Recording(folder), settings, store=store) as relayer:
+            if not found:
+                paid = {"tokenId": 1, "volume": "5"}
+                body = signed_update(relayer, ACCOUNT, maxFee=paid)
+                assert posters(relayer).send(body)[0] == 200
+            headers = {"X-API-KEY": relayer.api_key}
+            answer = get(relayer, "/user/updateInfo", headers, accountId=ACCOUNT)
+            found += [one["feeTokenSymbol"] for one in answer.json()["transactions"]]
+    assert found == ["LRC", "1"]

@@ -61,6 +61,15 @@ def saved(total, *rows):
     return json.dumps({"totalNum": total, "trades": rows})
 
 
+@pytest.mark.parametrize("saved_hash", ["0xaB12", "0xAB12", "0xab12"])
+def test_an_order_is_found_by_its_hash_in_either_case(serve, folder, saved_hash):
+    row = [*GOOD, "0", "0", "7", "0", "4", saved_hash]
+    (folder / "trades" / "7-amm.json").write_text(saved(1, row))
+    relayer = serve(recording=folder)
+    for asked in ("0xab12", "0xAB12", "0xaB12"):
+        assert relayer.trades(orderHash=asked) == (1, [row])
+
+
 @pytest.mark.parametrize("length", [None, 10, 15])
 def test_rows_of_any_content_are_served_as_they_are(serve, folder, length):
     """Short ones are not filled up, and those that are no trades or say no time are not left out."""

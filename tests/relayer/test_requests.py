@@ -81,6 +81,8 @@ def test_an_order_is_found_with_and_without_an_account(serve):
     assert len(whole) > 1
     for query in ({}, {"accountId": 0}, {"accountId": account}, {"market": market}):
         assert relayer.trades(orderHash=order, **query) == (len(whole), whole)
+    upper = "0x" + order[2:].upper()
+    assert relayer.trades(orderHash=upper) == (len(whole), whole)
     part = relayer.trades(orderHash=order, limit=1, offset=1)
     assert part == (len(whole), whole[1:2])
     # The makers of this order are pools.

@@ -359,6 +359,21 @@ def test_a_demo_wallet_is_offered_by_a_relayer_in_this_process_only(wizard, setu
             refused.use_demo_wallet()
 
 
+def test_another_account_chosen_later_is_not_that_of_the_update(wizard, setup):
+    after(wizard, wizard.next)
+    wizard.choices.account = STRANGER
+    assert wizard.has_demo_wallet
+    assert after(wizard, wizard.use_demo_wallet) == "preview"
+    wizard.next()
+    assert after(wizard, wizard.next) == "submit"
+    assert f"account_id={ACCOUNT}," in wizard.export()
+    assert f"signer=relayer.signer({ACCOUNT})," in wizard.export()
+    follow(wizard, setup)
+    assert wizard.new_client().trades(ACCOUNT, limit=1).shape[0] == 1
+    wizard.start_over()
+    assert f"account_id={STRANGER}," in wizard.export()
+
+
 def test_a_wizard_needs_a_client():
     with pytest.raises(LabError, match="expected a client. Give lab.connect()"):
         KeyUpdateWizard(None)  # type: ignore[arg-type]

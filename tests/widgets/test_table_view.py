@@ -95,6 +95,10 @@ def test_a_click_sorts_by_exact_value_up_then_down_then_not(trades):
         ("size >= 1,000.00", lambda t: t["size"] >= 1000),
         ("side = buy", lambda t: t["side"] == "BUY"),
         ("created_at < 2022-03-01", lambda t: t["created_at"] < "2022-03-01"),
+        (
+            "created_at > 2022-03-01T12:30Z",
+            lambda t: t["created_at"] > "2022-03-01T12:30Z",
+        ),
     ],
 )
 def test_a_filter_compares_exact_values_of_a_column(trades, typed, wanted):
@@ -106,7 +110,19 @@ def test_a_filter_compares_exact_values_of_a_column(trades, typed, wanted):
     assert view.page["matching"] == len(expected)
 
 
-@pytest.mark.parametrize("typed", ["size > much", "sizes > 1", "created_at > 3.4.2022"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "size > much",
+        "size > nan",
+        "size != snan",
+        "size < infinity",
+        "size > 1e9999999999%",
+        "size < 1e-9999999999%",
+        "sizes > 1",
+        "created_at > 3.4.2022",
+    ],
+)
 def test_a_filter_that_matches_nothing_says_how_to_filter(trades, typed):
     view = TableView(trades)
     ask(view, filter=typed)
