@@ -681,7 +681,7 @@ class Client:
             "/account",
             models.encode_update(hidden),
             signature=signature,
-            key_seed=seed if isinstance(seed, str) else None,
+            key_seed=seed if isinstance(seed, SecretText) else None,
         )
         return models.read_submission(answer)
 

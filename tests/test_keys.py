@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -297,8 +298,8 @@ def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
     update = setup.prepare()
     real = setup.transport.post
 
-    def loses_the_first(path: str, body: bytes, *, signature: str) -> bytes:
-        answer = real(path, body, signature=signature)
+    def loses_the_first(path: str, body: bytes, **secrets: Any) -> bytes:
+        answer = real(path, body, **secrets)
         if len(setup.transport.sent) > 1:
             return answer
         setup.finish()
@@ -469,6 +470,34 @@ def test_another_wallets_signature_or_text_is_refused_at_either_step(setup):
             KeyUpdateError, match=r"got one by 0x\w+, of the typed data"
         ):
             update.attach(wrong)
+
+
+class OddSigner:
+    """A signer with the address of one wallet, whose signatures of texts are made by another or in another form."""
+
+    def __init__(self, wallet: Any, sign: Callable[[Any], bytes]) -> None:
+        self.address = wallet.address
+        self.sign_typed_data = wallet.sign_typed_data
+        self._sign = sign
+
+    def sign_message(self, message: Any) -> Any:
+        return SimpleNamespace(signature=self._sign(message))
+
+
+def test_a_signer_whose_seed_signature_is_not_the_wallets_is_refused_before_anything_is_sent(
+    setup,
+):
+    wallet = setup.relayer.signer(ACCOUNT)
+    other = setup.relayer.signer(11375)
+
+    def with_small_v(message: Any) -> bytes:
+        signature = bytes(wallet.sign_message(message).signature)
+        return signature[:64] + bytes([signature[64] - 27])
+
+    for sign in (with_small_v, lambda message: other.sign_message(message).signature):
+        with pytest.raises(KeyUpdateError, match="signature|v 27 or 28"):
+            setup.prepare(signer=OddSigner(wallet, sign))
+    assert setup.transport.sent == []
 
 
 # Counterfactual wallets

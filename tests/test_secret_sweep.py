@@ -19,6 +19,7 @@ from loopring_lab.redaction import hide
 KEY = "k3y+of/the=user&\"that'must<never>be%seen"
 L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")
 HEADER = "0x" + bytes(range(7, 72)).hex() + "02"
+KEY_SEED = "words that only the owner of this account knows"
 ACCOUNT = 10083
 
 
@@ -31,9 +32,10 @@ ENCODED: dict[str, Callable[[str], str]] = {
 def echoed(request: Request, how: str) -> str:
     """Return every secret of a request, encoded in one way."""
     names = ("x-api-key", "x-api-sig")
-    return " ".join(
-        ENCODED[how](request.headers[name]) for name in names if name in request.headers
-    )
+    sent = [request.headers[name] for name in names if name in request.headers]
+    if request.body:
+        sent.append(json.loads(request.body)["keySeed"])
+    return " ".join(map(ENCODED[how], sent))
 
 
 def _refusal(text: str) -> bytes:
@@ -94,7 +96,7 @@ REQUESTS: dict[str, Callable[[Client], object]] = {
     "status": lambda client: client.update_status(ACCOUNT, "0x" + 64 * "0"),
     "API key": lambda client: client.api_key(L2_KEY, ACCOUNT),
     "update": lambda client: client.update_account(
-        {"nonce": 1, "ecdsaSignature": hide(HEADER)}
+        {"nonce": 1, "ecdsaSignature": hide(HEADER), "keySeed": hide(KEY_SEED)}
     ),
 }
 
@@ -127,6 +129,7 @@ def test_no_echo_of_a_secret_is_shown(place, debug_log, capfd):
             secrets = {
                 "key": forms(KEY),
                 "update's signature": forms(HEADER),
+                "key seed": forms(KEY_SEED),
                 "request's signature": forms(
                     protocol.sign_request(L2_KEY.secret, signed)[:]
                 ),

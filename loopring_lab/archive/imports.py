@@ -124,7 +124,7 @@ def _commit(
     archive: StoredFile, source: Source, lookup: MarketLookup, pages: Sequence[Page]
 ) -> Converted:
     """Add rows, and what their pages count, in one transaction; histories with an error are left out."""
-    found = to_rows(pages, lookup)
+    found = to_rows(_one_by_one(pages), lookup)
     moments = {page.key: page.retrieved_at for page in pages}
     with archive.writing(source) as connection:
         merge.add(connection, found.rows, imported=True)
@@ -178,6 +178,23 @@ def _bind_to_origin(
     with archive.writing(source) as connection:
         lookup = queries.store_listing(connection, archive, listing)
     return source, lookup
+
+
+def _one_by_one(pages: Iterable[Page]) -> list[Page]:
+    """Give each page a moment of its own, a millisecond later where it has that of another.
+
+    What is received at one moment is current together; files that were unpacked, and pages of one file, have one time
+    though they may show the same trades before and after a change.
+    """
+    found: list[Page] = []
+    taken: set[int] = set()
+    for page in pages:
+        moment = page.retrieved_at
+        while moment in taken:
+            moment += 1
+        taken.add(moment)
+        found.append(page._replace(retrieved_at=moment))
+    return found
 
 
 def _modified(file: Path) -> int:

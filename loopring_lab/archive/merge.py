@@ -51,9 +51,8 @@ SELECT *, {TRADE},
     row_number() OVER () AS place
 FROM sent
 """
-# Which contents of a trade are current after a transaction that brings some of it. What a sync read last is all that
-# was received at one moment; a trade that is listed twice in it has two current contents. Files have times that say
-# nothing of that, as those of an unpacked folder are all alike: of an import the last content is current.
+# Which contents of a trade are current after a transaction that brings some of it. What was read last is all that
+# was received at one moment; a trade that is listed twice in it has two current contents.
 #
 #   transaction | a sync has seen the trade before | current afterwards
 #   ------------+----------------------------------+-----------------------------
@@ -80,10 +79,7 @@ seen AS (
 numbered AS (
     SELECT *,
         row_number() OVER (versions ORDER BY version NULLS LAST, place) AS new_version,
-        coalesce(CASE
-            WHEN $imported THEN last_place = max(last_place) OVER versions
-            ELSE read_at = arg_max(read_at, last_place) OVER versions
-        END, FALSE) AS is_last,
+        coalesce(read_at = arg_max(read_at, last_place) OVER versions, FALSE) AS is_last,
         bool_or(held_row IS NOT NULL AND NOT imported) OVER versions AS was_synced
     FROM seen
     FULL JOIN known USING (trade, verbatim)

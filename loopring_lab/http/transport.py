@@ -68,7 +68,12 @@ class Transport(Channel):
         )
 
     def post(
-        self, path: str, body: bytes, *, signature: str, key_seed: SecretText | None
+        self,
+        path: str,
+        body: bytes,
+        *,
+        signature: str,
+        key_seed: SecretText | None = None,
     ) -> bytes:
         """Send a POST request exactly once; neither secret of its body is shown where the answer repeats it."""
         payload = {

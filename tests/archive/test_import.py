@@ -214,6 +214,23 @@ def test_account_and_fill_type_can_come_from_arguments(saved, small, tmp_path):
     check(tmp_path / "a", *small.truth())
 
 
+def test_of_files_of_one_time_the_last_one_imported_is_current(tmp_path):
+    """Files that were unpacked have one time; before and after its block is known, a trade has two contents."""
+    save_listings(tmp_path)
+    for number, block in enumerate(["0", "777"]):
+        file = tmp_path / f"147661-dex.{number}.json"
+        file.write_bytes(page([row(id="1", blockId=block)]))
+        os.utime(file, (1.7e9, 1.7e9))
+    pages_of_one_file = tmp_path / "147661-dex.2.jsonl"
+    texts = [page([row(id="2", blockId=block)]) for block in ("0", "778")]
+    pages_of_one_file.write_bytes(b"\n".join(texts))
+    archive = Archive(tmp_path / "a")
+    archive.import_pages(tmp_path)
+    assert archive.trades().sort_values("trade_id")["block_id"].tolist() == [777, 778]
+    assert lab.fees.summary(archive)["fills"].sum() == 2
+    assert archive.scan("pyarrow").num_rows == 2
+
+
 def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved, small, tmp_path):
     account = small.accounts[0]
     first, *rest = pages(small, account, "dex")

@@ -78,7 +78,7 @@ def test_a_place_where_no_folder_can_be_made_is_named(path, small, capsys, monke
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: run on Linux or macOS")
-@pytest.mark.parametrize("state", ["used", "unused", "open"])
+@pytest.mark.parametrize("state", ["used", "unused", "open", "left"])
 def test_a_forked_process_reads_as_its_parent_does(archive, state):
     code = """
 import contextlib, os, sys
@@ -86,12 +86,16 @@ from loopring_lab.archive import Archive
 archive = Archive(sys.argv[1])
 if sys.argv[2] == "used":
     archive.report()
-with archive.opened() if sys.argv[2] == "open" else contextlib.nullcontext():
+is_open = sys.argv[2] in ("open", "left")
+with archive.opened() if is_open else contextlib.nullcontext():
     child = os.fork()
     if child == 0:
         print(len(Archive(sys.argv[1]).trades()), flush=True)
-        os._exit(0)
-    os.waitpid(child, 0)
+        if sys.argv[2] != "left":
+            os._exit(0)
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
 """
     words = [sys.executable, "-W", "ignore", "-c", code, str(archive._file.path), state]
     said = subprocess.run(words, capture_output=True, text=True, timeout=60)

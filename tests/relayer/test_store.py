@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
@@ -12,6 +13,7 @@ from support.relayer_kills import kill_repeatedly
 
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.relayer.store import Account, Store
 
 pytestmark = pytest.mark.contract
 
@@ -138,3 +140,20 @@ def test_the_file_is_the_owners_alone(tmp_path):
 def test_kills_lose_and_repeat_nothing(tmp_path):
     tally = kill_repeatedly(tmp_path / "relayer.json", kills=8, seed=7)
     assert tally.accepted.total() >= 8
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="needs locks: run on Linux or macOS"
+)
+def test_relayers_that_share_a_file_lose_none_of_their_changes(tmp_path):
+    stores = [Store(tmp_path / "relayer.json", {}) for _ in range(2)]
+
+    def add(number: int) -> int:
+        owner = f"0x{number:040x}"
+        return stores[number % 2].add([Account(number, owner, "", "", 0, 0, "")])
+
+    with ThreadPoolExecutor(4) as threads:
+        added = list(threads.map(add, range(1, 41)))
+    assert added == [1] * 40
+    held = Store(tmp_path / "relayer.json", {})
+    assert all(held.account(number) for number in range(1, 41))

@@ -1,5 +1,7 @@
 """A client over a store of blocks answers as a client of the relayer that settled them, or says why not."""
 
+import json
+
 import pandas as pd
 import pytest
 from support.rollup_blocks import block_data, slot
@@ -109,3 +111,31 @@ def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path):
     assert ids == [n * 100_000 + index for n in (40, 41, 42) for index in (0, 0, 1, 1)]
     assert store.blocks().trades(tokens)["trade_id"].tolist() == ids
     assert store.blocks().fills()["trade_id"].tolist() == ids[::2]
+
+
+def test_what_is_added_to_a_store_is_seen(tmp_path):
+    store = lab.rollup.Store(tmp_path / "store.duckdb")
+    tokens = tmp_path / "tokens.json"
+    listed = [
+        {"symbol": symbol, "tokenId": number, "decimals": 18}
+        for number, symbol in enumerate(["ETH", "LRC", "USDT"])
+    ]
+    tokens.write_text(json.dumps(listed))
+    files = []
+    for number, sold in enumerate([(0, 1), (1, 2)], start=1):
+        file = tmp_path / f"{number}.hex"
+        sells = dict(zip(("sell_a", "sell_b"), sold, strict=True))
+        fills = {"fill_a": 0x780001, "fill_b": 0x780001}
+        trade = slot("spot_trade", account_a=20_001, account_b=20_002, **sells, **fills)
+        roots = {"before": number, "after": number + 1}
+        file.write_text(block_data([trade], **roots).hex())
+        files.append(file)
+    store.import_files(files[0], tokens=tokens, first_block=1)
+    client = lab.connect(blocks=store)
+    before = (len(client.trades()), client.markets().index.tolist())
+    store.import_files(files[1])
+    # Both sides of each fill.
+    assert before == (2, ["LRC-ETH"])
+    assert len(client.trades(market="LRC-USDT")) == 2
+    assert set(client.markets().index) == {"LRC-ETH", "LRC-USDT"}
+    assert [client.count(account) for account in client.accounts] == [2, 2]

@@ -14,7 +14,7 @@ from support.rollup_blocks import EXCHANGE, recorded, recorded_bytes, submit, wr
 from support.rollup_stores import ADDRESS, event, made_call, made_data, numbers_of
 
 import loopring_lab as lab
-from loopring_lab.rollup import Store
+from loopring_lab.rollup import Store, exports
 from loopring_lab.source import Source
 
 LabError = lab.LabError
@@ -338,3 +338,24 @@ def test_any_json_is_a_lab_error_or_read(tmp_path, value):
     (tmp_path / "a.json").write_text(json.dumps(value))
     with contextlib.suppress(LabError):
         Store(tmp_path / "store").import_files(tmp_path / "a.json")
+
+
+def test_rows_of_csv_may_have_nearly_4_mib(tmp_path):
+    digits = [1_800_000, 3_000_000]
+    file = tmp_path / "calls.csv"
+    lines = ["hash,block_number,input"]
+    lines += [
+        f"0x{n:064x},{n},0x{'ab' * (count // 2)}" for n, count in enumerate(digits)
+    ]
+    file.write_text("\n".join(lines))
+    sizes = [len(call.content) for call in exports._items(file)]
+    assert sizes == [count // 2 for count in digits]
+
+
+def test_tokens_alone_make_no_store(tmp_path):
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text(json.dumps([{"symbol": "ETH", "tokenId": 0, "decimals": 18}]))
+    store = Store(tmp_path / "store.duckdb")
+    with pytest.raises(LabError, match="no blocks here yet"):
+        store.import_files([], tokens=tokens)
+    assert list(tmp_path.iterdir()) == [tokens]

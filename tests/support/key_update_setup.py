@@ -30,10 +30,10 @@ class RecordingTransport(Transport):
         super().__init__(*arguments, **options)
         self.sent: list[Sent] = []
 
-    def post(self, path: str, body: bytes, *, signature: str) -> bytes:
+    def post(self, path: str, body: bytes, *, signature: str, **others: Any) -> bytes:
         assert path == "/account"
         self.sent.append(Sent(bytes(body), signature[:]))
-        return super().post(path, body, signature=signature)
+        return super().post(path, body, signature=signature, **others)
 
 
 class CountingSigner:
