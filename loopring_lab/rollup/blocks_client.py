@@ -87,7 +87,6 @@ class BlocksClient:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._bound = store.stored.index().source
-        self._kept: tuple[pa.Table, list[Blocks]] | None = None
         # What `_known` has made, and of which index of the store.
         self._made_of: Index | None = None
         self._made: dict[str, Any] = {}
@@ -372,10 +371,12 @@ class BlocksClient:
         slots = pc.sum(held["block_size"].fill_null(LARGEST)).as_py()
         if slots > KEPT_SLOTS:
             return self._store.batches(AT_ONCE)
-        # The index of a store is the same object as long as nothing was added.
-        if self._kept is None or self._kept[0] is not held:
-            self._kept = (held, list(self._store.batches(AT_ONCE)))
-        return self._kept[1]
+
+        def read() -> list[Blocks]:
+            return list(self._store.batches(AT_ONCE))
+
+        batches: list[Blocks] = self._known("batches", read)
+        return batches
 
     @property
     def _census(self) -> Census:
@@ -403,6 +404,7 @@ class BlocksClient:
 
     def _known(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what is made of the store, made anew once something was added to it."""
+        # The index of a store is the same object as long as nothing was added.
         index = self._store.stored.index()
         if index is not self._made_of:
             self._made_of = index
