@@ -40,6 +40,9 @@ SETTINGS: dict[
     },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
+# How long a page may take to show what is waited for, in milliseconds. A machine that runs
+# other tests beside has been seen to need five seconds for what usually takes one.
+PATIENCE = 90_000
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 FINISHED = r"""() => {
     const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].map(e => e.innerText.trim());
@@ -166,6 +169,7 @@ def chromium():
         pytest.skip("needs Chromium or Chrome: install one, or set CHROME to its path")
     words = ["--disable-dev-shm-usage", "--disable-background-networking"]
     root = hasattr(os, "geteuid") and os.geteuid() == 0
+    sync_api.expect.set_options(timeout=PATIENCE)
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=found, args=words + ["--no-sandbox"] * root
@@ -183,7 +187,7 @@ def opened(chromium, width=1280):
         timezone_id="UTC",
         device_scale_factor=2,
     )
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -264,16 +268,28 @@ def run_cells(page, address):
 
     page.goto(f"{address}?reset", wait_until="domcontentloaded")
     # The toolbar says idle before there is a kernel; the status bar does not.
-    expect(page.locator("#jp-main-statusbar")).to_contain_text(
-        re.compile(r"\| Idle"), timeout=60_000
-    )
+    expect(page.locator("#jp-main-statusbar")).to_contain_text(re.compile(r"\| Idle"))
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    page.wait_for_function(FINISHED, timeout=90_000)
+    page.wait_for_function(FINISHED)
     expect(page.get_by_text("Loading widget...")).to_have_count(0)
     expect(
         page.get_by_text(re.compile("Error (displaying|creating) widget"))
     ).to_have_count(0)
+
+
+def save(page, name):
+    """Save the notebook of a page, and wait until the server has written it."""
+
+    def is_checkpoint_made(answer):  # listing the checkpoints has the same address
+        return (
+            f"{name}/checkpoints" in answer.url
+            and answer.request.method == "POST"
+            and answer.ok
+        )
+
+    with page.expect_response(is_checkpoint_made):
+        page.keyboard.press("Control+s")
 
 
 def end_kernels(base):
@@ -305,9 +321,9 @@ def voila(page, tmp_path):
                 serving(words, tmp_path / "voila", "voila/static/voila.js")
             )
             page.goto(
-                base, wait_until="domcontentloaded", timeout=90_000
+                base, wait_until="domcontentloaded"
             )  # the reply streams while cells run
-            page.locator("#rendered_cells").wait_for(state="visible", timeout=90_000)
+            page.locator("#rendered_cells").wait_for(state="visible")
             return base
 
         yield open_page

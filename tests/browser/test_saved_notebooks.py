@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from browser.conftest import end_kernels, in_lab, opened, run_cells, taken, written
+from browser.conftest import (
+    end_kernels,
+    in_lab,
+    opened,
+    run_cells,
+    save,
+    taken,
+    written,
+)
 from nbconvert import HTMLExporter
 from support.optional import package_or_skip
 
@@ -22,8 +30,6 @@ CELLS = [
 ]
 PICTURES = 3
 COPY = ".ll-saved"
-# A second of quiet, and the time that a picture takes.
-PAUSE = 6_000
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -35,19 +41,18 @@ def saved(request, chromium, tmp_path_factory):
     with in_lab(home, request.param) as base, opened(chromium) as page:
         address = f"{base}doc/tree/a.ipynb"
         run_cells(page, address)
-        page.wait_for_timeout(PAUSE)
-        # While the widgets live, their copies are out of sight.
+        # Copies are made after a second of quiet; those of figures hold pictures.
         expect(page.locator(COPY)).to_have_count(len(CELLS))
+        expect(page.locator(f"{COPY} img")).to_have_count(PICTURES)
+        # While the widgets live, their copies are out of sight.
         assert visible(page, COPY) == 0
         taken(page, f"live-{request.param}")
-        page.keyboard.press("Control+s")
-        page.wait_for_timeout(1_000)
+        save(page, path.name)
         end_kernels(base)
         page.goto("about:blank")
         page.goto(f"{address}?reset", wait_until="domcontentloaded")
-        expect(page.locator(COPY)).to_have_count(len(CELLS))
-        # JupyterLab looks for the models for two seconds.
-        page.wait_for_timeout(4_000)
+        # JupyterLab looks for the widgets for two seconds before it shows their copies.
+        expect(page.locator(COPY).filter(visible=True)).to_have_count(len(CELLS))
         yield page, path, request.param
 
 

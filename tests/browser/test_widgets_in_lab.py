@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from browser.conftest import in_lab, opened, run_cells, taken, written
+from browser.conftest import in_lab, opened, run_cells, save, taken, written
 from support.driven_widget import DrivenWidget
 from support.key_update_setup import personal_sign
 from support.optional import package_or_skip
@@ -446,16 +446,7 @@ def test_nothing_typed_as_a_secret_is_saved(place, signed):
     page = place.page
     page.get_by_label("Plain:").fill(PLAIN)
     page.get_by_label("Plain:").press("Tab")
-
-    def is_checkpoint_made(answer):  # listing the checkpoints has the same address
-        return (
-            f"{NOTEBOOK}/checkpoints" in answer.url
-            and answer.request.method == "POST"
-            and answer.ok
-        )
-
-    with page.expect_response(is_checkpoint_made):
-        page.keyboard.press("Control+s")
+    save(page, NOTEBOOK)
     files = {
         path.relative_to(place.home): path.read_bytes()
         for path in place.home.rglob("*")

@@ -57,7 +57,7 @@ BROKEN_LINES = """box => {
 HEIGHTS = """box => [...new Set([...box.querySelectorAll('.ll-grid > .widget-inline-hbox')]
     .filter(one => one.checkVisibility()).map(one => one.offsetHeight))]"""
 UNTIL = """async (box, wanted) => {
-    const end = performance.now() + 15000;
+    const end = performance.now() + 60000;
     for (;;) {
         const seen = JSON.stringify((await (SCRIPT)(box)) ?? null);
         if (seen === wanted || performance.now() > end) return seen;
