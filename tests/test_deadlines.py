@@ -113,7 +113,7 @@ def test_a_server_of_this_machine_may_have_a_certificate_of_its_own(
     listen = through_tls(lambda connection: connection.sendall(answer))
     with talking(listen, at_once=True) as base_url:
         port = base_url.rpartition(":")[2]
-        secure = transport(f"https://{host}:{port}", timeout=5.0, proxies=True)
+        secure = transport(f"https://{host}:{port}", timeout=PATIENCE, proxies=True)
         assert secure.get("/exchange/tokens") == b"{}"
 
 

@@ -83,7 +83,7 @@ class Poster:
 
     def __init__(self, relayer: Relayer):
         self._address = relayer.base_url.removeprefix("http://")
-        self._connection = http.client.HTTPConnection(self._address, timeout=10)
+        self._connection = http.client.HTTPConnection(self._address, timeout=60)
 
     def post(self, body: bytes, headers: list[tuple[str, bytes]]) -> tuple[int, Any]:
         connection = self._connection

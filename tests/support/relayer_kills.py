@@ -68,7 +68,7 @@ class Desk:
 
     def account(self, account_id: int) -> dict[str, Any]:
         query = {"accountId": account_id}
-        return self.session.get(f"{self.url}/account", params=query, timeout=5).json()
+        return self.session.get(f"{self.url}/account", params=query, timeout=60).json()
 
     def updates(self, account_id: int) -> list[dict[str, Any]]:
         """Read every update of an account."""
@@ -78,7 +78,7 @@ class Desk:
                 f"{self.url}/user/updateInfo",
                 params={"accountId": account_id, "offset": len(found)},
                 headers={"X-API-KEY": KEY},
-                timeout=5,
+                timeout=60,
             ).json()
             found += answer["transactions"]
             if len(found) >= answer["totalNum"]:
@@ -87,7 +87,7 @@ class Desk:
     def post(self, body: dict[str, Any]) -> requests.Response:
         headers = {"X-API-SIG": body["ecdsaSignature"]}
         url = f"{self.url}/account"
-        return self.session.post(url, json=body, headers=headers, timeout=5)
+        return self.session.post(url, json=body, headers=headers, timeout=60)
 
 
 def send(desk: Desk, tally: Tally, account_id: int):
