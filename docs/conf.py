@@ -35,7 +35,7 @@ html_theme_options = {
 # The saved outputs, which nbval keeps true; only the gallery is run.
 nb_execution_mode = "off"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 240
 # Nothing is loaded from elsewhere; notebooks have saved copies of widgets.
 nb_ipywidgets_js: dict[str, object] = {}
 myst_heading_anchors = 3

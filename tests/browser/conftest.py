@@ -271,7 +271,7 @@ def run_cells(page, address):
     expect(page.locator("#jp-main-statusbar")).to_contain_text(re.compile(r"\| Idle"))
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    page.wait_for_function(FINISHED)
+    page.wait_for_function(FINISHED, timeout=2 * PATIENCE)
     expect(page.get_by_text("Loading widget...")).to_have_count(0)
     expect(
         page.get_by_text(re.compile("Error (displaying|creating) widget"))
