@@ -21,6 +21,7 @@ SOURCES = ("base_url", "recording", "blocks")
 # The prices after a fill are those of later blocks, which shorter horizons often do not reach.
 HORIZON_ON_BLOCKS = "1h"
 LINK_TO_NOTEBOOK = re.compile(r"\[([^\]]*)\]\(\d+_(\w+)\.ipynb\)")
+LINK_TO_PAGE = re.compile(r"\[([^\]]*)\]\(\.\./(docs/[^)]*)\)")
 
 
 class Template(NamedTuple):
@@ -93,9 +94,10 @@ def new(
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}
         else:
-            # The other notebooks are not beside the copy.
+            # Neither the other notebooks nor the documentation are where the copy is.
             text = "".join(cell["source"])
-            cell["source"] = LINK_TO_NOTEBOOK.sub(_as_command, text)
+            text = LINK_TO_NOTEBOOK.sub(_as_command, text)
+            cell["source"] = LINK_TO_PAGE.sub(r"\1 (`\2` in a clone)", text)
     # The first cell of code has the parameters and nothing else.
     first = _first_code(notebook["cells"])
     first["source"] = _with_values("".join(first["source"]), values)

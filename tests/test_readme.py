@@ -87,3 +87,16 @@ def test_every_environment_variable_named_is_read():
     )
     for name in set(re.findall(r"LOOPRING_[A-Z_]+", README)):
         assert f'"{name}"' in code
+
+
+def test_what_developers_are_told_to_change_is_there():
+    found = []
+    for page in ("CONTRIBUTING.md", "docs/architecture.md"):
+        guide = (ROOT / page).read_text(encoding="utf-8")
+        # Such as: `tables/rows.py` (`COLUMNS`, which is their order)
+        for file, words in re.findall(r"`([a-z_/]+\.py)` \(([^)]*)\)", guide):
+            for name in re.findall(r"`([A-Z_]+)`", words):
+                code = (ROOT / "loopring_lab" / file).read_text(encoding="utf-8")
+                assert re.search(rf"^{name}\b", code, re.MULTILINE), (file, name)
+                found.append(name)
+    assert {"COLUMNS", "ROWS"} <= set(found)

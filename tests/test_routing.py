@@ -99,6 +99,17 @@ def test_what_an_order_lost_is_the_difference_of_two_costs(world, quotes):
         assert found == pytest.approx(expected, abs=0.5)
 
 
+def test_quotes_are_amounts_of_the_quote_token(quotes):
+    known = quotes.dropna(subset="pool_quote")
+    added = lab.amounts.total(known, "pool_quote")
+    for token, rows in known.groupby("quote", observed=True):
+        assert added[token] == rows["pool_quote"].sum()
+    last = known.tail(3)
+    shown = lab.show(last).frame
+    units = [text.rpartition(" ")[2] for text in shown["pool_quote"]]
+    assert units == last["quote"].tolist()
+
+
 def test_orders_without_reserves_have_no_quote_and_are_counted(trades, balances):
     later = balances[balances["created_at"] > "2022-07-01"]
     quotes = lab.fills.pool_quotes(trades, later)

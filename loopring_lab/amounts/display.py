@@ -23,7 +23,7 @@ PRICES = (
 # Of the amounts of trades and of summaries, by the column that names their token.
 AMOUNTS = {
     "base": "size volume base_held base_added base_fees",
-    "quote": "notional smallest largest fees lvr net markout "
+    "quote": "notional pool_quote smallest largest fees lvr net markout "
     "quote_held quote_added quote_fees opened closed change rebalanced added held against_held "
     "lost_to_arbitrage lost_to_users lost_to_unknown",
     "fee_token": "fee received allowed excess fee_units",
