@@ -234,9 +234,11 @@ def _checked_values(
             )
     for name, meaning in PLACES.items():
         given = values.get(name)
-        if given is None or (name == "blocks" and given in BUNDLED):
+        if given is None:
             continue
         place = given_path(given)
+        if name == "blocks" and given in BUNDLED:
+            continue
         # Both are in one file, or in a folder.
         is_there = place.is_dir() or place.is_file()
         # A notebook with this parameter makes its folder.

@@ -156,6 +156,7 @@ def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
         ("fist-look my.ipynb", "Did you mean 'first-look'"),
         ("first-look my.txt", "does not end in .ipynb"),
         ("first-look my.ipynb --recording nowhere", "nowhere does not exist"),
+        ("liquidity my.ipynb --set blocks=[1]", "A path is text or a pathlib.Path"),
         (
             "fee-analysis there.ipynb",
             "already exists. Choose another name, or use --force",

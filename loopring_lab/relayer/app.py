@@ -499,8 +499,11 @@ async def invalid_request(
     # The contract's code for an account id that is not valid is one of the trades.
     if request.url.path == f"{API}/account" and name == "accountId":
         code = Code.INVALID_ARGUMENT
-    got = "" if first["input"] is None else f", got {printable(first['input'])}"
-    return error_to(request, code, f"{name}: {first['msg']}{got}")
+    message = f"{name}: {first['msg']}"
+    # Of a parameter that is missing, the input is None, or all the others.
+    if isinstance(first["input"], str):
+        message += f", got {printable(first['input'])}"
+    return error_to(request, code, message)
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:
