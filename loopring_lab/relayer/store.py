@@ -217,11 +217,6 @@ class Store:
 
     def step(self, now: int, failure: Callable[[StoredUpdate], str]) -> int:
         """Advance every pending update by one step, and return how many moved."""
-        # The worker comes by often, and mostly for nothing: that needs no copy of the contents.
-        with self._lock:
-            self._read_again()
-            if all(update.status not in PENDING for update in self._contents.updates):
-                return 0
         moved = 0
         with self.transaction():
             for place, update in enumerate(self._contents.updates):
