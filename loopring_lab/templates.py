@@ -256,12 +256,9 @@ def _without_other_sources(
     template: Template, values: dict[str, Any]
 ) -> dict[str, Any]:
     """Leave one source: where one is given, those that the template names itself are None."""
-    given = [name for name in SOURCES if values.get(name)]
-    if len(given) > 1:
-        raise LabError(
-            f"{' and '.join(given)} are given, and each is a source of its own. Give one of them."
-        )
-    if not given:
+    from loopring_lab.connection import only_source
+
+    if only_source({name: values.get(name) for name in SOURCES}) is None:
         return values
     none = {name: None for name in SOURCES if name in template.parameters}
     return none | values
