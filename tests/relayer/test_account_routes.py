@@ -4,8 +4,7 @@ import http.client
 import json
 
 import pytest
-import requests
-from support.key_update_requests import new_key, request_signature, signed_update
+from support.key_update_requests import get, new_key, request_signature, signed_update
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -16,12 +15,6 @@ OTHER = 11519
 POOL = 4
 WALLET = 94680
 EXCHANGE = "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c"
-
-
-def get(relayer, path, headers=None, **query):
-    return requests.get(
-        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=60
-    )
 
 
 def code_of(relayer, path, headers=None, **query):

@@ -7,8 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import requests
-from support.key_update_requests import request_signature, signed_update, stored
+from support.key_update_requests import ask_for_key, get, signed_update, stored
 from support.relayer_kills import kill_repeatedly
 
 from loopring_lab.errors import LabError
@@ -22,35 +21,29 @@ MANUAL = Settings(update_seconds=None)
 
 
 def account_of(relayer, account_id=ACCOUNT):
-    url = f"{relayer.base_url}/api/v3/account?accountId={account_id}"
-    return requests.get(url, timeout=60).json()
+    return get(relayer, "/account", accountId=account_id).json()
 
 
 def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
     path = tmp_path / "relayer.json"
     first = relayers(store=path)
     first.add_account(500, "0x" + 40 * "1")
-    signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
-    url = f"{first.base_url}/api/v3/apiKey?accountId={ACCOUNT}"
-    key = requests.get(url, headers={"X-API-SIG": signature}, timeout=60).json()[
-        "apiKey"
-    ]
+    headers = {
+        "X-API-KEY": ask_for_key(first, ACCOUNT, first.l2_key(ACCOUNT))["apiKey"]
+    }
     body = signed_update(first, ACCOUNT)
     posters(first).send(body)
     first.step()
     first.stop()
     second = relayers(store=path)
     assert account_of(second, 500)["owner"] == "0x" + 40 * "1"
-    trades = f"{second.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
-    assert (
-        requests.get(trades, headers={"X-API-KEY": key}, timeout=60).status_code == 200
-    )
+    trades = get(second, "/user/trades", headers, accountId=ACCOUNT)
+    assert trades.status_code == 200
     assert posters(second).send(body)[1]["isIdempotent"] is True
     assert second.step() == 1
     assert account_of(second)["nonce"] == 2
-    assert (
-        requests.get(trades, headers={"X-API-KEY": key}, timeout=60).status_code == 400
-    )
+    trades = get(second, "/user/trades", headers, accountId=ACCOUNT)
+    assert trades.status_code == 400
 
 
 def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
