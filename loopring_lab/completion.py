@@ -101,7 +101,11 @@ def _public_names(module: str) -> list[str]:
     """List the public names of a module of ours, without loading it; nothing if there is no such module."""
     if module in sys.modules:
         return dir(sys.modules[module])
-    spec = find_spec(module)
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        # Of a name within something that is no package, such as a class.
+        return []
     if spec is None or spec.origin is None:
         return []
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
