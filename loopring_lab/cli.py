@@ -133,9 +133,6 @@ several_accounts = click.option(
     "--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable."
 )
 base_url = click.option("--base-url", metavar="URL", help="Address of a live relayer.")
-recording_folder = click.option(
-    "--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses."
-)
 archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
 block_store = click.argument("path", type=PATH, metavar="STORE")
 
@@ -452,7 +449,9 @@ def _only_one(options: dict[str, Any]) -> None:
     help="Read every page again, to find what changed inside histories.",
 )
 @base_url
-@recording_folder
+@click.option(
+    "--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses."
+)
 def sync(
     path: Path,
     accounts: tuple[int, ...],
