@@ -255,7 +255,11 @@ class Store:
         version = _version(self._path)
         if version != self._version:
             # The version is from before the reading: what changes meanwhile is read the next time.
-            self._contents = FILE_FORMAT.validate_json(read_file(self._path))
+            contents = FILE_FORMAT.validate_json(read_file(self._path))
+            for update in contents.updates:
+                if update.change.account not in contents.accounts:
+                    raise ValueError(f"update {update.number} is of no account in it")
+            self._contents = contents
             self._version = version
 
     def _save(self) -> None:

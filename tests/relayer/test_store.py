@@ -1,5 +1,6 @@
 """The relayer's file store: what survives a restart or a kill, who can read it, and which files it rejects."""
 
+import json
 import os
 import stat
 import subprocess
@@ -73,9 +74,20 @@ def test_a_file_of_another_relayer_is_refused(tmp_path, world, settings):
         Relayer(world, settings, store=path)
 
 
+STRANGE_UPDATE = '[[1, [5, "0x", "", "", 1, "", 0, "0", 9], 0, 0, "received", ""]]'
+
+
 @pytest.mark.parametrize(
     "content",
-    ["nothing of the kind", "[]", '[{}, {"a": 1}, []]', "[{}, {}, [1]]", "\x00", None],
+    [
+        "nothing of the kind",
+        "[]",
+        '[{}, {"a": 1}, []]',
+        "[{}, {}, [1]]",
+        f"[{{}}, {{}}, {STRANGE_UPDATE}]",
+        "\x00",
+        None,
+    ],
 )
 def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     path = tmp_path / "notes.txt"
@@ -86,6 +98,15 @@ def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     with pytest.raises(LabError, match=r"cannot be used(?s:.*)a new path"):
         Relayer(World(size=0.001), store=path)
     assert content is None or path.read_text() == content
+
+
+def test_a_file_with_odd_keys_does_no_harm(tmp_path):
+    path = tmp_path / "relayer.json"
+    account = [ACCOUNT, "0xab", "zz", "zz", 1, 1, ""]
+    path.write_text(json.dumps([{"secret": "zz"}, {ACCOUNT: account}, []]))
+    relayer = Relayer(World(size=0.001), MANUAL, store=path)
+    with pytest.raises(LabError, match="was updated since"):
+        relayer.l2_key(ACCOUNT)
 
 
 def test_what_cannot_be_saved_has_not_happened(
