@@ -27,6 +27,7 @@ NEVER = 1 << 40
 # An odd multiplier permutes the 32-bit numbers, so no two rows tie; this one, from Knuth, spreads them well.
 SHUFFLE = 0x9E3779B1
 
+
 class RowKey(NamedTuple):
     """The fields of a row that a filter can select by; the market is without prefix."""
 
