@@ -20,8 +20,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.paths import given_path
 
@@ -333,12 +331,14 @@ def _check_structure(data: bytes) -> None:
     values = 1 + outline.count(b",") + outline.count(b"[") + outline.count(b"{")
     if values > MAX_VALUES:
         raise _NotAccepted(f"more than {MAX_VALUES:,} values")
-    brackets = np.frombuffer(outline.translate(None, b","), np.uint8)
-    opens = (brackets == ord("[")) | (brackets == ord("{"))
-    steps = np.where(opens, np.int8(1), np.int8(-1))
-    depths = np.cumsum(steps, dtype=np.int32)
-    if depths.max(initial=0) > MAX_DEPTH:
-        raise _NotAccepted(f"brackets nested over {MAX_DEPTH} deep")
+    depth = 0
+    for bracket in outline.translate(None, b","):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise _NotAccepted(f"brackets nested over {MAX_DEPTH} deep")
+        # Where more close than open, the parser stops too.
+        if depth < 0:
+            return
 
 
 def _refuse_match(pattern: re.Pattern[bytes], data: bytes, what: str) -> None:

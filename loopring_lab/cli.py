@@ -133,9 +133,6 @@ several_accounts = click.option(
     "--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable."
 )
 base_url = click.option("--base-url", metavar="URL", help="Address of a live relayer.")
-recording_folder = click.option(
-    "--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses."
-)
 archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
 block_store = click.argument("path", type=PATH, metavar="STORE")
 
@@ -249,7 +246,7 @@ def _launcher() -> Callable[[list[str]], object]:
 
 
 @cli.command()
-@click.argument("template", required=False)
+@click.argument("name", metavar="[TEMPLATE]", required=False)
 @click.argument("target", type=PATH, required=False)
 @several_accounts
 @click.option(
@@ -272,7 +269,7 @@ def _launcher() -> Callable[[list[str]], object]:
 )
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def new(
-    template: str | None,
+    name: str | None,
     target: Path | None,
     accounts: tuple[int, ...],
     recording: str | None,
@@ -286,22 +283,23 @@ def new(
     Copy the notebook TEMPLATE without outputs to TARGET (default: TEMPLATE.ipynb), and fill in its parameters.
     Without arguments, list the templates.
     """
-    if template is None:
+    if name is None:
         for known in templates.templates():
             print(
                 f"{known.name:22} {known.title}\n{'':22} {', '.join(known.parameters)}"
             )
         return DONE
+    template = templates.find(name)
     # What is given by name counts more than what suits the source, and --set less than an option of its own.
     sources = {"recording": recording, "blocks": blocks, "base_url": base_url}
     values = dict(map(_parse_setting, settings))
     values |= templates.account_parameters(template, accounts)
-    values |= {name: value for name, value in sources.items() if value is not None}
-    chosen = _chosen_for_source(template, values)
+    values |= {key: value for key, value in sources.items() if value is not None}
+    chosen = templates.suited_to_source(template, values)
     source = values.get("blocks") or values.get("recording")
-    for name, value in chosen.items():
-        print(f"{name} = {value!r}, chosen for {source}")
-    target = target or Path(f"{template}.ipynb")
+    for parameter, value in chosen.items():
+        print(f"{parameter} = {value!r}, chosen for {source}")
+    target = target or Path(f"{name}.ipynb")
     templates.new(template, target, chosen | values, force=force)
     jupyter = "jupyter"
     # Where this environment is not activated, its own one has to be named in full.
@@ -310,15 +308,6 @@ def new(
     command = shlex.join([jupyter, "lab", str(target)])
     print(f"Wrote {target}. Open it with: {command}")
     return DONE
-
-
-def _chosen_for_source(template: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters that suit a recording or a store of blocks, unless they are given."""
-    chosen = templates.horizon_on_blocks(template, values.get("blocks"))
-    if "account_id" not in values and "accounts" not in values:
-        chosen |= templates.accounts_of_recording(template, values.get("recording"))
-        chosen |= templates.account_of_blocks(template, values.get("blocks"))
-    return {name: value for name, value in chosen.items() if name not in values}
 
 
 def _parse_setting(argument: str) -> tuple[str, Any]:
@@ -460,7 +449,9 @@ def _only_one(options: dict[str, Any]) -> None:
     help="Read every page again, to find what changed inside histories.",
 )
 @base_url
-@recording_folder
+@click.option(
+    "--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses."
+)
 def sync(
     path: Path,
     accounts: tuple[int, ...],

@@ -47,8 +47,8 @@ def hook() -> None:
     shell = running_shell()
     if shell is None:
         return
-    matchers = shell.Completer.custom_matchers
-    matchers += [one for one in (_match_name, _match_attribute) if one not in matchers]
+    if _match not in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.append(_match)
 
 
 def complete_name(code: str) -> tuple[str, list[str]]:
@@ -101,7 +101,11 @@ def _public_names(module: str) -> list[str]:
     """List the public names of a module of ours, without loading it; nothing if there is no such module."""
     if module in sys.modules:
         return dir(sys.modules[module])
-    spec = find_spec(module)
+    try:
+        spec = find_spec(module)
+    except ModuleNotFoundError:
+        # Of a name within something that is no package, such as a class.
+        return []
     if spec is None or spec.origin is None:
         return []
     tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
@@ -123,20 +127,14 @@ def _kind(owner: type, name: str) -> str:
     return "instance"
 
 
-def _match_name(context: Any) -> Any:
-    code = context.line_with_cursor[: context.cursor_position]
-    typed, names = complete_name(code)
-    return _answer(typed, dict.fromkeys(names, "name"))
-
-
-def _match_attribute(context: Any) -> Any:
-    code = context.line_with_cursor[: context.cursor_position]
-    return _answer(*complete_attribute(code, running_shell().user_ns))
-
-
-def _answer(typed: str, kinds: Mapping[str, str]) -> Any:
+def _match(context: Any) -> Any:
     from IPython.core.completer import SimpleCompletion
 
+    code = context.line_with_cursor[: context.cursor_position]
+    typed, names = complete_name(code)
+    kinds = dict.fromkeys(names, "name")
+    if not names:
+        typed, kinds = complete_attribute(code, running_shell().user_ns)
     return {
         "completions": [
             SimpleCompletion(text=name, type=kind) for name, kind in kinds.items()
@@ -146,7 +144,5 @@ def _answer(typed: str, kinds: Mapping[str, str]) -> Any:
     }
 
 
-_match_name.matcher_api_version = 2  # type: ignore[attr-defined]
-_match_name.matcher_identifier = "loopring_lab names"  # type: ignore[attr-defined]
-_match_attribute.matcher_api_version = 2  # type: ignore[attr-defined]
-_match_attribute.matcher_identifier = "loopring_lab attributes"  # type: ignore[attr-defined]
+_match.matcher_api_version = 2  # type: ignore[attr-defined]
+_match.matcher_identifier = "loopring_lab"  # type: ignore[attr-defined]

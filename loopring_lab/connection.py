@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,12 +124,7 @@ def connect(
     key = hide(api_key)
     del api_key
     check_limit("rate", rate, "requests per second")
-    given = {"base_url": base_url, "recording": recording, "blocks": blocks}
-    named = [name for name, value in given.items() if value]
-    if len(named) > 1:
-        raise LabError(
-            f"{' and '.join(named)} are given, and each is a source of its own. Give one of them."
-        )
+    only_source({"base_url": base_url, "recording": recording, "blocks": blocks})
     if blocks:
         return _read_blocks(blocks, source)
     if base_url is None and recording is None:
@@ -157,6 +152,16 @@ def connect(
     relayer = embedded()
     print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
     return _client_of(relayer, relayer.source, limits, synthetic=True)
+
+
+def only_source(given: Mapping[str, Any]) -> str | None:
+    """Return the name of the source that is given, if any; several are an error."""
+    named = [name for name, value in given.items() if value]
+    if len(named) > 1:
+        raise LabError(
+            f"{' and '.join(named)} are given, and each is a source of its own. Give one of them."
+        )
+    return named[0] if named else None
 
 
 def _client_of(

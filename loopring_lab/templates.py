@@ -70,18 +70,27 @@ def templates() -> list[Template]:
     return [_read(path) for path in sorted(folder.glob("[0-9]*.ipynb"))]
 
 
+def find(name: str) -> Template:
+    """Return the template of a name."""
+    known = {template.name: template for template in templates()}
+    if name not in known:
+        raise LabError(
+            f"there is no template {name!r}. {_suggestion(name, list(known))}"
+        )
+    return known[name]
+
+
 def new(
-    name: str,
+    template: Template,
     target: Path,
     values: Mapping[str, Any] | None = None,
     *,
     force: bool = False,
-) -> Template:
+) -> None:
     """Copy a template, without outputs, and fill in its parameters."""
-    template = _find(name)
     if target.suffix != ".ipynb":
         raise LabError(
-            f"{target} does not end in .ipynb. Name a notebook, such as {name}.ipynb."
+            f"{target} does not end in .ipynb. Name a notebook, such as {template.name}.ipynb."
         )
     if target.exists() and not force:
         raise LabError(
@@ -104,7 +113,6 @@ def new(
     target.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(notebook, indent=1, ensure_ascii=False)
     target.write_text(f"{text}\n", encoding="utf-8")
-    return template
 
 
 def parse_value(text: str) -> Any:
@@ -115,30 +123,49 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def account_parameters(template: str, accounts: Sequence[int]) -> dict[str, Any]:
+def account_parameters(template: Template, accounts: Sequence[int]) -> dict[str, Any]:
     """Return accounts as the template's parameter: one account or several, as it takes them."""
     if not accounts:
         return {}
-    if "accounts" in _find(template).parameters:
+    if "accounts" in template.parameters:
         return {"accounts": list(accounts)}
     if len(accounts) > 1:
         raise LabError(
-            f"{template} takes one account, but {len(accounts)} are given. Use --account once."
+            f"{template.name} takes one account, but {len(accounts)} are given. Use --account once."
         )
     return {"account_id": accounts[0]}
 
 
-def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any]:
-    """Choose accounts of a recording: those with both fill types first, then those with most trades."""
-    if not recording or not _names_accounts(template, "recording"):
-        return {}
-    # Three show how accounts differ, and each takes a while to read.
-    takes_several = "accounts" in _find(template).parameters
-    count = 3 if takes_several else 1
+def suited_to_source(template: Template, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Choose parameters that suit a recording or a store of blocks, of those that are not given."""
+    parameters = template.parameters
+    recording = values.get("recording")
+    blocks = values.get("blocks")
+    chosen: dict[str, Any] = {}
+    if blocks and "horizon" in parameters and "horizon" not in values:
+        chosen["horizon"] = HORIZON_ON_BLOCKS
+    # None stands for all accounts.
+    names_accounts = (
+        parameters.get("accounts", parameters.get("account_id")) is not None
+    )
+    if not names_accounts or "accounts" in values or "account_id" in values:
+        return chosen
+    if recording and "recording" in parameters:
+        # Three show how accounts differ, and each takes a while to read.
+        count = 3 if "accounts" in parameters else 1
+        accounts = _accounts_of_recording(recording)[:count]
+        chosen |= account_parameters(template, accounts)
+    if blocks and "blocks" in parameters:
+        accounts = _accounts_in("blocks", blocks)[:1]
+        chosen |= account_parameters(template, accounts)
+    return chosen
+
+
+def _accounts_of_recording(recording: str) -> list[int]:
+    """List the accounts of a recording: those with both fill types first, then those with most trades."""
     place = given_path(recording)
     if place.is_file():
-        accounts = _accounts_in("recording", recording)
-        return account_parameters(template, accounts[:count])
+        return _accounts_in("recording", recording)
     sizes: dict[int, list[int]] = defaultdict(list)
     # A file for each account and fill type: <accountId>-<amm or dex>.json.
     folder = place / "trades"
@@ -150,22 +177,7 @@ def accounts_of_recording(template: str, recording: str | None) -> dict[str, Any
     def rank(account: int) -> tuple[int, int, int]:
         return -len(sizes[account]), -sum(sizes[account]), account
 
-    ranked = sorted(sizes, key=rank)
-    return account_parameters(template, ranked[:count])
-
-
-def account_of_blocks(template: str, blocks: str | None) -> dict[str, Any]:
-    """Choose the account with most fills in a store of blocks, if the template needs one."""
-    if not blocks or not _names_accounts(template, "blocks"):
-        return {}
-    return account_parameters(template, _accounts_in("blocks", blocks)[:1])
-
-
-def horizon_on_blocks(template: str, blocks: str | None) -> dict[str, Any]:
-    """Choose a horizon at which later blocks have prices."""
-    if not blocks or "horizon" not in _find(template).parameters:
-        return {}
-    return {"horizon": HORIZON_ON_BLOCKS}
+    return sorted(sizes, key=rank)
 
 
 def _accounts_in(source: str, place: str) -> list[int]:
@@ -173,13 +185,6 @@ def _accounts_in(source: str, place: str) -> list[int]:
 
     given: dict[str, Any] = {source: place}
     return list(connect(**given).accounts or [])
-
-
-def _names_accounts(template: str, source: str) -> bool:
-    """Return whether a template takes this kind of source, and names accounts of it; None stands for all."""
-    parameters = _find(template).parameters
-    accounts = parameters.get("accounts", parameters.get("account_id"))
-    return source in parameters and accounts is not None
 
 
 def _read(path: Path) -> Template:
@@ -213,15 +218,6 @@ def _assignments(source: str) -> list[tuple[str, ast.Assign]]:
     return [(ast.unparse(node.targets[0]), node) for node in nodes]
 
 
-def _find(name: str) -> Template:
-    known = {template.name: template for template in templates()}
-    if name not in known:
-        raise LabError(
-            f"there is no template {name!r}. {_suggestion(name, list(known))}"
-        )
-    return known[name]
-
-
 def _checked_values(
     template: Template,
     values: dict[str, Any],
@@ -236,9 +232,11 @@ def _checked_values(
             )
     for name, meaning in PLACES.items():
         given = values.get(name)
-        if given is None or (name == "blocks" and given in BUNDLED):
+        if given is None:
             continue
         place = given_path(given)
+        if name == "blocks" and given in BUNDLED:
+            continue
         # Both are in one file, or in a folder.
         is_there = place.is_dir() or place.is_file()
         # A notebook with this parameter makes its folder.
@@ -260,12 +258,9 @@ def _without_other_sources(
     template: Template, values: dict[str, Any]
 ) -> dict[str, Any]:
     """Leave one source: where one is given, those that the template names itself are None."""
-    given = [name for name in SOURCES if values.get(name)]
-    if len(given) > 1:
-        raise LabError(
-            f"{' and '.join(given)} are given, and each is a source of its own. Give one of them."
-        )
-    if not given:
+    from loopring_lab.connection import only_source
+
+    if only_source({name: values.get(name) for name in SOURCES}) is None:
         return values
     none = {name: None for name in SOURCES if name in template.parameters}
     return none | values

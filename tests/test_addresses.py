@@ -34,42 +34,26 @@ def refusal(call: Callable[[], object]) -> tuple[str, str]:
 
 # Keys
 
+START = KEY[:4]
+END = KEY[4:]
 SPOILED = {
-    KEY + "\n": "it ends with a line break. Read it with .strip()",
-    KEY + " ": "it ends with a space",
-    KEY[:4]
-    + "\r\nX-Other: 1"
-    + KEY[
-        4:
-    ]: "character 5 of 52 cannot be sent, because it is a line break. Copy it again",
-    KEY[:4]
-    + "\t"
-    + KEY[4:]: "character 5 of 41 cannot be sent, because it is a control",
-    KEY[:4]
-    + "€"
-    + KEY[
-        4:
-    ]: "character 5 of 41 cannot be sent, because it is not plain ASCII. Copy it again",
-    KEY + "\ud800": "character 41 of 41",
+    f"{KEY}\n": "it ends with a line break. Read it with .strip()",
+    f"{KEY} ": "it ends with a space",
+    f"{START}\r\nX-Other: 1{END}": "character 5 of 52 cannot be sent, because it is a line break. Copy it again",
+    f"{START}\t{END}": "character 5 of 41 cannot be sent, because it is a control",
+    f"{START}€{END}": "character 5 of 41 cannot be sent, because it is not plain ASCII. Copy it again",
+    f"{KEY}\ud800": "character 41 of 41",
 }
 
 
 @pytest.mark.parametrize(("key", "said"), SPOILED.items(), ids=map(ascii, SPOILED))
 @pytest.mark.parametrize("door", ["connect", "with_api_key", "signature"])
-def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
-    key, said, door, monkeypatch
-):
-    if ("\ud800" in key and door in ("environment", "signature")) or (
-        "\0" in key and door == "environment"
-    ):
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key, said, door):
+    if "\ud800" in key and door == "signature":
         pytest.skip("it does not come that far")
-    if door == "environment":
-        monkeypatch.setenv("LOOPRING_API_KEY", key)
     doors: dict[str, Callable[[], object]] = {
         "connect": lambda: lab.connect("https://host", api_key=key),
-        "environment": lambda: lab.connect("https://host"),
         "with_api_key": lambda: lab.connect("https://host").with_api_key(key),
-        "Transport": lambda: Transport("https://host", api_key=key),
         "signature": lambda: lab.connect("https://host").update_account(
             {"ecdsaSignature": key}
         ),
@@ -122,46 +106,36 @@ def test_a_timeout_is_at_most_a_day():
 # Addresses
 
 NOT_ADDRESSES = [
-    *(
-        "http://[",
-        "http://[::1",
-        "http://]",
-        "http://host:x",
-        "http://host:99999",
-        "http://host:0",
-        "http://:80",
-    ),
-    *(
-        "https://:pw@host",
-        "https://user:pw@host",
-        "https://user@host",
-        "https://@host",
-        "//host",
-        "http:host",
-    ),
-    *(
-        "https://host/a b",
-        "https://host\n",
-        " https://host",
-        "https://ho\tst",
-        "https://host\0",
-        "https://hößt",
-    ),
-    *(
-        "https://good\\@evil",
-        "https://host?key=pw",
-        "https://host#pw",
-        "https://a..b",
-        "https://" + 64 * "a",
-    ),
-    *(
-        "https://%31",
-        "file:///etc",
-        "javascript:1",
-        "https://host\ud800",
-        "https://",
-        "",
-    ),
+    "http://[",
+    "http://[::1",
+    "http://]",
+    "http://host:x",
+    "http://host:99999",
+    "http://host:0",
+    "http://:80",
+    "https://:pw@host",
+    "https://user:pw@host",
+    "https://user@host",
+    "https://@host",
+    "//host",
+    "http:host",
+    "https://host/a b",
+    "https://host\n",
+    " https://host",
+    "https://ho\tst",
+    "https://host\0",
+    "https://hößt",
+    "https://good\\@evil",
+    "https://host?key=pw",
+    "https://host#pw",
+    "https://a..b",
+    "https://" + 64 * "a",
+    "https://%31",
+    "file:///etc",
+    "javascript:1",
+    "https://host\ud800",
+    "https://",
+    "",
 ]
 
 

@@ -115,7 +115,15 @@ def test_the_first_tab_is_answered_at_once(code, expected):
 
 
 @pytest.mark.parametrize(
-    "code", ["client.source.", "client._", "x().client.", "lab.connect."]
+    "code",
+    [
+        "client.source.",
+        "client._",
+        "x().client.",
+        "lab.connect.",
+        "lab.Client.trades.",
+        "lab.errors.LabError.",
+    ],
 )
 def test_what_is_no_object_of_ours_is_left_to_others(shell, client, code):
     variables = {"client": client, "lab": lab}

@@ -48,7 +48,7 @@ def test_each_notebook_is_a_template():
 )
 def test_a_copy_has_no_outputs_and_the_same_cells(template, tmp_path):
     target = tmp_path / "deep" / "my.ipynb"
-    templates.new(template.name, target)
+    templates.new(template, target)
     copy, source = (
         nbformat.read(path, as_version=4) for path in (target, template.path)
     )
@@ -73,7 +73,8 @@ def test_a_recording_is_named_as_seen_from_the_copy(tmp_path, monkeypatch):
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "tokens.json").write_text("[]")
     monkeypatch.chdir(tmp_path)
-    templates.new("first-look", Path("study/my.ipynb"), {"recording": "saved"})
+    template = templates.find("first-look")
+    templates.new(template, Path("study/my.ipynb"), {"recording": "saved"})
     assert (
         set_by(first_cell(tmp_path / "study" / "my.ipynb"))["recording"] == "../saved"
     )
@@ -89,8 +90,7 @@ def test_a_given_source_takes_the_place_of_the_template_s_own(
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "tokens.json").write_text("[]")
     monkeypatch.chdir(tmp_path)
-    (usual,) = [one for one in templates.templates() if one.name == "liquidity"]
-    assert usual.parameters["blocks"] == "demo"
+    assert templates.find("liquidity").parameters["blocks"] == "demo"
     assert cli.main(["new", "liquidity", "my.ipynb", *given.split()]) == 0
     filled = set_by(first_cell(Path("my.ipynb")))
     sources = {name: filled[name] for name in ("base_url", "recording", "blocks")}
@@ -120,16 +120,17 @@ def test_accounts_with_both_fill_types_and_most_trades_are_taken(tmp_path):
         "none": 999,
     }.items():
         (tmp_path / "trades" / f"{name}.json").write_text("x" * size)
-    assert templates.accounts_of_recording("fee-analysis", str(tmp_path)) == {
-        "account_id": 5
+    chosen = {
+        name: templates.suited_to_source(
+            templates.find(name), {"recording": str(tmp_path)}
+        )
+        for name in ("fee-analysis", "archive-and-scale", "amm-versus-orderbook")
     }
-    assert templates.accounts_of_recording("archive-and-scale", str(tmp_path)) == {
-        "accounts": [5, 6, 7]
+    assert chosen == {
+        "fee-analysis": {"account_id": 5},
+        "archive-and-scale": {"accounts": [5, 6, 7]},
+        "amm-versus-orderbook": {},  # takes all
     }
-    assert (
-        templates.accounts_of_recording("amm-versus-orderbook", str(tmp_path)) == {}
-    )  # takes all
-    assert templates.accounts_of_recording("fee-analysis", None) == {}
 
 
 def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
@@ -145,8 +146,7 @@ def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
     assert cli.main(words.split()) == 0
     source = first_cell(Path("my.ipynb"))
     given = {"account_id": 11519, "every": "1w", "base_url": "http://a"}
-    (usual,) = [one for one in templates.templates() if one.name == "fee-analysis"]
-    assert set_by(source) == usual.parameters | given
+    assert set_by(source) == templates.find("fee-analysis").parameters | given
     assert "# a folder of saved responses" in source
     words = "new amm-versus-orderbook --account 1 --account 2"
     assert cli.main(words.split()) == 0
@@ -159,6 +159,7 @@ def test_the_command_lists_and_copies(tmp_path, monkeypatch, capsys):
         ("fist-look my.ipynb", "Did you mean 'first-look'"),
         ("first-look my.txt", "does not end in .ipynb"),
         ("first-look my.ipynb --recording nowhere", "nowhere does not exist"),
+        ("liquidity my.ipynb --set blocks=[1]", "A path is text or a pathlib.Path"),
         (
             "fee-analysis there.ipynb",
             "already exists. Choose another name, or use --force",
@@ -210,7 +211,8 @@ def texts(path: Path) -> str:
 def test_a_copy_runs_under_papermill_with_other_parameters(tmp_path, any_block_folder):
     copy = tmp_path / "my.ipynb"
     done = tmp_path / "done.ipynb"
-    templates.new("fee-analysis", copy, {"account_id": 40659})
+    template = templates.find("fee-analysis")
+    templates.new(template, copy, {"account_id": 40659})
     papermill.execute_notebook(
         copy,
         done,

@@ -85,9 +85,7 @@ class Accounts:
         self._owners_seed = source.label
         if not source.synthetic:
             self._owners_seed = self._store.setdefault("owners", secrets.token_hex(32))
-        self._key_secret = bytes.fromhex(
-            self._store.setdefault("secret", secrets.token_hex(32))
-        )
+        self._key_secret = self._store.setdefault("secret", secrets.token_hex(32))
 
     @cached_property
     def store(self) -> Store:
@@ -237,7 +235,8 @@ class Accounts:
     def _api_key(self, account: Account) -> str:
         """Return a code of the account's present key, so that a key update ends it without a list of keys."""
         text = f"{account.id} {account.key_nonce} {account.x} {account.y}"
-        code = hmac.digest(self._key_secret, text.encode(), "sha384")[:API_KEY_BYTES]
+        secret = self._key_secret.encode()
+        code = hmac.digest(secret, text.encode(), "sha384")[:API_KEY_BYTES]
         return f"{account.id:08x}{urlsafe_b64encode(code).decode()}"
 
 

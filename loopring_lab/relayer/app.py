@@ -90,21 +90,6 @@ class Backend:
             if {"tokenId", "symbol"} <= token.keys()
         }
 
-    @cached_property
-    def tokens_json(self) -> str:
-        """The response of the tokens, which never changes."""
-        return to_json(self.source.tokens())
-
-    @cached_property
-    def markets_json(self) -> str:
-        """The response of the markets, which never changes."""
-        return to_json({"markets": self.source.markets()})
-
-    @cached_property
-    def pools_json(self) -> str:
-        """The response of the pools, which never changes."""
-        return to_json({"pools": self.source.pool_records()})
-
 
 async def get_backend(request: Request) -> Backend:
     """Refuse parameters given with several values, which programs read differently; return the backend."""
@@ -172,6 +157,11 @@ async def read_bytes(request: Request, most: int) -> bytes:
     return data
 
 
+def json_response(text: str) -> Response:
+    """Answer with text that is JSON already, in which numbers keep their own digits."""
+    return Response(text, media_type="application/json")
+
+
 def signature_header(description: str) -> Any:
     return Header(alias=SIGNATURE_HEADER, min_length=1, description=description)
 
@@ -199,7 +189,7 @@ router = APIRouter(
     response_model=list[schemas.TokenRecord],
 )
 async def read_tokens(backend: AnyBackend) -> Response:
-    return Response(backend.tokens_json, media_type="application/json")
+    return json_response(to_json(backend.source.tokens()))
 
 
 @router.get(
@@ -213,13 +203,13 @@ async def read_tokens(backend: AnyBackend) -> Response:
     response_model=schemas.MarketsResponse,
 )
 async def read_markets(backend: AnyBackend) -> Response:
-    return Response(backend.markets_json, media_type="application/json")
+    return json_response(to_json({"markets": backend.source.markets()}))
 
 
 @router.get("/amm/pools", summary="AMM pools", response_model=schemas.PoolsResponse)
 async def read_pools(backend: AnyBackend) -> Response:
     """List the AMM pools; ``/account?owner=<address>`` tells the account of a pool."""
-    return Response(backend.pools_json, media_type="application/json")
+    return json_response(to_json({"pools": backend.source.pool_records()}))
 
 
 @router.get(
@@ -254,11 +244,7 @@ async def read_trades(
         params.limit,
     )
     total, rows = backend.pager.page(query)
-    # The rows are JSON already, with numbers in their own digits.
-    return Response(
-        f'{{"totalNum":{total},"trades":{rows}}}',
-        media_type="application/json",
-    )
+    return json_response(f'{{"totalNum":{total},"trades":{rows}}}')
 
 
 @router.get("/exchange/info", summary="Exchange")
@@ -458,11 +444,7 @@ async def answer_rpc(request: Request) -> Response:
     """Answer JSON-RPC about the chain, which is no part of the contract."""
     body = await read_bytes(request, MAX_RPC_BYTES)
     text = await asyncio.to_thread(request.app.state.backend.endpoint.answer, body)
-    return (
-        Response(text, media_type="application/json")
-        if text
-        else Response(status_code=204)
-    )
+    return json_response(text) if text else Response(status_code=204)
 
 
 async def read_docs(request: Request) -> HTMLResponse:
@@ -499,8 +481,11 @@ async def invalid_request(
     # The contract's code for an account id that is not valid is one of the trades.
     if request.url.path == f"{API}/account" and name == "accountId":
         code = Code.INVALID_ARGUMENT
-    got = "" if first["input"] is None else f", got {printable(first['input'])}"
-    return error_to(request, code, f"{name}: {first['msg']}{got}")
+    message = f"{name}: {first['msg']}"
+    # Of a parameter that is missing, the input is None, or all the others.
+    if isinstance(first["input"], str):
+        message += f", got {printable(first['input'])}"
+    return error_to(request, code, message)
 
 
 async def http_error(request: Request, error: HTTPException) -> JSONResponse:

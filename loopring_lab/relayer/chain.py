@@ -178,7 +178,10 @@ class Endpoint:
                 "invalid params: fromBlock must not be after toBlock",
             )
         addresses = _options(query.get("address"))
-        topics = [_options(topic) for topic in query.get("topics") or []]
+        filters = query.get("topics") or []
+        if not isinstance(filters, list):
+            raise RpcProblem(INVALID_PARAMS, "invalid params: expected a list topics")
+        topics = [_options(topic) for topic in filters]
         most_blocks = self._settings.rpc_log_blocks
         most_logs = self._settings.rpc_log_results
         count = last - first + 1

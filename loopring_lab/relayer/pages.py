@@ -27,9 +27,6 @@ NEVER = 1 << 40
 # An odd multiplier permutes the 32-bit numbers, so no two rows tie; this one, from Knuth, spreads them well.
 SHUFFLE = 0x9E3779B1
 
-Filter = tuple[int, str | None, tuple[str, ...]]
-"""What of a query `History.row_numbers` selects by: account, market without prefix, fill types."""
-
 
 class RowKey(NamedTuple):
     """The fields of a row that a filter can select by; the market is without prefix."""
@@ -106,7 +103,8 @@ class History:
         self._numbers: defaultdict[int, array[int]] = defaultdict(lambda: array("I"))
         for number, key in enumerate(self._keys):
             self._numbers[key.account].append(number)
-        self._selected: dict[Filter, array[int]] = {}
+        # The rows that filters select: their numbers by account, market, fill types and whether they are shuffled.
+        self._selected: dict[tuple[object, ...], array[int]] = {}
         self.accounts = sorted({*self._numbers, *accounts})
         self.market_names = {key.market for key in self._keys if key.market}
 
@@ -115,17 +113,21 @@ class History:
         account: int,
         market: str | None = None,
         fill_types: tuple[str, ...] = FILL_TYPES,
+        *,
+        shuffled: bool = False,
     ) -> Sequence[int]:
         """Return the numbers of the rows that a filter selects; markets are without prefix."""
-        wanted = (account, market, fill_types)
+        wanted = (account, market, fill_types, shuffled)
         # Kept, so that the price of a page does not grow with its offset.
         if wanted not in self._selected:
-            selected = array("I")
+            selected = []
             for number in self._numbers.get(account, ()):
                 key = self._keys[number]
                 if market in (None, key.market) and key.fill_type in fill_types:
                     selected.append(number)
-            self._selected[wanted] = selected
+            if shuffled:
+                selected.sort(key=_shuffled_place)
+            self._selected[wanted] = array("I", selected)
         return self._selected[wanted]
 
     def fill_type(self, number: int) -> str:
@@ -149,9 +151,8 @@ class Pager:
         """Take the whole history; the settings say how much of it is seen, and in which order."""
         self._history = history
         self._settings = settings
+        self._is_shuffled = settings.order == "shuffled"
         self._visible_counts: dict[tuple[int, str], int] = {}
-        # Row numbers in shuffled order, by queries without their place in the history.
-        self._shuffled: dict[TradeQuery, Sequence[int]] = {}
 
     def page(self, query: TradeQuery) -> tuple[int, str]:
         """Return the total count and the JSON of one page, then let the history grow."""
@@ -189,17 +190,11 @@ class Pager:
         """Return the numbers of the rows that a query selects, oldest first unless they are shuffled."""
         query = self._without_prefix(query)
         if query.order_hash is None:
-            found = self._visible(query)
-        else:
-            found = list(self._matching_order(query, query.order_hash))
-        if self._settings.order != "shuffled":
-            return found
-        # Shuffling sorts every row, so the result is kept until the history has grown.
-        whole = query._replace(offset=0)
-        if len(self._shuffled.get(whole, ())) != len(found):
-            shuffled = sorted(found, key=lambda number: number * SHUFFLE & 0xFFFFFFFF)
-            self._shuffled[whole] = array("I", shuffled)
-        return self._shuffled.get(whole, ())
+            return self._visible(query)
+        found = list(self._matching_order(query, query.order_hash))
+        if self._is_shuffled:
+            found.sort(key=_shuffled_place)
+        return found
 
     def _without_prefix(self, query: TradeQuery) -> TradeQuery:
         """Return a query of a market as one of fill types, which is what the name's prefix stands for."""
@@ -228,7 +223,12 @@ class Pager:
     def _visible(self, query: TradeQuery) -> Sequence[int]:
         account = query.account_id
         fill_types = query.fill_types
-        numbers = self._history.row_numbers(account, query.market, fill_types)
+        numbers = self._history.row_numbers(
+            account,
+            query.market,
+            fill_types,
+            shuffled=self._is_shuffled,
+        )
         # The common case, without a new list for each request.
         if not self._settings.growth:
             return numbers
@@ -258,3 +258,7 @@ class Pager:
                 return
             numbers = self._history.row_numbers(account, None, (fill_type,))
             self._visible_counts[account, fill_type] = bisect_left(numbers, horizon) + 1
+
+
+def _shuffled_place(number: int) -> int:
+    return number * SHUFFLE & 0xFFFFFFFF

@@ -272,7 +272,7 @@ class Relayer:
         """
         key = self._accounts.owner(account_id).key
         account = self._accounts.find(account_id, None)
-        if int(account.x, 16) != key.x:
+        if account.x != f"{key.x:#066x}":
             raise LabError(
                 f"Relayer: the key of account {account_id} was updated since. "
                 "Derive it from the owner's signature of the account's keySeed."

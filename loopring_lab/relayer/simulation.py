@@ -46,27 +46,9 @@ BOOK_SHARES = 16
 # The trades of a burst are at most so far apart.
 BURST_PAUSE_MS = 150_000
 
-# Orders of takers, in thousandths of their usual size: 1000 * 2**(0.6 * (n - 8)). With n from a fair binomial of
-# 16 bits, sizes spread like a log-normal.
-SIZE_FACTORS = (
-    36,
-    54,
-    82,
-    125,
-    189,
-    287,
-    435,
-    660,
-    1000,
-    1516,
-    2297,
-    3482,
-    5278,
-    8000,
-    12126,
-    18379,
-    27858,
-)
+# Orders of takers, in thousandths of their usual size. With n from a fair binomial of 16 bits, sizes spread like a
+# log-normal. None is within a hundredth of a half, so that they round to the same integers everywhere.
+SIZE_FACTORS = tuple(round(1000 * 2 ** (0.6 * (n - 8))) for n in range(17))
 
 # The taker fee of each tier, per venue, as seen in blocks of the real exchange.
 FEES_BPS = {
@@ -209,9 +191,6 @@ class _Order(NamedTuple):
     def bought(self) -> Token:
         return self.market.base if self.buys else self.market.quote
 
-    def pool_quote(self, pool: Pool) -> int:
-        return pool.quote_for(self.buys, self.size)
-
 
 class Simulation:
     """One run of the exchange: its pools and books as they are now, and the fills so far.
@@ -328,7 +307,7 @@ class Simulation:
         ):
             return
         order = self._arbitrageurs_order(market, buys, size, until)
-        self._fill_at_pool(order, pool, order.pool_quote(pool))
+        self._fill_at_pool(order, pool, pool.quote_for(buys, size))
 
     def _take_slow_quotes(self, market: Market, until: int) -> None:
         """Take quotes that a price has moved past by more than the fee, shortly before a moment."""
@@ -390,7 +369,7 @@ class Simulation:
             matches = book.match(self._now, order.buys, size, taker.id, prices)
             matches = matches[: self._fills_left[taker.id]]
         if pool is not None:
-            quote = order.pool_quote(pool)
+            quote = pool.quote_for(order.buys, size)
             goes_unseen = habit < taker.swaps + taker.limits
             if not _goes_to_book(order, matches, None if goes_unseen else quote):
                 self._fills_left[taker.id] -= 1

@@ -217,11 +217,6 @@ class Store:
 
     def step(self, now: int, failure: Callable[[StoredUpdate], str]) -> int:
         """Advance every pending update by one step, and return how many moved."""
-        # The worker comes by often, and mostly for nothing: that needs no copy of the contents.
-        with self._lock:
-            self._read_again()
-            if all(update.status not in PENDING for update in self._contents.updates):
-                return 0
         moved = 0
         with self.transaction():
             for place, update in enumerate(self._contents.updates):
@@ -260,7 +255,11 @@ class Store:
         version = _version(self._path)
         if version != self._version:
             # The version is from before the reading: what changes meanwhile is read the next time.
-            self._contents = FILE_FORMAT.validate_json(read_file(self._path))
+            contents = FILE_FORMAT.validate_json(read_file(self._path))
+            for update in contents.updates:
+                if update.change.account not in contents.accounts:
+                    raise ValueError(f"update {update.number} is of no account in it")
+            self._contents = contents
             self._version = version
 
     def _save(self) -> None:

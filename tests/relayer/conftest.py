@@ -1,11 +1,11 @@
 """A relayer with chosen settings, and a plain way to ask it."""
 
-import json
 from typing import Any
 
 import pytest
 import requests
 from support.key_update_requests import Poster
+from support.recorded import save
 
 from loopring_lab.relayer import Relayer, Settings, World
 
@@ -64,50 +64,21 @@ def serve(world):
 @pytest.fixture
 def folder(tmp_path):
     """A recording of two accounts, one of them with an empty history."""
-    (tmp_path / "tokens.json").write_text(
-        '[{"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": true}]'
-    )
-    (tmp_path / "markets.json").write_text(
-        '{"markets": [{"market": "LRC-ETH", "enabled": true}]}'
-    )
-    (tmp_path / "trades").mkdir()
-    rows = [
-        [
-            "1700000000002",
-            "12",
-            "BUY",
-            "5",
-            "3.5669E-4",
-            "AMM-LRC-ETH",
-            "1",
-            "0",
-            "0",
-            "7",
-            "0",
-            "4",
-            "0xaa",
-        ],
-        [
-            "1700000000001",
-            "11",
-            "SELL",
-            5,
-            None,
-            "AMM-LRC-ETH",
-            0.50,
-            "0",
-            "0",
-            "7",
-            "1",
-            "2",
-            "0xbb",
-        ],
-    ]
-    (tmp_path / "trades" / "7-amm.json").write_text(
-        json.dumps({"totalNum": 2, "trades": rows})
-    )
-    (tmp_path / "trades" / "8-dex.json").write_text('{"totalNum": 0, "trades": []}')
-    return tmp_path
+    newest = [
+        "1700000000002", "12", "BUY", "5", "3.5669E-4", "AMM-LRC-ETH", "1", "0", "0", "7", "0", "4", "0xaa",
+    ]  # fmt: skip
+    # Members may also be numbers and null.
+    oldest = [
+        "1700000000001", "11", "SELL", 5, None, "AMM-LRC-ETH", 0.50, "0", "0", "7", "1", "2", "0xbb",
+    ]  # fmt: skip
+    token = {"tokenId": 1, "symbol": "LRC", "decimals": 18, "enabled": True}
+    answers = {
+        "tokens": [token],
+        "markets": {"markets": [{"market": "LRC-ETH", "enabled": True}]},
+        "trades/7-amm": {"totalNum": 2, "trades": [newest, oldest]},
+        "trades/8-dex": {"totalNum": 0, "trades": []},
+    }
+    return save(tmp_path, answers)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import http.client
 import json
 
 import pytest
-import requests
-from support.key_update_requests import new_key, request_signature, signed_update
+from support.key_update_requests import get, new_key, request_signature, signed_update
+from support.recorded import save
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
@@ -16,12 +16,6 @@ OTHER = 11519
 POOL = 4
 WALLET = 94680
 EXCHANGE = "0x8ACBCa8D25527B479Fd4E5Ffd79732878417702c"
-
-
-def get(relayer, path, headers=None, **query):
-    return requests.get(
-        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=60
-    )
 
 
 def code_of(relayer, path, headers=None, **query):
@@ -256,17 +250,17 @@ def test_updates_name_a_token_by_its_id_where_the_recording_lists_it_no_more(
     tmp_path, posters
 ):
     folder = tmp_path / "recording"
-    (folder / "trades").mkdir(parents=True)
-    empty = '{"totalNum": 0, "trades": []}'
-    (folder / "trades" / f"{ACCOUNT}-amm.json").write_text(empty)
-    (folder / "markets.json").write_text('{"markets": []}')
+    answers = {
+        "markets": {"markets": []},
+        f"trades/{ACCOUNT}-amm": {"totalNum": 0, "trades": []},
+    }
     settings = Settings(update_fees={"LRC": 5, "ETH": 1}, update_seconds=None)
     found = []
     for listed in (
         [{"tokenId": 1, "symbol": "LRC"}],
         [{"tokenId": 0, "symbol": "ETH"}],
     ):
-        (folder / "tokens.json").write_text(json.dumps(listed))
+        save(folder, answers | {"tokens": listed})
         store = tmp_path / "relayer.json"
         with Relayer(Recording(folder), settings, store=store) as relayer:
             if not found:

@@ -119,6 +119,7 @@ def test_filters_select_logs_as_ethereum_does(filter_, count):
         ("eth_getLogs", [{"fromBlock": 5}], -32602),
         ("eth_getLogs", [{"fromBlock": "0x9", "toBlock": "0x5"}], -32602),
         ("eth_getLogs", [], -32602),
+        ("eth_getLogs", [{"topics": 5}], -32602),
         ("eth_call", [7], -32602),
         ("eth_call", [{"to": WORLD.tokens()[1]["address"], "data": "0x"}], 3),
         ("eth_sendRawTransaction", ["0x"], -32601),

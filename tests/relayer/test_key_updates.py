@@ -4,11 +4,11 @@ import threading
 import time
 
 import pytest
-import requests
 from support.key_update_requests import (
+    ask_for_key,
     error_code,
+    get,
     new_key,
-    request_signature,
     signed_update,
     stored,
 )
@@ -20,20 +20,9 @@ OTHER = 11519
 
 
 def get_json(relayer, path, key="", **query):
-    answer = requests.get(
-        relayer.base_url + "/api/v3" + path,
-        params=query,
-        headers={"X-API-KEY": key},
-        timeout=60,
-    )
+    answer = get(relayer, path, {"X-API-KEY": key}, **query)
     body = answer.json()
     return body["resultInfo"] if answer.status_code == 400 else body
-
-
-def api_key(relayer, account_id, key):
-    signature = request_signature(relayer.base_url, key, account_id)
-    url = f"{relayer.base_url}/api/v3/apiKey?accountId={account_id}"
-    return requests.get(url, headers={"X-API-SIG": signature}, timeout=60).json()
 
 
 def test_an_update_goes_through_its_states_and_takes_effect_at_the_last(
@@ -156,17 +145,17 @@ def test_api_keys_end_with_the_update(relayers, posters):
     old_key = relayer.l2_key(ACCOUNT)
     key = new_key(relayer.signer(ACCOUNT), body["keySeed"])
     old, other = (
-        api_key(relayer, a, relayer.l2_key(a))["apiKey"] for a in (ACCOUNT, OTHER)
+        ask_for_key(relayer, a, relayer.l2_key(a))["apiKey"] for a in (ACCOUNT, OTHER)
     )
-    assert old == api_key(relayer, ACCOUNT, old_key)["apiKey"] != other
-    assert api_key(relayer, ACCOUNT, key)["resultInfo"]["code"] == 104005
+    assert old == ask_for_key(relayer, ACCOUNT, old_key)["apiKey"] != other
+    assert ask_for_key(relayer, ACCOUNT, key)["resultInfo"]["code"] == 104005
     posters(relayer).send(body)
     relayer.step()
     assert get_json(relayer, "/user/trades", old, accountId=ACCOUNT)["totalNum"] > 0
     relayer.step()
     assert get_json(relayer, "/user/trades", old, accountId=ACCOUNT)["code"] == 104002
-    assert api_key(relayer, ACCOUNT, old_key)["resultInfo"]["code"] == 104005
-    fresh = api_key(relayer, ACCOUNT, key)["apiKey"]
+    assert ask_for_key(relayer, ACCOUNT, old_key)["resultInfo"]["code"] == 104005
+    fresh = ask_for_key(relayer, ACCOUNT, key)["apiKey"]
     assert fresh != old
     for each in (fresh, other, relayer.api_key):  # a valid key opens other accounts too
         assert (

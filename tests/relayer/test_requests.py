@@ -63,6 +63,13 @@ def test_a_wrong_argument_is_100001_and_named(serve, name, value):
     assert len(message) < 160
 
 
+@pytest.mark.parametrize("others", [0, 60])
+def test_a_missing_argument_is_named_without_the_others(serve, others):
+    query = {f"other{number}": "x" for number in range(others)}
+    answer = serve().get("/user/offchainFee", accountId=ACCOUNT, **query)
+    assert refusal(answer) == (ARGUMENT, "requestType: Field required")
+
+
 def test_one_key_reads_every_account(serve):
     relayer = serve()
     for account in [*relayer.relayer.accounts, 1, 4]:

@@ -1,5 +1,6 @@
 """The relayer's file store: what survives a restart or a kill, who can read it, and which files it rejects."""
 
+import json
 import os
 import stat
 import subprocess
@@ -7,8 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import requests
-from support.key_update_requests import request_signature, signed_update, stored
+from support.key_update_requests import ask_for_key, get, signed_update, stored
 from support.relayer_kills import kill_repeatedly
 
 from loopring_lab.errors import LabError
@@ -22,35 +22,29 @@ MANUAL = Settings(update_seconds=None)
 
 
 def account_of(relayer, account_id=ACCOUNT):
-    url = f"{relayer.base_url}/api/v3/account?accountId={account_id}"
-    return requests.get(url, timeout=60).json()
+    return get(relayer, "/account", accountId=account_id).json()
 
 
 def test_a_restart_goes_on_where_it_was(tmp_path, relayers, posters):
     path = tmp_path / "relayer.json"
     first = relayers(store=path)
     first.add_account(500, "0x" + 40 * "1")
-    signature = request_signature(first.base_url, first.l2_key(ACCOUNT), ACCOUNT)
-    url = f"{first.base_url}/api/v3/apiKey?accountId={ACCOUNT}"
-    key = requests.get(url, headers={"X-API-SIG": signature}, timeout=60).json()[
-        "apiKey"
-    ]
+    headers = {
+        "X-API-KEY": ask_for_key(first, ACCOUNT, first.l2_key(ACCOUNT))["apiKey"]
+    }
     body = signed_update(first, ACCOUNT)
     posters(first).send(body)
     first.step()
     first.stop()
     second = relayers(store=path)
     assert account_of(second, 500)["owner"] == "0x" + 40 * "1"
-    trades = f"{second.base_url}/api/v3/user/trades?accountId={ACCOUNT}"
-    assert (
-        requests.get(trades, headers={"X-API-KEY": key}, timeout=60).status_code == 200
-    )
+    trades = get(second, "/user/trades", headers, accountId=ACCOUNT)
+    assert trades.status_code == 200
     assert posters(second).send(body)[1]["isIdempotent"] is True
     assert second.step() == 1
     assert account_of(second)["nonce"] == 2
-    assert (
-        requests.get(trades, headers={"X-API-KEY": key}, timeout=60).status_code == 400
-    )
+    trades = get(second, "/user/trades", headers, accountId=ACCOUNT)
+    assert trades.status_code == 400
 
 
 def test_two_relayers_on_one_file_apply_once(tmp_path, relayers, posters):
@@ -80,9 +74,20 @@ def test_a_file_of_another_relayer_is_refused(tmp_path, world, settings):
         Relayer(world, settings, store=path)
 
 
+STRANGE_UPDATE = '[[1, [5, "0x", "", "", 1, "", 0, "0", 9], 0, 0, "received", ""]]'
+
+
 @pytest.mark.parametrize(
     "content",
-    ["nothing of the kind", "[]", '[{}, {"a": 1}, []]', "[{}, {}, [1]]", "\x00", None],
+    [
+        "nothing of the kind",
+        "[]",
+        '[{}, {"a": 1}, []]',
+        "[{}, {}, [1]]",
+        f"[{{}}, {{}}, {STRANGE_UPDATE}]",
+        "\x00",
+        None,
+    ],
 )
 def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     path = tmp_path / "notes.txt"
@@ -93,6 +98,15 @@ def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     with pytest.raises(LabError, match=r"cannot be used(?s:.*)a new path"):
         Relayer(World(size=0.001), store=path)
     assert content is None or path.read_text() == content
+
+
+def test_a_file_with_odd_keys_does_no_harm(tmp_path):
+    path = tmp_path / "relayer.json"
+    account = [ACCOUNT, "0xab", "zz", "zz", 1, 1, ""]
+    path.write_text(json.dumps([{"secret": "zz"}, {ACCOUNT: account}, []]))
+    relayer = Relayer(World(size=0.001), MANUAL, store=path)
+    with pytest.raises(LabError, match="was updated since"):
+        relayer.l2_key(ACCOUNT)
 
 
 def test_what_cannot_be_saved_has_not_happened(

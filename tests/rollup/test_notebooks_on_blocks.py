@@ -12,7 +12,7 @@ from support.rollup_blocks import recorded
 from test_notebook_claims import run
 
 import loopring_lab as lab
-from loopring_lab import cli, templates
+from loopring_lab import cli
 from loopring_lab.relayer.server import embedded
 
 pytestmark = pytest.mark.contract
@@ -379,7 +379,6 @@ def test_new_takes_a_folder_of_blocks(real, tmp_path, monkeypatch, capsys):
         == 2
     )
     assert "has no parameter 'blocks'" in capsys.readouterr().err
-    assert templates.account_of_blocks("fee-analysis", None) == {}
 
 
 def test_no_notebook_holds_the_address_of_an_endpoint(tmp_path, monkeypatch):

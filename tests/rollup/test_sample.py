@@ -50,7 +50,7 @@ def test_its_balances_can_be_recomputed(client):
 @pytest.mark.parametrize("template", ["fee-analysis", "real-trades"])
 def test_a_template_takes_it_by_name(tmp_path, template):
     copy = tmp_path / "copy.ipynb"
-    templates.new(template, copy, {"blocks": "sample"})
+    templates.new(templates.find(template), copy, {"blocks": "sample"})
     [cell] = [
         cell
         for cell in json.loads(copy.read_text())["cells"]

@@ -4,6 +4,7 @@ import http.client
 import json
 from typing import Any
 
+import requests
 from eth_account.messages import encode_defunct
 
 from loopring_lab import protocol
@@ -71,6 +72,21 @@ def request_signature(
         "GET", base_url + path, {"accountId": account_id}
     )
     return protocol.sign_request(key.secret, message)
+
+
+def get(
+    relayer: Relayer, path: str, headers: dict[str, Any] | None = None, **query
+) -> requests.Response:
+    return requests.get(
+        relayer.base_url + "/api/v3" + path, params=query, headers=headers, timeout=60
+    )
+
+
+def ask_for_key(relayer: Relayer, account_id: int, key: protocol.L2Key) -> Any:
+    """Return the answer to a request for an account's API key that a key signed."""
+    signature = request_signature(relayer.base_url, key, account_id)
+    headers = {"X-API-SIG": signature}
+    return get(relayer, "/apiKey", headers, accountId=account_id).json()
 
 
 def stored(relayer: Relayer) -> str:
