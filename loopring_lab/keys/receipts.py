@@ -185,7 +185,8 @@ class Receipt:
         ...     receipt.wait().nonce
         2
         """
-        seconds = check_number("timeout", timeout, "seconds") if timeout else 0.0
+        # 0 asks once; None is no number, and would otherwise count as one.
+        seconds = 0.0 if timeout == 0 else check_number("timeout", timeout, "seconds")
         # At least a second, as wait(timeout=0) asks once and so needs the time of an answer.
         with Budget(max(seconds, 1.0), setting="timeout").activate() as budget:
             try:
