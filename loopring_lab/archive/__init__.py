@@ -554,8 +554,9 @@ class Archive:
         Parameters
         ----------
         folder : path
-            Does not exist yet. Files are in ``account_id=.../year=...``, with checksums of their
-            pages.
+            Does not exist yet. Files are in ``account_id=.../year=...``, with checksums of their pages;
+            ``year=0`` has trades of unknown time. Both are columns to readers; DuckDB needs
+            ``hive_partitioning=True`` for that.
         since, until : str, datetime or Timestamp, optional
             As for `trades`.
         accounts : iterable of int, optional

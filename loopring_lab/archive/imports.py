@@ -73,7 +73,11 @@ def import_pages(
     try:
         for home, group in itertools.groupby(files, _home_of):
             together = list(group)
-            har = open_har(home, _HINT) if home.is_file() else None
+            try:
+                har = open_har(home, _HINT) if home.is_file() else None
+            except UnexpectedAnswer as fault:
+                faults.append(fault)
+                continue
             try:
                 markets = partial(_markets_in, together, har, asked)
                 source, lookup = _bind_to_origin(archive, home, har, named, markets)
@@ -109,7 +113,7 @@ def _markets_in(
 def _fault_in(file: Path) -> UnexpectedAnswer | None:
     """Return what a file is in place of pages of trades, such as CSV, which comes before where it is from."""
     try:
-        unwrap(next(read_documents(file, hint=_HINT), b""), printable(file.name))
+        unwrap(next(read_documents(file), b""), printable(file.name))
     except UnexpectedAnswer as fault:
         return fault
     return None
@@ -117,7 +121,11 @@ def _fault_in(file: Path) -> UnexpectedAnswer | None:
 
 def _home_of(file: Path) -> Path:
     """Return what says where a file is from: its folder, or a HAR file itself."""
-    return file if is_har(file, _HINT) else file.parent
+    # What cannot be read is named when its pages are.
+    with contextlib.suppress(UnexpectedAnswer):
+        if is_har(file, _HINT):
+            return file
+    return file.parent
 
 
 def _commit(

@@ -355,6 +355,27 @@ def test_a_file_that_cannot_be_used_keeps_no_other_from_being_imported(
     assert report["complete"].all()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("2-dex.json.gz", gzip.compress(page([row()]), mtime=0)[:-9], "a whole gzip"),
+        ("2.har", b'{"log": {"version": "1.2", "entries": [', "2.har: expected JSON"),
+    ],
+)
+def test_a_file_that_is_cut_off_keeps_no_other_from_being_imported(
+    tmp_path, name, content, said
+):
+    save_listings(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    for account in ("1", "3"):
+        saved = tmp_path / f"{account}-dex.json"
+        saved.write_bytes(page([row(accountId=account)]))
+    archive = Archive(tmp_path / "a")
+    with pytest.raises(UnexpectedAnswer, match=f"{said}.*other files are imported"):
+        archive.import_pages(tmp_path)
+    assert archive.trades()["account_id"].tolist() == [1, 3]
+
+
 def huge(path):
     with path.open("wb") as file:
         file.truncate(10 << 30)
