@@ -75,8 +75,8 @@ def import_pages(
             together = list(group)
             try:
                 har = open_har(home, _HINT) if home.is_file() else None
-            except UnexpectedAnswer as fault:
-                faults.append(fault)
+            except UnexpectedAnswer as error:
+                faults.append(error)
                 continue
             try:
                 markets = partial(_markets_in, together, har, asked)
