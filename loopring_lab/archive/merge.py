@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from loopring_lab import tables
+from loopring_lab.tables.rows import COLUMNS
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,6 +116,16 @@ FROM settled
 WHERE rows.rowid = held_row
     AND (current <> new_current OR imported <> new_imported)
 """
+# A row that was irregular, such as one of a market that was not listed then, is read anew where it is regular now.
+REREAD = f"""
+UPDATE held.main.rows
+SET {", ".join(f"{name} = arrived.{name}" for name in COLUMNS)}
+FROM arrived
+JOIN settled USING (place)
+WHERE rows.rowid = held_row
+    AND rows.extra IS NOT NULL
+    AND arrived.extra IS NULL
+"""
 # A fill is listed under one fill type; a relayer that does not tell them apart lists each under both. Then its id
 # comes twice, so rows that are new by `IS_NEW` need not be looked at.
 COUNT_SHARED = """
@@ -149,6 +160,7 @@ def add(
     connection.execute(SETTLE, {"imported": imported})
     connection.execute(STORE)
     connection.execute(UPDATE)
+    connection.execute(REREAD)
     [(shared,)] = connection.execute(COUNT_SHARED).fetchall()
     advice = (
         "Its trades are not added: read them with client.trades(..., fill_type=...)."

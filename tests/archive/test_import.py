@@ -231,6 +231,25 @@ def test_of_files_of_one_time_the_last_one_imported_is_current(tmp_path):
     assert archive.scan("pyarrow").num_rows == 2
 
 
+def test_a_market_that_is_listed_later_gives_its_trades_their_amounts(tmp_path):
+    """A listing that lacks it once more takes nothing away."""
+    archive = Archive(tmp_path / "a")
+    (tmp_path / "source.json").write_text('{"name": "one exchange"}')
+    amounts = []
+    for number, is_listed in enumerate([False, True, False]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        save_listings(folder)
+        if not is_listed:
+            (folder / "markets.json").write_text('{"markets": []}')
+        (folder / "147661-dex.json").write_bytes(page([row()]))
+        [line] = archive.import_pages(folder).to_dict("records")
+        amounts += archive.trades()["size"].astype(str).tolist()
+        assert (line["rows"], line["second_versions"]) == (1, 0)
+        assert line["odd"] == (number == 0)
+    assert amounts[1:] == ["453.794", "453.794"]
+
+
 def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved, small, tmp_path):
     account = small.accounts[0]
     first, *rest = pages(small, account, "dex")
