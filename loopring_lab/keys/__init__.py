@@ -406,7 +406,7 @@ class KeyUpdate:
                 is_unheard = isinstance(error, TransportError | RateLimited)
                 if error.maybe_received or (self._lost and is_unheard):
                     self._lost.append(str(error))
-                elif self._lost and self._is_processed(error):
+                elif self._is_processed(error):
                     return Submission(PROCESSED)
                 else:
                     raise
@@ -417,7 +417,7 @@ class KeyUpdate:
 
     def _is_processed(self, error: RelayerError | TransportError) -> bool:
         """Return whether a stale nonce means that this update was processed before it was sent again."""
-        # The first attempt raised the nonce, so the second is refused: the new key shows that it was ours.
+        # An earlier attempt raised the nonce, so this one is refused: the new key shows that it was ours.
         stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
         return stale and self._client.account(self._update.account_id).has_key(
             self.l2_key
