@@ -282,6 +282,11 @@ def test_a_file_that_cannot_be_used_is_named(saved, tmp_path, name, content, sai
 
 
 def test_a_fill_type_is_not_guessed(saved, small, tmp_path):
+    """Without a listing, too: that of the package depends on the markets of the trades."""
+    elsewhere = tmp_path / "x.json"
+    elsewhere.write_bytes(page([row()]))
+    with pytest.raises(UnexpectedAnswer, match=r"x\.json, market: .*Give fill_type="):
+        Archive(tmp_path / "b").import_pages(elsewhere)
     content = pages(small, small.accounts[0], "dex")[0]
     (saved / "book.json").write_bytes(content)
     with pytest.raises(UnexpectedAnswer, match="Give fill_type=, or name the file"):
