@@ -256,9 +256,10 @@ def find_files(
     besides: str = "",
 ) -> list[Path]:
     """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
-    every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if isinstance(paths, str) or not isinstance(paths, Iterable):
+        paths = [paths]
     found = []
-    for path in every:
+    for path in paths:
         found += _files_in(given_path(path), endings, hint, inside, besides)
     return found
 

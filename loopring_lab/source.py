@@ -40,7 +40,9 @@ class Source:
 
     def __post_init__(self) -> None:
         """Keep the name and the exchange in one form, so that equal ones compare as equal."""
-        if not self.name or len(self.name + (self.exchange or "")) > LONGEST:
+        is_text = isinstance(self.name, str)
+        is_named = is_text and self.name
+        if not is_named or len(self.name + (self.exchange or "")) > LONGEST:
             raise LabError(
                 f"source: expected a name of 1 to {LONGEST:,} characters. Give another name."
             )

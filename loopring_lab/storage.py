@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -219,8 +219,11 @@ class StoredFile:
 
     def stamp(self) -> tuple[Any, ...]:
         """Return what changes with every transaction."""
-        files = (self.path, Path(f"{self.path}.wal"))
-        states = [file.stat() for file in files if file.exists()]
+        states = []
+        for file in (self.path, Path(f"{self.path}.wal")):
+            # Whoever moves the log into the file removes it.
+            with suppress(FileNotFoundError):
+                states.append(file.stat())
         return tuple((one.st_size, one.st_mtime_ns, one.st_ino) for one in states)
 
     def source(self) -> Source | None:

@@ -49,3 +49,5 @@ def test_a_home_folder_of_nobody_is_named():
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(lab.LabError, match="A path is text or a pathlib.Path, not of"):
         lab.Archive(path)
+    with pytest.raises(lab.LabError, match="A path is text or a pathlib.Path, not of"):
+        lab.Archive("trades.duckdb").import_pages(path)

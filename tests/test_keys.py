@@ -8,6 +8,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from eth_account import Account as Wallet
 from eth_account.messages import encode_defunct, encode_typed_data
@@ -32,6 +33,7 @@ from loopring_lab.errors import (
     ProtocolError,
     RateLimited,
     RelayerError,
+    RelayerUnreachable,
     TransportError,
 )
 from loopring_lab.keys import Counterfactual
@@ -252,6 +254,8 @@ def test_an_update_that_takes_too_long_is_not_given_up(setup):
         receipt.wait(timeout=0.01)
     setup.finish()
     assert receipt.wait(timeout=0).nonce > 0
+    with pytest.raises(LabError, match="timeout=None: give seconds"):
+        receipt.wait(timeout=None)
 
 
 def test_a_wait_does_not_outlast_its_timeout_because_the_relayer_asks_for_more(setup):
@@ -315,6 +319,16 @@ def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
     assert receipt.wait().has_key(update.l2_key)
 
 
+def test_an_update_that_is_submitted_again_when_it_is_done_counts_as_done(setup):
+    """A cell that runs again must not end in the advice to make another update, which would be paid again."""
+    update = setup.prepare()
+    update.submit()
+    setup.finish()
+    again = update.submit()
+    assert (again.status, again.hash, again.lost) == ("processed", None, ())
+    assert again.wait().has_key(update.l2_key)
+
+
 def silent_for_posts(number: int, request: Request) -> Answer:
     return Answer(hang_up=True) if request.method == "POST" else Answer(404)
 
@@ -334,6 +348,24 @@ def test_a_request_that_is_never_answered_is_sent_three_times_and_the_error_says
         ] * 3
         assert len({request.body for request in server.requests}) == 1
     assert len(update.submit().lost) == 3
+
+
+def test_an_update_that_may_have_arrived_is_not_said_to_be_unsent(setup):
+    """The answer is lost, and then nobody can be reached: the update was taken all the same."""
+    update = setup.prepare()
+    real = setup.transport.post
+
+    def loses_the_first(path: str, body: bytes, **secrets: Any) -> bytes:
+        if setup.transport.sent:
+            raise RelayerUnreachable("Nobody is there.")
+        real(path, body, **secrets)
+        raise TransportError("The cable was cut.", maybe_received=True)
+
+    setup.transport.post = loses_the_first  # type: ignore[method-assign]
+    with pytest.raises(KeyUpdateError, match="so it may have been accepted"):
+        update.submit()
+    setup.transport.post = real  # type: ignore[method-assign]
+    assert update.submit().is_idempotent
 
 
 @pytest.mark.parametrize(
@@ -475,7 +507,7 @@ def test_another_wallets_signature_or_text_is_refused_at_either_step(setup):
 class OddSigner:
     """A signer with the address of one wallet, whose signatures of texts are made by another or in another form."""
 
-    def __init__(self, wallet: Any, sign: Callable[[Any], bytes]) -> None:
+    def __init__(self, wallet: Any, sign: Callable[[Any], Any]) -> None:
         self.address = wallet.address
         self.sign_typed_data = wallet.sign_typed_data
         self._sign = sign
@@ -498,6 +530,31 @@ def test_a_signer_whose_seed_signature_is_not_the_wallets_is_refused_before_anyt
         with pytest.raises(KeyUpdateError, match="signature|v 27 or 28"):
             setup.prepare(signer=OddSigner(wallet, sign))
     assert setup.transport.sent == []
+
+
+@pytest.mark.parametrize("answer", [None, 65, "0xzz", b"", [1, 2]])
+def test_a_signer_that_answers_something_else_is_unusable(setup, answer):
+    wallet = setup.relayer.signer(ACCOUNT)
+    said = "^signature: expected r, s, v.*Use a signer whose signatures"
+    with pytest.raises(KeyUpdateError, match=said):
+        setup.prepare(signer=OddSigner(wallet, lambda message: answer))
+    odd: Any = OddSigner(wallet, lambda message: wallet.sign_message(message).signature)
+    odd.sign_typed_data = lambda *, full_message: answer
+    with pytest.raises(KeyUpdateError, match=said):
+        setup.prepare(signer=odd).submit()
+    odd.address = None
+    with pytest.raises(KeyUpdateError, match="signer: None does not sign"):
+        setup.prepare(signer=odd)
+
+
+def test_a_signer_may_give_its_signatures_in_hex(setup):
+    wallet = setup.relayer.signer(ACCOUNT)
+
+    def in_hex(message: Any) -> str:
+        return "0x" + bytes(wallet.sign_message(message).signature).hex()
+
+    signer = OddSigner(wallet, in_hex)
+    assert setup.prepare(signer=signer).l2_key == setup.prepare().l2_key
 
 
 # Counterfactual wallets
@@ -715,7 +772,7 @@ REFUSED: list[Refused] = [
     ),
     (
         "valid_for",
-        ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0)],
+        ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0), pd.NaT],
         KeyUpdateError,
         NO_TIME,
     ),

@@ -150,7 +150,8 @@ class Archive:
             As for `Client.trades`; a callable gets the trades held and expected.
         full : bool
             Read every page again, also those held. That finds rows that were changed, inserted or removed
-            inside a history, which the relayer's count does not show. Rows that it no longer lists are kept.
+            inside a history, which the relayer's count does not show, and gives amounts to trades whose market
+            was not listed before. Rows that it no longer lists are kept.
 
         Returns
         -------
@@ -217,7 +218,8 @@ class Archive:
         ``{"name": "my exchange"}``, from `source`, or else it is the path of the folder.
 
         What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
-        that were only imported, the one that was imported last is current.
+        that were only imported, the one that was imported last is current. Trades whose market was not listed
+        get their amounts when they are imported again with a listing that has it.
 
         Parameters
         ----------
@@ -554,8 +556,9 @@ class Archive:
         Parameters
         ----------
         folder : path
-            Does not exist yet. Files are in ``account_id=.../year=...``, with checksums of their
-            pages.
+            Does not exist yet. Files are in ``account_id=.../year=...``, with checksums of their pages;
+            ``year=0`` has trades of unknown time. Both are columns to readers; DuckDB needs
+            ``hive_partitioning=True`` for that.
         since, until : str, datetime or Timestamp, optional
             As for `trades`.
         accounts : iterable of int, optional

@@ -29,7 +29,7 @@ from loopring_lab.source import FILE, Source
 from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
 from loopring_lab.tables.listings import MarketLookup
-from loopring_lab.tables.unwrapped import Har, histories, unwrap
+from loopring_lab.tables.unwrapped import Har, histories
 
 ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
 # Of the columns of a transaction: those of some 120,000 rows, of which DuckDB makes a group (122,880). Smaller ones
@@ -73,12 +73,16 @@ def import_pages(
     try:
         for home, group in itertools.groupby(files, _home_of):
             together = list(group)
-            har = open_har(home, _HINT) if home.is_file() else None
+            try:
+                har = open_har(home, _HINT) if home.is_file() else None
+            except UnexpectedAnswer as error:
+                faults.append(error)
+                continue
             try:
                 markets = partial(_markets_in, together, har, asked)
                 source, lookup = _bind_to_origin(archive, home, har, named, markets)
             except LabError as refusal:
-                raise _fault_in(together[0]) or refusal from None
+                raise _fault_in(together[0], har, asked) or refusal from None
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
@@ -106,10 +110,13 @@ def _markets_in(
     return found
 
 
-def _fault_in(file: Path) -> UnexpectedAnswer | None:
-    """Return what a file is in place of pages of trades, such as CSV, which comes before where it is from."""
+def _fault_in(
+    file: Path, har: Har | None, asked: tuple[int | None, str | None]
+) -> UnexpectedAnswer | None:
+    """Return what is wrong with the first page of a file, such as CSV, which comes before where it is from."""
+    saved = har.pages if har else read_documents(file)
     try:
-        unwrap(next(read_documents(file, hint=_HINT), b""), printable(file.name))
+        next(histories(printable(file.name), saved, *asked), None)
     except UnexpectedAnswer as fault:
         return fault
     return None
@@ -117,7 +124,11 @@ def _fault_in(file: Path) -> UnexpectedAnswer | None:
 
 def _home_of(file: Path) -> Path:
     """Return what says where a file is from: its folder, or a HAR file itself."""
-    return file if is_har(file, _HINT) else file.parent
+    # What cannot be read is named when its pages are.
+    with contextlib.suppress(UnexpectedAnswer):
+        if is_har(file, _HINT):
+            return file
+    return file.parent
 
 
 def _commit(

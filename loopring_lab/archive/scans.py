@@ -128,7 +128,13 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
         ]
         if wide:
             found = found.project(f"* REPLACE ({', '.join(wide)})")
-        return frames.to_pandas(found.to_arrow_table())
+        table = found.to_arrow_table()
+    for entry in table.schema:
+        # The connections of archives give truth values as bytes.
+        if entry.type == pa.bool8():
+            truth = table[entry.name].cast(pa.bool_())
+            table = frames.replaced(table, entry.name, truth)
+    return frames.to_pandas(table)
 
 
 def verify(file: StoredFile) -> pd.DataFrame:
@@ -153,7 +159,8 @@ def export(file: StoredFile, folder: Path, wanted: RowFilter) -> int:
     """Write current trades as Parquet, a folder for each account and year; return the number of rows."""
     parquet = pads.ParquetFileFormat()
     # In this order, no more than one file is open at a time.
-    rows = wanted.query(", year(created_at) AS year")
+    # Trades of unknown time have the year 0, as pandas does not read a partition without a value.
+    rows = wanted.query(", coalesce(year(created_at), 0) AS year")
     query = f"{rows} ORDER BY account_id, year, rows.created_at, trade_id, role DESC"
     counts = []
     try:

@@ -13,7 +13,12 @@ from typing import Any, Self
 
 from loopring_lab import protocol
 from loopring_lab.client import Client, update_fees
-from loopring_lab.errors import KeyUpdateError, RelayerError, TransportError
+from loopring_lab.errors import (
+    KeyUpdateError,
+    RateLimited,
+    RelayerError,
+    TransportError,
+)
 from loopring_lab.keys.deployments import Trust, trusted_deployment
 from loopring_lab.keys.receipts import Receipt
 from loopring_lab.keys.request import (
@@ -26,6 +31,8 @@ from loopring_lab.keys.request import (
     parse_valid_until,
 )
 from loopring_lab.keys.signers import (
+    OTHER_SIGNER,
+    Signature,
     Signer,
     as_signer,
     derive_l2_key,
@@ -38,7 +45,7 @@ from loopring_lab.preview import Sheet
 from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import parse_address
 from loopring_lab.query import parse_account_id
-from loopring_lab.redaction import SecretBytes, SecretText, hide
+from loopring_lab.redaction import SecretText, hide
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 
@@ -96,6 +103,8 @@ class KeyUpdate:
         self._signature: SecretText | None = None
         # Why answers were lost, over all calls of submit(): the receipt shows them.
         self._lost: list[str] = []
+        # Whether the relayer has it, or may have it.
+        self._is_sent = False
 
     def __repr__(self) -> str:
         update = self._update
@@ -272,10 +281,10 @@ class KeyUpdate:
         --------
         >>> lab.KeyUpdate.prepare(client, account_id=10083).attach("0x1234")
         Traceback (most recent call last):
-        loopring_lab.errors.KeyUpdateError: attach: expected r, s, v: 65 bytes, v 27 or 28...
+        loopring_lab.errors.KeyUpdateError: signature: expected r, s, v: 65 bytes, v 27 or 28...
         """
         # The signature of the seed is the key itself: tracebacks show what variables hold.
-        hidden: SecretBytes | SecretText = hide(signature)
+        hidden: Signature = hide(signature)
         del signature
         if self._key is None:
             self._key = l2_key_from_signature(self._update, hidden, _INSTRUCTIONS[SEED])
@@ -349,7 +358,10 @@ class KeyUpdate:
         Raises
         ------
         KeyUpdateError
-            A signature is missing, or no answer arrived, so that it may or may not have been accepted.
+            A signature is missing or not as it should be, or no answer arrived, so that it may or may not have
+            been accepted.
+        UnexpectedAnswer
+            The answer is not as documented, so that it may or may not have been accepted.
         RelayerError
             The relayer refuses.
         TransportError
@@ -378,7 +390,7 @@ class KeyUpdate:
         if self._signature is None and self._signer is not None:
             signature = sign_typed_data(self._signer, self._update.typed_data(key))
             self._signature = signature_header(
-                self._update, key, signature, _INSTRUCTIONS[DATA]
+                self._update, key, signature, OTHER_SIGNER
             )
         if self._signature is None:
             raise KeyUpdateError(f"The update is not signed. {_INSTRUCTIONS[DATA]}")
@@ -389,12 +401,17 @@ class KeyUpdate:
         for _ in range(ATTEMPTS):
             try:
                 # The body is made once: another signature or deadline would make it another request.
-                return self._client.update_account(body)
+                submission = self._client.update_account(body)
+                self._is_sent = True
+                return submission
             except (RelayerError, TransportError) as error:
-                # Only where the relayer may have it already is it sent again; a refusal stands.
-                if error.maybe_received:
+                # Only where the relayer may have it already is it sent again, also where a later attempt did not
+                # arrive; a refusal stands.
+                is_unheard = isinstance(error, TransportError | RateLimited)
+                if error.maybe_received or (self._is_sent and is_unheard):
+                    self._is_sent = True
                     self._lost.append(str(error))
-                elif self._lost and self._is_processed(error):
+                elif self._is_sent and self._is_processed(error):
                     return Submission(PROCESSED)
                 else:
                     raise
@@ -405,7 +422,7 @@ class KeyUpdate:
 
     def _is_processed(self, error: RelayerError | TransportError) -> bool:
         """Return whether a stale nonce means that this update was processed before it was sent again."""
-        # The first attempt raised the nonce, so the second is refused: the new key shows that it was ours.
+        # An earlier attempt raised the nonce, so this one is refused: the new key shows that it was ours.
         stale = isinstance(error, RelayerError) and error.code == STALE_NONCE
         return stale and self._client.account(self._update.account_id).has_key(
             self.l2_key

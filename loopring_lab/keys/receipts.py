@@ -58,8 +58,8 @@ class Receipt:
     account_id : int
         Account whose key is updated.
     hash : str or None
-        The relayer's id of the update, 0x hex; None if the answer was lost and the update turned out to be
-        processed already.
+        The relayer's id of the update, 0x hex; None if it turned out to be processed already when it was sent
+        again.
     is_idempotent : bool
         Whether the relayer already had the same request.
     reason : str or None
@@ -185,7 +185,8 @@ class Receipt:
         ...     receipt.wait().nonce
         2
         """
-        seconds = check_number("timeout", timeout, "seconds") if timeout else 0.0
+        # 0 asks once; None is no number, and would otherwise count as one.
+        seconds = 0.0 if timeout == 0 else check_number("timeout", timeout, "seconds")
         # At least a second, as wait(timeout=0) asks once and so needs the time of an answer.
         with Budget(max(seconds, 1.0), setting="timeout").activate() as budget:
             try:

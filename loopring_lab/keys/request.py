@@ -320,7 +320,8 @@ def fee_offer(demand: int, token: FeeToken, max_fee: Units | None) -> FeeOffer:
 
 def parse_valid_until(valid_for: Lifetime) -> int:
     """Convert a lifetime or a deadline to seconds since the epoch."""
-    if isinstance(valid_for, datetime):
+    # pandas' NaT is a datetime, too, and equal to nothing.
+    if isinstance(valid_for, datetime) and valid_for == valid_for:
         # A time without a zone counts as UTC, as everywhere in the toolkit.
         deadline = valid_for if valid_for.tzinfo else valid_for.replace(tzinfo=UTC)
         valid_until = int(deadline.timestamp() // 1)

@@ -15,13 +15,17 @@ from loopring_lab.protocol import (
     recover_signer,
     x_api_sig,
 )
-from loopring_lab.redaction import SecretBytes, SecretText, shielded
+from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
 
 if TYPE_CHECKING:
     from eth_account.datastructures import SignedMessage
     from eth_account.messages import SignableMessage
 
 
+# A signature in hex or as bytes, as signers and wallets give it.
+Signature = SecretBytes | SecretText
+# What to do about a signer of another kind of signatures.
+OTHER_SIGNER = "Use a signer whose signatures are r, s and v, with v 27 or 28."
 # Asked for by name: hardware wallets and test doubles are no LocalAccount.
 _INTERFACE = ("address", "sign_message", "sign_typed_data")
 
@@ -55,35 +59,38 @@ def as_signer(value: object) -> Signer | None:
 
 
 @shielded
-def sign_text(signer: Signer, text: str) -> SecretBytes:
+def sign_text(signer: Signer, text: str) -> Signature:
     """Sign a text with personal_sign."""
     from eth_account import messages
 
-    return SecretBytes(
-        signer.sign_message(messages.encode_defunct(text=text)).signature
-    )
+    return _signature_in(signer.sign_message(messages.encode_defunct(text=text)))
 
 
 @shielded
-def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> SecretBytes:
-    return SecretBytes(signer.sign_typed_data(full_message=typed_data).signature)
+def sign_typed_data(signer: Signer, typed_data: dict[str, Any]) -> Signature:
+    return _signature_in(signer.sign_typed_data(full_message=typed_data))
+
+
+def _signature_in(answer: object) -> Signature:
+    """Return what a signer answered; an answer without a signature becomes one that is malformed."""
+    return cast("Signature", hide(getattr(answer, "signature", None)))
 
 
 def derive_l2_key(signer: Signer, update: UpdateRequest) -> L2Key:
     """Sign the key seed of an update, and derive the new key from the signature."""
     # Before anything is signed, and again after: another wallet's signature, or one of another form, would make a key
     # that its owner cannot recover.
-    if signer.address.lower() != update.signer.lower():
+    if str(signer.address).lower() != update.signer.lower():
         raise KeyUpdateError(
             f"signer: {signer.address} does not sign for this account, {update.signer} does. Pass that "
             "wallet's signer, or name the wallet that owns the account: counterfactual=."
         )
-    hint = "Use a signer whose signatures are r, s and v, with v 27 or 28."
-    return l2_key_from_signature(update, sign_text(signer, update.key_seed), hint)
+    signature = sign_text(signer, update.key_seed)
+    return l2_key_from_signature(update, signature, OTHER_SIGNER)
 
 
 def l2_key_from_signature(
-    update: UpdateRequest, signature: SecretBytes | SecretText, hint: str
+    update: UpdateRequest, signature: Signature, hint: str
 ) -> L2Key:
     """Derive the new key from a wallet's signature of the key seed, after checking who made it."""
     # Of this kind the digest is what was signed; the other kind would wrap it as a text once more.
@@ -93,7 +100,7 @@ def l2_key_from_signature(
 
 
 def signature_header(
-    update: UpdateRequest, key: L2Key, signature: SecretBytes | SecretText, hint: str
+    update: UpdateRequest, key: L2Key, signature: Signature, hint: str
 ) -> SecretText:
     """Return a wallet's signature of an update in the form of the header, after checking who made it."""
     # Wallets that cannot sign typed data sign its digest as a text: the last byte of the header tells which.
@@ -106,7 +113,7 @@ def signature_header(
 
 def _verified_header(
     wallet: str,
-    signature: SecretBytes | SecretText,
+    signature: Signature,
     digests: Mapping[int, bytes],
     subject: str,
 ) -> SecretText:
@@ -119,17 +126,15 @@ def _verified_header(
     signer = recovered[0][1]
     if not signer:
         raise KeyUpdateError(
-            f"attach: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}"
+            f"signature: expected r, s, v: 65 bytes, v 27 or 28 (add 27 if it is 0 or 1), {subject}"
         )
     raise KeyUpdateError(
-        f"attach: expected the signature by {wallet}, got one by {signer}, {subject}"
+        f"signature: expected the signature by {wallet}, got one by {signer}, {subject}"
     )
 
 
 @shielded
-def _recover(
-    digest: bytes, signature: SecretBytes | SecretText, kind: int
-) -> tuple[SecretText, str]:
+def _recover(digest: bytes, signature: Signature, kind: int) -> tuple[SecretText, str]:
     """Return a signature as a header, and its signer; both empty if it is malformed."""
     try:
         header = SecretText(x_api_sig(signature, kind))

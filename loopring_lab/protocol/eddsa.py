@@ -343,7 +343,7 @@ def _percent_encode(text: str) -> str:
 
 
 def _query_text(params: Mapping[str, Any] | str | None) -> str:
-    """Return query parameters as k=v, sorted by key, with values as JavaScript writes them."""
+    """Return query parameters as k=v, sorted by key, with truth values as JavaScript writes them."""
     if isinstance(params, str):
         raise ProtocolError(
             "params",

@@ -52,8 +52,8 @@ DONE = "The account has the new key. For a new API key: <code>client = wizard.ne
 
 # How errors of `KeyUpdate` name what is on the page: each text, as a regular expression, and what stands for it.
 ON_PAGE = {
-    r"attach: expected r, s, v: [^)]*\)": "Signature: expected 0x and 130 hex digits, ending in 1b or 1c",
-    r"attach: expected the signature by": "Signature: expected one by",
+    r"signature: expected r, s, v: [^)]*\)": "Signature: expected 0x and 130 hex digits, ending in 1b or 1c",
+    r"signature: expected the signature by": "Signature: expected one by",
     r"Sign (key_seed_message|typed_data)\(\) with (\w+), and attach\(signature\)": (
         r"Sign what is shown with \2, and paste its signature"
     ),

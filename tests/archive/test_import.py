@@ -231,6 +231,25 @@ def test_of_files_of_one_time_the_last_one_imported_is_current(tmp_path):
     assert archive.scan("pyarrow").num_rows == 2
 
 
+def test_a_market_that_is_listed_later_gives_its_trades_their_amounts(tmp_path):
+    """A listing that lacks it once more takes nothing away."""
+    archive = Archive(tmp_path / "a")
+    (tmp_path / "source.json").write_text('{"name": "one exchange"}')
+    amounts = []
+    for number, is_listed in enumerate([False, True, False]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        save_listings(folder)
+        if not is_listed:
+            (folder / "markets.json").write_text('{"markets": []}')
+        (folder / "147661-dex.json").write_bytes(page([row()]))
+        [line] = archive.import_pages(folder).to_dict("records")
+        amounts += archive.trades()["size"].astype(str).tolist()
+        assert (line["rows"], line["second_versions"]) == (1, 0)
+        assert line["odd"] == (number == 0)
+    assert amounts[1:] == ["453.794", "453.794"]
+
+
 def test_a_part_of_a_history_is_reported_as_missing_the_rest(saved, small, tmp_path):
     account = small.accounts[0]
     first, *rest = pages(small, account, "dex")
@@ -263,6 +282,11 @@ def test_a_file_that_cannot_be_used_is_named(saved, tmp_path, name, content, sai
 
 
 def test_a_fill_type_is_not_guessed(saved, small, tmp_path):
+    """Without a listing, too: that of the package depends on the markets of the trades."""
+    elsewhere = tmp_path / "x.json"
+    elsewhere.write_bytes(page([row()]))
+    with pytest.raises(UnexpectedAnswer, match=r"x\.json, market: .*Give fill_type="):
+        Archive(tmp_path / "b").import_pages(elsewhere)
     content = pages(small, small.accounts[0], "dex")[0]
     (saved / "book.json").write_bytes(content)
     with pytest.raises(UnexpectedAnswer, match="Give fill_type=, or name the file"):
@@ -353,6 +377,27 @@ def test_a_file_that_cannot_be_used_keeps_no_other_from_being_imported(
     assert report["account_id"].tolist() == small.accounts
     assert report["fill_type"].tolist() == ["amm", "amm"]
     assert report["complete"].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("2-dex.json.gz", gzip.compress(page([row()]), mtime=0)[:-9], "a whole gzip"),
+        ("2.har", b'{"log": {"version": "1.2", "entries": [', "2.har: expected JSON"),
+    ],
+)
+def test_a_file_that_is_cut_off_keeps_no_other_from_being_imported(
+    tmp_path, name, content, said
+):
+    save_listings(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    for account in ("1", "3"):
+        saved = tmp_path / f"{account}-dex.json"
+        saved.write_bytes(page([row(accountId=account)]))
+    archive = Archive(tmp_path / "a")
+    with pytest.raises(UnexpectedAnswer, match=f"{said}.*other files are imported"):
+        archive.import_pages(tmp_path)
+    assert archive.trades()["account_id"].tolist() == [1, 3]
 
 
 def huge(path):

@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -11,7 +12,8 @@ import pyarrow as pa
 import pytest
 from support.ledger import Ledger, client_of
 from support.optional import package_or_skip, skip_without_java
-from support.wire_rows import whole
+from support.saved_pages import save_listings
+from support.wire_rows import page, row, whole
 
 import loopring_lab as lab
 from loopring_lab import storage
@@ -65,10 +67,10 @@ def sums(frame, engine):
 
 def truth(ledger):
     found: Counter[tuple[str, str]] = Counter()
-    for row in ledger.rows:
-        market = row[5].removeprefix("AMM-")
-        token = market.split("-")[row[2] == "SELL"]
-        found[market, token] += int(row[6]) * 10 ** (18 - DECIMALS[token])
+    for sent in ledger.rows:
+        market = sent[5].removeprefix("AMM-")
+        token = market.split("-")[sent[2] == "SELL"]
+        found[market, token] += int(sent[6]) * 10 ** (18 - DECIMALS[token])
     return dict(found)
 
 
@@ -299,6 +301,30 @@ def test_an_export_is_read_by_others_and_is_whole_or_absent(archive, tmp_path):
             archive.export(taken)
     with pytest.raises(DiskRefused, match="cannot be written"):
         archive.export(archive._file.path / "below a file")
+
+
+def test_an_export_of_trades_of_unknown_time_is_read_by_every_reader(tmp_path):
+    save_listings(tmp_path)
+    saved = tmp_path / "147661-dex.json"
+    saved.write_bytes(page([row(id="1", createdAt="0"), row(id="2")]))
+    archive = Archive(tmp_path / "a")
+    archive.import_pages(saved)
+    archive.export(tmp_path / "out")
+    found = pd.read_parquet(tmp_path / "out").sort_values("trade_id")
+    assert found["year"].tolist() == [0, 2022]
+    assert found["created_at"].isna().tolist() == [True, False]
+    files = str(tmp_path / "out/*/*/*.parquet")
+    read = duckdb.read_parquet(files, hive_partitioning=True)
+    assert read.order("trade_id").project("year").fetchall() == [(0,), (2022,)]
+    kept = archive.query("FROM rows WHERE imported ORDER BY trade_id")
+    assert kept["current"].dtype == bool
+    assert kept[kept["current"]]["trade_id"].tolist() == [1, 2]
+
+
+def test_a_log_that_goes_into_the_file_meanwhile_is_no_error(archive, monkeypatch):
+    """Another process moves it between two looks at it."""
+    monkeypatch.setattr(Path, "exists", lambda *given, **how: True)
+    assert archive.scan("pyarrow").num_rows == 240
 
 
 def test_an_export_of_nothing_is_refused_and_leaves_nothing(archive, tmp_path):
