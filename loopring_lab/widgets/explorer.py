@@ -143,11 +143,13 @@ class Selection:
         else:
             self.client = source
         self.given_prices: pd.DataFrame | None = None
+        # Prices that were read, by `_prices_key`.
+        self._read_prices: dict[object, pd.DataFrame] = {}
         # What pools held: as given, or as read from blocks.
         self.known_balances: pd.DataFrame | None = None
         # What was to be read last, whether or not it could be.
         self._tried: object = None
-        # Trades with roles, prices under `_prices_key`, and what `_cached` computes.
+        # Trades with roles, and what `_cached` computes.
         self._cache: dict[Any, Any] = {}
 
     # Reading
@@ -234,6 +236,7 @@ class Selection:
     def forget(self) -> None:
         """Forget the trades."""
         self._trades = None
+        self._read_prices.clear()
         self._cache.clear()
         self.needs_key = False
 
@@ -271,7 +274,7 @@ class Selection:
         self.background.begin(
             "Reading prices from outside the exchange",
             download,
-            lambda prices: self._cache.update({key: prices}),
+            lambda prices: self._read_prices.update({key: prices}),
         )
 
     def read_balances(self) -> None:
@@ -521,13 +524,12 @@ class Selection:
         """Prices from outside the exchange: as given, or as read for these filters."""
         if self.given_prices is not None:
             return self.given_prices
-        if self._prices_key not in self._cache:
+        if self._prices_key not in self._read_prices:
             what = "Flow" if self._finds_flow else self.spec.label
             raise LabError(
                 f"{what} needs prices from outside the exchange. {self._way_to_prices}"
             )
-        prices: pd.DataFrame = self._cache[self._prices_key]
-        return prices
+        return self._read_prices[self._prices_key]
 
     @property
     def prices_if_any(self) -> pd.DataFrame | None:
@@ -587,7 +589,7 @@ class Selection:
         """Whether the figure needs prices that can be read."""
         if self.given_prices is not None or not self._can_read_prices:
             return False
-        return self._uses_prices and self._prices_key not in self._cache
+        return self._uses_prices and self._prices_key not in self._read_prices
 
     @property
     def _can_read_prices(self) -> bool:
@@ -603,7 +605,7 @@ class Selection:
 
     @property
     def _prices_key(self) -> tuple[Any, ...]:
-        return ("prices", self._prices_every, *self._conditions)
+        return (self._prices_every, *self._conditions)
 
     @property
     def _way_to_prices(self) -> str:

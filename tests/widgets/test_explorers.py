@@ -408,6 +408,16 @@ def test_one_reference_serves_all_figures_and_is_named(client, figure, reference
     assert (outside in page.code) is (reference == "outside prices")
 
 
+def test_prices_that_were_read_outlast_what_is_computed(client, monkeypatch):
+    """Tables and figures are dropped when there are too many of them; prices take a request to the relayer."""
+    page = OnPage(FillExplorer(client, account=ACCOUNT, market=MARKET)).wait()
+    page.enter("Figure", "cost_curve")
+    monkeypatch.setattr("loopring_lab.widgets.explorer.CACHE_SIZE", 1)
+    page.enter("Table by", ("side",))
+    assert page.problem == ""
+    assert page.figure
+
+
 def test_without_prices_from_outside_the_choice_says_what_is_missing(trades, client):
     page = OnPage(FillExplorer(trades, market=MARKET)).enter(
         "Figure", "venue_differences"
