@@ -228,6 +228,9 @@ def test_a_frame_that_lacks_columns_of_trades_is_refused_by_their_names(trades):
         FeeExplorer(trades[["created_at", "trade_id", "fee"]])
     with pytest.raises(LabError, match=r"no column 'created_at'. .* \.reset_index\(\)"):
         FeeExplorer(trades.set_index("created_at"))
+    for name in ("market", "quote", "side", "role"):
+        with pytest.raises(LabError, match=f"FillExplorer: .* no column '{name}'"):
+            FillExplorer(trades.drop(columns=name))
 
 
 def test_an_account_needs_a_client(trades):
