@@ -15,7 +15,7 @@ from loopring_lab import fills
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
-from loopring_lab.figures.answers import as_pandas
+from loopring_lab.figures.answers import as_pandas, with_most_fills
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, GREY, drawing, ink, zero_line
 from loopring_lab.figures.words import format_count
@@ -132,12 +132,11 @@ def liquidity(
 def _of_pool(table: pd.DataFrame, account: int | None, caller: str) -> pd.DataFrame:
     """Select the rows of one pool."""
     if account is None:
-        counts = table.groupby("account_id")["fills"].sum()
-        if counts.empty:
-            raise LabError(
-                f"{caller}: no fills of a pool. Pass a pool's trades, such as client.trades(1)."
-            )
-        account = int(counts.index[int(counts.argmax())])
+        account = with_most_fills(table, "account_id")
+    if account is None:
+        raise LabError(
+            f"{caller}: no fills of a pool. Pass a pool's trades, such as client.trades(1)."
+        )
     account = parse_account_id(account, "pool_account")
     own = table[table["account_id"] == account]
     if own.empty:
