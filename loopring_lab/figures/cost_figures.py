@@ -538,19 +538,17 @@ def _draw_by_type(
             heading = f"{group.label}, {headings[row['place']]}"
             text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
             marks.append(Mark(text, (x, x), interval_of(row)))
-    # Above all points, a line of counts for each type.
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
-    for number, name in enumerate(types):
-        rows = points[points["fill_type"] == name]
         height = 1 - COUNT_HEIGHT * (number + 0.5)
         style.write_counts(
             axes,
             rows["place"],
             rows["priced"],
-            FILL_TYPES[name].colour,
+            group.colour,
             (height, 0),
         )
+    # Above all points is a line of counts for each type.
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
     return marks
 
 
