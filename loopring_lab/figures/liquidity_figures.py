@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
-from itertools import accumulate
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from loopring_lab import fills
+from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
@@ -113,17 +113,19 @@ def liquidity(
         axes.axhline(0, **zero_line())
         marks: list[Mark] = []
         for name, part in _lines(known).items():
-            steps = (part.sign * amount for amount in known[name])
-            sums = list(accumulate(steps, initial=Decimal(0)))
+            steps = part.sign * known[name]
+            sums = steps.cumsum()
+            levels = np.append(0.0, to_float(sums))
             axes.plot(
                 along,
-                list(map(float, sums)),
+                levels,
                 label=part.label,
                 color=part.colour,
                 linestyle=part.dash,
                 linewidth=part.width,
             )
-            marks += _marks(located, sums, along, part.label, str(pool["quote"]))
+            rows = located.assign(step=steps, sum=sums)
+            marks += _marks(rows, along, levels, part.label, str(pool["quote"]))
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"sum so far ({pool['quote']})")
     return keep(axes, table, marks)
@@ -172,16 +174,16 @@ def _note(table: pd.DataFrame) -> str:
 
 
 def _marks(
-    located: pd.DataFrame,
-    sums: list[Decimal],
+    steps: pd.DataFrame,
     along: np.ndarray,
+    levels: np.ndarray,
     label: str,
     quote: str,
 ) -> Iterator[Mark]:
-    """Give a mark to each step of a line."""
-    rows = zip(located["when"], located["fills"], strict=True)
-    for number, (when, count) in enumerate(rows, start=1):
-        step = format_amount(sums[number] - sums[number - 1])
-        text = f"{label}, {when}, {format_count(count)}\n{step} {quote}, so far {format_amount(sums[number])} {quote}"
-        levels = float(sums[number - 1]), float(sums[number])
-        yield Mark(text, (along[number - 1], along[number]), levels)
+    """Give a mark to each step of a line, from the end of the one before."""
+    rows = steps.to_dict("records")
+    for row, x, y in zip(rows, pairwise(along), pairwise(levels), strict=True):
+        heading = f"{label}, {row['when']}, {format_count(row['fills'])}"
+        so_far = f"so far {format_amount(row['sum'])} {quote}"
+        text = f"{heading}\n{format_amount(row['step'])} {quote}, {so_far}"
+        yield Mark(text, x, y)
