@@ -155,11 +155,6 @@ class Selection:
     # Reading
 
     @property
-    def is_read(self) -> bool:
-        """Whether there are trades."""
-        return self._trades is not None
-
-    @property
     def trades(self) -> pd.DataFrame:
         """All trades, before any filter."""
         if self._trades is None:
@@ -195,7 +190,7 @@ class Selection:
 
     def _missing(self) -> tuple[object, Callable[[], None] | None]:
         """Return what is to be read next, to be told from other things, and what reads it."""
-        if not self.is_read:
+        if self._trades is None:
             return self.accounts, self.read
         if self._lacks_prices:
             return self._prices_key, self.read_prices
