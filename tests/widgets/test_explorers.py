@@ -233,6 +233,12 @@ def test_a_frame_that_lacks_columns_of_trades_is_refused_by_their_names(trades):
             FillExplorer(trades.drop(columns=name))
 
 
+@pytest.mark.parametrize("by", [5, 0, "sides", ["side", 5]])
+def test_what_is_no_column_to_group_by_is_refused(by, trades):
+    with pytest.raises(LabError, match=r"^by=.* is not known\. (Give|Did)"):
+        FeeExplorer(trades, by=by)
+
+
 def test_an_account_needs_a_client(trades):
     with pytest.raises(LabError, match="account= needs a client"):
         FeeExplorer(trades, account=ACCOUNT)
