@@ -12,11 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import style as styles
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure as Plain
 from matplotlib.text import Text
 from PIL import Image
-from support.figures import GALLERY, Gallery, note, overlapping, rendered, title, words
+from support.figures import (
+    GALLERY,
+    Gallery,
+    contrast,
+    note,
+    overlapping,
+    rendered,
+    title,
+    words,
+)
 from support.wire_rows import whole
 
 import loopring_lab as lab
@@ -185,20 +193,6 @@ def test_groups_differ_by_more_than_colour(trades, gallery):
         lines = figures.fee_rates(trades, by=by, every="1q").axes[0].lines
         assert len({str(line._dash_pattern) for line in lines}) == len(lines) > 1  # type: ignore[attr-defined]
         assert {line.get_drawstyle() for line in lines} == {"steps-post"}
-
-
-def luminance(colour: Any) -> float:
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
-        for part in to_rgb(colour)
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: Any, other: Any) -> float:
-    """Return the contrast of two colours as WCAG 2 defines it."""
-    dark, light = sorted([luminance(one), luminance(other)])
-    return (light + 0.05) / (dark + 0.05)
 
 
 @pytest.mark.parametrize("name", ["default", "dark_background", "Solarize_Light2"])

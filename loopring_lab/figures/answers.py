@@ -33,6 +33,12 @@ def as_pandas(table: Any) -> pd.DataFrame:
     return frames.to_pandas(collected(table, "lab.figures"))
 
 
+def with_most_fills(table: pd.DataFrame, column: str) -> Any:
+    """Return the value of a column that has most fills, of which most can be said; None if no value is known."""
+    counts = table.groupby(column, observed=True)["fills"].sum()
+    return None if counts.empty else counts.idxmax()
+
+
 def select_quote(
     table: pd.DataFrame,
     quote: str | None,
@@ -40,10 +46,7 @@ def select_quote(
     known: str,
 ) -> tuple[pd.DataFrame, str]:
     """Select the rows of one quote token, by default the one with the most fills; all rows have what is `known`."""
-    # The token with most fills says most about the account.
-    if not quote and table["quote"].notna().any():
-        counts = table.groupby("quote", observed=True)["fills"].sum()
-        quote = str(counts.idxmax())
+    quote = quote or with_most_fills(table, "quote")
     selected = table[table["quote"] == quote]
     if selected.empty:
         hint = did_you_mean(

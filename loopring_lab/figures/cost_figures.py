@@ -445,9 +445,7 @@ def markouts(
             f"{caller}: no fill is known to be a taker's. Pass takers' fills; lab.fills.with_roles finds roles that "
             "are not known."
         )
-    # Fills without a reference price have no cost.
-    table = table.assign(priced=table["fills"] - table["unpriced"])
-    table = style.label_unknown_types(table[table["priced"] > 0])
+    table = _with_cost(table)
     if table.empty:
         hint = "Pass prices="
         if prices is not None:
@@ -538,19 +536,17 @@ def _draw_by_type(
             heading = f"{group.label}, {headings[row['place']]}"
             text = f"{heading}\n{format_estimate(row)}\n{format_count(row['priced'])}"
             marks.append(Mark(text, (x, x), interval_of(row)))
-    # Above all points, a line of counts for each type.
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
-    for number, name in enumerate(types):
-        rows = points[points["fill_type"] == name]
         height = 1 - COUNT_HEIGHT * (number + 0.5)
         style.write_counts(
             axes,
             rows["place"],
             rows["priced"],
-            FILL_TYPES[name].colour,
+            group.colour,
             (height, 0),
         )
+    # Above all points is a line of counts for each type.
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, low + (high - low) / (1 - COUNT_HEIGHT * len(types)))
     return marks
 
 
@@ -652,8 +648,13 @@ WHERE quote = {literal(token)}"""
     rows = {"placed": placed}
     answer = cost_of(["all_in_bps"], trades, by=keys, rows=rows, **reference)
     costs = as_pandas(answer).dropna(subset=["place"]).astype({"place": int})
-    costs["priced"] = costs["fills"] - costs["unpriced"]
-    return style.label_unknown_types(costs[costs["priced"] > 0]), sizes, token
+    return _with_cost(costs), sizes, token
+
+
+def _with_cost(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with fills that have a cost, which are those with a reference price, and how many these are."""
+    counted = table.assign(priced=table["fills"] - table["unpriced"])
+    return style.label_unknown_types(counted[counted["priced"] > 0])
 
 
 def _frame(prices: Any) -> str:

@@ -20,7 +20,7 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.answers import as_pandas
+from loopring_lab.figures.answers import as_pandas, with_most_fills
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
@@ -124,10 +124,9 @@ def fee_rates(
     # The figure draws means, of fills whose time is known.
     table = rates.drop(columns=["median_bps", "both_sides"])
     table = table.dropna(subset=["period", "bps"])
-    if fee_token is None and "fee_token" not in names and len(table):
+    if fee_token is None and "fee_token" not in names:
         # Amounts of different tokens never meet in one rate.
-        counts = table.groupby("fee_token", observed=True)["fills"].sum()
-        fee_token = str(counts.idxmax())
+        fee_token = with_most_fills(table, "fee_token")
     if fee_token or "fee_token" not in names:
         table = table[table["fee_token"] == fee_token]
     if table.empty:
@@ -433,7 +432,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
         for bar in tall:
             colour = bar.get_facecolor()
             # What is written on a bar reads on its own colour, whatever the style.
-            inks = sorted(style.INKS, key=partial(style.contrast, colour))
+            text_colour = max(style.INKS, key=partial(style.contrast, colour))
             box = {"facecolor": colour, "edgecolor": "none", "pad": 0.8}
             axes.annotate(
                 tier,
@@ -441,7 +440,7 @@ def _label_tiers(axes: Axes, columns: int) -> None:
                 ha="center",
                 va="center",
                 fontsize=9,
-                color=inks[-1],
+                color=text_colour,
                 bbox=box,
             )
 

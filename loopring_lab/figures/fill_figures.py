@@ -14,7 +14,7 @@ from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.estimates import quantile
-from loopring_lab.engine.groups import period_sql
+from loopring_lab.engine.groups import FIXED, count_and_unit, period_sql
 from loopring_lab.engine.query import ORDER_COLUMNS, Question
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
@@ -30,11 +30,11 @@ from loopring_lab.figures.style import (
 )
 from loopring_lab.figures.words import format_count, format_number, trade_count
 
-# Bars of equal length in days in place of calendar periods, so that heights compare.
+# Bars of equal length in place of calendar periods, so that heights compare.
 EQUAL_PERIODS = {
-    "1w": (7, "week"),
-    "1mo": (30, "30 days"),
-    "1q": (91, "91 days"),
+    "1w": "1w",
+    "1mo": "30d",
+    "1q": "91d",
 }
 # Points on a line up to which each, and its interval, is drawn large enough to see.
 MOST_DOTS = 60
@@ -98,15 +98,11 @@ def volume(
         caller,
         known="time, fill type and notional",
     )
-    table, length, name = _in_equal_periods(daily)
-    periods = axis.timeline(
-        table["period"],
-        length,
-        caller,
-    )._replace(name=name)
+    table, every = _in_equal_periods(daily)
+    periods = axis.timeline(table["period"], every, caller)
 
     overview = overview_of(trades, caller)
-    title = f"Traded volume per {name}, {token}-quoted markets"
+    title = f"Traded volume per {periods.name}, {token}-quoted markets"
     drawn = table["fills"].sum()
     # Trades in other quote tokens, or without a type or a notional.
     if drawn < overview.trades:
@@ -318,19 +314,20 @@ def size_profile(
     return keep(axes, table, marks)
 
 
-def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str, str]:
-    """Add up days to periods of equal length from the first day; return these, their length and its name."""
+def _in_equal_periods(daily: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Add up days to periods of equal length from the first day; return these and their length."""
     days = daily["period"]
     # From the first day, so that the first bar is as long as the others.
     start = days.min()
     usual = axis.period_for((days.max() - start).days)
-    count, name = EQUAL_PERIODS.get(usual, (1, "day"))
-    length = pd.Timedelta(days=count)
+    every = EQUAL_PERIODS.get(usual, "1d")
+    count, unit = count_and_unit(every)
+    length = pd.Timedelta(count * FIXED[unit], "ms")
     number = (days - start) // length
     dated = daily.assign(period=start + number * length)
     groups = dated.groupby(["period", "quote", "fill_type"])
     sums = groups[["fills", "notional"]].sum().reset_index()
-    return sums, f"{count}d", name
+    return sums, every
 
 
 def _with_shares(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Decimal
-from itertools import accumulate
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +11,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from loopring_lab import fills
+from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
-from loopring_lab.figures.answers import as_pandas
+from loopring_lab.figures.answers import as_pandas, with_most_fills
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, GREY, drawing, ink, zero_line
 from loopring_lab.figures.words import format_count
@@ -113,17 +113,19 @@ def liquidity(
         axes.axhline(0, **zero_line())
         marks: list[Mark] = []
         for name, part in _lines(known).items():
-            steps = (part.sign * amount for amount in known[name])
-            sums = list(accumulate(steps, initial=Decimal(0)))
+            steps = part.sign * known[name]
+            sums = steps.cumsum()
+            levels = np.append(0.0, to_float(sums))
             axes.plot(
                 along,
-                list(map(float, sums)),
+                levels,
                 label=part.label,
                 color=part.colour,
                 linestyle=part.dash,
                 linewidth=part.width,
             )
-            marks += _marks(located, sums, along, part.label, str(pool["quote"]))
+            rows = located.assign(step=steps, sum=sums)
+            marks += _marks(rows, along, levels, part.label, str(pool["quote"]))
         axis.format_dates(axes, periods)
         axes.set_ylabel(f"sum so far ({pool['quote']})")
     return keep(axes, table, marks)
@@ -132,12 +134,11 @@ def liquidity(
 def _of_pool(table: pd.DataFrame, account: int | None, caller: str) -> pd.DataFrame:
     """Select the rows of one pool."""
     if account is None:
-        counts = table.groupby("account_id")["fills"].sum()
-        if counts.empty:
-            raise LabError(
-                f"{caller}: no fills of a pool. Pass a pool's trades, such as client.trades(1)."
-            )
-        account = int(counts.index[int(counts.argmax())])
+        account = with_most_fills(table, "account_id")
+    if account is None:
+        raise LabError(
+            f"{caller}: no fills of a pool. Pass a pool's trades, such as client.trades(1)."
+        )
     account = parse_account_id(account, "pool_account")
     own = table[table["account_id"] == account]
     if own.empty:
@@ -173,16 +174,16 @@ def _note(table: pd.DataFrame) -> str:
 
 
 def _marks(
-    located: pd.DataFrame,
-    sums: list[Decimal],
+    steps: pd.DataFrame,
     along: np.ndarray,
+    levels: np.ndarray,
     label: str,
     quote: str,
 ) -> Iterator[Mark]:
-    """Give a mark to each step of a line."""
-    rows = zip(located["when"], located["fills"], strict=True)
-    for number, (when, count) in enumerate(rows, start=1):
-        step = format_amount(sums[number] - sums[number - 1])
-        text = f"{label}, {when}, {format_count(count)}\n{step} {quote}, so far {format_amount(sums[number])} {quote}"
-        levels = float(sums[number - 1]), float(sums[number])
-        yield Mark(text, (along[number - 1], along[number]), levels)
+    """Give a mark to each step of a line, from the end of the one before."""
+    rows = steps.to_dict("records")
+    for row, x, y in zip(rows, pairwise(along), pairwise(levels), strict=True):
+        heading = f"{label}, {row['when']}, {format_count(row['fills'])}"
+        so_far = f"so far {format_amount(row['sum'])} {quote}"
+        text = f"{heading}\n{format_amount(row['step'])} {quote}, {so_far}"
+        yield Mark(text, x, y)

@@ -69,11 +69,16 @@ COUNT_HEIGHT = 0.065
 EDGE = 0.03
 
 
+def mixed(colour: str, added: str, strength: float) -> str:
+    """Return a colour with a part of another one in it, from 0 to 1."""
+    first = np.array(to_rgb(colour))
+    second = np.array(to_rgb(added))
+    return to_hex(first + strength * (second - first))
+
+
 def ink(strength: float = 1.0) -> str:
     """Return the session's colour of text, mixed into its paper: legible in any style, dark ones too."""
-    paper = np.array(to_rgb(rcParams["axes.facecolor"]))
-    text = np.array(to_rgb(rcParams["text.color"]))
-    return to_hex(paper + strength * (text - paper))
+    return mixed(rcParams["axes.facecolor"], rcParams["text.color"], strength)
 
 
 def contrast(one: Any, other: Any) -> float:
@@ -92,12 +97,10 @@ def contrast(one: Any, other: Any) -> float:
 
 def legible(colour: str) -> str:
     """Return a colour for text, with as much of the session's ink as that needs on its paper."""
-    paper = rcParams["axes.facecolor"]
-    own = np.array(to_rgb(colour))
     for strength in np.linspace(0, 1, 21):
-        mixed = to_hex(own + strength * (np.array(to_rgb(ink())) - own))
-        if contrast(mixed, paper) >= TEXT_CONTRAST:
-            return mixed
+        stronger = mixed(colour, ink(), strength)
+        if contrast(stronger, rcParams["axes.facecolor"]) >= TEXT_CONTRAST:
+            return stronger
     return ink()
 
 

@@ -97,6 +97,9 @@ class LibraryCall(NamedTuple):
         return f"lab.{self.function}({', '.join(arguments)})"
 
 
+WITH_ROLES = LibraryCall("fills.with_roles", {})
+
+
 class Condition(NamedTuple):
     """A filter on one column, to be applied to trades or written as code; `label` is for a summary."""
 
@@ -143,19 +146,16 @@ class Selection:
         else:
             self.client = source
         self.given_prices: pd.DataFrame | None = None
+        # Prices that were read, by `_prices_key`.
+        self._read_prices: dict[object, pd.DataFrame] = {}
         # What pools held: as given, or as read from blocks.
         self.known_balances: pd.DataFrame | None = None
         # What was to be read last, whether or not it could be.
         self._tried: object = None
-        # Trades with roles, prices under `_prices_key`, and what `_cached` computes.
+        # Trades with roles, and what `_cached` computes.
         self._cache: dict[Any, Any] = {}
 
     # Reading
-
-    @property
-    def is_read(self) -> bool:
-        """Whether there are trades."""
-        return self._trades is not None
 
     @property
     def trades(self) -> pd.DataFrame:
@@ -193,7 +193,7 @@ class Selection:
 
     def _missing(self) -> tuple[object, Callable[[], None] | None]:
         """Return what is to be read next, to be told from other things, and what reads it."""
-        if not self.is_read:
+        if self._trades is None:
             return self.accounts, self.read
         if self._lacks_prices:
             return self._prices_key, self.read_prices
@@ -234,6 +234,7 @@ class Selection:
     def forget(self) -> None:
         """Forget the trades."""
         self._trades = None
+        self._read_prices.clear()
         self._cache.clear()
         self.needs_key = False
 
@@ -271,7 +272,7 @@ class Selection:
         self.background.begin(
             "Reading prices from outside the exchange",
             download,
-            lambda prices: self._cache.update({key: prices}),
+            lambda prices: self._read_prices.update({key: prices}),
         )
 
     def read_balances(self) -> None:
@@ -389,8 +390,7 @@ class Selection:
         # Finding roles takes longer than all filters, so it is done once, and only where one is chosen.
         if self._finds_roles:
             if "with roles" not in self._cache:
-                fills = import_module("loopring_lab.fills")
-                self._cache["with roles"] = fills.with_roles(frame)
+                self._cache["with roles"] = WITH_ROLES.run(frame)
             frame = self._cache["with roles"]
         for condition in conditions:
             frame = condition.apply(frame)
@@ -453,12 +453,12 @@ class Selection:
             accounts = self._account_argument
             lines.append(f"trades = {client}.trades(account_id={accounts})")
         if self._finds_roles:
-            trades = f"lab.fills.with_roles({trades})"
+            trades = WITH_ROLES.code(trades)
         lines.append(f"chosen = {trades}")
         lines += [
             f"chosen = chosen[{condition.code()}]" for condition in self._conditions
         ]
-        if self._uses_prices and self.given_prices is None and self._can_read_prices:
+        if self._uses_prices and self._reads_prices:
             every = repr(self._prices_every)
             lines.append(f"prices = {client}.outside_prices(chosen, every={every})")
         if self._finds_flow:
@@ -521,18 +521,17 @@ class Selection:
         """Prices from outside the exchange: as given, or as read for these filters."""
         if self.given_prices is not None:
             return self.given_prices
-        if self._prices_key not in self._cache:
+        if self._prices_key not in self._read_prices:
             what = "Flow" if self._finds_flow else self.spec.label
             raise LabError(
                 f"{what} needs prices from outside the exchange. {self._way_to_prices}"
             )
-        prices: pd.DataFrame = self._cache[self._prices_key]
-        return prices
+        return self._read_prices[self._prices_key]
 
     @property
     def prices_if_any(self) -> pd.DataFrame | None:
         """`prices`; None where none are given and none can be read: the trades themselves are the reference then."""
-        if self.given_prices is None and not self._can_read_prices:
+        if self.given_prices is None and not self._reads_prices:
             return None
         return self.prices
 
@@ -558,9 +557,9 @@ class Selection:
     @property
     def _lacks_balances(self) -> bool:
         """Whether the figure needs balances that can be read."""
-        if self.known_balances is not None or not self._can_read_balances:
+        if not (self._takes_balances and self._can_read_balances):
             return False
-        return self._takes_balances
+        return self.known_balances is None
 
     @property
     def _finds_flow(self) -> bool:
@@ -573,7 +572,7 @@ class Selection:
     def _reference(self) -> str:
         """What the figure compares prices with: the same in all figures that can take it."""
         if "prices" in self.spec.options:
-            is_outside = self.given_prices is not None or self._can_read_prices
+            is_outside = self.given_prices is not None or self._reads_prices
             return "outside prices" if is_outside else "these trades"
         takes_age = "tolerance" in self.spec.options
         return "the other venue's last fill" if takes_age else ""
@@ -585,14 +584,17 @@ class Selection:
     @property
     def _lacks_prices(self) -> bool:
         """Whether the figure needs prices that can be read."""
-        if self.given_prices is not None or not self._can_read_prices:
+        if not (self._uses_prices and self._reads_prices):
             return False
-        return self._uses_prices and self._prices_key not in self._cache
+        return self._prices_key not in self._read_prices
 
     @property
-    def _can_read_prices(self) -> bool:
+    def _reads_prices(self) -> bool:
+        """Whether prices are read where they are needed: none are given, and the client has some."""
+        if self.given_prices is not None or self.client is None:
+            return False
         # Only the synthetic world knows what tokens cost elsewhere.
-        return self.client is not None and self.client.synthetic
+        return self.client.synthetic
 
     @property
     def _prices_every(self) -> str:
@@ -603,11 +605,11 @@ class Selection:
 
     @property
     def _prices_key(self) -> tuple[Any, ...]:
-        return ("prices", self._prices_every, *self._conditions)
+        return (self._prices_every, *self._conditions)
 
     @property
     def _way_to_prices(self) -> str:
-        if self._can_read_prices:
+        if self._reads_prices:
             return "Show the widget, which reads them, or give prices=client.outside_prices(trades)."
         return "Give prices=, a frame such as lab.tables.prices reads from a file."
 

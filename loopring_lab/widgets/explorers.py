@@ -51,8 +51,16 @@ SIZE_COLUMNS = (
     "notional",
     "median_bps",
 )
-NEEDED_COLUMNS = ("created_at", "trade_id", "fill_type")
-"""What tells a frame of trades from other frames."""
+NEEDED_COLUMNS = (
+    "created_at",
+    "trade_id",
+    "fill_type",
+    "market",
+    "quote",
+    "side",
+    "role",
+)
+"""What tells a frame of trades from other frames, and what filters compare."""
 
 
 class Explorer(WidgetState):

@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 import anywidget
@@ -20,7 +21,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import STYLE
 from loopring_lab.widgets.panel import CSS, script
-from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy, picture_html
+from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy
 
 # The same ids in every run.
 SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}
@@ -108,7 +109,10 @@ class FigureView(HasSavedCopy, anywidget.AnyWidget):
         """Return the figure as a picture in HTML, for where no kernel runs."""
         # As the view is laid out, and whole, whatever is zoomed.
         with self._lock, _still(self._figure):
-            return picture_html(self._figure, self.page["label"])
+            bundle, metadata = self._figure._repr_mimebundle_()
+        shown = metadata["image/png"]
+        source = f"data:image/png;base64,{bundle['image/png']}"
+        return f'<img alt="{escape(shown["alt"])}" width="{shown["width"]}" src="{source}">'
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:
         """Zoom to a part of what is shown, from 0 to 1 from the left or the top, or to all."""

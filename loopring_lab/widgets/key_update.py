@@ -69,7 +69,8 @@ Value = TypeVar("Value")
 
 def parse_lifetime(name: str, value: Any) -> str:
     """Accept how long an update stays valid, such as 30d."""
-    text = str(value).strip()
+    # A field on a page has None for empty text, which is no lifetime either.
+    text = "" if value is None else str(value).strip()
     parse_valid_until(text)  # raises where it is none
     return text
 

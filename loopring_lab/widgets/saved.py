@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from loopring_lab.amounts.display import running_request
 from loopring_lab.shell import running_shell
-
-if TYPE_CHECKING:
-    from loopring_lab.figures import Figure
 
 LIVE = ":is(.loopring-lab, .loopring-lab-figure, .ll-view)"
 OUTPUT = ".jp-OutputArea-child"
@@ -137,11 +133,3 @@ def has_page() -> bool:
         return True
     # JupyterLab and VS Code name the cell that they ask to run; Voila tells the kernel of its page.
     return "cellId" in request.get("metadata", {}) or "VOILA_BASE_URL" in os.environ
-
-
-def picture_html(figure: Figure, label: str) -> str:
-    """Return a figure as HTML by itself."""
-    bundle, metadata = figure._repr_mimebundle_()
-    width = metadata["image/png"]["width"]
-    source = f"data:image/png;base64,{bundle['image/png']}"
-    return f'<img alt="{escape(label)}" width="{width}" src="{source}">'

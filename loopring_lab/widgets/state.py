@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from traitlets import HasTraits, TraitType
 
 from loopring_lab.amounts.display import running_request
-from loopring_lab.engine.groups import period_sql
+from loopring_lab.engine.groups import period_sql, several
 from loopring_lab.errors import LabError, did_you_mean, in_any_case
 from loopring_lab.query import parse_account_id
 from loopring_lab.widgets.background import Background
@@ -160,9 +160,7 @@ def columns_of(*allowed: str) -> Parser:
     """Return a parser that accepts columns to group by, as one name or several."""
 
     def parse(name: str, value: Any) -> tuple[str, ...]:
-        columns = value or []
-        if isinstance(value, str):
-            columns = [value]
+        columns = [] if value is None else several(value)
         for column in columns:
             if column not in allowed:
                 raise unknown_value(name, column, allowed)

@@ -45,10 +45,9 @@ from loopring_lab.query import parse_utc
 from loopring_lab.widgets.panel import CSS, script
 from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy
 
-# As many rows as are formatted within a few seconds; and on a page, and in the static copy.
+# As many rows as are formatted within a few seconds; and on a page.
 MOST_ROWS = 50_000
 PAGE = 50
-STATIC_ROWS = 20
 # Jupyter drops messages that exceed 1 MB a second, measured over 3 seconds.
 LARGEST_CSV = 2_900_000
 # The beginnings of text that a spreadsheet would run.
@@ -169,11 +168,7 @@ class TableView(HasSavedCopy, anywidget.AnyWidget):
 
     def static_html(self) -> str:
         """Return the first and last rows as HTML, for where no kernel runs."""
-        copy = readable(
-            self.frame,
-            precision=self._precision,
-            rows=STATIC_ROWS,
-        )
+        copy = readable(self.frame, precision=self._precision)
         return copy._repr_html_()
 
     def _receive(self, _: object, content: Any, buffers: object) -> None:

@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -139,3 +140,17 @@ def note(figure: Figure) -> str:
     found = {text.get_position(): text for text in figure.axes[0].texts}
     texts = [found[place] for place in ((0, 7), (0, 21)) if place in found]
     return texts[0].get_text() if texts else ""
+
+
+def luminance(colour: Any) -> float:
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in to_rgb(colour)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Any, other: Any) -> float:
+    """Return the contrast of two colours as WCAG 2 defines it."""
+    dark, light = sorted([luminance(one), luminance(other)])
+    return (light + 0.05) / (dark + 0.05)

@@ -74,7 +74,7 @@ class OnPage:
 
     def type_secret(self, label, secret):
         """Send the message that the page sends when a secret is submitted, and wait for what follows."""
-        type_into(self.control(label), secret)
+        send(self.control(label), typed=secret)
         return self.wait()
 
     @property
@@ -119,14 +119,17 @@ def displayed_parts(widget):
         yield from displayed_parts(child)
 
 
-def type_into(field, secret):
-    """Send the message that the page sends when a secret is submitted."""
-    field.comm.handle_msg(
-        {
-            "content": {"data": {"method": "custom", "content": {"typed": secret}}},
-            "buffers": [],
-        }
-    )
+def send(view, **content):
+    """Send a message as the page of a view does."""
+    data = {"method": "custom", "content": content}
+    view.comm.handle_msg({"content": {"data": data}, "buffers": []})
+
+
+def found(secrets, text):
+    """Return the secrets whose beginning, middle or end stands in a text, in upper or lower case."""
+    lower = text.lower()
+    parts = {one: [one[2:18], one[20:36], one[-16:]] for one in secrets}
+    return [one for one in secrets if any(part.lower() in lower for part in parts[one])]
 
 
 @pytest.fixture(scope="session")

@@ -228,6 +228,15 @@ def test_a_frame_that_lacks_columns_of_trades_is_refused_by_their_names(trades):
         FeeExplorer(trades[["created_at", "trade_id", "fee"]])
     with pytest.raises(LabError, match=r"no column 'created_at'. .* \.reset_index\(\)"):
         FeeExplorer(trades.set_index("created_at"))
+    for name in ("market", "quote", "side", "role"):
+        with pytest.raises(LabError, match=f"FillExplorer: .* no column '{name}'"):
+            FillExplorer(trades.drop(columns=name))
+
+
+@pytest.mark.parametrize("by", [5, 0, "sides", ["side", 5]])
+def test_what_is_no_column_to_group_by_is_refused(by, trades):
+    with pytest.raises(LabError, match=r"^by=.* is not known\. (Give|Did)"):
+        FeeExplorer(trades, by=by)
 
 
 def test_an_account_needs_a_client(trades):
@@ -406,6 +415,16 @@ def test_one_reference_serves_all_figures_and_is_named(client, figure, reference
     shows_its_code(page, client=client)
     outside = "prices = client.outside_prices(chosen, every='1h')"
     assert (outside in page.code) is (reference == "outside prices")
+
+
+def test_prices_that_were_read_outlast_what_is_computed(client, monkeypatch):
+    """Tables and figures are dropped when there are too many of them; prices take a request to the relayer."""
+    page = OnPage(FillExplorer(client, account=ACCOUNT, market=MARKET)).wait()
+    page.enter("Figure", "cost_curve")
+    monkeypatch.setattr("loopring_lab.widgets.explorer.CACHE_SIZE", 1)
+    page.enter("Table by", ("side",))
+    assert page.problem == ""
+    assert page.figure
 
 
 def test_without_prices_from_outside_the_choice_says_what_is_missing(trades, client):

@@ -4,6 +4,8 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from support.figures import contrast
+from widgets.conftest import send
 
 import loopring_lab as lab
 from loopring_lab import figures
@@ -16,11 +18,6 @@ DARK = "#111111"
 PAPER = "#ffffff"
 
 
-@pytest.fixture(scope="module")
-def trades():
-    return lab.connect().trades(10083)
-
-
 @pytest.fixture
 def view(trades):
     return FigureView(figures.volume(trades))
@@ -28,24 +25,7 @@ def view(trades):
 
 def zoom(view, *part):
     """Send the message that the page sends."""
-    content = {"zoom": list(part) or None}
-    view.comm.handle_msg(
-        {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
-    )
-
-
-def luminance(colour):
-    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
-    linear = [
-        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4
-        for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one, other):
-    low, high = sorted(luminance(colour) for colour in (one, other))
-    return (high + 0.05) / (low + 0.05)
+    send(view, zoom=list(part) or None)
 
 
 def test_a_view_says_what_its_figure_says(view, trades):

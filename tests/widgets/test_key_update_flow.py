@@ -439,6 +439,8 @@ def test_a_refused_entry_returns_to_the_value_in_force(setup):
     page = OnPage(wizard).enter("Valid for", "12h").enter("Valid for", "soon")
     assert page.problem.startswith("Valid for 'soon': expected a duration above zero")
     assert (page.control("Valid for").value, wizard.valid_for) == ("12h", "12h")
+    assert page.enter("Valid for", "").problem.startswith("Valid for '': expected")
+    assert wizard.valid_for == "12h"
     page.enter("Account", "nobody")
     assert page.problem.startswith("Account 'nobody' is not a valid account id")
     assert page.control("Account").value == str(ACCOUNT)

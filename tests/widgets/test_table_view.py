@@ -11,18 +11,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from widgets.conftest import send
 
 import loopring_lab as lab
 from loopring_lab.amounts import to_units
 from loopring_lab.amounts.display import format_amount, readable
 from loopring_lab.widgets.table_view import MOST_ROWS, TableView
-
-
-def ask(view, **content):
-    """Send the message that the page sends."""
-    view.comm.handle_msg(
-        {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
-    )
 
 
 def headings(view):
@@ -56,7 +50,7 @@ def saved(view, monkeypatch):
     """Return the CSV file that the page saves."""
     sent: list[Any] = []
     monkeypatch.setattr(view, "send", lambda content, buffers: sent.extend(buffers))
-    ask(view, csv=True)
+    send(view, csv=True)
     return list(csv.reader(io.StringIO(gzip.decompress(sent[0]).decode())))
 
 
@@ -77,13 +71,13 @@ def test_a_click_sorts_by_exact_value_up_then_down_then_not(trades):
     view = TableView(trades)
     size = headings(view).index("size")
     for way in ("ascending", "descending"):
-        ask(view, sort=size)
+        send(view, sort=size)
         expected = trades.reset_index().sort_values(
             "size", ascending=way == "ascending", kind="stable"
         )
         assert view.page["rows"] == expected.index[:50].tolist()
         assert order(view, size) == way
-    ask(view, sort=size)
+    send(view, sort=size)
     assert view.page["rows"] == list(range(50))
 
 
@@ -103,7 +97,7 @@ def test_a_click_sorts_by_exact_value_up_then_down_then_not(trades):
 )
 def test_a_filter_compares_exact_values_of_a_column(trades, typed, wanted):
     view = TableView(trades)
-    ask(view, filter=typed)
+    send(view, filter=typed)
     expected = trades[wanted(trades).fillna(False)]
     assert 0 < len(expected) < len(trades)
     assert view.page["rows"] == expected.index[:50].tolist()
@@ -125,25 +119,25 @@ def test_a_filter_compares_exact_values_of_a_column(trades, typed, wanted):
 )
 def test_a_filter_that_matches_nothing_says_how_to_filter(trades, typed):
     view = TableView(trades)
-    ask(view, filter=typed)
+    send(view, filter=typed)
     assert view.page["matching"] == 0
     assert "Filter by text, such as ETH, or by a column" in view.page["status"]
 
 
 def test_a_filter_leaves_matching_rows_and_their_exact_totals(trades):
     view = TableView(trades)
-    ask(view, filter="lrc-ETH")
+    send(view, filter="lrc-ETH")
     matching = trades[trades["market"] == "LRC-ETH"]
     assert view.page["status"] == f"{len(matching):,} of {len(trades):,} rows"
     volume = sum(matching["size"], Decimal(0))
     assert totals(view)["size"] == [f"{format_amount(volume)} LRC", ""]
     assert {"price", "fee", "trade_id"}.isdisjoint(totals(view))
-    ask(view, start=50)
+    send(view, start=50)
     place = matching.index[50:100].tolist()
     assert view.page["rows"] == place
-    ask(view, filter=matching["order_hash"].iloc[7][10:40])
+    send(view, filter=matching["order_hash"].iloc[7][10:40])
     assert matching.index[7] in view.page["rows"]
-    ask(view, filter="")
+    send(view, filter="")
     assert totals(view) == {}
 
 
@@ -188,8 +182,8 @@ def test_the_csv_has_all_digits_of_the_matching_rows_in_their_order(
     trades, monkeypatch
 ):
     view = TableView(trades, precision=2)
-    ask(view, filter="dex")
-    ask(view, sort=headings(view).index("notional"))
+    send(view, filter="dex")
+    send(view, sort=headings(view).index("notional"))
     head, *rows = saved(view, monkeypatch)
     assert head == trades.columns.tolist()
     expected = trades[trades["fill_type"] == "dex"].sort_values(
@@ -222,10 +216,10 @@ def test_odd_values_are_text_sorted_and_saved(monkeypatch):
     view = TableView(frame)
     assert "<img" not in view.page["html"]
     for number in range(4):
-        ask(view, sort=number)
+        send(view, sort=number)
         assert order(view, number) == "ascending"
     assert view.page["rows"][-1] == 1
-    ask(view, sort=1)
+    send(view, sort=1)
     assert view.page["rows"] == [0, 1, 2]
     assert saved(view, monkeypatch) == [
         ["'=memo", "n", "float", "list"],
@@ -237,7 +231,7 @@ def test_odd_values_are_text_sorted_and_saved(monkeypatch):
 
 def test_another_frame_keeps_the_order_and_no_row_is_chosen(trades):
     view = TableView(trades, choosing=True)
-    ask(view, sort=headings(view).index("size"))
+    send(view, sort=headings(view).index("size"))
     view.chosen = view.page["rows"][2]
     view.show(trades.head(2))
     assert (view.chosen, view.page["status"]) == (-1, "2 rows")

@@ -13,7 +13,7 @@ from support.key_update_setup import (
     personal_sign,
     sign_typed_data,
 )
-from widgets.conftest import OnPage
+from widgets.conftest import OnPage, found
 
 from loopring_lab.widgets import FeeExplorer, KeyUpdateWizard
 from loopring_lab.widgets.panel import SecretField
@@ -25,19 +25,6 @@ def everything_saved():
     """Return the state of all widgets there are, as a notebook or a page would hold it."""
     state = ipywidgets.Widget.get_manager_state(drop_defaults=False)
     return json.dumps(state) + json.dumps(embed_data(views=None), default=str)
-
-
-def found(secrets, text):
-    """Return the secrets whose beginning, middle or end stands in a text, in upper or lower case."""
-    lower = text.lower()
-    return [
-        s
-        for s in secrets
-        if any(
-            part in lower
-            for part in (s[2:18].lower(), s[20:36].lower(), s[-16:].lower())
-        )
-    ]
 
 
 @pytest.fixture
