@@ -22,7 +22,7 @@ from loopring_lab.amounts.scaling import (
     combined,
     first_failure,
     from_integers,
-    reduce_scale,
+    rescale,
     to_integers,
     with_scale,
 )
@@ -87,8 +87,8 @@ def to_decimal(value: Any) -> Decimal | None:
 
 def from_values(values: Any) -> pa.Array:
     """Convert an array, or a list of numbers, texts and missing values."""
-    kind = getattr(getattr(values, "dtype", None), "kind", "O")
-    if hasattr(values, "__arrow_array__") or kind != "O":
+    # In its own type at first: pyarrow's casts of decimals are wrong for some values.
+    if getattr(values, "dtype", object) != object:
         values = pa.array(values, from_pandas=True)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return from_arrow(values)
@@ -111,7 +111,7 @@ def from_arrow(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_floating(array.type):
         # What is too small or too large for these decimals is taken one by one below.
         with suppress(pa.ArrowInvalid):
-            return checked(reduce_scale(_shortest(array), WIDEST, truncate=True))
+            return checked(rescale(_shortest(array), WIDEST, truncate=True))
     return pa.array([to_decimal(value) for value in array.to_pylist()], AMOUNT_TYPE)
 
 
@@ -122,7 +122,7 @@ def _shortest(floats: pa.Array) -> pa.Array:
 
 def checked(array: pa.Array) -> pa.Array:
     """Cast decimals to amounts, or raise an error that names the first that does not fit."""
-    convert = partial(reduce_scale, to=AMOUNT_TYPE)
+    convert = partial(rescale, to=AMOUNT_TYPE)
     try:
         return convert(array)
     except pa.ArrowInvalid:
@@ -201,7 +201,7 @@ def multiply(
 ) -> pa.Array:
     """Multiply amounts exactly and cut the products to 18 decimals."""
     product = wide_product(left, right)
-    return checked(reduce_scale(product, WIDEST, truncate=True))
+    return checked(rescale(product, WIDEST, truncate=True))
 
 
 def wide_product(
@@ -223,6 +223,16 @@ def _divide(
         is_defined = divisor and dividend is not None
         found.append(compute(dividend, divisor) if is_defined else None)
     return checked(from_integers(found, pa.decimal256(76, scale)))
+
+
+def rounded(amounts: pa.Array, places: int) -> pa.Array:
+    """Round amounts to decimals, halves to the even digit: as Python's integers, as Arrow rounds some wrong."""
+    # At 39 digits and more, every amount is 0.
+    digits = min(DECIMALS - places, 39)
+    found = []
+    for number in _units(amounts):
+        found.append(None if number is None else round(number, -digits))
+    return checked(from_integers(found, WIDEST))
 
 
 def _units(amounts: pa.Array) -> list[int | None]:

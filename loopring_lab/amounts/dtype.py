@@ -25,7 +25,7 @@ from pandas.api.types import infer_dtype, is_list_like, pandas_dtype
 from loopring_lab.amounts import arithmetic
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scalar import Amount
-from loopring_lab.amounts.scaling import combined
+from loopring_lab.amounts.scaling import combined, rescale
 from loopring_lab.errors import AmountError
 
 # The hooks of pandas (tried with 3.1) that are not in its documented interface of extension types:
@@ -290,6 +290,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> pa.Array:
         if type is None:
             return pa.ExtensionArray.from_storage(AmountType(), self._decimals)
+        if pa.types.is_decimal(type):
+            return rescale(self._decimals, type)
         return self._decimals.cast(type)
 
     def __array__(
@@ -325,7 +327,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         # Arrow knows the byte order of this machine alone.
         arrow_type = pa.from_numpy_dtype(dtype.newbyteorder("="))
         try:
-            integers = pc.trunc(self._decimals).cast(arrow_type)
+            whole = rescale(self._decimals, pa.decimal128(20, 0), truncate=True)
+            integers = whole.cast(arrow_type)
         except pa.ArrowInvalid as error:
             raise AmountError(
                 f"These amounts do not fit {dtype} ({error}). "
@@ -344,7 +347,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             texts = arithmetic.to_texts(self._decimals)
             return pd.array(texts.to_pylist(), dtype=dtype)
         if arrow_type is not None:
-            return self._in_pandas().astype(dtype)
+            return pd.arrays.ArrowExtensionArray(self.__arrow_array__(arrow_type))
         if dtype.kind in "iu" and self._hasna:
             raise ValueError(
                 "Missing amounts cannot become integers. Fill them first, with .fillna(0)."
@@ -428,8 +431,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         decimals: int = 0,
     ) -> AmountArray:
         """Round exactly, halves to the even digit."""
-        places = min(decimals, arithmetic.DECIMALS)
-        return AmountArray(pc.round(self._decimals, places, "half_to_even"))
+        return AmountArray(arithmetic.rounded(self._decimals, decimals))
 
     @classmethod
     def _create_arithmetic_method(

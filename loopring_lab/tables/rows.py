@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, wide_product
-from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
+from loopring_lab.amounts.scaling import WHOLE, rescale, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_json, shown
 from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
@@ -340,7 +340,7 @@ class _Converter(Conversion):
         if pc.any(is_beyond).as_py():
             self.flag(is_beyond, f"size times price does not fit {AMOUNT_TYPE}")
             exact = pc.if_else(is_beyond, None, exact)
-        return reduce_scale(exact, AMOUNT_TYPE, truncate=True)
+        return rescale(exact, AMOUNT_TYPE, truncate=True)
 
     def fee_tokens(
         self,
