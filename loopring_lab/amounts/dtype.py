@@ -187,13 +187,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> AmountArray:
         return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
-    @classmethod
-    def _from_sequence_of_strings(
-        cls,
-        strings: Any,
-        **_: Any,
-    ) -> AmountArray:
-        return cls(strings)
+    # What pandas asks for when it reads a CSV file.
+    _from_sequence_of_strings = _from_sequence
 
     @classmethod
     def _from_scalars(
@@ -227,10 +222,6 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
 
     def isna(self) -> Any:
         return self._decimals.is_null().to_numpy(zero_copy_only=False)
-
-    @property
-    def _hasna(self) -> bool:
-        return bool(self._decimals.null_count)
 
     def copy(self) -> AmountArray:
         # Arrow arrays never change, so they are shared.

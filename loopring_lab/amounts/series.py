@@ -70,8 +70,3 @@ def cast(amounts: pd.Series, to: pa.DataType) -> pd.Series:
     raise AmountError(
         f"{amounts.name!r} at {amounts.index[row]!r}: {value:f} does not fit {range_of(to)}. Use a wider dtype."
     )
-
-
-def as_amounts(amounts: pd.Series) -> pd.Series:
-    """Return a series as amounts, or raise an `AmountError`."""
-    return cast(amounts, AMOUNT_TYPE)
