@@ -454,9 +454,13 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             left, right = (other, self) if is_reflected else (self, other)
             return left // right, left % right
         if name == "mul" and kind == "integer":
-            # Truth values times one are integers.
-            is_one = not is_list_like(other)
-            factors = AmountArray([other]).to_arrow() if is_one else pa.array(1 * other)
+            if is_list_like(other) and getattr(other, "dtype", object) != object:
+                # Truth values times one are integers.
+                factors = pa.array(1 * other)
+            else:
+                # Python's integers may have any number of digits.
+                exact = self._from_sequence(_listed(other))
+                factors = rescale(exact.to_arrow(), pa.decimal128(20, 0))
             product = arithmetic.multiply_by_integers(self._decimals, factors)
             return AmountArray(product)
         if name in arithmetic.OPERATIONS and kind != "float":

@@ -340,6 +340,7 @@ TOO_LARGE: dict[str, Callable[[pd.Series], Any]] = {
     "times -2": lambda big: big * -2,
     "times 10**19": lambda big: big * 10**19,
     "times integers": lambda big: big * np.array([1, 1, 2**62]),
+    "times long integers": lambda big: big * [10**25, 1, 1],
     "cumsum": lambda big: big.cumsum(),
     "sum of groups": lambda big: big.groupby([0, 0, 0]).sum(),
     "cumsum of groups": lambda big: big.groupby([0, 0, 0]).cumsum(),
@@ -457,6 +458,14 @@ def test_rounding(drawn, places):
     assert units(amounts(known).round(places)) == [
         round(Fraction(one, step)) * step for one in known
     ]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_products_with_long_integers(listed):
+    # Times 10**18 and back, pyarrow alone finds a remainder.
+    factor = 73786976294838206463
+    found = amounts([1, -1]) * ([factor, factor] if listed else factor)
+    assert units(found) == [factor, -factor]
 
 
 def test_amounts_that_round_to_more_digits_than_there_are_are_refused():
