@@ -364,7 +364,9 @@ class _Converter(Conversion):
                     value_set=listed,
                 ).fill_null(-1)
             )
-        return _by_side(side, base, quote)
+        # A BUY receives base tokens, a SELL quote tokens.
+        sides = [side == SIDES.index("BUY"), side == SIDES.index("SELL")]
+        return np.select(sides, [base, quote], np.int32(-1))
 
     def flag_other_token(self, base: Codes, quote: Codes, token_id: pa.Array) -> None:
         """Note rows whose `tokenId` is neither token of their market."""
@@ -400,17 +402,6 @@ class _Converter(Conversion):
                 f"the row is not a trade: expected {expected}, got {got}"
             )
             self.verbatim[row]["row"] = text
-
-
-def _by_side(
-    side: Codes,
-    of_buys: Codes,
-    of_sells: Codes,
-) -> Codes:
-    """Choose by side; -1 where it is unknown."""
-    is_sell = side == SIDES.index("SELL")
-    sold = np.where(is_sell, of_sells, np.int32(-1))
-    return np.where(side == SIDES.index("BUY"), of_buys, sold)
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:

@@ -251,11 +251,9 @@ def fault_of(row: Any) -> tuple[str, str] | None:
             "a token trade of 7 or more members",
             f"an NFT trade of {NFT_MEMBERS} members",
         )
-    return (
-        ("7 or more members", f"{len(row)}: {short(row)}")
-        if len(row) < len(CORE)
-        else None
-    )
+    if len(row) < len(CORE):
+        return "7 or more members", f"{len(row)}: {short(row)}"
+    return None
 
 
 def refuse_without_trades(batches: Iterable[Batch]) -> None:
@@ -338,11 +336,9 @@ def parse(
 
 def short(value: Any) -> str:
     """Show a value from the wire in an error message, cut to 80 characters."""
-    return (
-        "nothing (null)"
-        if value is None
-        else printable(f"{type(value).__name__.lower()} {to_json(value)}")
-    )
+    if value is None:
+        return "nothing (null)"
+    return printable(f"{type(value).__name__.lower()} {to_json(value)}")
 
 
 def _read(
