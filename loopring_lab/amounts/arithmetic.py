@@ -36,6 +36,8 @@ WIDE = pa.decimal256(38, DECIMALS)
 WIDEST = pa.decimal256(76, DECIMALS)
 UNIT = Decimal("1e-18")
 LIMIT = Decimal("1e20")
+# Of values that Python made: numbers, texts and missing values may stand side by side.
+OBJECTS = np.dtype(object)
 FITS = "an amount has at most 20 digits before the point and 18 after it"
 
 # More digits than any sum or product of two amounts has, so that nothing is rounded.
@@ -88,7 +90,7 @@ def to_decimal(value: Any) -> Decimal | None:
 def from_values(values: Any) -> pa.Array:
     """Convert an array, or a list of numbers, texts and missing values."""
     # In its own type at first: pyarrow's casts of decimals are wrong for some values.
-    if getattr(values, "dtype", object) != object:
+    if getattr(values, "dtype", OBJECTS) != OBJECTS:
         values = pa.array(values, from_pandas=True)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return from_arrow(values)
@@ -229,9 +231,9 @@ def rounded(amounts: pa.Array, places: int) -> pa.Array:
     """Round amounts to decimals, halves to the even digit: as Python's integers, as Arrow rounds some wrong."""
     # At 39 digits and more, every amount is 0.
     digits = min(DECIMALS - places, 39)
-    found = []
-    for number in _units(amounts):
-        found.append(None if number is None else round(number, -digits))
+    found = [
+        None if number is None else round(number, -digits) for number in _units(amounts)
+    ]
     return checked(from_integers(found, WIDEST))
 
 

@@ -357,6 +357,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             return floats
         return pc.rank(self._decimals, tiebreaker="dense").to_numpy().astype("int64")
 
+    # pandas' own methods of the same names compare floats, which amounts that differ may share.
     def factorize(
         self,
         use_na_sentinel: bool = True,
@@ -454,7 +455,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             left, right = (other, self) if is_reflected else (self, other)
             return left // right, left % right
         if name == "mul" and kind == "integer":
-            if is_list_like(other) and getattr(other, "dtype", object) != object:
+            dtype = getattr(other, "dtype", arithmetic.OBJECTS)
+            if is_list_like(other) and dtype != arithmetic.OBJECTS:
                 # Truth values times one are integers.
                 factors = pa.array(1 * other)
             else:

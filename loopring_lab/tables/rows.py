@@ -253,6 +253,10 @@ class _Converter(Conversion):
         for row in rows:
             self.keep_text(row, name, problem)
 
+    def keep_unread(self, name: str, found: pa.Array, problem: str) -> None:
+        """Keep the texts of a member that none was found for."""
+        self.keep_texts(unread(self.columns[name], found), name, problem)
+
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
         # A page has a few markets in many rows, so each name is looked up once.
@@ -283,14 +287,13 @@ class _Converter(Conversion):
             known,
             value_set=pa.array(words),
         )
-        self.keep_texts(unread(texts, found), name, f"is not {' or '.join(words)}")
+        self.keep_unread(name, found, f"is not {' or '.join(words)}")
         return np.asarray(found.fill_null(-1), np.int8)
 
     def integers(self, name: str) -> pa.Array:
         """Read whole numbers of 64 bits."""
         numbers = to_integers(self.columns[name])
-        rows = unread(self.columns[name], numbers)
-        self.keep_texts(rows, name, "is not a whole number of 64 bits")
+        self.keep_unread(name, numbers, "is not a whole number of 64 bits")
         return numbers
 
     def moments(self) -> pa.Array:
@@ -310,7 +313,7 @@ class _Converter(Conversion):
         """Read amounts in smallest units, and scale them."""
         numbers = to_smallest(self.columns[name])
         problem = f"is not a whole number of at most {WHOLE.precision} digits"
-        self.keep_texts(unread(self.columns[name], numbers), name, problem)
+        self.keep_unread(name, numbers, problem)
         self.keep_texts(rows_where(pc.less(numbers, 0)), name, "is negative")
         return self.scaled(
             name,

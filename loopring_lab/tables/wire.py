@@ -312,26 +312,17 @@ def parse(
     size: int = MAX_DOCUMENT,
 ) -> Any:
     """Parse JSON text, keeping numbers as the text they were sent as; parsed answers are treated alike."""
-    if isinstance(page, (bytes, str)):
-        return parse_json(
-            page,
-            where,
-            size=size,
-            hint=_JSON_HINT,
-        )
-    try:
-        text = json.dumps(page)
-    except (TypeError, ValueError, RecursionError) as error:
-        got = str(error)[:80]
-        hint = "Give the answer as it was received, in bytes."
-    else:
-        return parse_json(text, where, hint=_JSON_HINT)
-    raise UnexpectedAnswer(
-        where,
-        expected="an answer of JSON values",
-        got=got,
-        hint=hint,
-    )
+    if not isinstance(page, (bytes, str)):
+        try:
+            page = json.dumps(page)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UnexpectedAnswer(
+                where,
+                expected="an answer of JSON values",
+                got=str(error)[:80],
+                hint="Give the answer as it was received, in bytes.",
+            ) from None
+    return parse_json(page, where, size=size, hint=_JSON_HINT)
 
 
 def short(value: Any) -> str:
