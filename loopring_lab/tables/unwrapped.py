@@ -92,7 +92,9 @@ class Saved(NamedTuple):
 
     def size(self) -> int:
         """Bytes of the page, and some more, so that a group of empty or parsed pages ends too."""
-        return PAGE_BYTES + len(self.page)
+        # A parsed page, which may be anything, has no length in bytes.
+        text = self.page if isinstance(self.page, (bytes, str)) else ""
+        return PAGE_BYTES + len(text)
 
     def agreed(self, account_id: int | None, fill_type: str | None) -> Saved:
         """Return the page with what is given of it, which must not contradict what its wrapping says."""
