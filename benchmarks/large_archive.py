@@ -236,9 +236,7 @@ def _amounts(fills: Fills, dice: np.random.Generator) -> dict[str, pa.Array]:
         fee = rescale(pc.multiply(gross, rate), AMOUNT, truncate=True)
         places = DECIMALS[np.where(buys, base, quote)]
         for few in (6, 8):
-            rounded = rescale(fee, pa.decimal256(38, few), truncate=True).cast(
-                AMOUNT
-            )
+            rounded = rescale(fee, pa.decimal256(38, few), truncate=True).cast(AMOUNT)
             fee = pc.if_else(pa.array(places == few), rounded, fee)
         found[f"fee {role}"] = fee
     return found
