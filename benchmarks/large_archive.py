@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import Archive
-from loopring_lab.amounts.scaling import reduce_scale, with_scale
+from loopring_lab.amounts.scaling import rescale, with_scale
 from loopring_lab.archive import queries
 from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
@@ -228,17 +228,15 @@ def _amounts(fills: Fills, dice: np.random.Generator) -> dict[str, pa.Array]:
         coarse.cast(AMOUNT), with_scale(pa.array(fine).cast(WHOLE), AMOUNT)
     ).cast(AMOUNT)
     price = with_scale(pa.array(fills.price).cast(WHOLE), pa.decimal256(20, 8))
-    notional = reduce_scale(pc.multiply(size, price), AMOUNT, truncate=True)
+    notional = rescale(pc.multiply(size, price), AMOUNT, truncate=True)
     found = {"size": size, "price": price.cast(AMOUNT), "notional": notional}
     for role, buys in enumerate((fills.buys, ~fills.buys)):
         gross = pc.if_else(pa.array(buys), size, notional)
         rate = with_scale(pa.array(fills.tier[role]).cast(WHOLE), pa.decimal256(5, 4))
-        fee = reduce_scale(pc.multiply(gross, rate), AMOUNT, truncate=True)
+        fee = rescale(pc.multiply(gross, rate), AMOUNT, truncate=True)
         places = DECIMALS[np.where(buys, base, quote)]
         for few in (6, 8):
-            rounded = reduce_scale(fee, pa.decimal256(38, few), truncate=True).cast(
-                AMOUNT
-            )
+            rounded = rescale(fee, pa.decimal256(38, few), truncate=True).cast(AMOUNT)
             fee = pc.if_else(pa.array(places == few), rounded, fee)
         found[f"fee {role}"] = fee
     return found

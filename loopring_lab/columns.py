@@ -117,30 +117,17 @@ def reference() -> pd.DataFrame:
     rows = []
     for frame, columns in frames().items():
         for one in columns.values():
-            type_name = TYPES.get(one.kind, one.kind)
-            rows.append(
-                (
-                    frame,
-                    one.name,
-                    type_name,
-                    one.unit,
-                    one.source,
-                    one.exact,
-                    one.meaning,
-                )
-            )
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "frame",
-            "column",
-            "type",
-            "unit",
-            "source",
-            "exact",
-            "meaning",
-        ],
-    )
+            row = {
+                "frame": frame,
+                "column": one.name,
+                "type": TYPES.get(one.kind, one.kind),
+                "unit": one.unit,
+                "source": one.source,
+                "exact": one.exact,
+                "meaning": one.meaning,
+            }
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def _column(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import difflib
 import functools
 import inspect
 import operator
@@ -20,7 +19,7 @@ from loopring_lab import tables
 from loopring_lab.bounded import MAX_INT64, shown
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.query import Question, collected
-from loopring_lab.errors import LabError, RelayerError, in_any_case
+from loopring_lab.errors import LabError, RelayerError, did_you_mean, in_any_case
 from loopring_lab.tables.rows import FILL_TYPES
 
 # The relayer's error codes for a market that it does not list (an invalid argument) and for an account.
@@ -269,9 +268,8 @@ def with_suggestion(
     elif (
         error.code == NO_MARKET and market is not None and market not in known_markets()
     ):
-        near = near_market(market, known_markets())
-        hint = (
-            f"Did you mean {near!r}?" if near else "client.markets() lists the markets."
+        hint = market_hint(
+            market, known_markets(), "client.markets() lists the markets."
         )
     else:
         return error
@@ -284,14 +282,12 @@ def with_suggestion(
     )
 
 
-def near_market(name: str, known: pd.Index) -> str | None:
-    """Find the market that was probably meant."""
-    upper = name.upper()
-    swapped = "-".join(reversed(upper.split("-")))
+def market_hint(name: str, known: pd.Index, otherwise: str) -> str:
+    """Suggest the market that was probably meant, also by its tokens the other way round, else say `otherwise`."""
+    swapped = "-".join(reversed(name.upper().split("-")))
     if swapped in known:
-        return swapped
-    near = difflib.get_close_matches(upper, known, 1)
-    return near[0] if near else None
+        return f"Did you mean {swapped!r}?"
+    return did_you_mean(name, known, otherwise)
 
 
 def filter_trades(

@@ -339,6 +339,12 @@ def test_anomalies_of_anomalies_have_one_column_of_reasons():
     assert_frame_equal(tables.anomalies(found), found)
 
 
+@pytest.mark.parametrize("answer", [1, None, True, 2.5])
+def test_what_is_no_page_in_a_list_is_named(answer):
+    with pytest.raises(UnexpectedAnswer, match=r"pages\[0\]: expected an object with"):
+        read([answer])
+
+
 @pytest.mark.parametrize("extra", ['{"foo": 1}', "[1]", '{"anomaly": null}'])
 def test_an_extra_without_a_reason_is_named(extra):
     frame = read(page([row()])).assign(extra=extra)

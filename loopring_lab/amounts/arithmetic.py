@@ -22,7 +22,7 @@ from loopring_lab.amounts.scaling import (
     combined,
     first_failure,
     from_integers,
-    reduce_scale,
+    rescale,
     to_integers,
     with_scale,
 )
@@ -36,6 +36,8 @@ WIDE = pa.decimal256(38, DECIMALS)
 WIDEST = pa.decimal256(76, DECIMALS)
 UNIT = Decimal("1e-18")
 LIMIT = Decimal("1e20")
+# Of values that Python made: numbers, texts and missing values may stand side by side.
+OBJECTS = np.dtype(object)
 FITS = "an amount has at most 20 digits before the point and 18 after it"
 
 # More digits than any sum or product of two amounts has, so that nothing is rounded.
@@ -87,8 +89,8 @@ def to_decimal(value: Any) -> Decimal | None:
 
 def from_values(values: Any) -> pa.Array:
     """Convert an array, or a list of numbers, texts and missing values."""
-    kind = getattr(getattr(values, "dtype", None), "kind", "O")
-    if hasattr(values, "__arrow_array__") or kind != "O":
+    # In its own type at first: pyarrow's casts of decimals are wrong for some values.
+    if getattr(values, "dtype", OBJECTS) != OBJECTS:
         values = pa.array(values, from_pandas=True)
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return from_arrow(values)
@@ -111,7 +113,7 @@ def from_arrow(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_floating(array.type):
         # What is too small or too large for these decimals is taken one by one below.
         with suppress(pa.ArrowInvalid):
-            return checked(reduce_scale(_shortest(array), WIDEST, truncate=True))
+            return checked(rescale(_shortest(array), WIDEST, truncate=True))
     return pa.array([to_decimal(value) for value in array.to_pylist()], AMOUNT_TYPE)
 
 
@@ -122,7 +124,7 @@ def _shortest(floats: pa.Array) -> pa.Array:
 
 def checked(array: pa.Array) -> pa.Array:
     """Cast decimals to amounts, or raise an error that names the first that does not fit."""
-    convert = partial(reduce_scale, to=AMOUNT_TYPE)
+    convert = partial(rescale, to=AMOUNT_TYPE)
     try:
         return convert(array)
     except pa.ArrowInvalid:
@@ -201,7 +203,7 @@ def multiply(
 ) -> pa.Array:
     """Multiply amounts exactly and cut the products to 18 decimals."""
     product = wide_product(left, right)
-    return checked(reduce_scale(product, WIDEST, truncate=True))
+    return checked(rescale(product, WIDEST, truncate=True))
 
 
 def wide_product(
@@ -223,6 +225,16 @@ def _divide(
         is_defined = divisor and dividend is not None
         found.append(compute(dividend, divisor) if is_defined else None)
     return checked(from_integers(found, pa.decimal256(76, scale)))
+
+
+def rounded(amounts: pa.Array, places: int) -> pa.Array:
+    """Round amounts to decimals, halves to the even digit: as Python's integers, as Arrow rounds some wrong."""
+    # At 39 digits and more, every amount is 0.
+    digits = min(DECIMALS - places, 39)
+    found = [
+        None if number is None else round(number, -digits) for number in _units(amounts)
+    ]
+    return checked(from_integers(found, WIDEST))
 
 
 def _units(amounts: pa.Array) -> list[int | None]:

@@ -249,14 +249,13 @@ def readable(
     if len(frame) == 0:
         notes.append("No rows.")
     empty = empty_columns(frame)
-    is_filled = ~visible.columns.isin(empty)
-    visible = visible.loc[:, is_filled]
     if empty:
         notes.append(f"Empty columns hidden: {', '.join(map(str, empty))}.")
     zero = zero_columns(frame)
     if zero:
-        visible = visible.drop(columns=zero)
         notes.append(f"Columns hidden where all are 0: {', '.join(zero)}.")
+    is_hidden = visible.columns.isin([*empty, *zero])
+    visible = visible.loc[:, ~is_hidden]
     keys, columns = text_columns(visible, precision)
     redundant = redundant_columns(visible, columns)
     columns = [column for column in columns if column.name not in redundant]

@@ -25,7 +25,7 @@ from pandas.api.types import infer_dtype, is_list_like, pandas_dtype
 from loopring_lab.amounts import arithmetic
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scalar import Amount
-from loopring_lab.amounts.scaling import combined
+from loopring_lab.amounts.scaling import combined, rescale
 from loopring_lab.errors import AmountError
 
 # The hooks of pandas (tried with 3.1) that are not in its documented interface of extension types:
@@ -187,13 +187,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> AmountArray:
         return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
-    @classmethod
-    def _from_sequence_of_strings(
-        cls,
-        strings: Any,
-        **_: Any,
-    ) -> AmountArray:
-        return cls(strings)
+    # What pandas asks for when it reads a CSV file.
+    _from_sequence_of_strings = _from_sequence
 
     @classmethod
     def _from_scalars(
@@ -227,10 +222,6 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
 
     def isna(self) -> Any:
         return self._decimals.is_null().to_numpy(zero_copy_only=False)
-
-    @property
-    def _hasna(self) -> bool:
-        return bool(self._decimals.null_count)
 
     def copy(self) -> AmountArray:
         # Arrow arrays never change, so they are shared.
@@ -290,6 +281,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> pa.Array:
         if type is None:
             return pa.ExtensionArray.from_storage(AmountType(), self._decimals)
+        if pa.types.is_decimal(type):
+            return rescale(self._decimals, type)
         return self._decimals.cast(type)
 
     def __array__(
@@ -325,7 +318,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         # Arrow knows the byte order of this machine alone.
         arrow_type = pa.from_numpy_dtype(dtype.newbyteorder("="))
         try:
-            integers = pc.trunc(self._decimals).cast(arrow_type)
+            whole = rescale(self._decimals, pa.decimal128(20, 0), truncate=True)
+            integers = whole.cast(arrow_type)
         except pa.ArrowInvalid as error:
             raise AmountError(
                 f"These amounts do not fit {dtype} ({error}). "
@@ -344,7 +338,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             texts = arithmetic.to_texts(self._decimals)
             return pd.array(texts.to_pylist(), dtype=dtype)
         if arrow_type is not None:
-            return self._in_pandas().astype(dtype)
+            return pd.arrays.ArrowExtensionArray(self.__arrow_array__(arrow_type))
         if dtype.kind in "iu" and self._hasna:
             raise ValueError(
                 "Missing amounts cannot become integers. Fill them first, with .fillna(0)."
@@ -363,6 +357,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             return floats
         return pc.rank(self._decimals, tiebreaker="dense").to_numpy().astype("int64")
 
+    # pandas' own methods of the same names compare floats, which amounts that differ may share.
     def factorize(
         self,
         use_na_sentinel: bool = True,
@@ -428,8 +423,7 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         decimals: int = 0,
     ) -> AmountArray:
         """Round exactly, halves to the even digit."""
-        places = min(decimals, arithmetic.DECIMALS)
-        return AmountArray(pc.round(self._decimals, places, "half_to_even"))
+        return AmountArray(arithmetic.rounded(self._decimals, decimals))
 
     @classmethod
     def _create_arithmetic_method(
@@ -461,9 +455,14 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             left, right = (other, self) if is_reflected else (self, other)
             return left // right, left % right
         if name == "mul" and kind == "integer":
-            # Truth values times one are integers.
-            is_one = not is_list_like(other)
-            factors = AmountArray([other]).to_arrow() if is_one else pa.array(1 * other)
+            dtype = getattr(other, "dtype", arithmetic.OBJECTS)
+            if is_list_like(other) and dtype != arithmetic.OBJECTS:
+                # Truth values times one are integers.
+                factors = pa.array(1 * other)
+            else:
+                # Python's integers may have any number of digits.
+                exact = self._from_sequence(_listed(other))
+                factors = rescale(exact.to_arrow(), pa.decimal128(20, 0))
             product = arithmetic.multiply_by_integers(self._decimals, factors)
             return AmountArray(product)
         if name in arithmetic.OPERATIONS and kind != "float":

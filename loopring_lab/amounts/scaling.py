@@ -17,7 +17,7 @@ from loopring_lab.errors import AmountError
 
 # Of a token; the registered ones have 18 at most, and an amount of 96 bits has 29 digits.
 MAX_DECIMALS = 30
-# Of scale that pyarrow's casts of 256-bit decimals reduce without wrong last digits (tried).
+# Digits after the point that a cast of pyarrow removes without wrong last digits (tried).
 DIGITS_AT_ONCE = 9
 WHOLE = pa.decimal256(76, 0)
 LEAVE_OUT = "correct the value, or leave it out"
@@ -87,19 +87,22 @@ def to_smallest(
         is_of_these = pa.array(decimals == places)
         some = pc.if_else(is_of_these, amounts, pa.scalar(None, amounts.type))
         convert = partial(
-            reduce_scale,
+            rescale,
             to=pa.decimal256(76, places),
         )
         try:
             digits = convert(some)
         except pa.ArrowInvalid:
             position, _ = first_failure(some, convert)
+            problem = "has digits below the token's smallest unit"
+            if places >= amounts.type.scale:
+                problem = f"is more than {WHOLE.precision} digits of smallest units"
             refuse(
                 amounts,
                 position,
                 decimals,
                 token,
-                "has digits below the token's smallest unit",
+                problem,
                 LEAVE_OUT,
             )
         found = pc.coalesce(found, with_scale(digits, WHOLE))
@@ -167,22 +170,23 @@ def refuse(
     )
 
 
-def reduce_scale(
+def rescale(
     array: pa.Array,
     to: pa.DataType,
     *,
     truncate: bool = False,
 ) -> pa.Array:
-    """Cast to a decimal type, nine digits of scale at a time: pyarrow gets more than that wrong."""
-    for places in range(array.type.scale - DIGITS_AT_ONCE, to.scale, -DIGITS_AT_ONCE):
-        array = array.cast(
-            pa.decimal256(76, places),
-            safe=not truncate,
-        )
-    return array.cast(
-        to,
-        safe=not truncate,
-    )
+    """Cast decimals to a decimal type exactly, which pyarrow's own casts are not for all values."""
+    added = to.scale - array.type.scale
+    if added > 0:
+        # pyarrow multiplies modulo 2**128 or 2**256. What is too large for `to` is found before that.
+        digits = max(to.precision - added, 1)
+        array = array.cast(pa.decimal256(digits, array.type.scale))
+    # Of more digits than these at a time, pyarrow's division is wrong for some values.
+    while array.type.scale > to.scale:
+        places = max(array.type.scale - DIGITS_AT_ONCE, to.scale)
+        array = array.cast(pa.decimal256(76, places), safe=not truncate)
+    return array.cast(to)
 
 
 def first_failure(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.dtype import AmountArray, AmountDtype
-from loopring_lab.amounts.scaling import combined, first_failure, range_of
+from loopring_lab.amounts.scaling import combined, first_failure, range_of, rescale
 from loopring_lab.errors import AmountError
 
 DecimalDtype = AmountDtype | pd.ArrowDtype
@@ -61,15 +62,11 @@ def as_series(
 def cast(amounts: pd.Series, to: pa.DataType) -> pd.Series:
     """Cast exact amounts to a decimal type of Arrow, or raise an `AmountError` that names what does not fit."""
     array = as_array(amounts)
+    convert = partial(rescale, to=to)
     try:
-        return as_series(array.cast(to), amounts.index, amounts.name)
+        return as_series(convert(array), amounts.index, amounts.name)
     except pa.ArrowInvalid:
-        row, value = first_failure(array, lambda part: part.cast(to))
+        row, value = first_failure(array, convert)
     raise AmountError(
         f"{amounts.name!r} at {amounts.index[row]!r}: {value:f} does not fit {range_of(to)}. Use a wider dtype."
     )
-
-
-def as_amounts(amounts: pd.Series) -> pd.Series:
-    """Return a series as amounts, or raise an `AmountError`."""
-    return cast(amounts, AMOUNT_TYPE)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.display import only_column, tokens_of
-from loopring_lab.amounts.series import as_amounts
+from loopring_lab.amounts.series import cast
 from loopring_lab.errors import AmountError, did_you_mean
 
 # A name that no frame has.
@@ -90,7 +91,7 @@ def total(
 def _values(amounts: Any, column: Any) -> pd.Series:
     """Return the amounts to add up."""
     if isinstance(amounts, pd.Series) and column is None:
-        return as_amounts(amounts)
+        return cast(amounts, AMOUNT_TYPE)
     if not isinstance(amounts, pd.DataFrame) or not isinstance(column, str):
         got = f"{type(amounts).__name__} and {column!r}"
         raise AmountError(
@@ -101,7 +102,7 @@ def _values(amounts: Any, column: Any) -> pd.Series:
         listed = f"It has {', '.join(map(str, amounts.columns)) or 'no columns'}."
         hint = did_you_mean(column, amounts.columns, listed)
         raise AmountError(f"total: the frame has no column {column!r}. {hint}")
-    return as_amounts(only_column(amounts, column))
+    return cast(only_column(amounts, column), AMOUNT_TYPE)
 
 
 def _is_of(tokens: pd.Series, token: str) -> Any:

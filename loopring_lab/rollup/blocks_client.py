@@ -360,8 +360,7 @@ class BlocksClient:
         # A pool's name would select nothing: blocks know tokens, not names of markets.
         market = query.known_market(market, (POOL_PREFIX,), lambda: known)
         if market is not None and market not in known:
-            near = query.near_market(market, known)
-            hint = f"Did you mean {near!r}?" if near else "client.markets() lists them."
+            hint = query.market_hint(market, known, "client.markets() lists them.")
             raise LabError(f"market={market!r} has no fills in these blocks. {hint}")
         return market
 

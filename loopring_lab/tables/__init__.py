@@ -271,12 +271,10 @@ def _with_accounts(
 def _sort_distinct(table: pa.Table, markets: Sequence[str]) -> pa.Table:
     """Sort rows in an order that depends on nothing but their content, and drop exact repetitions."""
     moments, trade_ids = rows.sort_keys(table)
-    if _increase(moments, trade_ids):
+    steps = np.diff(moments)
+    is_tie_in_order = (steps == 0) & (np.diff(trade_ids) > 0)
+    if np.all((steps > 0) | is_tie_in_order):
         return table
-    # Newest first is how a relayer sends them.
-    if _increase(moments[::-1], trade_ids[::-1]):
-        backwards = np.arange(len(table))[::-1]
-        return table.combine_chunks().take(backwards)
     # Both sides of a fill, such as of two accounts, have one moment and one id. They are two trades: without the
     # side among the keys, their order would depend on that of the pages.
     keys = (table["side"].to_numpy(), trade_ids, moments)
@@ -287,12 +285,6 @@ def _sort_distinct(table: pa.Table, markets: Sequence[str]) -> pa.Table:
     )
     table = table.combine_chunks().take(order)
     return _drop_repetitions(table, is_again, markets) if is_again.any() else table
-
-
-def _increase(moments: np.ndarray, trade_ids: np.ndarray) -> bool:
-    steps = np.diff(moments)
-    is_tie_in_order = (steps == 0) & (np.diff(trade_ids) > 0)
-    return bool(np.all((steps > 0) | is_tie_in_order))
 
 
 def _drop_repetitions(

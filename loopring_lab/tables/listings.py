@@ -163,14 +163,8 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
     created = data.pop("created_at")
     extra = data.pop("extra")
     data |= {
-        "amm_open": status.map(
-            lambda mask: mask & AMM_BIT > 0,
-            na_action="ignore",
-        ).astype("boolean"),
-        "orderbook_open": status.map(
-            lambda mask: mask & ORDERBOOK_BIT > 0,
-            na_action="ignore",
-        ).astype("boolean"),
+        "amm_open": (status & AMM_BIT > 0).astype("boolean"),
+        "orderbook_open": (status & ORDERBOOK_BIT > 0).astype("boolean"),
         # The relayer writes 0 where it does not know the time.
         "created_at": to_utc(created.replace(0, pd.NA)),
         "extra": extra,
@@ -199,11 +193,11 @@ def markets(answer: Answer, tokens: pd.DataFrame | None = None) -> pd.DataFrame:
 class Pair(NamedTuple):
     """What the market of a row refers to: codes into the listing, -1 where unknown."""
 
-    market: int
-    base: int
-    quote: int
-    is_pool: bool
-    reason: str | None
+    market: int = -1
+    base: int = -1
+    quote: int = -1
+    is_pool: bool = False
+    reason: str | None = None
 
 
 class MarketLookup:
@@ -241,13 +235,7 @@ class MarketLookup:
     def pair(self, raw: str | None) -> Pair:
         """Look up a market: as written, without a pool's prefix, or in another case."""
         if raw is None:
-            return Pair(
-                -1,
-                -1,
-                -1,
-                False,
-                None,
-            )
+            return Pair()
         # A prefix is of the fill, not of the market, which is listed without it.
         is_pool = raw.upper().startswith(PREFIXES[0])
         found = self._find(raw)
@@ -258,13 +246,7 @@ class MarketLookup:
                 code = self._exact.setdefault(raw, len(self._exact))
                 if code == len(self.markets):
                     self.markets.append(raw)
-            return Pair(
-                code,
-                -1,
-                -1,
-                is_pool,
-                found,
-            )
+            return Pair(code, is_pool=is_pool, reason=found)
         ids = self.ids_of(found)
         missing = [token_id for token_id in ids if self.code(token_id) < 0]
         reason = (
@@ -436,16 +418,15 @@ def _integer(
     return read
 
 
-def _flag(value: Any, where: str) -> bool | None:
-    if value is not None and not isinstance(value, bool):
-        _refuse(where, "true or false", value)
-    return value
+def _instance(expected: str, kind: type) -> Callable[[Any, str], Any]:
+    """Return a reader of values of a type."""
 
+    def read(value: Any, where: str) -> Any:
+        if value is not None and not isinstance(value, kind):
+            _refuse(where, expected, value)
+        return value
 
-def _text(value: Any, where: str) -> str | None:
-    if value is not None and not isinstance(value, str):
-        _refuse(where, "text", value)
-    return value
+    return read
 
 
 _TYPES: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
@@ -458,8 +439,8 @@ _TYPES: dict[str, tuple[Callable[[Any, str], Any], Any]] = {
         _integer("milliseconds from 1970 to the year 9999", 0, MAX_MOMENT),
         INTEGER,
     ),
-    "text": (_text, TEXT),
-    "bool": (_flag, "boolean"),
+    "text": (_instance("text", str), TEXT),
+    "bool": (_instance("true or false", bool), "boolean"),
     "amount": (
         _integer("an amount of 0 or more, of at most 76 digits", 0, 10**76 - 1),
         object,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, wide_product
-from loopring_lab.amounts.scaling import WHOLE, reduce_scale, scale_what_fits
+from loopring_lab.amounts.scaling import WHOLE, rescale, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_json, shown
 from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
@@ -253,6 +253,10 @@ class _Converter(Conversion):
         for row in rows:
             self.keep_text(row, name, problem)
 
+    def keep_unread(self, name: str, found: pa.Array, problem: str) -> None:
+        """Keep the texts of a member that none was found for."""
+        self.keep_texts(unread(self.columns[name], found), name, problem)
+
     def markets(self) -> tuple[Codes, Codes, Codes, np.ndarray]:
         """Look up markets with their tokens, and whether the name is a pool's."""
         # A page has a few markets in many rows, so each name is looked up once.
@@ -283,14 +287,13 @@ class _Converter(Conversion):
             known,
             value_set=pa.array(words),
         )
-        self.keep_texts(unread(texts, found), name, f"is not {' or '.join(words)}")
+        self.keep_unread(name, found, f"is not {' or '.join(words)}")
         return np.asarray(found.fill_null(-1), np.int8)
 
     def integers(self, name: str) -> pa.Array:
         """Read whole numbers of 64 bits."""
         numbers = to_integers(self.columns[name])
-        rows = unread(self.columns[name], numbers)
-        self.keep_texts(rows, name, "is not a whole number of 64 bits")
+        self.keep_unread(name, numbers, "is not a whole number of 64 bits")
         return numbers
 
     def moments(self) -> pa.Array:
@@ -310,7 +313,7 @@ class _Converter(Conversion):
         """Read amounts in smallest units, and scale them."""
         numbers = to_smallest(self.columns[name])
         problem = f"is not a whole number of at most {WHOLE.precision} digits"
-        self.keep_texts(unread(self.columns[name], numbers), name, problem)
+        self.keep_unread(name, numbers, problem)
         self.keep_texts(rows_where(pc.less(numbers, 0)), name, "is negative")
         return self.scaled(
             name,
@@ -340,7 +343,7 @@ class _Converter(Conversion):
         if pc.any(is_beyond).as_py():
             self.flag(is_beyond, f"size times price does not fit {AMOUNT_TYPE}")
             exact = pc.if_else(is_beyond, None, exact)
-        return reduce_scale(exact, AMOUNT_TYPE, truncate=True)
+        return rescale(exact, AMOUNT_TYPE, truncate=True)
 
     def fee_tokens(
         self,
@@ -364,7 +367,9 @@ class _Converter(Conversion):
                     value_set=listed,
                 ).fill_null(-1)
             )
-        return _by_side(side, base, quote)
+        # A BUY receives base tokens, a SELL quote tokens.
+        sides = [side == SIDES.index("BUY"), side == SIDES.index("SELL")]
+        return np.select(sides, [base, quote], np.int32(-1))
 
     def flag_other_token(self, base: Codes, quote: Codes, token_id: pa.Array) -> None:
         """Note rows whose `tokenId` is neither token of their market."""
@@ -400,17 +405,6 @@ class _Converter(Conversion):
                 f"the row is not a trade: expected {expected}, got {got}"
             )
             self.verbatim[row]["row"] = text
-
-
-def _by_side(
-    side: Codes,
-    of_buys: Codes,
-    of_sells: Codes,
-) -> Codes:
-    """Choose by side; -1 where it is unknown."""
-    is_sell = side == SIDES.index("SELL")
-    sold = np.where(is_sell, of_sells, np.int32(-1))
-    return np.where(side == SIDES.index("BUY"), of_buys, sold)
 
 
 def _floats(amounts: pa.Array) -> np.ndarray:

@@ -43,9 +43,13 @@ MARKET = wire.MEMBERS.index("market")
 _WRAPPINGS = ("trades", "raw_data", "data", "userTrades")
 _PAGES = ("raw_data", "data")
 
-_TRADES_URL = re.compile(r"[^?#]*/user/trades/?(?:\?(?P<query>[^#]*))?(?:#.*)?")
-_TOKENS_URL = re.compile(r"[^?#]*/exchange/tokens/?(?:[?#].*)?")
-_MARKETS_URL = re.compile(r"[^?#]*/mix/markets/?(?:[?#].*)?")
+# The requests of a HAR file whose answers are read.
+_TRADES = "user/trades"
+_TOKENS = "exchange/tokens"
+_MARKETS = "mix/markets"
+_URL = re.compile(
+    rf"[^?#]*/(?P<endpoint>{_TRADES}|{_TOKENS}|{_MARKETS})/?(?:\?(?P<query>[^#]*))?(?:#.*)?"
+)
 _ORIGIN = re.compile(r"[a-zA-Z]+://[^/?#]*")
 # Filters of a request. Under one of them ``totalNum`` counts less than the account's history.
 _FILTERS = ("market", "orderHash", "start", "end", "fromId")
@@ -88,7 +92,9 @@ class Saved(NamedTuple):
 
     def size(self) -> int:
         """Bytes of the page, and some more, so that a group of empty or parsed pages ends too."""
-        return PAGE_BYTES + len(self.page)
+        # A parsed page, which may be anything, has no length in bytes.
+        text = self.page if isinstance(self.page, (bytes, str)) else ""
+        return PAGE_BYTES + len(text)
 
     def agreed(self, account_id: int | None, fill_type: str | None) -> Saved:
         """Return the page with what is given of it, which must not contradict what its wrapping says."""
@@ -216,7 +222,8 @@ def read_har(answer: Any, place: str) -> Har:
             hint=_HAR_HINT,
         )
     pages: list[Saved] = []
-    tokens = markets = source = None
+    listings = {}
+    source = None
     origins = set()
     for number, entry in enumerate(entries):
         where = f"{place}.log.entries[{number}]"
@@ -225,22 +232,20 @@ def read_har(answer: Any, place: str) -> Har:
         # Before a request, browsers may ask by OPTIONS whether they may send it.
         if not isinstance(url, str) or _member(request, "method") not in (None, "GET"):
             continue
-        asked = _TRADES_URL.fullmatch(url)
-        is_listing = _TOKENS_URL.fullmatch(url) or _MARKETS_URL.fullmatch(url)
-        if not asked and not is_listing:
+        asked = _URL.fullmatch(url)
+        if not asked:
             continue
-        body = _body(entry, where, is_needed=asked is not None)
+        endpoint = asked["endpoint"]
+        body = _body(entry, where, is_needed=endpoint == _TRADES)
         if body is None:
             continue
         origin = _ORIGIN.match(url)
         origins.add(origin[0].lower() if origin else "")
         source = _stated_source(entry) or source
-        if asked:
+        if endpoint == _TRADES:
             pages += _requested(body, where, asked["query"] or "")
-        elif _TOKENS_URL.fullmatch(url):
-            tokens = body
         else:
-            markets = body
+            listings[endpoint] = body
     if len(origins) > 1:
         # Tokens and accounts of one exchange have the numbers of others on another.
         raise UnexpectedAnswer(
@@ -256,6 +261,8 @@ def read_har(answer: Any, place: str) -> Har:
             got=f"{len(entries)} requests, none of them with such an answer",
             hint=_HAR_HINT,
         )
+    tokens = listings.get(_TOKENS)
+    markets = listings.get(_MARKETS)
     listing = (tokens, markets) if tokens and markets else None
     return Har(pages, listing, source)
 

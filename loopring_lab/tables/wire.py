@@ -251,11 +251,9 @@ def fault_of(row: Any) -> tuple[str, str] | None:
             "a token trade of 7 or more members",
             f"an NFT trade of {NFT_MEMBERS} members",
         )
-    return (
-        ("7 or more members", f"{len(row)}: {short(row)}")
-        if len(row) < len(CORE)
-        else None
-    )
+    if len(row) < len(CORE):
+        return "7 or more members", f"{len(row)}: {short(row)}"
+    return None
 
 
 def refuse_without_trades(batches: Iterable[Batch]) -> None:
@@ -314,35 +312,24 @@ def parse(
     size: int = MAX_DOCUMENT,
 ) -> Any:
     """Parse JSON text, keeping numbers as the text they were sent as; parsed answers are treated alike."""
-    if isinstance(page, (bytes, str)):
-        return parse_json(
-            page,
-            where,
-            size=size,
-            hint=_JSON_HINT,
-        )
-    try:
-        text = json.dumps(page)
-    except (TypeError, ValueError, RecursionError) as error:
-        got = str(error)[:80]
-        hint = "Give the answer as it was received, in bytes."
-    else:
-        return parse_json(text, where, hint=_JSON_HINT)
-    raise UnexpectedAnswer(
-        where,
-        expected="an answer of JSON values",
-        got=got,
-        hint=hint,
-    )
+    if not isinstance(page, (bytes, str)):
+        try:
+            page = json.dumps(page)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UnexpectedAnswer(
+                where,
+                expected="an answer of JSON values",
+                got=str(error)[:80],
+                hint="Give the answer as it was received, in bytes.",
+            ) from None
+    return parse_json(page, where, size=size, hint=_JSON_HINT)
 
 
 def short(value: Any) -> str:
     """Show a value from the wire in an error message, cut to 80 characters."""
-    return (
-        "nothing (null)"
-        if value is None
-        else printable(f"{type(value).__name__.lower()} {to_json(value)}")
-    )
+    if value is None:
+        return "nothing (null)"
+    return printable(f"{type(value).__name__.lower()} {to_json(value)}")
 
 
 def _read(

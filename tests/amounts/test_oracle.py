@@ -11,11 +11,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.optional import thorough
 
+from loopring_lab.amounts import fit, to_smallest
 from loopring_lab.amounts.dtype import AmountArray, multiply
 from loopring_lab.amounts.scalar import Amount
+from loopring_lab.amounts.scaling import from_integers, rescale, to_integers
+from loopring_lab.amounts.series import as_series
 from loopring_lab.errors import AmountError, LabError
 
 UNIT = 10**18
@@ -334,6 +340,7 @@ TOO_LARGE: dict[str, Callable[[pd.Series], Any]] = {
     "times -2": lambda big: big * -2,
     "times 10**19": lambda big: big * 10**19,
     "times integers": lambda big: big * np.array([1, 1, 2**62]),
+    "times long integers": lambda big: big * [10**25, 1, 1],
     "cumsum": lambda big: big.cumsum(),
     "sum of groups": lambda big: big.groupby([0, 0, 0]).sum(),
     "cumsum of groups": lambda big: big.groupby([0, 0, 0]).cumsum(),
@@ -372,3 +379,102 @@ def test_floats_become_amounts_by_their_shortest_decimals(drawn):
         units(pd.Series(floats[:500], dtype=object).astype("amount")) == expected[:500]
     )
     assert units(amounts([UNIT]).replace(1, 0.1)) == [UNIT // 10]
+
+
+# Decimal types between which pyarrow's own casts are wrong for some values.
+WIDTHS = [
+    pa.decimal128(38, 0),
+    pa.decimal128(38, 2),
+    pa.decimal128(38, 18),
+    pa.decimal128(38, 38),
+    pa.decimal256(76, 0),
+    pa.decimal256(76, 18),
+    pa.decimal256(76, 36),
+    pa.decimal256(76, 76),
+]
+
+
+@given(
+    st.integers(0, 10**76 - 1),
+    st.integers(0, 75),
+    st.integers(-3, 3),
+    st.sampled_from(WIDTHS),
+    st.sampled_from(WIDTHS),
+)
+@example(5981034194458268188675220088511, 0, 0, pa.decimal128(38, 0), WIDTHS[2])
+@example(4611686018427387904, 18, -1, pa.decimal128(38, 18), pa.decimal128(38, 0))
+@example(13742824334913615953919, 18, 0, pa.decimal256(76, 36), WIDTHS[2])
+def test_a_decimal_type_is_changed_exactly_or_refused(size, zeros, more, kind, to):
+    # Near a number that ends in zeros, where digits are cut.
+    number = (size * 10**zeros + more) % 10**kind.precision
+    scaled, rest = divmod(number * 10**to.scale, 10**kind.scale)
+    array = from_integers([number, -number, None], kind)
+    for truncate in (False, True):
+        if scaled < 10**to.precision and (truncate or not rest):
+            found = to_integers(rescale(array, to, truncate=truncate))
+            assert found == [scaled, -scaled, None]
+        else:
+            with pytest.raises(pa.ArrowInvalid):
+                rescale(array, to, truncate=truncate)
+
+
+def test_decimals_of_other_types_become_amounts_exactly_or_are_refused():
+    # Times 10**18, this is a number of 38 digits modulo 2**128.
+    large = [5981034194458268188675220088511]
+    whole = as_series(from_integers(large, pa.decimal128(38, 0)))
+    for convert in (fit, AmountArray, lambda column: column.astype("amount")):
+        with pytest.raises(AmountError, match="20 digits before the point"):
+            convert(whole)
+
+
+def test_more_smallest_units_than_there_is_room_for_are_refused():
+    # Times 10**12, this is a number of 76 digits modulo 2**256.
+    number = 816234309814612688816576065201599448412251602209598899720125413883
+    wide = as_series(from_integers([number], pa.decimal256(76, 18)))
+    with pytest.raises(AmountError, match="more than 76 digits of smallest units"):
+        to_smallest(wide, 30)
+
+
+def test_amounts_become_decimals_of_other_types_exactly_or_are_refused():
+    # Times 100, this is a number of 38 digits modulo 2**128.
+    series = amounts([3452823669209384634633746074317682114])
+    narrow = pa.decimal128(38, 20)
+    with pytest.raises(pa.ArrowInvalid):
+        series.astype(pd.ArrowDtype(narrow))
+    with pytest.raises(pa.ArrowInvalid):
+        pa.array(series.array, narrow)
+    fitting = amounts([UNIT]).astype(pd.ArrowDtype(narrow))
+    assert fitting.dtype == pd.ArrowDtype(narrow)
+    assert fitting.tolist() == [1]
+
+
+@pytest.mark.parametrize("places", [-40, -21, -10, 0, 2, 9, 17, 18, 30])
+def test_rounding(drawn, places):
+    # Near a half, and below a whole, where pyarrow gets a wrong last digit for some.
+    step = 10 ** max(0, min(18 - places, 38))
+    near = [one // step * step + step // 2 for one in drawn.first]
+    near += [2**bits * step - 2 for bits in range(80)]
+    known = [one for one in drawn.first + near if abs(one) <= LARGEST // 2]
+    assert units(amounts(known).round(places)) == [
+        round(Fraction(one, step)) * step for one in known
+    ]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_products_with_long_integers(listed):
+    # Times 10**18 and back, pyarrow alone finds a remainder.
+    factor = 73786976294838206463
+    found = amounts([1, -1]) * ([factor, factor] if listed else factor)
+    assert units(found) == [factor, -factor]
+
+
+def test_amounts_that_round_to_more_digits_than_there_are_are_refused():
+    with pytest.raises(AmountError, match="20 digits before the point"):
+        amounts([LARGEST]).round(0)
+
+
+def test_integers_are_cut_toward_zero(drawn):
+    below_wholes = [2**bits * UNIT - 2 for bits in range(63)]
+    known = [one for one in drawn.first + below_wholes if abs(one) < 2**63 * UNIT]
+    found = amounts(known).astype("int64").tolist()
+    assert found == [math.trunc(Fraction(one, UNIT)) for one in known]
