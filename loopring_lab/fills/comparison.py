@@ -163,8 +163,21 @@ def compare_venues(
     0  undecided      own trades
     """
     caller = "lab.fills.compare_venues"
-    check_level(intervals, caller)
     keys = keys_of(trades, by, caller, *RESULTS)
+    return compare_by(keys, trades, prices, horizon, intervals, cluster, caller)
+
+
+def compare_by(
+    keys: Keys,
+    trades: Any,
+    prices: Any,
+    horizon: str | pd.Timedelta,
+    intervals: float,
+    cluster: str | None,
+    caller: str,
+) -> Any:
+    """Return the answer of `compare_venues` by keys, which may be periods."""
+    check_level(intervals, caller)
     if "fill_type" in keys.names:
         raise LabError(
             f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
