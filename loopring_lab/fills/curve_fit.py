@@ -82,15 +82,11 @@ class CostFit:
         return self._covariance(np.column_stack(sums))
 
     def _covariance(self, scores: np.ndarray) -> np.ndarray:
-        from statsmodels.stats.sandwich_covariance import cov_cluster
-
-        # One cluster says nothing of how clusters vary, and statsmodels takes its row for a column.
+        """Return the sandwich of scores, a row for each cluster; one cluster says nothing of how clusters vary."""
+        bread: np.ndarray = self._fit.normalized_cov_params
         if len(scores) < 2:
-            return np.full_like(self._fit.normalized_cov_params, np.nan)
-        each = np.arange(len(scores))
-        bread = self._fit.normalized_cov_params
-        covariance: np.ndarray = cov_cluster((scores, bread), each, False)
-        return covariance
+            return np.full_like(bread, np.nan)
+        return bread @ (scores.T @ scores) @ bread
 
     def variance_of_mix(self) -> float:
         """Return the variance of a curve's level that comes from which markets, sides and hours orders were in."""

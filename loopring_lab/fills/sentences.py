@@ -110,9 +110,6 @@ def _of_quotes(row: dict[Any, Any]) -> str:
         return NO_QUOTES
     low = row["low_opportunity_bps"]
     high = row["high_opportunity_bps"]
-    interval = "too few orders for an interval"
-    if not pd.isna(low):
-        interval = f"interval {_rounded(low)} to {_rounded(high)}"
     # Without an interval both ends are missing, and no comparison with 0 holds.
     verdict = "Undecided"
     if low > 0:
@@ -121,7 +118,7 @@ def _of_quotes(row: dict[Any, Any]) -> str:
         verdict = "The book was cheaper than the pool would have been"
     quoted = row["orders"] - row["unquoted"]
     return (
-        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({interval}), all in, over the {quoted:,} of "
+        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({_interval(low, high)}), all in, over the {quoted:,} of "
         f"{row['orders']:,} orders on the book that have a quote."
     )
 
@@ -129,9 +126,7 @@ def _of_quotes(row: dict[Any, Any]) -> str:
 def _sentence(row: dict[Any, Any]) -> str:
     if pd.isna(row["difference_bps"]):
         return NOTHING
-    interval = "too few orders for an interval"
-    if not pd.isna(row["low_bps"]):
-        interval = f"interval {_rounded(row['low_bps'])} to {_rounded(row['high_bps'])}"
+    interval = _interval(row["low_bps"], row["high_bps"])
     rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
     headline = (
         f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps "
@@ -199,6 +194,13 @@ def _by_horizon(row: dict[Any, Any]) -> str:
         f"Price alone, against the price before the order: {effective} bps (effective). "
         f"Of these, {realized} are realized, and {impact} are impact."
     )
+
+
+def _interval(low: float, high: float) -> str:
+    """Say where an interval begins and ends; both are missing where there is none."""
+    if pd.isna(low):
+        return "too few orders for an interval"
+    return f"interval {_rounded(low)} to {_rounded(high)}"
 
 
 def _rounded(bps: float) -> str:
