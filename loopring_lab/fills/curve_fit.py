@@ -53,10 +53,10 @@ class CostFit:
         with warnings.catch_warnings():
             # Of what the orders do not tell apart, `estimates` gives none.
             warnings.filterwarnings("ignore", "The design matrix is rank-deficient")
-            costs = cells["cost"] / self._orders
+            costs = cells["cost"].to_numpy() / self._orders
             self._fit = models.WLS(costs, self._rows, self._orders).fit()
-        self.expected = self._fit.fittedvalues.to_numpy()
-        self._coefficients = self._fit.params.to_numpy()
+        self.expected = self._fit.fittedvalues
+        self._coefficients = self._fit.params
         # The last columns are the effects.
         self._first_effect = self._rows.shape[1] - len(self._effects)
 
