@@ -16,6 +16,7 @@ from loopring_lab.engine.asof import (
     before_sql,
     prices_sql,
     spans_sql,
+    too_late_sql,
     with_spans_sql,
 )
 from loopring_lab.engine.estimates import check_level
@@ -25,12 +26,12 @@ from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.estimands import RESULTS, check_cluster, estimand_steps
 from loopring_lab.fills.prices import (
+    LAST_FILL_MS,
     OWN_TRADES,
     is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
-    too_late_sql,
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
@@ -266,7 +267,7 @@ FROM arrived"""
 -- fills; a reference from `anchor` on is too late
 SELECT * EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_before,
-    {too_late_sql(horizon)} AS anchor
+    {too_late_sql(LAST_FILL_MS, horizon)} AS anchor
 FROM arrived"""
     steps["found"] = asof_sql("later", "last")
     return steps

@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql, with_spans_sql
+from loopring_lab.engine.asof import (
+    asof_sql,
+    prices_sql,
+    spans_sql,
+    too_late_sql,
+    with_spans_sql,
+)
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.query import LEFT_OUT, collected, finished, without_note
@@ -20,12 +26,12 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
 from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
 from loopring_lab.fills.prices import (
+    LAST_FILL_MS,
     OWN_TRADES,
     is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
-    too_late_sql,
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
@@ -342,7 +348,7 @@ def _order_steps(prices: Any, kind: str, horizon: Any, caller: str) -> dict[str,
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
 SELECT *,
-    {too_late_sql(length)} AS anchor
+    {too_late_sql(LAST_FILL_MS, length)} AS anchor
 FROM ({with_spans_sql("takers")})
 WHERE is_taken""",
         "found": asof_sql("anchored", "last"),

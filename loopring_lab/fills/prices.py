@@ -67,17 +67,16 @@ OWN_TRADES_NOTE = (
 CHANCE = 0.01
 
 
-def too_late_sql(horizon: int) -> str:
-    """Return the moment from which prices are later than so many ms after an order's last fill, as SQL."""
-    return f"((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS}"
+# When an order was filled for the last time, in milliseconds.
+LAST_FILL_MS = f"(last_fill >> {PLACE_BITS})"
 
 
 def is_near_sql(kind: str, horizon: int) -> str:
-    """Return whether a price found before `too_late_sql` may be an order's reference, as SQL."""
+    """Return whether a price before the horizon of `LAST_FILL_MS` may be an order's reference, as SQL."""
     if kind == OWN_TRADES:
         # A trade after the order is not one of its own fills.
         return "found_moment > last_fill"
-    return f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
+    return f"found_moment >> {PLACE_BITS} >= {LAST_FILL_MS} - {horizon}"
 
 
 def price_gap(

@@ -118,8 +118,8 @@ def _of_quotes(row: dict[Any, Any]) -> str:
         verdict = "The book was cheaper than the pool would have been"
     quoted = row["orders"] - row["unquoted"]
     return (
-        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({_interval(low, high)}), all in, over the {quoted:,} of "
-        f"{row['orders']:,} orders on the book that have a quote."
+        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({_interval(low, high)}), all in, over the "
+        f"{quoted:,} of {row['orders']:,} orders on the book that have a quote."
     )
 
 
