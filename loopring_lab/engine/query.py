@@ -614,6 +614,13 @@ def collected(found: Any, caller: str) -> pa.Table:
         return frames.to_table(found, caller)
 
 
+def as_pandas(found: Any, caller: str) -> pd.DataFrame:
+    """Return an answer of any kind as a pandas frame."""
+    if isinstance(found, pd.DataFrame):
+        return found
+    return frames.to_pandas(collected(found, caller))
+
+
 # Notes
 
 

@@ -20,7 +20,13 @@ from loopring_lab.engine.asof import (
 )
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
-from loopring_lab.engine.query import LEFT_OUT, collected, finished, without_note
+from loopring_lab.engine.query import (
+    LEFT_OUT,
+    as_pandas,
+    collected,
+    finished,
+    without_note,
+)
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
@@ -275,7 +281,7 @@ def crossing(curves: Any) -> Any:
     caller = "lab.fills.crossing"
     names = frames.column_names(curves, caller)
     frames.check_columns(list(CURVE)[:-1], names, caller)
-    table = frames.to_pandas(collected(curves, caller))
+    table = as_pandas(curves, caller)
     is_difference = table["venue"] == DIFFERENCE
     known = table[is_difference].dropna(subset=["cost_bps"])
     found = _crossing_of(known.sort_values("size"))

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.query import collected
+from loopring_lab.engine.query import as_pandas
 from loopring_lab.errors import LabError
 from loopring_lab.fills import earnings
 from loopring_lab.fills.comparison import differs_by_flow
@@ -82,9 +82,7 @@ def describe(comparison: Any) -> Sentences:
             f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues, of "
             "lab.fills.liquidity, or of lab.fills.pool_quotes with by=, such as by=[]."
         )
-    table = comparison
-    if not isinstance(comparison, pd.DataFrame):
-        table = frames.to_pandas(collected(comparison, caller))
+    table = as_pandas(comparison, caller)
     if is_of_pools:
         return Sentences("\n".join(earnings.sentences(table)) or "No fills of a pool.")
     keys = names[: names.index("fills")]
