@@ -11,14 +11,7 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask, counts
-from loopring_lab.engine.asof import (
-    asof_sql,
-    before_sql,
-    prices_sql,
-    spans_sql,
-    too_late_sql,
-    with_spans_sql,
-)
+from loopring_lab.engine.asof import asof_sql, before_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import DAY, Keys, keys_of
 from loopring_lab.engine.query import PLACE_BITS, collected, with_note
@@ -27,14 +20,14 @@ from loopring_lab.errors import LabError
 from loopring_lab.fills.estimands import RESULTS, check_cluster, estimand_steps
 from loopring_lab.fills.prices import (
     LAST_FILL_MS,
-    OWN_TRADES,
     is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
+    taker_steps,
     worse_sql,
 )
-from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
+from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
@@ -242,11 +235,8 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
 
 def _priced_steps(prices: Any, kind: str, horizon: int, caller: str) -> dict[str, str]:
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
-    has_trades = prices is not None and kind == OWN_TRADES
     steps = {
-        **TAKEN,
-        "spans": spans_sql(with_prices=has_trades),
-        "known_prices": prices_sql(prices, caller, "last"),
+        **taker_steps(prices, kind, caller),
         "classed": f"""
 -- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
 SELECT *,

@@ -86,7 +86,8 @@ class CostFit:
         bread: np.ndarray = self._fit.normalized_cov_params
         if len(scores) < 2:
             return np.full_like(bread, np.nan)
-        return bread @ (scores.T @ scores) @ bread
+        covariance: np.ndarray = bread @ (scores.T @ scores) @ bread
+        return covariance
 
     def variance_of_mix(self) -> float:
         """Return the variance of a curve's level that comes from which markets, sides and hours orders were in."""

@@ -11,13 +11,7 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.asof import (
-    asof_sql,
-    prices_sql,
-    spans_sql,
-    too_late_sql,
-    with_spans_sql,
-)
+from loopring_lab.engine.asof import asof_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
 from loopring_lab.engine.query import (
@@ -33,14 +27,14 @@ from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
 from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
 from loopring_lab.fills.prices import (
     LAST_FILL_MS,
-    OWN_TRADES,
     is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
+    taker_steps,
     worse_sql,
 )
-from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
+from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
 
 DIFFERENCE = "difference"
@@ -346,11 +340,8 @@ def _order_steps(prices: Any, kind: str, horizon: Any, caller: str) -> dict[str,
         raise LabError(
             f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
         )
-    has_trades = prices is not None and kind == OWN_TRADES
     return {
-        **TAKEN,
-        "spans": spans_sql(with_prices=has_trades),
-        "known_prices": prices_sql(prices, caller, "last"),
+        **taker_steps(prices, kind, caller),
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
 SELECT *,

@@ -28,6 +28,7 @@ from loopring_lab.engine.query import PLACE_BITS, Question, with_note
 from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
+from loopring_lab.fills.sides import TAKEN
 from loopring_lab.query import parse_tolerance
 
 SHOWN = (
@@ -352,6 +353,16 @@ def price_steps(
 -- fills with the time of their order
 SELECT * EXCLUDE (first_fill, last_fill), {began} AS began, {ended} AS ended
 FROM ({with_spans_sql(rows)})""",
+    }
+
+
+def taker_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
+    """Return the steps from roles to ``takers``, with ``spans`` and ``known_prices`` of the last price before each."""
+    has_trades = prices is not None and kind == OWN_TRADES
+    return {
+        **TAKEN,
+        "spans": spans_sql(with_prices=has_trades),
+        "known_prices": prices_sql(prices, caller, "last"),
     }
 
 
