@@ -142,10 +142,7 @@ FROM later""",
 SELECT {group},
     count(*) AS fills,
     count(*) FILTER (WHERE NOT is_priced) AS unpriced,
-    {priced("notional")},
-    {priced("paid")},
-    {priced("net")},
-    {priced("markout")}
+    sum(COLUMNS(['notional', 'paid', 'net', 'markout'])) FILTER (WHERE is_priced)
 FROM gained
 GROUP BY ALL""",
         "answer": f"""
@@ -185,11 +182,6 @@ def product_sql(size: str, price: str) -> str:
     return f"""{size} // {unit} * {price}
         + {size} % {unit} * ({price} // {unit})
         + {size} % {unit} * ({price} % {unit}) // {unit}"""
-
-
-def priced(name: str) -> str:
-    """Return the sum of a column over the fills that have a price, as SQL."""
-    return f"sum({name}) FILTER (WHERE is_priced) AS {name}"
 
 
 def rate_sql(amount: str) -> str:
