@@ -297,6 +297,20 @@ def test_few_orders_have_no_curve(trades, marks):
     assert reason == "no sizes at which both venues have a curve"
 
 
+def test_orders_that_are_all_alike_have_a_curve(trades):
+    taker = trades[trades["role"] == "taker"].head(1)
+    number = pd.Series(range(25))
+    alike = pd.concat([taker] * len(number), ignore_index=True).assign(
+        trade_id=number,
+        order_hash=number.astype(str),
+        created_at=taker["created_at"].iloc[0].floor("h")
+        + pd.to_timedelta(number, unit="s"),
+    )
+    curves = lab.fills.cost_curves(alike)
+    assert len(curves["venue"].unique()) == 1
+    assert curves["cost_bps"].notna().all()
+
+
 def test_few_clusters_have_no_band(trades, marks):
     busiest = trades.loc[trades["role"] == "taker", "account_id"].mode()[0]
     mine = trades[trades["account_id"] == busiest]

@@ -107,6 +107,25 @@ def test_of_several_prices_at_a_moment_that_of_the_nearest_trade_counts():
     assert [following[place] for place in (0, 4, 8)] == [101, 107, 112]
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda frame, length: lab.fills.markouts(frame, horizons=[length], by=[]),
+        lambda frame, length: lab.fills.compare_venues(frame, horizon=length),
+        lambda frame, length: lab.fills.cost_curves(frame, horizon=length),
+    ],
+    ids=["markouts", "compare_venues", "cost_curves"],
+)
+def test_a_horizon_beyond_all_trades_may_be_of_any_length(ask):
+    since = 1_648_749_600_000
+    frame = trades(*(fill(since + SECOND * n, "100", type="taker") for n in range(25)))
+    at_book = frame.assign(fill_type="dex")
+    found = [ask(at_book, length) for length in ("40000d", "100000d")]
+    pd.testing.assert_frame_equal(
+        *(answer.drop(columns="horizon", errors="ignore") for answer in found)
+    )
+
+
 DRAWN: dict[str, st.SearchStrategy[Any]] = {
     "created_at": st.one_of(st.none(), st.integers(-3, 6)),
     "market": st.sampled_from(["A", "B", None]),

@@ -17,6 +17,8 @@ Nearest = Literal["last", "first"]
 
 # The highest number of DuckDB's BIGINT.
 UNKNOWN_ID = (1 << 63) - 1
+# No horizon is longer than 139 years: moments hold times up to the year 2248.
+LONGEST = 1 << 42
 
 PRICE_COLUMNS = (*PLACE, *ORDER_COLUMNS)
 """What prices that are trades have for the steps below: `Question.price_may_have`."""
@@ -146,6 +148,11 @@ SELECT * EXCLUDE (keys, met_price, met_moment),
     CASE WHEN {near} THEN met_price END AS found_price,
     CASE WHEN {near} THEN met_moment END AS found_moment
 FROM met"""
+
+
+def too_late_sql(ms: str, horizon: str | int) -> str:
+    """Return the moment from which prices are later than a horizon after a time, as SQL; both are in milliseconds."""
+    return f"({ms} + least({horizon}, {LONGEST}) + 1) * {1 << PLACE_BITS}"
 
 
 def time_sql(moment: str) -> str:

@@ -43,6 +43,15 @@ def quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
+def widening(level: float) -> float:
+    """Return how many standard errors more an interval reaches, divided by the degrees of freedom.
+
+    It is the first term of the expansion of Student's t in 1 / degrees of freedom (Abramowitz and Stegun, 26.7.5).
+    """
+    z = quantile(level)
+    return (z**3 + z) / 4
+
+
 def with_estimates(
     question: Question,
     rates: Sequence[str],
@@ -88,10 +97,7 @@ def with_estimates(
     # All rates are over the same rows, so that parts of a cost add up.
     whole = " + ".join(rates)
     middles = [f"m.{name} AS median_{name}" for name in question.medians]
-    # The normal quantile z, widened by the first term of the expansion of Student's t in 1 / degrees of freedom
-    # (Abramowitz and Stegun, 26.7.5): z + (z**3 + z) / (4 * degrees).
-    z = quantile(level)
-    reach = f"{z} + {(z**3 + z) / 4} / (effective - 1)"
+    reach = f"{quantile(level)} + {widening(level)} / (effective - 1)"
 
     def each(line: str) -> str:
         return ",\n    ".join(line.format(rate) for rate in rates)

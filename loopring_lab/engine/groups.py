@@ -89,8 +89,8 @@ def count_and_unit(every: str) -> tuple[int, str]:
 class Keys:
     """The keys of an answer: their names in it, and how their values are put in order.
 
-    ``order`` holds, for ordered categories, the values of a key in their order. ``added`` are the keys that are no
-    columns of the caller's: a step of the question adds them.
+    With ``every`` one of them is ``period``. ``order`` holds, for ordered categories, the values of a key in their
+    order. ``added`` are the other keys that are no columns of the caller's: a step of the question adds them.
     """
 
     names: tuple[str, ...] = ()
@@ -101,23 +101,17 @@ class Keys:
     @property
     def of_frame(self) -> list[str]:
         """The keys that are columns of the caller's."""
-        return [name for name in self.names if name not in self.added]
-
-    @property
-    def answer_names(self) -> tuple[str, ...]:
-        """The names of the keys in the answer: with `every`, ``period`` is the first."""
-        return self.names if self.every is None else ("period", *self.names)
+        others = self.added if self.every is None else (*self.added, "period")
+        return [name for name in self.names if name not in others]
 
     @property
     def aliases(self) -> list[str]:
         """The names of the keys in queries."""
-        return [
-            f"group_{number}" for number, _ in enumerate(self.answer_names, start=1)
-        ]
+        return [f"group_{number}" for number, _ in enumerate(self.names, start=1)]
 
     def definitions(self, types: Mapping[str, str]) -> list[str]:
         """Return the keys of a frame with columns of these types: one line of a SELECT for each."""
-        aliases = dict(zip(self.answer_names, self.aliases, strict=True))
+        aliases = dict(zip(self.names, self.aliases, strict=True))
         lines = [f"0 AS {EVERYTHING}"]
         if self.every is not None:
             lines.append(f"{period_sql(self.every)} AS {aliases['period']}")
@@ -147,7 +141,7 @@ class Keys:
         """Return ORDER BY with the keys of a table and other columns, unknown ones last."""
         prefix = f"{table}." if table else ""
         terms = [prefix + EVERYTHING]
-        for key, name in zip(self.aliases, self.answer_names, strict=True):
+        for key, name in zip(self.aliases, self.names, strict=True):
             alias = prefix + key
             values = self.order.get(name)
             if values:
@@ -170,7 +164,10 @@ def keys_of(
     *reserved: str,
     every: str | None = None,
 ) -> Keys:
-    """Check ``by=`` and ``every=`` of a call. `reserved` are names that its answer has for columns of its own."""
+    """Check ``by=`` and ``every=`` of a call. `reserved` are names that its answer has for columns of its own.
+
+    With `every`, ``period`` is the first key.
+    """
     if every is not None:
         period_sql(every)  # raises where it is not a period
         reserved = (*reserved, "period")
@@ -189,6 +186,8 @@ def keys_of(
             continue
         raise LabError(f"{caller}: by= cannot include {name!r}. {hint}")
     order = {name: frames.category_order(frame, name, caller) for name in names}
+    if every is not None:
+        names = ["period", *names]
     return Keys(tuple(names), every, order)
 
 

@@ -603,7 +603,7 @@ def with_hugeints(table: pa.Table) -> pa.Table:
 
 def named(table: pa.Table, keys: Keys) -> pa.Table:
     """Give the keys of an answer their names."""
-    names = dict(zip(keys.aliases, keys.answer_names, strict=True))
+    names = dict(zip(keys.aliases, keys.names, strict=True))
     kept = [name for name in table.column_names if name != EVERYTHING]
     return table.select(kept).rename_columns([names.get(name, name) for name in kept])
 
@@ -612,6 +612,13 @@ def collected(found: Any, caller: str) -> pa.Table:
     """Return an answer of any kind as an Arrow table."""
     with translated(caller):
         return frames.to_table(found, caller)
+
+
+def as_pandas(found: Any, caller: str) -> pd.DataFrame:
+    """Return an answer of any kind as a pandas frame."""
+    if isinstance(found, pd.DataFrame):
+        return found
+    return frames.to_pandas(collected(found, caller))
 
 
 # Notes

@@ -58,9 +58,9 @@ SUMMARY = {
 }
 
 
-def with_key(keys: Keys, name: str) -> Keys:
-    """Return keys with a column after them, unless it is one of them."""
-    return replace(keys, names=tuple(dict.fromkeys([*keys.names, name])))
+def with_key(keys: Keys, *names: str) -> Keys:
+    """Return keys with columns after them, but for those that are among them."""
+    return replace(keys, names=tuple(dict.fromkeys([*keys.names, *names])))
 
 
 def rates_sql(keys: Keys, rows: str = "trades") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.query import collected
+from loopring_lab.engine.query import as_pandas
 from loopring_lab.errors import LabError
 from loopring_lab.prose import Sentences
 
@@ -55,9 +55,7 @@ def describe(fees: Any) -> Sentences:
             f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fees.summary, of "
             "lab.fees.over_time, or of lab.fees.in_token with by=, such as by=[]."
         )
-    table = fees
-    if not isinstance(fees, pd.DataFrame):
-        table = frames.to_pandas(collected(fees, caller))
+    table = as_pandas(fees, caller)
     if table.empty:
         return Sentences("No fees.")
     return Sentences(_worth(table) if is_of_values else _rates(table))

@@ -78,7 +78,7 @@ def vwap(
     """
     caller = "lab.fills.vwap"
     keys = keys_of(trades, by, caller, *RESERVED, "vwap", every=every)
-    keys = sums.with_key(sums.with_key(keys, "base"), "quote")
+    keys = sums.with_key(keys, "base", "quote")
     group = keys.columns()
     totals = f"""
 -- sums of each pair

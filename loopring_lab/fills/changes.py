@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.ask import ask
 from loopring_lab.engine.estimates import check_level, quantile
-from loopring_lab.engine.groups import keys_of, period_sql
-from loopring_lab.engine.query import Question, collected
-from loopring_lab.fills.comparison import compare_venues
+from loopring_lab.engine.groups import keys_of
+from loopring_lab.engine.query import collected
+from loopring_lab.fills.comparison import compare_by
+from loopring_lab.fills.estimands import RESULTS
 from loopring_lab.fills.prices import noted
 
 # The part of the periods before the first and after the last break that is looked for (Andrews): fewer periods say
@@ -113,21 +114,12 @@ def changes(
     11 2022-12-01 00:00:00+00:00       -2.650462  undecided
     """
     caller = "lab.fills.changes"
-    keys = keys_of(trades, by, caller, *COMPARED, every=every)
-    names = [*keys.names, "period"]
-    periods = f"""
--- the start of the period of each row
-SELECT row,
-    {period_sql(every)} AS period
-FROM trades"""
-    # Rows come in the order of the trades, which nothing below depends on.
-    question = Question(
-        caller, {"rows": periods}, ("created_at",), shown=None, is_sorted=True
-    )
-    dated = ask(question, trades)
+    keys = keys_of(trades, by, caller, *COMPARED, *RESULTS, every=str(every))
+    period, *others = keys.names
+    keys = replace(keys, names=(*others, period))
 
     def compared(level: float) -> pa.Table:
-        answer = compare_venues(dated, prices, names, horizon, level)
+        answer = compare_by(keys, trades, prices, horizon, level, None, caller)
         return collected(answer, caller)
 
     table = frames.to_pandas(compared(intervals))
@@ -139,7 +131,7 @@ FROM trades"""
     for end in ("low_bps", "high_bps"):
         table[f"band_{end}"] = together[end]
     table["verdict"] = together["verdict"]
-    answer = pa.Table.from_pandas(table[[*names, *COMPARED]], preserve_index=False)
+    answer = pa.Table.from_pandas(table[[*keys.names, *COMPARED]], preserve_index=False)
     kind = table["reference"].iloc[0] if len(table) else ""
     return noted(frames.like(trades, answer), kind)
 

@@ -11,13 +11,7 @@ import pandas as pd
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask, counts
-from loopring_lab.engine.asof import (
-    asof_sql,
-    before_sql,
-    prices_sql,
-    spans_sql,
-    with_spans_sql,
-)
+from loopring_lab.engine.asof import asof_sql, before_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import DAY, Keys, keys_of
 from loopring_lab.engine.query import PLACE_BITS, collected, with_note
@@ -25,15 +19,15 @@ from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.estimands import RESULTS, check_cluster, estimand_steps
 from loopring_lab.fills.prices import (
-    OWN_TRADES,
+    LAST_FILL_MS,
     is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
-    too_late_sql,
+    taker_steps,
     worse_sql,
 )
-from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
+from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
@@ -163,8 +157,21 @@ def compare_venues(
     0  undecided      own trades
     """
     caller = "lab.fills.compare_venues"
-    check_level(intervals, caller)
     keys = keys_of(trades, by, caller, *RESULTS)
+    return compare_by(keys, trades, prices, horizon, intervals, cluster, caller)
+
+
+def compare_by(
+    keys: Keys,
+    trades: Any,
+    prices: Any,
+    horizon: str | pd.Timedelta,
+    intervals: float,
+    cluster: str | None,
+    caller: str,
+) -> Any:
+    """Return the answer of `compare_venues` by keys, which may be periods."""
+    check_level(intervals, caller)
     if "fill_type" in keys.names:
         raise LabError(
             f"{caller}: by= cannot include 'fill_type', whose values are compared. Leave it out."
@@ -228,11 +235,8 @@ def _check_markets(trades: Any, prices: Any, caller: str) -> None:
 
 def _priced_steps(prices: Any, kind: str, horizon: int, caller: str) -> dict[str, str]:
     """Return the steps from roles to ``found``: takers' fills, with the price before their order and the reference."""
-    has_trades = prices is not None and kind == OWN_TRADES
     steps = {
-        **TAKEN,
-        "spans": spans_sql(with_prices=has_trades),
-        "known_prices": prices_sql(prices, caller, "last"),
+        **taker_steps(prices, kind, caller),
         "classed": f"""
 -- fills with their size class, equal sizes in one; the price before the order must be older than `anchor`
 SELECT *,
@@ -253,7 +257,7 @@ FROM arrived"""
 -- fills; a reference from `anchor` on is too late
 SELECT * EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_before,
-    {too_late_sql(horizon)} AS anchor
+    {too_late_sql(LAST_FILL_MS, horizon)} AS anchor
 FROM arrived"""
     steps["found"] = asof_sql("later", "last")
     return steps

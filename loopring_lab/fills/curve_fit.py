@@ -53,10 +53,10 @@ class CostFit:
         with warnings.catch_warnings():
             # Of what the orders do not tell apart, `estimates` gives none.
             warnings.filterwarnings("ignore", "The design matrix is rank-deficient")
-            costs = cells["cost"] / self._orders
+            costs = cells["cost"].to_numpy() / self._orders
             self._fit = models.WLS(costs, self._rows, self._orders).fit()
-        self.expected = self._fit.fittedvalues.to_numpy()
-        self._coefficients = self._fit.params.to_numpy()
+        self.expected = self._fit.fittedvalues
+        self._coefficients = self._fit.params
         # The last columns are the effects.
         self._first_effect = self._rows.shape[1] - len(self._effects)
 
@@ -82,14 +82,11 @@ class CostFit:
         return self._covariance(np.column_stack(sums))
 
     def _covariance(self, scores: np.ndarray) -> np.ndarray:
-        from statsmodels.stats.sandwich_covariance import cov_cluster
-
-        # One cluster says nothing of how clusters vary, and statsmodels takes its row for a column.
+        """Return the sandwich of scores, a row for each cluster; one cluster says nothing of how clusters vary."""
+        bread: np.ndarray = self._fit.normalized_cov_params
         if len(scores) < 2:
-            return np.full_like(self._fit.normalized_cov_params, np.nan)
-        each = np.arange(len(scores))
-        bread = self._fit.normalized_cov_params
-        covariance: np.ndarray = cov_cluster((scores, bread), each, False)
+            return np.full_like(bread, np.nan)
+        covariance: np.ndarray = bread @ (scores.T @ scores) @ bread
         return covariance
 
     def variance_of_mix(self) -> float:

@@ -11,24 +11,30 @@ import pyarrow as pa
 
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.asof import asof_sql, prices_sql, spans_sql, with_spans_sql
+from loopring_lab.engine.asof import asof_sql, too_late_sql, with_spans_sql
 from loopring_lab.engine.estimates import FEWEST, check_level
 from loopring_lab.engine.groups import Keys
-from loopring_lab.engine.query import LEFT_OUT, collected, finished, without_note
+from loopring_lab.engine.query import (
+    LEFT_OUT,
+    as_pandas,
+    collected,
+    finished,
+    without_note,
+)
 from loopring_lab.engine.worth import DAY_SQL, worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.curve_fit import CELL, STEPS, CostFit, sizes_at
 from loopring_lab.fills.estimands import LEAST_CLUSTERS, VENUES, check_cluster
 from loopring_lab.fills.prices import (
-    OWN_TRADES,
+    LAST_FILL_MS,
     is_near_sql,
     kind_of_prices,
     noted,
     question_of_prices,
-    too_late_sql,
+    taker_steps,
     worse_sql,
 )
-from loopring_lab.fills.sides import ROLE_COLUMNS, TAKEN, role_steps
+from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
 from loopring_lab.query import parse_length
 
 DIFFERENCE = "difference"
@@ -269,7 +275,7 @@ def crossing(curves: Any) -> Any:
     caller = "lab.fills.crossing"
     names = frames.column_names(curves, caller)
     frames.check_columns(list(CURVE)[:-1], names, caller)
-    table = frames.to_pandas(collected(curves, caller))
+    table = as_pandas(curves, caller)
     is_difference = table["venue"] == DIFFERENCE
     known = table[is_difference].dropna(subset=["cost_bps"])
     found = _crossing_of(known.sort_values("size"))
@@ -334,15 +340,12 @@ def _order_steps(prices: Any, kind: str, horizon: Any, caller: str) -> dict[str,
         raise LabError(
             f"{caller}: horizon={horizon!r} leaves no time for a price. Give one such as '1min'."
         )
-    has_trades = prices is not None and kind == OWN_TRADES
     return {
-        **TAKEN,
-        "spans": spans_sql(with_prices=has_trades),
-        "known_prices": prices_sql(prices, caller, "last"),
+        **taker_steps(prices, kind, caller),
         "anchored": f"""
 -- takers' fills; prices from `anchor` on are too late
 SELECT *,
-    {too_late_sql(length)} AS anchor
+    {too_late_sql(LAST_FILL_MS, length)} AS anchor
 FROM ({with_spans_sql("takers")})
 WHERE is_taken""",
         "found": asof_sql("anchored", "last"),

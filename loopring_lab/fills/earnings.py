@@ -12,7 +12,7 @@ import pandas as pd
 
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount, truncate
-from loopring_lab.engine.estimates import FEWEST, quantile
+from loopring_lab.engine.estimates import FEWEST, quantile, widening
 from loopring_lab.fills.prices import OWN_TRADES
 
 POOL = ["account_id", "market", "base", "quote"]
@@ -104,8 +104,7 @@ def mean_rate(net: np.ndarray, weights: np.ndarray) -> dict[str, float]:
         return rates
     off = ((net - mean * weights) ** 2).sum()
     error = math.sqrt(off * count / (count - 1)) / total
-    z = quantile(LEVEL)
-    reach = z + (z**3 + z) / 4 / (effective - 1)
+    reach = quantile(LEVEL) + widening(LEVEL) / (effective - 1)
     return rates | {
         "low_bps": 10_000 * (mean - reach * error),
         "high_bps": 10_000 * (mean + reach * error),

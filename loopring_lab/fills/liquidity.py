@@ -442,7 +442,7 @@ FLOWS = ("fees", "lost_to_arbitrage", "lost_to_users", "lost_to_unknown")
 
 def sums_sql(keys: Keys) -> str:
     """Return the step with the sums of each period and pool."""
-    named = zip(keys.aliases, keys.answer_names, strict=True)
+    named = zip(keys.aliases, keys.names, strict=True)
     group = ", ".join(f"{name} AS {alias}" for alias, name in named)
     return f"""
 -- sums of each period and pool; of a position also its value when the period begins and ends

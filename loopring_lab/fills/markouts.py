@@ -10,10 +10,10 @@ import pandas as pd
 
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask
-from loopring_lab.engine.asof import asof_sql, time_sql
+from loopring_lab.engine.asof import asof_sql, time_sql, too_late_sql
 from loopring_lab.engine.estimates import check_level
 from loopring_lab.engine.groups import keys_of, literal, several
-from loopring_lab.engine.query import BOTH_SIDES, PLACE_BITS
+from loopring_lab.engine.query import BOTH_SIDES
 from loopring_lab.errors import LabError
 from loopring_lab.fills.averages import with_average
 from loopring_lab.fills.orders import STORAGE_ID
@@ -166,7 +166,7 @@ SELECT b.* EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_before,
     number,
     horizon,
-    (ms + length + 1) * {1 << PLACE_BITS} AS anchor
+    {too_late_sql("ms", "length")} AS anchor
 FROM before AS b
 CROSS JOIN horizons""",
         "after": asof_sql("later", "last"),

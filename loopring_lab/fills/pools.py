@@ -7,9 +7,8 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine.ask import ask, counts
-from loopring_lab.engine.asof import asof_sql
+from loopring_lab.engine.asof import asof_sql, too_late_sql
 from loopring_lab.engine.groups import keys_of, literal
-from loopring_lab.engine.query import PLACE_BITS
 from loopring_lab.errors import LabError
 from loopring_lab.fills.prices import (
     kind_of_prices,
@@ -32,8 +31,6 @@ NEEDS = (
     "price",
     "notional",
 )
-# No horizon is longer than 139 years: moments hold times up to the year 2248.
-LONGEST = 1 << 42
 
 
 def pool_returns(
@@ -104,7 +101,7 @@ def pool_returns(
     """
     caller = "lab.fills.pool_returns"
     keys = keys_of(trades, ["market", "base", "quote"], caller, every=str(every))
-    length = min(parse_length(horizon, caller, "horizon"), LONGEST)
+    length = parse_length(horizon, caller, "horizon")
     check_fee(pool_fee_bps, caller)
     group = keys.columns()
     account = parse_account_id(pool_account, "pool_account")
@@ -118,7 +115,7 @@ def pool_returns(
 -- the same, to be looked up as late as the horizon
 SELECT * EXCLUDE (anchor, found_price, found_moment),
     found_price AS price_now,
-    (ms + {length + 1}) * {1 << PLACE_BITS} AS anchor
+    {too_late_sql("ms", length)} AS anchor
 FROM now""",
         "later": asof_sql("ahead", "last"),
         "gained": f"""
@@ -145,10 +142,7 @@ FROM later""",
 SELECT {group},
     count(*) AS fills,
     count(*) FILTER (WHERE NOT is_priced) AS unpriced,
-    {priced("notional")},
-    {priced("paid")},
-    {priced("net")},
-    {priced("markout")}
+    sum(COLUMNS(['notional', 'paid', 'net', 'markout'])) FILTER (WHERE is_priced)
 FROM gained
 GROUP BY ALL""",
         "answer": f"""
@@ -188,11 +182,6 @@ def product_sql(size: str, price: str) -> str:
     return f"""{size} // {unit} * {price}
         + {size} % {unit} * ({price} // {unit})
         + {size} % {unit} * ({price} % {unit}) // {unit}"""
-
-
-def priced(name: str) -> str:
-    """Return the sum of a column over the fills that have a price, as SQL."""
-    return f"sum({name}) FILTER (WHERE is_priced) AS {name}"
 
 
 def rate_sql(amount: str) -> str:

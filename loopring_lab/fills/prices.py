@@ -28,6 +28,7 @@ from loopring_lab.engine.query import PLACE_BITS, Question, with_note
 from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
+from loopring_lab.fills.sides import TAKEN
 from loopring_lab.query import parse_tolerance
 
 SHOWN = (
@@ -67,17 +68,16 @@ OWN_TRADES_NOTE = (
 CHANCE = 0.01
 
 
-def too_late_sql(horizon: int) -> str:
-    """Return the moment from which prices are later than so many ms after an order's last fill, as SQL."""
-    return f"((last_fill >> {PLACE_BITS}) + {horizon} + 1) * {1 << PLACE_BITS}"
+# When an order was filled for the last time, in milliseconds.
+LAST_FILL_MS = f"(last_fill >> {PLACE_BITS})"
 
 
 def is_near_sql(kind: str, horizon: int) -> str:
-    """Return whether a price found before `too_late_sql` may be an order's reference, as SQL."""
+    """Return whether a price before the horizon of `LAST_FILL_MS` may be an order's reference, as SQL."""
     if kind == OWN_TRADES:
         # A trade after the order is not one of its own fills.
         return "found_moment > last_fill"
-    return f"found_moment >> {PLACE_BITS} >= (last_fill >> {PLACE_BITS}) - {horizon}"
+    return f"found_moment >> {PLACE_BITS} >= {LAST_FILL_MS} - {horizon}"
 
 
 def price_gap(
@@ -353,6 +353,16 @@ def price_steps(
 -- fills with the time of their order
 SELECT * EXCLUDE (first_fill, last_fill), {began} AS began, {ended} AS ended
 FROM ({with_spans_sql(rows)})""",
+    }
+
+
+def taker_steps(prices: Any, kind: str, caller: str) -> dict[str, str]:
+    """Return the steps from roles to ``takers``, with ``spans`` and ``known_prices`` of the last price before each."""
+    has_trades = prices is not None and kind == OWN_TRADES
+    return {
+        **TAKEN,
+        "spans": spans_sql(with_prices=has_trades),
+        "known_prices": prices_sql(prices, caller, "last"),
     }
 
 

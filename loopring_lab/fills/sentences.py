@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from loopring_lab.engine import frames
-from loopring_lab.engine.query import collected
+from loopring_lab.engine.query import as_pandas
 from loopring_lab.errors import LabError
 from loopring_lab.fills import earnings
 from loopring_lab.fills.comparison import differs_by_flow
@@ -82,9 +82,7 @@ def describe(comparison: Any) -> Sentences:
             f"{caller}: the frame has no column {missing[0]!r}. Pass an answer of lab.fills.compare_venues, of "
             "lab.fills.liquidity, or of lab.fills.pool_quotes with by=, such as by=[]."
         )
-    table = comparison
-    if not isinstance(comparison, pd.DataFrame):
-        table = frames.to_pandas(collected(comparison, caller))
+    table = as_pandas(comparison, caller)
     if is_of_pools:
         return Sentences("\n".join(earnings.sentences(table)) or "No fills of a pool.")
     keys = names[: names.index("fills")]
@@ -110,9 +108,6 @@ def _of_quotes(row: dict[Any, Any]) -> str:
         return NO_QUOTES
     low = row["low_opportunity_bps"]
     high = row["high_opportunity_bps"]
-    interval = "too few orders for an interval"
-    if not pd.isna(low):
-        interval = f"interval {_rounded(low)} to {_rounded(high)}"
     # Without an interval both ends are missing, and no comparison with 0 holds.
     verdict = "Undecided"
     if low > 0:
@@ -121,17 +116,15 @@ def _of_quotes(row: dict[Any, Any]) -> str:
         verdict = "The book was cheaper than the pool would have been"
     quoted = row["orders"] - row["unquoted"]
     return (
-        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({interval}), all in, over the {quoted:,} of "
-        f"{row['orders']:,} orders on the book that have a quote."
+        f"{verdict}: the opportunity cost is {_rounded(cost)} bps ({_interval(low, high)}), all in, over the "
+        f"{quoted:,} of {row['orders']:,} orders on the book that have a quote."
     )
 
 
 def _sentence(row: dict[Any, Any]) -> str:
     if pd.isna(row["difference_bps"]):
         return NOTHING
-    interval = "too few orders for an interval"
-    if not pd.isna(row["low_bps"]):
-        interval = f"interval {_rounded(row['low_bps'])} to {_rounded(row['high_bps'])}"
+    interval = _interval(row["low_bps"], row["high_bps"])
     rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
     headline = (
         f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps "
@@ -199,6 +192,13 @@ def _by_horizon(row: dict[Any, Any]) -> str:
         f"Price alone, against the price before the order: {effective} bps (effective). "
         f"Of these, {realized} are realized, and {impact} are impact."
     )
+
+
+def _interval(low: float, high: float) -> str:
+    """Say where an interval begins and ends; both are missing where there is none."""
+    if pd.isna(low):
+        return "too few orders for an interval"
+    return f"interval {_rounded(low)} to {_rounded(high)}"
 
 
 def _rounded(bps: float) -> str:
