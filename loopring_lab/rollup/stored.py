@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -299,9 +299,7 @@ class StoredBlocks:
         """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
         bound = self.file.source()
         if bound and bound.exchange and bound.exchange == source.exchange:
-            source = Source(
-                bound.name, source.synthetic, source.exchange, source.chain_id
-            )
+            source = replace(source, name=bound.name)
         with self.file.writing(source) as connection:
             self._source = bound_source(connection)
 
