@@ -387,7 +387,8 @@ class _Contents:
     def batches(self) -> Iterable[Blocks]:
         """Read the blocks; those of a small store are kept in memory."""
         sizes = self.index.blocks["block_size"].fill_null(LARGEST)
-        if pc.sum(sizes).as_py() > KEPT_SLOTS:
+        # Without a minimum count, the sum of no sizes is null.
+        if pc.sum(sizes, min_count=0).as_py() > KEPT_SLOTS:
             return self._store.batches(AT_ONCE)
         return self._kept_batches
 
