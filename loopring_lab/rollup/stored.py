@@ -265,17 +265,10 @@ class StoredBlocks:
             yield Blocks(raw, index.pools, index.attrs, count_from)
             count_from += sum(one.block_id is None for one in raw)
 
-    def scanned(self) -> list[tuple[int, int]]:
-        """Return the ranges of Ethereum blocks whose events were read, those that touch as one."""
-        ranges: list[tuple[int, int]] = []
-        for first, last in self._fetch(
-            "SELECT first, last FROM held.main.scans ORDER BY ALL"
-        ):
-            if ranges and first <= ranges[-1][1] + 1:
-                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
-            else:
-                ranges.append((first, last))
-        return ranges
+    def scanned(self) -> list[range]:
+        """Return the spans of Ethereum blocks whose events were read, which may overlap, by their first one."""
+        spans = self._fetch("SELECT first, last FROM held.main.scans ORDER BY ALL")
+        return [range(first, last + 1) for first, last in spans]
 
     def contracts(self) -> dict[int, str]:
         """Return the contracts of the tokens that events named, by token id."""
