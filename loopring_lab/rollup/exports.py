@@ -162,7 +162,7 @@ class Import:
         if not blocks:
             self._skipped += 1
         for raw in blocks:
-            self._bind(file, f"0x{raw.data[:20].hex()}")
+            self._bind(file, calldata.to_hex(raw.data[:20]))
             self._batch.append((item.where, raw._replace(block_id=self._next)))
             self._bytes += len(raw.data) + len(raw.auxiliary)
             self._read += 1
@@ -441,7 +441,7 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     if number is not None:
         l1_block = rpc.number(number, f"{where}, block number", _unexpected)
     if digest is not None:
-        transaction = "0x" + _octets(digest, f"{where}, hash", 32).hex()
+        transaction = calldata.to_hex(_octets(digest, f"{where}, hash", 32))
     return Call(where, _octets(content, f"{where}, input"), True, l1_block, transaction)
 
 

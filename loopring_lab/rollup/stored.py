@@ -21,7 +21,7 @@ from loopring_lab import tables
 from loopring_lab.bounded import parse_json
 from loopring_lab.errors import BlockError, DamagedArchive
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.calldata import MAX_CALL, RawBlock
+from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, to_hex
 from loopring_lab.source import Source
 from loopring_lab.storage import Kind, StoredFile, bound_source
 
@@ -370,11 +370,12 @@ class StoredBlocks:
     def _refuse_other_exchanges(
         self, blocks: Sequence[RawBlock], bound: Source
     ) -> None:
-        for exchange in dict.fromkeys(raw.data[:20] for raw in blocks):
-            if f"0x{exchange.hex()}" != bound.exchange:
+        for raw in blocks:
+            exchange = to_hex(raw.data[:20])
+            if exchange != bound.exchange:
                 raise BlockError(
                     f"{self.file.shown}: holds blocks of {bound}, and these are of the exchange "
-                    f"0x{exchange.hex()}. Nothing was added: use another file."
+                    f"{exchange}. Nothing was added: use another file."
                 )
 
 
