@@ -14,17 +14,14 @@ from __future__ import annotations
 import re
 from binascii import unhexlify
 from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loopring_lab.errors import BlockError, LabError
 from loopring_lab.rollup.blocks import Blocks
+from loopring_lab.rollup.blocks_client import BlocksClient
 from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, check_number, read
-
-if TYPE_CHECKING:
-    from loopring_lab.rollup.blocks_client import BlocksClient
-    from loopring_lab.rollup.checks import Check
-    from loopring_lab.rollup.store import Store
+from loopring_lab.rollup.checks import Check
+from loopring_lab.rollup.store import Store
 
 __all__ = [
     "Blocks",
@@ -35,23 +32,11 @@ __all__ = [
     "decode_data",
 ]
 
-_ELSEWHERE = {
-    "BlocksClient": "blocks_client",
-    "Check": "checks",
-    "Store": "store",
-}
 _HEX = re.compile(rb"(?:0[xX])?[0-9a-fA-F]*\s*")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used, where its module takes a while to load."""
-    if name in _ELSEWHERE:
-        return getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def decode(calldata: bytes | str, *, first_block: int | None = None) -> Blocks:

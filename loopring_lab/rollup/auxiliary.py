@@ -18,7 +18,15 @@ from loopring_lab.protocol import (
     account_update_typed_data,
     recover_signer,
 )
-from loopring_lab.rollup.calldata import HEADER, SLOT, WORD, RawBlock, Words, refuse
+from loopring_lab.rollup.calldata import (
+    HEADER,
+    SLOT,
+    WORD,
+    RawBlock,
+    Words,
+    refuse,
+    to_hex,
+)
 
 # Of the words r and s, of v, and of the type of the signature: SignatureUtil.sol.
 SIGNATURE_BYTES = 66
@@ -147,7 +155,7 @@ def _fault(
     chain_id: int | None,
 ) -> str:
     """Return what is wrong with the owner's consent to a key update, or nothing."""
-    owner = "0x" + update["owner"].hex()
+    owner = to_hex(update["owner"])
     fee = int(update["fee"])
     signature = consent.signature
     # To the contract, no highest fee is consent to the one charged: AccountUpdateTransaction.sol.
@@ -207,7 +215,7 @@ def _constants(exchange: bytes, chain_id: int) -> tuple[bytes, bytes]:
     from eth_account import messages
     from eth_utils.crypto import keccak
 
-    address = "0x" + exchange.hex()
+    address = to_hex(exchange)
     typed = account_update_typed_data(
         exchange=address,
         chain_id=chain_id,

@@ -137,7 +137,6 @@ WINDOW newest_first AS (PARTITION BY account, token ORDER BY block DESC, index_i
 QUALIFY published IS NOT NULL OR is_last
 ORDER BY block, index_in_block
 """
-PLACE = ["block", "index_in_block"]
 NUMBERS = pa.int64()
 # Balances that are known at some point: none.
 NOTHING = pa.schema(
@@ -178,7 +177,7 @@ def pool_fills(
     fills = {
         place: _pool_fill(*legs) for place, legs in by_place.items() if len(legs) == 2
     }
-    at = pd.DataFrame(list(fills), columns=PLACE, dtype=np.int32)
+    at = pd.DataFrame(list(fills), columns=["block", "index_in_block"], dtype=np.int32)
     frame = frames.places(blocks, at)
     for name in PoolFill._fields:
         column = [getattr(fill, name) for fill in fills.values()]
@@ -286,17 +285,9 @@ def _ask(
     run_of = np.concatenate([runs[:1], runs])
     numbers = BEFORE_ALL + np.arange(len(run_of))
     tables: dict[str, pa.Table] = {
-        kind: _needed(blocks, kind) for kind in (*CHANGES, AMM_UPDATE)
+        kind: blocks.table(kind) for kind in (*CHANGES, AMM_UPDATE)
     }
     tables["carried"] = carried
     tables["wanted"] = pa.table({"account": pa.array(accounts, NUMBERS)})
     tables["runs"] = pa.table({"block": numbers, "run": run_of})
     return query.run(STEPS + last_steps, "balances", **tables)
-
-
-def _needed(blocks: Blocks, kind: str) -> pa.Table:
-    """Return a table without the columns that queries do not read, which take time to hand over."""
-    names = {"account", "token", "balance"} if kind == AMM_UPDATE else set[str]()
-    for change in CHANGES.get(kind, ()):
-        names.update(change[:3])
-    return blocks.table(kind).select([*PLACE, *sorted(names)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from html import escape
 from typing import Any, NoReturn
 
@@ -87,9 +88,7 @@ class BlocksClient:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._bound = store.stored.index().source
-        # What `_known` has made, and of which index of the store.
-        self._made_of: Index | None = None
-        self._made: dict[str, Any] = {}
+        self._read: _Contents | None = None
 
     def __repr__(self) -> str:
         count = len(self._store.stored.index().blocks)
@@ -120,7 +119,7 @@ class BlocksClient:
     @property
     def accounts(self) -> list[int]:
         """Accounts with fills, those with most first; pools last."""
-        return self._census.accounts
+        return self._contents.census.accounts
 
     def tokens(self) -> pd.DataFrame:
         """Return the tokens that are stored with the blocks.
@@ -138,7 +137,7 @@ class BlocksClient:
         >>> lab.connect(blocks=store).tokens().index.tolist()
         ['ETH']
         """
-        return labelled(self._tokens, self)
+        return labelled(self._contents.tokens, self)
 
     def markets(self) -> pd.DataFrame:
         """Return the markets in which the blocks have fills.
@@ -156,7 +155,7 @@ class BlocksClient:
         >>> len(lab.connect(blocks=store).markets())
         0
         """
-        return labelled(self._markets, self)
+        return labelled(self._contents.markets, self)
 
     def close(self) -> None:
         """Close nothing: the file of the store is open only while it is read.
@@ -226,25 +225,26 @@ class BlocksClient:
         query.validate_trade_query(account_id or 0, None, fill_type, limit)
         start, end = query.parse_span(since, until)
         market = self._known_market(market)
+        contents = self._contents
         # A batch at a time: of one account there are few rows in many blocks.
         parts = []
         held = 0
         with track("trades", progress) as report:
-            for blocks in self._batches():
+            for blocks in contents.batches():
                 frame = settled.trades(
                     blocks,
-                    self._tokens,
-                    self._markets,
+                    contents.tokens,
+                    contents.markets,
                     None,
                     account_id,
                 )
                 held += len(frame)
-                report(held, self._census.rows(account_id))
+                report(held, contents.census.rows(account_id))
                 if market is not None:
                     frame = frame[frame["market"] == market]
                 parts.append(frame)
         frame = pd.concat(
-            parts or [settled.trades(Blocks([]), self._tokens, self._markets)]
+            parts or [settled.trades(Blocks([]), contents.tokens, contents.markets)]
         )
         if fill_type is not None:
             frame = frame[frame["fill_type"] == fill_type]
@@ -287,7 +287,10 @@ class BlocksClient:
         0               0   LRC-ETH  9209809.624218137  3339.7654744838743
         1               1  LRC-USDC       6525438.5011      7387322.564072
         """
-        found = reserves.pool_balances(self._batches(), self._markets, self._tokens)
+        contents = self._contents
+        found = reserves.pool_balances(
+            contents.batches(), contents.markets, contents.tokens
+        )
         return labelled(found, self)
 
     def count(self, account_id: int, fill_type: str | None = None) -> int:
@@ -311,7 +314,7 @@ class BlocksClient:
         0
         """
         if fill_type is None:
-            return self._census.rows(parse_account_id(account_id))
+            return self._contents.census.rows(parse_account_id(account_id))
         return len(self.trades(account_id, fill_type=fill_type))
 
     def outside_prices(self, trades: Any, every: str = "1min") -> None:
@@ -356,7 +359,7 @@ class BlocksClient:
         return Exchange(bound.exchange, bound.chain_id)
 
     def _known_market(self, market: str | None) -> str | None:
-        known = self._markets.index
+        known = self._contents.markets.index
         # A pool's name would select nothing: blocks know tokens, not names of markets.
         market = query.known_market(market, (POOL_PREFIX,), lambda: known)
         if market is not None and market not in known:
@@ -364,54 +367,46 @@ class BlocksClient:
             raise LabError(f"market={market!r} has no fills in these blocks. {hint}")
         return market
 
-    def _batches(self) -> Iterable[Blocks]:
-        """Read the blocks; a small store is kept in memory until blocks are added to it."""
-        held = self._store.stored.index().blocks
-        slots = pc.sum(held["block_size"].fill_null(LARGEST)).as_py()
-        if slots > KEPT_SLOTS:
-            return self._store.batches(AT_ONCE)
-
-        def read() -> list[Blocks]:
-            return list(self._store.batches(AT_ONCE))
-
-        batches: list[Blocks] = self._known("batches", read)
-        return batches
-
     @property
-    def _census(self) -> Census:
-        census: Census = self._known("census", lambda: Census(self._batches()))
-        return census
-
-    @property
-    def _tokens(self) -> pd.DataFrame:
-        def read() -> pd.DataFrame:
-            return completion.register_names("token", self._store.tokens())
-
-        tokens: pd.DataFrame = self._known("tokens", read)
-        return tokens
-
-    @property
-    def _markets(self) -> pd.DataFrame:
-        def found() -> pd.DataFrame:
-            pairs = self._census.pairs
-            return completion.register_names(
-                "market", settled.markets(pairs, self._tokens)
-            )
-
-        markets: pd.DataFrame = self._known("markets", found)
-        return markets
-
-    def _known(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what is made of the store, made anew once something was added to it."""
+    def _contents(self) -> _Contents:
         # The index of a store is the same object as long as nothing was added.
         index = self._store.stored.index()
-        if index is not self._made_of:
-            self._made_of = index
-            self._made = {}
-        made = self._made
-        if name not in made:
-            made[name] = make()
-        return made[name]
+        if self._read is None or self._read.index is not index:
+            self._read = _Contents(self._store, index)
+        return self._read
+
+
+class _Contents:
+    """What is made of a store, each thing once, as long as nothing is added to it."""
+
+    def __init__(self, store: Store, index: Index) -> None:
+        self.index = index
+        self._store = store
+
+    def batches(self) -> Iterable[Blocks]:
+        """Read the blocks; those of a small store are kept in memory."""
+        sizes = self.index.blocks["block_size"].fill_null(LARGEST)
+        # Without a minimum count, the sum of no sizes is null.
+        if pc.sum(sizes, min_count=0).as_py() > KEPT_SLOTS:
+            return self._store.batches(AT_ONCE)
+        return self._kept_batches
+
+    @cached_property
+    def _kept_batches(self) -> list[Blocks]:
+        return list(self._store.batches(AT_ONCE))
+
+    @cached_property
+    def census(self) -> Census:
+        return Census(self.batches())
+
+    @cached_property
+    def tokens(self) -> pd.DataFrame:
+        return completion.register_names("token", self._store.tokens())
+
+    @cached_property
+    def markets(self) -> pd.DataFrame:
+        found = settled.markets(self.census.pairs, self.tokens)
+        return completion.register_names("market", found)
 
 
 class Census:

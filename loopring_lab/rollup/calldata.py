@@ -256,6 +256,11 @@ class _Call(Words):
         return raw
 
 
+def to_hex(content: bytes) -> str:
+    """Write bytes as Ethereum does: an address, a hash, a root."""
+    return "0x" + content.hex()
+
+
 def refuse(where: str, problem: str) -> NoReturn:
     """Raise the error that names a place in calldata."""
     raise BlockError(f"{where}: {problem}. {ADVICE}")

@@ -17,6 +17,7 @@ from loopring_lab.rollup import auxiliary
 from loopring_lab.rollup.auxiliary import Entry, NotCheckable
 from loopring_lab.rollup.balances import NOTHING, statements
 from loopring_lab.rollup.blocks import Blocks
+from loopring_lab.rollup.calldata import to_hex
 
 MOST_PROBLEMS = 10_000  # listed of each check, some 1 MB; all are counted
 SHOWN = 5  # problems that a preview shows
@@ -309,14 +310,14 @@ class _Work:
             and last
             and header["merkle_root_before"] != last["merkle_root_after"]
         ):
-            start = _hex(header["merkle_root_before"])
+            start = to_hex(header["merkle_root_before"])
             problems.append(
-                f"starts from {start}, but the block before ended with {_hex(last['merkle_root_after'])}"
+                f"starts from {start}, but the block before ended with {to_hex(last['merkle_root_after'])}"
             )
         if event and header["merkle_root_after"] != event.root_after:
-            end = _hex(header["merkle_root_after"])
+            end = to_hex(header["merkle_root_after"])
             problems.append(
-                f"ends with {end}, but its event states {_hex(event.root_after)}"
+                f"ends with {end}, but its event states {to_hex(event.root_after)}"
             )
         if follows or event:
             self.tally.judge("roots", header, "; ".join(problems))
@@ -332,7 +333,7 @@ class _Work:
         problem = ""
         if digest != event.data_hash:
             problem = (
-                f"hash {_hex(digest)}, but its event states {_hex(event.data_hash)}"
+                f"hash {to_hex(digest)}, but its event states {to_hex(event.data_hash)}"
             )
         self.tally.judge("sha256", header, problem)
 
@@ -471,10 +472,6 @@ def _few(numbers: list[int]) -> str:
     """Name a few indices of transactions."""
     listed = ", ".join(map(str, numbers[:SHOWN])) or "none"
     return f"{listed}, …" if len(numbers) > SHOWN else listed
-
-
-def _hex(content: bytes) -> str:
-    return "0x" + content.hex()
 
 
 def _name(header: Header, place: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.errors import RpcError
-from loopring_lab.rollup.calldata import WORD
+from loopring_lab.rollup.calldata import WORD, to_hex
 from loopring_lab.rollup.rpc import Unexpected, number, octets, undocumented
 from loopring_lab.rollup.stored import Submission
 
@@ -61,9 +61,9 @@ def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log
     topics = [
         octets(topic, f"{where}, topics", WORD, unexpected) for topic in log["topics"]
     ]
-    address = _hex(octets_of("address", 20))
+    address = to_hex(octets_of("address", 20))
     l1_block = number_of("blockNumber")
-    kind = _hex(topics[0]) if topics else ""
+    kind = to_hex(topics[0]) if topics else ""
     if kind not in TOPICS:
         return Log(address, l1_block, None)
     if len(topics) != TOPICS[kind]:
@@ -73,7 +73,7 @@ def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log
     second_word = data[WORD:]
     if kind == REGISTERED:
         token_id = number(int.from_bytes(second_word), f"{where}, tokenId", unexpected)
-        contract = _hex(first_word[-20:])
+        contract = to_hex(first_word[-20:])
         return Log(address, l1_block, (token_id, contract))
     block_id = number(int.from_bytes(topics[1]), f"{where}, blockIdx", unexpected)
     submission = Submission(
@@ -81,14 +81,10 @@ def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log
         merkle_root=first_word,
         public_data_hash=second_word,
         l1_block=l1_block,
-        transaction_hash=_hex(octets_of("transactionHash", WORD)),
+        transaction_hash=to_hex(octets_of("transactionHash", WORD)),
         log_index=number_of("logIndex"),
     )
     return Log(address, l1_block, submission)
-
-
-def _hex(content: bytes) -> str:
-    return "0x" + content.hex()
 
 
 def token_record(

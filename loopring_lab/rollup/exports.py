@@ -162,7 +162,7 @@ class Import:
         if not blocks:
             self._skipped += 1
         for raw in blocks:
-            self._bind(file, f"0x{raw.data[:20].hex()}")
+            self._bind(file, calldata.to_hex(raw.data[:20]))
             self._batch.append((item.where, raw._replace(block_id=self._next)))
             self._bytes += len(raw.data) + len(raw.auxiliary)
             self._read += 1
@@ -386,8 +386,10 @@ def _csv(file: Path, name: str) -> Iterator[pa.RecordBatch]:
         [column.strip().strip('"') for column in header.split(",")],
         name,
     )
+    # Arrow takes a shorter answer for the end of a row that it has room for: a buffered reader fills each.
+    stream = io.BufferedReader(_Stream(file, name))
     yield from pacsv.open_csv(
-        pa.PythonFile(_Stream(file, name)),
+        pa.PythonFile(stream),
         pacsv.ReadOptions(use_threads=False, block_size=LONGEST_ROW),
         convert_options=pacsv.ConvertOptions(
             include_columns=columns,
@@ -407,21 +409,13 @@ class _Stream(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        parts = [self._rest]
-        have = len(self._rest)
-        # Readers take a shorter answer for the end of a row that they have room for.
-        while size < 0 or have < size:
-            piece = next(self._pieces, b"")
-            if not piece:
-                break
-            parts.append(piece)
-            have += len(piece)
-        found = b"".join(parts)
-        if size < 0:
-            size = len(found)
-        self._rest = found[size:]
-        return found[:size]
+    def readinto(self, buffer: Any) -> int:
+        if not self._rest:
+            self._rest = next(self._pieces, b"")
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
 
 
 def _columns(names: list[str], where: str) -> list[str]:
@@ -447,7 +441,7 @@ def _call(row: Mapping[str, Any], where: str) -> Call:
     if number is not None:
         l1_block = rpc.number(number, f"{where}, block number", _unexpected)
     if digest is not None:
-        transaction = "0x" + _octets(digest, f"{where}, hash", 32).hex()
+        transaction = calldata.to_hex(_octets(digest, f"{where}, hash", 32))
     return Call(where, _octets(content, f"{where}, input"), True, l1_block, transaction)
 
 

@@ -135,7 +135,6 @@ class Sync:
         self._fresh: list[Submission] = []  # events that are not committed yet
         self._tokens: dict[int, str] = {}
         self._batch: list[RawBlock] = []
-        self._problems: list[LabError] = []
         self._committed_at = time.monotonic()
 
     def run(self, wanted: Wanted) -> None:
@@ -155,7 +154,7 @@ class Sync:
         self._held = set(index.blocks["data_sha256"].to_pylist())
 
         span = self._wanted_span(wanted, chain_id, is_synthetic)
-        scanned = [range(first, last + 1) for first, last in self._store.scanned()]
+        scanned = self._store.scanned()
         self._fill_gaps(scanned)
         for rest in _complement(scanned, span):
             self._scan(rest)
@@ -208,8 +207,8 @@ class Sync:
         if events[0].block_id > 1 and scanned[0].start <= first:
             start = max(scanned[0].start, first - MOST_L1_BLOCKS)
             gaps.append(range(start, first + 1))
-        stop = max(last + 1, scanned[-1].stop)
-        gaps.append(range(last, stop)[: MOST_L1_BLOCKS + 1])
+        stop = max(span.stop for span in scanned)
+        gaps.append(range(last, max(last + 1, stop))[: MOST_L1_BLOCKS + 1])
         return gaps
 
     def _scan(self, span: range) -> None:
@@ -327,10 +326,11 @@ class Sync:
         ]
         held = len(self._held)
         total = held + len(pending)
+        problems: list[LabError] = []
         try:
-            for blocks, problems in self._fetch_all(grouped):
+            for blocks, wrong in self._fetch_all(grouped):
                 self._batch += blocks
-                self._problems += problems
+                problems += wrong
                 held += len(blocks)
                 if self._is_due(
                     len(self._batch),
@@ -341,10 +341,10 @@ class Sync:
         finally:
             self._commit()
         self._store.file.settle()
-        if self._problems:
-            problem = str(self._problems[0])
-            if len(self._problems) > 1:
-                count = f"{len(self._problems):,} blocks could not be read; all others are stored."
+        if problems:
+            problem = str(problems[0])
+            if len(problems) > 1:
+                count = f"{len(problems):,} blocks could not be read; all others are stored."
                 problem = f"{count} The first: {problem}"
             raise MissingBlocks(problem)
 

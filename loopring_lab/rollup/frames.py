@@ -51,10 +51,6 @@ TOKEN_OF = {
     "fee_a": "fee_token_a",
     "fee_b": "fee_token_b",
 }
-# The two digits of each byte.
-HEX = np.frombuffer(
-    "".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint8
-).reshape(256, 2)
 
 
 def places(blocks: Blocks, rows: Any) -> pd.DataFrame:
@@ -150,7 +146,8 @@ def _as_hex(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     rows, width = content.shape
     letters = np.empty((rows, 2 + 2 * width), np.uint8)
     letters[:, :2] = np.frombuffer(b"0x", np.uint8)
-    letters[:, 2:] = HEX[content].reshape(rows, 2 * width)
+    digits = content.tobytes().hex().encode()
+    letters[:, 2:] = np.frombuffer(digits, np.uint8).reshape(rows, 2 * width)
     length = np.int32(letters.shape[1])
     # Where each text ends; the first number is where the first one begins.
     ends = np.arange(rows + 1, dtype=np.int32) * length

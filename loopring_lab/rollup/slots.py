@@ -206,9 +206,7 @@ class Slots:
                 f"expected 0 to {len(KINDS) - 1}. The data is damaged: get it again."
             )
         order = np.argsort(kinds, kind="stable")
-        sorted_slots = _new(slots.size, np.uint8).reshape(-1, SLOT)
-        # Nothing is clipped: with the usual mode, numpy would fill an array of its own first.
-        self._rows = slots.take(order, axis=0, mode="clip", out=sorted_slots)
+        self._rows = slots.take(order, axis=0)
         self._stops = np.bincount(kinds, minlength=len(KINDS)).cumsum()
         self._block = block[order]
         self._within = (order - starts[self._block]).astype(np.int32)
@@ -226,7 +224,7 @@ class Slots:
 
     def _join_parts(self, blocks: Sequence[RawBlock]) -> np.ndarray:
         """Join the two parts of each slot, and set headers apart."""
-        slots = _new(int(self.sizes.sum()) * SLOT, np.uint8).reshape(-1, SLOT)
+        slots = np.empty((self.sizes.sum(), SLOT), np.uint8)
         stop = 0
         for place, raw in enumerate(blocks):
             size = int(self.sizes[place])
@@ -264,23 +262,14 @@ def number(rows: np.ndarray, start: int, width: int) -> np.ndarray:
     """Read unsigned integers of up to four bytes."""
     if width == 3:
         # There is no integer type of three bytes; the byte before them is part of the slot, too.
-        found = number(rows, start - 1, 4)
-        found &= 0xFF_FF_FF
-        return found
-    found = _new(len(rows), np.int64)
-    found[:] = rows[:, start : start + width].view(f">u{width}")[:, 0]
-    return found
+        return number(rows, start - 1, 4) & 0xFF_FF_FF
+    return rows[:, start : start + width].view(f">u{width}")[:, 0].astype(np.int64)
 
 
 def binary(rows: np.ndarray) -> pa.Array:
     """Return rows of bytes as one column."""
     content = pa.py_buffer(np.ascontiguousarray(rows))
     return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, content])
-
-
-def _new(count: int, dtype: type) -> np.ndarray:
-    """Return an array to fill, of Arrow's memory: unlike numpy's, it is kept for the next one."""
-    return np.frombuffer(pa.allocate_buffer(count * np.dtype(dtype).itemsize), dtype)
 
 
 def _column(rows: np.ndarray, field: Field) -> pa.Array:
@@ -316,7 +305,7 @@ def _scaled(factor: np.ndarray, exponent: np.ndarray) -> pa.Array:
 
 def _decimals(low: np.ndarray, high: np.ndarray | int) -> pa.Array:
     """Return 128-bit integers from their two words."""
-    words = _new(2 * len(low), np.uint64).reshape(-1, 2)
+    words = np.empty((len(low), 2), np.uint64)
     words[:, 0] = low
     words[:, 1] = high
     return pa.Array.from_buffers(AMOUNT, len(low), [None, pa.py_buffer(words)])
@@ -371,8 +360,6 @@ def _charged(
     That is what was bought, but what was sold if an NFT was bought, and nothing between two NFTs.
     """
     buys_nft = bought >= FIRST_NFT
-    if not buys_nft.any():
-        return received, bought, bips
     pays_sold = buys_nft & (sold < FIRST_NFT)
     mantissa = np.where(buys_nft, gave[0], received[0])
     exponent = np.where(buys_nft, gave[1], received[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -16,12 +16,11 @@ from loopring_lab.bounded import Paths
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
+from loopring_lab.rollup import checks
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import check_number
+from loopring_lab.rollup.checks import Check
 from loopring_lab.rollup.stored import StoredBlocks
-
-if TYPE_CHECKING:
-    from loopring_lab.rollup.checks import Check
 
 # Columns of the report, made of those of the index.
 _REPORT = {
@@ -286,8 +285,6 @@ class Store:
         >>> store.check().problems.empty
         True
         """
-        from loopring_lab.rollup import checks
-
         index = self.stored.index()
         return checks.check(
             self.batches(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +21,7 @@ from loopring_lab import tables
 from loopring_lab.bounded import parse_json
 from loopring_lab.errors import BlockError, DamagedArchive
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.calldata import MAX_CALL, RawBlock
+from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, to_hex
 from loopring_lab.source import Source
 from loopring_lab.storage import Kind, StoredFile, bound_source
 
@@ -265,17 +265,10 @@ class StoredBlocks:
             yield Blocks(raw, index.pools, index.attrs, count_from)
             count_from += sum(one.block_id is None for one in raw)
 
-    def scanned(self) -> list[tuple[int, int]]:
-        """Return the ranges of Ethereum blocks whose events were read, those that touch as one."""
-        ranges: list[tuple[int, int]] = []
-        for first, last in self._fetch(
-            "SELECT first, last FROM held.main.scans ORDER BY ALL"
-        ):
-            if ranges and first <= ranges[-1][1] + 1:
-                ranges[-1] = ranges[-1][0], max(last, ranges[-1][1])
-            else:
-                ranges.append((first, last))
-        return ranges
+    def scanned(self) -> list[range]:
+        """Return the spans of Ethereum blocks whose events were read, which may overlap, by their first one."""
+        spans = self._fetch("SELECT first, last FROM held.main.scans ORDER BY ALL")
+        return [range(first, last + 1) for first, last in spans]
 
     def contracts(self) -> dict[int, str]:
         """Return the contracts of the tokens that events named, by token id."""
@@ -299,9 +292,7 @@ class StoredBlocks:
         """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
         bound = self.file.source()
         if bound and bound.exchange and bound.exchange == source.exchange:
-            source = Source(
-                bound.name, source.synthetic, source.exchange, source.chain_id
-            )
+            source = replace(source, name=bound.name)
         with self.file.writing(source) as connection:
             self._source = bound_source(connection)
 
@@ -379,11 +370,12 @@ class StoredBlocks:
     def _refuse_other_exchanges(
         self, blocks: Sequence[RawBlock], bound: Source
     ) -> None:
-        for exchange in dict.fromkeys(raw.data[:20] for raw in blocks):
-            if f"0x{exchange.hex()}" != bound.exchange:
+        for raw in blocks:
+            exchange = to_hex(raw.data[:20])
+            if exchange != bound.exchange:
                 raise BlockError(
                     f"{self.file.shown}: holds blocks of {bound}, and these are of the exchange "
-                    f"0x{exchange.hex()}. Nothing was added: use another file."
+                    f"{exchange}. Nothing was added: use another file."
                 )
 
 

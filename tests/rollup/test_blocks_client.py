@@ -139,3 +139,14 @@ def test_what_is_added_to_a_store_is_seen(tmp_path):
     assert len(client.trades(market="LRC-USDT")) == 2
     assert set(client.markets().index) == {"LRC-ETH", "LRC-USDT"}
     assert [client.count(account) for account in client.accounts] == [2, 2]
+
+
+def test_a_store_without_blocks_yet_has_no_trades(tmp_path):
+    store = lab.rollup.Store(tmp_path / "blocks.duckdb")
+    before_all_blocks = 11_149_900
+    assert store.sync(to_block=before_all_blocks).empty
+    client = lab.connect(blocks=store)
+    assert client.accounts == []
+    assert client.markets().empty
+    assert client.trades().empty
+    assert client.pool_balances().empty

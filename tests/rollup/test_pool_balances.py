@@ -41,7 +41,7 @@ def test_where_a_block_is_missing_balances_come_from_statements_of_their_own_sid
     missing = numbers[len(numbers) // 2]
     store = client.store
     batches = [store.blocks(last=missing - 1), store.blocks(first=missing + 1)]
-    monkeypatch.setattr(client, "_batches", lambda: batches)
+    monkeypatch.setattr(client._contents, "batches", lambda: batches)
     found = client.pool_balances()
     before = found[found["block_id"] < missing]
     pd.testing.assert_frame_equal(before, demo[demo["block_id"] < missing])
@@ -64,7 +64,7 @@ def test_where_a_block_is_missing_balances_come_from_statements_of_their_own_sid
 def test_no_blocks_have_no_balances(demo, monkeypatch):
     client = lab.connect(blocks="demo")
     client.markets()
-    monkeypatch.setattr(client, "_batches", list)
+    monkeypatch.setattr(client._contents, "batches", list)
     found = client.pool_balances()
     assert found.empty
     assert found.columns.tolist() == demo.columns.tolist()

@@ -177,11 +177,15 @@ def test_report_shows_ranges_gaps_and_what_events_name(store):
     assert "7 blocks, numbers 4 to 13, 6 missing" in store._repr_html_()
 
 
-def test_events_and_ranges_are_kept_once_and_ranges_that_touch_are_one(store):
+def test_events_are_kept_once_and_spans_that_were_read_are_listed(store):
     store.stored.add_events([event(1), event(2)], (100, 199), {7: "0x" + "ab" * 20})
     store.stored.add_events([event(2), event(3)], (200, 300), {7: "0x" + "ab" * 20})
     store.stored.add_events([], (500, 600))
-    assert store.stored.scanned() == [(100, 300), (500, 600)]
+    assert store.stored.scanned() == [
+        range(100, 200),
+        range(200, 301),
+        range(500, 601),
+    ]
     assert store.stored.index().events.to_pylist() == [
         event(number)._asdict() for number in (1, 2, 3)
     ]
