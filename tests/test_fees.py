@@ -541,6 +541,11 @@ def test_portable_refuses_what_other_engines_cannot_hold(history):
         match=r"fee of row 0 is 10+.*, which does not fit 20 digits before the point",
     ):
         portable(large)
+    # Arrow's own cast takes this one for -51574275424577953596.72: it multiplies modulo 2**128.
+    wrapping = [Decimal("-5981034194458268188675220088511")] * 4
+    narrow = frame.assign(fee=pd.array(wrapping, pd.ArrowDtype(pa.decimal128(38, 0))))
+    with pytest.raises(AmountError, match=r"fee of row 0 is -5981034194458268188675"):
+        portable(narrow)
 
 
 # In words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import partial
@@ -171,11 +172,11 @@ def refuse(
 
 
 def rescale(
-    array: pa.Array,
+    array: pa.Array | pa.ChunkedArray,
     to: pa.DataType,
     *,
     truncate: bool = False,
-) -> pa.Array:
+) -> pa.Array | pa.ChunkedArray:
     """Cast decimals to a decimal type exactly, which pyarrow's own casts are not for all values."""
     added = to.scale - array.type.scale
     if added > 0:
@@ -232,8 +233,11 @@ def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 def to_integers(array: pa.Array | pa.ChunkedArray) -> list[int | None]:
     """Read the unscaled integers of decimals."""
-    whole = with_scale(combined(array), _whole(array.type))
-    return [None if number is None else int(number) for number in whole.to_pylist()]
+    stored = with_scale(combined(array), pa.binary(array.type.byte_width))
+    return [
+        None if one is None else int.from_bytes(one, sys.byteorder, signed=True)
+        for one in stored.to_pylist()
+    ]
 
 
 def from_integers(numbers: Iterable[int | None], to: pa.DataType) -> pa.Array:

@@ -9,6 +9,7 @@ amount, and leaves as a decimal; counts are BIGINT.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.dtype import AmountType
-from loopring_lab.amounts.scaling import first_failure, with_scale
+from loopring_lab.amounts.scaling import first_failure, rescale, with_scale
 from loopring_lab.errors import AmountError, LabError, did_you_mean
 
 IN_MEMORY = ("pandas", "pyarrow", "polars")
@@ -254,10 +255,13 @@ def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     """Return a column of amounts as 128-bit decimals, or raise an `AmountError` that says which do not fit."""
     if not (pa.types.is_decimal(column.type) or pa.types.is_null(column.type)):
         raise not_exact(name, column.type, caller)
-    try:
+    if pa.types.is_null(column.type):
         return column.cast(AMOUNT_TYPE)
+    convert = partial(rescale, to=AMOUNT_TYPE)
+    try:
+        return convert(column)
     except pa.ArrowInvalid:
-        row, value = first_failure(column, lambda part: part.cast(AMOUNT_TYPE))
+        row, value = first_failure(column, convert)
         raise AmountError(
             f"{caller}: {name} of row {row} is {value}, which does not fit 20 digits before the "
             "point and 18 after it. Leave that row out."
@@ -368,7 +372,7 @@ def with_amounts(table: pa.Table) -> pa.Table:
     for entry in table.schema:
         if pa.types.is_decimal(entry.type) and entry.type != AMOUNT_TYPE:
             try:
-                column = table[entry.name].cast(AMOUNT_TYPE)
+                column = rescale(table[entry.name], AMOUNT_TYPE)
             except pa.ArrowInvalid:
                 raise AmountError(
                     f"{entry.name}: a number needs more than 20 digits before the point or 18 after it. Select fewer "

@@ -9,7 +9,6 @@ listing has to name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab import tables
-from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT
-from loopring_lab.amounts.scaling import POWERS, WHOLE, with_scale
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.amounts.scaling import WHOLE, from_integers, to_integers
 from loopring_lab.errors import LabError
 from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.slots import FIRST_NFT
@@ -45,14 +44,8 @@ RESERVED_FOR_POOLS = 10_000
 """Accounts with ids up to this are pools."""
 
 UNLISTED = pd.DataFrame({"base_token_id": [], "quote_token_id": []})
-# An amount on the chain is 19 bits times a power of ten of 5 bits (float24), 524287e31 at most: 37 digits hold it.
-LEG = pa.decimal256(37, 0)
-# Arrow gives a quotient one decimal more than its divisor has digits, and the dividend as many powers of ten before.
-# A price has the 18 decimals of amounts: so the divisor counts as one of 17 digits, and of the 76 digits that 256 bits
-# hold, 58 are the dividend's. Only these types say so; no number changes.
-DIVISOR = pa.decimal256(AMOUNT_TYPE.scale - 1, 0)
-DIVIDEND = pa.decimal256(76 - AMOUNT_TYPE.scale, 0)
-TOO_LARGE = pa.scalar(Decimal(10) ** DIVIDEND.precision, WHOLE)
+# Of a price, in units of its last decimal.
+MAX_PRICE = 10**AMOUNT_TYPE.precision - 1
 PARTIES = ("a", "b")  # of a fill: the taker, the maker
 ROLES_OF_PARTIES = [rows.ROLES.index("taker"), rows.ROLES.index("maker")]
 
@@ -300,30 +293,22 @@ class _Settled(rows.Conversion):
 
     def prices(self, paid: pa.Array, bought: pa.Array, pairs: _Pairs) -> pa.Array:
         """Divide quote by base units, cut to the decimals of amounts; null without a size or a known token."""
-        base_decimals = self.listing.decimals[pairs.base]
-        quote_decimals = self.listing.decimals[pairs.quote]
-        is_known = (base_decimals >= 0) & (quote_decimals >= 0)
-        shift = np.where(is_known, base_decimals - quote_decimals, 0)
-        # Legs of tokens with other decimals are brought to the same ones first.
-        larger = POWERS.take(pa.array(np.maximum(shift, 0)))
-        smaller = POWERS.take(pa.array(np.maximum(-shift, 0)))
-        dividend = pc.multiply(paid.cast(LEG), larger)
-        divisor = pc.multiply(bought.cast(LEG), smaller)
-        # A fill of nothing has no price.
-        has_price = pc.and_(pc.greater(divisor, 0), pa.array(is_known))
-        divisor = pc.if_else(has_price, divisor, None)
-        is_large = pc.greater_equal(dividend, TOO_LARGE)
-        dividend = pc.if_else(is_large, None, dividend)
-        quotient = pc.divide(
-            with_scale(dividend, DIVIDEND),
-            with_scale(divisor, DIVISOR),
-        )
-        limit = pa.scalar(LIMIT, quotient.type)
-        is_beyond = pc.or_kleene(is_large, pc.greater_equal(quotient, limit))
-        is_beyond = pc.and_(is_beyond, has_price)
-        of_rows = is_beyond.take(pa.array(self.fill))
-        self.flag(of_rows, f"the price does not fit {AMOUNT_TYPE}")
-        return pc.if_else(is_beyond, None, quotient).cast(AMOUNT_TYPE)
+        base_decimals = self.listing.decimals[pairs.base].tolist()
+        quote_decimals = self.listing.decimals[pairs.quote].tolist()
+        prices: list[int | None] = []
+        # As Python's integers: Arrow divides some long decimals wrong.
+        legs = zip(to_integers(paid), to_integers(bought), strict=True)
+        for fill, (quote, base) in enumerate(legs):
+            is_known = base_decimals[fill] >= 0 and quote_decimals[fill] >= 0
+            price = None
+            if is_known and base:
+                dividend = quote * 10 ** (AMOUNT_TYPE.scale + base_decimals[fill])
+                price = dividend // (base * 10 ** quote_decimals[fill])
+            if price is not None and price > MAX_PRICE:
+                price = None
+                self.note(fill, f"the price does not fit {AMOUNT_TYPE}")
+            prices.append(price)
+        return from_integers(prices, AMOUNT_TYPE)
 
     def note_odd(self, pairs: _Pairs) -> None:
         """Note fills of NFTs, of unknown tokens or of one token, and orders with bit 6 of their data set."""
