@@ -319,16 +319,6 @@ def test_an_update_that_was_done_before_its_request_was_repeated_counts_as_done(
     assert receipt.wait().has_key(update.l2_key)
 
 
-def test_an_update_that_is_submitted_again_when_it_is_done_counts_as_done(setup):
-    """A cell that runs again must not end in the advice to make another update, which would be paid again."""
-    update = setup.prepare()
-    update.submit()
-    setup.finish()
-    again = update.submit()
-    assert (again.status, again.hash, again.lost) == ("processed", None, ())
-    assert again.wait().has_key(update.l2_key)
-
-
 def silent_for_posts(number: int, request: Request) -> Answer:
     return Answer(hang_up=True) if request.method == "POST" else Answer(404)
 

@@ -103,8 +103,6 @@ class KeyUpdate:
         self._signature: SecretText | None = None
         # Why answers were lost, over all calls of submit(): the receipt shows them.
         self._lost: list[str] = []
-        # Whether the relayer has it, or may have it.
-        self._is_sent = False
 
     def __repr__(self) -> str:
         update = self._update
@@ -401,17 +399,14 @@ class KeyUpdate:
         for _ in range(ATTEMPTS):
             try:
                 # The body is made once: another signature or deadline would make it another request.
-                submission = self._client.update_account(body)
-                self._is_sent = True
-                return submission
+                return self._client.update_account(body)
             except (RelayerError, TransportError) as error:
                 # Only where the relayer may have it already is it sent again, also where a later attempt did not
                 # arrive; a refusal stands.
                 is_unheard = isinstance(error, TransportError | RateLimited)
-                if error.maybe_received or (self._is_sent and is_unheard):
-                    self._is_sent = True
+                if error.maybe_received or (self._lost and is_unheard):
                     self._lost.append(str(error))
-                elif self._is_sent and self._is_processed(error):
+                elif self._lost and self._is_processed(error):
                     return Submission(PROCESSED)
                 else:
                     raise
