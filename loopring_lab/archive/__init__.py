@@ -241,9 +241,10 @@ class Archive:
         ------
         UnexpectedAnswer, AmountError
             A file holds something else, an amount does not fit, or it is unknown whose trades these are;
-            the other files are imported, and the pages before the one at fault.
+            the other files are imported, and the pages before the one at fault. Or an account's fills are saved
+            as both amm and dex; the other accounts' files are imported.
         ArchiveError
-            The archive holds trades of another source.
+            The archive holds trades of another source, or a token's decimals are others there.
         LabError
             A path does not exist, or there are no tokens and markets, not even in the package.
 

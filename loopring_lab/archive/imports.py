@@ -82,9 +82,9 @@ def import_pages(
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
-                found = _commit(archive, source, lookup, batch)
-                faults += found.errors.values()
-                rows += len(found.rows)
+                for found in _commit(archive, source, lookup, batch):
+                    faults += found.errors.values()
+                    rows += len(found.rows)
                 # Expected are as many rows in each file as in those begun.
                 progress(rows, rows * len(files) // begun)
     finally:
@@ -122,9 +122,28 @@ def _home_of(file: Path) -> Path:
 
 def _commit(
     archive: StoredFile, source: Source, lookup: MarketLookup, pages: Sequence[Page]
-) -> Converted:
-    """Add rows, and what their pages count, in one transaction; histories with an error are left out."""
+) -> list[Converted]:
+    """Add rows, in one transaction, or in one of each account where one of them has a fill under both fill types."""
     found = to_rows(_one_by_one(pages), lookup)
+    try:
+        _store(archive, source, found, pages)
+    except UnexpectedAnswer as fault:
+        accounts = {page.key[0] for page in pages}
+        if len(accounts) == 1:
+            nothing = found.rows.slice(0, 0)
+            return [Converted(nothing, {}, found.errors | {pages[0].key: fault})]
+        each = [
+            [page for page in pages if page.key[0] == account]
+            for account in sorted(accounts)
+        ]
+        return [one for part in each for one in _commit(archive, source, lookup, part)]
+    return [found]
+
+
+def _store(
+    archive: StoredFile, source: Source, found: Converted, pages: Sequence[Page]
+) -> None:
+    """Store rows, and what their pages count, in one transaction."""
     moments = {page.key: page.retrieved_at for page in pages}
     with archive.writing(source) as connection:
         merge.add(connection, found.rows, imported=True)
@@ -132,7 +151,6 @@ def _commit(
             if total is not None:
                 record = SyncRecord(*key, synced_at=moments[key], total=total)
                 queries.store_count(connection, record)
-    return found
 
 
 def _bind_to_origin(

@@ -355,6 +355,22 @@ def test_a_file_that_cannot_be_used_keeps_no_other_from_being_imported(
     assert report["complete"].all()
 
 
+def test_an_account_s_fills_saved_as_both_types_keep_no_other_from_being_imported(
+    saved, small, tmp_path
+):
+    first, second = small.accounts
+    book = pages(small, first, "dex")
+    for kind in ("amm", "dex"):
+        (saved / f"{first}-{kind}.jsonl").write_bytes(b"\n".join(book))
+    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
+    archive = Archive(tmp_path / "a")
+    said = f"account {first}, fillTypes: .* as both.*Its files are not added"
+    with pytest.raises(UnexpectedAnswer, match=said):
+        archive.import_pages(saved)
+    [line] = archive.report().to_dict("records")
+    assert (line["account_id"], line["complete"]) == (second, True)
+
+
 def huge(path):
     with path.open("wb") as file:
         file.truncate(10 << 30)
