@@ -19,7 +19,7 @@ from loopring_lab.http.transport import Transport
 from loopring_lab.paths import given_path
 from loopring_lab.redaction import hide
 from loopring_lab.saved_file import write_recording
-from loopring_lab.source import FILE, Source
+from loopring_lab.source import FILE, Source, given_name
 from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def connect(
     """
     key = hide(api_key)
     del api_key
+    source = given_name(source)
     check_limit("rate", rate, "requests per second")
     only_source({"base_url": base_url, "recording": recording, "blocks": blocks})
     if blocks:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-from loopring_lab.bounded import parse_json, read_text, whole_or_text
+from loopring_lab.bounded import parse_json, read_text, shown, whole_or_text
 from loopring_lab.errors import LabError, UnexpectedAnswer
 
 HEADER = "X-Loopring-Lab-Source"
@@ -146,6 +146,17 @@ class Source:
         if not file.is_file():
             return None
         return cls.read(read_text(file, size=4 * LONGEST), str(file))
+
+
+def given_name(name: object) -> str | None:
+    """Return the name that a caller gives a source, in the one form of names; None if there is none."""
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name.strip():
+        raise LabError(
+            f"source={shown(name)} is no name. Give its name as text, or leave source= out."
+        )
+    return Source(name).name
 
 
 def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:

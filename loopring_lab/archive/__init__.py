@@ -36,6 +36,7 @@ from loopring_lab.query import (
     parse_utc,
     to_milliseconds,
 )
+from loopring_lab.source import given_name
 from loopring_lab.storage import StoredFile, bound_source
 from loopring_lab.tables.rows import COLUMNS, FILL_TYPES
 
@@ -265,8 +266,9 @@ class Archive:
                 f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it."
             )
         account = None if account_id is None else parse_account_id(account_id)
+        name = given_name(source)
         with track("trades", progress) as watch:
-            import_pages(self._file, paths, (account, fill_type), source, watch)
+            import_pages(self._file, paths, (account, fill_type), name, watch)
         return self.report()
 
     def import_blocks(self, store: Store, progress: Watching = None) -> pd.DataFrame:
