@@ -68,7 +68,7 @@ def connect(
     recording : path, optional
         Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``, or one file
         of trades in any form that `tables.trades` reads, such as a HAR file of a browser or an answer that an
-        SDK saved. Of a file, tokens and markets are those in it or beside it, or else those of the real
+        SDK saved. Of a file, tokens and markets are those in it, else those beside it, or else those of the real
         exchange that the package brings; a note says which. Whose trades it has, and of which fill type, it
         says itself, or its name does: ``<accountId>-<amm or dex>.json``.
     blocks : path or rollup.Store, optional

@@ -166,7 +166,7 @@ class Archive:
         RelayerError, TransportError
             The relayer refuses or cannot be reached; what came before is committed.
         ArchiveError
-            The archive holds trades of another source.
+            The archive holds trades of another source, or the relayer lists a token with other decimals.
         LabError
             An argument is not valid, or `since` is given with `full`.
 
@@ -212,10 +212,11 @@ class Archive:
         reads, such as a HAR file or an answer that an SDK saved. The account and fill type come from the
         arguments, the request in a HAR file, the file's name ``<accountId>-<amm or dex>.json``, or the rows: in
         a page where some markets have the pools' prefix ``AMM-``, the others are the order book's. Tokens and
-        markets come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, from a
-        HAR file itself, from the archive, or else they are those of the real exchange that the package brings,
-        which a note says; the name of the source from ``source.json`` there, such as
-        ``{"name": "my exchange"}``, from `source`, or else it is the path of the folder.
+        markets come from a HAR file itself, from ``tokens.json`` and ``markets.json`` beside the file or in the
+        folder above, from the archive, or else they are those of the real exchange that the package brings,
+        which a note says; the first of these counts. The name of the source comes from the relayer's answers in
+        a HAR file, from ``source.json`` in either folder, such as ``{"name": "my exchange"}``, from `source`, or
+        else it is the path of the folder.
 
         What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
         that were only imported, the one that was imported last is current.
@@ -297,7 +298,8 @@ class Archive:
         Raises
         ------
         ArchiveError
-            The archive holds trades of another source, or as a relayer sent them, or the store is empty.
+            The archive holds trades of another source, or as a relayer sent them, or with other decimals of a
+            token, or the store is empty.
         LabError
             The store has no tokens, or blocks without a number.
 

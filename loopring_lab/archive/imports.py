@@ -168,26 +168,28 @@ def _bind_to_origin(
     folder = Path(os.path.abspath(home.parent if har else home))  # noqa: PTH100
     places = (folder, folder.parent)
     bound = archive.source()
+    beside = folder
     listing = None
-    for beside in places:
-        texts = read_listing(beside)
-        if texts:
-            listing = ListingSnapshot(*texts, _modified(beside / LISTING[0]))
-            break
+    if har and har.listing:
+        listing = ListingSnapshot.of_relayer(*har.listing, _modified(home), str(home))
     else:
-        beside = folder
-        if har and har.listing:
-            listing = ListingSnapshot(*har.listing, _modified(home))
-        elif bound:
-            with archive.reading() as connection:
-                listing = queries.last_listing(connection)
+        for place in places:
+            texts = read_listing(place)
+            if texts:
+                beside = place
+                file = place / LISTING[0]
+                listing = ListingSnapshot.of_relayer(*texts, _modified(file), str(file))
+                break
+    if listing is None and bound:
+        with archive.reading() as connection:
+            listing = queries.last_listing(connection)
     if listing is None:
         absent = f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
         used = markets()
         if not used:
             raise LabError(f"{absent}. {SAVE_LISTING}")
         texts = bundled_listing(absent, used)
-        listing = ListingSnapshot(*texts, _modified(home))
+        listing = ListingSnapshot.of_relayer(*texts, _modified(home), BUNDLED)
         print(f"{absent}; they are {BUNDLED}.")  # noqa: T201
     source = source_of(beside, named, places, har)
     # The name says no exchange and no chain: those that the archive knows of its own source stay.

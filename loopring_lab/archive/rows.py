@@ -39,11 +39,21 @@ class Converted(NamedTuple):
 
 
 class ListingSnapshot(NamedTuple):
-    """Tokens and markets as a source listed them at one time."""
+    """Tokens and markets as a source listed them at one time; `whence` is for messages."""
 
     tokens: str
     markets: str
     retrieved_at: int
+    whence: str = "the archive"
+
+    @classmethod
+    def of_relayer(
+        cls, tokens: str, markets: str, retrieved_at: int, whence: str
+    ) -> ListingSnapshot:
+        """Take the answers of a relayer; one of no markets is written in another form than stands for blocks."""
+        if markets == NO_MARKETS:
+            markets = f'{{"markets": {NO_MARKETS}}}'
+        return cls(tokens, markets, retrieved_at, whence)
 
     @property
     def is_of_blocks(self) -> bool:
