@@ -671,6 +671,10 @@ class Client:
         ...     client.update_account(update.body()).status
         'received'
         """
+        if not isinstance(body, Mapping):
+            raise LabError(
+                f"update_account: expected a mapping, got {type(body).__name__}. Give KeyUpdate.body()."
+            )
         hidden = {
             name: hide(value) if isinstance(value, str) else value
             for name, value in body.items()
