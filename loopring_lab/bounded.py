@@ -256,7 +256,9 @@ def find_files(
     besides: str = "",
 ) -> list[Path]:
     """List files, and those of folders (or of the folder `inside`) with these endings, except `besides`."""
-    every = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    every: Any = paths
+    if isinstance(paths, (str, os.PathLike)) or not isinstance(paths, Iterable):
+        every = [paths]
     found = []
     for path in every:
         found += _files_in(given_path(path), endings, hint, inside, besides)

@@ -50,9 +50,7 @@ def import_pages(
 
     `asked` is the history, as far as the caller knows it, and `named` the source.
     """
-    hint = "Give saved responses of the trades endpoint."
-    files = find_files(paths, ENDINGS, hint, inside="trades")
-    files = [file for file in files if file.name not in (*LISTING, FILE)]
+    files = _files_of(paths)
     faults: list[UnexpectedAnswer] = []
     rows = 0
     begun = 0
@@ -91,6 +89,18 @@ def import_pages(
         archive.settle()
     for fault in faults:
         raise fault
+
+
+def _files_of(paths: Paths) -> list[Path]:
+    """List files of pages, without those that say beside them what they are of."""
+    hint = "Give saved responses of the trades endpoint."
+    others = (*LISTING, FILE)
+    given = find_files(paths, ENDINGS, hint, inside="trades")
+    files = [file for file in given if file.name not in others]
+    if not files:
+        where = given[0].parent if given else "paths"
+        raise LabError(f"{where}: no file besides {', '.join(others)}. {hint}")
+    return files
 
 
 def _markets_in(

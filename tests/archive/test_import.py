@@ -319,6 +319,16 @@ def test_a_file_that_holds_no_pages_is_said_to_be_that_wherever_it_is_from(
             into.import_pages(file)
 
 
+def test_listings_without_trades_and_no_paths_are_refused(saved, archive):
+    """A folder that holds its trades elsewhere added nothing, in silence."""
+    for paths in (saved, [saved / "tokens.json"], []):
+        with pytest.raises(LabError, match=r": no file besides tokens\.json"):
+            archive.import_pages(paths)
+    for paths in (None, 5, [5]):
+        with pytest.raises(LabError, match="A path is text or a"):
+            archive.import_pages(paths)
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
