@@ -228,7 +228,7 @@ class Archive:
         account_id : int, optional
             Whose trades.
         fill_type : {'amm', 'dex'}, optional
-            What the pages were requested for.
+            What the pages were requested for; the names and requests in files must not say another one.
         progress : bool or callable, optional
             As for `sync`; the number expected is estimated from that of the files.
         source : str, optional

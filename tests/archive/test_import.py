@@ -214,6 +214,20 @@ def test_account_and_fill_type_can_come_from_arguments(saved, small, tmp_path):
     check(tmp_path / "a", *small.truth())
 
 
+def test_a_fill_type_that_contradicts_a_file_s_name_is_refused(saved, small, tmp_path):
+    """Given for a folder of both, it made fills of the book ones of pools."""
+    account = small.accounts[0]
+    for kind in ("amm", "dex"):
+        file = saved / f"{account}-{kind}.jsonl"
+        file.write_bytes(b"\n".join(pages(small, account, kind)))
+    archive = Archive(tmp_path / "a")
+    said = f"{account}-dex.jsonl, fill_type: expected amm, as given, got dex"
+    with pytest.raises(UnexpectedAnswer, match=said):
+        archive.import_pages(saved, fill_type="amm")
+    [line] = archive.report().to_dict("records")
+    assert (line["fill_type"], line["complete"]) == ("amm", True)
+
+
 def test_of_files_of_one_time_the_last_one_imported_is_current(tmp_path):
     """Files that were unpacked have one time; before and after its block is known, a trade has two contents."""
     save_listings(tmp_path)
