@@ -133,8 +133,8 @@ class Archive:
         kept as a further version beside the earlier ones, and the version that was committed last is the
         current one.
 
-        The first sync or import binds the archive to its source: the name, exchange and chain that the
-        relayer states, or else its address. Trades of any other source are refused.
+        The first sync, or import that adds something, binds the archive to its source: the name, exchange and
+        chain that the relayer states, or else its address. Trades of any other source are refused.
 
         Parameters
         ----------

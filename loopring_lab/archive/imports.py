@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
@@ -37,6 +38,14 @@ ENDINGS = (".json", ".jsonl", ".ndjson", ".har")
 BATCH_BYTES = 52 << 20
 
 _HINT = "Save it again; the other files are imported."
+
+
+class Origin(NamedTuple):
+    """Where pages are from, and the listing that they are read with."""
+
+    source: Source
+    listing: ListingSnapshot
+    lookup: MarketLookup
 
 
 def import_pages(
@@ -74,13 +83,13 @@ def import_pages(
             har = open_har(home, _HINT) if home.is_file() else None
             try:
                 markets = partial(_markets_in, together, har, asked)
-                source, lookup = _bind_to_origin(archive, home, har, named, markets)
+                origin = _origin(archive, home, har, named, markets)
             except LabError as refusal:
                 raise _fault_in(together[0]) or refusal from None
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
-                for found in _commit(archive, source, lookup, batch):
+                for found in _commit(archive, origin, batch):
                     faults += found.errors.values()
                     rows += len(found.rows)
                 # Expected are as many rows in each file as in those begun.
@@ -131,12 +140,12 @@ def _home_of(file: Path) -> Path:
 
 
 def _commit(
-    archive: StoredFile, source: Source, lookup: MarketLookup, pages: Sequence[Page]
+    archive: StoredFile, origin: Origin, pages: Sequence[Page]
 ) -> list[Converted]:
     """Add rows, in one transaction, or in one of each account where one of them has a fill under both fill types."""
-    found = to_rows(_one_by_one(pages), lookup)
+    found = to_rows(_one_by_one(pages), origin.lookup)
     try:
-        _store(archive, source, found, pages)
+        _store(archive, origin, found, pages)
     except UnexpectedAnswer as fault:
         accounts = {page.key[0] for page in pages}
         if len(accounts) == 1:
@@ -146,16 +155,20 @@ def _commit(
             [page for page in pages if page.key[0] == account]
             for account in sorted(accounts)
         ]
-        return [one for part in each for one in _commit(archive, source, lookup, part)]
+        return [one for part in each for one in _commit(archive, origin, part)]
     return [found]
 
 
 def _store(
-    archive: StoredFile, source: Source, found: Converted, pages: Sequence[Page]
+    archive: StoredFile, origin: Origin, found: Converted, pages: Sequence[Page]
 ) -> None:
-    """Store rows, and what their pages count, in one transaction."""
+    """Store rows, what their pages count, and where they are from, in one transaction."""
+    # Where all histories have errors, a new archive stays free to be of another source.
+    if not found.totals:
+        return
     moments = {page.key: page.retrieved_at for page in pages}
-    with archive.writing(source) as connection:
+    with archive.writing(origin.source) as connection:
+        queries.store_listing(connection, archive, origin.listing)
         merge.add(connection, found.rows, imported=True)
         for key, total in found.totals.items():
             if total is not None:
@@ -163,14 +176,14 @@ def _store(
                 queries.store_count(connection, record)
 
 
-def _bind_to_origin(
+def _origin(
     archive: StoredFile,
     home: Path,
     har: Har | None,
     named: str | None,
     markets: Callable[[], set[str]],
-) -> tuple[Source, MarketLookup]:
-    """Bind the archive to the source of a folder or a HAR file, and store its listing; return both.
+) -> Origin:
+    """Return the source and the listing of a folder or a HAR file, which an archive that is bound already must take.
 
     `markets` reads which markets its trades have, where that has to be known.
     """
@@ -205,9 +218,10 @@ def _bind_to_origin(
     # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:
         source = bound
-    with archive.writing(source) as connection:
-        lookup = queries.store_listing(connection, archive, listing)
-    return source, lookup
+    if bound:
+        with archive.writing(source) as connection:
+            queries.store_listing(connection, archive, listing)
+    return Origin(source, listing, listing.lookup())
 
 
 def _one_by_one(pages: Iterable[Page]) -> list[Page]:

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from collections import defaultdict
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -331,6 +332,24 @@ def test_a_file_that_holds_no_pages_is_said_to_be_that_wherever_it_is_from(
     for into in (archive, Archive(tmp_path / "new")):
         with pytest.raises(UnexpectedAnswer, match=r"t\.csv: .*lab\.tables\.read_csv"):
             into.import_pages(file)
+
+
+@pytest.mark.parametrize("name", ["x.json", "8-dex.json"])
+def test_an_import_that_adds_nothing_binds_a_new_archive_to_nothing(tmp_path, name):
+    """The file may then be put where it belongs, beside a listing that was corrected."""
+    archive = Archive(tmp_path / "a")
+    for folder, file in (("downloads", name), ("saved", "147661-dex.json")):
+        (tmp_path / folder).mkdir()
+        save_listings(tmp_path / folder)
+        (tmp_path / folder / file).write_bytes(page([row(id="1")]))
+    listed = tmp_path / "downloads" / "tokens.json"
+    listed.write_text(listed.read_text().replace("18", "17"))
+    with pytest.raises(UnexpectedAnswer):
+        archive.import_pages(tmp_path / "downloads")
+    assert archive.source is None
+    archive.import_pages(tmp_path / "saved")
+    assert archive.source == str((tmp_path / "saved").resolve())
+    assert archive.trades()["size"].tolist() == [Decimal("453.794")]
 
 
 def test_listings_without_trades_and_no_paths_are_refused(saved, archive):
