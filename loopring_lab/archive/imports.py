@@ -200,8 +200,8 @@ def _origin(
             texts = read_listing(place)
             if texts:
                 beside = place
-                file = place / LISTING[0]
-                listing = ListingSnapshot.of_relayer(*texts, _modified(file), str(file))
+                moment = _modified(place / LISTING[0])
+                listing = ListingSnapshot.of_relayer(*texts, moment, str(place))
                 break
     if listing is None and bound:
         with archive.reading() as connection:
@@ -212,7 +212,7 @@ def _origin(
         if not used:
             raise LabError(f"{absent}. {SAVE_LISTING}")
         texts = bundled_listing(absent, used)
-        listing = ListingSnapshot.of_relayer(*texts, _modified(home), BUNDLED)
+        listing = ListingSnapshot.of_relayer(*texts, _modified(home), "the package")
         print(f"{absent}; they are {BUNDLED}.")  # noqa: T201
     source = source_of(beside, named, places, har)
     # The name says no exchange and no chain: those that the archive knows of its own source stay.

@@ -239,9 +239,9 @@ def _refuse_other_decimals(
             if now.get(token_id, decimals) != decimals:
                 raise ArchiveError(
                     f"{file.shown}: token {printable(symbol, 40)} (tokenId {token_id}) has {decimals} decimals as "
-                    f"listed on {day}, and {now[token_id]} in {listing.whence}. Its amounts would have two scales, and "
-                    "nothing was added. Correct the listing that is wrong; if it is the archive's, use another file, "
-                    "and fill it anew."
+                    f"listed on {day}, and {now[token_id]} in the listing of {listing.whence}. Its amounts would have "
+                    "two scales, and nothing was added. Correct the listing that is wrong; if it is the archive's, use "
+                    "another file, and fill it anew."
                 )
 
 

@@ -61,8 +61,17 @@ class ListingSnapshot(NamedTuple):
 
     def lookup(self) -> MarketLookup:
         """Read both, or raise an `UnexpectedAnswer`."""
-        tokens = tables.tokens(self.tokens)
-        return MarketLookup(tokens, tables.markets(self.markets, tokens))
+        try:
+            tokens = tables.tokens(self.tokens)
+            markets = tables.markets(self.markets, tokens)
+        except UnexpectedAnswer as fault:
+            raise UnexpectedAnswer(
+                f"{self.whence}, {fault.field}",
+                expected=fault.expected,
+                got=fault.got,
+                hint="Check that it is the answer of a relayer, and save it again.",
+            ) from None
+        return MarketLookup(tokens, markets)
 
 
 def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:

@@ -452,6 +452,16 @@ def test_hostile_files_are_refused_by_name(saved, tmp_path, make, said, named):
         Archive(tmp_path / "a").import_pages(saved if named == "folder" else path)
 
 
+def test_a_listing_that_cannot_be_read_is_named_with_its_folder(saved, tmp_path):
+    (saved / "markets.json").write_text('[{"market": "A-B"}]')
+    (saved / "1-dex.json").write_bytes(b'{"trades": []}')
+    with pytest.raises(UnexpectedAnswer) as caught:
+        Archive(tmp_path / "a").import_pages(saved)
+    assert str(caught.value).startswith(
+        f"{saved}, markets[0].base_token_id: expected a"
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

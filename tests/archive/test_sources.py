@@ -228,7 +228,7 @@ def test_another_scale_of_a_token_is_refused_before_anything_is_written(
     said = "token LRC (tokenId 1) has 18 decimals as listed on "
     with Relayer(changed) as relayer:
         assert_refused(
-            archive, addressed(relayer), said, "and 15 in the answer of world one"
+            archive, addressed(relayer), said, "and 15 in the listing of world one"
         )
     folder = save(changed, tmp_path / "rescaled")
     listed = folder / "tokens.json"
@@ -240,7 +240,12 @@ def test_another_scale_of_a_token_is_refused_before_anything_is_written(
     before = contents(archive._file.path)
     with pytest.raises(ArchiveError) as caught:
         archive.import_pages(folder, source=archive.source)
-    for words in (said, f"and 15 in {listed}", "nothing was added", "use another file"):
+    for words in (
+        said,
+        f"and 15 in the listing of {folder}",
+        "nothing was added",
+        "use another file",
+    ):
         assert words in str(caught.value)
     assert contents(archive._file.path) == before
 
