@@ -323,7 +323,8 @@ class Client:
                 error, market, self.accounts, self._market_names
             ) from None
         tables.refuse_shared_fills(
-            paging.count_shared(histories), "Read one of them, with fill_type=."
+            paging.count_shared(histories),
+            "This relayer does not tell fill types apart. Read one of them, with fill_type=.",
         )
         frame = tables.join_batches(
             batches, self._tokens, self._markets, account_id, fee_token
@@ -670,6 +671,10 @@ class Client:
         ...     client.update_account(update.body()).status
         'received'
         """
+        if not isinstance(body, Mapping):
+            raise LabError(
+                f"update_account: expected a mapping, got {type(body).__name__}. Give KeyUpdate.body()."
+            )
         hidden = {
             name: hide(value) if isinstance(value, str) else value
             for name, value in body.items()

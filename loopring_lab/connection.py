@@ -19,7 +19,7 @@ from loopring_lab.http.transport import Transport
 from loopring_lab.paths import given_path
 from loopring_lab.redaction import hide
 from loopring_lab.saved_file import write_recording
-from loopring_lab.source import FILE, Source
+from loopring_lab.source import FILE, Source, given_name
 from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def connect(
     recording : path, optional
         Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``, or one file
         of trades in any form that `tables.trades` reads, such as a HAR file of a browser or an answer that an
-        SDK saved. Of a file, tokens and markets are those in it or beside it, or else those of the real
+        SDK saved. Of a file, tokens and markets are those in it, else those beside it, or else those of the real
         exchange that the package brings; a note says which. Whose trades it has, and of which fill type, it
         says itself, or its name does: ``<accountId>-<amm or dex>.json``.
     blocks : path or rollup.Store, optional
@@ -123,6 +123,7 @@ def connect(
     """
     key = hide(api_key)
     del api_key
+    source = given_name(source)
     check_limit("rate", rate, "requests per second")
     only_source({"base_url": base_url, "recording": recording, "blocks": blocks})
     if blocks:

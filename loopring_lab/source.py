@@ -41,7 +41,7 @@ class Source:
     def __post_init__(self) -> None:
         """Keep the name and the exchange in one form, so that equal ones compare as equal."""
         is_text = isinstance(self.name, str)
-        is_named = is_text and self.name
+        is_named = is_text and self.name.strip()
         if not is_named or len(self.name + (self.exchange or "")) > LONGEST:
             raise LabError(
                 f"source: expected a name of 1 to {LONGEST:,} characters. Give another name."
@@ -148,6 +148,11 @@ class Source:
         if not file.is_file():
             return None
         return cls.read(read_text(file, size=4 * LONGEST), str(file))
+
+
+def given_name(name: str | None) -> str | None:
+    """Return the name that a caller gives a source, in the one form of names; None if there is none."""
+    return None if name is None else Source(name).name
 
 
 def _unexpected(where: str, expected: str, got: str) -> UnexpectedAnswer:

@@ -162,6 +162,13 @@ def test_an_answer_without_an_api_key_is_an_unexpected_one(answer):
         client_at(server.base_url).api_key(KEY, 7)
 
 
+@pytest.mark.parametrize("body", [None, 5, ["secret"], '{"keySeed": "secret"}'])
+def test_an_update_that_is_no_mapping_is_refused_and_not_shown(body):
+    with pytest.raises(LabError, match=r"Give KeyUpdate\.body\(\)") as caught:
+        client_at("https://host").update_account(body)
+    assert "secret" not in str(caught.value)
+
+
 def test_an_update_travels_as_json_with_its_signature_and_no_api_key():
     body = {"keySeed": "ü", "ecdsaSignature": "0x1b02"}
     with answering(

@@ -761,6 +761,12 @@ REFUSED: list[Refused] = [
         "keySeed: expected text, got .*'with key nonce: 1'",
     ),
     (
+        "key_seed",
+        ["0101 \ud800 with key nonce: 1"],
+        ProtocolError,
+        "keySeed: contains half a surrogate pair. Give valid",
+    ),
+    (
         "valid_for",
         ["", "30", "-1d", "0d", "3 months", 30, None, timedelta(0), pd.NaT],
         KeyUpdateError,

@@ -596,8 +596,11 @@ def test_a_body_is_signed_as_it_is_sent():
     ("arguments", "field"),
     [
         (("PATCH", "u", None), "method"),
+        ((5, "u", None), "method"),
         (("GET", "u?a=1", None), "url"),
+        (("GET", b"u", None), "url"),
         (("GET", "u", "a=1"), "params"),
+        (("GET", "u", ["a"]), "params"),
         (("POST", "u", {"a": float("nan")}), "body"),
         (("POST", "u", {"a": object()}), "body"),
         (("GET", "u", {"a": "\ud800"}), "text"),

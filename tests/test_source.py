@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,16 +30,6 @@ ACCOUNT = WORLD.accounts[0]
 )
 def test_an_address_is_the_same_source_however_it_is_written(address, name):
     assert Source.at(address) == Source(name)
-
-
-@pytest.mark.parametrize("name", ["", 5, Path("folder"), 4097 * "a"])
-def test_a_name_that_is_none_is_refused(tmp_path, name):
-    saved = tmp_path / "1-dex.json"
-    saved.write_text('{"totalNum": 0, "trades": []}')
-    (tmp_path / "tokens.json").write_text("[]")
-    (tmp_path / "markets.json").write_text('{"markets": []}')
-    with pytest.raises(LabError, match="source: expected a name of 1 to 4,096"):
-        lab.Archive(tmp_path / "a").import_pages(saved, source=name)
 
 
 def test_what_a_relayer_states_is_known_with_its_first_answer():

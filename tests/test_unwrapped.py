@@ -193,7 +193,10 @@ def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder):
     file = folder / "saved" / "trades.har"
     file.parent.mkdir()
     file.write_text(json.dumps(saved))
-    (folder / "tokens.json").write_text("[]")  # not beside the file
+    # Beside the file and above it are listings of something else.
+    for place in (folder, file.parent):
+        (place / "tokens.json").write_text("[]")
+        (place / "markets.json").write_text("[]")
     report = lab.Archive(folder / "a.duckdb").import_pages(file)
     found = report.set_index(["account_id", "fill_type"])[["rows", "missing"]]
     # A request with a filter does not count the whole history.
@@ -202,6 +205,9 @@ def test_a_har_file_says_whose_trades_it_has_and_of_which_type(folder):
         (ACCOUNT, "amm"): {"rows": 1, "missing": 0},
         (ACCOUNT, "dex"): {"rows": 1, "missing": 136},
     }
+    assert report["odd"].tolist() == [0, 0, 0]
+    client = lab.connect(recording=file)
+    assert client.trades(ACCOUNT)["size"].notna().all()
     frame = read(saved).set_index("trade_id")
     assert frame["fill_type"].isna().sum() == 0
     owners = frame["account_id"].to_dict()

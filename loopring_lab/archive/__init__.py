@@ -36,6 +36,7 @@ from loopring_lab.query import (
     parse_utc,
     to_milliseconds,
 )
+from loopring_lab.source import given_name
 from loopring_lab.storage import StoredFile, bound_source
 from loopring_lab.tables.rows import COLUMNS, FILL_TYPES
 
@@ -132,8 +133,8 @@ class Archive:
         kept as a further version beside the earlier ones, and the version that was committed last is the
         current one.
 
-        The first sync or import binds the archive to its source: the name, exchange and chain that the
-        relayer states, or else its address. Trades of any other source are refused.
+        The first sync, or import that adds something, binds the archive to its source: the name, exchange and
+        chain that the relayer states, or else its address. Trades of any other source are refused.
 
         Parameters
         ----------
@@ -166,7 +167,7 @@ class Archive:
         RelayerError, TransportError
             The relayer refuses or cannot be reached; what came before is committed.
         ArchiveError
-            The archive holds trades of another source.
+            The archive holds trades of another source, or the relayer lists a token with other decimals.
         LabError
             An argument is not valid, or `since` is given with `full`.
 
@@ -212,10 +213,11 @@ class Archive:
         reads, such as a HAR file or an answer that an SDK saved. The account and fill type come from the
         arguments, the request in a HAR file, the file's name ``<accountId>-<amm or dex>.json``, or the rows: in
         a page where some markets have the pools' prefix ``AMM-``, the others are the order book's. Tokens and
-        markets come from ``tokens.json`` and ``markets.json`` beside the file or in the folder above, from a
-        HAR file itself, from the archive, or else they are those of the real exchange that the package brings,
-        which a note says; the name of the source from ``source.json`` there, such as
-        ``{"name": "my exchange"}``, from `source`, or else it is the path of the folder.
+        markets come from a HAR file itself, from ``tokens.json`` and ``markets.json`` beside the file or in the
+        folder above, from the archive, or else they are those of the real exchange that the package brings,
+        which a note says; the first of these counts. The name of the source comes from the relayer's answers in
+        a HAR file, from ``source.json`` in either folder, such as ``{"name": "my exchange"}``, from `source`, or
+        else it is the path of the folder.
 
         What a sync has seen stays the current version of a trade, whatever is imported later. Of versions
         that were only imported, the one that was imported last is current. Trades whose market was not listed
@@ -228,7 +230,7 @@ class Archive:
         account_id : int, optional
             Whose trades.
         fill_type : {'amm', 'dex'}, optional
-            What the pages were requested for.
+            What the pages were requested for; the names and requests in files must not say another one.
         progress : bool or callable, optional
             As for `sync`; the number expected is estimated from that of the files.
         source : str, optional
@@ -243,9 +245,10 @@ class Archive:
         ------
         UnexpectedAnswer, AmountError
             A file holds something else, an amount does not fit, or it is unknown whose trades these are;
-            the other files are imported, and the pages before the one at fault.
+            the other files are imported, and the pages before the one at fault. Or an account's fills are saved
+            as both amm and dex; the other accounts' files are imported.
         ArchiveError
-            The archive holds trades of another source.
+            The archive holds trades of another source, or a token's decimals are others there.
         LabError
             A path does not exist, or there are no tokens and markets, not even in the package.
 
@@ -266,8 +269,9 @@ class Archive:
                 f"fill_type={fill_type!r}: give 'amm', 'dex', or nothing where the files say it."
             )
         account = None if account_id is None else parse_account_id(account_id)
+        name = given_name(source)
         with track("trades", progress) as watch:
-            import_pages(self._file, paths, (account, fill_type), source, watch)
+            import_pages(self._file, paths, (account, fill_type), name, watch)
         return self.report()
 
     def import_blocks(self, store: Store, progress: Watching = None) -> pd.DataFrame:
@@ -296,7 +300,8 @@ class Archive:
         Raises
         ------
         ArchiveError
-            The archive holds trades of another source, or as a relayer sent them, or the store is empty.
+            The archive holds trades of another source, or as a relayer sent them, or with other decimals of a
+            token, or the store is empty.
         LabError
             The store has no tokens, or blocks without a number.
 

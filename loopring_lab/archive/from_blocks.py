@@ -70,7 +70,9 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
             f"{blocks.file.shown}: {unnumbered:,} of {total:,} blocks have no number, and nothing was added. Sync "
             "the store, which reads the events that number them, or import the files again with first_block=."
         )
-    listing = ListingSnapshot(blocks.last_listing() or "[]", NO_MARKETS, now_ms())
+    listing = ListingSnapshot(
+        blocks.last_listing() or "[]", NO_MARKETS, now_ms(), str(blocks.file.shown)
+    )
     # Accounts with a reserved id were pools from the first, so no row of theirs has to be marked.
     pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]
     with file.writing(index.source) as connection:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
@@ -39,6 +40,14 @@ BATCH_BYTES = 52 << 20
 _HINT = "Save it again; the other files are imported."
 
 
+class Origin(NamedTuple):
+    """Where pages are from, and the listing that they are read with."""
+
+    source: Source
+    listing: ListingSnapshot
+    lookup: MarketLookup
+
+
 def import_pages(
     archive: StoredFile,
     paths: Paths,
@@ -50,9 +59,7 @@ def import_pages(
 
     `asked` is the history, as far as the caller knows it, and `named` the source.
     """
-    hint = "Give saved responses of the trades endpoint."
-    files = find_files(paths, ENDINGS, hint, inside="trades")
-    files = [file for file in files if file.name not in (*LISTING, FILE)]
+    files = _files_of(paths)
     faults: list[UnexpectedAnswer] = []
     rows = 0
     begun = 0
@@ -78,23 +85,46 @@ def import_pages(
             except UnexpectedAnswer as error:
                 faults.append(error)
                 continue
-            try:
-                markets = partial(_markets_in, together, har, asked)
-                source, lookup = _bind_to_origin(archive, home, har, named, markets)
-            except LabError as refusal:
-                raise _fault_in(together[0], har, asked) or refusal from None
+            origin = _origin_of(archive, together, har, asked, named)
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
-                found = _commit(archive, source, lookup, batch)
-                faults += found.errors.values()
-                rows += len(found.rows)
+                for found in _commit(archive, origin, batch):
+                    faults += found.errors.values()
+                    rows += len(found.rows)
                 # Expected are as many rows in each file as in those begun.
                 progress(rows, rows * len(files) // begun)
     finally:
         archive.settle()
     for fault in faults:
         raise fault
+
+
+def _files_of(paths: Paths) -> list[Path]:
+    """List files of pages, without those that say beside them what they are of."""
+    hint = "Give saved responses of the trades endpoint."
+    others = (*LISTING, FILE)
+    given = find_files(paths, ENDINGS, hint, inside="trades")
+    files = [file for file in given if file.name not in others]
+    if not files:
+        where = given[0].parent if given else "paths"
+        raise LabError(f"{where}: no file besides {', '.join(others)}. {hint}")
+    return files
+
+
+def _origin_of(
+    archive: StoredFile,
+    files: Sequence[Path],
+    har: Har | None,
+    asked: tuple[int | None, str | None],
+    named: str | None,
+) -> Origin:
+    """Return where files are from; what is wrong with the first of them is said before that."""
+    markets = partial(_markets_in, files, har, asked)
+    try:
+        return _origin(archive, _home_of(files[0]), har, named, markets)
+    except LabError as refusal:
+        raise _fault_in(files[0], har, asked) or refusal from None
 
 
 def _markets_in(
@@ -132,28 +162,50 @@ def _home_of(file: Path) -> Path:
 
 
 def _commit(
-    archive: StoredFile, source: Source, lookup: MarketLookup, pages: Sequence[Page]
-) -> Converted:
-    """Add rows, and what their pages count, in one transaction; histories with an error are left out."""
-    found = to_rows(_one_by_one(pages), lookup)
+    archive: StoredFile, origin: Origin, pages: Sequence[Page]
+) -> list[Converted]:
+    """Add rows, in one transaction, or in one of each account where one of them has a fill under both fill types."""
+    found = to_rows(_one_by_one(pages), origin.lookup)
+    try:
+        _store(archive, origin, found, pages)
+    except UnexpectedAnswer as fault:
+        accounts = {page.key[0] for page in pages}
+        if len(accounts) == 1:
+            nothing = found.rows.slice(0, 0)
+            return [Converted(nothing, {}, found.errors | {pages[0].key: fault})]
+        parts: list[Converted] = []
+        for account in sorted(accounts):
+            of_account = [page for page in pages if page.key[0] == account]
+            parts += _commit(archive, origin, of_account)
+        return parts
+    return [found]
+
+
+def _store(
+    archive: StoredFile, origin: Origin, found: Converted, pages: Sequence[Page]
+) -> None:
+    """Store rows, what their pages count, and where they are from, in one transaction."""
+    # Where all histories have errors, a new archive stays free to be of another source.
+    if not found.totals:
+        return
     moments = {page.key: page.retrieved_at for page in pages}
-    with archive.writing(source) as connection:
+    with archive.writing(origin.source) as connection:
+        queries.store_listing(connection, archive, origin.listing)
         merge.add(connection, found.rows, imported=True)
         for key, total in found.totals.items():
             if total is not None:
                 record = SyncRecord(*key, synced_at=moments[key], total=total)
                 queries.store_count(connection, record)
-    return found
 
 
-def _bind_to_origin(
+def _origin(
     archive: StoredFile,
     home: Path,
     har: Har | None,
     named: str | None,
     markets: Callable[[], set[str]],
-) -> tuple[Source, MarketLookup]:
-    """Bind the archive to the source of a folder or a HAR file, and store its listing; return both.
+) -> Origin:
+    """Return the source and the listing of a folder or a HAR file, which an archive that is bound already must take.
 
     `markets` reads which markets its trades have, where that has to be known.
     """
@@ -161,34 +213,37 @@ def _bind_to_origin(
     folder = Path(os.path.abspath(home.parent if har else home))  # noqa: PTH100
     places = (folder, folder.parent)
     bound = archive.source()
+    beside = folder
     listing = None
-    for beside in places:
-        texts = read_listing(beside)
-        if texts:
-            listing = ListingSnapshot(*texts, _modified(beside / LISTING[0]))
-            break
+    if har and har.listing:
+        listing = ListingSnapshot.of_relayer(*har.listing, _modified(home), str(home))
     else:
-        beside = folder
-        if har and har.listing:
-            listing = ListingSnapshot(*har.listing, _modified(home))
-        elif bound:
-            with archive.reading() as connection:
-                listing = queries.last_listing(connection)
+        for place in places:
+            texts = read_listing(place)
+            if texts:
+                beside = place
+                moment = _modified(place / LISTING[0])
+                listing = ListingSnapshot.of_relayer(*texts, moment, str(place))
+                break
+    if listing is None and bound:
+        with archive.reading() as connection:
+            listing = queries.last_listing(connection)
     if listing is None:
         absent = f"{folder}: no {' and '.join(LISTING)} in it or in the folder above"
         used = markets()
         if not used:
             raise LabError(f"{absent}. {SAVE_LISTING}")
         texts = bundled_listing(absent, used)
-        listing = ListingSnapshot(*texts, _modified(home))
+        listing = ListingSnapshot.of_relayer(*texts, _modified(home), "the package")
         print(f"{absent}; they are {BUNDLED}.")  # noqa: T201
     source = source_of(beside, named, places, har)
     # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:
         source = bound
-    with archive.writing(source) as connection:
-        lookup = queries.store_listing(connection, archive, listing)
-    return source, lookup
+    if bound:
+        with archive.writing(source) as connection:
+            queries.store_listing(connection, archive, listing)
+    return Origin(source, listing, listing.lookup())
 
 
 def _one_by_one(pages: Iterable[Page]) -> list[Page]:

@@ -129,7 +129,7 @@ WHERE rows.rowid = held_row
 # A fill is listed under one fill type; a relayer that does not tell them apart lists each under both. Then its id
 # comes twice, so rows that are new by `IS_NEW` need not be looked at.
 COUNT_SHARED = """
-SELECT count(*)
+SELECT account_id, count(*)
 FROM (
     SELECT account_id, trade_id, side, order_hash
     FROM held.main.rows
@@ -137,7 +137,14 @@ FROM (
     GROUP BY ALL
     HAVING count(DISTINCT fill_type) > 1
 )
+GROUP BY account_id
+ORDER BY account_id
 """
+SHARED_IN_FILES = "Its files are not added. Keep one of two with the same rows, or save each fill type again."
+SHARED_AT_RELAYER = (
+    "This relayer does not tell fill types apart. Its trades are not added: read them with "
+    "client.trades(..., fill_type=...)."
+)
 
 
 def add(
@@ -161,8 +168,6 @@ def add(
     connection.execute(STORE)
     connection.execute(UPDATE)
     connection.execute(REREAD)
-    [(shared,)] = connection.execute(COUNT_SHARED).fetchall()
-    advice = (
-        "Its trades are not added: read them with client.trades(..., fill_type=...)."
-    )
-    tables.refuse_shared_fills(shared, advice)
+    hint = SHARED_IN_FILES if imported else SHARED_AT_RELAYER
+    for account, shared in connection.execute(COUNT_SHARED).fetchall():
+        tables.refuse_shared_fills(shared, hint, f"account {account}, fillTypes")

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from loopring_lab import tables
 from loopring_lab.archive.rows import ListingSnapshot
 from loopring_lab.archive.schema import SHOWN
+from loopring_lab.bounded import printable
 from loopring_lab.engine import frames
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.storage import StoredFile
@@ -110,6 +112,13 @@ WHERE account_id = $account_id AND fill_type = $fill_type
 HAVING $requests > 0 OR count(*) = 0 OR $total > arg_max(total + coalesce(gone, 0), rowid)
 """
 LISTING = "SELECT tokens, markets, epoch_ms(retrieved_at) FROM held.main.listings ORDER BY rowid DESC LIMIT 1"
+# Of tokens alone, as markets change more often; none where these tokens were compared before.
+EARLIER_TOKENS = """
+SELECT tokens, strftime(min(retrieved_at), '%Y-%m-%d')
+FROM held.main.listings
+WHERE NOT EXISTS (FROM held.main.listings WHERE tokens = $1)
+GROUP BY tokens
+"""
 # When it was retrieved makes no difference.
 ADD_LISTING = """
 INSERT INTO held.main.listings
@@ -207,8 +216,33 @@ def store_listing(
             f"{file.shown}: holds trades {words[last.is_of_blocks]}, and these are {words[listing.is_of_blocks]}. "
             "They are kept apart, and nothing was added: use another file."
         )
-    connection.execute(ADD_LISTING, list(listing))
+    _refuse_other_decimals(connection, file, listing, lookup)
+    facts = [listing.tokens, listing.markets, listing.retrieved_at]
+    connection.execute(ADD_LISTING, facts)
     return lookup
+
+
+def _refuse_other_decimals(
+    connection: duckdb.DuckDBPyConnection,
+    file: StoredFile,
+    listing: ListingSnapshot,
+    lookup: MarketLookup,
+) -> None:
+    """Refuse a listing that scales a token differently from any before; it may leave out or add tokens."""
+    now = dict(zip(lookup.token_ids, lookup.decimals, strict=True))
+    for text, day in connection.execute(EARLIER_TOKENS, [listing.tokens]).fetchall():
+        earlier = tables.tokens(text)
+        scales = zip(
+            earlier.index, earlier["token_id"], earlier["decimals"], strict=True
+        )
+        for symbol, token_id, decimals in scales:
+            if now.get(token_id, decimals) != decimals:
+                raise ArchiveError(
+                    f"{file.shown}: token {printable(symbol, 40)} (tokenId {token_id}) has {decimals} decimals as "
+                    f"listed on {day}, and {now[token_id]} in the listing of {listing.whence}. Its amounts would have "
+                    "two scales, and nothing was added. Correct the listing that is wrong; if it is the archive's, use "
+                    "another file, and fill it anew."
+                )
 
 
 def last_listing(connection: duckdb.DuckDBPyConnection) -> ListingSnapshot | None:

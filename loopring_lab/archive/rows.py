@@ -39,11 +39,21 @@ class Converted(NamedTuple):
 
 
 class ListingSnapshot(NamedTuple):
-    """Tokens and markets as a source listed them at one time."""
+    """Tokens and markets as a source listed them at one time; `whence` is for messages."""
 
     tokens: str
     markets: str
     retrieved_at: int
+    whence: str = "the archive"
+
+    @classmethod
+    def of_relayer(
+        cls, tokens: str, markets: str, retrieved_at: int, whence: str
+    ) -> ListingSnapshot:
+        """Take the answers of a relayer; one of no markets is written in another form than stands for blocks."""
+        if markets == NO_MARKETS:
+            markets = f'{{"markets": {NO_MARKETS}}}'
+        return cls(tokens, markets, retrieved_at, whence)
 
     @property
     def is_of_blocks(self) -> bool:
@@ -51,8 +61,17 @@ class ListingSnapshot(NamedTuple):
 
     def lookup(self) -> MarketLookup:
         """Read both, or raise an `UnexpectedAnswer`."""
-        tokens = tables.tokens(self.tokens)
-        return MarketLookup(tokens, tables.markets(self.markets, tokens))
+        try:
+            tokens = tables.tokens(self.tokens)
+            markets = tables.markets(self.markets, tokens)
+        except UnexpectedAnswer as fault:
+            raise UnexpectedAnswer(
+                f"{self.whence}, {fault.field}",
+                expected=fault.expected,
+                got=fault.got,
+                hint="Check that it is the answer of a relayer, and save it again.",
+            ) from None
+        return MarketLookup(tokens, markets)
 
 
 def to_rows(pages: Sequence[Page], lookup: MarketLookup) -> Converted:

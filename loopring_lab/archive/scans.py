@@ -103,6 +103,13 @@ ENGINES: dict[str, Callable[[CurrentTrades], Any]] = {
 
 def query(file: StoredFile, sql: str) -> pd.DataFrame:
     """Run SQL over the tables of an archive, amounts as decimals."""
+    try:
+        sql.encode()
+    except (AttributeError, ValueError):
+        # Also half of a surrogate pair, which is no text to DuckDB.
+        raise LabError(
+            "query: expected SQL as text. Give a SELECT, such as 'SELECT count(*) FROM trades'."
+        ) from None
     amounts = ", ".join(decimal(name) for name in frames.AMOUNTS)
     views = {name: f"FROM held.{name}" for name in TABLES}
     views["rows"] = f"SELECT * REPLACE ({amounts}) FROM held.main.rows"

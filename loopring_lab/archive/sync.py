@@ -33,7 +33,7 @@ def sync_histories(
 ) -> None:
     """Add what a relayer lists now, after binding the archive to it; raise the first error when all else is read."""
     tokens, markets = (text.decode() for text in client.listings())
-    listing = ListingSnapshot(tokens, markets, now_ms())
+    listing = ListingSnapshot.of_relayer(tokens, markets, now_ms(), client.source)
     source = identity_of(client)
     with file.writing(source) as connection:
         lookup = queries.store_listing(connection, file, listing)

@@ -168,6 +168,9 @@ class UpdateRequest:
             problem = f"expected text, got {type(self.key_seed).__name__}"
             hint = f"Give text that ends in {ending!r}, or omit key_seed to use the exchange's own."
             raise ProtocolError("keySeed", problem, hint=hint)
+        if re.search("[\ud800-\udfff]", self.key_seed):
+            problem = "contains half a surrogate pair"
+            raise ProtocolError("keySeed", problem, hint="Give valid Unicode.")
         if not self.key_seed.endswith(ending):
             hint = "Add that ending, or omit key_seed to use the exchange's own text."
             raise ProtocolError("keySeed", f"does not end in {ending!r}", hint=hint)

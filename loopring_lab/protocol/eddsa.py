@@ -248,17 +248,18 @@ def request_message(
     >>> request_message("GET", "https://relayer.example/api/v3/apiKey", {"accountId": 10001})
     'GET&https%3A%2F%2Frelayer.example%2Fapi%2Fv3%2FapiKey&accountId%3D10001'
     """
-    verb = method.upper()
+    verb = str(method).upper()
     if verb not in _PAYLOADS:
         raise ProtocolError(
             "method",
             f"{verb!r} is never signed",
             hint=f"Use one of {', '.join(_PAYLOADS)}.",
         )
-    if "?" in url or "#" in url:
+    is_text = isinstance(url, str)
+    if not is_text or "?" in url or "#" in url:
         raise ProtocolError(
             "url",
-            "contains a query or fragment",
+            "is no text, or contains a query or fragment",
             hint="Pass the query as params_or_body.",
         )
     payload = _PAYLOADS[verb](params_or_body)
@@ -344,10 +345,10 @@ def _percent_encode(text: str) -> str:
 
 def _query_text(params: Mapping[str, Any] | str | None) -> str:
     """Return query parameters as k=v, sorted by key, with truth values as JavaScript writes them."""
-    if isinstance(params, str):
+    if params is not None and not isinstance(params, Mapping):
         raise ProtocolError(
             "params",
-            "expected a mapping, got text",
+            f"expected a mapping, got {type(params).__name__}",
             hint="Pass the query as a dictionary.",
         )
     pairs = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loopring_lab import protocol
 from loopring_lab.errors import LabError
+from loopring_lab.protocol.fields import parse_uint
 from loopring_lab.relayer.pages import Source
 from loopring_lab.relayer.schemas import ApiError, Code
 from loopring_lab.relayer.settings import ADDRESS, Settings
@@ -132,7 +133,9 @@ class Accounts:
         key_seed: str,
     ) -> None:
         """Add an account with an owner of somebody's own."""
-        if not re.fullmatch(ADDRESS, owner):
+        account_id = parse_uint("account_id", account_id, 32)
+        nonce = parse_uint("nonce", nonce, 32)
+        if not re.fullmatch(ADDRESS, str(owner)):
             raise LabError(
                 f"Account {account_id}: owner {owner!r} is not a valid address. Give 0x and 40 hex digits."
             )

@@ -11,8 +11,10 @@ from datetime import date
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import chain
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loopring_lab.bounded import shown
 from loopring_lab.errors import LabError
 from loopring_lab.relayer.mainnet import MARKETS, POOL_FEE_BPS, TOKENS, pool_record
 from loopring_lab.relayer.pages import History, RowKey
@@ -128,15 +130,15 @@ class World:
         switched: tuple[str, str] | None = None,
         drawn_accounts: bool = False,
     ) -> None:
-        if seed < 0:
+        if not _is_number(seed, Integral) or seed < 0:
             raise LabError(
-                f"World seed: expected a whole number from 0, got {seed}. Give seed=1 for the default year."
+                f"World seed: expected a whole number from 0, got {shown(seed)}. Give seed=1 for the default year."
             )
-        if not SMALLEST <= size <= LARGEST:
+        if not _is_number(size, Real) or not SMALLEST <= size <= LARGEST:
             raise LabError(
-                f"World size: expected {SMALLEST} to {LARGEST:g}, got {size}. Give size=1 for the default."
+                f"World size: expected {SMALLEST} to {LARGEST:g}, got {shown(size)}. Give size=1 for the default."
             )
-        if cheaper not in SPREAD_PERCENT:
+        if cheaper not in tuple(SPREAD_PERCENT):
             raise LabError(
                 f"World cheaper: expected pool, book or neither, got {cheaper!r}. Give one."
             )
@@ -368,6 +370,11 @@ class World:
         )
 
 
+def _is_number(value: object, kind: type) -> bool:
+    """Tell whether a value is a number of a kind; True is one to Python, too."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 def _switch(switched: tuple[str, str]) -> tuple[int, str]:
     """Return the moment (ms) of a switch, and the cheaper venue from then on."""
     try:
@@ -376,7 +383,7 @@ def _switch(switched: tuple[str, str]) -> tuple[int, str]:
     except (TypeError, ValueError):
         moment = 0
         cheaper = ""
-    if not START < moment < START + DAYS * DAY or cheaper not in SPREAD_PERCENT:
+    if not START < moment < START + DAYS * DAY or cheaper not in tuple(SPREAD_PERCENT):
         raise LabError(
             "World switched: expected a day of 2022 after the first one and pool, book or neither, "
             f'got {switched!r}. Give switched=("2022-07-01", "book").'

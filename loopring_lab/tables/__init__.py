@@ -229,14 +229,14 @@ def validate_options(fee_token: str, ten_members: str) -> None:
     _refuse_unknown("ten_members", ten_members, tuple(wire.TEN_MEMBERS))
 
 
-def refuse_shared_fills(count: int, advice: str) -> None:
-    """Refuse a relayer that lists fills under both fill types."""
+def refuse_shared_fills(count: int, hint: str, where: str = "fillTypes") -> None:
+    """Refuse fills that are listed under both fill types."""
     if count:
         raise UnexpectedAnswer(
-            "fillTypes",
+            where,
             expected="each fill as amm or as dex",
             got=f"{count} fills as both",
-            hint=f"This relayer does not tell fill types apart. {advice}",
+            hint=hint,
         )
 
 

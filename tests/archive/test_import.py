@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from collections import defaultdict
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,20 @@ def test_account_and_fill_type_can_come_from_arguments(saved, small, tmp_path):
     check(tmp_path / "a", *small.truth())
 
 
+def test_a_fill_type_that_contradicts_a_file_s_name_is_refused(saved, small, tmp_path):
+    """Given for a folder of both, it made fills of the book ones of pools."""
+    account = small.accounts[0]
+    for kind in ("amm", "dex"):
+        file = saved / f"{account}-{kind}.jsonl"
+        file.write_bytes(b"\n".join(pages(small, account, kind)))
+    archive = Archive(tmp_path / "a")
+    said = f"{account}-dex.jsonl, fill_type: expected amm, as given, got dex"
+    with pytest.raises(UnexpectedAnswer, match=said):
+        archive.import_pages(saved, fill_type="amm")
+    [line] = archive.report().to_dict("records")
+    assert (line["fill_type"], line["complete"]) == ("amm", True)
+
+
 def test_of_files_of_one_time_the_last_one_imported_is_current(tmp_path):
     """Files that were unpacked have one time; before and after its block is known, a trade has two contents."""
     save_listings(tmp_path)
@@ -343,6 +358,34 @@ def test_a_file_that_holds_no_pages_is_said_to_be_that_wherever_it_is_from(
             into.import_pages(file)
 
 
+@pytest.mark.parametrize("name", ["x.json", "8-dex.json"])
+def test_an_import_that_adds_nothing_binds_a_new_archive_to_nothing(tmp_path, name):
+    """The file may then be put where it belongs, beside a listing that was corrected."""
+    archive = Archive(tmp_path / "a")
+    for folder, file in (("downloads", name), ("saved", "147661-dex.json")):
+        (tmp_path / folder).mkdir()
+        save_listings(tmp_path / folder)
+        (tmp_path / folder / file).write_bytes(page([row(id="1")]))
+    listed = tmp_path / "downloads" / "tokens.json"
+    listed.write_text(listed.read_text().replace("18", "17"))
+    with pytest.raises(UnexpectedAnswer):
+        archive.import_pages(tmp_path / "downloads")
+    assert archive.source is None
+    archive.import_pages(tmp_path / "saved")
+    assert archive.source == str((tmp_path / "saved").resolve())
+    assert archive.trades()["size"].tolist() == [Decimal("453.794")]
+
+
+def test_listings_without_trades_and_no_paths_are_refused(saved, archive):
+    """A folder that holds its trades elsewhere added nothing, in silence."""
+    for paths in (saved, [saved / "tokens.json"], []):
+        with pytest.raises(LabError, match=r": no file besides tokens\.json"):
+            archive.import_pages(paths)
+    for paths in (None, 5, [5]):
+        with pytest.raises(LabError, match="A path is text or a"):
+            archive.import_pages(paths)
+
+
 @pytest.mark.parametrize(
     ("path", "said"),
     [
@@ -400,6 +443,22 @@ def test_a_file_that_is_cut_off_keeps_no_other_from_being_imported(
     assert archive.trades()["account_id"].tolist() == [1, 3]
 
 
+def test_an_account_s_fills_saved_as_both_types_keep_no_other_from_being_imported(
+    saved, small, tmp_path
+):
+    first, second = small.accounts
+    book = pages(small, first, "dex")
+    for kind in ("amm", "dex"):
+        (saved / f"{first}-{kind}.jsonl").write_bytes(b"\n".join(book))
+    (saved / f"{second}-amm.jsonl").write_bytes(b"\n".join(pages(small, second, "amm")))
+    archive = Archive(tmp_path / "a")
+    said = f"account {first}, fillTypes: .* as both.*Its files are not added"
+    with pytest.raises(UnexpectedAnswer, match=said):
+        archive.import_pages(saved)
+    [line] = archive.report().to_dict("records")
+    assert (line["account_id"], line["complete"]) == (second, True)
+
+
 def huge(path):
     with path.open("wb") as file:
         file.truncate(10 << 30)
@@ -436,6 +495,16 @@ def test_hostile_files_are_refused_by_name(saved, tmp_path, make, said, named):
     make(path)
     with pytest.raises(LabError, match=f"1-dex.json.*({said})"):
         Archive(tmp_path / "a").import_pages(saved if named == "folder" else path)
+
+
+def test_a_listing_that_cannot_be_read_is_named_with_its_folder(saved, tmp_path):
+    (saved / "markets.json").write_text('[{"market": "A-B"}]')
+    (saved / "1-dex.json").write_bytes(b'{"trades": []}')
+    with pytest.raises(UnexpectedAnswer) as caught:
+        Archive(tmp_path / "a").import_pages(saved)
+    assert str(caught.value).startswith(
+        f"{saved}, markets[0].base_token_id: expected a"
+    )
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_sql_gives_exact_amounts_and_reaches_nothing_else(archive, tmp_path):
         f"FROM '{canary}'", f"FROM read_text('{canary}')", f"COPY trades TO '{tmp_path / 'out.csv'}'",
         f"ATTACH '{tmp_path / 'other'}'", "INSTALL httpfs", "LOAD httpfs", "SET enable_external_access = true",
         "DELETE FROM held.main.rows", "DROP TABLE held.main.rows", "SELEC 1", "FROM nowhere",
-        "SELECT 1; SELECT 2",
+        "SELECT 1; SELECT 2", 5, None, b"FROM trades", "SELECT '\ud800'",
     ):  # fmt: skip
         with pytest.raises(LabError):
             archive.query(sql)

@@ -1,5 +1,6 @@
 """An archive holds the trades of one source: who may write to it, and who is refused."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -209,6 +210,66 @@ def test_pages_far_from_listings_use_those_of_the_archive(archive, tmp_path, sav
     with pytest.raises(ArchiveError, match="nothing was added"):
         archive.import_pages(alone)
     assert archive.import_pages(alone, source=archive.source)["complete"].all()
+
+
+class Rescaled(Named):
+    """A source that lists LRC with other decimals."""
+
+    def tokens(self):
+        changed = {"LRC": {"decimals": 15}}
+        return [token | changed.get(token["symbol"], {}) for token in super().tokens()]
+
+
+def test_another_scale_of_a_token_is_refused_before_anything_is_written(
+    archive, tmp_path
+):
+    """Whichever listing of the archive has it, as one may leave a token out."""
+    changed = Rescaled("world one", 1, trades=40)
+    said = "token LRC (tokenId 1) has 18 decimals as listed on "
+    with Relayer(changed) as relayer:
+        assert_refused(
+            archive, addressed(relayer), said, "and 15 in the listing of world one"
+        )
+    folder = save(changed, tmp_path / "rescaled")
+    listed = folder / "tokens.json"
+    others = [one for one in changed.tokens() if one["symbol"] != "LRC"]
+    text = listed.read_text()
+    listed.write_text(json.dumps(others))
+    archive.import_pages(folder, source=archive.source)
+    listed.write_text(text)
+    before = contents(archive._file.path)
+    with pytest.raises(ArchiveError) as caught:
+        archive.import_pages(folder, source=archive.source)
+    for words in (
+        said,
+        f"and 15 in the listing of {folder}",
+        "nothing was added",
+        "use another file",
+    ):
+        assert words in str(caught.value)
+    assert contents(archive._file.path) == before
+
+
+@pytest.mark.parametrize("name", [5, True, b"x", "", " ", 4097 * "a"])
+def test_a_name_of_a_source_is_text(tmp_path, saved, name):
+    for use in (
+        lambda: lab.connect("https://host", source=name),
+        lambda: lab.connect(recording=saved, source=name),
+        lambda: Archive(tmp_path / "a").import_pages(saved, source=name),
+    ):
+        with pytest.raises(LabError, match="source: expected a name of 1 to 4,096"):
+            use()
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_relayer_without_markets_is_not_taken_for_blocks(tmp_path, saved):
+    archive = Archive(tmp_path / "a")
+    markets = (saved / "markets.json").read_text()
+    (saved / "markets.json").write_text("[]")
+    assert archive.import_pages(saved)["odd"].sum() == 30
+    assert archive.trades()["market"].notna().all()
+    (saved / "markets.json").write_text(markets)
+    assert archive.import_pages(saved)["odd"].sum() == 0
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"name": ""}', '{"name": "x", "synthetic": "no"}', '{"name": "x", "chainId": "1"}'])  # fmt: skip

@@ -162,6 +162,16 @@ def test_the_pools_of_the_world_are_those_of_the_real_exchange(
         assert client.get("/account", accountId=fact["ammAccountId"]).json() == account
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"account_id": -1}, {"account_id": 2**32}, {"account_id": 1.5}, {"account_id": None}, {"nonce": -1}, {"owner": 5}],
+)  # fmt: skip
+def test_an_account_that_no_exchange_has_is_not_added(relayers, wrong):
+    given = {"account_id": 500, "owner": "0x" + 40 * "1"} | wrong
+    with pytest.raises(LabError, match=f"{next(iter(wrong))}.* (expected|not a valid)"):
+        relayers().add_account(**given)
+
+
 def test_nobody_owns_a_pool(relayers):
     relayer = relayers()
     pool, address = next(iter(World().pool_owners().items()))
