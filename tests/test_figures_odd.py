@@ -202,6 +202,29 @@ def test_fees_of_no_sure_tier_are_marked_apart():
     assert len(set(hatches)) == 4
 
 
+@pytest.mark.parametrize(
+    ("first", "later", "written"),
+    [("2022-12-30", "72h", "2022"), ("2022-05-04T20:00", "10h", "04 May 2022")],
+)
+def test_dates_are_written_in_full_below_the_first(first, later, written):
+    start = pd.Timestamp(first, tz="UTC")
+    times = [start, start + pd.Timedelta(later)]
+    rows = [
+        row(id=str(n), createdAt=str(time.value // 10**6))
+        for n, time in enumerate(times)
+    ]
+    figure = figures.fill_shares(read(page(rows), fill_type="dex"))
+    assert written in words(figure)
+    offset = figure.axes[0].xaxis.get_offset_text()
+    assert offset.get_window_extent().x0 == figure.axes[0].get_window_extent().x0
+
+
+def test_bars_of_one_fill_are_counted_in_the_singular():
+    rows = [row(id=str(n), size=f"{n + 1}{'0' * 20}") for n in range(2)]
+    figure = figures.size_profile(read(page(rows), fill_type="dex"))
+    assert note(figure) == "all 2 trades; each bar about 1 fill"
+
+
 # Arguments
 
 
@@ -251,6 +274,14 @@ def test_fees_of_no_sure_tier_are_marked_apart():
         (
             lambda t: figures.cost_curve(t, tolerance="1ms"),
             r"^lab\.figures\.cost_curve: no fill quoted in \w+ has a reference",
+        ),
+        (
+            lambda t: figures.cost_curve(t.head(1), tolerance=None),
+            r"no fill quoted in \w+ has a reference price\. Pass a wider frame as prices=\.$",
+        ),
+        (
+            lambda t: figures.price_gaps(t.head(1), tolerance=None),
+            r"of the other type of any age\. Combine the trades of several accounts\.$",
         ),
         (
             lambda t: figures.cost_curve(t, quantiles=0),
