@@ -97,8 +97,8 @@ def price_gaps(
     matplotlib.figure.Figure
         Histograms of ``worse_bps`` of `fills.price_gap`, one upwards and one downwards, each in percent of
         its matched fills, with the value-weighted mean and its 95 % interval, which fewer than 20 effective
-        orders do not have. Fewer than 20 fills are dots, without a mean. Outliers beyond three interquartile ranges are not drawn; the note under the title
-        counts them.
+        orders do not have. Fewer than 20 fills are dots, without a mean. Outliers beyond three interquartile
+        ranges are not drawn; the note under the title counts them.
 
     Raises
     ------
