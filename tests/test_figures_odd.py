@@ -202,21 +202,30 @@ def test_fees_of_no_sure_tier_are_marked_apart():
     assert len(set(hatches)) == 4
 
 
+def spanning(first: str, hours: int) -> pd.DataFrame:
+    """Return two fills, some hours apart."""
+    start = pd.Timestamp(first, tz="UTC").value // 10**6
+    times = [start, start + hours * 3_600_000]
+    rows = [row(id=str(n), createdAt=str(time)) for n, time in enumerate(times)]
+    return read(page(rows), fill_type="dex")
+
+
 @pytest.mark.parametrize(
-    ("first", "later", "written"),
-    [("2022-12-30", "72h", "2022"), ("2022-05-04T20:00", "10h", "04 May 2022")],
+    ("first", "hours", "written"),
+    [("2022-12-30", 72, "2022"), ("2022-05-04T20:00", 10, "04 May 2022")],
 )
-def test_dates_are_written_in_full_below_the_first(first, later, written):
-    start = pd.Timestamp(first, tz="UTC")
-    times = [start, start + pd.Timedelta(later)]
-    rows = [
-        row(id=str(n), createdAt=str(time.value // 10**6))
-        for n, time in enumerate(times)
-    ]
-    figure = figures.fill_shares(read(page(rows), fill_type="dex"))
+def test_dates_are_written_in_full_below_the_first(first, hours, written):
+    figure = figures.fill_shares(spanning(first, hours))
     assert written in words(figure)
-    offset = figure.axes[0].xaxis.get_offset_text()
-    assert offset.get_window_extent().x0 == figure.axes[0].get_window_extent().x0
+    axes = figure.axes[0]
+    offset = axes.xaxis.get_offset_text()
+    assert offset.get_window_extent().x0 == axes.get_window_extent().x0
+
+
+def test_the_end_of_a_month_has_no_date_beside_that_of_the_next():
+    figure = figures.fill_shares(spanning("2022-01-25", 12 * 24))
+    dates = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert dates[:5] == ["25 Jan", "27 Jan", "29 Jan", "", "01 Feb"]
 
 
 def test_bars_of_one_fill_are_counted_in_the_singular():

@@ -132,9 +132,14 @@ class _Dates(mdates.ConciseDateFormatter):
     """Concise dates, of which the first one is written in full: the others follow it."""
 
     def format_ticks(self, values: Any) -> list[str]:
+        # The last day of a month that has a tick stands too close to the first one of the next.
+        distances = np.diff(values)
+        is_apart = np.append(distances > distances.max(initial=0) / 2, True)
         # The base class writes the last one in full, such as the year 2023 for the days from 30 December 2022 on.
-        labels: list[str] = super().format_ticks(values[::-1])  # type: ignore[no-untyped-call]
-        return labels[::-1]
+        backwards = np.asarray(values)[is_apart][::-1]
+        shown: list[str] = super().format_ticks(backwards)  # type: ignore[no-untyped-call]
+        # From the end, as they are backwards.
+        return [shown.pop() if apart else "" for apart in is_apart]
 
 
 def format_dates(axes: Axes, periods: Timeline) -> None:
