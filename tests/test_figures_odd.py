@@ -269,6 +269,18 @@ def test_bars_of_one_fill_are_counted_in_the_singular():
             r"^lab\.figures\.volume: no trade quoted in eth .* to draw\. Did you mean 'ETH'\?$",
         ),
         (
+            lambda t: figures.volume(t, quote=["ETH"]),
+            r"^lab\.figures\.volume: quote=\['ETH'\] is not the name of a token\. Give one, such as 'ETH'\.$",
+        ),
+        (
+            lambda t: figures.fee_rates(t, fee_token=["ETH", "LRC"]),
+            r"^lab\.figures\.fee_rates: fee_token=\['ETH', 'LRC'\] is not the name of a token",
+        ),
+        (
+            lambda t: figures.pool_balance(t, token=["ETH"]),
+            r"^lab\.figures\.pool_balance: token=\['ETH'\] is not the name of a token",
+        ),
+        (
             lambda t: figures.size_profile(t.assign(notional=None)),
             r"^lab\.figures\.size_profile: no trade .* with a known notional to draw\. Pass other",
         ),

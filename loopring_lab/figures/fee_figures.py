@@ -20,7 +20,7 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.answers import as_pandas, with_most_fills
+from loopring_lab.figures.answers import as_pandas, check_token, with_most_fills
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
@@ -116,6 +116,7 @@ def fee_rates(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fee_rates"
+    check_token("fee_token", fee_token, caller)
     if by == "auto":
         is_compared = 1 < count_accounts(trades, caller) <= len(DASHES)
         by = "account_id" if is_compared else "fill_type"
