@@ -97,6 +97,14 @@ def test_both_are_legible(curves, changes):
     assert_legible(changes)
 
 
+def test_the_year_stands_apart_from_the_label_of_synthetic_data(switched):
+    trades, marks = switched
+    spring = trades[trades["created_at"].between("2022-03", "2022-07")]
+    figure = figures.changes(spring, prices=marks)
+    assert {"2022", "synthetic data"} <= set(words(figure))
+    assert_legible(figure)
+
+
 def test_own_trades_as_reference_are_named(switched):
     trades, _ = switched
     assert "own trades as reference" in " ".join(words(figures.changes(trades)))

@@ -202,6 +202,38 @@ def test_fees_of_no_sure_tier_are_marked_apart():
     assert len(set(hatches)) == 4
 
 
+def spanning(first: str, hours: int) -> pd.DataFrame:
+    """Return two fills, some hours apart."""
+    start = pd.Timestamp(first, tz="UTC").value // 10**6
+    times = [start, start + hours * 3_600_000]
+    rows = [row(id=str(n), createdAt=str(time)) for n, time in enumerate(times)]
+    return read(page(rows), fill_type="dex")
+
+
+@pytest.mark.parametrize(
+    ("first", "hours", "written"),
+    [("2022-12-30", 72, "2022"), ("2022-05-04T20:00", 10, "04 May 2022")],
+)
+def test_dates_are_written_in_full_below_the_first(first, hours, written):
+    figure = figures.fill_shares(spanning(first, hours))
+    assert written in words(figure)
+    axes = figure.axes[0]
+    offset = axes.xaxis.get_offset_text()
+    assert offset.get_window_extent().x0 == axes.get_window_extent().x0
+
+
+def test_the_end_of_a_month_has_no_date_beside_that_of_the_next():
+    figure = figures.fill_shares(spanning("2022-01-25", 12 * 24))
+    dates = [text.get_text() for text in figure.axes[0].get_xticklabels()]
+    assert dates[:5] == ["25 Jan", "27 Jan", "29 Jan", "", "01 Feb"]
+
+
+def test_bars_of_one_fill_are_counted_in_the_singular():
+    rows = [row(id=str(n), size=f"{n + 1}{'0' * 20}") for n in range(2)]
+    figure = figures.size_profile(read(page(rows), fill_type="dex"))
+    assert note(figure) == "all 2 trades; each bar about 1 fill"
+
+
 # Arguments
 
 
@@ -237,6 +269,18 @@ def test_fees_of_no_sure_tier_are_marked_apart():
             r"^lab\.figures\.volume: no trade quoted in eth .* to draw\. Did you mean 'ETH'\?$",
         ),
         (
+            lambda t: figures.volume(t, quote=["ETH"]),
+            r"^lab\.figures\.volume: quote=\['ETH'\] is not the name of a token\. Give one, such as 'ETH'\.$",
+        ),
+        (
+            lambda t: figures.fee_rates(t, fee_token=["ETH", "LRC"]),
+            r"^lab\.figures\.fee_rates: fee_token=\['ETH', 'LRC'\] is not the name of a token",
+        ),
+        (
+            lambda t: figures.pool_balance(t, token=["ETH"]),
+            r"^lab\.figures\.pool_balance: token=\['ETH'\] is not the name of a token",
+        ),
+        (
             lambda t: figures.size_profile(t.assign(notional=None)),
             r"^lab\.figures\.size_profile: no trade .* with a known notional to draw\. Pass other",
         ),
@@ -251,6 +295,14 @@ def test_fees_of_no_sure_tier_are_marked_apart():
         (
             lambda t: figures.cost_curve(t, tolerance="1ms"),
             r"^lab\.figures\.cost_curve: no fill quoted in \w+ has a reference",
+        ),
+        (
+            lambda t: figures.cost_curve(t.head(1), tolerance=None),
+            r"no fill quoted in \w+ has a reference price\. Pass a wider frame as prices=\.$",
+        ),
+        (
+            lambda t: figures.price_gaps(t.head(1), tolerance=None),
+            r"of the other type of any age\. Combine the trades of several accounts\.$",
         ),
         (
             lambda t: figures.cost_curve(t, quantiles=0),

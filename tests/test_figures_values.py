@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from support.figures import lines, note, stacks, title, words
+from support.figures import lines, note, overlapping, rendered, stacks, title, words
 from support.trade_histories import Drawn, frame_of
 from support.wire_rows import page, read, row, whole
 from test_figures import assert_legible
@@ -140,6 +140,28 @@ def test_more_than_twelve_tokens_are_put_together(trades):
     assert ("2 others" in texts, "unknown" in texts) == (True, False)
 
 
+def test_other_tokens_without_any_price_have_no_value():
+    trades = lab.connect().trades(10083, limit=40)
+    # No market has these: a value of 0 would be wrong.
+    fees = ["ETH", *(f"T{n:02}" for n in range(39))]
+    figure = figures.fees_by_token(
+        trades.assign(fee_token=fees), token="ETH", prices=trades
+    )
+    (mark,) = [one for one in figure.marks if one.text.startswith("28 others")]
+    assert mark.text == "28 others: 28 fills\nno price"
+    assert words(figure).count("no price") == 12
+
+
+@pytest.mark.parametrize("fee", [12 * 10**31, 12 * 10**5])
+def test_values_of_many_digits_stay_apart(fee):
+    rows = [
+        row(id=str(n), side=side, size=str(10 * fee), feeAmount=str(fee))
+        for n, side in enumerate(["SELL", "BUY"])
+    ]
+    figure = figures.fees_by_token(read(page(rows)), token="LRC")
+    assert overlapping(rendered(figure)) == []
+
+
 # fill_shares
 
 
@@ -242,6 +264,19 @@ def test_a_buyer_who_paid_more_stands_right_of_zero():
     )
 
 
+def test_a_mean_that_rests_on_few_orders_of_weight_says_that_it_has_no_interval():
+    fills = []
+    for number in range(0, 60, 2):
+        fills.append(pair(number, "100.0", "dex", number * 100))
+        kind, members = pair(number + 1, "101.0", "amm", number * 100 + 50)
+        # One order is worth nearly all.
+        members[3] = str(10 ** (28 if number == 30 else 20))
+        fills.append((kind, members))
+    figure = figures.price_gaps(frame_of(fills))
+    assert note(figure).endswith("; line alone: under 20 effective orders")
+    assert "mean 100.0" in words(figure)
+
+
 # size_profile and cost_curve
 
 
@@ -283,7 +318,9 @@ def test_costs_are_drawn_as_their_table_has_them(trades):
         for value in line.get_ydata()
     ]
     assert len(hollow) == (~sure).sum()
-    assert ("hollow: fewer than 20 fills or orders" in note(figure)) == bool(hollow)
+    assert ("hollow: no interval, under 20 fills or eff" in note(figure)) == bool(
+        hollow
+    )
     assert note(figure).endswith("differences are pulled towards 0")
 
 

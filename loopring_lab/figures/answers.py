@@ -39,6 +39,14 @@ def with_most_fills(table: pd.DataFrame, column: str) -> Any:
     return None if counts.empty else counts.idxmax()
 
 
+def check_token(name: str, token: object, caller: str) -> None:
+    """Raise a LabError unless an argument is the name of one token, or None."""
+    if not (token is None or isinstance(token, str)):
+        raise LabError(
+            f"{caller}: {name}={token!r} is not the name of a token. Give one, such as 'ETH'."
+        )
+
+
 def select_quote(
     table: pd.DataFrame,
     quote: str | None,
@@ -46,6 +54,7 @@ def select_quote(
     known: str,
 ) -> tuple[pd.DataFrame, str]:
     """Select the rows of one quote token, by default the one with the most fills; all rows have what is `known`."""
+    check_token("quote", quote, caller)
     quote = quote or with_most_fills(table, "quote")
     selected = table[table["quote"] == quote]
     if selected.empty:

@@ -128,6 +128,20 @@ def _milliseconds(times: pd.Series) -> np.ndarray:
     return np.asarray(times.dt.as_unit("ms").to_numpy(np.int64))
 
 
+class _Dates(mdates.ConciseDateFormatter):
+    """Concise dates, of which the first one is written in full: the others follow it."""
+
+    def format_ticks(self, values: Any) -> list[str]:
+        # The last day of a month that has a tick stands too close to the first one of the next.
+        distances = np.diff(values)
+        is_apart = np.append(distances > distances.max(initial=0) / 2, True)
+        # The base class writes the last one in full, such as the year 2023 for the days from 30 December 2022 on.
+        backwards = np.asarray(values)[is_apart][::-1]
+        shown: list[str] = super().format_ticks(backwards)  # type: ignore[no-untyped-call]
+        # From the end, as they are backwards.
+        return [shown.pop() if apart else "" for apart in is_apart]
+
+
 def format_dates(axes: Axes, periods: Timeline) -> None:
     """Write dates along the horizontal axis."""
     count = len(periods.left)
@@ -138,13 +152,15 @@ def format_dates(axes: Axes, periods: Timeline) -> None:
     locator = mdates.AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     day = "%d %b"  # "26" alone would not name the month
-    concise = mdates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
+    concise = _Dates(  # type: ignore[no-untyped-call]
         locator,
         formats=["%Y", "%b", day, "%H:%M", "%H:%M", "%S.%f"],
         zero_formats=["", "%Y", day, day, "%H:%M", "%H:%M"],
         offset_formats=["", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y"],
     )
     axes.xaxis.set_major_formatter(concise)
+    # Below the first date, which it belongs to; on the right is the label of synthetic data.
+    axes.xaxis.get_offset_text().set(x=0, horizontalalignment="left")
     axes.set_xlabel("time (UTC)")
 
 

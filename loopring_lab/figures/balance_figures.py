@@ -14,6 +14,7 @@ from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
+from loopring_lab.figures.answers import check_token
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.style import COLOURS, drawing
 from loopring_lab.figures.words import format_count
@@ -60,6 +61,7 @@ def pool_balance(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.pool_balance"
+    check_token("token", token, caller)
     missing = NEEDED - set(getattr(balances, "columns", ()))
     if missing:
         raise LabError(

@@ -62,7 +62,8 @@ MOST_PARTS = 10
 FEWEST_PARTS = 3
 FILLS_PER_PART = 40
 INTERVAL = "value-weighted mean with 95 % interval (clustered by order)"
-HOLLOW = f"hollow: fewer than {FEWEST} fills or orders, no interval"
+HOLLOW = f"hollow: no interval, under {FEWEST} fills or effective orders"
+ALONE = f"line alone: under {FEWEST} effective orders"
 # Percent from the line at 0 where single fills stand.
 DOTS_AT = 5
 # How far the line at a mean reaches, in parts of the highest bar: its text stands above that.
@@ -95,9 +96,9 @@ def price_gaps(
     -------
     matplotlib.figure.Figure
         Histograms of ``worse_bps`` of `fills.price_gap`, one upwards and one downwards, each in percent of
-        its matched fills, with the value-weighted mean and its 95 % interval. Fewer than 20 fills are dots,
-        without a mean. Outliers beyond three interquartile ranges are not drawn; the note under the title
-        counts them.
+        its matched fills, with the value-weighted mean and its 95 % interval, which fewer than 20 effective
+        orders do not have. Fewer than 20 fills are dots, without a mean. Outliers beyond three interquartile
+        ranges are not drawn; the note under the title counts them.
 
     Raises
     ------
@@ -115,9 +116,11 @@ def price_gaps(
     means = weighted(averages, "worse_bps").set_index("fill_type").to_dict("index")
     drawn = table[table["worse_bps"].notna() & table["fill_type"].isin(["amm", "dex"])]
     if drawn.empty:
+        hint = "Combine the trades of several accounts"
+        if tolerance is not None:
+            hint += ", or allow more, such as tolerance='1d'"
         raise LabError(
-            f"{caller}: no fill has an earlier one of the other type {_age_limit(tolerance)}. Allow more, such as "
-            "tolerance='1d', or combine the trades of several accounts."
+            f"{caller}: no fill has an earlier one of the other type {_age_limit(tolerance)}. {hint}."
         )
     by_type = drawn.groupby("fill_type", observed=True)["worse_bps"]
     matched = {str(name): worse.to_numpy(np.float64) for name, worse in by_type}
@@ -131,6 +134,9 @@ def price_gaps(
     if outside:
         note += f"; {outside:,} lie outside this range"
     kinds = [f"line and band: {INTERVAL}"] if has_bars else []
+    is_alone = [pd.isna(means[name]["low"]) for name in matched if has_many[name]]
+    if any(is_alone):
+        kinds.append(ALONE)
     if not all(has_many.values()):
         kinds.append(f"dots: single fills, where fewer than {FEWEST} are matched")
     note += "\n" + "; ".join(kinds)
@@ -213,9 +219,9 @@ def cost_curve(
     -------
     matplotlib.figure.Figure
         The value-weighted mean of ``all_in_bps`` of `fills.all_in_cost` for each fill type and quantile,
-        with its 95 % interval and the number of fills. A hollow mark rests on fewer than 20 fills or orders,
-        and has no interval. With `controls` a curve and its 95 % band for each venue, and the size at which they
-        cross with its interval.
+        with its 95 % interval and the number of fills. A hollow mark rests on fewer than 20 fills or effective
+        orders, and has no interval. With `controls` a curve and its 95 % band for each venue, and the size at which
+        they cross with its interval.
 
     Raises
     ------
@@ -254,9 +260,13 @@ def cost_curve(
     if quantiles is None and parts != MOST_PARTS:
         costs, sizes, token = _costs_by_size(trades, token, parts, caller, against)
     if costs.empty:
+        within = ""
+        hint = "Pass a wider frame as prices="
+        if tolerance is not None:
+            within = f" within {tolerance}"
+            hint += ", or allow more with tolerance="
         raise LabError(
-            f"{caller}: no fill quoted in {token} has a reference price within {tolerance}. Allow more with "
-            "tolerance=, or pass a wider frame as prices=."
+            f"{caller}: no fill quoted in {token} has a reference price{within}. {hint}."
         )
     other = "the reference"
     if isinstance(reference, str):
@@ -423,7 +433,8 @@ def markouts(
     matplotlib.figure.Figure
         The value-weighted mean of ``realized_bps`` of `fills.markouts` for each fill type and horizon, with
         its 95 % interval and the number of fills, and that of ``effective_bps`` as a faint line; between the
-        two lies the price impact. A hollow mark rests on fewer than 20 fills or orders, and has no interval.
+        two lies the price impact. A hollow mark rests on fewer than 20 fills or effective orders, and has no
+        interval.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from loopring_lab.amounts.display import MISSING, format_amount, truncate
 from loopring_lab.engine.groups import keys_of
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis, style
-from loopring_lab.figures.answers import as_pandas, with_most_fills
+from loopring_lab.figures.answers import as_pandas, check_token, with_most_fills
 from loopring_lab.figures.marks import Figure, Mark, keep
 from loopring_lab.figures.overview import count_accounts, overview_of
 from loopring_lab.figures.style import (
@@ -55,6 +55,8 @@ LABEL_HEIGHT = 6
 MOST_TOKENS = 12
 # Half of a bar, as a part of the height of a token's row.
 HALF_BAR = 0.36
+# Points that bars and their labels have beside three columns, about.
+NARROWEST = 320
 # Significant digits of amounts beside bars.
 DIGITS = 5
 TEXT_COLUMNS = ["fees", "rate in bps", "without fee"]
@@ -114,6 +116,7 @@ def fee_rates(
     <Figure size 900x420 with 1 Axes>
     """
     caller = "lab.figures.fee_rates"
+    check_token("fee_token", fee_token, caller)
     if by == "auto":
         is_compared = 1 < count_accounts(trades, caller) <= len(DASHES)
         by = "account_id" if is_compared else "fill_type"
@@ -319,12 +322,13 @@ def fees_by_token(
             fontsize=10,
         )
         axes.set_yticks(places, list(table["name"]))
-        axes.set_xlim(0, 1.15 * table["length"].max() or 1)
+        longest = style.LETTER * (table["label"].map(len).max() + 1)
+        axes.set_xlim(0, table["length"].max() / (1 - longest / NARROWEST) or 1)
         axes.set_xlabel(by_token.unit)
         axes.set_ylabel("fee token")
         axes.xaxis.set_major_locator(
             MaxNLocator(
-                6,
+                min(6, int(NARROWEST / longest)),
                 integer=token is None,
                 min_n_ticks=1,
             )
@@ -532,7 +536,8 @@ def _largest(table: pd.DataFrame) -> pd.DataFrame:
     # A bar for one other token would say less than its own.
     if len(rest) < 2:
         return table
-    sums = rest.filter(["fills", "length", "fee_value"]).sum().to_dict()
+    # Together they have a value if one of them has.
+    sums = rest.filter(["fills", "length", "fee_value"]).sum(min_count=1).to_dict()
     others = pd.DataFrame(
         [sums | {"name": f"{len(rest)} others", "fees": MISSING}],
         dtype=object,

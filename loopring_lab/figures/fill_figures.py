@@ -232,7 +232,7 @@ def fill_shares(
             points["x"],
             points["fills"],
             pool.colour,
-            (1, 6),
+            (1, 8),
             periods.width.min(),
         )
     return keep(axes, table, _share_marks(points, of))
@@ -283,7 +283,7 @@ def size_profile(
     title = f"Share of fills by size, {token}-quoted markets"
     note = trade_count(drawn, profile["fills"].sum())
     if count > 1:
-        note += f"; each bar about {drawn / count:,.0f} fills"
+        note += f"; each bar about {format_count(round(drawn / count))}"
 
     def say(row: dict[Any, Any]) -> str:
         sizes = f"{format_amount(row['smallest'])} to {format_amount(row['largest'])} {token}"
