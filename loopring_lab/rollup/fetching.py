@@ -194,7 +194,7 @@ class Sync:
             self._record(None)
 
     def _gaps(self, scanned: list[range]) -> list[range]:
-        """Return where numbers are missing between events, and where some may be missing at both ends."""
+        """Return where, in spans that were read, events are missing between others, or may be at both ends."""
         events = sorted(self._events.values())
         if not events or not scanned:
             return []
@@ -205,11 +205,19 @@ class Sync:
         first = events[0].l1_block
         last = events[-1].l1_block
         if events[0].block_id > 1 and scanned[0].start <= first:
-            start = max(scanned[0].start, first - MOST_L1_BLOCKS)
-            gaps.append(range(start, first + 1))
+            gaps.append(range(scanned[0].start, first + 1)[-MOST_L1_BLOCKS:])
         stop = max(span.stop for span in scanned)
-        gaps.append(range(last, max(last + 1, stop))[: MOST_L1_BLOCKS + 1])
-        return gaps
+        gaps.append(range(last, max(last + 1, stop))[:MOST_L1_BLOCKS])
+        # What was not read yet is not asked for here: nobody may want it.
+        parts = [
+            range(max(gap.start, span.start), min(gap.stop, span.stop))
+            for gap, span in product(gaps, scanned)
+        ]
+        return [
+            part[at : at + MOST_L1_BLOCKS]
+            for part in parts
+            for at in range(0, len(part), MOST_L1_BLOCKS)
+        ]
 
     def _scan(self, span: range) -> None:
         """Read the events of a span, of as many L1 blocks at once as the endpoint allows."""
