@@ -101,13 +101,18 @@ def token_record(
     places = int.from_bytes(decimals)
     if len(decimals) != WORD or places > MAX_DECIMALS:
         return None
-    name = _text(symbol) or f"token#{token_id}"
+    name = _text(symbol) or unnamed(token_id)
     return {
         "tokenId": token_id,
         "symbol": name,
         "address": address,
         "decimals": places,
     }
+
+
+def unnamed(token_id: int) -> str:
+    """Return what a token without a readable symbol is called."""
+    return f"token#{token_id}"
 
 
 def _call_result(answer: Any) -> bytes:

@@ -33,6 +33,7 @@ from loopring_lab.rollup.events import (
     SYMBOL,
     read_log,
     token_record,
+    unnamed,
 )
 from loopring_lab.rollup.rpc import (
     VARIABLE,
@@ -299,11 +300,17 @@ class Sync:
         self._committed_at = time.monotonic()
 
     def _learn_tokens(self) -> None:
-        """Ask for symbols and decimals of tokens that are not listed yet."""
-        listing = self._store.listed_tokens()
-        listed = {str(token.get("tokenId")) for token in listing}
+        """Ask for symbols and decimals of tokens that are not listed yet, or without a name of their own."""
+        listing = {
+            str(token.get("tokenId")): token for token in self._store.listed_tokens()
+        }
         contracts = self._store.contracts()
-        unknown = [one for one in contracts if str(one) not in listed]
+        # An endpoint that failed once is no reason to go without a name for good.
+        unknown = [
+            one
+            for one in contracts
+            if listing.get(str(one), {}).get("symbol") in (None, unnamed(one))
+        ]
         # That of ether is 0, and nobody answers there.
         asked = [one for one in unknown if int(contracts[one], 16)]
         calls = [
@@ -315,9 +322,11 @@ class Sync:
         records = [
             token_record(one, contracts[one], answers.get(one)) for one in unknown
         ]
-        known = [record for record in records if record is not None]
+        known = {
+            str(record["tokenId"]): record for record in records if record is not None
+        }
         if known:
-            self._store.store_tokens(to_json(listing + known))
+            self._store.store_tokens(to_json(list((listing | known).values())))
 
     def _read_blocks(self, wanted: range | None) -> None:
         pending = [

@@ -12,6 +12,7 @@ from support.scripted_chain import (
     CONTRACT,
     FIRST_L1,
     SUBMITTED,
+    SYMBOL,
     ScriptedChain,
     abi_text,
     data_of,
@@ -359,7 +360,22 @@ def test_tokens_are_named_by_their_contracts(store):
     assert found["address"][1] == f"0x{7:040x}"
     chain.asked.clear()
     sync(store, chain)
-    assert chain.asked["eth_call"] == 6
+    # Symbol and decimals of the three that are not listed, and of the four without a name.
+    assert chain.asked["eth_call"] == 14
+    assert store.tokens().reset_index()["symbol"].tolist() == found["symbol"].tolist()
+
+
+def test_a_name_that_an_endpoint_could_not_tell_is_asked_for_again(store):
+    chain = ScriptedChain(3)
+    chain.register(1, 7, abi_text("LRC"), 18)
+    question = (f"0x{7:040x}", SYMBOL)
+    symbol = chain.contracts[question]
+    chain.contracts[question] = None
+    sync(store, chain)
+    assert store.tokens().index.tolist() == ["token#1"]
+    chain.contracts[question] = symbol
+    sync(store, chain)
+    assert store.tokens()["decimals"].to_dict() == {"LRC": 18}
 
 
 def test_two_syncs_at_once_store_each_block_once(tmp_path, monkeypatch):
