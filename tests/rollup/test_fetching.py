@@ -179,7 +179,7 @@ def test_a_wide_gap_is_asked_for_in_parts(store):
     def refuse_wide(number, asked):
         calls = asked if isinstance(asked, list) else [asked]
         logs = [call for call in calls if call["method"] == "eth_getLogs"]
-        return Answer(504) if any(map(is_wide, logs)) else None
+        return Answer(500) if any(map(is_wide, logs)) else None
 
     chain.trouble = refuse_wide
     chain.omitted = set()
