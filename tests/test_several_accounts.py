@@ -53,3 +53,13 @@ def test_blocks_give_several_accounts_too():
     both = blocks.trades()["account_id"].drop_duplicates().head(2).tolist()
     joined = blocks.trades(both)
     assert len(joined) == sum(blocks.count(account) for account in both)
+
+
+def test_fills_of_one_block_are_in_its_order_whichever_account_is_named_first():
+    blocks = lab.connect(blocks="sample")
+    both = blocks.trades()["account_id"].drop_duplicates().head(2).tolist()
+    joined = blocks.trades(both)
+    assert joined["trade_id"].is_monotonic_increasing
+    assert_frame_equal(blocks.trades(both[::-1]), joined, check_categorical=False)
+    newest = blocks.trades(both, limit=1)
+    assert newest["trade_id"].tolist() == [joined["trade_id"].max()]

@@ -58,8 +58,11 @@ def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log
         raise unexpected(where, "a log", log)
     if log.get("removed") is True:
         return None
+    # Explorers fill topics up with null, and write an index of 0 as 0x.
     topics = [
-        octets(topic, f"{where}, topics", WORD, unexpected) for topic in log["topics"]
+        octets(topic, f"{where}, topics", WORD, unexpected)
+        for topic in log["topics"]
+        if topic is not None
     ]
     address = to_hex(octets_of("address", 20))
     l1_block = number_of("blockNumber")
@@ -76,13 +79,14 @@ def read_log(log: Any, where: str, unexpected: Unexpected = undocumented) -> Log
         contract = to_hex(first_word[-20:])
         return Log(address, l1_block, (token_id, contract))
     block_id = number(int.from_bytes(topics[1]), f"{where}, blockIdx", unexpected)
+    is_first = log.get("logIndex") == "0x"
     submission = Submission(
         block_id=block_id,
         merkle_root=first_word,
         public_data_hash=second_word,
         l1_block=l1_block,
         transaction_hash=to_hex(octets_of("transactionHash", WORD)),
-        log_index=number_of("logIndex"),
+        log_index=0 if is_first else number_of("logIndex"),
     )
     return Log(address, l1_block, submission)
 
@@ -97,13 +101,18 @@ def token_record(
     places = int.from_bytes(decimals)
     if len(decimals) != WORD or places > MAX_DECIMALS:
         return None
-    name = _text(symbol) or f"token#{token_id}"
+    name = _text(symbol) or unnamed(token_id)
     return {
         "tokenId": token_id,
         "symbol": name,
         "address": address,
         "decimals": places,
     }
+
+
+def unnamed(token_id: int) -> str:
+    """Return what a token without a readable symbol is called."""
+    return f"token#{token_id}"
 
 
 def _call_result(answer: Any) -> bytes:

@@ -189,8 +189,8 @@ class Import:
         if self._exchange:
             return
         bound = self._store.file.source()
-        # A store that is bound already stays so, unless a name is given that contradicts it.
-        if bound is None or bound.exchange != exchange or self._name is not None:
+        # A store that is bound already stays so.
+        if bound is None or bound.exchange != exchange:
             bound = _source_of(file, exchange, self._name)
         self._store.bind(bound)
         self._exchange = exchange

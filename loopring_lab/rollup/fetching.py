@@ -33,6 +33,7 @@ from loopring_lab.rollup.events import (
     SYMBOL,
     read_log,
     token_record,
+    unnamed,
 )
 from loopring_lab.rollup.rpc import (
     VARIABLE,
@@ -194,7 +195,7 @@ class Sync:
             self._record(None)
 
     def _gaps(self, scanned: list[range]) -> list[range]:
-        """Return where numbers are missing between events, and where some may be missing at both ends."""
+        """Return where, in spans that were read, events are missing between others, or may be at both ends."""
         events = sorted(self._events.values())
         if not events or not scanned:
             return []
@@ -205,11 +206,19 @@ class Sync:
         first = events[0].l1_block
         last = events[-1].l1_block
         if events[0].block_id > 1 and scanned[0].start <= first:
-            start = max(scanned[0].start, first - MOST_L1_BLOCKS)
-            gaps.append(range(start, first + 1))
+            gaps.append(range(scanned[0].start, first + 1)[-MOST_L1_BLOCKS:])
         stop = max(span.stop for span in scanned)
-        gaps.append(range(last, max(last + 1, stop))[: MOST_L1_BLOCKS + 1])
-        return gaps
+        gaps.append(range(last, max(last + 1, stop))[:MOST_L1_BLOCKS])
+        # What was not read yet is not asked for here: nobody may want it.
+        parts = [
+            range(max(gap.start, span.start), min(gap.stop, span.stop))
+            for gap, span in product(gaps, scanned)
+        ]
+        return [
+            part[at : at + MOST_L1_BLOCKS]
+            for part in parts
+            for at in range(0, len(part), MOST_L1_BLOCKS)
+        ]
 
     def _scan(self, span: range) -> None:
         """Read the events of a span, of as many L1 blocks at once as the endpoint allows."""
@@ -291,11 +300,17 @@ class Sync:
         self._committed_at = time.monotonic()
 
     def _learn_tokens(self) -> None:
-        """Ask for symbols and decimals of tokens that are not listed yet."""
-        listing = self._store.listed_tokens()
-        listed = {str(token.get("tokenId")) for token in listing}
+        """Ask for symbols and decimals of tokens that are not listed yet, or without a name of their own."""
+        listing = {
+            str(token.get("tokenId")): token for token in self._store.listed_tokens()
+        }
         contracts = self._store.contracts()
-        unknown = [one for one in contracts if str(one) not in listed]
+        # An endpoint that failed once is no reason to go without a name for good.
+        unknown = [
+            one
+            for one in contracts
+            if listing.get(str(one), {}).get("symbol") in (None, unnamed(one))
+        ]
         # That of ether is 0, and nobody answers there.
         asked = [one for one in unknown if int(contracts[one], 16)]
         calls = [
@@ -307,9 +322,11 @@ class Sync:
         records = [
             token_record(one, contracts[one], answers.get(one)) for one in unknown
         ]
-        known = [record for record in records if record is not None]
+        known = {
+            str(record["tokenId"]): record for record in records if record is not None
+        }
         if known:
-            self._store.store_tokens(to_json(listing + known))
+            self._store.store_tokens(to_json(list((listing | known).values())))
 
     def _read_blocks(self, wanted: range | None) -> None:
         pending = [

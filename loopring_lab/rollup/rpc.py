@@ -59,6 +59,7 @@ _RATE = re.compile(
 )
 # "limit exceeded" and "internal error" of JSON-RPC, which endpoints send when they are busy, and HTTP's code.
 _BUSY_CODES = (-32005, -32603, 429)
+_TOO_MUCH = (413, 504)  # HTTP: content too large, gateway timeout
 _QUANTITY = re.compile("0[xX][0-9a-fA-F]{1,64}")
 
 _OTHERWISE = "Try another endpoint, and check the arguments."
@@ -364,7 +365,7 @@ def _advice(
     status: int,
 ) -> tuple[type[RpcError], str]:
     # Only eth_getLogs has a range that can be halved.
-    is_about_range = status == 413 or bool(_RANGE.search(reason))
+    is_about_range = status in _TOO_MUCH or bool(_RANGE.search(reason))
     if endpoint.startswith("eth_getLogs") and is_about_range:
         return (
             TooMuch,

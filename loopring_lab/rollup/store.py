@@ -133,7 +133,8 @@ class Store:
         endpoint refuses them, and calls are sent in batches where it takes them. After an interruption of any
         kind, rerun to resume. Where numbers are missing between blocks, their events are asked for again, as
         endpoints have left some out. Symbols and decimals of tokens are asked of their contracts; one without
-        decimals is not listed, and one without a readable symbol is called ``token#`` and its id.
+        decimals is not listed, and one without a readable symbol is called ``token#`` and its id; both are asked
+        for again by the next sync.
 
         Parameters
         ----------

@@ -214,7 +214,8 @@ def join_frames(
         # Pandas makes text of categories that are not alike, such as the fee tokens of each account.
         if isinstance(frames[0][name].dtype, pd.CategoricalDtype):
             joined[name] = union_categoricals([one[name] for one in frames])
-    joined = joined.sort_values("created_at", kind="stable")
+    # As the rows of one account: fills of one time, such as those of a block, by their ids.
+    joined = joined.sort_values(["created_at", "trade_id", "side"])
     if limit:
         joined = joined.tail(limit)
     joined.attrs = dict(frames[0].attrs)

@@ -113,6 +113,20 @@ def test_trade_ids_of_blocks_without_a_number_are_unique_in_a_store(tmp_path):
     assert store.blocks().fills()["trade_id"].tolist() == ids[::2]
 
 
+def test_the_newest_trades_are_the_newest_though_their_block_has_a_number(tmp_path):
+    trade = slot("spot_trade", account_a=20_001, account_b=20_002, sell_a=1, fill_a=11)
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text('[{"symbol": "ETH", "tokenId": 0, "decimals": 18}]')
+    store = lab.rollup.Store(tmp_path / "blocks.duckdb")
+    for second, first_block in ((7, 40), (5, None)):
+        file = tmp_path / f"{second}.bin"
+        file.write_bytes(block_data([trade], timestamp=second))
+        store.import_files(file, first_block=first_block, tokens=tokens)
+    client = lab.connect(blocks=store)
+    assert client.trades()["block_id"].isna().tolist() == [True, True, False, False]
+    assert client.trades(20_001, limit=1)["block_id"].tolist() == [40]
+
+
 def test_what_is_added_to_a_store_is_seen(tmp_path):
     store = lab.rollup.Store(tmp_path / "store.duckdb")
     tokens = tmp_path / "tokens.json"

@@ -229,6 +229,15 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store, tmp_
     assert store.stored.scanned() == []
 
 
+def test_events_are_read_as_explorers_write_them(store, tmp_path):
+    log = log_of(1)
+    padded = log | {"topics": [*log["topics"], None, None], "logIndex": "0x"}
+    answer = {"status": "1", "message": "OK", "result": [padded]}
+    write_table(tmp_path / "logs.json", [answer])
+    store.import_files(tmp_path / "logs.json")
+    assert store.stored.index().events.to_pylist() == [event(1, log_index=0)._asdict()]
+
+
 def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path):
     (tmp_path / "a.bin").write_bytes(made_call(1))
     named = Store(tmp_path / "named")

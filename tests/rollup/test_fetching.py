@@ -11,6 +11,8 @@ from support.rollup_blocks import submit, word, wrapped
 from support.scripted_chain import (
     CONTRACT,
     FIRST_L1,
+    SUBMITTED,
+    SYMBOL,
     ScriptedChain,
     abi_text,
     data_of,
@@ -153,6 +155,45 @@ def test_events_left_out_are_found_by_the_next_sync(store, omitted):
     report = sync(store, chain)
     assert held(store) == chain.data
     assert report["missing"].sum() == 0
+
+
+def test_between_two_parts_nothing_is_asked_for(store):
+    chain = ScriptedChain(400)
+    for start in (0, 30_000, 31_000):
+        first = FIRST_L1 + start
+        sync(store, chain, from_block=first, to_block=first + 999)
+    events = store.stored.index().events["block_id"].to_pylist()
+    assert events == [*range(1, 10), *range(300, 320)]
+
+
+def test_a_wide_gap_is_asked_for_in_parts(store):
+    chain = ScriptedChain(40, apart=1_000)
+    chain.omitted = set(range(8, 32))
+    sync(store, chain)
+
+    def is_wide(call):
+        asked = call["params"][0]
+        length = int(asked["toBlock"], 16) - int(asked["fromBlock"], 16) + 1
+        return length > 10_000
+
+    def refuse_wide(number, asked):
+        calls = asked if isinstance(asked, list) else [asked]
+        logs = [call for call in calls if call["method"] == "eth_getLogs"]
+        return Answer(500) if any(map(is_wide, logs)) else None
+
+    chain.trouble = refuse_wide
+    chain.omitted = set()
+    sync(store, chain)
+    assert held(store) == chain.data
+
+
+def test_events_out_of_the_order_of_l1_blocks_end_no_sync(store):
+    chain = ScriptedChain(9)
+    chain.logs[8]["topics"] = [SUBMITTED, "0x" + word(40).hex()]
+    chain.logs[8]["blockNumber"] = hex(FIRST_L1 + 3)
+    sync(store, chain)
+    sync(store, chain)
+    assert sorted(held(store)) == [*range(1, 9), 40]
 
 
 def test_transactions_that_a_node_has_forgotten_are_named_and_asked_for_again(store):
@@ -319,7 +360,22 @@ def test_tokens_are_named_by_their_contracts(store):
     assert found["address"][1] == f"0x{7:040x}"
     chain.asked.clear()
     sync(store, chain)
-    assert chain.asked["eth_call"] == 6
+    # Symbol and decimals of the three that are not listed, and of the four without a name.
+    assert chain.asked["eth_call"] == 14
+    assert store.tokens().reset_index()["symbol"].tolist() == found["symbol"].tolist()
+
+
+def test_a_name_that_an_endpoint_could_not_tell_is_asked_for_again(store):
+    chain = ScriptedChain(3)
+    chain.register(1, 7, abi_text("LRC"), 18)
+    question = (f"0x{7:040x}", SYMBOL)
+    symbol = chain.contracts[question]
+    chain.contracts[question] = None
+    sync(store, chain)
+    assert store.tokens().index.tolist() == ["token#1"]
+    chain.contracts[question] = symbol
+    sync(store, chain)
+    assert store.tokens()["decimals"].to_dict() == {"LRC": 18}
 
 
 def test_two_syncs_at_once_store_each_block_once(tmp_path, monkeypatch):

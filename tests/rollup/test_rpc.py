@@ -259,6 +259,11 @@ def test_a_range_that_is_too_large_and_a_busy_endpoint_are_told_apart(
     assert type(refused(error, "eth_call at x")) is not TooMuch
 
 
+def test_a_gateway_that_does_not_wait_for_a_range_is_asked_for_less():
+    assert type(refused(None, "eth_getLogs at x", 504)) is TooMuch
+    assert type(refused(None, "eth_call at x", 504)) is RpcError
+
+
 @pytest.mark.parametrize(
     "address",
     [
