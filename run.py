@@ -57,6 +57,11 @@ def main(words: "list[str]") -> int:
     if not OLDEST <= sys.version_info[:2] < TOO_NEW:
         stop(wrong_python(words))
     if task == "install":
+        extras = known_extras()
+        for word in words[1:]:
+            if word not in extras:
+                say(f"unknown extra {word!r}; expected some of {', '.join(extras)}")
+                return 2
         install(words[1:])
         return 0
     install([task])
@@ -66,6 +71,14 @@ def main(words: "list[str]") -> int:
     if task != "lab":
         os.chdir(str(ROOT))
     return become([PYTHON, *TASKS[task], *arguments])
+
+
+def known_extras() -> "list[str]":
+    """Return the names of the extras in pyproject.toml."""
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return list(project["project"]["optional-dependencies"])
 
 
 def install(extras: "list[str]") -> None:

@@ -98,6 +98,12 @@ def parse_json(
         got = _not_utf8(text, getattr(error, "start", 0))
     except json.JSONDecodeError as error:
         got = f"{len(text)} characters that break off or go wrong at {error.pos} ({error.msg})"
+        # A wrong address is often one of a site that answers everything with its page.
+        start = data.strip()[:1]
+        if start == b"<":
+            got = "a web page, or other text that begins with <"
+        elif not start:
+            got = "no text"
     except _NotAccepted as error:
         got = str(error)
     raise UnexpectedAnswer(where, expected="JSON", got=got, hint=hint)

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from importlib import util
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -56,6 +57,9 @@ class Words(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     words = split_arguments(sys.argv[1:] if argv is None else argv)
+    # A path may have letters that the encoding of a pipe or a plain locale lacks.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int | None = cli.main(
             words.own, "loopring-lab", standalone_mode=False, obj=words
@@ -65,11 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except click.ClickException as error:
         # An address may hold a key, so no error repeats one.
-        said = ADDRESS.sub("<address>", error.format_message())
+        said = ADDRESS.sub("<address>", error.format_message()).removesuffix(".")
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "loopring-lab"
         print(
-            f"loopring-lab: {said} {command} --help says what it takes.",
+            f"loopring-lab: {said}. {command} --help says what it takes.",
             file=sys.stderr,
         )
         return FAILED

@@ -1,5 +1,6 @@
 """The command line, called in this process and run as a program."""
 
+import io
 import json
 import os
 import queue
@@ -319,6 +320,16 @@ def test_what_serve_cannot_use_is_refused_in_one_line(
 
 
 # both
+
+
+def test_a_path_that_the_output_cannot_write_is_escaped(monkeypatch, tmp_path):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["new", "first-look", "für mich.ipynb"]) == 0
+    sys.stdout.flush()
+    assert b"Wrote f\\xfcr mich.ipynb." in written.getvalue()
+    assert Path("für mich.ipynb").exists()
 
 
 def test_the_version_is_the_installed_one(capsys):

@@ -44,7 +44,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tools = tmp_path / "tools"
     for folder in (project, tools):
         folder.mkdir()
-    shutil.copy(ROOT / "run.py", project)
+    for name in ("run.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, project)
     fake = tools / "uv"
     fake.write_text(FAKE_UV)
     fake.chmod(0o755)
@@ -101,6 +102,17 @@ def test_a_moved_project_gets_another_environment(project):
         "removing .venv: the project was moved" in said(moved, "install", "test").stderr
     )
     assert not (moved / ".venv" / "left over").exists()
+
+
+@pytest.mark.parametrize("word", ["sparc", "--extra"])
+def test_an_extra_that_there_is_not_is_refused_before_anything_is_installed(
+    project, word
+):
+    done = said(project, "install", "spark", word)
+    assert done.returncode == 2
+    expected = f"run.py: unknown extra '{word}'; expected some of spark, models, lab"
+    assert done.stderr.startswith(expected)
+    assert not (project / ".venv").exists()
 
 
 def test_where_uv_fails_the_message_says_what_hashes_are_for(project):

@@ -456,6 +456,8 @@ def test_a_row_that_is_no_trade_is_kept_beside_those_that_are():
             "JSON",
             "31 characters that break off or go wrong",
         ),
+        (b"\n<!doctype html><p>Hello", "pages[0]", "JSON", "a web page"),
+        (b" ", "pages[0]", "JSON", "no text"),
         (
             b'{"totalNum": 1, "trades": {"0": []}}',
             "pages[0].trades",

@@ -221,6 +221,10 @@ async def read_pools(backend: AnyBackend) -> Response:
 async def read_trades(
     backend: AnyBackend, params: Annotated[schemas.TradesParams, Query()]
 ) -> Response:
+    if not params.model_fields_set & {"account_id", "order_hash"}:
+        raise ApiError(
+            Code.INVALID_ACCOUNT, "accountId, orderHash: give at least one of them"
+        )
     # An order can be asked for without an account, which is then 0.
     if params.account_id or params.order_hash is None:
         await existing_account(backend, params.account_id)

@@ -201,11 +201,11 @@ class Settings:
     retry_after: bool = False
     # Choice: nothing goes wrong unless it is asked for; then 3 faults in a row leave clients that try 4 times a way
     # through, and a stall of a second is shorter than any usual timeout.
-    latency: float = Field(default=0.0, ge=0)
+    latency: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     faults: Mapping[Fault, NonNegativeFloat] = Field(default_factory=dict)
     fault_seed: int = 1
     max_faults_in_a_row: int = Field(default=3, ge=1)
-    slow_seconds: float = Field(default=1.0, ge=0)
+    slow_seconds: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     # Choice: an address that nobody has a contract at, and the id that Hardhat and Anvil give local chains, so that
     # nothing signed here is valid elsewhere.
     exchange: str = Field(
@@ -214,7 +214,7 @@ class Settings:
     )
     chain_id: int = Field(default=31337, ge=0, lt=2**256)
     # Choice: steps that can be watched, and do not keep a notebook waiting.
-    update_seconds: float | None = Field(default=0.5, gt=0)
+    update_seconds: float | None = Field(default=0.5, gt=0, allow_inf_nan=False)
     update_fees: Mapping[str, Uint96] = Field(default_factory=UPDATE_FEES.copy)
     fail_updates: Mapping[UpdateNumber, str] = Field(default_factory=dict)
     # Choice: that of a wrong signature for an API key (contract); the code for a key update is not documented.
@@ -309,9 +309,9 @@ class Settings:
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0])
-        # An unknown name has no default.
-        default = getattr(cls, name, "")
-        example = EXAMPLES.get(name, default)
+        _refuse_unknown(name)
+        # Defaults that a function makes are no attributes, and have examples.
+        example = EXAMPLES.get(name, getattr(cls, name, ""))
         raise LabError(
             f"Setting {name}: {first['msg']}, got {shown(first['input'])}. Write, for example, {name}={example}."
         )
@@ -341,14 +341,18 @@ class Settings:
         0.02
         """
         values: dict[str, Any] = {}
-        names = [field.name for field in fields(cls)]
         for pair in pairs:
             name, _, text = pair.partition("=")
             name = name.strip()
-            if name not in names:
-                hint = f"Write name=value with one of {', '.join(names)}."
-                raise LabError(f"Setting {name!r}: there is no such setting. {hint}")
+            _refuse_unknown(name)
             if name in values:
                 raise LabError(f"Setting {name}: given more than once. Give it once.")
             values[name] = text.strip()
         return cls(**values)
+
+
+def _refuse_unknown(name: str) -> None:
+    names = [field.name for field in fields(Settings)]
+    if name not in names:
+        hint = f"Write name=value with one of {', '.join(names)}."
+        raise LabError(f"Setting {name!r}: there is no such setting. {hint}")

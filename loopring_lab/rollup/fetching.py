@@ -93,8 +93,14 @@ def sync(
         value = getattr(wanted, name)
         if value is not None and (type(value) is not int or value < 0):
             raise LabError(
-                f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer."
+                f"{name}={shown(value)}: not a number of Ethereum blocks. Give an integer from 0."
             )
+    first = wanted.from_block
+    last = wanted.to_block
+    if first is not None and last is not None and first > last:
+        raise LabError(
+            f"from_block={first} is after to_block={last}, so nothing is between. Give the lower number first."
+        )
     address = rpc or hide(os.environ.get(VARIABLE) or None)
     if address is None:
         from loopring_lab.relayer.server import embedded

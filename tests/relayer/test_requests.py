@@ -42,6 +42,12 @@ def test_an_unknown_account_is_104003(serve, account):
     assert refusal(serve().get("/user/trades", accountId=account))[0] == NO_ACCOUNT
 
 
+def test_a_request_without_account_and_order_is_told_which_parameters_it_lacks(serve):
+    code, message = refusal(serve().get("/user/trades", market="LRC-ETH"))
+    assert code == NO_ACCOUNT
+    assert message == "accountId, orderHash: give at least one of them"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

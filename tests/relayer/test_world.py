@@ -174,6 +174,14 @@ def test_time_and_ids_rise_together_within_a_year(year):
     assert len(places) == len(fills) - 6
 
 
+def test_no_market_trades_before_it_was_created(year):
+    first = {}
+    for fill in year.fills:
+        first.setdefault(fill.market, fill.time_ms)
+    created = {record["market"]: record["createdAt"] for record in year.markets()}
+    assert [name for name in first if first[name] < int(created[name])] == []
+
+
 def test_an_order_is_one_side_of_one_market_with_one_storage_id(rows):
     orders = defaultdict(set)
     for row in rows:

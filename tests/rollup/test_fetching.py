@@ -329,6 +329,11 @@ def test_numbers_of_blocks_are_checked_before_anything_is_asked(store, number):
         store.sync("http://127.0.0.1:1", from_block=number)
 
 
+def test_a_range_that_ends_before_it_begins_is_refused(store):
+    with pytest.raises(LabError, match=r"from_block=10 is after to_block=5"):
+        store.sync("http://127.0.0.1:1", from_block=10, to_block=5)
+
+
 TOKENS = {
     0: (0, None, None, "ETH", 18),
     1: (7, abi_text("LRC"), 18, "LRC#1", 18),
