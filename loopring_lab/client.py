@@ -439,7 +439,9 @@ class Client:
         return wire.read_total(wire.read([body], ["count"]))
 
     @one_operation
-    def outside_prices(self, trades: Any, every: str = "1min") -> pd.DataFrame | None:
+    def outside_prices(
+        self, trades: Any, every: str = "1min", *, progress: Watching = None
+    ) -> pd.DataFrame | None:
         """Read what an outside market showed, from the synthetic world: to compare venues with a fair price.
 
         Parameters
@@ -448,6 +450,8 @@ class Client:
             Whose markets and times to cover: from an hour before the first trade to a day after the last.
         every : str
             Whole minutes from one price to the next.
+        progress : bool or callable, optional
+            As for `trades`; a callable gets the markets read and expected.
 
         Returns
         -------
@@ -466,15 +470,17 @@ class Client:
         if not self.synthetic:
             return None
         found = {}
-        for market, asked in queries.items():
-            try:
-                found[market] = self._transport.get("/lab/outsidePrices", asked)
-            except RelayerError as error:
-                # Of an embedded relayer that serves a recording.
-                if error.status == NOT_FOUND:
-                    return None
-                raise
-        prices = models.read_outside_prices(found, self._markets)
+        with track("outside prices of markets", progress) as report:
+            for market, asked in queries.items():
+                try:
+                    found[market] = self._transport.get("/lab/outsidePrices", asked)
+                except RelayerError as error:
+                    # Of an embedded relayer that serves a recording.
+                    if error.status == NOT_FOUND:
+                        return None
+                    raise
+                report(len(found), len(queries))
+            prices = models.read_outside_prices(found, self._markets)
         for name in ("market", "base", "quote"):
             # pandas joins by categories only where both frames have the same ones.
             kind = getattr(trades, "dtypes", {}).get(name)

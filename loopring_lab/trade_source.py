@@ -51,7 +51,9 @@ class TradeSource(Protocol):
     def count(self, account_id: int, fill_type: str | None = None) -> int:
         """Return how many trades of an account there are."""
 
-    def outside_prices(self, trades: Any, every: str = "1min") -> pd.DataFrame | None:
+    def outside_prices(
+        self, trades: Any, every: str = "1min", *, progress: Watching = None
+    ) -> pd.DataFrame | None:
         """Return what an outside market showed, where that is known."""
 
     def exchange(self) -> Exchange:

@@ -86,6 +86,20 @@ def test_prices_cover_the_markets_from_an_hour_before_the_first_trade_to_a_day_a
     }
 
 
+def test_a_callable_hears_how_many_markets_are_read_and_may_end_it(client, trades):
+    few = trades.head(300)
+    count = few["market"].nunique()
+    heard = []
+    client.outside_prices(few, "1h", progress=lambda *counts: heard.append(counts))
+    assert heard == [(done, count) for done in range(1, count + 1)]
+
+    def enough(done: int, expected: int) -> None:
+        raise KeyboardInterrupt(done, expected)
+
+    with pytest.raises(KeyboardInterrupt):
+        client.outside_prices(few, "1h", progress=enough)
+
+
 @pytest.mark.thorough
 def test_each_price_is_the_world_s_own_to_the_last_digit(client, world, trades):
     few = trades[trades["market"].isin(["LRC-ETH", "WBTC-USDC"])].head(40)

@@ -320,7 +320,9 @@ class BlocksClient:
             return self._contents.census.rows(parse_account_id(account_id))
         return len(self.trades(account_id, fill_type=fill_type))
 
-    def outside_prices(self, trades: Any, every: str = "1min") -> None:
+    def outside_prices(
+        self, trades: Any, every: str = "1min", *, progress: Watching = None
+    ) -> None:
         """Return None: blocks hold no prices from outside; `tables.prices` reads some from a file.
 
         Parameters
@@ -328,6 +330,8 @@ class BlocksClient:
         trades : frame in memory
             Not looked at.
         every : str
+            Not looked at.
+        progress : bool or callable, optional
             Not looked at.
 
         Examples

@@ -257,11 +257,12 @@ class Selection:
         # Taken now, as the filters may change while the thread reads.
         client: Any = self.client
         chosen = self.chosen
+        every = self._prices_every
         key = self._prices_key
 
-        def download(_: ReportProgress) -> pd.DataFrame:
+        def download(report: ReportProgress) -> pd.DataFrame:
             prices: pd.DataFrame | None = client.outside_prices(
-                chosen, every=self._prices_every
+                chosen, every=every, progress=report
             )
             if prices is None:
                 raise LabError(
