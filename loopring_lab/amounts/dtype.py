@@ -747,7 +747,7 @@ def multiply(
     Raises
     ------
     AmountError
-        A product has more than 20 digits before the point.
+        A product has more than 20 digits before the point, or `size` is no series.
 
     Examples
     --------
@@ -755,6 +755,11 @@ def multiply(
     >>> lab.amounts.multiply(sizes, lab.amounts.Amount("0.1")).tolist()
     [Amount('0.15'), Amount('0.2')]
     """
+    if not isinstance(size, pd.Series):
+        raise AmountError(
+            f"multiply: expected a pandas Series of amounts first, got {type(size).__name__}. A single amount becomes "
+            "one with pandas.Series([amount], dtype='amount')."
+        )
     sizes = AmountArray(size)
     prices = AmountArray(pd.Series(price, size.index))
     product = arithmetic.multiply(sizes.to_arrow(), prices.to_arrow())
