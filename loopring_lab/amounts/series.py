@@ -18,7 +18,7 @@ DecimalDtype = AmountDtype | pd.ArrowDtype
 """`AmountDtype`, or a decimal type of Arrow."""
 
 
-def arrow_type(dtype: DecimalDtype) -> pa.DataType:
+def arrow_type(dtype: DecimalDtype | str) -> pa.DataType:
     """Return the type of the Arrow decimals that a column of this type holds, or raise an `AmountError`."""
     # pandas takes the name of a type for the type.
     if dtype == AmountDtype.name:
