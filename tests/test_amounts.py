@@ -13,6 +13,7 @@ from loopring_lab.amounts import (
     LIMIT,
     Amount,
     fit,
+    multiply,
     to_float,
     to_smallest,
     to_units,
@@ -76,11 +77,42 @@ NO_WHOLE_NUMBERS = [
         ([1, 2], [6, 6, 6], "or one for each of 2 values. Give those of the token"),
         ([1], 2**70, "decimals=1180591620717411303424: expected"),
         ([10**39], 8, "does not fit"),
+        ([np.float32(1)], 18, "floats are not exact"),
+        # Not two values of one digit.
+        ("12", 18, "'12' is one value, where several are expected"),
+        (12, 18, "12 is one value"),
     ],
 )
 def test_what_is_no_amount_is_named(values, decimals, said):
     with pytest.raises(AmountError, match=said):
         to_units(values, decimals, token="LRC")
+
+
+@pytest.mark.parametrize("make", [pa.decimal32, pa.decimal64, pa.decimal128])
+def test_types_of_any_bytes_hold_the_units(make):
+    kind = pd.ArrowDtype(make(9, 3))
+    numbers = [12345, 7, -99, None]
+    known = [Decimal("123.45"), Decimal("0.07"), Decimal("-0.99"), pd.NA]
+    assert to_units(numbers, 2, dtype=kind).tolist() == known
+    # One that does not fit is found one by one.
+    with pytest.raises(AmountError, match="does not fit decimal"):
+        to_units([7, 10**9], 2, dtype=kind)
+    assert to_units(numbers, 2, dtype="amount").tolist()[:3] == known[:3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: fit(pd.Series([1], dtype="amount"), "float64"), "dtype='float64'"),
+        (lambda: to_units([1], 2, dtype=pd.ArrowDtype(pa.int64())), "dtype=int64"),
+        (lambda: fit([1]), "expected a pandas Series of amounts, got list"),
+        (lambda: to_smallest(["1"], 2), "expected a pandas Series of amounts"),
+        (lambda: multiply(Amount(1), Amount(2)), "first, got Amount"),
+    ],
+)
+def test_what_is_no_column_or_type_of_amounts_is_named(wrong, said):
+    with pytest.raises(AmountError, match=f"(?i){said}"):
+        wrong()
 
 
 def test_limits_hold_the_largest_amount_of_the_contract():

@@ -84,6 +84,8 @@ def test_the_html_is_the_same_every_time_and_escaped():
     ("how", "said"),
     [
         ({"rows": 0}, "rows=0"),
+        ({"rows": 1.5}, "rows=1.5"),
+        ({"rows": "all"}, "rows='all'"),
         ({"precision": -1}, "precision=-1"),
         ({"precision": "x"}, "precision='x'"),
     ],

@@ -352,6 +352,13 @@ def test_an_extra_without_a_reason_is_named(extra):
         tables.anomalies(frame)
 
 
+def test_fills_without_a_time_or_an_id_stand_in_one_order():
+    # The difference of an id below zero and an unknown one is more than 64 bits hold.
+    rows = [row(createdAt="0", id=one) for one in (None, "-7", "5")]
+    for order in (rows, rows[::-1]):
+        assert read(page(order))["trade_id"].fillna(0).tolist() == [-7, 5, 0]
+
+
 def test_fills_alike_but_for_unlisted_markets_stand_in_one_order():
     pages = [page([row(market=market)]) for market in ("BBB-ETH", "AAA-ETH")]
     for ordered in (pages, pages[::-1]):

@@ -205,8 +205,8 @@ def show(
     Raises
     ------
     LabError
-        `rows` is below 1, `precision` is neither a number nor a tokens frame, or the tokens of amounts stand in
-        two columns of one name.
+        `rows` is not a whole number from 1, `precision` is neither a number nor a tokens frame, or the tokens of
+        amounts stand in two columns of one name.
 
     Examples
     --------
@@ -232,8 +232,7 @@ def readable(
     rows: int = 20,
 ) -> Shown:
     """Format a frame as `show` does, without displaying it."""
-    if rows < 1:
-        raise LabError(f"rows={rows} is too few. Give 1 or more.")
+    _check_rows(rows)
     frame = as_frame(frame, "show")
     notes = []
     visible = frame
@@ -267,6 +266,13 @@ def readable(
         notes + notes_on(frame, columns, precision),
         gap,
     )
+
+
+def _check_rows(rows: Any) -> None:
+    if not isinstance(rows, (int, np.integer)) or rows < 1:
+        raise LabError(
+            f"rows={rows!r} is not valid. Give a whole number of at least 1."
+        )
 
 
 def as_frame(frame: Any, caller: str) -> pd.DataFrame:

@@ -30,8 +30,8 @@ from loopring_lab.errors import AmountError
 
 # The hooks of pandas (tried with 3.1) that are not in its documented interface of extension types:
 # `_is_numeric` and `_get_common_dtype` of types; of arrays `_readonly`, `_from_scalars`, `_reduce`, `_accumulate`,
-# `_groupby_op`, `_groupby_quantile`, `_quantile`, `_mode`, `_values_for_argsort` (also used by ranks), and
-# `_create_arithmetic_method` and `_create_comparison_method` of `ExtensionScalarOpsMixin`.
+# `_groupby_op`, `_groupby_quantile`, `_quantile`, `_mode`, `_values_for_argsort` (also used by ranks), `_where`,
+# `_putmask`, and `_create_arithmetic_method` and `_create_comparison_method` of `ExtensionScalarOpsMixin`.
 # From pandas' own arrays, `_groupby_op` and `_groupby_quantile` are called.
 
 # What values are for arithmetic, by pandas' names of what an array holds; others are no numbers.
@@ -185,6 +185,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         scalars: Any,
         **_: Any,
     ) -> AmountArray:
+        known = _amounts_of(scalars)
+        if known is not None:
+            return known
         return cls(scalars if hasattr(scalars, "__len__") else list(scalars))
 
     # What pandas asks for when it reads a CSV file.
@@ -265,6 +268,15 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             self._in_pandas().take(indices, allow_fill=allow_fill, fill_value=fill)
         )
 
+    # What pandas has of another frame are floats; of a part of these the amounts would not be known.
+    def _where(self, mask: Any, value: Any) -> Any:
+        known = _amounts_of(value)
+        return super()._where(mask, value if known is None else known)
+
+    def _putmask(self, mask: Any, value: Any) -> None:
+        known = _amounts_of(value)
+        super()._putmask(mask, value if known is None else known)
+
     def _in_pandas(self) -> Any:
         """Return pandas' own array of these decimals, which takes every kind of index."""
         return pd.arrays.ArrowExtensionArray(pa.chunked_array([self._decimals]))
@@ -281,9 +293,17 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> pa.Array:
         if type is None:
             return pa.ExtensionArray.from_storage(AmountType(), self._decimals)
-        if pa.types.is_decimal(type):
-            return rescale(self._decimals, type)
-        return self._decimals.cast(type)
+        if pa.types.is_string(type) or pa.types.is_large_string(type):
+            return arithmetic.to_texts(self._decimals).cast(type)
+        try:
+            if pa.types.is_decimal(type):
+                return rescale(self._decimals, type)
+            return self._decimals.cast(type)
+        except pa.ArrowException as error:
+            raise AmountError(
+                f"These amounts do not become {type}, as digits would be lost or it holds no such numbers ({error}). "
+                "Round them first, or use a wider type."
+            ) from None
 
     def __array__(
         self,
@@ -311,7 +331,10 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             found = floats.to_numpy(zero_copy_only=False, writable=True)
         if na_value is not no_default:
             found[self.isna()] = na_value
-        return found.astype(dtype)
+        found = found.astype(dtype)
+        if dtype != "float64":
+            return found
+        return np.asarray(_FloatsOf(self.copy(), found))
 
     def _integers(self, dtype: np.dtype[Any]) -> Any:
         """Return integers of a type that holds them all; digits after the point are cut, as of floats."""
@@ -334,11 +357,15 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
     ) -> Any:
         dtype = pandas_dtype(dtype)
         arrow_type = getattr(dtype, "pyarrow_dtype", None)
-        if isinstance(dtype, pd.StringDtype) or arrow_type == pa.string():
+        if isinstance(dtype, pd.StringDtype):
             texts = arithmetic.to_texts(self._decimals)
             return pd.array(texts.to_pylist(), dtype=dtype)
         if arrow_type is not None:
             return pd.arrays.ArrowExtensionArray(self.__arrow_array__(arrow_type))
+        if isinstance(dtype, np.dtype) and dtype.kind in "SU":
+            return self.to_numpy(dtype)
+        if dtype.kind in "mM":
+            raise AmountError(f"Amounts are no times: they do not become {dtype}.")
         if dtype.kind in "iu" and self._hasna:
             raise ValueError(
                 "Missing amounts cannot become integers. Fill them first, with .fillna(0)."
@@ -536,6 +563,9 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         if name in ("sum", "min", "max"):
             found = self._exact_reduction(name, skipna, **options)
             dtype: Any = self.dtype
+        elif name in ("argmin", "argmax"):
+            found = getattr(super(), name)(skipna)
+            dtype = np.dtype("int64")
         else:
             found = getattr(pd.Series(self._floats()), name)(skipna=skipna, **options)
             dtype = np.dtype(type(found))
@@ -590,7 +620,8 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
             ]
             sums = [word.to_numpy("int64", na_value=0) for word in words]
             return AmountArray(arithmetic.from_words(sums, words[0].isna()))
-        numbers = self._values_for_argsort() if how == "rank" else self._floats()
+        is_order = how in ("rank", "idxmin", "idxmax")
+        numbers = self._values_for_argsort() if is_order else self._floats()
         found = self._masked(numbers)._groupby_op(how=how, **options)
         return found if how in ("any", "all") else np.asarray(found, "float64")
 
@@ -627,6 +658,32 @@ class AmountArray(ExtensionScalarOpsMixin, ExtensionArray):  # type: ignore[misc
         found = pd.array(numbers)
         found[self.isna()] = pd.NA
         return found
+
+
+class _FloatsOf:
+    """Owns the memory of floats, and knows the amounts that they were made of.
+
+    pandas takes the values of a frame of one column, which are floats, to transpose, stack or align it, and makes
+    amounts of them again.
+    """
+
+    def __init__(self, amounts: AmountArray, floats: np.ndarray) -> None:
+        self.amounts = amounts
+        self.floats = floats
+        self.__array_interface__ = floats.__array_interface__
+
+
+def _amounts_of(values: Any) -> AmountArray | None:
+    """Return the amounts that the values of a frame were made of, if they are such; these cannot be written to."""
+    if not isinstance(values, np.ndarray) or values.flags.writeable:
+        return None
+    owner = getattr(values.base, "base", None)
+    if not isinstance(owner, _FloatsOf) or values.ndim != 1:
+        return None
+    start, _ = owner.__array_interface__["data"]
+    here, _ = values.__array_interface__["data"]
+    offsets = here - start + values.strides[0] * np.arange(len(values))
+    return owner.amounts.take(offsets // owner.floats.itemsize)
 
 
 _REDUCTIONS = (
@@ -690,7 +747,7 @@ def multiply(
     Raises
     ------
     AmountError
-        A product has more than 20 digits before the point.
+        A product has more than 20 digits before the point, or `size` is no series.
 
     Examples
     --------
@@ -698,6 +755,11 @@ def multiply(
     >>> lab.amounts.multiply(sizes, lab.amounts.Amount("0.1")).tolist()
     [Amount('0.15'), Amount('0.2')]
     """
+    if not isinstance(size, pd.Series):
+        raise AmountError(
+            f"multiply: expected a pandas Series of amounts first, got {type(size).__name__}. A single amount becomes "
+            "one with pandas.Series([amount], dtype='amount')."
+        )
     sizes = AmountArray(size)
     prices = AmountArray(pd.Series(price, size.index))
     product = arithmetic.multiply(sizes.to_arrow(), prices.to_arrow())

@@ -28,6 +28,8 @@ LEAVE_OUT = "correct the value, or leave it out"
 _UNITS = [10**places for places in range(MAX_DECIMALS + 1)]
 POWERS = pa.array(_UNITS, pa.decimal256(MAX_DECIMALS + 1, 0))
 _SHORT = pa.decimal256(38, 0)
+# Integers keep their meaning at another scale only in as many bytes.
+_OF_BYTES = {4: pa.decimal32, 8: pa.decimal64, 16: pa.decimal128, 32: pa.decimal256}
 
 TokenName = str | Callable[[int], str]
 
@@ -217,12 +219,11 @@ def combined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _whole(kind: pa.DataType) -> pa.DataType:
     """Return the type of whole numbers with the bits and digits of a decimal type."""
-    make = pa.decimal128 if pa.types.is_decimal128(kind) else pa.decimal256
-    return make(kind.precision, 0)
+    return _OF_BYTES[kind.byte_width](kind.precision, 0)
 
 
 def with_scale(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """Reinterpret the same integers, of 128 or 256 bits, at another scale or as plain bytes."""
+    """Reinterpret the same integers, of as many bits, at another scale or as plain bytes."""
     return pa.Array.from_buffers(
         to,
         len(array),
@@ -288,6 +289,10 @@ def token_at(token: TokenName, position: int) -> str:
 
 def parse_integers(values: Iterable[Any], token: TokenName) -> pa.Array:
     """Parse ints, strings, nulls or Decimals as ``decimal256(76, 0)``, or raise an `AmountError`."""
+    if isinstance(values, (str, bytes)) or not pd.api.types.is_list_like(values):
+        raise AmountError(
+            f"{shown(values)} is one value, where several are expected. Give a list, as in [{shown(values)}]."
+        )
     numbered = enumerate(values)
     texts = [_integer_text(value, position, token) for position, value in numbered]
     # As text, which Arrow reads exactly; it has at most 76 digits.
@@ -302,7 +307,7 @@ def _integer_text(
     if pd.isna(value):
         return None
     # A float's last digits are not what was meant, and True is no amount.
-    text = "" if isinstance(value, (bool, float)) else str(value)
+    text = "" if isinstance(value, (bool, float, np.floating)) else str(value)
     number = parse_integer(text, 10**WHOLE.precision - 1)
     if number is None:
         raise AmountError(

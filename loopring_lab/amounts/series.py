@@ -18,9 +18,18 @@ DecimalDtype = AmountDtype | pd.ArrowDtype
 """`AmountDtype`, or a decimal type of Arrow."""
 
 
-def arrow_type(dtype: DecimalDtype) -> pa.DataType:
-    """Return the type of the Arrow decimals that a column of this type holds."""
-    return AMOUNT_TYPE if isinstance(dtype, AmountDtype) else dtype.pyarrow_dtype
+def arrow_type(dtype: DecimalDtype | str) -> pa.DataType:
+    """Return the type of the Arrow decimals that a column of this type holds, or raise an `AmountError`."""
+    # pandas takes the name of a type for the type.
+    if dtype == AmountDtype.name:
+        return AMOUNT_TYPE
+    found = getattr(dtype, "pyarrow_dtype", None)
+    if found is None or not pa.types.is_decimal(found):
+        raise AmountError(
+            f"dtype={dtype!r} holds no exact amounts. Give lab.amounts.AMOUNT, lab.amounts.LIMIT, or a decimal type of "
+            "Arrow as pandas.ArrowDtype."
+        )
+    return found
 
 
 def is_exact(column: pd.Series) -> bool:
@@ -33,6 +42,11 @@ def is_exact(column: pd.Series) -> bool:
 
 def as_array(amounts: pd.Series) -> pa.Array:
     """Return the Arrow decimals of a series of exact amounts, or raise an `AmountError`."""
+    if not isinstance(amounts, pd.Series):
+        raise AmountError(
+            f"Expected a pandas Series of amounts, got {type(amounts).__name__}. Make one with "
+            "pandas.Series(..., dtype='amount')."
+        )
     if not is_exact(amounts):
         label = "This series" if amounts.name is None else repr(amounts.name)
         raise AmountError(

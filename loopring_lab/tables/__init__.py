@@ -273,7 +273,8 @@ def _sort_distinct(table: pa.Table, markets: Sequence[str]) -> pa.Table:
     """Sort rows in an order that depends on nothing but their content, and drop exact repetitions."""
     moments, trade_ids = rows.sort_keys(table)
     steps = np.diff(moments)
-    is_tie_in_order = (steps == 0) & (np.diff(trade_ids) > 0)
+    # Differences of ids could wrap around, as an unknown one is the largest integer.
+    is_tie_in_order = (steps == 0) & (trade_ids[1:] > trade_ids[:-1])
     if np.all((steps > 0) | is_tie_in_order):
         return table
     # Both sides of a fill, such as of two accounts, have one moment and one id. They are two trades: without the
