@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from loopring_lab.engine import frames
-from loopring_lab.engine.query import collected
+from loopring_lab.engine import query
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.figures.words import group_label
 from loopring_lab.fills.prices import OWN_TRADES
@@ -28,9 +27,7 @@ PULLED = "own trades as reference: intervals cover sampling only,\ndifferences a
 
 def as_pandas(table: Any) -> pd.DataFrame:
     """Convert an answer of `fees` or `fills` of any kind to pandas."""
-    if isinstance(table, pd.DataFrame):
-        return table
-    return frames.to_pandas(collected(table, "lab.figures"))
+    return query.as_pandas(table, "lab.figures")
 
 
 def with_most_fills(table: pd.DataFrame, column: str) -> Any:
