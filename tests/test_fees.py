@@ -475,10 +475,14 @@ def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(history, case):
         assert hint in str(refused.value)
 
 
-def test_amounts_cannot_be_matched(history):
-    line = {"size": history["size"].iloc[0], "bps": 20}
-    with pytest.raises(LabError, match="matches size, and amounts cannot be matched"):
-        lab.fees.schedule_check(history, [line, {"bps": 100}])
+@pytest.mark.parametrize("name", ["size", "own"])
+def test_amounts_cannot_be_matched(history, name):
+    own = history.assign(own=history["size"])
+    line = {name: own[name].iloc[0], "bps": 20}
+    with pytest.raises(
+        LabError, match=f"matches {name}, and amounts cannot be matched"
+    ):
+        lab.fees.schedule_check(own, [line, {"bps": 100}])
 
 
 def test_a_value_that_may_be_absent_is_allowed_by_name(history):
