@@ -615,6 +615,11 @@ def test_the_worth_of_fees_is_said_with_its_error_and_what_is_missing():
     assert said == "Fees of 90 of 105 fills: 3 ETH, within 20.0 bps."
     unknown = lab.fees.describe(values.assign(within_bps=np.nan))
     assert unknown.endswith("ETH, by how much that may be off is unknown.")
+    # A rebate may be off as a fee may: 1.5 more or less by 2 ETH within 75 bps and -0.5 ETH within 60.
+    rebates = values.assign(fee_value=[2.0, -0.5, None], within_bps=[75.0, 60.0, None])
+    assert lab.fees.describe(rebates).endswith(": 1.5 ETH, within 120.0 bps.")
+    thousands = lab.fees.describe(values.assign(fee_value=[4_200.0, 34.0, None]))
+    assert thousands.endswith(": 4,230 ETH, within 29.8 bps.")
     nothing = lab.fees.describe(values.tail(1))
     assert nothing == "Fees of 0 of 5 fills: 0 ETH."
     with pytest.raises(LabError, match=r"lab\.fees\.describe: the frame has no column"):
