@@ -699,6 +699,11 @@ def _explained(error: Exception, caller: str) -> Exception:
             f"{caller}: an amount or a sum does not fit 38 digits ({first_line}). Select fewer trades, group "
             "them, or leave out the row with that amount."
         )
+    if isinstance(error, duckdb.NotImplementedException):
+        return LabError(
+            f"{caller}: DuckDB cannot take a type that a column has ({first_line}). Convert the columns that are asked "
+            "about to numbers, texts or times."
+        )
     if isinstance(error, duckdb.OutOfMemoryException):
         return LabError(
             f"{caller}: the question needs more memory than lab.engine.set_memory allows ({first_line}). Allow "
