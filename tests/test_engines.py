@@ -378,6 +378,17 @@ def test_whole_numbers_of_a_relation_are_no_amounts():
             lab.fees.summary(whole)
 
 
+def test_amounts_of_a_relation_with_more_decimals_are_exact_or_refused():
+    with duckdb.connect() as connection:
+        connection.register("history", lab.engine.portable(keyed()[0]))
+        half = "SELECT * REPLACE (({fee})::DECIMAL(38, 18) * 0.5 AS fee) FROM history"
+        found = lab.fees.summary(connection.sql(half.format(fee="1")))
+        fees = found.to_arrow_table()
+        assert fees["fee"][0].as_py() * 2 == fees["fills"][0].as_py()
+        with pytest.raises(AmountError, match=r"more than 18 decimals"):
+            lab.fees.summary(connection.sql(half.format(fee="0.000000000000000001")))
+
+
 @pytest.mark.parametrize("kind", kinds_of_keys(np.arange(5)))
 def test_keys_of_every_kind_are_groups_in_their_order(kind):
     frame, number = keyed()

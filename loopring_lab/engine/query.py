@@ -511,7 +511,12 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
             raise frames.not_exact(name, kind, caller)
         # A DECIMAL(38, 18) has always 18 places as text: without its point it is the integer of 1e-18. Multiplying
         # by 1e18 instead overflows the decimal on the way.
-        return f"replace({source}::DECIMAL(38, 18)::VARCHAR, '.', '')::HUGEINT"
+        cut = f"{source}::DECIMAL(38, 18)"
+        # That rounds a DECIMAL with more places: what it would change becomes a text, which no integer is made of.
+        wrong = f"concat({source}, ' has more than 18 decimals')"
+        return (
+            f"if({source} <> {cut}, {wrong}, replace({cut}::VARCHAR, '.', ''))::HUGEINT"
+        )
     if name == "created_at" and kind not in (
         "TIMESTAMP WITH TIME ZONE",
         "TIMESTAMPTZ_NS",
