@@ -303,6 +303,10 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fills.cost_curves(f, cluster="week"),
         r"cluster='week' is not known",
     ),
+    "curves by two clusters": (
+        lambda f: lab.fills.cost_curves(f, cluster=["account", "day"]),
+        r"cluster=\['account', 'day'\] is not known",
+    ),
     "curves with a percentage": (
         lambda f: lab.fills.cost_curves(f, intervals=95),
         r"not a level between 0 and 1",
