@@ -475,6 +475,13 @@ def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(history, case):
         assert hint in str(refused.value)
 
 
+def test_no_tier_fits_the_smallest_fee_on_nothing(history):
+    one = history[history["fee_token"] == history["base"]].head(1)
+    nothing = one.assign(size=one["size"] * 0, notional=one["notional"] * 0)
+    smallest = nothing.assign(fee=one["fee"] * 0 + Decimal("1e-18"))
+    assert lab.fees.with_tiers(smallest)["certainty"].tolist() == ["none"]
+
+
 @pytest.mark.parametrize("name", ["size", "own"])
 def test_amounts_cannot_be_matched(history, name):
     own = history.assign(own=history["size"])
