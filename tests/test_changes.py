@@ -58,6 +58,15 @@ def months_with(
 # By period
 
 
+def test_periods_may_be_grouped_by_amounts(switched):
+    trades, prices = switched
+    tier = trades["notional"] * 0 + 1
+    found = lab.fills.changes(trades.assign(tier=tier), prices, by="tier")
+    assert found["tier"].unique().tolist() == [1]
+    assert found["verdict"].notna().all()
+    assert lab.fills.break_test(found)["tier"].tolist() == [1]
+
+
 def test_each_period_is_compared_by_itself(switched):
     trades, marks = switched
     found = lab.fills.changes(trades, marks, every="1q")

@@ -507,3 +507,7 @@ def test_where_weights_decide_the_sign_the_verdict_is_undecided():
     assert found["verdict"] == "undecided"
     sentence = lab.fills.describe(compared)
     assert "which venue is cheaper depends on these weights" in sentence
+    # Orders of few accounts are many all the same.
+    few = trades.assign(account_id=order % 4)
+    by_account = lab.fills.compare_venues(few, PRICES, cluster="account")
+    assert "(too few orders or accounts for" in lab.fills.describe(by_account)

@@ -354,6 +354,41 @@ def test_lengths_of_days_of_a_relation_are_shown_whole():
         assert [key.nanoseconds for key in keys] == [25 * hour, 49 * hour]
 
 
+def test_whole_numbers_of_a_relation_are_no_amounts():
+    with duckdb.connect() as connection:
+        connection.register("history", lab.engine.portable(keyed()[0]))
+        counted = connection.sql(
+            "SELECT *, sum(1) OVER (PARTITION BY side) AS key FROM history"
+        )
+        found = lab.fees.summary(counted, by=["side", "key"]).to_arrow_table()
+        sizes = dict(
+            connection.sql(
+                "SELECT side, count(*) FROM history GROUP BY side"
+            ).fetchall()
+        )
+        for side, key in zip(
+            found["side"].to_pylist(), found["key"].to_pylist(), strict=True
+        ):
+            assert key == sizes[side]
+        lines = [{"key": sizes["BUY"], "bps": 10_000}]
+        decided = lab.fees.schedule_lines(counted, lines, others=10_000)
+        assert decided.to_arrow_table()["fills"][0].as_py() == sizes["BUY"]
+        whole = connection.sql("SELECT * REPLACE (1::HUGEINT AS fee) FROM history")
+        with pytest.raises(AmountError, match="fee is INT128, not an exact amount"):
+            lab.fees.summary(whole)
+
+
+def test_amounts_of_a_relation_with_more_decimals_are_exact_or_refused():
+    with duckdb.connect() as connection:
+        connection.register("history", lab.engine.portable(keyed()[0]))
+        half = "SELECT * REPLACE (({fee})::DECIMAL(38, 18) * 0.5 AS fee) FROM history"
+        found = lab.fees.summary(connection.sql(half.format(fee="1")))
+        fees = found.to_arrow_table()
+        assert fees["fee"][0].as_py() * 2 == fees["fills"][0].as_py()
+        with pytest.raises(AmountError, match=r"more than 18 decimals"):
+            lab.fees.summary(connection.sql(half.format(fee="0.000000000000000001")))
+
+
 @pytest.mark.parametrize("kind", kinds_of_keys(np.arange(5)))
 def test_keys_of_every_kind_are_groups_in_their_order(kind):
     frame, number = keyed()

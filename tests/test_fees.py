@@ -475,10 +475,21 @@ def test_a_value_that_occurs_nowhere_cannot_pass_an_audit(history, case):
         assert hint in str(refused.value)
 
 
-def test_amounts_cannot_be_matched(history):
-    line = {"size": history["size"].iloc[0], "bps": 20}
-    with pytest.raises(LabError, match="matches size, and amounts cannot be matched"):
-        lab.fees.schedule_check(history, [line, {"bps": 100}])
+def test_no_tier_fits_the_smallest_fee_on_nothing(history):
+    one = history[history["fee_token"] == history["base"]].head(1)
+    nothing = one.assign(size=one["size"] * 0, notional=one["notional"] * 0)
+    smallest = nothing.assign(fee=one["fee"] * 0 + Decimal("1e-18"))
+    assert lab.fees.with_tiers(smallest)["certainty"].tolist() == ["none"]
+
+
+@pytest.mark.parametrize("name", ["size", "own"])
+def test_amounts_cannot_be_matched(history, name):
+    own = history.assign(own=history["size"])
+    line = {name: own[name].iloc[0], "bps": 20}
+    with pytest.raises(
+        LabError, match=f"matches {name}, and amounts cannot be matched"
+    ):
+        lab.fees.schedule_check(own, [line, {"bps": 100}])
 
 
 def test_a_value_that_may_be_absent_is_allowed_by_name(history):
@@ -611,6 +622,11 @@ def test_the_worth_of_fees_is_said_with_its_error_and_what_is_missing():
     assert said == "Fees of 90 of 105 fills: 3 ETH, within 20.0 bps."
     unknown = lab.fees.describe(values.assign(within_bps=np.nan))
     assert unknown.endswith("ETH, by how much that may be off is unknown.")
+    # A rebate may be off as a fee may: 1.5 more or less by 2 ETH within 75 bps and -0.5 ETH within 60.
+    rebates = values.assign(fee_value=[2.0, -0.5, None], within_bps=[75.0, 60.0, None])
+    assert lab.fees.describe(rebates).endswith(": 1.5 ETH, within 120.0 bps.")
+    thousands = lab.fees.describe(values.assign(fee_value=[4_200.0, 34.0, None]))
+    assert thousands.endswith(": 4,230 ETH, within 29.8 bps.")
     nothing = lab.fees.describe(values.tail(1))
     assert nothing == "Fees of 0 of 5 fills: 0 ETH."
     with pytest.raises(LabError, match=r"lab\.fees\.describe: the frame has no column"):

@@ -424,6 +424,7 @@ def test_words_are_those_of_the_table():
     assert f"Net, {rate:,.3f} bps (" in lab.fills.describe(alone)
     unpriced = lab.fills.describe(lab.fills.liquidity(*answered()[:2]))
     assert "measured. What rebalancing cost is not known" in unpriced
+    assert lab.fills.describe(found.sort_values("net")) == said
     few = lab.fills.describe(found.head(5))
     assert "(too few for an interval, n = 5 days)" in few
     polars = on("polars", found.drop(columns=["opened", "closed"]))

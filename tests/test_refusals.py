@@ -77,6 +77,18 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
         lambda f: lab.fees.summary(f.assign(desk=[1, "a"] * (len(f) // 2)), by="desk"),
         r"Arrow cannot hold the frame's values: .*column desk.*Clean that column first",
     ),
+    "sparse values": (
+        lambda f: lab.fees.summary(
+            f.assign(desk=pd.arrays.SparseArray([0] * len(f))), by="desk"
+        ),
+        r"Sparse pandas data \(column desk\) not supported\. Clean that column first",
+    ),
+    "half floats": (
+        lambda f: lab.fees.summary(
+            f.assign(desk=f["fee_bps"].astype("float16")), by="desk"
+        ),
+        r"DuckDB cannot take a type that a column has .*Convert the columns",
+    ),
     "unknown token": (
         lambda f: lab.fees.in_token(f, "ETHH"),
         r"no fee is in 'ETHH'. Did you mean 'ETH'\?",
@@ -290,6 +302,10 @@ REFUSED: dict[str, tuple[Callable[[pd.DataFrame], Any], str]] = {
     "curves by week": (
         lambda f: lab.fills.cost_curves(f, cluster="week"),
         r"cluster='week' is not known",
+    ),
+    "curves by two clusters": (
+        lambda f: lab.fills.cost_curves(f, cluster=["account", "day"]),
+        r"cluster=\['account', 'day'\] is not known",
     ),
     "curves with a percentage": (
         lambda f: lab.fills.cost_curves(f, intervals=95),

@@ -210,10 +210,11 @@ def _given_table(frame: Any, caller: str, columns: Iterable[str] | None) -> pa.T
         table = pa.Table.from_pandas(
             _with_text_for_intervals(frame[names]), preserve_index=False
         )
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    # Of sparse columns Arrow raises Python's own TypeError.
+    except (pa.ArrowInvalid, TypeError, pa.ArrowNotImplementedError) as error:
+        reason = "; ".join(map(str, error.args)).rstrip(".")
         raise LabError(
-            f"{caller}: Arrow cannot hold the frame's values: {'; '.join(map(str, error.args))}. Clean "
-            "that column first."
+            f"{caller}: Arrow cannot hold the frame's values: {reason}. Clean that column first."
         ) from None
     return table.unify_dictionaries()
 

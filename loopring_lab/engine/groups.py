@@ -19,6 +19,8 @@ DAY = 86_400 * SECOND
 FIXED = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
 MONTHS = {"mo": 1, "q": 3, "y": 12}
 
+# DuckDB's other name of HUGEINT: of a column of somebody's own, as HUGEINTs in queries are amounts in 1e-18.
+WHOLE_NUMBER = "INT128"
 # A key of all rows, which answers leave out: with it no list of keys is empty.
 EVERYTHING = "everything"
 # What relayers and exports have in place of an order's hash, which has 64 digits and is never all zeros.
@@ -119,6 +121,8 @@ class Keys:
             # Adding 0 makes -0.0 and 0.0 one group.
             is_float = types[name] in ("FLOAT", "DOUBLE")
             source = f"{quoted(name)} + 0" if is_float else quoted(name)
+            if types[name] == WHOLE_NUMBER:
+                source = f"{source}::DECIMAL(38, 0)"
             if name == "order_hash":
                 source = hash_sql(source)
             lines.append(f"{source} AS {aliases[name]}")

@@ -55,7 +55,14 @@ import pyarrow as pa
 
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.engine import frames, session
-from loopring_lab.engine.groups import EVERYTHING, Keys, hash_sql, literal, quoted
+from loopring_lab.engine.groups import (
+    EVERYTHING,
+    WHOLE_NUMBER,
+    Keys,
+    hash_sql,
+    literal,
+    quoted,
+)
 from loopring_lab.errors import AmountError, LabError
 
 if TYPE_CHECKING:
@@ -206,7 +213,7 @@ def ask_relation(
     caller = question.caller
     small = {f"given_{name}": table for name, table in tables.items()}
     types: dict[str, Mapping[str, str]] = {name: {} for name in small}
-    types["given_trades"] = _types(trades)
+    types["given_trades"] = _types(trades) if is_archive else _types_of_user(trades)
     names = list(types["given_trades"])
     _wanted(question, trades)
     shown = names if question.shown is None else question.shown
@@ -223,7 +230,7 @@ def ask_relation(
     given_fitted = tables.get("fitted")
     given_prices = prices
     if prices is not None:
-        types["given_prices"] = _types(
+        types["given_prices"] = _types_of_user(
             trades.query("given_trades", "FROM given_prices")
         )
     text = _text(question, types, row, fits_memory=False)
@@ -504,7 +511,12 @@ def _column_sql(name: str, kind: str, wanted: str, caller: str) -> str:
             raise frames.not_exact(name, kind, caller)
         # A DECIMAL(38, 18) has always 18 places as text: without its point it is the integer of 1e-18. Multiplying
         # by 1e18 instead overflows the decimal on the way.
-        return f"replace({source}::DECIMAL(38, 18)::VARCHAR, '.', '')::HUGEINT"
+        cut = f"{source}::DECIMAL(38, 18)"
+        # That rounds a DECIMAL with more places: what it would change becomes a text, which no integer is made of.
+        wrong = f"concat({source}, ' has more than 18 decimals')"
+        return (
+            f"if({source} <> {cut}, {wrong}, replace({cut}::VARCHAR, '.', ''))::HUGEINT"
+        )
     if name == "created_at" and kind not in (
         "TIMESTAMP WITH TIME ZONE",
         "TIMESTAMPTZ_NS",
@@ -582,6 +594,14 @@ def _types(relation: Any) -> dict[str, str]:
     return {
         name: str(kind)
         for name, kind in zip(relation.columns, relation.types, strict=True)
+    }
+
+
+def _types_of_user(relation: Any) -> dict[str, str]:
+    """Return the types of somebody's own relation, whose HUGEINTs are whole numbers and no amounts: by another name."""
+    return {
+        name: WHOLE_NUMBER if kind == "HUGEINT" else kind
+        for name, kind in _types(relation).items()
     }
 
 
@@ -683,6 +703,11 @@ def _explained(error: Exception, caller: str) -> Exception:
         return AmountError(
             f"{caller}: an amount or a sum does not fit 38 digits ({first_line}). Select fewer trades, group "
             "them, or leave out the row with that amount."
+        )
+    if isinstance(error, duckdb.NotImplementedException):
+        return LabError(
+            f"{caller}: DuckDB cannot take a type that a column has ({first_line}). Convert the columns that are asked "
+            "about to numbers, texts or times."
         )
     if isinstance(error, duckdb.OutOfMemoryException):
         return LabError(

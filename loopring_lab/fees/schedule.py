@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +17,7 @@ from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import Keys, literal, several
 from loopring_lab.engine.query import Question, collected, with_note
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED
+from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED, PLACES
 from loopring_lab.query import parse_utc, to_milliseconds
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES, ROLES
@@ -201,6 +202,12 @@ class _Audit:
             tuple(dict.fromkeys(name for line in self.lines for name in line.match))
         )
         self.known = {name: _values_in(trades, name) for name in self.keys.names}
+        for name, there in self.known.items():
+            if any(map(_is_amount, there)):
+                raise LabError(
+                    f"{CALLER}: the schedule matches {name}, and amounts cannot be matched. Add a column of classes "
+                    "of them, and match that."
+                )
         for number, line in enumerate(self.lines):
             for name, values in line.match.items():
                 self._refuse_absent(values, name, number, absent)
@@ -464,6 +471,11 @@ def _values(value: Any, where: str) -> frozenset[Any]:
             "column out to match all."
         )
     return frozenset(values)
+
+
+def _is_amount(value: Any) -> bool:
+    """Return whether a value of a column is an amount, with its 18 decimals, which queries have as an integer."""
+    return isinstance(value, Decimal) and value.as_tuple().exponent == -PLACES
 
 
 def _is_missing(value: Any) -> bool:

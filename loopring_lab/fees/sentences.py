@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -100,13 +101,15 @@ def _worth(table: pd.DataFrame) -> str:
     worth = float(known["fee_value"].sum())
     if not worth:
         return f"{begin}: 0 {table['value_token'].iloc[0]}."
-    # Errors of several rows may have one cause, such as a price that moved, so they are added up.
-    error = (known["fee_value"] * known["within_bps"]).sum(skipna=False) / worth
+    # Errors of several rows may have one cause, such as a price that moved, so they are added up; fees may be rebates.
+    errors = known["fee_value"].abs() * known["within_bps"]
+    error = errors.sum(skipna=False) / abs(worth)
     if pd.isna(error):
         off = "by how much that may be off is unknown"
         error = LEAST_ERROR
     else:
         off = f"within {error:,.1f} bps"
-    # The last digit is uncertain.
+    # The last digit is uncertain. A decimal is written without an exponent.
     digits = len(f"{BPS / max(error, LEAST_ERROR):.0f}")
-    return f"{begin}: {worth:,.{digits}g} {table['value_token'].iloc[0]}, {off}."
+    value = Decimal(f"{worth:.{digits}g}")
+    return f"{begin}: {value:,f} {table['value_token'].iloc[0]}, {off}."

@@ -181,7 +181,7 @@ SELECT {kept}, created_at,
     {ALIKE} AS alike,
     CASE
         WHEN fee IS NULL OR most IS NULL THEN NULL
-        WHEN fee < 0 OR least < 0 THEN {TOO_HIGH}
+        WHEN fee < 0 OR least < 0 OR fee > most THEN {TOO_HIGH}
         ELSE {_rounded_up("fee", "most")}
     END AS lowest,
     {_rounded_up("(fee + unit)", "least")} - 1 AS highest

@@ -131,7 +131,7 @@ def changes(
     for end in ("low_bps", "high_bps"):
         table[f"band_{end}"] = together[end]
     table["verdict"] = together["verdict"]
-    answer = pa.Table.from_pandas(table[[*keys.names, *COMPARED]], preserve_index=False)
+    answer = frames.to_table(table, caller, [*keys.names, *COMPARED])
     kind = table["reference"].iloc[0] if len(table) else ""
     return noted(frames.like(trades, answer), kind)
 

@@ -63,7 +63,9 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
     where that is not known, of what the pool traded; ``low_bps`` to ``high_bps`` is its interval.
     """
     rows = []
-    for pool, own in table.groupby(POOL, sort=False, observed=True):
+    # The position begins with the first period and ends with the last one, however the table is sorted.
+    in_time = table.sort_values("period", kind="stable")
+    for pool, own in in_time.groupby(POOL, sort=False, observed=True):
         known = own[own["net"].notna()]
         row = dict(zip(POOL, pool, strict=True))
         row |= {

@@ -133,7 +133,8 @@ GROUP BY {group}"""
 
 def check_cluster(cluster: Any, caller: str) -> None:
     """Raise a `LabError` unless errors can be clustered by this."""
-    if cluster is not None and cluster not in CLUSTERS:
+    is_known = isinstance(cluster, str) and cluster in CLUSTERS
+    if cluster is not None and not is_known:
         raise LabError(
             f"{caller}: cluster={cluster!r} is not known. Give 'order', 'account' or 'day', or None for the "
             "widest that has enough clusters."

@@ -124,7 +124,7 @@ def _of_quotes(row: dict[Any, Any]) -> str:
 def _sentence(row: dict[Any, Any]) -> str:
     if pd.isna(row["difference_bps"]):
         return NOTHING
-    interval = _interval(row["low_bps"], row["high_bps"])
+    interval = _interval(row["low_bps"], row["high_bps"], row["cluster"])
     rest = f"{row['fills']:,} fills of {row['orders']:,} orders, {row['matched_share']:.0%} of the takers' fills"
     headline = (
         f"{VERDICTS[row['verdict']]}: pool minus book is {_rounded(row['difference_bps'])} bps "
@@ -194,10 +194,11 @@ def _by_horizon(row: dict[Any, Any]) -> str:
     )
 
 
-def _interval(low: float, high: float) -> str:
-    """Say where an interval begins and ends; both are missing where there is none."""
+def _interval(low: float, high: float, cluster: str = "order") -> str:
+    """Say where an interval begins and ends; both are missing where there is none, as orders or clusters are few."""
     if pd.isna(low):
-        return "too few orders for an interval"
+        few = "orders" if cluster == "order" else f"orders or {cluster}s"
+        return f"too few {few} for an interval"
     return f"interval {_rounded(low)} to {_rounded(high)}"
 
 
