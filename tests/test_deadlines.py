@@ -36,6 +36,11 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 GZIP = OK + b"Content-Encoding: gzip\r\n\r\n"
 CERTIFICATE = Path(__file__).parent / "support" / "relayer_example.pem"
 PATIENCE = 30  # seconds: a test that waits longer hangs, however busy the machine is
+# An interrupt that falls into a weak reference's callback is dropped, with this warning; `interrupted` presses again.
+may_drop_an_interrupt = pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <function WeakKeyDictionary:pytest.PytestUnraisableExceptionWarning"
+)
+pytestmark = may_drop_an_interrupt
 
 
 def transport(base_url: str, **how: Any) -> Transport:

@@ -16,7 +16,7 @@ import pytest
 from pyarrow.dataset import dataset
 from support.engines import assert_same
 from support.trade_histories import many
-from test_deadlines import interrupted
+from test_deadlines import interrupted, may_drop_an_interrupt
 
 import loopring_lab as lab
 from loopring_lab.engine import query, session
@@ -229,6 +229,7 @@ def test_threads_ask_at_once(trades):
 
 
 @posix
+@may_drop_an_interrupt
 def test_ctrl_c_ends_a_query_at_once_and_the_next_one_answers() -> None:
     """DuckDB would see it between its own tasks, in the main thread only."""
     forever = "SELECT sum(hash(a + b)) FROM range(10_000_000) AS s(a), range(10_000_000) AS t(b)"

@@ -205,7 +205,7 @@ def test_what_may_pass_is_tried_again(trouble, quick):
 FINAL = [
     (Answer(401, b"bad key"), RpcError, "The endpoint refused without a reason. It does not accept the key in its address: check LOOPRING_RPC_URL (double at http://127.0.0.1:PORT/…, HTTP 401)."),
     (Answer(404, b"<html>"), RpcError, "The endpoint refused without a reason. This does not look like an Ethereum endpoint: check the RPC address (double at http://127.0.0.1:PORT/…, HTTP 404)."),
-    (Answer(200, b"<html>"), RpcError, "expected JSON, got 6 characters that break off"),
+    (Answer(200, b"<html>"), RpcError, "expected JSON, got a web page"),
     (Answer(200, b'{"id": 7, "result": 5}'), RpcError, "expected the answer to request 1, got {'id': 7"),
     (Answer(200, b'[{"id": 1, "result": 5}]'), RpcError, "expected the answer to request 1, got [{"),
     (Answer(200, b'{"id": 1}'), RpcError, "expected a result or an error"),
