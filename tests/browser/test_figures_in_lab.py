@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from browser.conftest import THEMES, in_lab, opened, run_cells, taken, written
+from support.optional import package_or_skip
 
 import loopring_lab as lab
 
+expect = package_or_skip("playwright.sync_api").expect
 CELLS = [
     "import loopring_lab as lab\n\ntrades = lab.connect().trades(10083)",
     "lab.look(lab.figures.volume(trades))",
@@ -123,7 +125,7 @@ def test_a_drag_zooms_with_new_ticks_and_showing_all_restores_it(notebook):
         "([before]) => document.querySelectorAll('.ll-drawing')[0].innerHTML === before",
         arg=[whole],
     )
-    assert tools.nth(4).is_disabled()
+    expect(tools.nth(4)).to_be_disabled()
 
 
 def test_views_on_one_page_share_no_id_and_letters_are_found(notebook):

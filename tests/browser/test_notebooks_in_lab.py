@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from browser.conftest import ROOT, in_lab, opened, run_cells, taken, written
+from support.optional import package_or_skip
 
+expect = package_or_skip("playwright.sync_api").expect
 NOTEBOOKS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 WIDGET = ".jp-OutputArea-output .jupyter-widgets.widget-vbox >> nth=0"
 
@@ -39,7 +41,7 @@ def test_the_readme_s_tour_pasted_into_one_cell_shows_every_table_and_the_figure
         run_cells(page, f"{base}doc/tree/tour.ipynb")
         taken(page, "tour")
         shown = page.locator(".jp-OutputArea-output")
-        assert shown.locator("table").count() == 3
+        expect(shown.locator("table")).to_have_count(3)
         picture = shown.locator("img")
-        assert picture.count() == 1
+        expect(picture).to_have_count(1)
         assert picture.evaluate("image => image.naturalWidth") >= 900

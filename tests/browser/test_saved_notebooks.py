@@ -45,7 +45,7 @@ def saved(request, chromium, tmp_path_factory):
         expect(page.locator(COPY)).to_have_count(len(CELLS))
         expect(page.locator(f"{COPY} img")).to_have_count(PICTURES)
         # While the widgets live, their copies are out of sight.
-        assert visible(page, COPY) == 0
+        expect(page.locator(COPY).filter(visible=True)).to_have_count(0)
         taken(page, f"live-{request.param}")
         save(page, path.name)
         end_kernels(base)

@@ -81,7 +81,7 @@ def saved(page, view):
 
 def test_each_call_of_show_displays_its_table_once(page):
     tables = page.locator(".jp-CodeCell").nth(0).locator("table.ll-table")
-    assert tables.count() == 5
+    expect(tables).to_have_count(5)
     heads = [tables.nth(n).locator("thead th").first.inner_text() for n in range(5)]
     assert heads == ["market", "quote", "side", "side", "quote"]
     taken(page, f"tables-{page.theme}")
@@ -102,7 +102,7 @@ def test_a_click_sorts_by_exact_value_and_typing_filters(page, trades):
         )
     size.click()
     shows_column(one, "trade_id", [str(value) for value in trades["trade_id"].head(50)])
-    assert one.locator("[aria-sort]").count() == 0
+    expect(one.locator("[aria-sort]")).to_have_count(0)
     one.get_by_label("Filter").fill("dex")
     found = trades[trades["fill_type"] == "dex"]
     shows_column(one, "trade_id", [str(value) for value in found["trade_id"].head(50)])

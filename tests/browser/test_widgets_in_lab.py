@@ -159,7 +159,7 @@ def test_market_explorer(place, client):
     widget.box.locator(".ll-box tbody tr").filter(has_text="LRC-USDC").click()
     limits = lab.show(tokens.loc[["LRC", "USDC"], LIMITS].T.rename_axis("limit"))
     widget.shows_table(limits, 1)
-    assert widget.control("Market").input_value() == "LRC-USDC"
+    widget.holds("Market", "LRC-USDC")
     widget.choose("of the", "quote token")
     for amount in ("0.5", "12.5"):
         widget.control("Amount").fill(amount)
@@ -202,7 +202,7 @@ def test_fee_explorer(place, client, trades, signed):
     widget.choose("Period", "30 days to 31 Dec 2022")
     chosen = everyone[everyone["created_at"] >= "2022-12-02"]
     widget.shows_table(fees(chosen, "side"))
-    assert widget.control("From").input_value() == "2022-12-02"
+    widget.holds("From", "2022-12-02")
     widget.enter("Before", "1999-01-01")
     span = {"since": "2022-12-02", "until": "1999-01-01"}
     widget.shows_problem(error_of(lambda: lab.widgets.FeeExplorer(trades, **span)))
@@ -242,7 +242,7 @@ def test_code_is_copied_and_becomes_the_next_cell(place):
         True
     ) + 1 == sources.index(code)
     place.run(inserted)
-    assert inserted.locator(".jp-OutputArea-output table").count() > 0
+    inserted.locator(".jp-OutputArea-output table").first.wait_for()
     page.keyboard.press("Escape")
     page.keyboard.type("dd")
     inserted.wait_for(state="detached")
@@ -257,7 +257,7 @@ def test_a_cell_run_again_keeps_the_choices(place, trades):
     widget.shows_table(table)
     place.run(place.cell(CLASSES["fills"]))
     widget.shows_table(table)
-    assert widget.control("Market").input_value() == "LRC-ETH"
+    widget.holds("Market", "LRC-ETH")
     widget.choose("Market", "all markets")
     widget.choose("Table by", "No grouping")
 
@@ -305,7 +305,7 @@ def test_key_update_wizard(place, relayer, client, signed):
         on_page(lambda: lab.widgets.KeyUpdateWizard(client, valid_for="soon"))
     )
     # What is shown is what is used.
-    assert widget.control("Valid for").input_value() == "30d"
+    widget.holds("Valid for", "30d")
     widget.enter("Valid for", "12h")
     widget.shows_no_problem()
     widget.enter("Fee in", "LRC")
@@ -320,7 +320,7 @@ def test_key_update_wizard(place, relayer, client, signed):
     }
     widget.press("Back")
     widget.shows("Valid for")
-    assert widget.control("Max fee").input_value() == "2.5"
+    widget.holds("Max fee", "2.5")
     widget.press("Continue")
     widget.shows(prepared(client).key_seed_message())
     widget.submit_secret("Own key seed (optional):", signed["key seed"])

@@ -88,6 +88,12 @@ class DrivenWidget:
         self.control(label).fill(words)
         self.control(label).blur()
 
+    def holds(self, label: str, value: str):
+        """Wait until a control holds a value."""
+        from playwright.sync_api import expect
+
+        expect(self.control(label)).to_have_value(value)
+
     def submit_secret(self, label: str, secret: str):
         """Type a secret and submit it; it vanishes from the page at once."""
         self.typed.append(secret)
