@@ -216,15 +216,12 @@ class Sync:
         stop = max(span.stop for span in scanned)
         gaps.append(range(last, max(last + 1, stop))[:MOST_L1_BLOCKS])
         # What was not read yet is not asked for here: nobody may want it.
-        parts = [
-            range(max(gap.start, span.start), min(gap.stop, span.stop))
-            for gap, span in product(gaps, scanned)
-        ]
-        return [
-            part[at : at + MOST_L1_BLOCKS]
-            for part in parts
-            for at in range(0, len(part), MOST_L1_BLOCKS)
-        ]
+        parts: list[range] = []
+        for gap, span in product(gaps, scanned):
+            part = range(max(gap.start, span.start), min(gap.stop, span.stop))
+            starts = range(0, len(part), MOST_L1_BLOCKS)
+            parts += [part[start : start + MOST_L1_BLOCKS] for start in starts]
+        return parts
 
     def _scan(self, span: range) -> None:
         """Read the events of a span, of as many L1 blocks at once as the endpoint allows."""
