@@ -70,10 +70,10 @@ def import_pages(
             begun += 1
             # A HAR file's requests say whose rows a page has; other pages say it themselves.
             saved = har.pages if har else read_documents(file, hint=_HINT)
-            moment = _modified(file)
             try:
+                # What cannot be read, such as a link to itself, is refused before its time is asked for.
                 for key, batch in histories(printable(file.name), saved, *asked):
-                    yield Page(key, batch, moment)
+                    yield Page(key, batch, _modified(file))
             except UnexpectedAnswer as error:
                 faults.append(error)
 
