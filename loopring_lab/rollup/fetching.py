@@ -215,12 +215,14 @@ class Sync:
             gaps.append(range(scanned[0].start, first + 1)[-MOST_L1_BLOCKS:])
         stop = max(span.stop for span in scanned)
         gaps.append(range(last, max(last + 1, stop))[:MOST_L1_BLOCKS])
-        # What was not read yet is not asked for here: nobody may want it.
         parts: list[range] = []
-        for gap, span in product(gaps, scanned):
-            part = range(max(gap.start, span.start), min(gap.stop, span.stop))
-            starts = range(0, len(part), MOST_L1_BLOCKS)
-            parts += [part[start : start + MOST_L1_BLOCKS] for start in starts]
+        for gap in gaps:
+            # What was not read yet is not asked for here: nobody may want it.
+            unread = [span for span in _complement(scanned, gap) if span]
+            # Spans that touch or overlap are one here, so nothing is asked for twice.
+            for read in _complement(unread, gap):
+                starts = range(0, len(read), MOST_L1_BLOCKS)
+                parts += [read[start : start + MOST_L1_BLOCKS] for start in starts]
         return parts
 
     def _scan(self, span: range) -> None:
