@@ -98,7 +98,7 @@ def write(path: Path, rows: int, seed: int = 1) -> None:
             part, count, span, level, np.random.default_rng((seed, part))
         )
         with file.writing(SOURCE) as connection:
-            queries.store_listing(connection, file, listing)
+            queries.store_listing(connection, file, listing, listing.lookup())
             connection.register("sent", as_stored(table))
             connection.execute(ADD_ROWS)
             held = pc.unique(table["block_id"]).to_pylist()

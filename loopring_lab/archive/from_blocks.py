@@ -76,7 +76,7 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
     # Accounts with a reserved id were pools from the first, so no row of theirs has to be marked.
     pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]
     with file.writing(index.source) as connection:
-        queries.store_listing(connection, file, listing)
+        queries.store_listing(connection, file, listing, listing.lookup())
         connection.execute(MARK_POOLS, [pools])
         connection.register("listed", index.blocks)
         missing = connection.sql(MISSING).to_arrow_table()

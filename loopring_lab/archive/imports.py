@@ -85,7 +85,7 @@ def import_pages(
             except UnexpectedAnswer as error:
                 faults.append(error)
                 continue
-            origin = _origin_of(archive, together, har, asked, named)
+            origin = _origin_of(archive, home, together, har, asked, named)
             for batch in wire.group(
                 pages(together, har), lambda page: page.batch.size(), BATCH_BYTES
             ):
@@ -114,6 +114,7 @@ def _files_of(paths: Paths) -> list[Path]:
 
 def _origin_of(
     archive: StoredFile,
+    home: Path,
     files: Sequence[Path],
     har: Har | None,
     asked: tuple[int | None, str | None],
@@ -122,7 +123,7 @@ def _origin_of(
     """Return where files are from; what is wrong with the first of them is said before that."""
     markets = partial(_markets_in, files, har, asked)
     try:
-        return _origin(archive, _home_of(files[0]), har, named, markets)
+        return _origin(archive, home, har, named, markets)
     except LabError as refusal:
         raise _fault_in(files[0], har, asked) or refusal from None
 
@@ -190,7 +191,7 @@ def _store(
         return
     moments = {page.key: page.retrieved_at for page in pages}
     with archive.writing(origin.source) as connection:
-        queries.store_listing(connection, archive, origin.listing)
+        queries.store_listing(connection, archive, origin.listing, origin.lookup)
         merge.add(connection, found.rows, imported=True)
         for key, total in found.totals.items():
             if total is not None:
@@ -240,10 +241,11 @@ def _origin(
     # The name says no exchange and no chain: those that the archive knows of its own source stay.
     if bound and bound.name == named == source.name:
         source = bound
+    lookup = listing.lookup()
     if bound:
         with archive.writing(source) as connection:
-            queries.store_listing(connection, archive, listing)
-    return Origin(source, listing, listing.lookup())
+            queries.store_listing(connection, archive, listing, lookup)
+    return Origin(source, listing, lookup)
 
 
 def _one_by_one(pages: Iterable[Page]) -> list[Page]:

@@ -205,10 +205,12 @@ def store_count(connection: duckdb.DuckDBPyConnection, record: SyncRecord) -> No
 
 
 def store_listing(
-    connection: duckdb.DuckDBPyConnection, file: StoredFile, listing: ListingSnapshot
-) -> MarketLookup:
-    """Read a listing, and store it unless it is stored already; trades of a relayer and of blocks are kept apart."""
-    lookup = listing.lookup()  # anything else is refused before it is stored
+    connection: duckdb.DuckDBPyConnection,
+    file: StoredFile,
+    listing: ListingSnapshot,
+    lookup: MarketLookup,
+) -> None:
+    """Store a listing that was read, unless it is stored already; trades of a relayer and of blocks are kept apart."""
     words = {True: "read from blocks", False: "as a relayer sent them"}
     last = last_listing(connection)
     if last and last.is_of_blocks != listing.is_of_blocks:
@@ -219,7 +221,6 @@ def store_listing(
     _refuse_other_decimals(connection, file, listing, lookup)
     facts = [listing.tokens, listing.markets, listing.retrieved_at]
     connection.execute(ADD_LISTING, facts)
-    return lookup
 
 
 def _refuse_other_decimals(

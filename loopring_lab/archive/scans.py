@@ -136,12 +136,7 @@ def query(file: StoredFile, sql: str) -> pd.DataFrame:
         if wide:
             found = found.project(f"* REPLACE ({', '.join(wide)})")
         table = found.to_arrow_table()
-    for entry in table.schema:
-        # The connections of archives give truth values as bytes.
-        if entry.type == pa.bool8():
-            truth = table[entry.name].cast(pa.bool_())
-            table = frames.replaced(table, entry.name, truth)
-    return frames.to_pandas(table)
+    return frames.to_pandas(frames.with_truth_values(table))
 
 
 def verify(file: StoredFile) -> pd.DataFrame:

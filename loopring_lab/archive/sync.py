@@ -36,7 +36,8 @@ def sync_histories(
     listing = ListingSnapshot.of_relayer(tokens, markets, now_ms(), client.source)
     source = identity_of(client)
     with file.writing(source) as connection:
-        lookup = queries.store_listing(connection, file, listing)
+        lookup = listing.lookup()
+        queries.store_listing(connection, file, listing, lookup)
     # Histories whose count is not stored yet, with the identities that were held before.
     begun: dict[History, AbstractSet[int]] = {}
     waiting: list[Page] = []

@@ -254,10 +254,10 @@ def category_order(frame: Any, name: str, caller: str) -> list[Any]:
 
 def exact(column: pa.ChunkedArray, name: str, caller: str) -> pa.ChunkedArray:
     """Return a column of amounts as 128-bit decimals, or raise an `AmountError` that says which do not fit."""
-    if not (pa.types.is_decimal(column.type) or pa.types.is_null(column.type)):
-        raise not_exact(name, column.type, caller)
     if pa.types.is_null(column.type):
         return column.cast(AMOUNT_TYPE)
+    if not pa.types.is_decimal(column.type):
+        raise not_exact(name, column.type, caller)
     convert = partial(rescale, to=AMOUNT_TYPE)
     try:
         return convert(column)
@@ -394,9 +394,15 @@ def with_milliseconds(table: pa.Table) -> pa.Table:
                 length and _milliseconds(length) for length in column.to_pylist()
             ]
             table = replaced(table, entry.name, pa.array(lengths, pa.duration("ms")))
-        elif entry.type == pa.bool8():
-            # The connections of archives give truth values as bytes, which Spark cannot read.
-            table = replaced(table, entry.name, column.cast(pa.bool_()))
+    return with_truth_values(table)
+
+
+def with_truth_values(table: pa.Table) -> pa.Table:
+    """Return an answer with truth values as such: connections of archives give bytes, which Spark cannot read."""
+    for entry in table.schema:
+        if entry.type == pa.bool8():
+            truth = table[entry.name].cast(pa.bool_())
+            table = replaced(table, entry.name, truth)
     return table
 
 
