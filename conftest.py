@@ -245,7 +245,7 @@ def _names_of_examples(request: pytest.FixtureRequest) -> None:
                 shutil.copy(synced, request.getfixturevalue("tmp_path"))
             )
         if request.node.name.startswith(
-            ("loopring_lab.rollup.store.", "loopring_lab.rollup.blocks_client.")
+            ("loopring_lab.rollup.store.", "loopring_lab.sources.blocks.")
         ):
             names |= _store_of_one_block(request.getfixturevalue("tmp_path"))
         request.getfixturevalue("doctest_namespace").update(names)

@@ -19,9 +19,9 @@ from support.archive_kills import check
 from support.ledger import Ledger
 
 from loopring_lab.archive import Archive
-from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings
+from loopring_lab.sources.client import Client
 
 FAULTS = {
     "429": 0.12,

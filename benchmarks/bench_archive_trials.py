@@ -116,8 +116,8 @@ def together(seconds: float = 60.0) -> None:
 
 
 def _sync_until(path: str, url: str, key: str, accounts: list[int], end: float) -> int:
-    from loopring_lab.client import Client
     from loopring_lab.http.transport import Transport
+    from loopring_lab.sources.client import Client
 
     sync.BATCH_PAGES = 500 // sync.PAGE
     sync.BATCH_SECONDS = 0.2
@@ -139,7 +139,7 @@ def closed() -> None:
 import os, sys
 from loopring_lab.archive import Archive
 from loopring_lab.errors import LabError
-from loopring_lab.source import Source
+from loopring_lab.origin import Source
 archive, fresh = Archive(sys.argv[1]), Archive(sys.argv[2])
 archive.trades(), archive.report()  # loads what the other user may have no right to load
 os.setgroups([]), os.setgid(65534), os.setuid(65534)

@@ -12,9 +12,9 @@ from multiprocessing.connection import Connection
 
 import requests
 
-from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.sources.client import Client
 
 RATE = 5.0
 # the busiest account of a world of size 1 has 20,000 trades

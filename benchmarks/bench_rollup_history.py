@@ -20,9 +20,9 @@ from support.rollup_blocks import EXCHANGE
 from timing import status
 
 import loopring_lab as lab
+from loopring_lab.origin import Source
 from loopring_lab.rollup import Store
 from loopring_lab.rollup.stored import Submission
-from loopring_lab.source import Source
 
 BLOCKS = 67_896
 MEMORY = 2 << 30

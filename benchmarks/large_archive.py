@@ -22,8 +22,8 @@ from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.archive.schema import KIND
 from loopring_lab.engine import portable
-from loopring_lab.source import Source
-from loopring_lab.storage import StoredFile
+from loopring_lab.engine.database import StoredFile
+from loopring_lab.origin import Source
 from loopring_lab.tables.rows import COLUMNS
 
 SOURCE = Source("generated large archive", synthetic=True)

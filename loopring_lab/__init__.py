@@ -18,15 +18,16 @@ if TYPE_CHECKING:
         keys,
         protocol,
         rollup,
+        sources,
         tables,
         widgets,
     )
     from loopring_lab.amounts import show, to_float
     from loopring_lab.archive import Archive
-    from loopring_lab.client import Client
-    from loopring_lab.connection import connect
     from loopring_lab.errors import LabError
     from loopring_lab.keys import KeyUpdate, Receipt
+    from loopring_lab.sources.client import Client
+    from loopring_lab.sources.connect import connect
     from loopring_lab.tables import anomalies
     from loopring_lab.widgets.look import look
 
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Archive": "archive",
-    "Client": "client",
+    "Client": "sources.client",
     "KeyUpdate": "keys",
     "LabError": "errors",
     "Receipt": "keys",
     "anomalies": "tables",
-    "connect": "connection",
+    "connect": "sources.connect",
     "look": "widgets.look",
     "show": "amounts",
     "to_float": "amounts",
@@ -65,6 +66,7 @@ __all__ = [
     "protocol",
     "rollup",
     "show",
+    "sources",
     "tables",
     "to_float",
     "widgets",
@@ -87,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 if "IPython" in sys.modules:
-    import_module(f"{__name__}.completion").hook()
+    import_module(f"{__name__}.interactive.completion").hook()

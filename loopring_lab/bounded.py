@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from loopring_lab.errors import LabError, UnexpectedAnswer
-from loopring_lab.paths import given_path
 
 # Bytes of a page of trades from a relayer; 50 rows take about 12 KiB.
 MAX_PAGE = 2 << 20
@@ -73,6 +72,20 @@ class Number(str):
 
 class _NotAccepted(Exception):
     """JSON that is invalid, or beyond a limit; says what it is."""
+
+
+def given_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path as it was given: ``~`` is the home folder, and all other characters stand for themselves."""
+    try:
+        return Path(path).expanduser()
+    except TypeError:
+        raise LabError(
+            f"A path is text or a pathlib.Path, not of type {type(path).__name__}."
+        ) from None
+    except RuntimeError:
+        raise LabError(
+            f"{os.fspath(path)!r}: nobody here has that home folder. Give the whole path."
+        ) from None
 
 
 def parse_json(

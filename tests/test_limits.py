@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 from pyarrow.dataset import dataset
 from support.engines import assert_same
+from support.interrupts import interrupted, may_drop_an_interrupt
 from support.trade_histories import many
-from test_deadlines import interrupted, may_drop_an_interrupt
 
 import loopring_lab as lab
 from loopring_lab.engine import query, session

@@ -11,10 +11,10 @@ from support.scripted_server import Answer, Request, scripted
 from support.traces import forms, leaks, shown
 
 from loopring_lab import protocol
-from loopring_lab.client import Client
 from loopring_lab.errors import LabError
 from loopring_lab.http.transport import Transport
 from loopring_lab.redaction import hide
+from loopring_lab.sources.client import Client
 
 KEY = "k3y+of/the=user&\"that'must<never>be%seen"
 L2_KEY = protocol.l2_key("0x" + "5a" * 31 + "11" + "3c" * 32 + "1b")

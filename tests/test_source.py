@@ -11,10 +11,10 @@ from support.named_sources import HEADER, Named, addressed, silent
 from support.scripted_server import Answer, Request, scripted
 
 import loopring_lab as lab
-from loopring_lab.client import Client
 from loopring_lab.errors import IncompleteHistory, LabError, UnexpectedAnswer
+from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
-from loopring_lab.source import Source
+from loopring_lab.sources.client import Client
 
 WORLD = Named("a small world", 4)
 ACCOUNT = WORLD.accounts[0]

@@ -13,8 +13,8 @@ from loopring_lab.amounts.arithmetic import EXACT
 from loopring_lab.amounts.series import as_array, is_exact
 from loopring_lab.columns import Column, describe, is_id
 from loopring_lab.errors import LabError
-from loopring_lab.preview import Cell, table_html
-from loopring_lab.shell import running_shell
+from loopring_lab.interactive.preview import Cell, table_html
+from loopring_lab.interactive.shell import running_shell
 
 PRICES = (
     *("price", "other_price", "reference_price", "price_before", "price_after"),

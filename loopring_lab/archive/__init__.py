@@ -1,6 +1,6 @@
 """Trades stored locally: complete by the source's own count, and readable by every engine.
 
-An archive is one DuckDB file, which `loopring_lab.storage` opens, shares and checks; start with the tables in
+An archive is one DuckDB file, which `loopring_lab.engine.database` opens, shares and checks; start with the tables in
 `schema`. `sync`, `imports` and `from_blocks` fill them: pages become rows in `rows`, and `merge` adds these by
 identity, so that none is lost or doubled and changes are kept as versions. `queries` has the report, and what
 was counted and listed; `scans` hands trades to engines, SQL and Parquet.
@@ -23,21 +23,20 @@ from loopring_lab.archive.imports import import_pages
 from loopring_lab.archive.rows import to_frame
 from loopring_lab.archive.schema import KIND
 from loopring_lab.archive.sync import sync_histories
-from loopring_lab.bounded import Paths
-from loopring_lab.client import Client, new_budget
-from loopring_lab.engine import session
-from loopring_lab.errors import ArchiveError, LabError
-from loopring_lab.paths import given_path
-from loopring_lab.progress import Watching, track
-from loopring_lab.query import (
+from loopring_lab.arguments import (
     Moment,
     parse_account_id,
     parse_span,
     parse_utc,
     to_milliseconds,
 )
-from loopring_lab.source import given_name
-from loopring_lab.storage import StoredFile, bound_source
+from loopring_lab.bounded import Paths, given_path
+from loopring_lab.engine import session
+from loopring_lab.engine.database import StoredFile, bound_source
+from loopring_lab.errors import ArchiveError, LabError
+from loopring_lab.origin import given_name
+from loopring_lab.progress import Watching, track
+from loopring_lab.sources.client import Client, new_budget
 from loopring_lab.tables.rows import COLUMNS, FILL_TYPES
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import pyarrow as pa
 
 from loopring_lab.archive import queries
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
+from loopring_lab.engine.database import StoredFile
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
-from loopring_lab.paging import now_ms
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import Store
 from loopring_lab.rollup.settled import RESERVED_FOR_POOLS
-from loopring_lab.storage import StoredFile
+from loopring_lab.sources.paging import now_ms
 from loopring_lab.tables import wire
 from loopring_lab.tables.rows import COLUMNS
 

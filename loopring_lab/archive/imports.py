@@ -14,9 +14,11 @@ from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import Converted, ListingSnapshot, Page, to_rows
 from loopring_lab.bounded import Paths, find_files, printable, read_documents
+from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import LabError, UnexpectedAnswer
+from loopring_lab.origin import FILE, Source
 from loopring_lab.progress import Progress
-from loopring_lab.saved_file import (
+from loopring_lab.sources.saved_file import (
     BUNDLED,
     LISTING,
     SAVE_LISTING,
@@ -26,8 +28,6 @@ from loopring_lab.saved_file import (
     read_listing,
     source_of,
 )
-from loopring_lab.source import FILE, Source
-from loopring_lab.storage import StoredFile
 from loopring_lab.tables import wire
 from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.unwrapped import Har, histories

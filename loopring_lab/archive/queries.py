@@ -12,8 +12,8 @@ from loopring_lab.archive.rows import ListingSnapshot
 from loopring_lab.archive.schema import SHOWN
 from loopring_lab.bounded import printable
 from loopring_lab.engine import frames
+from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import ArchiveError, LabError
-from loopring_lab.storage import StoredFile
 from loopring_lab.tables.identity import hash_identities
 from loopring_lab.tables.listings import MarketLookup
 from loopring_lab.tables.unwrapped import HistoryKey

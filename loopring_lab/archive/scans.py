@@ -14,9 +14,9 @@ import pyarrow.dataset as pads
 from loopring_lab.archive.queries import RowFilter
 from loopring_lab.archive.schema import TABLES, decimal
 from loopring_lab.engine import frames, session
+from loopring_lab.engine.database import StoredFile
 from loopring_lab.engine.groups import quoted
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
-from loopring_lab.storage import StoredFile
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,8 +7,8 @@ amounts as decimals.
 
 from __future__ import annotations
 
+from loopring_lab.engine.database import Kind
 from loopring_lab.engine.frames import AMOUNTS
-from loopring_lab.storage import Kind
 from loopring_lab.tables.rows import COLUMNS
 
 

@@ -10,11 +10,11 @@ from contextlib import closing
 from loopring_lab.archive import merge, queries
 from loopring_lab.archive.queries import SyncRecord
 from loopring_lab.archive.rows import ListingSnapshot, Page, to_rows
-from loopring_lab.client import Client, identity_of
+from loopring_lab.engine.database import StoredFile
 from loopring_lab.errors import LabError, RelayerError, UnexpectedAnswer
-from loopring_lab.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.progress import Watching
-from loopring_lab.storage import StoredFile
+from loopring_lab.sources.client import Client, identity_of
+from loopring_lab.sources.paging import EVERYTHING, PAGE, History, Window, now_ms
 from loopring_lab.tables.unwrapped import HistoryKey
 
 # Of a transaction, which takes some 20 ms however few rows it has; a kill loses what was read since the last one.

@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
-from loopring_lab.paths import given_path
 
 if sys.platform != "win32":
     import fcntl

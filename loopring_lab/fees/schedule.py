@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.arguments import parse_utc, to_milliseconds
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.groups import Keys, literal, several
 from loopring_lab.engine.query import Question, collected, with_note
 from loopring_lab.errors import LabError, did_you_mean
 from loopring_lab.fees.tiers import ALL_BPS, FEE_COLUMNS, MOST_RECEIVED, PLACES
-from loopring_lab.query import parse_utc, to_milliseconds
 from loopring_lab.tables.identity import SIDES
 from loopring_lab.tables.rows import FILL_TYPES, ROLES
 

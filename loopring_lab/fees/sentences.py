@@ -10,7 +10,7 @@ import pandas as pd
 from loopring_lab.engine import frames
 from loopring_lab.engine.query import as_pandas
 from loopring_lab.errors import LabError
-from loopring_lab.prose import Sentences
+from loopring_lab.interactive.prose import Sentences
 
 OF_RATES = ("fee_token", "fills", "bps", "median_bps")
 OF_VALUES = ("fills", "unpriced", "fee_value", "value_token", "within_bps")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, before_sql, time_sql
@@ -15,7 +16,6 @@ from loopring_lab.engine.groups import Keys, keys_of, literal
 from loopring_lab.engine.query import ORDER_COLUMNS, PLACE, Question, collected
 from loopring_lab.engine.worth import DAY_SQL, Pair, Step, busiest_paths
 from loopring_lab.errors import LabError, did_you_mean
-from loopring_lab.query import parse_tolerance
 
 CALLER = "lab.fees.in_token"
 # Ends of a 95 % interval of a normal distribution, in standard deviations.

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from loopring_lab import fills
 from loopring_lab.amounts import to_float
 from loopring_lab.amounts.display import format_amount
+from loopring_lab.arguments import parse_account_id
 from loopring_lab.errors import LabError
 from loopring_lab.figures import axis
 from loopring_lab.figures.answers import as_pandas, with_most_fills
@@ -21,7 +22,6 @@ from loopring_lab.figures.style import COLOURS, GREY, drawing, ink, zero_line
 from loopring_lab.figures.words import format_count
 from loopring_lab.fills.earnings import POSITION, period_name, rate_in_words, totals
 from loopring_lab.fills.prices import OWN_TRADES
-from loopring_lab.query import parse_account_id
 
 
 class Part(NamedTuple):

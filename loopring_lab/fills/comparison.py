@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.arguments import parse_length
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import asof_sql, before_sql, too_late_sql, with_spans_sql
@@ -28,7 +29,6 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
-from loopring_lab.query import parse_length
 
 # Quintiles: finer classes leave few cells with fills of both venues, coarser ones compare small fills with large.
 SIZE_CLASSES = 5

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.arguments import parse_length
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, too_late_sql, with_spans_sql
@@ -35,7 +36,6 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
-from loopring_lab.query import parse_length
 
 DIFFERENCE = "difference"
 HOUR = 3_600_000

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql
 from loopring_lab.engine.estimates import check_level, quantile
@@ -21,7 +22,6 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ONCE, ROLE_COLUMNS, role_steps
-from loopring_lab.query import parse_tolerance
 
 # Steps of the question: which accounts are arbitrageurs?
 TRADED = """

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.arguments import parse_length, parse_tolerance
 from loopring_lab.engine import sums
 from loopring_lab.engine.ask import ask
 from loopring_lab.engine.asof import asof_sql, time_sql, too_late_sql
@@ -28,7 +29,6 @@ from loopring_lab.fills.prices import (
     worse_sql,
 )
 from loopring_lab.fills.sides import ROLE_COLUMNS, role_steps
-from loopring_lab.query import parse_length, parse_tolerance
 
 HORIZONS = ("10s", "1min", "5min", "1h")
 MARKOUTS = ("effective_bps", "realized_bps", "impact_bps")

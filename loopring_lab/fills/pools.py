@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from loopring_lab.arguments import parse_account_id, parse_length
 from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import asof_sql, too_late_sql
 from loopring_lab.engine.groups import keys_of, literal
@@ -16,7 +17,6 @@ from loopring_lab.fills.prices import (
     price_steps,
     question_of_prices,
 )
-from loopring_lab.query import parse_account_id, parse_length
 
 NEEDS = (
     "created_at",

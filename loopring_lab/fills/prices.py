@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from loopring_lab.arguments import parse_tolerance
 from loopring_lab.engine import frames
 from loopring_lab.engine.ask import ask, counts
 from loopring_lab.engine.asof import (
@@ -29,7 +30,6 @@ from loopring_lab.engine.sums import with_key
 from loopring_lab.engine.worth import worth_by_day
 from loopring_lab.errors import LabError
 from loopring_lab.fills.sides import TAKEN
-from loopring_lab.query import parse_tolerance
 
 SHOWN = (
     "created_at",

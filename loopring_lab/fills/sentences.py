@@ -13,7 +13,7 @@ from loopring_lab.fills import earnings
 from loopring_lab.fills.comparison import differs_by_flow
 from loopring_lab.fills.estimands import ALL_TAKERS, EVERYBODY, RESULTS
 from loopring_lab.fills.prices import OWN_TRADES
-from loopring_lab.prose import ITEM, Sentences
+from loopring_lab.interactive.prose import ITEM, Sentences
 
 # How a verdict of `compare_venues` is put.
 VERDICTS = {

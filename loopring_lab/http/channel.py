@@ -24,8 +24,8 @@ from loopring_lab.http.budget import Budget
 from loopring_lab.http.deadline import Deadline, Session
 from loopring_lab.http.failures import Outcome, TooLarge
 from loopring_lab.http.pace import RateLimiter
+from loopring_lab.origin import HEADER, Source
 from loopring_lab.redaction import Redactor, SecretBytes, SecretText, shielded
-from loopring_lab.source import HEADER, Source
 
 MAX_BYTES = 1 << 30
 """Bytes of all answers of an operation together, as received and again as expanded."""

@@ -12,13 +12,14 @@ from decimal import Decimal
 from typing import Any, Self
 
 from loopring_lab import protocol
-from loopring_lab.client import Client, update_fees
+from loopring_lab.arguments import parse_account_id
 from loopring_lab.errors import (
     KeyUpdateError,
     RateLimited,
     RelayerError,
     TransportError,
 )
+from loopring_lab.interactive.preview import Sheet
 from loopring_lab.keys.deployments import Trust, trusted_deployment
 from loopring_lab.keys.receipts import Receipt
 from loopring_lab.keys.request import (
@@ -40,12 +41,11 @@ from loopring_lab.keys.signers import (
     sign_typed_data,
     signature_header,
 )
-from loopring_lab.models import PROCESSED, Submission
-from loopring_lab.preview import Sheet
 from loopring_lab.protocol import L2Key
 from loopring_lab.protocol.fields import parse_address
-from loopring_lab.query import parse_account_id
 from loopring_lab.redaction import SecretText, hide
+from loopring_lab.sources.client import Client, update_fees
+from loopring_lab.sources.records import PROCESSED, Submission
 
 __all__ = ["Counterfactual", "KeyUpdate", "Receipt", "Signer"]
 

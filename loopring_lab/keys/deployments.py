@@ -19,8 +19,8 @@ import pandas as pd
 from loopring_lab.amounts.display import format_amount
 from loopring_lab.bounded import shown
 from loopring_lab.errors import AmountError, KeyUpdateError
-from loopring_lab.models import Exchange
 from loopring_lab.protocol.fields import FIRST_NFT_SLOT, parse_address, parse_uint
+from loopring_lab.sources.records import Exchange
 
 Trust = Mapping[str, Any] | str | None
 """What the caller states of an exchange, the name of a known one, `RELAYER`, or None."""

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from loopring_lab.errors import KeyUpdateError, RelayerError, RelayerTimeout
 from loopring_lab.http.addresses import check_number
 from loopring_lab.http.budget import Budget
-from loopring_lab.models import (
+from loopring_lab.interactive.preview import Line, Sheet
+from loopring_lab.progress import bar
+from loopring_lab.sources.records import (
     FAILED,
     FINAL_STATES,
     PROCESSED,
@@ -21,13 +23,11 @@ from loopring_lab.models import (
     Account,
     Submission,
 )
-from loopring_lab.preview import Line, Sheet
-from loopring_lab.progress import bar
 
 if TYPE_CHECKING:
-    from loopring_lab.client import Client
     from loopring_lab.keys.request import UpdateRequest
     from loopring_lab.protocol import L2Key
+    from loopring_lab.sources.client import Client
 
 # Seconds between two looks at an update: soon at first, as the embedded relayer is quick, then ever less often.
 FIRST_PAUSE = 0.05

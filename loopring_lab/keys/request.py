@@ -11,9 +11,8 @@ from typing import Any
 
 from loopring_lab.bounded import shown
 from loopring_lab.errors import KeyUpdateError, ProtocolError
+from loopring_lab.interactive.preview import Line
 from loopring_lab.keys.deployments import Deployment, FeeToken, Units
-from loopring_lab.models import UpdateFee
-from loopring_lab.preview import Line
 from loopring_lab.protocol import (
     FACTORY_INIT_CODE_HASHES,
     AccountUpdate,
@@ -24,6 +23,7 @@ from loopring_lab.protocol import (
 )
 from loopring_lab.protocol.fields import parse_uint
 from loopring_lab.redaction import SecretText
+from loopring_lab.sources.records import UpdateFee
 
 Lifetime = str | timedelta | datetime
 # The fields of ``counterFactualInfo`` in the relayer's contract, and ours.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loopring_lab.bounded import (
+    given_path,
     parse_json,
     printable,
     read_file,
@@ -17,7 +18,6 @@ from loopring_lab.bounded import (
     whole_or_text,
 )
 from loopring_lab.errors import UnexpectedAnswer
-from loopring_lab.paths import given_path
 from loopring_lab.relayer.mainnet import pool_record
 from loopring_lab.relayer.pages import History, RowKey
 from loopring_lab.relayer.rows import (

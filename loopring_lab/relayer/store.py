@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from loopring_lab.bounded import read_file
+from loopring_lab.bounded import given_path, read_file
 from loopring_lab.errors import LabError
-from loopring_lab.paths import given_path
 
 if sys.platform != "win32":
     import fcntl

@@ -18,14 +18,12 @@ from typing import Any
 
 from loopring_lab.errors import BlockError, LabError
 from loopring_lab.rollup.blocks import Blocks
-from loopring_lab.rollup.blocks_client import BlocksClient
 from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, check_number, read
 from loopring_lab.rollup.checks import Check
 from loopring_lab.rollup.store import Store
 
 __all__ = [
     "Blocks",
-    "BlocksClient",
     "Check",
     "Store",
     "decode",

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from loopring_lab.amounts.scaling import WHOLE
 from loopring_lab.amounts.series import as_series
+from loopring_lab.arguments import parse_account_id
 from loopring_lab.engine import query
-from loopring_lab.query import parse_account_id
 from loopring_lab.rollup import frames
 
 if TYPE_CHECKING:

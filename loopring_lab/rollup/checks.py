@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from loopring_lab.errors import AmountError, BlockError
-from loopring_lab.preview import Line, Sheet
+from loopring_lab.interactive.preview import Line, Sheet
 from loopring_lab.progress import Watching, track
 from loopring_lab.rollup import auxiliary
 from loopring_lab.rollup.auxiliary import Entry, NotCheckable

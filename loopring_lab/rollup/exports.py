@@ -17,6 +17,7 @@ from loopring_lab.bounded import (
     MAX_ANSWER,
     Paths,
     find_files,
+    given_path,
     open_file,
     parse_json,
     pieces,
@@ -29,13 +30,12 @@ from loopring_lab.bounded import (
     to_json,
 )
 from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
-from loopring_lab.paths import given_path
+from loopring_lab.origin import FILE, Source
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata, rpc
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, read_log
 from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
-from loopring_lab.source import FILE, Source
 
 ENDINGS = (
     ".hex",

@@ -22,6 +22,7 @@ from loopring_lab.errors import (
 )
 from loopring_lab.http.budget import Budget
 from loopring_lab.http.failures import TooLarge
+from loopring_lab.origin import Source
 from loopring_lab.progress import Progress, Watching, track
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
@@ -45,7 +46,6 @@ from loopring_lab.rollup.rpc import (
     undocumented,
 )
 from loopring_lab.rollup.stored import StoredBlocks, Submission
-from loopring_lab.source import Source
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.calldata import RawBlock

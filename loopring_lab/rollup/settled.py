@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from loopring_lab import tables
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.scaling import WHOLE, from_integers, to_integers
+from loopring_lab.arguments import parse_account_id
 from loopring_lab.errors import LabError
-from loopring_lab.query import parse_account_id
 from loopring_lab.rollup.slots import FIRST_NFT
 from loopring_lab.tables import assemble, rows
 from loopring_lab.tables.listings import PREFIXES, MarketLookup

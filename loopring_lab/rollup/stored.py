@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from loopring_lab import tables
 from loopring_lab.bounded import parse_json
+from loopring_lab.engine.database import Kind, StoredFile, bound_source
 from loopring_lab.errors import BlockError, DamagedArchive
+from loopring_lab.origin import Source
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import MAX_CALL, RawBlock, to_hex
-from loopring_lab.source import Source
-from loopring_lab.storage import Kind, StoredFile, bound_source
 
 if TYPE_CHECKING:
     import duckdb

@@ -4,7 +4,7 @@ Of rows, tokens and markets, only this package knows the wire's names, order and
 checks it, has its own list in `relayer.rows`. Start with `trades`: `wire` reads pages into columns of text (and has
 the layouts of rows), `rows` makes typed columns of them, and `assemble` the frame. `listings` has tokens, markets and
 the lookup of both; `identity` what makes two rows the same trade; `irregular` lists odd rows; `numbers` reads text
-exactly. `unwrapped` finds pages in what others saved; `closes` reads prices from elsewhere, and `saved_frames` frames
+exactly. `unwrapped` finds pages in what others saved; `closes` reads prices from elsewhere, and `own_csv` frames
 saved as CSV, both by `csv_files`.
 """
 
@@ -27,7 +27,7 @@ from loopring_lab.tables import rows, unwrapped, wire
 from loopring_lab.tables.closes import prices
 from loopring_lab.tables.irregular import anomalies
 from loopring_lab.tables.listings import TEXT, MarketLookup, markets, to_utc, tokens
-from loopring_lab.tables.saved_frames import read_csv
+from loopring_lab.tables.own_csv import read_csv
 
 __all__ = [
     "anomalies",

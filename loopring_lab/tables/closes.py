@@ -7,8 +7,8 @@ from functools import partial
 
 import pandas as pd
 
+from loopring_lab.bounded import given_path
 from loopring_lab.errors import LabError
-from loopring_lab.paths import given_path
 from loopring_lab.tables.csv_files import (
     DECIMAL,
     TEXT_TIME,

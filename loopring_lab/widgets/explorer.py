@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from loopring_lab.amounts.display import name_of
+from loopring_lab.arguments import parse_span
 from loopring_lab.errors import LabError, NotAuthorized
-from loopring_lab.query import parse_span
 from loopring_lab.redaction import hide
 from loopring_lab.widgets.background import Background, ReportProgress, Result
 
 if TYPE_CHECKING:
     from loopring_lab.figures import Figure
-    from loopring_lab.trade_source import TradeSource
+    from loopring_lab.sources.trade_source import TradeSource
 
 # Decimals of amounts on screen: the precision of the tokens in the synthetic world is 7 at most. The CSV file has all.
 DECIMALS = 8

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from loopring_lab.client import Client
 from loopring_lab.engine.frames import check_columns
 from loopring_lab.errors import LabError
-from loopring_lab.trade_source import is_trade_source
+from loopring_lab.sources.client import Client
+from loopring_lab.sources.trade_source import is_trade_source
 from loopring_lab.widgets.explorer import BY, ROLES, FigureSpec, Selection
 from loopring_lab.widgets.state import (
     Choice,

@@ -21,7 +21,7 @@ from loopring_lab.errors import LabError
 from loopring_lab.figures import Figure
 from loopring_lab.figures.style import STYLE
 from loopring_lab.widgets.panel import CSS, script
-from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy
+from loopring_lab.widgets.static_copy import HasSavedCopy, SavedCopy
 
 # The same ids in every run.
 SVG: dict[Any, Any] = STYLE | {"svg.hashsalt": "loopring-lab"}

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loopring_lab.client import Client
 from loopring_lab.errors import KeyUpdateError, LabError
+from loopring_lab.interactive.preview import Sheet
 from loopring_lab.keys import KeyUpdate, Receipt, Signer
 from loopring_lab.keys.deployments import Trust
 from loopring_lab.keys.receipts import poll_until_final
 from loopring_lab.keys.request import parse_valid_until
 from loopring_lab.keys.signers import sign_text, sign_typed_data
-from loopring_lab.models import FINAL_STATES, UPDATE_STATES, Account
-from loopring_lab.preview import Sheet
 from loopring_lab.protocol.fields import SECP256K1_ORDER
 from loopring_lab.redaction import SecretBytes, SecretText, hide
-from loopring_lab.trade_source import is_trade_source
+from loopring_lab.sources.client import Client
+from loopring_lab.sources.records import FINAL_STATES, UPDATE_STATES, Account
+from loopring_lab.sources.trade_source import is_trade_source
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
     Choice,

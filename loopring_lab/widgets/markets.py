@@ -12,9 +12,9 @@ import pandas as pd
 
 from loopring_lab.amounts.display import format_amount, name_of
 from loopring_lab.bounded import parse_decimal
-from loopring_lab.client import Client
 from loopring_lab.errors import AmountError, LabError
-from loopring_lab.trade_source import is_trade_source
+from loopring_lab.sources.client import Client
+from loopring_lab.sources.trade_source import is_trade_source
 from loopring_lab.widgets.background import ReportProgress
 from loopring_lab.widgets.state import (
     Choice,
@@ -26,7 +26,7 @@ from loopring_lab.widgets.state import (
 )
 
 if TYPE_CHECKING:
-    from loopring_lab.trade_source import TradeSource
+    from loopring_lab.sources.trade_source import TradeSource
 
 # Rows of the list in exported code, which fit a screen above the limits.
 ROWS = 12

@@ -14,8 +14,8 @@ import traitlets
 
 from loopring_lab.errors import LabError
 from loopring_lab.redaction import SecretText, hide
-from loopring_lab.widgets.saved import SavedCopy
 from loopring_lab.widgets.state import WidgetState
+from loopring_lab.widgets.static_copy import SavedCopy
 
 FOLDER = Path(__file__).parent
 CSS = (FOLDER / "widgets.css").read_text(encoding="utf-8")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from traitlets import HasTraits, TraitType
 
 from loopring_lab.amounts.display import running_request
+from loopring_lab.arguments import parse_account_id
 from loopring_lab.engine.groups import period_sql, several
 from loopring_lab.errors import LabError, did_you_mean, in_any_case
-from loopring_lab.query import parse_account_id
 from loopring_lab.widgets.background import Background
-from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy
+from loopring_lab.widgets.static_copy import HasSavedCopy, SavedCopy
 
 if TYPE_CHECKING:
     from loopring_lab.widgets.panel import Panel

@@ -38,12 +38,12 @@ from loopring_lab.amounts.display import (
     zero_columns,
 )
 from loopring_lab.amounts.series import is_exact
+from loopring_lab.arguments import parse_utc
 from loopring_lab.errors import LabError
-from loopring_lab.preview import CSS as TABLE_CSS
-from loopring_lab.preview import Cell, notes_html, row_html
-from loopring_lab.query import parse_utc
+from loopring_lab.interactive.preview import CSS as TABLE_CSS
+from loopring_lab.interactive.preview import Cell, notes_html, row_html
 from loopring_lab.widgets.panel import CSS, script
-from loopring_lab.widgets.saved import HasSavedCopy, SavedCopy
+from loopring_lab.widgets.static_copy import HasSavedCopy, SavedCopy
 
 # As many rows as are formatted within a few seconds; and on a page.
 MOST_ROWS = 50_000

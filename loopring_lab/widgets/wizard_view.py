@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets as w  # type: ignore[import-untyped]
 
-from loopring_lab.models import FAILED, PROCESSED, PROCESSING, RECEIVED
-from loopring_lab.preview import Line, Sheet
+from loopring_lab.interactive.preview import Line, Sheet
+from loopring_lab.sources.records import FAILED, PROCESSED, PROCESSING, RECEIVED
 from loopring_lab.widgets.key_update import STEPS, KeyUpdateFlow
 from loopring_lab.widgets.panel import Panel, row, scrolling, set_visible, styled
 

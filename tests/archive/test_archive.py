@@ -15,7 +15,6 @@ from support.ledger import Ledger, client_of, count_rows, served
 from support.optional import thorough
 
 from loopring_lab.archive import Archive
-from loopring_lab.client import Client
 from loopring_lab.errors import (
     IncompleteHistory,
     LabError,
@@ -24,6 +23,7 @@ from loopring_lab.errors import (
 )
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings
+from loopring_lab.sources.client import Client
 
 PAGE = 50
 

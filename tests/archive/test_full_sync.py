@@ -123,7 +123,9 @@ def test_the_command_reads_everything_too(archive, monkeypatch, capsys):
     with Relayer(ledger(rewritten)) as relayer:
         client = client_of(relayer)
         monkeypatch.setenv("LOOPRING_API_KEY", "of the relayer")
-        monkeypatch.setattr("loopring_lab.connection.connect", lambda *_, **__: client)
+        monkeypatch.setattr(
+            "loopring_lab.sources.connect.connect", lambda *_, **__: client
+        )
         words = ["--account", str(ACCOUNT), "--base-url", relayer.base_url, "--full"]
         assert main(["sync", str(archive._file.path), *words]) == 0
     assert "checked_at" in capsys.readouterr().out
@@ -167,7 +169,7 @@ def test_a_content_that_comes_back_is_current_again(archive):
 def clock(monkeypatch):
     """Set this machine's clock, in milliseconds."""
     now = [1_700_000_000_000]
-    for name in (NOW, "loopring_lab.paging.reader.now_ms"):
+    for name in (NOW, "loopring_lab.sources.paging.reader.now_ms"):
         monkeypatch.setattr(name, lambda: now[0])
     return now
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.wire_rows import page, row
 
-from loopring_lab.paging import PAGE, History, PageReader
+from loopring_lab.sources.paging import PAGE, History, PageReader
 from loopring_lab.tables.identity import hash_identities
 
 Rows = list[list[Any]]

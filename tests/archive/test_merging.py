@@ -19,7 +19,7 @@ from support.wire_rows import markets, page, row, tokens, wire_rows
 
 from loopring_lab import tables
 from loopring_lab.archive import Archive, merge
-from loopring_lab.source import Source
+from loopring_lab.origin import Source
 
 KEYS = st.tuples(
     st.sampled_from([1, 2]),

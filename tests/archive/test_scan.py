@@ -16,13 +16,12 @@ from support.saved_pages import save_listings
 from support.wire_rows import page, row, whole
 
 import loopring_lab as lab
-from loopring_lab import storage
 from loopring_lab.archive import Archive
-from loopring_lab.engine import portable, set_memory
+from loopring_lab.engine import database, portable, set_memory
 from loopring_lab.engine.query import collected as as_table
 from loopring_lab.errors import ArchiveError, DiskRefused, LabError
+from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
-from loopring_lab.source import Source
 
 ENGINES = ["pyarrow", "duckdb", "polars", "spark"]
 DECIMALS = {"ETH": 18, "LRC": 18, "USDC": 6}
@@ -222,8 +221,8 @@ def test_a_scan_never_mixes_two_states_of_an_archive(archive, small):
 
 
 def test_a_scan_keeps_nobody_from_writing_and_opened_does(archive, monkeypatch, caplog):
-    monkeypatch.setattr(storage, "PATIENCE", 0.3)
-    monkeypatch.setattr(storage, "QUIET", 0.1)
+    monkeypatch.setattr(database, "PATIENCE", 0.3)
+    monkeypatch.setattr(database, "QUIET", 0.1)
     relation = archive.scan("duckdb")
     with archive._file.writing():
         pass

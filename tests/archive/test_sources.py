@@ -12,8 +12,8 @@ import loopring_lab as lab
 from loopring_lab.archive import Archive
 from loopring_lab.archive import sync as syncing
 from loopring_lab.errors import ArchiveError, LabError, UnexpectedAnswer
+from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer, Settings
-from loopring_lab.source import Source
 
 ONE, OTHER = Named("world one", 1), Named("world two", 2)
 REAL = Named("world one", 3, synthetic=False)

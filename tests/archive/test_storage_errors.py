@@ -87,7 +87,7 @@ AS_A_USER = """
 import os, sys
 from loopring_lab.archive import Archive
 from loopring_lab.errors import DiskRefused
-from loopring_lab.source import Source
+from loopring_lab.origin import Source
 archive = Archive(sys.argv[1])
 archive.trades(), archive.report()  # loads what another user may have no right to load
 os.setuid(65534)

@@ -14,8 +14,8 @@ from support.rollup_blocks import EXCHANGE, recorded, recorded_bytes, submit, wr
 from support.rollup_stores import ADDRESS, event, made_call, made_data, numbers_of
 
 import loopring_lab as lab
+from loopring_lab.origin import Source
 from loopring_lab.rollup import Store, exports
-from loopring_lab.source import Source
 
 LabError = lab.LabError
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"

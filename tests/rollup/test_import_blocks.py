@@ -11,10 +11,10 @@ from support.rollup_stores import SOURCE, START, made_block, opened, root
 import loopring_lab as lab
 from loopring_lab.archive import Archive, from_blocks
 from loopring_lab.errors import ArchiveError, LabError, NotAnArchive
+from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
 from loopring_lab.rollup import Store, settled
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.source import Source
 
 TOKENS = (
     '[{"symbol": "ETH", "tokenId": 0, "decimals": 18}, {"symbol": "LRC", "tokenId": 1, "decimals": 18},'

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import papermill
 import pytest
+from notebooks.test_notebook_claims import run
 from support.optional import thorough
 from support.rollup_blocks import recorded
-from test_notebook_claims import run
 
 import loopring_lab as lab
 from loopring_lab import cli

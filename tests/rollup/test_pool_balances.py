@@ -6,7 +6,7 @@ from support.worlds import pool_balances
 
 import loopring_lab as lab
 from loopring_lab.relayer import World
-from loopring_lab.rollup import blocks_client
+from loopring_lab.sources import blocks
 
 AMOUNTS = ["base_balance", "quote_balance"]
 
@@ -28,8 +28,8 @@ def test_balances_after_each_fill_are_those_of_the_world(demo):
 
 
 def test_blocks_are_read_a_few_at_a_time(demo, monkeypatch):
-    monkeypatch.setattr(blocks_client, "KEPT_SLOTS", 0)
-    monkeypatch.setattr(blocks_client, "AT_ONCE", 50)
+    monkeypatch.setattr(blocks, "KEPT_SLOTS", 0)
+    monkeypatch.setattr(blocks, "AT_ONCE", 50)
     pd.testing.assert_frame_equal(lab.connect(blocks="demo").pool_balances(), demo)
 
 

@@ -7,8 +7,8 @@ import pytest
 from support.rollup_blocks import recorded, recorded_bytes
 
 import loopring_lab as lab
-from loopring_lab import templates
-from loopring_lab.connection import BUNDLED
+from loopring_lab.cli import templates
+from loopring_lab.sources.connect import BUNDLED
 
 
 @pytest.fixture(scope="module")

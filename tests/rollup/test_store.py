@@ -18,9 +18,9 @@ from support.rollup_stores import (
 )
 
 import loopring_lab as lab
+from loopring_lab.origin import Source
 from loopring_lab.rollup import Store
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.source import Source
 
 pytestmark = pytest.mark.contract
 

@@ -1,8 +1,8 @@
 """Clients of relayers and of scripted servers that neither wait for a turn nor ask a proxy."""
 
-from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer
+from loopring_lab.sources.client import Client
 
 
 def client_at(base_url: str, **how) -> Client:

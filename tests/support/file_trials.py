@@ -25,8 +25,8 @@ from loopring_lab.archive import Archive, merge
 from loopring_lab.archive.rows import as_stored
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
+from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
-from loopring_lab.source import Source
 from loopring_lab.tables.rows import COLUMNS
 
 SOURCE = Source("made up", True)

@@ -9,9 +9,9 @@ import requests
 from eth_account.messages import encode_defunct
 
 import loopring_lab as lab
-from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings, World
+from loopring_lab.sources.client import Client
 
 ACCOUNT = 10083
 NOW = datetime(2022, 1, 1, tzinfo=UTC)

@@ -30,13 +30,13 @@ from support.rollup_kills import check as check_blocks
 from support.rollup_kills import last_l1_block, one_at_a_time
 from support.saved_pages import save
 
-from loopring_lab import storage
 from loopring_lab.archive import Archive, from_blocks, imports, sync
-from loopring_lab.client import Client
+from loopring_lab.engine import database
 from loopring_lab.errors import LabError, NotAnArchive
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, Settings
 from loopring_lab.rollup import Store, fetching
+from loopring_lab.sources.client import Client
 
 FAULTS = dict.fromkeys(("429", "500", "reset", "truncated", "slow"), 0.02)
 # What tells one thing that was added from another, by the columns that work hands over.
@@ -100,7 +100,7 @@ def host(run: str, *words):
     imports.BATCH_BYTES = 200_000
     from_blocks.ROWS_OF_A_TRANSACTION, from_blocks.BLOCKS_AT_ONCE = 40, 4
     fetching.BATCH_BLOCKS = 40
-    writing = storage.StoredFile.writing
+    writing = database.StoredFile.writing
 
     @contextmanager
     def noted(file, source=None):
@@ -112,7 +112,7 @@ def host(run: str, *words):
                 notes.write(f"{json.dumps(keys_of(table))}\n")
             print("commit", flush=True)
 
-    storage.StoredFile.writing = noted  # type: ignore[method-assign]
+    database.StoredFile.writing = noted  # type: ignore[method-assign]
     for line in sys.stdin:
         if os.fork() == 0:
             print("start", os.getpid(), flush=True)

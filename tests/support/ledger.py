@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
 from loopring_lab.relayer import Relayer, World
 from loopring_lab.relayer.pages import History, RowKey
+from loopring_lab.sources.client import Client
 
 POOLS = ("LRC-ETH", "ETH-USDC")
 TOKENS = {"LRC-ETH": (1, 0), "ETH-USDC": (0, 6)}

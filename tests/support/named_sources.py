@@ -15,9 +15,9 @@ from support.ledger import Ledger, count_rows
 from support.scripted_server import Answer, ScriptedServer, scripted
 
 from loopring_lab.archive import Archive
-from loopring_lab.client import Client
 from loopring_lab.errors import ArchiveError
 from loopring_lab.relayer import Relayer
+from loopring_lab.sources.client import Client
 
 HEADER = "X-Loopring-Lab-Source"
 

@@ -12,10 +12,10 @@ from support.rollup_blocks import (
     wrapped,
 )
 
+from loopring_lab.origin import Source
 from loopring_lab.rollup import Store
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.rollup.stored import Submission
-from loopring_lab.source import Source
 
 ADDRESS = f"0x{EXCHANGE.hex()}"
 SOURCE = Source(f"exchange {ADDRESS} on chain 1", False, ADDRESS, 1)

@@ -1,6 +1,6 @@
 """List every name that users reach from `lab.`, with its signature: python tests/tools/public_api.py
 
-It writes tests/public_api.txt, which tests/test_public_api.py compares with the code: a change of the public
+It writes tests/public_api.txt, which tests/project/test_public_api.py compares with the code: a change of the public
 interface is made by running this script, and shows in the diff.
 """
 

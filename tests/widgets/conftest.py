@@ -8,8 +8,8 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 import loopring_lab as lab
-from loopring_lab.client import Client
 from loopring_lab.http.transport import Transport
+from loopring_lab.sources.client import Client
 from loopring_lab.widgets.figure_view import FigureView
 from loopring_lab.widgets.panel import CodePanel
 from loopring_lab.widgets.table_view import TableView

@@ -1,0 +1,773 @@
+"""The command line: notebooks in JupyterLab, the embedded relayer, archives of trades, stores of blocks.
+
+Each command checks its own arguments, calls one function of the library, prints what that reports, and returns
+an exit code: 0 done, 1 something is missing or wrong, 2 the command cannot be carried out, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from importlib import util
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+from loopring_lab.cli import templates
+from loopring_lab.errors import IncompleteHistory, LabError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jupyter_server.serverapp import ServerApp
+
+    from loopring_lab.redaction import SecretText
+    from loopring_lab.relayer import Relayer
+    from loopring_lab.sources.client import Client
+
+DEFAULT_FOLDER = Path("my-notebooks")
+API_KEY_VARIABLE = "LOOPRING_API_KEY"
+RPC_VARIABLE = "LOOPRING_RPC_URL"
+# Exit codes: scripts tell "run it again" from "this cannot work".
+DONE = 0
+INCOMPLETE = 1
+FAILED = 2
+# As shells report a program that Ctrl-C ended: 128 and the number of SIGINT.
+INTERRUPTED = 130
+# Ids of accounts are 32 bits on the exchange; 18 digits are what an int64 column surely holds.
+ACCOUNT_ID = re.compile("[0-9]{1,18}")
+# What may be an address in an error of click's.
+ADDRESS = re.compile(r"[^\s'\"=]*://[^\s'\"]*")
+
+
+class Words(NamedTuple):
+    """The words of a call: ours before the first ``--``, JupyterLab's after it."""
+
+    own: list[str]
+    jupyter: list[str]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line, and return its exit code."""
+    words = split_arguments(sys.argv[1:] if argv is None else argv)
+    # A path may have letters that the encoding of a pipe or a plain locale lacks.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code: int | None = cli.main(
+            words.own, "loopring-lab", standalone_mode=False, obj=words
+        )
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return FAILED
+    except click.ClickException as error:
+        # An address may hold a key, so no error repeats one.
+        said = ADDRESS.sub("<address>", error.format_message()).removesuffix(".")
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else "loopring-lab"
+        print(
+            f"loopring-lab: {said}. {command} --help says what it takes.",
+            file=sys.stderr,
+        )
+        return FAILED
+    except (LabError, OSError) as error:
+        print(f"loopring-lab: {error}", file=sys.stderr)
+        return FAILED
+    except click.Abort:
+        print_how_to_resume(words.own)
+        return INTERRUPTED
+    return code or DONE
+
+
+def print_how_to_resume(words: list[str]) -> None:
+    """Say how to go on with a command that was stopped, if it commits as it goes, so that nothing is lost."""
+    match words:
+        case ["sync" | "import", *_]:
+            what = "trades"
+        case ["blocks", "sync" | "import", *_]:
+            what = "blocks"
+        case _:
+            return
+    resume = f"Resume with: loopring-lab {shlex.join(words)}"
+    print(f"Stopped; {what} read so far are safe. {resume}", file=sys.stderr)
+
+
+def split_arguments(argv: Sequence[str]) -> Words:
+    """Split arguments at the first ``--``."""
+    given = list(argv)
+    if "--" not in given:
+        return Words(given, [])
+    position = given.index("--")
+    return Words(given[:position], given[position + 1 :])
+
+
+class AccountId(click.ParamType[int]):
+    """An account id: digits only, where int() would also take 1_000 and digits of other scripts."""
+
+    name = "id"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if not ACCOUNT_ID.fullmatch(str(value)):
+            problem = f"{str(value)[:40]!r} is not an account id."
+            if param is not None and param.multiple:
+                problem += " Repeat --account for several."
+            self.fail(problem, param, ctx)
+        return int(value)
+
+
+class Ordered(click.Group):
+    """A group whose help lists the commands in the order in which they are written here."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+PATH = click.Path(path_type=Path)
+ACCOUNT = AccountId()
+several_accounts = click.option(
+    "--account", "accounts", type=ACCOUNT, multiple=True, help="Account id; repeatable."
+)
+base_url = click.option("--base-url", metavar="URL", help="Address of a live relayer.")
+archive_file = click.argument("path", type=PATH, metavar="ARCHIVE")
+block_store = click.argument("path", type=PATH, metavar="STORE")
+
+
+@click.group(cls=Ordered, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="loopring-lab", message="loopring-lab %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Research toolkit for a layer-2 exchange."""
+    if context.obj.jupyter and context.invoked_subcommand != "lab":
+        raise click.UsageError(
+            "Arguments after -- go to JupyterLab, so only the lab command takes them."
+        )
+
+
+# Notebooks
+
+
+@cli.command()
+@click.argument("folder", type=PATH, required=False)
+@click.option(
+    "--no-browser", is_flag=True, help="Only print the address, such as over SSH."
+)
+@click.option("--log", is_flag=True, help="Show JupyterLab's own log.")
+@click.pass_obj
+def lab(words: Words, folder: Path | None, no_browser: bool, log: bool) -> int:
+    """Open the notebooks in JupyterLab.
+
+    Notebooks are copied into FOLDER, and files that exist there are kept (default: my-notebooks, in the clone or
+    else in the current folder). Arguments after -- are passed on to JupyterLab, such as -- --port=9000.
+    """
+    return open_lab(folder, words.jupyter, browser=not no_browser, log=log)
+
+
+def open_lab(
+    folder: Path | None,
+    jupyter: Sequence[str] = (),
+    *,
+    browser: bool = True,
+    log: bool = False,
+) -> int:
+    """Open copies of the notebooks in JupyterLab, and return when it exits."""
+    launch = _launcher()
+    bundled, in_source_tree = templates.find_notebooks()
+    if folder is None:
+        folder = bundled.parent / DEFAULT_FOLDER if in_source_tree else DEFAULT_FOLDER
+    kept = templates.copy_notebooks(bundled, folder)
+    said = [f"Notebooks are copied to {folder}"]
+    said += [f"  kept yours: {name}" for name in kept]
+    print("\n".join(said), flush=True)
+    first_notebook = min(folder.glob("*.ipynb"), default=folder)
+    # Without a screen nobody would see the browser.
+    options = []
+    if not (browser and has_display()):
+        options.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Containers run as root, where JupyterLab would refuse to start.
+        options.append("--allow-root")
+    if not log:
+        options += ["--log-level=ERROR", "--LabApp.log_level=ERROR"]
+    launch([str(first_notebook), *options, *jupyter])
+    return DONE
+
+
+def has_display() -> bool:
+    """Tell whether a browser opened here would be seen."""
+    if any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
+        return True
+    return sys.platform != "linux" and "SSH_CONNECTION" not in os.environ
+
+
+def lab_address(server: ServerApp, opened: bool) -> str:
+    """Say where JupyterLab is, how to reach it from elsewhere, and how to stop it."""
+    from jupyter_server.utils import url_path_join
+
+    page = Path(server.file_to_run or "").name
+    address = url_path_join(server.connection_url, "lab/tree", page)
+    if server.identity_provider.token:
+        address += f"?token={server.identity_provider.token}"
+    lines = [f"JupyterLab: {address}"]
+    if not opened:
+        tunnel = (
+            f"ssh -N -L {server.port}:localhost:{server.port} {socket.gethostname()}"
+        )
+        lines.append(
+            f"From another machine, run `{tunnel}` there, then open the address."
+        )
+    lines.append("Press Ctrl-C twice to stop. --log shows JupyterLab's own log.")
+    return "\n".join(lines)
+
+
+def _launcher() -> Callable[[list[str]], object]:
+    if util.find_spec("jupyterlab") is None:
+        raise LabError(
+            "JupyterLab is not installed. Install it with: pip install 'loopring-lab[lab]'"
+        )
+    from jupyterlab.labapp import LabApp
+
+    class Lab(LabApp):  # type: ignore[misc]
+        @classmethod
+        def initialize_server(cls, argv: Any = None, **options: Any) -> ServerApp:
+            # Voila shows a warning of its own about deprecated settings.
+            logging.captureWarnings(True)
+            server: ServerApp = super().initialize_server(argv, **options)
+            # Else it prints an address of its own, without a notebook.
+            server.identity_provider.token_generated = False
+            print(lab_address(server, server.open_browser), flush=True)
+            return server
+
+    return Lab.launch_instance  # type: ignore[no-any-return]
+
+
+@cli.command()
+@click.argument("name", metavar="[TEMPLATE]", required=False)
+@click.argument("target", type=PATH, required=False)
+@several_accounts
+@click.option(
+    "--recording",
+    metavar="PATH",
+    help="Folder of saved responses, or one file of trades.",
+)
+@click.option(
+    "--blocks",
+    metavar="PATH",
+    help="File of blocks, from loopring-lab blocks, or a folder of exported ones.",
+)
+@base_url
+@click.option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Any other parameter; repeatable.",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def new(
+    name: str | None,
+    target: Path | None,
+    accounts: tuple[int, ...],
+    recording: str | None,
+    blocks: str | None,
+    base_url: str | None,
+    settings: tuple[str, ...],
+    force: bool,
+) -> int:
+    """Copy a notebook as a template, or list the templates.
+
+    Copy the notebook TEMPLATE without outputs to TARGET (default: TEMPLATE.ipynb), and fill in its parameters.
+    Without arguments, list the templates.
+    """
+    if name is None:
+        for known in templates.templates():
+            print(
+                f"{known.name:22} {known.title}\n{'':22} {', '.join(known.parameters)}"
+            )
+        return DONE
+    template = templates.find(name)
+    # What is given by name counts more than what suits the source, and --set less than an option of its own.
+    sources = {"recording": recording, "blocks": blocks, "base_url": base_url}
+    values = dict(map(_parse_setting, settings))
+    values |= templates.account_parameters(template, accounts)
+    values |= {key: value for key, value in sources.items() if value is not None}
+    chosen = templates.suited_to_source(template, values)
+    source = values.get("blocks") or values.get("recording")
+    for parameter, value in chosen.items():
+        print(f"{parameter} = {value!r}, chosen for {source}")
+    target = target or Path(f"{name}.ipynb")
+    templates.new(template, target, chosen | values, force=force)
+    jupyter = "jupyter"
+    # Where this environment is not activated, its own one has to be named in full.
+    if shutil.which(jupyter) is None:
+        jupyter = str(Path(sys.executable).with_name(jupyter))
+    command = shlex.join([jupyter, "lab", str(target)])
+    print(f"Wrote {target}. Open it with: {command}")
+    return DONE
+
+
+def _parse_setting(argument: str) -> tuple[str, Any]:
+    name, sign, text = argument.partition("=")
+    if not sign:
+        raise LabError(
+            f"--set {argument}: give a name and a value, such as --set every=1w."
+        )
+    return name, templates.parse_value(text)
+
+
+# The embedded relayer
+
+
+@cli.command()
+@click.option(
+    "--port", type=int, default=0, help="Port to listen on (default: any free one)."
+)
+@click.option("--seed", type=int, help="Seed of the synthetic world (default: 1).")
+@click.option(
+    "--recording", type=PATH, metavar="FOLDER", help="Serve saved responses instead."
+)
+@click.option(
+    "--cheaper",
+    type=click.Choice(["pool", "book", "neither"]),
+    help="The cheaper venue for users of the synthetic world (default: pool).",
+)
+@click.option(
+    "--book-arbitrage",
+    is_flag=True,
+    help="Arbitrageurs of the synthetic world also take the book.",
+)
+@click.option(
+    "--switched",
+    type=(str, str),
+    metavar="DAY VENUE",
+    help="From this day of 2022 on, another venue is the cheaper one, such as 2022-07-01 book.",
+)
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A setting of the relayer, such as order=oldest; repeatable.",
+)
+@click.option(
+    "--store",
+    type=PATH,
+    metavar="FILE",
+    help="Keep accounts and key updates in this file (default: in memory).",
+)
+@click.option("--show-key", is_flag=True, help="Print the relayer's API key.")  # fmt: skip
+def serve(
+    port: int,
+    seed: int | None,
+    recording: Path | None,
+    cheaper: str | None,
+    book_arbitrage: bool,
+    switched: tuple[str, str] | None,
+    settings: tuple[str, ...],
+    store: Path | None,
+    show_key: bool,
+) -> int:
+    """Run the embedded relayer until Ctrl-C.
+
+    It listens on this machine only.
+    """
+    from loopring_lab.relayer import Relayer, Settings, World
+
+    of_world = {
+        "--seed": seed,
+        "--cheaper": cheaper,
+        "--book-arbitrage": book_arbitrage or None,
+        "--switched": switched,
+    }
+    for option, value in of_world.items():
+        _only_one({option: value, "--recording": recording})
+    parsed = Settings.from_text(settings)
+    world = None
+    if recording is None:
+        world = World(
+            seed=1 if seed is None else seed,
+            cheaper=cheaper or "pool",
+            book_arbitrage=book_arbitrage,
+            switched=switched,
+        )
+    with Relayer(world, parsed, recording=recording, port=port, store=store) as relayer:
+        print(greeting(relayer, show_key=show_key), flush=True)
+        relayer.run_forever()
+    return DONE
+
+
+def greeting(relayer: Relayer, *, show_key: bool = False) -> str:
+    """Describe where a running relayer is and how to query it."""
+    api = f"{relayer.base_url}/api/v3"
+    key = "not shown; trades need it: start with --show-key to see it"
+    if show_key:
+        key = relayer.api_key
+    return "\n".join(
+        [
+            f"address   {relayer.base_url}  (API reference: {relayer.base_url}/docs)",
+            f"source    {relayer.source}",
+            f"chain     {relayer.rpc_url}  (JSON-RPC)",
+            f"API key   {key}",
+            f"try       curl '{api}/exchange/tokens'",
+            f"          curl -H 'X-API-KEY: ...' '{api}/user/trades?accountId={relayer.accounts[0]}&limit=2'",
+            f"notebooks lab.connect('{relayer.base_url}', api_key=...)",
+            "Press Ctrl-C to stop.",
+        ]
+    )
+
+
+def _only_one(options: dict[str, Any]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(
+            f"{' and '.join(given)} exclude each other. Give one of them."
+        )
+
+
+# Archives of trades
+
+
+@cli.command()
+@archive_file
+@several_accounts
+@click.option(
+    "--accounts-file",
+    type=PATH,
+    metavar="FILE",
+    help="Account ids, one per line; # starts a comment.",
+)
+@click.option(
+    "--since", metavar="TIME", help="Only trades since then, such as 2022-03-31 (UTC)."
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Read every page again, to find what changed inside histories.",
+)
+@base_url
+@click.option(
+    "--recording", type=PATH, metavar="FOLDER", help="Folder of saved responses."
+)
+def sync(
+    path: Path,
+    accounts: tuple[int, ...],
+    accounts_file: Path | None,
+    since: str | None,
+    full: bool,
+    base_url: str | None,
+    recording: Path | None,
+) -> int:
+    """Download missing trades into an archive.
+
+    ARCHIVE is a file such as my-trades.duckdb, created if it is missing. Rerun to resume after an interruption.
+    Without an address or a recording, trades come from where LOOPRING_BASE_URL or LOOPRING_RECORDING says; if
+    neither is set, from the embedded relayer. The API key is read from LOOPRING_API_KEY, or asked for on a terminal.
+    """
+    from loopring_lab.archive import Archive
+
+    _only_one({"--base-url": base_url, "--recording": recording})
+    wanted = list(accounts)
+    if accounts_file is not None:
+        wanted += _read_accounts(accounts_file)
+    if not wanted:
+        raise LabError(
+            "no accounts given. Use --account ID, once per account, or --accounts-file."
+        )
+    archive = Archive(path)
+    client = _connect(base_url, recording)
+    try:
+        return _print_report(
+            archive.sync(client, accounts=wanted, since=since, full=full)
+        )
+    except IncompleteHistory as error:
+        print(f"loopring-lab: {error}", file=sys.stderr)
+        _print_report(archive.report())
+        return INCOMPLETE
+    finally:
+        client.close()
+
+
+@cli.command()
+@archive_file
+def report(path: Path) -> int:
+    """Show what an archive holds, and what is missing."""
+    from loopring_lab.archive import Archive
+
+    return _print_report(Archive(path).report())
+
+
+@cli.command("import")
+@archive_file
+@click.argument("files", type=PATH, nargs=-1, required=True)
+@click.option(
+    "--account",
+    type=ACCOUNT,
+    help="Account of the trades, if neither file names nor rows say it.",
+)
+@click.option(
+    "--fill-type",
+    type=click.Choice(["amm", "dex"]),
+    help="Fill type, if file names do not say it.",
+)
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="Name of the files' source (default: as their source.json says, or else their folder).",
+)
+def import_files(
+    path: Path,
+    files: tuple[Path, ...],
+    account: int | None,
+    fill_type: str | None,
+    source: str | None,
+) -> int:
+    """Add saved responses to an archive, without a relayer.
+
+    ARCHIVE is created if it is missing; FILES are files or folders of saved responses.
+    """
+    from loopring_lab.archive import Archive
+
+    archive = Archive(path)
+    archive.import_pages(files, account, fill_type, source=source)
+    return _print_report(archive.report())
+
+
+@cli.command()
+@archive_file
+def verify(path: Path) -> int:
+    """Check every block of an archive for damage.
+
+    Read every block of the file and compare it with the checksum that it was written with. The exit code is 0 if
+    all is well, 1 if not. There is no repair: restore a backup, or sync into a new file.
+    """
+    from loopring_lab.archive import Archive
+
+    found = Archive(path).verify()
+    if found.empty:
+        print("every block of the file is as it was written")
+        return DONE
+    print("\n".join(found["problem"]))
+    return INCOMPLETE
+
+
+@cli.command()
+@archive_file
+@click.argument("folder", type=PATH)
+def export(path: Path, folder: Path) -> int:
+    """Write the trades of an archive as Parquet.
+
+    Spark, Dask and others read it. FOLDER must not exist yet.
+    """
+    from loopring_lab.archive import Archive
+
+    print(f"{Archive(path).export(folder):,} trades written to {folder}")
+    return DONE
+
+
+def _connect(base_url: str | None, recording: Path | None) -> Client:
+    from loopring_lab.sources.connect import connect
+
+    if not base_url:
+        client = connect(recording=recording)
+    elif os.environ.get(API_KEY_VARIABLE) or not sys.stdin.isatty():
+        client = connect(base_url)
+    else:
+        key = click.prompt("API key (not shown)", hide_input=True)
+        client = connect(base_url, api_key=key)
+    # Only `connect(blocks=...)` returns another kind of client.
+    return cast("Client", client)
+
+
+def _read_accounts(file: Path) -> list[int]:
+    """Read account ids from a file, one per line."""
+    from loopring_lab.bounded import read_text
+
+    found = []
+    # The line is named in errors, as such files are written by hand.
+    for number, line in enumerate(read_text(file).splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        if not ACCOUNT_ID.fullmatch(text):
+            raise LabError(
+                f"{file}, line {number}: {text[:40]!r} is not an account id. Write one per line."
+            )
+        found.append(int(text))
+    return found
+
+
+def _print_report(report: pd.DataFrame) -> int:
+    print(format_report(report))
+    return DONE if report["complete"].all() else INCOMPLETE
+
+
+def format_report(report: pd.DataFrame) -> str:
+    """Write an archive's report as a table, and below it whether anything is missing."""
+    table = _as_table(report, "first", "last", "synced_at", "checked_at")
+    total = f"{report['rows'].sum():,} trades"
+    # A history counts as complete by its source's own count.
+    lacking = report.loc[~report["complete"], "missing"]
+    if lacking.empty:
+        return f"{table}\n{total}, complete per the source's count"
+    missing = f"{int(lacking.fillna(0).sum()):,} missing"
+    unfinished = int(lacking.isna().sum())
+    if unfinished:
+        missing += f"; {unfinished} histories have not been read completely yet"
+    return f"{table}\n{total}, {missing}. Run sync to download them."
+
+
+def _as_table(report: pd.DataFrame, *times: str) -> str:
+    """Write a report as text, times to the minute, and what is unknown as a question mark."""
+    if report.empty:
+        return "nothing yet"
+    minutes = {name: report[name].dt.strftime("%Y-%m-%d %H:%M") for name in times}
+    return report.assign(**minutes).astype(object).fillna("?").to_string(index=False)
+
+
+# Stores of blocks
+
+
+@cli.group(cls=Ordered)
+def blocks() -> None:
+    """Store the exchange's blocks, as settled on Ethereum."""
+
+
+@blocks.command("sync")
+@block_store
+@click.option(
+    "--exchange",
+    metavar="ADDRESS",
+    help="The exchange's contract (default: Ethereum's).",
+)
+@click.option(
+    "--from-block", type=int, metavar="N", help="Ethereum block to begin with."
+)
+@click.option("--to-block", type=int, metavar="N", help="Ethereum block to end with.")
+@click.option(
+    "--rate",
+    type=float,
+    metavar="N",
+    help="HTTP requests per second (default: as lab.connect).",
+)
+def sync_blocks(
+    path: Path,
+    exchange: str | None,
+    from_block: int | None,
+    to_block: int | None,
+    rate: float | None,
+) -> int:
+    """Download missing blocks from an Ethereum endpoint.
+
+    STORE is a file such as my-blocks.duckdb, created if it is missing. Rerun to resume after an interruption. The
+    endpoint's address is read from LOOPRING_RPC_URL, or asked for on a terminal; without one, blocks come from the
+    embedded chain.
+    """
+    from loopring_lab.rollup import Store
+    from loopring_lab.rollup.fetching import MissingBlocks
+
+    store = Store(path)
+    pace: dict[str, Any] = {} if rate is None else {"rate": rate}
+    try:
+        store.sync(
+            _rpc_address(),
+            exchange=exchange,
+            from_block=from_block,
+            to_block=to_block,
+            **pace,
+        )
+    except MissingBlocks as error:
+        print(f"loopring-lab: {error}", file=sys.stderr)
+        _print_blocks(store.report())
+        return INCOMPLETE
+    return _print_blocks(store.report())
+
+
+@blocks.command("import")
+@block_store
+@click.argument("files", type=PATH, nargs=-1, required=True)
+@click.option("--tokens", type=PATH, metavar="FILE", help="Listing of tokens, as JSON.")
+@click.option(
+    "--first-block",
+    type=int,
+    metavar="N",
+    help="Number of the first block, where nothing else tells it.",
+)
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="Name of the files' source (default: the exchange).",
+)
+def import_blocks(
+    path: Path,
+    files: tuple[Path, ...],
+    tokens: Path | None,
+    first_block: int | None,
+    source: str | None,
+) -> int:
+    """Add blocks from files, without an endpoint.
+
+    STORE is created if it is missing; FILES are files or folders with blocks.
+    """
+    from loopring_lab.rollup import Store
+
+    store = Store(path)
+    store.import_files(files, tokens=tokens, first_block=first_block, source=source)
+    return _print_blocks(store.report())
+
+
+@blocks.command("check")
+@block_store
+def check_blocks(path: Path) -> int:
+    """Check what the blocks prove.
+
+    Check that no block is missing and that all are as they were submitted. The exit code is 0 if all is well, 1 if
+    not.
+    """
+    from loopring_lab.rollup import Store
+    from loopring_lab.rollup.checks import SHOWN
+
+    found = Store(path).check()
+    print(found)
+    if len(found.problems) > SHOWN:
+        print(_as_table(found.problems))
+    return INCOMPLETE if found.summary["wrong"].any() else DONE
+
+
+@blocks.command("report")
+@block_store
+def report_blocks(path: Path) -> int:
+    """Show which blocks are held, and how many are missing."""
+    from loopring_lab.rollup import Store
+
+    return _print_blocks(Store(path).report())
+
+
+def _rpc_address() -> SecretText | None:
+    from loopring_lab.redaction import hide
+
+    if os.environ.get(RPC_VARIABLE) or not sys.stdin.isatty():
+        return None
+    question = (
+        "Address of an Ethereum endpoint (not shown; empty for the embedded chain)"
+    )
+    answer = click.prompt(question, default="", hide_input=True, show_default=False)
+    return hide(answer or None)  # type: ignore[no-any-return]
+
+
+def _print_blocks(report: pd.DataFrame) -> int:
+    print(_as_table(report, "first_time", "last_time"))
+    held = f"{report['blocks'].sum():,} blocks"
+    missing = int(report["missing"].fillna(0).sum())
+    if missing:
+        print(f"{held}, {missing:,} missing. Run blocks sync to download them.")
+        return INCOMPLETE
+    print(f"{held}, none missing between")
+    return DONE

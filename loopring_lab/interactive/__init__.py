@@ -1,0 +1,1 @@
+"""What a notebook or console shows of objects and answers, and what the Tab key completes."""

@@ -1,0 +1,308 @@
+"""Connecting to a source: a live relayer, saved responses, blocks, or the embedded relayer."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loopring_lab.bounded import given_path
+from loopring_lab.errors import LabError
+from loopring_lab.http.addresses import check_limit
+from loopring_lab.http.channel import MAX_BYTES
+from loopring_lab.http.transport import Transport
+from loopring_lab.origin import FILE, Source, given_name
+from loopring_lab.redaction import hide
+from loopring_lab.sources.client import Client
+from loopring_lab.sources.saved_file import write_recording
+from loopring_lab.tables.rows import FILL_TYPES
+
+if TYPE_CHECKING:
+    from loopring_lab.relayer import Relayer
+    from loopring_lab.rollup.store import Store
+    from loopring_lab.sources.blocks import BlocksClient
+
+
+Fingerprint = tuple[tuple[str, int, int], ...]
+"""Name, size and time of files: what changes when a file does, so that a folder is then read again."""
+# Requests per second and endpoint: the limit of the public relayer, by its documents.
+DEFAULT_RATE = 5.0
+# Blocks that come with the package: the first month of the synthetic world, and one block as it is on Ethereum.
+BUNDLED = {
+    "demo": Path(__file__).parents[1] / "relayer" / "demo",
+    "sample": Path(__file__).parents[1] / "rollup" / "sample",
+}
+# In folders that earlier versions wrote; `Store` says what to do with them.
+MARK_OF_OLD_STORE = "blocks.json"
+
+
+def connect(
+    base_url: str | None = None,
+    *,
+    api_key: str | None = None,
+    recording: str | os.PathLike[str] | None = None,
+    blocks: str | os.PathLike[str] | Store | None = None,
+    source: str | None = None,
+    rate: float | None = DEFAULT_RATE,
+    timeout: float = 15.0,
+    max_seconds: float | None = None,
+    max_bytes: int | None = MAX_BYTES,
+    allow_http: bool = False,
+) -> Client | BlocksClient:
+    """Connect to a source of trades: a relayer, saved responses, blocks, or the embedded synthetic relayer.
+
+    Without arguments the environment decides: LOOPRING_BASE_URL (with LOOPRING_API_KEY), then
+    LOOPRING_RECORDING. If neither is set, the embedded relayer starts in this process, and prints a note.
+
+    Parameters
+    ----------
+    base_url : str, optional
+        Address of a live relayer, ``https://host``.
+    api_key : str, optional
+        Its API key; keep it in LOOPRING_API_KEY rather than in a notebook.
+    recording : path, optional
+        Folder with ``tokens.json``, ``markets.json`` and ``trades/<accountId>-<amm or dex>.json``, or one file
+        of trades in any form that `tables.trades` reads, such as a HAR file of a browser or an answer that an
+        SDK saved. Of a file, tokens and markets are those in it, else those beside it, or else those of the real
+        exchange that the package brings; a note says which. Whose trades it has, and of which fill type, it
+        says itself, or its name does: ``<accountId>-<amm or dex>.json``.
+    blocks : path or rollup.Store, optional
+        Blocks of the exchange as settled on Ethereum: trades of all accounts, exact on both legs. A file as
+        `rollup.Store` writes it, or a folder of exported files as `rollup.Store.import_files` reads them,
+        with a ``tokens.json`` among them. Two come with the package: ``"sample"`` is one real block, of which
+        anyone can check each byte in the Ethereum transaction that the source names; ``"demo"`` is a month of
+        the synthetic world. Files of these names are ``"./sample"`` and ``"./demo"``. Methods that only a
+        relayer can answer raise `LabError`.
+    source : str, optional
+        Name of the source, which an `Archive` of its trades keeps to. By default a relayer is known by the
+        name that it states, or else by its address; a recording by the name in its ``source.json``, such as
+        ``{"name": "my exchange"}``, or else by its path.
+    rate : float or None
+        Requests per second and endpoint to a live relayer; None for no limit. The embedded relayer has none.
+    timeout : float
+        Seconds that one complete answer may take, from connecting to its last byte.
+    max_seconds : float or None
+        Seconds that one call may take, such as `Client.trades`, with all its requests, retries and waits for
+        a rate limit; None for no limit.
+    max_bytes : int or None
+        Bytes that the answers of one call may have together, as received and again as expanded;
+        `Client.pages` and `Archive.sync` count each history by itself. None for no limit.
+    allow_http : bool
+        Whether the API key and signatures may be sent over plain http to another machine, where anyone on
+        the way can read them.
+
+    Returns
+    -------
+    Client or sources.BlocksClient
+        Ready to use; no request has been sent yet.
+
+    Raises
+    ------
+    LabError
+        Several of `base_url`, `recording` and `blocks` are given, or an argument cannot be used.
+    NotAnArchive
+        `blocks` holds none.
+
+    Examples
+    --------
+    >>> client = connect()
+    Embedded relayer: synthetic world, seed 1. Nothing here is real market data.
+    >>> client.tokens().loc["USDC", "decimals"]
+    6
+    >>> len(connect(blocks="demo").trades())
+    Demo blocks: synthetic world, seed 1. Nothing here is real market data.
+    9386
+    >>> len(connect(blocks="sample").trades())
+    Sample blocks: one real block of Loopring Exchange v3.6, Ethereum transaction 0x71cf46...
+    366
+    """
+    key = hide(api_key)
+    del api_key
+    source = given_name(source)
+    check_limit("rate", rate, "requests per second")
+    only_source({"base_url": base_url, "recording": recording, "blocks": blocks})
+    if blocks:
+        return _read_blocks(blocks, source)
+    if base_url is None and recording is None:
+        base_url = os.environ.get("LOOPRING_BASE_URL") or None
+        recording = None if base_url else os.environ.get("LOOPRING_RECORDING")
+    limits = {
+        "timeout": timeout,
+        "max_seconds": max_seconds,
+        "max_bytes": max_bytes,
+    }
+    if base_url is not None:
+        key = key or hide(os.environ.get("LOOPRING_API_KEY"))
+        transport = Transport(
+            base_url, api_key=key, rate=rate, allow_http=allow_http, **limits
+        )
+        return Client(transport, source)
+    if recording:
+        return _read_recording(given_path(recording).resolve(), source, limits)
+    if source is not None:
+        raise LabError(
+            "connect: source= names a relayer or a recording, and neither is given. Leave it out."
+        )
+    from loopring_lab.relayer.server import embedded
+
+    relayer = embedded()
+    print(f"Embedded relayer: {relayer.source}. Nothing here is real market data.")  # noqa: T201
+    return _client_of(relayer, relayer.source, limits, synthetic=True)
+
+
+def only_source(given: Mapping[str, Any]) -> str | None:
+    """Return the name of the source that is given, if any; several are an error."""
+    named = [name for name, value in given.items() if value]
+    if len(named) > 1:
+        raise LabError(
+            f"{' and '.join(named)} are given, and each is a source of its own. Give one of them."
+        )
+    return named[0] if named else None
+
+
+def _client_of(
+    relayer: Relayer,
+    source: str | Source,
+    limits: dict[str, Any],
+    *,
+    synthetic: bool,
+) -> Client:
+    """Return a client of a relayer in this process, which needs neither a rate nor a proxy."""
+    transport = Transport(
+        relayer.base_url,
+        api_key=relayer.api_key,
+        rate=None,
+        proxies=False,
+        **limits,
+    )
+    return Client(
+        transport, source, synthetic=synthetic, accounts=list(relayer.accounts)
+    )
+
+
+def _read_recording(folder: Path, name: str | None, limits: dict[str, Any]) -> Client:
+    if folder.is_file():
+        beside = [folder.parent / one for one in ("tokens.json", "markets.json", FILE)]
+        saved = _sizes([folder, *(file for file in beside if file.is_file())])
+        file = folder
+        folder, known, note = _unwrapped_folder(file, name, saved)
+        print(f"{file.name}: {note}.")  # noqa: T201
+        relayer = _serve(folder, _fingerprint(folder), None)
+    else:
+        known = Source.of_saved(folder, name, folder)
+        relayer = _serve(folder, _fingerprint(folder), name)
+        warning = _missing_fill_types(folder)
+        if warning:
+            print(f"{relayer.source}: {warning}")  # noqa: T201
+    return _client_of(relayer, known, limits, synthetic=known.synthetic)
+
+
+@functools.cache
+def _unwrapped_folder(
+    file: Path, name: str | None, contents: Fingerprint
+) -> tuple[Path, Source, str]:
+    """Write a file of trades as a folder of saved responses for this process; again if it has changed."""
+    del contents
+    private = tempfile.TemporaryDirectory(prefix="loopring-lab-saved-")
+    atexit.register(private.cleanup)
+    # Named as the file, which the relayer's notes name it by.
+    folder = Path(private.name) / file.name
+    folder.mkdir()
+    known, note = write_recording(file, folder, name)
+    return folder, known, note
+
+
+def _read_blocks(
+    blocks: str | os.PathLike[str] | Store, source: str | None
+) -> BlocksClient:
+    from loopring_lab.rollup.store import Store
+    from loopring_lab.sources.blocks import BlocksClient
+
+    if source is not None:
+        raise LabError("connect: blocks name their own source. Leave source= out.")
+    if isinstance(blocks, Store):
+        return BlocksClient(blocks)
+    if isinstance(blocks, str) and blocks in BUNDLED:
+        client = BlocksClient(_imported(BUNDLED[blocks]))
+        note = " Nothing here is real market data." if client.synthetic else ""
+        print(f"{blocks.capitalize()} blocks: {client.source}.{note}")  # noqa: T201
+        return client
+    path = given_path(blocks)
+    if path.is_dir() and not (path / MARK_OF_OLD_STORE).exists():
+        return BlocksClient(_imported(path))
+    return BlocksClient(Store(blocks))
+
+
+def _imported(folder: Path) -> Store:
+    """Return the store of a folder of exported files, which are imported once."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    return _store_of_exported(folder, _sizes(files))
+
+
+@functools.cache
+def _store_of_exported(folder: Path, names: Fingerprint) -> Store:
+    """Import exported files into a store for this process; again if a file has changed."""
+    from loopring_lab.rollup.store import Store
+
+    del names
+    private = tempfile.TemporaryDirectory(prefix="loopring-lab-blocks-")
+    atexit.register(private.cleanup)
+    store = Store(Path(private.name) / "blocks.duckdb")
+    tokens = folder / "tokens.json"
+    store.import_files(
+        folder, tokens=tokens if tokens.is_file() else None, progress=False
+    )
+    return store
+
+
+def _sizes(files: Iterable[Path]) -> Fingerprint:
+    found = []
+    for file in files:
+        try:
+            stat = file.stat()
+        except OSError:
+            # A link that leads nowhere, or to itself: whoever reads it says what is wrong.
+            stat = file.lstat()
+        found.append((str(file), stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+def _fingerprint(folder: Path) -> Fingerprint:
+    """Return which files a recording has."""
+    listings = folder.glob("*.json")
+    trades = (folder / "trades").glob("*.json")
+    return _sizes([*sorted(listings), *sorted(trades)])
+
+
+def _missing_fill_types(folder: Path) -> str:
+    """Warn of accounts with a file for one fill type only; the other counts as no trades."""
+    saved = {path.stem for path in (folder / "trades").glob("*.json")}
+    accounts = {stem.partition("-")[0] for stem in saved}
+    expected = {
+        f"{account}-{fill_type}"
+        for account, fill_type in itertools.product(accounts, FILL_TYPES)
+    }
+    missing = sorted(expected - saved)
+    if not missing:
+        return ""
+    count = "1 account is" if len(missing) == 1 else f"{len(missing)} accounts are"
+    return (
+        f"{count} saved with one fill type only; a missing file counts as no trades. If there may be some, "
+        f"save them too: trades/{missing[0]}.json."
+    )
+
+
+@functools.cache
+def _serve(
+    recording: Path,
+    contents: Fingerprint,
+    source: str | None,
+) -> Relayer:
+    from loopring_lab.relayer import Relayer
+
+    return Relayer(recording=recording, source=source).start()

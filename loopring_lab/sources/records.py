@@ -1,0 +1,357 @@
+"""The relayer's answers about accounts, key updates and API keys, parsed and checked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from loopring_lab.amounts import to_units
+from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
+from loopring_lab.amounts.scaling import WHOLE, with_scale
+from loopring_lab.amounts.series import as_series
+from loopring_lab.bounded import (
+    MAX_ANSWER,
+    Number,
+    parse_decimal,
+    parse_integer,
+    parse_json,
+    shown,
+)
+from loopring_lab.errors import LabError, ProtocolError, UnexpectedAnswer
+from loopring_lab.interactive.preview import Line, Sheet
+from loopring_lab.protocol.eddsa import L2Key
+from loopring_lab.protocol.fields import parse_coordinate
+from loopring_lab.redaction import SecretBytes, SecretText, hide, shielded
+from loopring_lab.tables.listings import to_utc
+
+# The states of a key update, as the relayer's contract names them.
+RECEIVED = "received"
+PROCESSING = "processing"
+PROCESSED = "processed"
+FAILED = "failed"
+UPDATE_STATES = (RECEIVED, PROCESSING, PROCESSED, FAILED)
+FINAL_STATES = (PROCESSED, FAILED)
+MOST_DIGITS = 76  # of an amount: the most that decimal256 holds
+# How errors call what they expected.
+KINDS = {str: "text", bool: "true or false", Number: "a number", list: "a list"}
+_HINT = "Check base_url: this may be another kind of relayer."
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as the relayer reports it."""
+
+    account_id: int
+    owner: str
+    frozen: bool
+    x: str
+    y: str
+    nonce: int
+    key_nonce: int | None = None
+    key_seed: str = ""
+    tags: str = ""
+
+    def has_key(self, key: L2Key) -> bool:
+        """Return whether a key is this account's current one."""
+        try:
+            x = parse_coordinate("x", self.x)
+            y = parse_coordinate("y", self.y)
+        except ProtocolError:
+            return False
+        return x == key.x and y == key.y
+
+    def _repr_html_(self) -> str:
+        frozen = "yes" if self.frozen else "no"
+        lines = [
+            Line("owner", self.owner, "the wallet that controls the account"),
+            Line(
+                "public key x",
+                self.x,
+                "of the L2 key that currently signs its requests",
+            ),
+            Line("public key y", self.y, "of the same key: it is a point"),
+            Line("nonce", self.nonce, "the next update must carry this number"),
+            Line("key seed", self.key_seed, "the text whose signature made the key"),
+            Line("frozen", frozen, "yes while an update is pending"),
+        ]
+        return Sheet(f"Account {self.account_id}", lines)._repr_html_()
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The exchange that a relayer serves."""
+
+    address: str
+    chain_id: int
+
+
+class UpdateFee(NamedTuple):
+    """What a key update costs in one token: an amount in its smallest units."""
+
+    token: str
+    amount: int
+    discount: float
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The relayer's answer to a key update, and to a question about its status."""
+
+    status: str
+    hash: str | None = None
+    is_idempotent: bool = False
+    storage_id: int | None = None
+    reason: str | None = None
+
+
+def read_submission(body: bytes) -> Submission:
+    return _submission(_json_object(body, "account"))
+
+
+def read_listed_update(body: bytes, update_hash: str) -> Submission | None:
+    """Find a key update in the relayer's list of updates."""
+    answer = _json_object(body, "updateInfo")
+    for listed in _field(answer, "transactions", list):
+        if isinstance(listed, dict) and listed.get("hash") == update_hash:
+            return _submission(listed)
+    return None
+
+
+def read_account(body: bytes, asked: str | int | None = None) -> Account:
+    """Read an account, refusing another than the one asked for."""
+    answer = _json_object(body, "account")
+    account_id = _integer(answer, "accountId")
+    if asked not in (None, account_id):
+        raise UnexpectedAnswer(
+            "accountId",
+            expected=f"the account asked for, {asked}",
+            got=account_id,
+            hint=_HINT,
+        )
+    key = answer.get("publicKey")
+    if not isinstance(key, dict):  # of an account that has none yet
+        key = {}
+    return Account(
+        account_id=account_id,
+        owner=_field(answer, "owner", str),
+        frozen=_field(answer, "frozen", bool),
+        x=_padded_hex(key.get("x")),
+        y=_padded_hex(key.get("y")),
+        nonce=_integer(answer, "nonce"),
+        key_nonce=_integer_or_none(answer, "keyNonce"),
+        key_seed=_text(answer, "keySeed"),
+        tags=_text(answer, "tags"),
+    )
+
+
+def read_exchange(body: bytes) -> Exchange:
+    answer = _json_object(body, "exchange/info")
+    address = _field(answer, "exchangeAddress", str)
+    chain_id = _integer(answer, "chainId", least=1)
+    return Exchange(address, chain_id)
+
+
+def read_fees(body: bytes) -> list[UpdateFee]:
+    answer = _json_object(body, "offchainFee")
+    return [_fee(fee) for fee in _field(answer, "fees", list)]
+
+
+def listed_fees(fees: list[UpdateFee], tokens: pd.Index) -> list[UpdateFee]:
+    """Return the fees, or refuse some in tokens that the relayer does not list."""
+    unlisted = [fee.token for fee in fees if fee.token not in tokens]
+    if unlisted:
+        hint = "This relayer charges fees in tokens that it does not list."
+        raise UnexpectedAnswer(
+            "fees", expected="listed tokens", got=shown(unlisted), hint=hint
+        )
+    return fees
+
+
+def fee_frame(fees: list[UpdateFee], tokens: pd.DataFrame) -> pd.DataFrame:
+    symbols = pd.Index([fee.token for fee in fees], name="fee_token")
+    listed = tokens.loc[symbols]
+    decimals = listed["decimals"].astype(int).to_numpy()
+    smallest = [fee.amount for fee in fees]
+    amounts = to_units(smallest, decimals)
+    columns = {
+        "token_id": listed["token_id"].astype(int).to_numpy(),
+        "fee": amounts.array,
+        "discount": [fee.discount for fee in fees],
+    }
+    return pd.DataFrame(columns, index=symbols)
+
+
+def read_outside_prices(
+    bodies: Mapping[str, bytes], markets: pd.DataFrame
+) -> pd.DataFrame:
+    """Read the prices of each market, which are sent as whole numbers of 10**-12 quote."""
+    # Each list begins with nothing, because numpy cannot join a list of no arrays.
+    nothing = np.empty(0, np.int64)
+    times = [nothing]
+    prices = [nothing]
+    for body in bodies.values():
+        answer = _json_object(body, "outsidePrices")
+        of_market = _int64(answer)
+        steps = np.arange(len(of_market))
+        first = _integer(answer, "first")
+        every = _integer(answer, "every", 1)
+        times.append(first + every * steps)
+        # Whole numbers of milliseconds, and of 10**-12 quote.
+        prices.append(of_market)
+    names = list(bodies)
+    lengths = [len(of_market) for of_market in prices[1:]]
+    market_of_row = np.repeat(np.arange(len(names)), lengths)
+    bases = list(markets.loc[names, "base"])
+    quotes = list(markets.loc[names, "quote"])
+    whole = pa.array(np.concatenate(prices)).cast(WHOLE)
+    amounts = with_scale(whole, pa.decimal256(76, 12))
+    return pd.DataFrame(
+        {
+            "created_at": to_utc(pd.Series(np.concatenate(times))),
+            "market": pd.Categorical(names)[market_of_row],
+            "base": pd.Categorical(bases)[market_of_row],
+            "quote": pd.Categorical(quotes)[market_of_row],
+            "price": as_series(amounts.cast(AMOUNT_TYPE)),
+        }
+    )
+
+
+def read_api_key(body: bytes) -> SecretText:
+    key = _api_key(SecretBytes(body))
+    del body
+    if not key:
+        raise UnexpectedAnswer(
+            "apiKey", expected="text", got="something else", hint=_HINT
+        )
+    return key
+
+
+@shielded
+def encode_update(body: dict[str, Any]) -> SecretBytes:
+    try:
+        text = SecretText(json.dumps(body, separators=(",", ":"), ensure_ascii=False))
+        return SecretBytes(text.encode())
+    except (TypeError, ValueError):
+        problem = "update_account: the body cannot be written as JSON"
+    raise LabError(
+        f"{problem}. Give text, numbers and objects of these, as KeyUpdate.body() does."
+    )
+
+
+def _fee(fee: object) -> UpdateFee:
+    if not isinstance(fee, dict):
+        got = type(fee).__name__
+        raise UnexpectedAnswer("fees", expected="objects", got=got, hint=_HINT)
+    amount = _field(fee, "fee", str)
+    is_whole = amount.isascii() and amount.isdigit()
+    if not is_whole or len(amount) > MOST_DIGITS:
+        raise UnexpectedAnswer(
+            "fee",
+            expected="smallest units as digits",
+            got=repr(amount[:80]),
+            hint=_HINT,
+        )
+    discount = parse_decimal(_field(fee, "discount", Number))
+    if discount is None or not math.isfinite(float(discount)):
+        _refuse("discount", "a number that fits a float", fee["discount"])
+    token = _field(fee, "token", str)
+    return UpdateFee(token, int(amount), float(discount))
+
+
+def _int64(answer: dict[str, Any]) -> np.ndarray:
+    """Read the numbers that are sent as base64 of little-endian int64."""
+    text = _field(answer, "prices", str)
+    try:
+        octets = base64.b64decode(text, validate=True)
+        numbers = np.frombuffer(octets, "<i8")
+    except ValueError:  # of other letters, and of a length that is no multiple of 8
+        numbers = np.array([-1])
+    if (numbers < 0).any():
+        _refuse("prices", "base64 of numbers from 0", text)
+    return numbers
+
+
+def _submission(answer: dict[str, Any]) -> Submission:
+    status = _field(answer, "status", str)
+    if status not in UPDATE_STATES:
+        _refuse("status", f"one of {', '.join(UPDATE_STATES)}", status)
+    return Submission(
+        status=status,
+        hash=_field(answer, "hash", str),
+        is_idempotent=answer.get("isIdempotent") is True,
+        storage_id=_integer_or_none(answer, "storageId"),
+        reason=_text(answer, "reason") or None,
+    )
+
+
+def _padded_hex(text: Any) -> str:
+    """Return a coordinate with all its 64 digits, or nothing if it is not one."""
+    try:
+        coordinate = parse_coordinate("publicKey", text or "")
+    except ProtocolError:
+        return ""
+    return (
+        f"{coordinate:#066x}"  # 0x and 32 bytes: some relayers leave out leading zeros
+    )
+
+
+def _json_object(body: bytes, name: str) -> dict[str, Any]:
+    answer = parse_json(body, name, size=MAX_ANSWER, hint=_HINT)
+    if not isinstance(answer, dict):
+        raise UnexpectedAnswer(
+            name, expected="a JSON object", got="something else", hint=_HINT
+        )
+    return answer
+
+
+def _field(answer: dict[str, Any], name: str, expected: type) -> Any:
+    value = answer.get(name)
+    # Numbers are read as text of their own type (bounded.Number): the wire's text is not one of them.
+    is_number = isinstance(value, Number)
+    if not isinstance(value, expected) or (expected is str and is_number):
+        _refuse(name, KINDS[expected], value)
+    return value
+
+
+def _text(answer: dict[str, Any], name: str) -> str:
+    if answer.get(name) is None:  # older relayers leave it out
+        return ""
+    return str(_field(answer, name, str))
+
+
+def _integer(answer: dict[str, Any], name: str, least: int = 0) -> int:
+    text = _field(answer, name, Number)
+    number = parse_integer(text)
+    if number is None or number < least:
+        _refuse(name, f"a whole number of {least} or more, below 2^63", text)
+    return number
+
+
+def _integer_or_none(answer: dict[str, Any], name: str) -> int | None:
+    if answer.get(name) is None:  # older relayers leave it out
+        return None
+    return _integer(answer, name)
+
+
+def _refuse(name: str, expected: str, value: object) -> NoReturn:
+    got = "nothing" if value is None else f"another {type(value).__name__.lower()}"
+    raise UnexpectedAnswer(name, expected=expected, got=got, hint=_HINT)
+
+
+def _api_key(body: SecretBytes) -> SecretText | None:
+    """Return the key in an answer, or None; no error, so that no traceback has a frame with it."""
+    # No name for the answer: a Ctrl-C just then would show it.
+    try:
+        return cast(
+            "SecretText | None", hide(_json_object(body, "apiKey").get("apiKey"))
+        )
+    except UnexpectedAnswer:
+        return None

@@ -1,0 +1,81 @@
+"""What can be asked about trades, whether a relayer answers or blocks do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas as pd
+
+    from loopring_lab.arguments import Moment
+    from loopring_lab.progress import Watching
+    from loopring_lab.sources.records import Exchange
+
+
+class TradeSource(Protocol):
+    """The methods that `Client` and `sources.BlocksClient` share: all that analyses, figures and explorers need."""
+
+    @property
+    def source(self) -> str:
+        """Name of the source."""
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether the data is synthetic."""
+
+    @property
+    def accounts(self) -> list[int] | None:
+        """Accounts known to have trades."""
+
+    def tokens(self) -> pd.DataFrame:
+        """Return the tokens."""
+
+    def markets(self) -> pd.DataFrame:
+        """Return the markets."""
+
+    def trades(
+        self,
+        account_id: int | Iterable[int] | None = None,
+        market: str | None = None,
+        *,
+        fill_type: str | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        limit: int | None = None,
+        progress: Watching = None,
+    ) -> pd.DataFrame:
+        """Return trades, oldest first."""
+
+    def count(self, account_id: int, fill_type: str | None = None) -> int:
+        """Return how many trades of an account there are."""
+
+    def outside_prices(
+        self, trades: Any, every: str = "1min", *, progress: Watching = None
+    ) -> pd.DataFrame | None:
+        """Return what an outside market showed, where that is known."""
+
+    def exchange(self) -> Exchange:
+        """Return which exchange the trades are of."""
+
+    def close(self) -> None:
+        """Close what is kept open."""
+
+
+def labelled(frame: pd.DataFrame, client: TradeSource) -> pd.DataFrame:
+    """Return a copy of a frame that says where it is from: clients keep listings, and callers change what they get."""
+    copy = frame.copy()
+    copy.attrs |= {"source": client.source, "synthetic": client.synthetic}
+    return copy
+
+
+MEMBERS = [name for name in vars(TradeSource) if not name.startswith("_")]
+
+
+def is_trade_source(value: object) -> TypeGuard[TradeSource]:
+    """Tell whether something answers as a client does.
+
+    Its type is asked, not the object: to look up the accounts of blocks reads their file.
+    """
+    return all(hasattr(type(value), name) for name in MEMBERS)

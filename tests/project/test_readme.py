@@ -1,0 +1,102 @@
+"""The README's claims hold."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from tools.pictures import PICTURES, drawn
+
+import loopring_lab as lab
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HOW_TO = "".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "docs" / "how-to").glob("*.md"))
+)
+CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def run_code(*parts: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile("".join(parts), "README.md", "exec"), names)
+    return names
+
+
+@pytest.mark.thorough
+def test_the_how_to_pages_run_as_written_after_the_tour(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sql = logging.getLogger("loopring_lab.sql")
+    try:
+        names = run_code(*CODE.findall(README), *CODE.findall(HOW_TO))
+    finally:
+        lab.engine.set_memory()
+        sql.setLevel(logging.NOTSET)
+    assert names["archive"].report()["complete"].all()
+    assert names["store"].check().problems.empty
+    assert len(names["client"].trades()) == len(names["settled"]) > 1_000
+
+
+@pytest.mark.thorough
+def test_the_tour_pasted_whole_shows_its_tables_and_ends_in_a_picture():
+    (tour,) = CODE.findall(README)
+    lines = tour.strip().splitlines()
+    assert len(lines) <= 11
+    assert lines[-1].startswith("lab.figures.")
+    cell = nbformat.v4.new_code_cell(tour)
+    NotebookClient(nbformat.v4.new_notebook(cells=[cell]), timeout=120).execute()
+    kinds = [kind for output in cell.outputs for kind in output.get("data", {})]
+    assert kinds.count("text/html") == tour.count("lab.show(") == 3
+    assert "image/png" in cell.outputs[-1].data
+
+
+@pytest.mark.thorough
+def test_the_pictures_are_the_project_s_own():
+    for name, picture in drawn().items():
+        assert (PICTURES / name).read_bytes() == picture
+        assert f"notebooks/pictures/{name}" in README + HOW_TO
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^):#]+)\)", README))))
+def test_links_lead_somewhere(link):
+    assert (ROOT / link).exists()
+
+
+def test_ssh_users_are_told_how_to_reach_the_notebook():
+    """Not only in `loopring-lab lab --help`: in what they read before."""
+    for path in ("README.md", "run.py"):
+        said = (ROOT / path).read_text(encoding="utf-8")
+        assert re.search(r"Over SSH, `python3 run.py lab --no-browser`", said), path
+
+
+def test_the_numbers_about_the_world_are_true():
+    client = lab.connect()
+    assert (
+        f"{len(client.tokens())} tokens and {len(client.markets())} markets" in HOW_TO
+    )
+
+
+def test_every_environment_variable_named_is_read():
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (ROOT / "loopring_lab").rglob("*.py")
+    )
+    for name in set(re.findall(r"LOOPRING_[A-Z_]+", README)):
+        assert f'"{name}"' in code
+
+
+def test_what_developers_are_told_to_change_is_there():
+    found = []
+    for page in ("CONTRIBUTING.md", "docs/architecture.md"):
+        guide = (ROOT / page).read_text(encoding="utf-8")
+        # Such as: `tables/rows.py` (`COLUMNS`, which is their order)
+        for file, words in re.findall(r"`([a-z_/]+\.py)` \(([^)]*)\)", guide):
+            for name in re.findall(r"`([A-Z_]+)`", words):
+                code = (ROOT / "loopring_lab" / file).read_text(encoding="utf-8")
+                assert re.search(rf"^{name}\b", code, re.MULTILINE), (file, name)
+                found.append(name)
+    assert {"COLUMNS", "ROWS"} <= set(found)

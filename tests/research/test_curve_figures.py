@@ -1,0 +1,132 @@
+"""Figures of cost curves with controls, and of changes: what they draw, say and refuse."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from figures.test_figures import assert_legible
+from support.figures import lines, words
+from support.worlds import users_of
+
+import loopring_lab as lab
+from loopring_lab import figures
+from loopring_lab.errors import LabError
+from loopring_lab.relayer import World
+
+Frames = tuple[pd.DataFrame, Any]
+
+
+@pytest.fixture(scope="module")
+def switched() -> Frames:
+    world = World(seed=41, size=0.2, switched=("2022-07-01", "book"))
+    users, marks = users_of(world)
+    # A column that the figure says nothing of: both sides are counted once.
+    takers = users[users["role"] == "taker"]
+    takers.attrs["synthetic"] = True
+    return takers, marks
+
+
+@pytest.fixture(scope="module")
+def curves(switched: Frames) -> Any:
+    trades, marks = switched
+    return figures.cost_curve(trades, prices=marks, controls=True)
+
+
+@pytest.fixture(scope="module")
+def changes(switched: Frames) -> Any:
+    trades, marks = switched
+    return figures.changes(trades, prices=marks)
+
+
+def test_curves_are_drawn_as_their_table_has_them(curves):
+    drawn = lines(curves)
+    labels = {"pool": "AMM pool", "book": "order book"}
+    for venue, label in labels.items():
+        rows = curves.table[curves.table["venue"] == venue]
+        orders = rows["orders"].iloc[0]
+        x, y = drawn[f"{label}\n({orders:,} orders)"]
+        assert x == pytest.approx(np.log10(rows["size"]).tolist())
+        assert y == pytest.approx(rows["cost_bps"].tolist())
+        marks = [mark for mark in curves.marks if mark.text.startswith(label)]
+        assert [mark.y for mark in marks] == [
+            pytest.approx(pair)
+            for pair in zip(rows["low_bps"], rows["high_bps"], strict=True)
+        ]
+    assert len(curves.axes[0].collections) >= 2
+
+
+def test_the_crossing_is_named_in_the_note(curves):
+    found = lab.fills.crossing(curves.table).iloc[0]
+    assert pd.notna(found["size"])
+    text = " ".join(words(curves))
+    assert "the curves cross at" in text
+    assert "95 % at each size (clustered by day)" in text
+
+
+def test_changes_are_drawn_with_the_break(changes):
+    text = " ".join(words(changes))
+    assert "break at 2022-07-01" in text
+    assert "pool minus book (basis points)" in text
+    known = changes.table.dropna(subset=["difference_bps"])
+    assert len(changes.marks) == len(known)
+    first = changes.marks[0]
+    assert first.text.startswith("month from 2022-01-01: ")
+    assert first.y == (known["band_low_bps"].iloc[0], known["band_high_bps"].iloc[0])
+    # The line stands where July begins, in days since 1970.
+    (edge,) = [
+        line.get_xdata()[0]
+        for line in changes.axes[0].lines
+        if line.get_linestyle() == "--"
+    ]
+    assert edge == pd.Timestamp("2022-07-01").value // 10**9 / 86_400
+
+
+def test_without_a_break_no_line_is_drawn(switched):
+    trades, marks = switched
+    before = trades[trades["created_at"] < "2022-04-01"]
+    figure = figures.changes(before, prices=marks)
+    assert "too few months with an interval to look for a break" in " ".join(
+        words(figure)
+    )
+    assert not [line for line in figure.axes[0].lines if line.get_linestyle() == "--"]
+
+
+def test_both_are_legible(curves, changes):
+    assert_legible(curves)
+    assert_legible(changes)
+
+
+def test_the_year_stands_apart_from_the_label_of_synthetic_data(switched):
+    trades, marks = switched
+    spring = trades[trades["created_at"].between("2022-03", "2022-07")]
+    figure = figures.changes(spring, prices=marks)
+    assert {"2022", "synthetic data"} <= set(words(figure))
+    assert_legible(figure)
+
+
+def test_own_trades_as_reference_are_named(switched):
+    trades, _ = switched
+    assert "own trades as reference" in " ".join(words(figures.changes(trades)))
+    figure = figures.cost_curve(trades, controls=True)
+    assert "own trades as reference" in " ".join(words(figure))
+    assert_legible(figure)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"quantiles": 3}, {"quote": "ETH"}, {"tolerance": None}, {"reference": "last"}],
+)
+def test_controls_refuse_what_they_do_not_use(switched, given):
+    with pytest.raises(LabError, match="controls=True takes only prices="):
+        figures.cost_curve(switched[0], controls=True, **given)
+
+
+def test_nothing_to_draw_is_an_error(switched):
+    few = switched[0].head(5)
+    with pytest.raises(
+        LabError, match=r"cost_curve: no venue has enough takers' orders"
+    ):
+        figures.cost_curve(few, controls=True)
+    with pytest.raises(LabError, match=r"changes: no period has taker fills of both"):
+        figures.changes(few)
