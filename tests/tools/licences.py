@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "licences.md"
 LINE = re.compile(r"^\| ([a-z0-9-]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 INTRODUCTION = """# Licences
 
-The packages in `uv.lock`, {count} without this one, with the licence that each states: for users, for tests, for benchmarks and for the build. A package in several versions has one line. None forbids a use of this toolkit. `python tests/tools/licences.py` writes this page from the packages' own metadata, and a test compares it with the lock.
+The packages in `uv.lock`, {count} without this one, with the licence that each states: for users, for tests and for the build. A package in several versions has one line. None forbids a use of this toolkit. `python tests/tools/licences.py` writes this page from the packages' own metadata, and a test compares it with the lock.
 
 | Package | Version | Licence |
 |---|---|---|
