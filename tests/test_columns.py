@@ -20,7 +20,7 @@ NAMED_ELSEWHERE = {
 }
 NO_FRAME = {
     "Archive.query",  # whatever is asked for
-    "rollup.BlocksClient.outside_prices",
+    "sources.BlocksClient.outside_prices",
 }  # blocks have neither
 SERIES = re.compile(r"amounts\.|show\(|to_float")
 
@@ -73,7 +73,11 @@ def test_every_public_function_that_returns_a_frame_is_described():
     names = [name for name in functions() if name not in NO_FRAME]
     assert len(names) > 40
     short = [
-        name if name in found else name.removeprefix("rollup.").removeprefix("tables.")
+        name
+        if name in found
+        else name.removeprefix("rollup.")
+        .removeprefix("tables.")
+        .removeprefix("sources.")
         for name in names
     ]
     assert [name for name in short if name not in found] == []
