@@ -24,7 +24,7 @@ from loopring_lab import protocol
 from loopring_lab.errors import LabError
 from loopring_lab.relayer import Relayer, World
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
 STRANGE = protocol.l2_key(bytes(64) + b"\x1b")
