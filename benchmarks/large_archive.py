@@ -21,10 +21,10 @@ from loopring_lab.archive import queries
 from loopring_lab.archive.from_blocks import ADD_BLOCKS, ADD_ROWS
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
 from loopring_lab.archive.schema import KIND
+from loopring_lab.columns import TRADES
 from loopring_lab.engine import portable
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.origin import Source
-from loopring_lab.tables.rows import COLUMNS
 
 SOURCE = Source("generated large archive", synthetic=True)
 ROWS_OF_A_FILE = 1_000_000
@@ -280,7 +280,7 @@ def _rows(
         "storage_id": np.where(order == -1, one.number, order) & 0xFFFF_FFFF,
         "extra": pa.nulls(len(at), pa.string()),
     }  # fmt: skip
-    return portable(pa.table(columns).select(COLUMNS))
+    return portable(pa.table(columns).select(list(TRADES)))
 
 
 def _named(names: list[str], codes: np.ndarray) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What every column of every public frame means, from columns.toml."""
+"""The columns of trades, and what every column of every public frame means, from columns.toml."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
+import pyarrow as pa
 
 TYPES = {
     **dict.fromkeys(("amount", "price", "limit"), "decimal"),
@@ -25,6 +25,33 @@ UNITS = {
     "time": "UTC",
 }
 FLOAT = "nearest float64"
+TOKEN_COLUMNS = {
+    "base token": "base",
+    "quote token": "quote",
+    "quote per base token": "quote",
+    "fee token": "fee_token",
+    "value token": "value_token",
+    "token": "token",
+}
+"""The column that names the token of an amount, by the words of its unit."""
+SQL = {
+    "time": "TIMESTAMPTZ",
+    "id": "BIGINT",
+    "text": "VARCHAR",
+    "amount": "HUGEINT",
+    "price": "HUGEINT",
+    "rate": "DOUBLE",
+}
+"""The SQL type of each kind of column that trades have; amounts are whole numbers of 1e-18."""
+ARROW = {
+    "time": pa.timestamp("ms", "UTC"),
+    "id": pa.int64(),
+    "text": pa.string(),
+    "amount": pa.decimal128(38, 18),
+    "price": pa.decimal128(38, 18),
+    "rate": pa.float64(),
+}
+"""The Arrow type of each of these kinds."""
 
 
 class Column(NamedTuple):
@@ -53,20 +80,62 @@ class Column(NamedTuple):
         return " ".join(parts)
 
 
+class TradeColumn(NamedTuple):
+    """A column of trades as columns.toml declares it, with which frames, files and archives of trades are made."""
+
+    name: str
+    kind: str
+    words: tuple[str, ...]  # the only values that it has, if there are such
+    names: str  # "tokens" or "markets", whose names are its values, or nothing
+    is_computed: bool  # follows from other columns
+    is_reference: bool  # finds the row elsewhere
+
+    @property
+    def sql(self) -> str:
+        """Its type in queries and in an archive."""
+        return SQL[self.kind]
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Its type in Arrow's tables."""
+        return ARROW[self.kind]
+
+
+_DECLARED = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+)
+TRADES = {
+    name: TradeColumn(
+        name,
+        entry["kind"],
+        tuple(entry.get("words", ())),
+        entry.get("names", ""),
+        entry.get("computed", False),
+        entry.get("reference", False),
+    )
+    for name, entry in _DECLARED["trades"].items()
+}
+"""The columns of trades by name, in the order in which every frame has them."""
+
+
 @cache
 def frames() -> dict[str, dict[str, Column]]:
     """Return the columns of every public frame, by the name of the function that returns it first."""
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    found = tomllib.loads(text)
-    listed = found["frames"]
+    listed = _DECLARED["frames"]
+    of_trades = _DECLARED["trades"]
+    everywhere = _DECLARED["columns"]
 
     def columns(frame: dict[str, Any]) -> Iterator[Column]:
-        # A frame may begin with all columns of another one.
+        # A frame may begin with all columns of trades, or of another one.
+        own = frame.get("own", {})
+        if frame.get("trades"):
+            for name in of_trades:
+                yield _column(name, [own, of_trades], frame["source"])
         if "with" in frame:
             yield from columns(listed[frame["with"]])
         # A meaning of its own goes before the one that the name has everywhere.
-        places = [frame.get("own", {}), found["columns"]]
-        for name in frame["columns"].split():
+        places = [own, of_trades | everywhere]
+        for name in frame.get("columns", "").split():
             yield _column(name, places, frame["source"])
 
     described = {}
@@ -101,9 +170,26 @@ def is_id(name: str) -> bool:
     """Tell whether whole numbers under a name are numbers of something, not counts."""
     if name.endswith("_id") or name == "year":
         return True
-    return any(
-        name in columns and columns[name].kind == "id" for columns in frames().values()
-    )
+    return any(column.kind == "id" for column in _described(name))
+
+
+def is_price(name: str) -> bool:
+    """Tell whether amounts under a name are prices."""
+    return any(column.kind == "price" for column in _described(name))
+
+
+def token_column(name: str) -> str:
+    """Return the column that names the token of amounts under a name; nothing where no unit says it."""
+    for column in _described(name):
+        if column.unit in TOKEN_COLUMNS:
+            return TOKEN_COLUMNS[column.unit]
+    return ""
+
+
+@cache
+def _described(name: str) -> list[Column]:
+    """Return what a name means in each of the frames that have it."""
+    return [columns[name] for columns in frames().values() if name in columns]
 
 
 def reference() -> pd.DataFrame:
@@ -111,9 +197,6 @@ def reference() -> pd.DataFrame:
 
     ``(by)`` marks what a function returns if it is called with `by`.
     """
-    # Here, so that `import loopring_lab` stays fast.
-    import pandas as pd
-
     rows = []
     for frame, columns in frames().items():
         for one in columns.values():

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from support.public_frames import public_frames
 
+import loopring_lab as lab
 from loopring_lab import columns
 
 ROOT = Path(__file__).parents[1]
@@ -96,6 +97,7 @@ def test_every_description_is_used():
     }
     entries = [
         text["columns"],
+        text["trades"],
         *(frame.get("own", {}) for frame in text["frames"].values()),
     ]
     unused = [
@@ -184,3 +186,26 @@ def test_one_name_means_what_it_means_in_its_own_frame():
     assert orders["first"].meaning == "Time of the first fill."
     assert ranges["first"].meaning == "Number of the first block of the range."
     assert columns.describe(["first", "shape", "colour"]) == {}
+
+
+# Columns of trades: declared once
+
+
+def test_frames_of_trades_have_the_declared_columns_in_order(made):
+    for name in ("Client.trades", "Archive.trades", "rollup.Blocks.trades"):
+        assert made[name].columns.tolist() == list(columns.TRADES), name
+
+
+def test_types_of_trades_in_arrow_are_those_declared(made):
+    declared = {name: column.arrow for name, column in columns.TRADES.items()}
+    for name in ("Client.trades", "Archive.trades", "rollup.Blocks.trades"):
+        table = lab.engine.portable(made[name])
+        found = dict(zip(table.schema.names, table.schema.types, strict=True))
+        assert found == declared, name
+
+
+def test_the_token_of_an_amount_follows_from_its_unit():
+    named = {name: columns.token_column(name) for name in ("size", "fee", "fee_value")}
+    assert named == {"size": "base", "fee": "fee_token", "fee_value": "value_token"}
+    assert columns.token_column("vwap") == "quote"
+    assert columns.token_column("amount") == ""

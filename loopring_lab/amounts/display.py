@@ -11,48 +11,31 @@ import pandas as pd
 
 from loopring_lab.amounts.arithmetic import EXACT
 from loopring_lab.amounts.series import as_array, is_exact
-from loopring_lab.columns import Column, describe, is_id
+from loopring_lab.columns import (
+    TOKEN_COLUMNS,
+    TRADES,
+    Column,
+    describe,
+    is_id,
+    is_price,
+    token_column,
+)
 from loopring_lab.errors import LabError
 from loopring_lab.interactive.preview import Cell, table_html
 from loopring_lab.interactive.shell import running_shell
 
-PRICES = (
-    *("price", "other_price", "reference_price", "price_before", "price_after"),
-    *("arrival_price", "average_price", "vwap"),
-)
-# Of the amounts of trades and of summaries, by the column that names their token.
-AMOUNTS = {
-    "base": "size volume base_held base_added base_fees",
-    "quote": "notional pool_quote smallest largest fees lvr net markout "
-    "quote_held quote_added quote_fees opened closed change rebalanced added held against_held "
-    "lost_to_arbitrage lost_to_users lost_to_unknown",
-    "fee_token": "fee received allowed excess fee_units",
-    "token": "amount_units balance_units change_units published_units recomputed_units",
-    "value_token": "fee_value",
-}
-UNIT_COLUMNS = dict.fromkeys(PRICES, "quote")
-for _unit, _names in AMOUNTS.items():
-    UNIT_COLUMNS |= dict.fromkeys(_names.split(), _unit)
-"""The column that names the token of each amount in a trades frame or a summary of one."""
 KEYS = {
     "period",
     "market",
     "side",
     "role",
     "fill_type",
-    *UNIT_COLUMNS.values(),
+    *TOKEN_COLUMNS.values(),
 }
 """What summaries are grouped by: whatever of this stands before ``fills`` is never hidden."""
 ZERO_UNLESS_ODD = ("unknown", "both_sides", "unpriced", "unmatched")
 """Counts of what is out of the ordinary: where all are 0, a note says so in place of a column."""
-REFERENCES = (
-    "order_hash",
-    "block_id",
-    "index_in_block",
-    "token_id",
-    "storage_id",
-    "extra",
-)
+REFERENCES = [column.name for column in TRADES.values() if column.is_reference]
 """Columns by which a row is looked up elsewhere: they stand last, so that amounts are seen first."""
 MISSING = "-"
 CUT = "…"
@@ -402,7 +385,7 @@ def truncate(amount: Decimal | None, places: int | None) -> Decimal | None:
 def tokens_of(frame: Any, name: str) -> pd.Series | None:
     """Return the column or the level with the tokens of amounts, None where the frame has none."""
     # Beside units, the amounts are in smallest units, which no token's name stands for.
-    unit_column = "" if f"{name}_units" in frame else UNIT_COLUMNS.get(name, "")
+    unit_column = "" if f"{name}_units" in frame else token_column(name)
     tokens: pd.Series | None = None
     if unit_column in frame.columns:
         tokens = only_column(frame, unit_column)
@@ -506,7 +489,7 @@ def _amount_column(
         amounts,
     )
     # A token's precision is of amounts; a price has no token.
-    if name in PRICES:
+    if is_price(name):
         shown = certain
     else:
         pairs = zip(certain, units, strict=True)
@@ -529,7 +512,7 @@ def _amount_column(
         else:
             texts.append(f"{cut:,f}{CUT}{symbol}")
             titles.append(whole)
-    unit_column = UNIT_COLUMNS[name] if any(symbols) else None
+    unit_column = token_column(name) if any(symbols) else None
     return TextColumn(
         name,
         heading,

@@ -31,13 +31,14 @@ from loopring_lab.arguments import (
     to_milliseconds,
 )
 from loopring_lab.bounded import Paths, given_path
+from loopring_lab.columns import TRADES
 from loopring_lab.engine import session
 from loopring_lab.engine.database import StoredFile, bound_source
 from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.origin import given_name
 from loopring_lab.progress import Watching, track
 from loopring_lab.sources.client import Client, new_budget
-from loopring_lab.tables.rows import COLUMNS, FILL_TYPES
+from loopring_lab.tables.rows import FILL_TYPES
 
 if TYPE_CHECKING:
     import duckdb
@@ -458,7 +459,7 @@ class Archive:
             for name, table in tables.items():
                 connection.register(name, table)
             yield connection.sql(
-                f"SELECT {', '.join(COLUMNS)} FROM held.main.rows WHERE current"
+                f"SELECT {', '.join(TRADES)} FROM held.main.rows WHERE current"
             )
 
     def query(self, sql: str) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from loopring_lab.archive import queries
 from loopring_lab.archive.rows import NO_MARKETS, ListingSnapshot, as_stored
+from loopring_lab.columns import TRADES
 from loopring_lab.engine.database import StoredFile
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
@@ -14,7 +15,6 @@ from loopring_lab.rollup import Store
 from loopring_lab.rollup.settled import RESERVED_FOR_POOLS
 from loopring_lab.sources.paging import now_ms
 from loopring_lab.tables import wire
-from loopring_lab.tables.rows import COLUMNS
 
 ROWS_OF_A_TRANSACTION = 1 << 20  # some 0.6 GB in memory
 BLOCKS_AT_ONCE = 128
@@ -35,7 +35,7 @@ MISSING = "FROM listed ANTI JOIN held.main.blocks USING (block_id) ORDER BY bloc
 ADD_ROWS = f"""
 INSERT INTO held.main.rows BY NAME
 SELECT
-    {", ".join(COLUMNS)},
+    {", ".join(TRADES)},
     now() AS retrieved_at,
     1 AS version,
     TRUE AS current,
@@ -81,7 +81,7 @@ def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
         connection.register("listed", index.blocks)
         missing = connection.sql(MISSING).to_arrow_table()
     converted = (
-        (portable(batch.trades(tokens)).select(COLUMNS), len(batch))
+        (portable(batch.trades(tokens)).select(list(TRADES)), len(batch))
         for batch in blocks.batches(index, missing, BLOCKS_AT_ONCE)
     )
     for group in wire.group(converted, lambda one: len(one[0]), ROWS_OF_A_TRANSACTION):

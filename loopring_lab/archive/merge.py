@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from loopring_lab import tables
-from loopring_lab.tables.rows import COLUMNS
+from loopring_lab.columns import TRADES
 
 if TYPE_CHECKING:
     import duckdb
@@ -119,7 +119,7 @@ WHERE rows.rowid = held_row
 # A row that was irregular, such as one of a market that was not listed then, is read anew where it is regular now.
 REREAD = f"""
 UPDATE held.main.rows
-SET {", ".join(f"{name} = arrived.{name}" for name in COLUMNS)}
+SET {", ".join(f"{name} = arrived.{name}" for name in TRADES)}
 FROM arrived
 JOIN settled USING (place)
 WHERE rows.rowid = held_row

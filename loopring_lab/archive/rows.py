@@ -135,7 +135,7 @@ def to_frame(table: pa.Table, listing: ListingSnapshot) -> pd.DataFrame:
     lookup = listing.lookup()
     words = tables.word_lists(lookup)
     # An earlier listing may have named others.
-    for name in ("base", "quote", "fee_token", "market"):
+    for name in rows.NAMED:
         found = set(table[name].unique().to_pylist())
         known = {None, *words[name]}
         words[name] += sorted(found - known)

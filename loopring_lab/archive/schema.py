@@ -7,9 +7,9 @@ amounts as decimals.
 
 from __future__ import annotations
 
+from loopring_lab.columns import TRADES
 from loopring_lab.engine.database import Kind
 from loopring_lab.engine.frames import AMOUNTS
-from loopring_lab.tables.rows import COLUMNS
 
 
 def decimal(name: str) -> str:
@@ -17,35 +17,21 @@ def decimal(name: str) -> str:
     return f"CAST({name} AS DECIMAL(38, 0)) * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS {name}"
 
 
-# SQL of the columns of `tables.trades`, amounts as decimals; `ROWS` defines them, and those that only archives have.
-SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in COLUMNS)
+# SQL of the columns of `tables.trades`, amounts as decimals.
+SHOWN = ", ".join(decimal(name) if name in AMOUNTS else name for name in TRADES)
+# An archive knows of each row whose it is, which the row itself may not say.
+DEFINED = [
+    f"{name} {column.sql}" + (" NOT NULL" if name == "account_id" else "")
+    for name, column in TRADES.items()
+]
+COLUMNS = ",\n    ".join(DEFINED)
 
-# Rows as they were received, and the columns that were read from them. The versions of one trade are numbered
-# from 1; current are those that the source listed last. A row that was read from a block has no text, and was
-# received when its block was imported.
-ROWS = """
+# The columns of trades, and rows as they were received. The versions of one trade are numbered from 1; current are
+# those that the source listed last. A row that was read from a block has no text, and was received when its block
+# was imported.
+ROWS = f"""
 CREATE TABLE held.rows (
-    created_at TIMESTAMPTZ,
-    trade_id BIGINT,
-    account_id BIGINT NOT NULL,
-    market VARCHAR,
-    base VARCHAR,
-    quote VARCHAR,
-    side VARCHAR,
-    fill_type VARCHAR,
-    role VARCHAR,
-    size HUGEINT,
-    price HUGEINT,
-    notional HUGEINT,
-    fee HUGEINT,
-    fee_token VARCHAR,
-    fee_bps DOUBLE,
-    order_hash VARCHAR,
-    block_id BIGINT,
-    index_in_block BIGINT,
-    token_id BIGINT,
-    storage_id BIGINT,
-    extra VARCHAR,
+    {COLUMNS},
     verbatim VARCHAR,
     retrieved_at TIMESTAMPTZ,
     version INTEGER NOT NULL,
@@ -84,14 +70,14 @@ CREATE TABLE held.blocks (
 );
 """
 # For other programs, which open the file under another name than `held`; nothing here reads it.
-TRADES = f"CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;"
+VIEW = f"CREATE VIEW held.trades AS SELECT {SHOWN} FROM rows WHERE current;"
 TABLES = ("source", "rows", "listings", "syncs", "blocks")
 
 KIND = Kind(
     noun="archive",
     one="an archive",
     contents="trades",
-    schema=ROWS + LISTINGS + SYNCS + BLOCKS + TRADES,
+    schema=ROWS + LISTINGS + SYNCS + BLOCKS + VIEW,
     format=2,
     fill="archive.sync(client, account_id=...), loopring-lab sync, or archive.import_blocks(store)",
     same_source="If both are one source, give it the archive's name: source=archive.source, or a source.json "

@@ -21,50 +21,29 @@ from loopring_lab.amounts import AMOUNT
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE
 from loopring_lab.amounts.dtype import AmountType
 from loopring_lab.amounts.scaling import first_failure, rescale, with_scale
+from loopring_lab.columns import ARROW, TRADES
 from loopring_lab.errors import AmountError, LabError, did_you_mean
 
 IN_MEMORY = ("pandas", "pyarrow", "polars")
-AMOUNTS = ("size", "price", "notional", "fee")
-# Amounts that frames beside trades have.
-EXACT = (*AMOUNTS, "base_balance", "quote_balance", "pool_quote")
-TIMESTAMP = pa.timestamp("ms", "UTC")
+AMOUNTS = tuple(name for name, column in TRADES.items() if column.sql == "HUGEINT")
+TIMESTAMP = ARROW["time"]
 # How DuckDB marks a HUGEINT in Arrow: 16 bytes, lowest first.
 HUGEINT = pa.opaque(pa.binary(16), "hugeint", "DuckDB")
 # Kinds of columns that pandas groups by and Arrow does not: they are grouped by their text.
 TEXTUAL = (pd.IntervalDtype, pd.PeriodDtype)
-# Columns that frames may hold as other types, such as numbers read from a CSV as floats.
-TYPES = {
-    **dict.fromkeys(
-        (
-            "market",
-            "base",
-            "quote",
-            "side",
-            "fill_type",
-            "role",
-            "role_source",
-            "flow",
-            "fee_token",
-            "order_hash",
-        ),
-        "VARCHAR",
-    ),
-    **dict.fromkeys(
-        (
-            "trade_id",
-            "account_id",
-            "token_id",
-            "storage_id",
-            "block_id",
-            "index_in_block",
-            "base_decimals",
-            "quote_decimals",
-            "fills",
-        ),
-        "BIGINT",
-    ),
-    "fee_bps": "DOUBLE",
+# The types of columns in queries; frames may hold them as others, such as numbers read from a CSV as floats. After
+# those of trades come those that results and balances have beside them.
+TYPES = {name: column.sql for name, column in TRADES.items()} | {
+    "role_source": "VARCHAR",
+    "flow": "VARCHAR",
+    "base_decimals": "BIGINT",
+    "quote_decimals": "BIGINT",
+    "fills": "BIGINT",
+    "base_balance": "HUGEINT",
+    "quote_balance": "HUGEINT",
+    "pool_quote": "HUGEINT",
 }
+EXACT = tuple(name for name, kind in TYPES.items() if kind == "HUGEINT")
 
 
 def portable(trades: pd.DataFrame | pa.Table) -> pa.Table:

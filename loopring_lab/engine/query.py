@@ -483,9 +483,7 @@ def _table(
     """Return the columns of a frame as queries take them, null where it lacks one, with those that follow from them."""
     lines = []
     for name in dict.fromkeys(wanted):
-        kind = frames.TYPES.get(
-            name, "HUGEINT" if name in frames.EXACT else "TIMESTAMPTZ"
-        )
+        kind = frames.TYPES.get(name, "TIMESTAMPTZ")
         found = (
             _column_sql(name, types[name], kind, caller)
             if name in types

@@ -197,7 +197,7 @@ class _Settled(rows.Conversion):
         seconds = headers["timestamp"].to_numpy()[block]
         block_id = headers["block_id"].combine_chunks().take(pa.array(block))
         roles = np.array(ROLES_OF_PARTIES, np.int8)
-        return pa.table(
+        return rows.as_trades(
             {
                 "created_at": seconds * 1_000,
                 "trade_id": trade_ids(blocks, block, index),
@@ -214,7 +214,6 @@ class _Settled(rows.Conversion):
                 "fee": fee,
                 "fee_token": fee_code,
                 "fee_bps": fee_bps,
-                "order_hash": pa.nulls(len(fill), pa.string()),
                 "block_id": block_id,
                 "index_in_block": index,
                 "token_id": self.both("sell"),

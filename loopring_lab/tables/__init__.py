@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from pandas.api.types import union_categoricals
 
 from loopring_lab.amounts.series import as_series
+from loopring_lab.columns import TRADES
 from loopring_lab.errors import LabError, UnexpectedAnswer
 from loopring_lab.tables import rows, unwrapped, wire
 from loopring_lab.tables.closes import prices
@@ -82,7 +83,7 @@ def trades(
 
     Returns
     -------
-    pandas.DataFrame, shape (trades, 21)
+    pandas.DataFrame
         Oldest first. ``created_at`` (UTC, milliseconds), ``trade_id``, ``account_id``, ``market`` (without
         prefix), ``base``, ``quote``, ``side``, ``fill_type``, ``role``, ``size`` (base units, gross),
         ``price`` (quote per base, truncated to 8 decimals by the relayer), ``notional`` (size times price in
@@ -325,8 +326,8 @@ def _drop_repetitions(
 
 def word_lists(lookup: MarketLookup) -> dict[str, list[str]]:
     """Return the words that the codes in columns stand for; those of tokens and markets are the listing's own."""
-    words = dict.fromkeys(("base", "quote", "fee_token"), lookup.tokens)
-    words["market"] = lookup.markets
+    listings = {"tokens": lookup.tokens, "markets": lookup.markets}
+    words = {name: listings[listing] for name, listing in rows.NAMED.items()}
     words |= {name: list(known) for name, known in rows.WORDS.items()}
     return words
 
@@ -359,9 +360,9 @@ def assemble(
                 codes,
                 dtype=dtype,
             )
-        elif name == "created_at":
+        elif TRADES[name].kind == "time":
             data[name] = to_utc(as_series(column))
-        elif name == "fee_bps":
+        elif TRADES[name].kind == "rate":
             data[name] = column.to_numpy()
         elif pa.types.is_string(column.type):
             data[name] = TEXT.__from_arrow__(column)  # type: ignore[attr-defined]

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from loopring_lab.columns import TRADES
 from loopring_lab.engine.groups import NO_HASHES
 from loopring_lab.tables import wire
 from loopring_lab.tables.numbers import to_integers
 
 # An id is of a fill, which both of its sides have; one order may fill several times.
 IDENTITY = ["trade_id", "side", "order_hash"]
-SIDES = ("BUY", "SELL")
+SIDES = TRADES["side"].words
 
 # Stands between members that are hashed. The relayer does not know it, so it cannot make rows collide.
 _SEPARATOR = secrets.token_hex(8)

@@ -13,15 +13,14 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.arithmetic import WIDE, from_arrow, wide_product
 from loopring_lab.amounts.series import as_array
 from loopring_lab.bounded import parse_json, shown
+from loopring_lab.columns import TRADES
 from loopring_lab.errors import LabError
 from loopring_lab.tables.identity import IDENTITY
 from loopring_lab.tables.listings import TEXT
 from loopring_lab.tables.numbers import is_true, rows_where
-from loopring_lab.tables.rows import COLUMNS
 
 AMOUNTS = ("size", "price", "fee")
-# `notional` and `fee_bps` follow from the others.
-COMPARED = [name for name in COLUMNS if name not in ("notional", "fee_bps")]
+COMPARED = [name for name, column in TRADES.items() if not column.is_computed]
 # Ethereum began in 2015. Seconds read as milliseconds fall into 1970, microseconds far beyond 2099.
 FIRST_YEAR = 2015
 LAST_YEAR = 2099

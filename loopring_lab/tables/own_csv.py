@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from loopring_lab.bounded import given_path
-from loopring_lab.engine.frames import AMOUNTS
+from loopring_lab.columns import TRADES
 from loopring_lab.tables.csv_files import (
     DECIMAL,
     TEXT_TIME,
@@ -22,17 +22,7 @@ from loopring_lab.tables.csv_files import (
     read_milliseconds,
 )
 from loopring_lab.tables.listings import TEXT, check_frame, to_utc
-from loopring_lab.tables.rows import COLUMNS, WORDS
 
-INTEGERS = (
-    "trade_id",
-    "account_id",
-    "block_id",
-    "index_in_block",
-    "token_id",
-    "storage_id",
-)
-PLAIN = ("order_hash", "extra")
 # What a frame of trades, or one of prices, has at least.
 NEEDED = ("created_at", "market", "price")
 
@@ -84,11 +74,11 @@ def read_csv(
         check_frame("tokens", tokens, {"token_id", "decimals"})
     if markets is not None:
         check_frame("markets", markets, {"base_token_id", "quote_token_id"})
-    saved = CsvFile(given_path(file), NEEDED, COLUMNS, keep_spaces=True)
+    saved = CsvFile(given_path(file), NEEDED, list(TRADES), keep_spaces=True)
     own = _own_columns(saved)
     data: list[pd.Series] = []
     for place, name in enumerate(saved.names):
-        if name in COLUMNS:
+        if name in TRADES:
             data.append(_typed(saved, name, tokens, markets))
         else:
             data.append(own[place])
@@ -108,7 +98,7 @@ def read_csv(
 
 def _own_columns(saved: CsvFile) -> dict[int, pd.Series]:
     """Return the columns that trades do not have, by place, as pandas reads them."""
-    places = [place for place, name in enumerate(saved.names) if name not in COLUMNS]
+    places = [place for place, name in enumerate(saved.names) if name not in TRADES]
     if not places:
         return {}
     frame = pd.read_csv(
@@ -127,26 +117,27 @@ def _typed(
     markets: pd.DataFrame | None,
 ) -> pd.Series:
     """Return a column with the type that it has in a frame of trades."""
-    if name == "created_at":
+    declared = TRADES[name]
+    if declared.kind == "time":
         moments = partial(read_milliseconds, unit=None)
         return to_utc(saved.column(name, TEXT_TIME, moments))
-    if name in AMOUNTS:
+    if declared.kind in ("amount", "price"):
         return saved.column(name, DECIMAL, read_decimals)
-    if name in INTEGERS:
+    if declared.kind == "id":
         integers = partial(pa.Array.cast, target_type=pa.int64())
         return saved.column(name, "a whole number of 64 bits", integers)
-    if name == "fee_bps":
+    if declared.kind == "rate":
         floats = partial(pa.Array.cast, target_type=pa.float64())
         numbers = saved.column(name, "a number", floats)
         return pd.Series(numbers.to_numpy(np.float64, na_value=np.nan))
-    if name in PLAIN:
+    if declared.words:
+        known = partial(_words, known=declared.words)
+        column = saved.column(name, " or ".join(declared.words), known)
+        return _categories(column, declared.words)
+    if not declared.names:
         return saved.column(name, "text")
-    if name in WORDS:
-        words = WORDS[name]
-        column = saved.column(name, " or ".join(words), partial(_words, known=words))
-        return _categories(column, words)
     column = saved.column(name, "a name")
-    listing = markets if name == "market" else tokens
+    listing = markets if declared.names == "markets" else tokens
     listed = [] if listing is None else listing.index.tolist()
     unlisted = sorted(set(column.dropna()) - set(listed))
     return _categories(column, [*listed, *unlisted])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from loopring_lab.amounts.arithmetic import AMOUNT_TYPE, LIMIT, wide_product
 from loopring_lab.amounts.scaling import WHOLE, rescale, scale_what_fits
 from loopring_lab.bounded import MAX_INT64, parse_decimal, parse_json, shown
+from loopring_lab.columns import TRADES
 from loopring_lab.tables.identity import SIDES, known_hashes
 from loopring_lab.tables.listings import MAX_MOMENT, MarketLookup
 from loopring_lab.tables.numbers import (
@@ -25,15 +27,11 @@ from loopring_lab.tables.numbers import (
 )
 from loopring_lab.tables.wire import CORE, MEMBERS, Batch, fault_of
 
-# Of a frame of trades, in its order.
-COLUMNS = (
-    *("created_at", "trade_id", "account_id", "market", "base", "quote", "side"),
-    *("fill_type", "role", "size", "price", "notional", "fee", "fee_token", "fee_bps"),
-    *("order_hash", "block_id", "index_in_block", "token_id", "storage_id", "extra"),
-)
-FILL_TYPES = ("amm", "dex")
-ROLES = ("maker", "taker")
-WORDS = {"side": SIDES, "fill_type": FILL_TYPES, "role": ROLES}
+# The words of columns that have only these, and the listings that the others name.
+WORDS = {name: column.words for name, column in TRADES.items() if column.words}
+NAMED = {name: column.names for name, column in TRADES.items() if column.names}
+FILL_TYPES = WORDS["fill_type"]
+ROLES = WORDS["role"]
 FEE_TOKENS = ("received", "base", "quote", "row")
 
 Codes = np.ndarray
@@ -51,6 +49,20 @@ def convert(
     codes = pc.index_in(labels, value_set=pa.array(FILL_TYPES)).fill_null(-1)
     each = np.repeat(np.asarray(codes, np.int8), batch.counts)
     return _Converter(batch, listing).table(each, fee_token)
+
+
+def as_trades(made: Mapping[str, Any]) -> pa.Table:
+    """Put columns in the order of trades, names and words as codes; those that a source does not have are unknown."""
+    rows = len(made["created_at"])
+    columns: dict[str, Any] = {}
+    for name, column in TRADES.items():
+        if name in made:
+            columns[name] = made[name]
+        elif column.words or column.names:
+            columns[name] = np.full(rows, -1, np.int8)
+        else:
+            columns[name] = pa.nulls(rows, column.arrow)
+    return pa.table(columns)
 
 
 def sort_keys(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +217,7 @@ class _Converter(Conversion):
         role = self.codes("type", ROLES)
         self.keep_tails()
         self.keep_no_trades()
-        return pa.table(
+        return as_trades(
             {
                 "created_at": self.moments(),
                 "trade_id": self.integers("id"),

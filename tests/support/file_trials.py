@@ -23,11 +23,11 @@ from support.power_loss import cut_power, watched
 import loopring_lab as lab
 from loopring_lab.archive import Archive, merge
 from loopring_lab.archive.rows import as_stored
+from loopring_lab.columns import TRADES
 from loopring_lab.engine.frames import portable
 from loopring_lab.errors import LabError
 from loopring_lab.origin import Source
 from loopring_lab.relayer import Relayer
-from loopring_lab.tables.rows import COLUMNS
 
 SOURCE = Source("made up", True)
 BATCH = 300
@@ -38,9 +38,9 @@ BATCH = 300
 def made_rows(first: int, count: int = BATCH) -> pa.Table:
     """Return rows whose every value follows from their id."""
     ids = list(range(first, first + count))
-    columns: dict[str, Any] = {name: pa.nulls(count, pa.string()) for name in COLUMNS}
-    integers = ("block_id", "index_in_block", "token_id", "storage_id")
-    columns |= {name: pa.nulls(count, pa.int64()) for name in integers}
+    columns: dict[str, Any] = {
+        name: pa.nulls(count, column.arrow) for name, column in TRADES.items()
+    }
     columns |= {"trade_id": ids, "account_id": [number % 7 for number in ids]}
     columns["created_at"] = pa.array(
         [1_640_000_000_000 + 977 * number for number in ids]
