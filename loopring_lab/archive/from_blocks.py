@@ -60,18 +60,18 @@ ORDER BY block_id
 
 def import_blocks(file: StoredFile, store: Store, progress: Progress) -> None:
     """Add to an archive the blocks of a store that it does not hold, in transactions of whole blocks."""
-    blocks = store.stored
+    blocks = store.file
     index = blocks.index()
     tokens = store.tokens()
     total = len(index.blocks)
     unnumbered = index.blocks["block_id"].null_count
     if unnumbered:
         raise LabError(
-            f"{blocks.file.shown}: {unnumbered:,} of {total:,} blocks have no number, and nothing was added. Sync "
+            f"{blocks.database.shown}: {unnumbered:,} of {total:,} blocks have no number, and nothing was added. Sync "
             "the store, which reads the events that number them, or import the files again with first_block=."
         )
     listing = ListingSnapshot(
-        blocks.last_listing() or "[]", NO_MARKETS, now_ms(), str(blocks.file.shown)
+        blocks.last_listing() or "[]", NO_MARKETS, now_ms(), str(blocks.database.shown)
     )
     # Accounts with a reserved id were pools from the first, so no row of theirs has to be marked.
     pools = [account for account in index.pools if account > RESERVED_FOR_POOLS]

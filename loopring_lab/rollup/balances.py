@@ -18,7 +18,7 @@ from loopring_lab.amounts.scaling import WHOLE
 from loopring_lab.amounts.series import as_series
 from loopring_lab.arguments import parse_account_id
 from loopring_lab.engine import query
-from loopring_lab.rollup import frames
+from loopring_lab.rollup import block_frames
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.blocks import Blocks
@@ -153,12 +153,12 @@ def balances(
 ) -> pd.DataFrame:
     """Return every change of an account's balances, and every balance published, in block order."""
     found = _of_account(blocks, account_id)
-    frame = frames.places(blocks, found)
+    frame = block_frames.places(blocks, found)
     frame["kind"] = found["kind"].to_pandas().astype("str")
     frame["token_id"] = as_series(found["token_id"])
     for name in ("change", "published", "recomputed"):
         frame[name] = as_series(found[name].cast(WHOLE))
-    frame = frames.finished(frame, blocks, tokens)
+    frame = block_frames.finished(frame, blocks, tokens)
     frame.attrs["account_id"] = account_id
     return frame
 
@@ -178,7 +178,7 @@ def pool_fills(
         place: _pool_fill(*legs) for place, legs in by_place.items() if len(legs) == 2
     }
     at = pd.DataFrame(list(fills), columns=["block", "index_in_block"], dtype=np.int32)
-    frame = frames.places(blocks, at)
+    frame = block_frames.places(blocks, at)
     for name in PoolFill._fields:
         column = [getattr(fill, name) for fill in fills.values()]
         kind = NUMBERS if name.startswith("token") else WHOLE
@@ -188,7 +188,7 @@ def pool_fills(
         for fill in fills.values()
     ]
     frame["kept_bps"] = pd.Series(shares, dtype="float64")
-    frame = frames.finished(frame, blocks, tokens)
+    frame = block_frames.finished(frame, blocks, tokens)
     frame.attrs["account_id"] = account_id
     return frame
 

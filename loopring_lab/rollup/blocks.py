@@ -14,7 +14,7 @@ import pyarrow as pa
 from loopring_lab.amounts.series import as_series
 from loopring_lab.errors import LabError, ProtocolError, did_you_mean
 from loopring_lab.protocol import unpack_public_key
-from loopring_lab.rollup import balances, frames, settled, slots
+from loopring_lab.rollup import balances, block_frames, settled, slots
 from loopring_lab.rollup.calldata import RawBlock
 from loopring_lab.tables.listings import TEXT
 
@@ -161,11 +161,11 @@ class Blocks:
         >>> lab.rollup.decode_data(bytes(98 + 2 * 68)).headers()["size"].tolist()
         [2]
         """
-        frame = frames.renamed(self.headers_table.drop_columns(["timestamp"]))
+        frame = block_frames.renamed(self.headers_table.drop_columns(["timestamp"]))
         places = np.arange(len(self), dtype=np.int32)
         frame.insert(0, "block", as_series(pa.array(places)))
-        frame.insert(2, "created_at", frames.created_at(self, places))
-        return frames.finished(frame, self)
+        frame.insert(2, "created_at", block_frames.created_at(self, places))
+        return block_frames.finished(frame, self)
 
     def trades(
         self,
@@ -448,8 +448,8 @@ class Blocks:
         True
         """
         frame = self._frame("nft_mint", tokens)
-        data = frames.renamed(self.table("nft_data"))
-        return frames.finished(_with_nft_data(frame, data), self)
+        data = block_frames.renamed(self.table("nft_data"))
+        return block_frames.finished(_with_nft_data(frame, data), self)
 
     def accounts(self) -> pd.DataFrame:
         """Return the accounts that these blocks name, by account id.
@@ -475,7 +475,7 @@ class Blocks:
         )
         # Of each column the first value that is there: the owner may become known later than the account.
         first = named.groupby("account_id").first()
-        frame = frames.places(self, first)
+        frame = block_frames.places(self, first)
         accounts = first.index.to_numpy(np.int64)
         frame.insert(0, "account_id", as_series(pa.array(accounts)))
         frame.insert(
@@ -484,30 +484,34 @@ class Blocks:
             first["owner"].astype(TEXT).reset_index(drop=True),
         )
         frame["is_pool"] = settled.is_pool(self, accounts)
-        return frames.finished(frame, self)
+        return block_frames.finished(frame, self)
 
     def _frame(
         self,
         kind: str,
         tokens: pd.DataFrame | None,
-        names: Mapping[str, str] = frames.NAMES,
+        names: Mapping[str, str] = block_frames.NAMES,
     ) -> pd.DataFrame:
         """Make the frame of one type."""
         table = self.table(kind)
-        begin = frames.places(self, table)
-        fields = frames.renamed(table.drop_columns(["block", "index_in_block"]), names)
-        return frames.finished(pd.concat([begin, fields], axis=1), self, tokens)
+        begin = block_frames.places(self, table)
+        fields = block_frames.renamed(
+            table.drop_columns(["block", "index_in_block"]), names
+        )
+        return block_frames.finished(pd.concat([begin, fields], axis=1), self, tokens)
 
     def _named(self, kind: str, account: str, owner: str | None) -> pd.DataFrame:
         """Return the accounts that transactions name, where, and their owners, null where not named."""
         table = self.table(kind)
         owners: Any = None
         if owner is not None:
-            is_named = np.asarray(frames.as_bytes(table[owner]).any(axis=1))
+            is_named = np.asarray(block_frames.as_bytes(table[owner]).any(axis=1))
             # An invalid one may name anybody as the owner.
             if kind == "withdrawal":
                 is_named &= table["kind"].to_numpy() != _FORCED_AND_INVALID
-            owners = frames.series(table[owner]).astype(object).where(is_named, None)
+            owners = (
+                block_frames.series(table[owner]).astype(object).where(is_named, None)
+            )
         return pd.DataFrame(
             {
                 "account_id": table[account].to_numpy(),

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from loopring_lab.amounts.scaling import MAX_DECIMALS
 from loopring_lab.errors import RpcError
+from loopring_lab.rollup.block_file import Submission
 from loopring_lab.rollup.calldata import WORD, to_hex
 from loopring_lab.rollup.rpc import Unexpected, number, octets, undocumented
-from loopring_lab.rollup.stored import Submission
 
 # BlockSubmitted(uint256 indexed blockIdx, bytes32 merkleRoot, bytes32 publicDataHash)
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"

@@ -26,6 +26,7 @@ from loopring_lab.origin import Source
 from loopring_lab.progress import Progress, Watching, track
 from loopring_lab.redaction import SecretText, hide
 from loopring_lab.rollup import calldata
+from loopring_lab.rollup.block_file import BlockFile, Submission
 from loopring_lab.rollup.events import (
     DECIMALS,
     EXCHANGES,
@@ -45,7 +46,6 @@ from loopring_lab.rollup.rpc import (
     octets,
     undocumented,
 )
-from loopring_lab.rollup.stored import StoredBlocks, Submission
 
 if TYPE_CHECKING:
     from loopring_lab.rollup.calldata import RawBlock
@@ -82,7 +82,7 @@ class Wanted(NamedTuple):
 
 
 def sync(
-    store: StoredBlocks,
+    store: BlockFile,
     rpc: SecretText | None,
     wanted: Wanted,
     limits: dict[str, Any],
@@ -126,7 +126,7 @@ class Sync:
 
     def __init__(
         self,
-        store: StoredBlocks,
+        store: BlockFile,
         rpc: Rpc,
         budget: Budget,
         report: Progress,
@@ -362,7 +362,7 @@ class Sync:
                 self._report(held, total)
         finally:
             self._commit()
-        self._store.file.settle()
+        self._store.database.settle()
         if problems:
             problem = str(problems[0])
             if len(problems) > 1:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from loopring_lab.amounts.series import as_series
 from loopring_lab.engine import query
-from loopring_lab.rollup import balances, frames
+from loopring_lab.rollup import balances, block_frames
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.tables.listings import to_utc
 
@@ -114,7 +114,7 @@ def pool_balances(
             "run": runs,
             "block": first + numbers,
             "block_id": headers["block_id"],
-            "created_at": pa.array(frames.created_at(blocks, numbers)),
+            "created_at": pa.array(block_frames.created_at(blocks, numbers)),
         }
         of_blocks.append(pa.table(of_batch))
         root = ends[-1]
@@ -149,7 +149,7 @@ def _in_units(found: pa.Table) -> pd.DataFrame:
     for side in ("base", "quote"):
         name = f"{side}_balance"
         decimals = found[f"{side}_decimals"].to_numpy()
-        frame[name] = frames.units(found[name], decimals, name)
+        frame[name] = block_frames.units(found[name], decimals, name)
     frame["created_at"] = to_utc(frame["created_at"])
     frame["market"] = frame["market"].astype("category")
     return frame

@@ -17,10 +17,10 @@ from loopring_lab.errors import ArchiveError, LabError
 from loopring_lab.progress import Watching, track
 from loopring_lab.redaction import hide
 from loopring_lab.rollup import checks
+from loopring_lab.rollup.block_file import BlockFile
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.calldata import check_number
 from loopring_lab.rollup.checks import Check
-from loopring_lab.rollup.stored import StoredBlocks
 
 # Columns of the report, made of those of the index.
 _REPORT = {
@@ -73,14 +73,14 @@ class Store:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.stored = StoredBlocks(path)  # the tables of the file
+        self.file = BlockFile(path)  # the tables of the file
 
     def __repr__(self) -> str:
-        return f"Store({self.stored.file.described()})"
+        return f"Store({self.file.database.described()})"
 
     def _repr_html_(self) -> str:
-        where = f"<b>Block store</b> in {escape(str(self.stored.file.shown))}"
-        if not self.stored.file.exists():
+        where = f"<b>Block store</b> in {escape(str(self.file.database.shown))}"
+        if not self.file.database.exists():
             return f"<p>{where}: empty. <code>store.sync(rpc=…)</code> fills it.</p>"
         try:
             report = self.report()
@@ -110,7 +110,7 @@ class Store:
     @property
     def source(self) -> str | None:
         """Name of the source that the store is bound to; None while it is empty."""
-        bound = self.stored.file.source()
+        bound = self.file.database.source()
         return bound.name if bound else None
 
     def sync(
@@ -193,7 +193,7 @@ class Store:
             "rate": rate,
             "timeout": timeout,
         }
-        fetching.sync(self.stored, address, wanted, limits, progress)
+        fetching.sync(self.file, address, wanted, limits, progress)
         return self.report()
 
     def import_files(
@@ -258,10 +258,10 @@ class Store:
         >>> again.attrs["added"], again.attrs["skipped"]
         (0, 0)
         """
-        from loopring_lab.rollup import exports
+        from loopring_lab.rollup import importing
 
         with track("blocks", progress) as watch:
-            counts = exports.Import(self.stored, first_block, source, watch).run(
+            counts = importing.Import(self.file, first_block, source, watch).run(
                 paths, tokens
             )
         report = self.report()
@@ -286,7 +286,7 @@ class Store:
         >>> store.check().problems.empty
         True
         """
-        index = self.stored.index()
+        index = self.file.index()
         return checks.check(
             self.batches(),
             index.events,
@@ -311,7 +311,7 @@ class Store:
            first  last  blocks  missing
         0     20    20       1        0
         """
-        index = self.stored.index()
+        index = self.file.index()
         rows = index.blocks.select(["block_id", "timestamp", "l1_block"])
         held = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         number = held["block_id"]
@@ -356,14 +356,14 @@ class Store:
         >>> store.tokens()["decimals"].to_dict()
         {'ETH': 18}
         """
-        listing = self.stored.last_listing()
+        listing = self.file.last_listing()
         if listing is None:
             raise LabError(
-                f"{self.stored.file.shown}: no tokens here yet. Give a listing, "
+                f"{self.file.database.shown}: no tokens here yet. Give a listing, "
                 "store.import_files([], tokens=...), or ask an endpoint: store.sync(rpc=...)."
             )
         frame = tables.tokens(listing)
-        frame.attrs |= self.stored.index().attrs
+        frame.attrs |= self.file.index().attrs
         return frame
 
     def blocks(self, first: int | None = None, last: int | None = None) -> Blocks:
@@ -390,7 +390,7 @@ class Store:
         >>> store.blocks(20, 29).headers()["block_id"].tolist()
         [20]
         """
-        index = self.stored.index()
+        index = self.file.index()
         rows = index.blocks
         check_number("first", first)
         check_number("last", last)
@@ -400,9 +400,10 @@ class Store:
             rows = rows.filter(pc.field("block_id") <= last)
         if not len(rows):
             raise LabError(
-                f"{self.stored.file.shown}: holds no block from {first} to {last}. store.report() shows what it holds."
+                f"{self.file.database.shown}: holds no block from {first} to {last}. "
+                "store.report() shows what it holds."
             )
-        raw = tuple(self.stored.raw(rows))
+        raw = tuple(self.file.raw(rows))
         return Blocks(raw, index.pools, index.attrs, index.next_number)
 
     def batches(self, size: int = 100) -> Iterator[Blocks]:
@@ -427,8 +428,8 @@ class Store:
             raise LabError(
                 f"size={size!r}: give the number of blocks in a batch, 1 or more."
             )
-        index = self.stored.index()
-        yield from self.stored.batches(index, index.blocks, size)
+        index = self.file.index()
+        yield from self.file.batches(index, index.blocks, size)
 
     def pools(self) -> set[int]:
         """Return the accounts that amm updates anywhere in the store name.
@@ -443,4 +444,4 @@ class Store:
         >>> store.pools()
         set()
         """
-        return set(self.stored.index().pools)
+        return set(self.file.index().pools)

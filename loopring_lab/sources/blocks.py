@@ -19,10 +19,10 @@ from loopring_lab.errors import LabError
 from loopring_lab.interactive import completion
 from loopring_lab.progress import Watching, track
 from loopring_lab.rollup import reserves, settled
+from loopring_lab.rollup.block_file import Index
 from loopring_lab.rollup.blocks import Blocks
 from loopring_lab.rollup.settled import is_pool
 from loopring_lab.rollup.store import Store
-from loopring_lab.rollup.stored import Index
 from loopring_lab.sources.records import Exchange
 from loopring_lab.sources.trade_source import labelled
 from loopring_lab.tables.listings import POOL_PREFIX
@@ -88,11 +88,11 @@ class BlocksClient:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._bound = store.stored.index().source
+        self._bound = store.file.index().source
         self._read: _Contents | None = None
 
     def __repr__(self) -> str:
-        count = len(self._store.stored.index().blocks)
+        count = len(self._store.file.index().blocks)
         return (
             f"BlocksClient({self.source}, {count:,} block{'' if count == 1 else 's'})"
         )
@@ -360,7 +360,7 @@ class BlocksClient:
         >>> lab.connect(blocks=store).exchange().chain_id
         1
         """
-        bound = self._store.stored.index().source  # a later sync may tell the chain
+        bound = self._store.file.index().source  # a later sync may tell the chain
         if bound.exchange is None or bound.chain_id is None:
             # Files of unknown exchanges do not say their chain.
             raise LabError(
@@ -380,7 +380,7 @@ class BlocksClient:
     @property
     def _contents(self) -> _Contents:
         # The index of a store is the same object as long as nothing was added.
-        index = self._store.stored.index()
+        index = self._store.file.index()
         if self._read is None or self._read.index is not index:
             self._read = _Contents(self._store, index)
         return self._read

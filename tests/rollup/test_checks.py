@@ -47,7 +47,7 @@ def history(store):
 
 @pytest.fixture(scope="module")
 def submissions(store, history):
-    events = store.stored.index().events
+    events = store.file.index().events
     last = history[-1].block_id
     return events.filter(pc.field("block_id") <= last)
 

@@ -162,7 +162,7 @@ def test_between_two_parts_nothing_is_asked_for(store):
     for start in (0, 30_000, 31_000):
         first = FIRST_L1 + start
         sync(store, chain, from_block=first, to_block=first + 999)
-    events = store.stored.index().events["block_id"].to_pylist()
+    events = store.file.index().events["block_id"].to_pylist()
     assert events == [*range(1, 10), *range(300, 320)]
 
 
@@ -275,7 +275,7 @@ def test_logs_that_were_not_asked_for_are_refused(store, lie):
     chain.eth_getLogs = lambda wanted: chain.logs
     with pytest.raises(RpcError, match="eth_getLogs of L1 blocks 11,149,814 to 11,1"):
         sync(store, chain)
-    assert store.stored.scanned() == []
+    assert store.file.scanned() == []
 
 
 def test_events_that_were_undone_are_passed_over(store):

@@ -32,32 +32,30 @@ def store(tmp_path):
 
 def test_what_is_added_is_read_back_and_only_once(store):
     blocks = [made_block(number) for number in range(1, 8)]
-    assert store.stored.add(blocks) == 7
-    assert store.stored.add(blocks[::-1]) == 0
-    assert store.stored.add([*blocks[5:], made_block(8), made_block(8)]) == 1
-    again = Store(store.stored.file.path)
+    assert store.file.add(blocks) == 7
+    assert store.file.add(blocks[::-1]) == 0
+    assert store.file.add([*blocks[5:], made_block(8), made_block(8)]) == 1
+    again = Store(store.file.database.path)
     assert list(again.blocks().raw) == [*blocks, made_block(8)]
 
 
 def test_a_block_known_by_its_data_alone_learns_of_its_submission_later(store):
     bare = RawBlock(made_data(3))
-    assert store.stored.add([bare]) == 1
+    assert store.file.add([bare]) == 1
     assert store.blocks().raw == (bare,)
     called = made_block(3, block_id=None, l1_block=None, transaction_hash=None)
-    assert store.stored.add([called]) == 0
+    assert store.file.add([called]) == 0
     assert store.blocks().raw == (called,)
-    assert store.stored.add([made_block(3)]) == 0
+    assert store.file.add([made_block(3)]) == 0
     assert store.blocks().raw == (made_block(3),)
-    assert store.stored.add([bare, called, made_block(3)]) == 0
-    assert len(store.stored.index().blocks) == 1
+    assert store.file.add([bare, called, made_block(3)]) == 0
+    assert len(store.file.index().blocks) == 1
 
 
 def test_numbers_come_from_events_and_spread_along_the_state_roots(store):
-    store.stored.add(
-        [made_block(number, block_id=None) for number in (1, 2, 3, 4, 6, 7)]
-    )
+    store.file.add([made_block(number, block_id=None) for number in (1, 2, 3, 4, 6, 7)])
     assert numbers_of(store) == [None] * 6
-    store.stored.add_events([event(3)], (5, 9))
+    store.file.add_events([event(3)], (5, 9))
     assert numbers_of(store) == [
         1,
         2,
@@ -66,7 +64,7 @@ def test_numbers_come_from_events_and_spread_along_the_state_roots(store):
         None,
         None,
     ]  # block 5, between 4 and 6, is not held
-    store.stored.add([made_block(7, transaction_hash=None)])
+    store.file.add([made_block(7, transaction_hash=None)])
     assert numbers_of(store) == [1, 2, 3, 4, 6, 7]
     assert [raw.data for raw in store.blocks().raw] == [
         made_data(number) for number in (1, 2, 3, 4, 6, 7)
@@ -75,14 +73,14 @@ def test_numbers_come_from_events_and_spread_along_the_state_roots(store):
 
 def test_a_root_that_two_blocks_share_tells_no_number(store):
     idle = block_data([bytes(68)], before=root(2), after=root(2), timestamp=START + 150)
-    store.stored.add(
+    store.file.add(
         [
             made_block(2),
             *(RawBlock(data) for data in (idle, made_data(3), made_data(4))),
         ]
     )
     assert numbers_of(store) == [2, None, None, None]
-    store.stored.add_events([event(4)], (1, 2))
+    store.file.add_events([event(4)], (1, 2))
     assert numbers_of(store) == [2, 3, 4, None]
 
 
@@ -108,57 +106,57 @@ def test_blocks_without_a_number_are_in_the_order_of_time_and_place(store):
         for number, (time, l1_block, place) in enumerate(facts)
     ]
     random.Random(1).shuffle(blocks)
-    store.stored.add(blocks)
+    store.file.add(blocks)
     found = [(raw.l1_block, raw.place) for raw in store.blocks().raw]
     assert found == [(l1_block, place) for _, l1_block, place in facts]
 
 
 @pytest.mark.parametrize("other", ["data", "number", "event"])
 def test_one_number_for_two_blocks_or_two_for_one_are_refused(store, other):
-    store.stored.add([made_block(5)])
-    store.stored.add_events([event(6)], (1, 2))
+    store.file.add([made_block(5)])
+    store.file.add_events([event(6)], (1, 2))
     wrong = {
         "data": made_block(7, block_id=5),
         "number": made_block(5, block_id=9),
         "event": made_block(8, block_id=6),
     }[other]
     with pytest.raises(lab.errors.BlockError, match="cannot both be"):
-        store.stored.add([made_block(10), wrong])
+        store.file.add([made_block(10), wrong])
     with pytest.raises(
         lab.errors.BlockError, match="block 3 with sha256 .* and block 3 with sha256"
     ):
-        store.stored.add([made_block(3), made_block(4, block_id=3)])
+        store.file.add([made_block(3), made_block(4, block_id=3)])
     assert numbers_of(store) == [5]
 
 
 def test_blocks_of_another_exchange_are_refused_by_name(store):
-    store.stored.add([made_block(1)])
+    store.file.add([made_block(1)])
     foreign = made_block(2)
     foreign = foreign._replace(data=b"\x11" * 20 + foreign.data[20:])
     with pytest.raises(
         lab.errors.BlockError, match=f"holds blocks of .*{ADDRESS}.*0x1111"
     ):
-        store.stored.add([foreign])
+        store.file.add([foreign])
     with pytest.raises(lab.errors.ArchiveError, match="kept apart"):
-        Store(store.stored.file.path).stored.bind(
+        Store(store.file.database.path).file.bind(
             Source("other", False, "0x" + "11" * 20, 1)
         )
     with pytest.raises(lab.errors.ArchiveError, match="kept apart"):
-        Store(store.stored.file.path).stored.bind(Source("synthetic", True, ADDRESS, 1))
+        Store(store.file.database.path).file.bind(Source("synthetic", True, ADDRESS, 1))
 
 
 def test_a_damaged_block_is_refused_and_nothing_of_its_batch_is_added(store):
     bad = bytearray(made_data(2))
     bad[98] = 77
     with pytest.raises(lab.errors.BlockError, match="unknown transaction type 77"):
-        store.stored.add([made_block(1), RawBlock(bytes(bad)), made_block(3)])
-    assert len(store.stored.index().blocks) == 0
+        store.file.add([made_block(1), RawBlock(bytes(bad)), made_block(3)])
+    assert len(store.file.index().blocks) == 0
 
 
 def test_report_shows_ranges_gaps_and_what_events_name(store):
-    store.stored.add([made_block(number) for number in (4, 5, 6, 9, 12, 13)])
-    store.stored.add([RawBlock(made_data(30))])
-    store.stored.add_events([event(6), event(14), event(15)], (1, 2))
+    store.file.add([made_block(number) for number in (4, 5, 6, 9, 12, 13)])
+    store.file.add([RawBlock(made_data(30))])
+    store.file.add_events([event(6), event(14), event(15)], (1, 2))
     report = store.report()
     assert report["first"].tolist() == [4, 9, 12, None] or report[
         "first"
@@ -178,24 +176,24 @@ def test_report_shows_ranges_gaps_and_what_events_name(store):
 
 
 def test_events_are_kept_once_and_spans_that_were_read_are_listed(store):
-    store.stored.add_events([event(1), event(2)], (100, 199), {7: "0x" + "ab" * 20})
-    store.stored.add_events([event(2), event(3)], (200, 300), {7: "0x" + "ab" * 20})
-    store.stored.add_events([], (500, 600))
-    assert store.stored.scanned() == [
+    store.file.add_events([event(1), event(2)], (100, 199), {7: "0x" + "ab" * 20})
+    store.file.add_events([event(2), event(3)], (200, 300), {7: "0x" + "ab" * 20})
+    store.file.add_events([], (500, 600))
+    assert store.file.scanned() == [
         range(100, 200),
         range(200, 301),
         range(500, 601),
     ]
-    assert store.stored.index().events.to_pylist() == [
+    assert store.file.index().events.to_pylist() == [
         event(number)._asdict() for number in (1, 2, 3)
     ]
-    assert store.stored.contracts() == {7: "0x" + "ab" * 20}
+    assert store.file.contracts() == {7: "0x" + "ab" * 20}
 
 
 def test_blocks_are_read_by_number_and_batches_are_the_whole_store(store):
     every = [made_block(number) for number in range(1, 31)]
     for start in (20, 0, 10):
-        store.stored.add(every[start : start + 10])
+        store.file.add(every[start : start + 10])
     assert list(store.blocks(7, 12).raw) == every[6:12]
     assert list(store.blocks(first=29).raw) == every[28:]
     assert list(store.blocks(last=1).raw) == every[:1]
@@ -212,15 +210,15 @@ def test_blocks_are_read_by_number_and_batches_are_the_whole_store(store):
 
 
 def test_pools_are_those_of_the_whole_store_wherever_it_is_read(store):
-    store.stored.add(
+    store.file.add(
         [
             RawBlock(pool_data(1, [3, 70_000, 3]), block_id=1),
             RawBlock(pool_data(2, []), block_id=2),
         ]
     )
     assert store.pools() == {3, 70_000}
-    store.stored.add([RawBlock(pool_data(3, [9]), block_id=3)])
-    assert store.pools() == Store(store.stored.file.path).pools() == {3, 9, 70_000}
+    store.file.add([RawBlock(pool_data(3, [9]), block_id=3)])
+    assert store.pools() == Store(store.file.database.path).pools() == {3, 9, 70_000}
     assert store.blocks(2, 2).known_pools == {3, 9, 70_000}
 
 
@@ -228,22 +226,22 @@ def test_tokens_are_those_stored_last(store):
     with pytest.raises(lab.LabError, match="no tokens here yet"):
         store.tokens()
     for places in (6, 8, 8):
-        store.stored.store_tokens(
+        store.file.store_tokens(
             f'[{{"symbol": "USDC", "tokenId": 6, "decimals": {places}}}]'
         )
     assert store.tokens()["decimals"].to_dict() == {"USDC": 8}
     assert store.tokens().attrs["source"] == SOURCE.name
     with pytest.raises(lab.LabError):
-        store.stored.store_tokens("[{}]")
+        store.file.store_tokens("[{}]")
 
 
 def test_an_archive_is_no_block_store_and_a_block_store_no_archive(store, tmp_path):
     with pytest.raises(
         lab.errors.NotAnArchive, match="not the one of an archive. Nothing was changed"
     ):
-        lab.Archive(store.stored.file.path).report()
+        lab.Archive(store.file.database.path).report()
     with pytest.raises(lab.errors.NotAnArchive, match="not the one of an archive"):
-        lab.Archive(store.stored.file.path).import_blocks(filled(store))
+        lab.Archive(store.file.database.path).import_blocks(filled(store))
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "blocks.json").write_text("[" * 200_000)
     with pytest.raises(
@@ -254,8 +252,8 @@ def test_an_archive_is_no_block_store_and_a_block_store_no_archive(store, tmp_pa
 
 
 def filled(store):
-    store.stored.add([made_block(1)])
-    store.stored.store_tokens('[{"symbol": "USDC", "tokenId": 6, "decimals": 6}]')
+    store.file.add([made_block(1)])
+    store.file.store_tokens('[{"symbol": "USDC", "tokenId": 6, "decimals": 6}]')
     return store
 
 

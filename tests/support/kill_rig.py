@@ -272,7 +272,7 @@ def held_blocks(path: Path) -> list[Any]:
     try:
         return [
             (one.hex(),)
-            for one in Store(path).stored.index().blocks["data_sha256"].to_pylist()
+            for one in Store(path).file.index().blocks["data_sha256"].to_pylist()
         ]
     except NotAnArchive:
         return []

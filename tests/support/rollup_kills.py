@@ -60,6 +60,6 @@ def check(store: Store, truth: dict[int, bytes]):
     raw = [one for batch in store.batches() for one in batch.raw]
     assert [one.block_id for one in raw] == sorted(truth)
     assert all(one.data == truth[one.block_id] for one in raw)
-    rows = store.stored.index().blocks["data_sha256"].to_pylist()
+    rows = store.file.index().blocks["data_sha256"].to_pylist()
     assert len(rows) == len(set(rows)) == len(truth)
     assert store.report()["missing"].tolist() == [0]

@@ -14,8 +14,8 @@ from support.rollup_blocks import (
 
 from loopring_lab.origin import Source
 from loopring_lab.rollup import Store
+from loopring_lab.rollup.block_file import Submission
 from loopring_lab.rollup.calldata import RawBlock
-from loopring_lab.rollup.stored import Submission
 
 ADDRESS = f"0x{EXCHANGE.hex()}"
 SOURCE = Source(f"exchange {ADDRESS} on chain 1", False, ADDRESS, 1)
@@ -84,7 +84,7 @@ def event(number: int, data: bytes | None = None, **known) -> Submission:
 def opened(path: Path) -> Store:
     """Return a store that is bound to the exchange of made blocks."""
     store = Store(path)
-    store.stored.bind(SOURCE)
+    store.file.bind(SOURCE)
     return store
 
 

@@ -33,9 +33,9 @@ from loopring_lab.errors import BlockError, LabError, UnexpectedAnswer
 from loopring_lab.origin import FILE, Source
 from loopring_lab.progress import Progress
 from loopring_lab.rollup import calldata, rpc
+from loopring_lab.rollup.block_file import BlockFile, Submission, refuse_unreadable
 from loopring_lab.rollup.calldata import HEADER, SELECTOR, SLOT, RawBlock
 from loopring_lab.rollup.events import EXCHANGES, Log, read_log
-from loopring_lab.rollup.stored import StoredBlocks, Submission, refuse_unreadable
 
 ENDINGS = (
     ".hex",
@@ -103,7 +103,7 @@ class Import:
 
     def __init__(
         self,
-        store: StoredBlocks,
+        store: BlockFile,
         first_block: int | None,
         source: str | None,
         progress: Progress,
@@ -151,7 +151,7 @@ class Import:
         if text is not None:
             self._store.store_tokens(text)
         if files:
-            self._store.file.settle()
+            self._store.database.settle()
         return {"added": self._added, "skipped": self._skipped}
 
     def _take(self, file: Path, item: Item) -> None:
@@ -188,7 +188,7 @@ class Import:
         """Bind the store to the exchange of the first block or event; the store refuses others."""
         if self._exchange:
             return
-        bound = self._store.file.source()
+        bound = self._store.database.source()
         # A store that is bound already stays so.
         if bound is None or bound.exchange != exchange:
             bound = _source_of(file, exchange, self._name)

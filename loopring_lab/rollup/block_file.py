@@ -213,11 +213,11 @@ class Index:
         return {"source": self.source.name, "synthetic": self.source.synthetic}
 
 
-class StoredBlocks:
+class BlockFile:
     """The file of a block store."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.file = StoredFile(path, KIND)
+        self.database = StoredFile(path, KIND)
         self._source: Source | None = None
         self._index: tuple[tuple[Any, ...], Index] | None = None
 
@@ -225,11 +225,11 @@ class StoredBlocks:
 
     def index(self) -> Index:
         """Read what is held, without the blocks' data, unless nothing has changed since."""
-        stamp = self.file.stamp()
+        stamp = self.database.stamp()
         if self._index is None or self._index[0] != stamp or not stamp:
-            with self.file.reading() as connection:
+            with self.database.reading() as connection:
                 # Nobody writes while the file is open.
-                stamp = self.file.stamp()
+                stamp = self.database.stamp()
                 self._index = stamp, _read_index(connection)
         return self._index[1]
 
@@ -241,7 +241,7 @@ class StoredBlocks:
 
     def _read(self, rows: pa.Table) -> list[RawBlock]:
         ends = pc.min_max(rows["held_row"]).as_py()
-        with self.file.reading() as connection:
+        with self.database.reading() as connection:
             connection.register("wanted", rows.select(["data_sha256"]))
             held = connection.execute(DATA, list(ends.values())).fetchall()
         found = {digest: rest for digest, *rest in held}
@@ -290,10 +290,10 @@ class StoredBlocks:
 
     def bind(self, source: Source) -> None:
         """Bind the store to a source; the exchange tells whether two are one, whatever they are called."""
-        bound = self.file.source()
+        bound = self.database.source()
         if bound and bound.exchange and bound.exchange == source.exchange:
             source = replace(source, name=bound.name)
-        with self.file.writing(source) as connection:
+        with self.database.writing(source) as connection:
             self._source = bound_source(connection)
 
     def add(self, blocks: Sequence[RawBlock]) -> int:
@@ -301,7 +301,7 @@ class StoredBlocks:
         if not blocks:
             return 0
         sent, pools = _rows_of(blocks)
-        with self.file.writing(self._source) as connection:
+        with self.database.writing(self._source) as connection:
             self._refuse_other_exchanges(blocks, bound_source(connection))
             connection.register("sent", sent)
             connection.register("named", pools)
@@ -324,7 +324,7 @@ class StoredBlocks:
     ) -> None:
         """Commit events, the range of Ethereum blocks that they were found in, and contracts of tokens."""
         found = [event._asdict() for event in events]
-        with self.file.writing(self._source) as connection:
+        with self.database.writing(self._source) as connection:
             if found:
                 connection.register("found", pa.Table.from_pylist(found))
                 connection.execute(ADD_EVENTS)
@@ -343,20 +343,20 @@ class StoredBlocks:
     def store_tokens(self, text: str) -> None:
         """Store a listing of tokens, JSON as ``GET /exchange/tokens`` gives it, unless it is the last one."""
         tables.tokens(text)
-        with self.file.writing(self._source) as connection:
+        with self.database.writing(self._source) as connection:
             last = connection.execute(LAST_LISTING).fetchall()
             if last != [(text,)]:
                 connection.execute("INSERT INTO held.main.tokens VALUES (?)", [text])
 
     def _fetch(self, query: str) -> list[Any]:
-        with self.file.reading() as connection:
+        with self.database.reading() as connection:
             return connection.execute(query).fetchall()
 
     def _unpacked(self, packed: bytes, size: int) -> bytes:
         """Expand a block; a file made by others may say anything of its length."""
         if not 0 <= size <= MAX_CALL:
             raise DamagedArchive(
-                f"{self.file.shown}: a block of {size:,} bytes, more than a call can have. {self.file.advice}"
+                f"{self.database.shown}: a block of {size:,} bytes, more than a call can have. {self.database.advice}"
             )
         try:
             return bytes(
@@ -364,7 +364,7 @@ class StoredBlocks:
             )
         except (OSError, pa.ArrowException) as error:
             raise DamagedArchive(
-                f"{self.file.shown}: a block cannot be expanded ({error}). {self.file.advice}"
+                f"{self.database.shown}: a block cannot be expanded ({error}). {self.database.advice}"
             ) from None
 
     def _refuse_other_exchanges(
@@ -374,7 +374,7 @@ class StoredBlocks:
             exchange = to_hex(raw.data[:20])
             if exchange != bound.exchange:
                 raise BlockError(
-                    f"{self.file.shown}: holds blocks of {bound}, and these are of the exchange "
+                    f"{self.database.shown}: holds blocks of {bound}, and these are of the exchange "
                     f"{exchange}. Nothing was added: use another file."
                 )
 

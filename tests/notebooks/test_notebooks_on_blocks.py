@@ -389,7 +389,7 @@ def test_no_notebook_holds_the_address_of_an_endpoint(tmp_path, monkeypatch):
     found = run("06_real_trades.ipynb", to_block=11_160_000)
     assert found.names["report"]["blocks"].sum() > 0
     assert key not in found.text
-    stored = Path(found.names["store"].stored.file.shown)
+    stored = Path(found.names["store"].file.database.shown)
     assert not any(
         key.encode() in path.read_bytes()
         for path in stored.rglob("*")

@@ -15,7 +15,7 @@ from support.rollup_stores import ADDRESS, event, made_call, made_data, numbers_
 
 import loopring_lab as lab
 from loopring_lab.origin import Source
-from loopring_lab.rollup import Store, exports
+from loopring_lab.rollup import Store, importing
 
 LabError = lab.LabError
 SUBMITTED = "0xcc86d9ed29ebae540f9d25a4976d4da36ea4161b854b8ecf18f491cf6b0feb5c"
@@ -96,7 +96,7 @@ def test_the_recorded_block_is_imported_once_and_only_once(store):
     assert raw.data == recorded_bytes("data.hex")
     assert raw.form == "53228430"
     assert store.source == f"exchange {ADDRESS} on chain 1"
-    assert store.stored.file.source() == Source(store.source, False, ADDRESS, 1)
+    assert store.file.database.source() == Source(store.source, False, ADDRESS, 1)
 
 
 @pytest.mark.parametrize(
@@ -220,13 +220,13 @@ def test_events_number_blocks_and_name_tokens_and_others_are_skipped(store, tmp_
     )
     report = store.import_files([tmp_path / "logs.json", tmp_path / "calls.jsonl"])
     assert report.attrs["skipped"] == 3
-    assert store.stored.index().events.to_pylist() == [
+    assert store.file.index().events.to_pylist() == [
         event(1)._asdict(),
         event(2)._asdict(),
     ]
-    assert store.stored.contracts() == {7: "0x" + "cd" * 20}
+    assert store.file.contracts() == {7: "0x" + "cd" * 20}
     assert numbers_of(store) == [1, 2, 3]
-    assert store.stored.scanned() == []
+    assert store.file.scanned() == []
 
 
 def test_events_are_read_as_explorers_write_them(store, tmp_path):
@@ -235,7 +235,7 @@ def test_events_are_read_as_explorers_write_them(store, tmp_path):
     answer = {"status": "1", "message": "OK", "result": [padded]}
     write_table(tmp_path / "logs.json", [answer])
     store.import_files(tmp_path / "logs.json")
-    assert store.stored.index().events.to_pylist() == [event(1, log_index=0)._asdict()]
+    assert store.file.index().events.to_pylist() == [event(1, log_index=0)._asdict()]
 
 
 def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path):
@@ -243,7 +243,7 @@ def test_a_source_is_as_stated_or_as_given_or_the_exchange(tmp_path):
     named = Store(tmp_path / "named")
     named.import_files(tmp_path / "a.bin", source="mine")
     named.import_files(tmp_path / "a.bin")
-    assert named.stored.file.source() == Source("mine", False, ADDRESS, 1)
+    assert named.file.database.source() == Source("mine", False, ADDRESS, 1)
     (tmp_path / "source.json").write_text(
         json.dumps({"name": "a", "exchange": "0x" + "66" * 20})
     )
@@ -357,7 +357,7 @@ def test_rows_of_csv_may_have_nearly_4_mib(tmp_path):
         f"0x{n:064x},{n},0x{'ab' * (count // 2)}" for n, count in enumerate(digits)
     ]
     file.write_text("\n".join(lines))
-    sizes = [len(call.content) for call in exports._items(file)]
+    sizes = [len(call.content) for call in importing._items(file)]
     assert sizes == [count // 2 for count in digits]
 
 

@@ -55,8 +55,8 @@ def fills_block(number, *, fills=12, pool=None):
 
 def filled(path, *numbers):
     store = opened(path)
-    store.stored.store_tokens(TOKENS)
-    store.stored.add([fills_block(number) for number in numbers])
+    store.file.store_tokens(TOKENS)
+    store.file.add([fills_block(number) for number in numbers])
     return store
 
 
@@ -64,9 +64,9 @@ def filled(path, *numbers):
 def store(tmp_path):
     made = filled(tmp_path / "store, ü", *range(100, 120))
     # Of these, every field is at random.
-    made.stored.add([made_block(number) for number in range(120, 124)])
+    made.file.add([made_block(number) for number in range(120, 124)])
     idle = [fills_block(number, fills=0) for number in (124, 126)]
-    made.stored.add([idle[0], fills_block(125), idle[1]])
+    made.file.add([idle[0], fills_block(125), idle[1]])
     return made
 
 
@@ -136,7 +136,7 @@ def test_a_gap_between_blocks_is_not_complete_until_it_is_filled(tmp_path):
     archive = Archive(tmp_path / "a")
     assert not archive.import_blocks(store)["complete"].any()
     assert "something is missing" in archive._repr_html_()
-    store.stored.add([fills_block(12), fills_block(13)])
+    store.file.add([fills_block(12), fills_block(13)])
     assert archive.import_blocks(store)["complete"].all()
     check_equal(archive, store)
 
@@ -169,7 +169,7 @@ def test_an_import_that_fails_leaves_whole_blocks_and_the_next_one_resumes(
 def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store, archive):
     mine = archive.trades(LATE_POOL)
     assert (mine["fill_type"] == "dex").any()
-    store.stored.add([fills_block(127, pool=LATE_POOL)])
+    store.file.add([fills_block(127, pool=LATE_POOL)])
     archive.import_blocks(store)
     assert (archive.trades(LATE_POOL)["fill_type"] == "amm").all()
     check_equal(archive, store)
@@ -180,9 +180,9 @@ def test_a_pool_that_becomes_known_later_is_one_in_all_its_fills(store, archive)
 def test_other_sources_and_other_rows_are_refused(archive, tmp_path):
     other = Store(tmp_path / "other")
     exchange = SOURCE.exchange
-    other.stored.bind(Source("another name", True, exchange, 5))
-    other.stored.store_tokens(TOKENS)
-    other.stored.add([fills_block(900)])
+    other.file.bind(Source("another name", True, exchange, 5))
+    other.file.store_tokens(TOKENS)
+    other.file.add([fills_block(900)])
     before = len(archive.trades())
     with pytest.raises(
         ArchiveError, match="holds trades from .*and these are from 'another name'"
@@ -210,11 +210,11 @@ def test_blocks_without_a_number_and_stores_without_tokens_are_refused(tmp_path)
     store = opened(tmp_path / "store")
     with pytest.raises(NotAnArchive, match="no blocks here yet"):
         archive.import_blocks(Store(tmp_path / "nothing"))
-    store.stored.add([fills_block(7)])
+    store.file.add([fills_block(7)])
     with pytest.raises(LabError, match="no tokens here yet"):
         archive.import_blocks(store)
-    store.stored.store_tokens(TOKENS)
-    store.stored.add([fills_block(30)._replace(block_id=None)])
+    store.file.store_tokens(TOKENS)
+    store.file.add([fills_block(30)._replace(block_id=None)])
     with pytest.raises(LabError, match="1 of 2 blocks have no number.*first_block="):
         archive.import_blocks(store)
     assert not (tmp_path / "a").exists()
